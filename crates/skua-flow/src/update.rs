@@ -1,0 +1,74 @@
+//! What a drain of a flow table yields: differences since the drain before.
+
+use crate::FlowKey;
+
+/// Packets and bytes of one direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Wire packets.
+    pub packets: u64,
+    /// Link-layer bytes on the wire, without preamble and FCS.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Why an entry ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndReason {
+    /// TCP closed by FIN from both sides or by RST.
+    Closed,
+    /// Nothing seen for the idle timeout.
+    Idle,
+    /// Taken out because the table was under pressure; the conversation may go on.
+    Evicted,
+    /// The capture ended.
+    Shutdown,
+}
+
+/// TCP details, `[0]` for packets sent by `lo`, `[1]` by `hi`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TcpUpdate {
+    /// OR of all flags seen since the entry began (not a difference).
+    pub flags: [u8; 2],
+    /// Segments that came again, difference.
+    pub retransmitted: [u32; 2],
+    /// Segments that came late within 3 ms of a gap, difference.
+    pub out_of_order: [u32; 2],
+    /// Segments with a zero window, difference.
+    pub zero_window: [u32; 2],
+    /// SYN to SYN+ACK in ns, 0 unknown.
+    pub server_rtt_ns: u64,
+    /// SYN+ACK to ACK in ns, 0 unknown.
+    pub client_rtt_ns: u64,
+    /// Who opened: `Some(true)` lo, `Some(false)` hi, `None` no SYN seen.
+    pub lo_opened: Option<bool>,
+}
+
+/// Difference of one entry since the drain before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowUpdate {
+    /// The conversation.
+    pub key: FlowKey,
+    /// Sent by `lo`, difference.
+    pub lo_sent: Counters,
+    /// Sent by `hi`, difference.
+    pub hi_sent: Counters,
+    /// Whether the first packet of this entry came from `lo`.
+    pub lo_first: bool,
+    /// First packet of the entry, ns since the Unix epoch.
+    pub first_ns: u64,
+    /// Last packet of the entry, ns since the Unix epoch.
+    pub last_ns: u64,
+    /// Tunnel network identifier (VNI, GRE key, MPLS label) of a flow inside a tunnel.
+    pub tunnel_id: u32,
+    /// TCP details.
+    pub tcp: TcpUpdate,
+    /// Set with the last update of an entry.
+    pub end: Option<EndReason>,
+}

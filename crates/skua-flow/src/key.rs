@@ -98,7 +98,10 @@ impl FlowKey {
 
     /// VLAN identifiers, outermost first.
     pub fn vlan_ids(&self) -> impl Iterator<Item = u16> + '_ {
-        self.vlan.iter().filter(|v| **v & VLAN_PRESENT != 0).map(|v| v & 0x0fff)
+        self.vlan
+            .iter()
+            .filter(|v| **v & VLAN_PRESENT != 0)
+            .map(|v| v & 0x0fff)
     }
 
     /// Whether the protocol has ports (TCP, UDP, UDP-Lite, SCTP, DCCP).
@@ -108,7 +111,10 @@ impl FlowKey {
 
     /// Whether this is ICMP in IPv4 or ICMPv6 in IPv6.
     pub fn is_icmp(&self) -> bool {
-        matches!((self.network(), self.proto), (Network::V4, 1) | (Network::V6, 58))
+        matches!(
+            (self.network(), self.proto),
+            (Network::V4, 1) | (Network::V6, 58)
+        )
     }
 
     /// IP address of an endpoint as stored, none for MAC addresses.
@@ -121,4 +127,67 @@ impl FlowKey {
             Network::V6 => Some(Ipv6Addr::from(*address).into()),
         }
     }
+}
+
+impl FlowKey {
+    /// 64-bit hash of the key with a secret `seed`, the same function as `flow_hash` in
+    /// `bpf/flow/flow.h`: it picks the slot and names parents of tunnelled flows.
+    pub fn hash64(&self, seed: u64) -> u64 {
+        let mut hash = seed;
+        for word in self.words() {
+            hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash ^= hash >> 32;
+        }
+        hash
+    }
+
+    /// The key as seven little-endian words, as the kernel compares and hashes it.
+    fn words(&self) -> [u64; 7] {
+        let word = |b: &[u8]| b.iter().rev().fold(0u64, |w, b| w << 8 | u64::from(*b));
+        [
+            word(&self.lo[..8]),
+            word(&self.lo[8..]),
+            word(&self.hi[..8]),
+            word(&self.hi[8..]),
+            word(&[self.lo_port, self.hi_port].concat()) | u64::from(self.ifindex) << 32,
+            u64::from(self.netns)
+                | u64::from(self.vlan[0]) << 16
+                | u64::from(self.vlan[1]) << 32
+                | u64::from(self.proto) << 48
+                | u64::from(self.kind) << 56,
+            u64::from(self.detail) | word(&self.parent) << 16,
+        ]
+    }
+
+    /// Identifier of this flow as a parent: the low 48 bits of its hash, never 0.
+    pub fn id48(&self, seed: u64) -> u64 {
+        match self.hash64(seed) & 0xffff_ffff_ffff {
+            0 => 1,
+            id => id,
+        }
+    }
+
+    /// The `parent` field of a flow found inside this one under `tunnel_id` (VNI, GRE key, label):
+    /// the identifier, exclusive-or the mixed tunnel identifier, so that it can be taken back out.
+    pub fn child_parent(&self, seed: u64, tunnel_id: u32) -> [u8; 6] {
+        parent_bytes(self.id48(seed) ^ mix48(tunnel_id))
+    }
+
+    /// Identifier of the parent flow of a flow inside a tunnel.
+    pub fn parent_id48(&self, tunnel_id: u32) -> Option<u64> {
+        self.tunnel()?;
+        let mut bytes = [0; 8];
+        bytes[..6].copy_from_slice(&self.parent);
+        Some(u64::from_le_bytes(bytes) ^ mix48(tunnel_id))
+    }
+}
+
+/// Spreads a tunnel identifier over 48 bits.
+fn mix48(tunnel_id: u32) -> u64 {
+    u64::from(tunnel_id).wrapping_mul(0x9e37_79b9_7f4a_7c15) & 0xffff_ffff_ffff
+}
+
+fn parent_bytes(id: u64) -> [u8; 6] {
+    let b = id.to_le_bytes();
+    [b[0], b[1], b[2], b[3], b[4], b[5]]
 }

@@ -1,0 +1,1 @@
+//! skua-probe

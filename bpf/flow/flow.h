@@ -119,7 +119,7 @@ enum point_cause {
 	CAUSE_MAX,
 };
 
-#define PROBES 32 /* slots looked at before the table counts as full */
+#define PROBES 64 /* slots looked at before the table counts as full */
 
 #define DIR_INGRESS 0
 #define DIR_EGRESS  1

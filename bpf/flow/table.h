@@ -3,7 +3,6 @@
 #pragma once
 #include "maps.h"
 
-#define PROBES	       32 /* slots looked at before the table counts as full */
 #define NSEC_PER_USEC  1000u
 #define LATE_WINDOW_US 3000u /* a late segment so soon after a gap is out of order */
 

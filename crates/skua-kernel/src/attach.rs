@@ -1,6 +1,7 @@
 //! Attaching traffic-control programs to an interface: a tcx link (6.6) or a clsact classifier.
 
 use std::{
+    fs::File,
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
@@ -39,9 +40,7 @@ impl HookKind {
 const CLSACT_PRIORITY: u32 = 0xc0de;
 const CLSACT_HANDLE: u32 = 0x5c0a;
 
-/// A program attached to one direction of one interface. Detaches when dropped.
-///
-/// For clsact the caller must drop it in the interface's network namespace.
+/// A program attached to one direction of one interface. Detaches when dropped, from any thread.
 #[derive(Debug)]
 pub struct Attachment {
     ifindex: u32,
@@ -52,7 +51,10 @@ pub struct Attachment {
 #[derive(Debug)]
 enum Hook {
     Tcx(#[allow(dead_code, reason = "closing it detaches")] OwnedFd),
-    Clsact,
+    /// A classifier goes only by asking the namespace that it is in.
+    Clsact {
+        netns: File,
+    },
 }
 
 impl Attachment {
@@ -65,7 +67,7 @@ impl Attachment {
     ) -> Result<Self, KernelError> {
         let hook = match kind {
             HookKind::Tcx => tcx(program, ifindex, direction).map(Hook::Tcx),
-            HookKind::Clsact => clsact(program, ifindex, direction).map(|()| Hook::Clsact),
+            HookKind::Clsact => clsact(program, ifindex, direction),
         };
         match hook {
             Ok(hook) => Ok(Self {
@@ -85,20 +87,36 @@ impl Attachment {
     pub fn kind(&self) -> HookKind {
         match self.hook {
             Hook::Tcx(_) => HookKind::Tcx,
-            Hook::Clsact => HookKind::Clsact,
+            Hook::Clsact { .. } => HookKind::Clsact,
         }
     }
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        if let Hook::Clsact = self.hook
-            && let Err(error) = detach_clsact(self.ifindex, self.direction)
+        if let Hook::Clsact { netns } = &self.hook
+            && let Err(error) = in_namespace(netns, || detach_clsact(self.ifindex, self.direction))
         {
             // The interface is gone, and the classifier with it.
             tracing::debug!(self.ifindex, %error, "classifier was gone before it was detached");
         }
     }
+}
+
+/// Runs `work` on a thread of its own inside a network namespace.
+fn in_namespace(netns: &File, work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || {
+            // SAFETY: setns takes any descriptor and changes only this thread, which ends here.
+            if unsafe { libc::setns(netns.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            work()
+        })?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("thread died")))
+    })
 }
 
 fn tcx(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Result<OwnedFd> {
@@ -150,7 +168,8 @@ fn classifier(program: Option<BorrowedFd<'_>>) -> libbpf_sys::bpf_tc_opts {
     }
 }
 
-fn clsact(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Result<()> {
+fn clsact(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Result<Hook> {
+    let netns = File::open("/proc/thread-self/ns/net")?;
     let mut hook = hook_point(ifindex, direction);
     // SAFETY: hook is a valid bpf_tc_hook with its size set.
     let created = unsafe { libbpf_sys::bpf_tc_hook_create(&mut hook) };
@@ -160,7 +179,7 @@ fn clsact(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Re
     let mut options = classifier(Some(program));
     // SAFETY: both structs are valid, with their sizes set, and outlive the call.
     match unsafe { libbpf_sys::bpf_tc_attach(&hook, &mut options) } {
-        0 => Ok(()),
+        0 => Ok(Hook::Clsact { netns }),
         error => Err(io::Error::from_raw_os_error(-error)),
     }
 }

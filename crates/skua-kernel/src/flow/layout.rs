@@ -19,7 +19,7 @@ pub(crate) const SEEN_LO_OPENED: u32 = 1 << 21;
 pub(crate) const SEEN_HI_OPENED: u32 = 1 << 22;
 
 /// Slots that a program looks at before the table counts as full.
-pub(crate) const PROBES: u32 = 32;
+pub(crate) const PROBES: u32 = 64;
 
 /// `struct flow_counters`.
 #[repr(C)]
@@ -109,55 +109,3 @@ pub(crate) fn key(words: [u64; 7]) -> FlowKey {
     // SAFETY: both are 56 bytes of plain integers without padding, valid for any bit pattern.
     unsafe { std::mem::transmute::<[u64; 7], FlowKey>(words) }
 }
-
-/// Causes of `enum point_cause`, in order.
-#[repr(usize)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cause {
-    /// No free entry: TCP.
-    TableFullTcp,
-    /// No free entry: UDP.
-    TableFullUdp,
-    /// No free entry: ICMP and ICMPv6.
-    TableFullIcmp,
-    /// No free entry: all other protocols.
-    TableFullOther,
-    /// The filter did not match.
-    Filtered,
-    /// Not in the sample.
-    SampledOut,
-    /// Skua's own traffic.
-    Own,
-    /// Too short for a link header.
-    Truncated,
-    /// Could not be read.
-    NoDecode,
-    /// Note: malformed, counted in a flow nevertheless.
-    Malformed,
-    /// Note: what super-packets are more on the wire than the interface counted.
-    Segmented,
-    /// Note: stripped VLAN tags.
-    TagBytes,
-    /// Note: packets of flows inside tunnels that found no entry; their parent counted them.
-    ChildFull,
-}
-
-/// Number of causes.
-pub const CAUSES: usize = 13;
-
-/// All causes with the names that users see.
-pub const CAUSE_NAMES: [(Cause, &str); CAUSES] = [
-    (Cause::TableFullTcp, "table_full_tcp"),
-    (Cause::TableFullUdp, "table_full_udp"),
-    (Cause::TableFullIcmp, "table_full_icmp"),
-    (Cause::TableFullOther, "table_full_other"),
-    (Cause::Filtered, "filtered"),
-    (Cause::SampledOut, "sampled_out"),
-    (Cause::Own, "self"),
-    (Cause::Truncated, "truncated"),
-    (Cause::NoDecode, "no_decode"),
-    (Cause::Malformed, "malformed"),
-    (Cause::Segmented, "segmented"),
-    (Cause::TagBytes, "tag_bytes"),
-    (Cause::ChildFull, "child_full"),
-];

@@ -5,7 +5,6 @@ mod layout;
 mod object;
 
 pub use drain::{DrainStats, PointTraffic};
-pub use layout::{CAUSE_NAMES, CAUSES, Cause};
 pub use object::{FlowObject, LinkKind, Rung};
 
 use std::{
@@ -58,6 +57,9 @@ impl Default for FlowTableConfig {
         }
     }
 }
+
+/// Number of causes.
+pub const CAUSES: usize = skua_flow::Cause::ALL.len();
 
 /// Packets and bytes by cause, for one direction of one capture point.
 pub type CauseCounters = [skua_flow::Counters; CAUSES];
@@ -237,7 +239,7 @@ impl FlowTable {
     }
 
     /// Becomes readable when the table fills up. The messages carry nothing.
-    pub fn wakeups(&self) -> Result<libbpf_rs::RingBuffer<'static>, KernelError> {
+    pub fn wakeups(&self) -> Result<Wakeups, KernelError> {
         let failed = |error| KernelError::System {
             what: "cannot listen to the flow table",
             source: std::io::Error::other(error),
@@ -245,7 +247,7 @@ impl FlowTable {
         let map = self.first()?.map("wakeups")?;
         let mut builder = libbpf_rs::RingBufferBuilder::new();
         builder.add(&map, |_| 0).map_err(failed)?;
-        builder.build().map_err(failed)
+        Ok(Wakeups(builder.build().map_err(failed)?))
     }
 
     /// Elements of the slot maps: probing begins at one of the first `slot_count`.
@@ -255,6 +257,24 @@ impl FlowTable {
 
     fn first(&self) -> Result<&FlowObject, KernelError> {
         self.objects.get(&0).ok_or(KernelError::Missing("programs"))
+    }
+}
+
+/// The table's calls for a drain; readable when there is one.
+pub struct Wakeups(libbpf_rs::RingBuffer<'static>);
+
+impl Wakeups {
+    /// Takes the calls that are there.
+    pub fn clear(&self) {
+        // The messages carry nothing, and there is nobody to tell of an error.
+        let _ = self.0.consume();
+    }
+}
+
+impl AsFd for Wakeups {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring buffer owns the epoll descriptor and lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
     }
 }
 

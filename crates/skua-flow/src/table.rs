@@ -319,7 +319,9 @@ impl FlowTable {
         };
         let entry = &mut entries[place];
         entry.sent[side] += counters;
-        entry.last_ns = now_ns;
+        // Clocks of files may go back.
+        entry.first_ns = entry.first_ns.min(now_ns);
+        entry.last_ns = entry.last_ns.max(now_ns);
         if let Some(segment) = segment {
             entry.tcp.segment(side, segment, now_ns);
         }

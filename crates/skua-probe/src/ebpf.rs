@@ -112,14 +112,23 @@ impl EbpfProbe {
         &self.table
     }
 
-    /// Waits for the next drain. `caller` is a descriptor of the caller's that ends the wait.
-    pub fn wait(&mut self, caller: Option<BorrowedFd<'_>>) -> Result<Wake, ProbeError> {
+    /// Waits for the next drain. `caller` is a descriptor of the caller's that ends the wait, as
+    /// does the time `until`.
+    pub fn wait(
+        &mut self,
+        caller: Option<BorrowedFd<'_>>,
+        until: Option<Instant>,
+    ) -> Result<Wake, ProbeError> {
         loop {
             let now = Instant::now();
             if now >= self.next_drain {
                 return Ok(Wake::Interval);
             }
-            let rest = self.next_drain - now;
+            if until.is_some_and(|until| now >= until) {
+                return Ok(Wake::Caller);
+            }
+            let next = until.map_or(self.next_drain, |until| until.min(self.next_drain));
+            let rest = next - now;
             let timeout = Timespec {
                 tv_sec: rest.as_secs() as i64,
                 tv_nsec: i64::from(rest.subsec_nanos()),
@@ -136,7 +145,7 @@ impl EbpfProbe {
                     .map(|(_, m)| PollFd::from_borrowed_fd(m.as_fd(), PollFlags::IN)),
             );
             match poll(&mut fds, Some(&timeout)) {
-                Ok(0) => return Ok(Wake::Interval),
+                Ok(0) => continue,
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(ProbeError::Wait(error.into())),

@@ -94,7 +94,8 @@ struct flow_tcp {
 struct flow_control {
 	__u64 inserted; /* by the programs */
 	__u64 woken;	/* value of wake_at for which user space was woken */
-	__u64 pad0[6];
+	__u64 retired;	/* entries that a program ended */
+	__u64 pad0[5];
 	__u64 freed;   /* by user space */
 	__u64 wake_at; /* wake user space when inserted gets there */
 	__u64 pad1[6];
@@ -120,6 +121,9 @@ enum point_cause {
 };
 
 #define PROBES 64 /* slots looked at before the table counts as full */
+
+/* In every network namespace. */
+#define LOOPBACK_IFINDEX 1
 
 #define DIR_INGRESS 0
 #define DIR_EGRESS  1
@@ -162,8 +166,7 @@ struct flow_settings {
 	__u8 coarse_clock;  /* bpf_ktime_get_coarse_ns is there, 5.11 */
 	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
 	__u8 exclude_self;  /* leave out sockets marked in self_sockets */
-	__u8 skip_outgoing; /* packet sockets on lo see each packet twice */
-	__u8 pad[5];
+	__u8 pad[6];
 };
 
 _Static_assert(sizeof(struct flow_settings) == 32, "flow_settings");

@@ -219,6 +219,8 @@ __noinline int measure(context *ctx)
 	struct level *l = the_level();
 	__u32 segments = 1, headers = 0;
 
+	/* Where nothing below uses it the compiler would pass anything, and the verifier object. */
+	asm volatile("" : : "r"(ctx));
 	if (!l)
 		return 0;
 #ifndef SKUA_XDP

@@ -337,7 +337,10 @@ static __always_inline void count_packet(const struct packet *p)
 
 	slot = find_slot(p, &index, &fresh);
 	if (slot && !fresh && ports_used_again(slot, p)) {
-		swap_state(slot, index, slot->state, SLOT_ENDED);
+		struct flow_control *ctl = the_control();
+
+		if (swap_state(slot, index, slot->state, SLOT_ENDED) && ctl)
+			__sync_fetch_and_add(&ctl->retired, 1);
 		slot = find_slot(p, &index, &fresh);
 	}
 	if (!slot) {

@@ -61,7 +61,8 @@ pub(crate) struct TcpSlot {
 pub(crate) struct Control {
     pub inserted: AtomicU64,
     pub woken: AtomicU64,
-    pub pad0: [AtomicU64; 6],
+    pub retired: AtomicU64,
+    pub pad0: [AtomicU64; 5],
     pub freed: AtomicU64,
     pub wake_at: AtomicU64,
     pub pad1: [AtomicU64; 6],
@@ -91,8 +92,7 @@ pub(crate) struct Settings {
     pub coarse_clock: u8,
     pub gso_size: u8,
     pub exclude_self: u8,
-    pub skip_outgoing: u8,
-    pub pad: [u8; 5],
+    pub pad: [u8; 6],
 }
 
 const _: () = assert!(size_of::<Settings>() == 32);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What the flow programs share with user space: the slots of the flow table, its control block and
+ * the counters beside it. crates/skua-kernel/src/flow/layout.rs has the same structs; sizes are
+ * checked on both sides. Rules: docs/accounting.md.
+ */
+#pragma once
+#include <linux/types.h>
+
+/* One conversation at one capture point, section 1. */
+struct flow_key {
+	union {
+		struct {
+			__u8 lo[16];
+			__u8 hi[16];
+			__be16 lo_port;
+			__be16 hi_port;
+			__u32 ifindex;
+			__u16 netns;
+			__u16 vlan[2];
+			__u8 proto;
+			__u8 kind;
+			__u16 detail;
+			__u8 parent[6];
+		};
+		__u64 word[7];
+	};
+};
+
+#define KIND_IPV4 1
+#define KIND_IPV6 2
+#define KIND_NETWORK 3
+#define KIND_ETHERNET (1 << 2)
+#define KIND_TUNNEL_SHIFT 3
+
+enum flow_tunnel {
+	TUNNEL_NONE,
+	TUNNEL_VXLAN,
+	TUNNEL_GENEVE,
+	TUNNEL_GRE,
+	TUNNEL_IPIP,
+	TUNNEL_MPLS,
+};
+
+/* Slot states; a live slot holds part of its hash with the top bit set. */
+#define SLOT_EMPTY 0
+#define SLOT_TOMB 1  /* was freed, entries further on may belong to the same probe sequence */
+#define SLOT_BUSY 2  /* a program is writing the key */
+#define SLOT_ENDED 3 /* a program ended it (its ports were used again) */
+#define SLOT_DYING 4 /* user space frees it after a grace period */
+#define SLOT_LIVE 0x80000000u
+
+/* Bits of flow_slot.seen: TCP flags of lo in 0-7 and of hi in 8-15, then: */
+#define SEEN_LO_INGRESS (1u << 16)
+#define SEEN_LO_EGRESS (1u << 17)
+#define SEEN_HI_INGRESS (1u << 18)
+#define SEEN_HI_EGRESS (1u << 19)
+#define SEEN_LO_FIRST (1u << 20)
+#define SEEN_LO_OPENED (1u << 21)
+#define SEEN_HI_OPENED (1u << 22)
+
+struct flow_counters {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* Two cache lines: what is compared and what is counted. */
+struct flow_slot {
+	__u32 state;
+	__u32 tunnel_id;
+	struct flow_key key;
+	struct flow_counters sent[2]; /* since the last drain; [0] by lo, [1] by hi */
+	__u64 first;		      /* CLOCK_MONOTONIC ns */
+	__u64 last;
+	__u32 seen;
+	__u32 pad[3];
+};
+
+/* TCP details of the slot with the same index; [0] lo, [1] hi. */
+struct flow_tcp {
+	__u32 next_seq[2];
+	__u32 retransmitted[2];
+	__u32 out_of_order[2];
+	__u32 zero_window[2];
+	__u64 syn;	  /* CLOCK_MONOTONIC ns of the first SYN */
+	__u32 synack;	  /* ns after the SYN, at least 1, at most 4.29 s */
+	__u32 ack;	  /* ns after the SYN+ACK */
+	__u32 gap_us[2];  /* when a gap was seen, us modulo 2^32, 0 none */
+	__u8 have_seq[2]; /* next_seq is valid */
+	__u8 pad[6];
+};
+
+/* One per table. Each line has one writer side. */
+struct flow_control {
+	__u64 inserted; /* by the programs */
+	__u64 woken;	/* value of wake_at for which user space was woken */
+	__u64 pad0[6];
+	__u64 freed;   /* by user space */
+	__u64 wake_at; /* wake user space when inserted gets there */
+	__u64 pad1[6];
+};
+
+/* Counters per capture point, direction and cause, section 5. */
+enum point_cause {
+	CAUSE_TABLE_FULL_TCP,
+	CAUSE_TABLE_FULL_UDP,
+	CAUSE_TABLE_FULL_ICMP,
+	CAUSE_TABLE_FULL_OTHER,
+	CAUSE_FILTERED,
+	CAUSE_SAMPLED_OUT,
+	CAUSE_SELF,
+	CAUSE_TRUNCATED,
+	CAUSE_NO_DECODE,
+	NOTE_MALFORMED, /* notes: counted in flows, too */
+	NOTE_SEGMENTED,
+	NOTE_TAG_BYTES,
+	NOTE_CHILD_FULL, /* packets of tunnelled flows that found no entry; the parent counted them */
+	CAUSE_MAX,
+};
+
+#define DIR_INGRESS 0
+#define DIR_EGRESS 1
+
+struct point_key {
+	__u32 ifindex;
+	__u32 netns;
+};
+
+struct point_counters {
+	struct flow_counters count[2][CAUSE_MAX];
+};
+
+/* Where the first fragment of a datagram notes its ports. */
+struct fragment_key {
+	__u8 src[16];
+	__u8 dst[16];
+	__u32 ifindex;
+	__u32 id;
+	__u16 netns;
+	__u8 proto;
+	__u8 pad;
+};
+
+struct fragment_note {
+	__be16 src_port;
+	__be16 dst_port;
+	__u16 detail;
+	__u16 pad;
+};
+
+_Static_assert(sizeof(struct flow_key) == 56, "flow_key");
+_Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");
+_Static_assert(sizeof(struct flow_tcp) == 64, "flow_tcp");
+_Static_assert(sizeof(struct flow_control) == 128, "flow_control");
+_Static_assert(sizeof(struct fragment_key) == 44, "fragment_key");

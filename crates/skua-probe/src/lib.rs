@@ -1,1 +1,3 @@
-//! skua-probe
+//! Captures packets, turns them into flows, and hands those on.
+
+pub mod file;

@@ -106,7 +106,8 @@ impl Interface {
         let ns = i128::from(ns) - i128::from(offset) * 1_000_000_000;
         let ns = u128::try_from(ns).unwrap_or(0);
         let ticks = match self.resolution.unwrap_or(6) {
-            r if r & 0x80 != 0 => (ns << (r & 0x7f)) / 1_000_000_000,
+            // Rounded up, so that ticks to ns (rounded down) and back are the same ticks.
+            r if r & 0x80 != 0 => (ns << (r & 0x7f)).div_ceil(1_000_000_000),
             r if r <= 9 => ns / 10u128.pow(9 - u32::from(r)),
             r => ns * 10u128.pow(u32::from(r) - 9),
         };

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+pub use skua_packet::{ETHERTYPE_ARP, Network, Tunnel, VLAN_PRESENT};
+
 /// Key of a flow; the same 56 bytes as `struct flow_key` in `bpf/flow/flow.h`
 /// (`docs/accounting.md` section 1 describes each field).
 #[repr(C)]
@@ -45,41 +47,10 @@ const HASH_FACTORS: [u64; 8] = [
     0x5be0_cd19_137e_2179,
 ];
 
-/// Network layer of a flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Network {
-    /// No IP: endpoints are MAC addresses.
-    None,
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-/// What a flow was found inside.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tunnel {
-    /// VXLAN, RFC 7348.
-    Vxlan,
-    /// GENEVE, RFC 8926.
-    Geneve,
-    /// GRE, RFC 2784 and 2890.
-    Gre,
-    /// IP in IP, RFC 2003, 2473 and 4213.
-    IpInIp,
-    /// MPLS, RFC 3032.
-    Mpls,
-}
-
 /// `kind`: has an Ethernet header.
 pub const KIND_ETHERNET: u8 = 1 << 2;
 /// `kind`: shift of the tunnel number.
 pub const KIND_TUNNEL_SHIFT: u8 = 3;
-
-/// EtherType of ARP.
-pub const ETHERTYPE_ARP: u16 = 0x0806;
-/// `vlan`: a tag is present.
-pub const VLAN_PRESENT: u16 = 0x1000;
 
 impl FlowKey {
     /// Network layer.
@@ -158,19 +129,27 @@ impl FlowKey {
 
     /// The key as seven little-endian words, as the kernel compares and hashes it.
     fn words(&self) -> [u64; 7] {
-        let word = |b: &[u8]| b.iter().rev().fold(0u64, |w, b| w << 8 | u64::from(*b));
+        let halves = |address: &[u8; 16]| {
+            let whole = u128::from_le_bytes(*address);
+            [whole as u64, (whole >> 64) as u64]
+        };
+        let [lo, lo_end] = halves(&self.lo);
+        let [hi, hi_end] = halves(&self.hi);
+        let p = self.parent;
         [
-            word(&self.lo[..8]),
-            word(&self.lo[8..]),
-            word(&self.hi[..8]),
-            word(&self.hi[8..]),
-            word(&[self.lo_port, self.hi_port].concat()) | u64::from(self.ifindex) << 32,
+            lo,
+            lo_end,
+            hi,
+            hi_end,
+            u64::from(u16::from_le_bytes(self.lo_port))
+                | u64::from(u16::from_le_bytes(self.hi_port)) << 16
+                | u64::from(self.ifindex) << 32,
             u64::from(self.netns)
                 | u64::from(self.vlan[0]) << 16
                 | u64::from(self.vlan[1]) << 32
                 | u64::from(self.proto) << 48
                 | u64::from(self.kind) << 56,
-            u64::from(self.detail) | word(&self.parent) << 16,
+            u64::from_le_bytes([0, 0, p[0], p[1], p[2], p[3], p[4], p[5]]) | u64::from(self.detail),
         ]
     }
 

@@ -1,9 +1,29 @@
 //! Flow keys, accounting, ageing and the flow record.
 //!
 //! The rules are written down in `docs/accounting.md`; the kernel programs follow the same page.
+//!
+//! A packet walks through [`FlowTable`] (or the kernel's table), whose drains yield [`FlowUpdate`]s;
+//! [`FlowStore`] sums them up to [`FlowRecord`]s, which users see as JSON or CSV.
 
+mod community;
+mod conversation;
+pub mod fields;
 pub mod key;
+pub mod names;
+pub mod point;
+pub mod record;
+mod slab;
+pub mod store;
+pub mod table;
+mod tcp;
+pub mod time;
 pub mod update;
 
+pub use community::community_id;
+pub use conversation::{Conversation, FragmentNotes, Ports};
 pub use key::{FlowKey, Network, Tunnel};
+pub use point::{CapturePoint, Cause, Direction, PointCounters};
+pub use record::{FlowLine, FlowRecord, Rate, TcpState};
+pub use store::{FlowStore, Query, SortBy, StoreLimits, Summary};
+pub use table::{FlowTable, Outcome, TableConfig};
 pub use update::{Counters, EndReason, FlowUpdate, TcpUpdate};

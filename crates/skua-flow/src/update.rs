@@ -11,10 +11,32 @@ pub struct Counters {
     pub bytes: u64,
 }
 
+impl Counters {
+    /// Both parts.
+    pub fn new(packets: u64, bytes: u64) -> Self {
+        Self { packets, bytes }
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_zero(&self) -> bool {
+        self.packets == 0 && self.bytes == 0
+    }
+}
+
 impl std::ops::AddAssign for Counters {
+    /// Saturates: files may claim any length for any number of packets.
     fn add_assign(&mut self, other: Self) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
+        self.packets = self.packets.saturating_add(other.packets);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+impl std::ops::Add for Counters {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
     }
 }
 
@@ -42,16 +64,17 @@ pub struct TcpUpdate {
     pub out_of_order: [u32; 2],
     /// Segments with a zero window, difference.
     pub zero_window: [u32; 2],
-    /// SYN to SYN+ACK in ns, 0 unknown.
+    /// SYN to SYN+ACK in ns, 0 unknown, at most 2³² − 1.
     pub server_rtt_ns: u64,
-    /// SYN+ACK to ACK in ns, 0 unknown.
+    /// SYN+ACK to ACK in ns, 0 unknown, at most 2³² − 1.
     pub client_rtt_ns: u64,
-    /// Who opened: `Some(true)` lo, `Some(false)` hi, `None` no SYN seen.
+    /// Who opened: `Some(true)` lo, `Some(false)` hi, `None` unknown. TCP: by SYN; ICMP queries: who
+    /// sends the requests (the only field here that is not about TCP).
     pub lo_opened: Option<bool>,
 }
 
 /// Difference of one entry since the drain before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowUpdate {
     /// The conversation.
     pub key: FlowKey,

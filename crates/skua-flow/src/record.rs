@@ -1,0 +1,263 @@
+//! The flow record: a conversation as users see it.
+
+use crate::{
+    Counters, EndReason, FlowKey, FlowUpdate, TcpUpdate,
+    community::{CommunityId, community_id},
+    fields, tcp,
+};
+use serde::{Serialize, Serializer};
+
+/// Traffic in both directions over the last interval between drains that changed the record.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Rate {
+    /// Bits per second on the wire.
+    pub bits_per_second: f64,
+    /// Wire packets per second.
+    pub packets_per_second: f64,
+}
+
+impl Rate {
+    /// The rate of what was counted in `ns`.
+    pub fn over(counters: Counters, ns: u64) -> Self {
+        let per_second = 1e9 / ns.max(1) as f64;
+        Self {
+            bits_per_second: counters.bytes as f64 * 8.0 * per_second,
+            packets_per_second: counters.packets as f64 * per_second,
+        }
+    }
+}
+
+/// State of a TCP conversation as its flags tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TcpState {
+    /// A SYN and nothing after it.
+    SynSent,
+    /// SYN+ACK, not acknowledged yet.
+    SynReceived,
+    /// Acknowledged packets.
+    Established,
+    /// FIN from one side.
+    Closing,
+    /// FIN from both sides.
+    Closed,
+    /// RST without FIN from both sides.
+    Reset,
+}
+
+impl TcpState {
+    /// Name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SynSent => "syn-sent",
+            Self::SynReceived => "syn-received",
+            Self::Established => "established",
+            Self::Closing => "closing",
+            Self::Closed => "closed",
+            Self::Reset => "reset",
+        }
+    }
+
+    /// The state that flags of both sides tell, none when they tell nothing.
+    pub fn of(tcp: &TcpUpdate) -> Option<Self> {
+        let [lo, hi] = tcp.flags;
+        let either = lo | hi;
+        if lo & hi & tcp::FIN != 0 {
+            return Some(Self::Closed);
+        }
+        if either & tcp::RST != 0 {
+            return Some(Self::Reset);
+        }
+        if either & tcp::FIN != 0 {
+            return Some(Self::Closing);
+        }
+        let (opener, other) = match tcp.lo_opened {
+            Some(true) => (lo, hi),
+            Some(false) => (hi, lo),
+            // Under way when the capture began.
+            None => return (either & tcp::ACK != 0).then_some(Self::Established),
+        };
+        // The opener's first packet has no ACK, all that follow have.
+        match (opener & tcp::ACK != 0, other & tcp::SYN != 0) {
+            (true, _) => Some(Self::Established),
+            (false, true) => Some(Self::SynReceived),
+            (false, false) => Some(Self::SynSent),
+        }
+    }
+}
+
+/// A conversation at one capture point, summed up from its updates.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FlowRecord {
+    /// The conversation.
+    pub key: FlowKey,
+    /// 48-bit identifier, [`FlowKey::id48`]; flows inside tunnels name their parent by it.
+    pub id: u64,
+    /// Sent by `lo`.
+    pub lo_sent: Counters,
+    /// Sent by `hi`.
+    pub hi_sent: Counters,
+    /// First packet, ns since the Unix epoch.
+    pub first_ns: u64,
+    /// Last packet, ns since the Unix epoch.
+    pub last_ns: u64,
+    /// Drain that changed the record last, ns since the Unix epoch.
+    pub updated_ns: u64,
+    /// Rate over the interval that ended with that drain.
+    pub rate: Rate,
+    /// TCP details; counters are totals, not differences.
+    pub tcp: TcpUpdate,
+    /// VNI, GRE key or MPLS label of a flow inside a tunnel.
+    pub tunnel_id: u32,
+    /// One in so many packets was counted, 1: all.
+    pub sampling: u32,
+    /// Whether `lo` spoke first, so that it is `a`.
+    pub lo_first: bool,
+    /// Why the conversation ended, none while it is active.
+    pub end: Option<EndReason>,
+}
+
+impl FlowRecord {
+    /// The record of a conversation's first update. `interval_ns` is the time since the drain
+    /// before the one at `now_ns`.
+    pub fn new(
+        update: &FlowUpdate,
+        seed: u64,
+        sampling: u32,
+        now_ns: u64,
+        interval_ns: u64,
+    ) -> Self {
+        Self {
+            key: update.key,
+            id: update.key.id48(seed),
+            lo_sent: update.lo_sent,
+            hi_sent: update.hi_sent,
+            first_ns: update.first_ns,
+            last_ns: update.last_ns,
+            updated_ns: now_ns,
+            rate: Rate::over(update.lo_sent + update.hi_sent, interval_ns),
+            tcp: update.tcp,
+            tunnel_id: update.tunnel_id,
+            sampling,
+            lo_first: update.lo_first,
+            end: update.end,
+        }
+    }
+
+    /// Adds a further update.
+    pub fn apply(&mut self, update: &FlowUpdate, now_ns: u64, interval_ns: u64) {
+        self.lo_sent += update.lo_sent;
+        self.hi_sent += update.hi_sent;
+        self.first_ns = self.first_ns.min(update.first_ns);
+        self.last_ns = self.last_ns.max(update.last_ns);
+        self.updated_ns = now_ns;
+        self.rate = Rate::over(update.lo_sent + update.hi_sent, interval_ns);
+        self.end = update.end;
+        let (tcp, new) = (&mut self.tcp, &update.tcp);
+        for side in 0..2 {
+            tcp.flags[side] |= new.flags[side];
+            let add = |sum: &mut u32, more: u32| *sum = sum.saturating_add(more);
+            add(&mut tcp.retransmitted[side], new.retransmitted[side]);
+            add(&mut tcp.out_of_order[side], new.out_of_order[side]);
+            add(&mut tcp.zero_window[side], new.zero_window[side]);
+        }
+        if tcp.server_rtt_ns == 0 {
+            tcp.server_rtt_ns = new.server_rtt_ns;
+        }
+        if tcp.client_rtt_ns == 0 {
+            tcp.client_rtt_ns = new.client_rtt_ns;
+        }
+        tcp.lo_opened = tcp.lo_opened.or(new.lo_opened);
+    }
+
+    /// Sent by `a`, who spoke first.
+    pub fn ab(&self) -> Counters {
+        if self.lo_first {
+            self.lo_sent
+        } else {
+            self.hi_sent
+        }
+    }
+
+    /// Sent by `b`.
+    pub fn ba(&self) -> Counters {
+        if self.lo_first {
+            self.hi_sent
+        } else {
+            self.lo_sent
+        }
+    }
+
+    /// Both directions.
+    pub fn total(&self) -> Counters {
+        self.lo_sent + self.hi_sent
+    }
+
+    /// Address and port of `a`, as in the key.
+    pub fn a(&self) -> (&[u8; 16], u16) {
+        self.endpoint(self.lo_first)
+    }
+
+    /// Address and port of `b`, as in the key.
+    pub fn b(&self) -> (&[u8; 16], u16) {
+        self.endpoint(!self.lo_first)
+    }
+
+    fn endpoint(&self, lo: bool) -> (&[u8; 16], u16) {
+        let (address, port) = if lo {
+            (&self.key.lo, self.key.lo_port)
+        } else {
+            (&self.key.hi, self.key.hi_port)
+        };
+        let port = if self.key.has_ports() { port } else { [0; 2] };
+        (address, u16::from_be_bytes(port))
+    }
+
+    /// Whether `a` opened the conversation, see [`TcpUpdate::lo_opened`].
+    pub fn a_opened(&self) -> Option<bool> {
+        self.tcp.lo_opened.map(|lo| lo == self.lo_first)
+    }
+
+    /// One of the pairs in [`TcpUpdate`], `a` first.
+    pub fn by_a<T: Copy>(&self, [lo, hi]: [T; 2]) -> [T; 2] {
+        if self.lo_first { [lo, hi] } else { [hi, lo] }
+    }
+
+    /// State of a TCP conversation.
+    pub fn tcp_state(&self) -> Option<TcpState> {
+        (self.key.proto == 6)
+            .then(|| TcpState::of(&self.tcp))
+            .flatten()
+    }
+
+    /// Community ID version 1, none without IP.
+    pub fn community_id(&self) -> Option<CommunityId> {
+        community_id(&self.key, self.tcp.lo_opened.unwrap_or(self.lo_first))
+    }
+
+    /// The record with its interface's name, ready to be written.
+    pub fn line<'a>(&'a self, interface: &'a str) -> FlowLine<'a> {
+        FlowLine {
+            record: self,
+            interface,
+            rate: self.rate,
+        }
+    }
+}
+
+/// A flow record as it is written, as JSON by [`Serialize`] or as a CSV row; both have the fields
+/// of [`fields::FIELDS`].
+#[derive(Clone, Copy, Debug)]
+pub struct FlowLine<'a> {
+    /// The record.
+    pub record: &'a FlowRecord,
+    /// Name of its interface.
+    pub interface: &'a str,
+    /// The current rate, see [`crate::FlowStore::rate`].
+    pub rate: Rate,
+}
+
+impl Serialize for FlowLine<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        fields::serialize(self, serializer)
+    }
+}

@@ -1,0 +1,294 @@
+//! Bounded history of flow records in memory.
+
+use crate::{Counters, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate, slab::Slab};
+use hashbrown::HashTable;
+use std::{cmp::Ordering, collections::VecDeque};
+
+/// How much a [`FlowStore`] keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreLimits {
+    /// The most records.
+    pub records: usize,
+    /// The most memory in bytes, index included.
+    pub bytes: usize,
+}
+
+impl Default for StoreLimits {
+    fn default() -> Self {
+        Self {
+            records: 1_000_000,
+            bytes: 256 << 20,
+        }
+    }
+}
+
+impl StoreLimits {
+    /// Bytes of index and lists per record at worst: a slot of the hash table with its tag just
+    /// after it doubled, the lists of free and ended places at twice their length.
+    const BESIDE: usize = 12 + 16;
+
+    /// The most records within both limits; at least one.
+    fn max_records(&self) -> usize {
+        let place = size_of::<Place>() + Self::BESIDE;
+        self.records.min(self.bytes / place).max(1)
+    }
+}
+
+/// Totals of everything that a store was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Packets and bytes of all updates, of flows outside of tunnels only: what flows inside
+    /// tunnels carry is part of their parents.
+    pub counted: Counters,
+    /// Packets and bytes of flows inside tunnels.
+    pub inside_tunnels: Counters,
+    /// Records since the start.
+    pub flows: u64,
+    /// Records of active conversations now.
+    pub active: u64,
+    /// Records of ended conversations now.
+    pub ended: u64,
+    /// Records that left the store for lack of room, with their packets and bytes.
+    pub evicted: u64,
+    /// Packets and bytes of those.
+    pub evicted_counted: Counters,
+}
+
+/// Order of query results; the greatest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SortBy {
+    /// Current bits per second.
+    #[default]
+    Rate,
+    /// Bytes in both directions.
+    Bytes,
+    /// Packets in both directions.
+    Packets,
+    /// Time of the last packet.
+    Last,
+    /// Time of the first packet.
+    First,
+}
+
+/// What to take out of a store.
+#[derive(Clone, Copy)]
+pub struct Query<F> {
+    /// Which records.
+    pub filter: F,
+    /// Order.
+    pub sort: SortBy,
+    /// The most records.
+    pub limit: usize,
+}
+
+/// A place for a record.
+#[derive(Clone, Copy)]
+struct Place {
+    record: FlowRecord,
+    used: bool,
+}
+
+/// Sums up updates to records and keeps them within limits: active ones and, as long as there is
+/// room, ended ones.
+pub struct FlowStore {
+    places: Slab<Place>,
+    /// Places of active records by key.
+    active: HashTable<u32>,
+    /// Places of ended records, oldest first.
+    ended: VecDeque<u32>,
+    /// Where the search for an active record to give up goes on.
+    hand: u32,
+    seed: u64,
+    sampling: u32,
+    drained_ns: u64,
+    /// Time since the drain before, none with the first.
+    interval_ns: Option<u64>,
+    summary: Summary,
+}
+
+impl FlowStore {
+    /// An empty store. `seed` is the seed of the flow table, so that ids agree; `sampling` is 1
+    /// when all packets are counted.
+    pub fn new(limits: StoreLimits, seed: u64, sampling: u32) -> Self {
+        Self {
+            places: Slab::new(
+                limits.max_records(),
+                Place {
+                    record: FlowRecord::new(&FlowUpdate::default(), 0, 1, 0, 0),
+                    used: false,
+                },
+            ),
+            active: HashTable::new(),
+            ended: VecDeque::new(),
+            hand: 0,
+            seed,
+            sampling,
+            drained_ns: 0,
+            interval_ns: None,
+            summary: Summary::default(),
+        }
+    }
+
+    /// Says that the updates that follow are of the drain at `now_ns`: rates count from the drain
+    /// before.
+    pub fn begin_drain(&mut self, now_ns: u64) {
+        if self.drained_ns != 0 {
+            self.interval_ns = Some(now_ns.saturating_sub(self.drained_ns));
+        }
+        self.drained_ns = now_ns;
+    }
+
+    /// Adds an update to its record and returns the record. Of two entries with one key, the older
+    /// one's updates must come first.
+    pub fn apply(&mut self, update: &FlowUpdate) -> &FlowRecord {
+        let counters = update.lo_sent + update.hi_sent;
+        match update.key.tunnel() {
+            None => self.summary.counted += counters,
+            Some(_) => self.summary.inside_tunnels += counters,
+        }
+        let now_ns = self.drained_ns;
+        let interval_ns = self
+            .interval_ns
+            .unwrap_or_else(|| now_ns.saturating_sub(update.first_ns));
+        let place = match self.find(&update.key) {
+            Some(place) => {
+                self.places[place].record.apply(update, now_ns, interval_ns);
+                if update.end.is_some() {
+                    self.forget(&update.key);
+                }
+                place
+            }
+            None => self.add(update, now_ns, interval_ns),
+        };
+        if update.end.is_some() {
+            self.ended.push_back(place);
+        }
+        &self.places[place].record
+    }
+
+    /// A record for a conversation's first update.
+    fn add(&mut self, update: &FlowUpdate, now_ns: u64, interval_ns: u64) -> u32 {
+        self.summary.flows += 1;
+        let new = Place {
+            record: FlowRecord::new(update, self.seed, self.sampling, now_ns, interval_ns),
+            used: true,
+        };
+        let place = match self.places.insert(new) {
+            Some(place) => place,
+            None => {
+                let place = self.evict();
+                self.places[place] = new;
+                place
+            }
+        };
+        if update.end.is_none() {
+            let (seed, places) = (self.seed, &self.places);
+            self.active
+                .insert_unique(update.key.hash64(seed), place, |place| {
+                    places[*place].record.key.hash64(seed)
+                });
+        }
+        place
+    }
+
+    /// Takes a record out of the full store and returns its place: the one that ended first, or
+    /// when all are active one that this drain did not touch, if such a one is near.
+    fn evict(&mut self) -> u32 {
+        const SEARCH: u32 = 64;
+        let place = match self.ended.pop_front() {
+            Some(place) => place,
+            None => {
+                let from = self.hand;
+                let len = self.places.end();
+                let quiet = (0..SEARCH)
+                    .map(|step| (from + step) % len)
+                    .find(|place| self.places[*place].record.updated_ns < self.drained_ns);
+                let place = quiet.unwrap_or(from % len);
+                self.hand = (place + 1) % len;
+                let key = self.places[place].record.key;
+                self.forget(&key);
+                place
+            }
+        };
+        self.summary.evicted += 1;
+        self.summary.evicted_counted += self.places[place].record.total();
+        place
+    }
+
+    fn find(&self, key: &FlowKey) -> Option<u32> {
+        let equal = |place: &u32| self.places[*place].record.key == *key;
+        self.active.find(key.hash64(self.seed), equal).copied()
+    }
+
+    /// Takes a key out of the index of active records.
+    fn forget(&mut self, key: &FlowKey) {
+        let places = &self.places;
+        let equal = |place: &u32| places[*place].record.key == *key;
+        if let Ok(slot) = self.active.find_entry(key.hash64(self.seed), equal) {
+            slot.remove();
+        }
+    }
+
+    /// The active record of a conversation.
+    pub fn get(&self, key: &FlowKey) -> Option<&FlowRecord> {
+        self.find(key).map(|place| &self.places[place].record)
+    }
+
+    /// All records, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &FlowRecord> {
+        self.places.iter().filter(|p| p.used).map(|p| &p.record)
+    }
+
+    /// The records that a query asks for.
+    pub fn query<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<&FlowRecord> {
+        let mut found: Vec<_> = self.iter().filter(|r| (query.filter)(r)).collect();
+        let order = |a: &&FlowRecord, b: &&FlowRecord| self.order(query.sort, b, a);
+        if query.limit < found.len() {
+            // Only what is shown has to be sorted.
+            found.select_nth_unstable_by(query.limit, order);
+            found.truncate(query.limit);
+        }
+        found.sort_unstable_by(order);
+        found
+    }
+
+    fn order(&self, sort: SortBy, a: &FlowRecord, b: &FlowRecord) -> Ordering {
+        let rate = |r| self.rate(r).bits_per_second;
+        match sort {
+            SortBy::Rate => rate(a).total_cmp(&rate(b)),
+            SortBy::Bytes => a.total().bytes.cmp(&b.total().bytes),
+            SortBy::Packets => a.total().packets.cmp(&b.total().packets),
+            SortBy::Last => a.last_ns.cmp(&b.last_ns),
+            SortBy::First => a.first_ns.cmp(&b.first_ns),
+        }
+        // Equal ones keep their order from query to query.
+        .then_with(|| (b.first_ns, b.id).cmp(&(a.first_ns, a.id)))
+    }
+
+    /// The rate of a record over the last interval: nothing when the last drain did not touch it.
+    pub fn rate(&self, record: &FlowRecord) -> Rate {
+        if record.updated_ns == self.drained_ns {
+            record.rate
+        } else {
+            Rate::default()
+        }
+    }
+
+    /// A record with its current rate and its interface's name, ready to be written.
+    pub fn line<'a>(&self, record: &'a FlowRecord, interface: &'a str) -> FlowLine<'a> {
+        FlowLine {
+            record,
+            interface,
+            rate: self.rate(record),
+        }
+    }
+
+    /// Totals since the start and how much is kept now.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            active: self.active.len() as u64,
+            ended: self.ended.len() as u64,
+            ..self.summary
+        }
+    }
+}

@@ -285,7 +285,8 @@ fn ipv6(t: &mut Trace) {
     );
 }
 
-const ROUTING: &[u8] = &[4, 0, 0, 0, 0, 0];
+/// Routing type 253, for experiments (RFC 4727), no segments left.
+const ROUTING: &[u8] = &[253, 0, 0, 0, 0, 0];
 
 fn ipv6_extensions(t: &mut Trace) {
     for number in [0, 43, 60, 135, 139, 140] {

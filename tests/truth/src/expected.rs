@@ -28,6 +28,10 @@ pub enum Difference {
     Refused,
     /// tshark shows journal entries and custom blocks of pcapng as packets.
     OtherBlocks,
+    /// tshark's arithmetic overflows with clocks finer than ns.
+    FineClock,
+    /// tshark takes interfaces of a later section for those of the first.
+    SectionInterface,
     /// tshark goes by the EtherType, we by the version nibble, or the other way round.
     Nibble,
 }
@@ -51,6 +55,10 @@ pub struct Correction {
     pub addresses: Option<(&'static str, &'static str)>,
     /// No IP but this EtherType.
     pub no_ip: Option<u16>,
+    /// Time of the packet in ns.
+    pub time_ns: Option<u64>,
+    /// Interface of the packet.
+    pub interface: Option<&'static str>,
 }
 
 /// All departures of one capture.
@@ -77,4 +85,170 @@ pub fn of(capture: &str) -> Expected {
         })
 }
 
-const EXPECTED: &[Expected] = &[];
+const fn at(packet: usize, difference: Difference) -> Correction {
+    Correction {
+        packet,
+        difference,
+        levels: None,
+        protocol: None,
+        ports: None,
+        id: None,
+        addresses: None,
+        no_ip: None,
+        time_ns: None,
+        interface: None,
+    }
+}
+
+const fn ports(packet: usize, difference: Difference, ports: (u16, u16)) -> Correction {
+    Correction {
+        ports: Some(ports),
+        ..at(packet, difference)
+    }
+}
+
+const fn interface(packet: usize, interface: &'static str) -> Correction {
+    Correction {
+        interface: Some(interface),
+        ..at(packet, Difference::SectionInterface)
+    }
+}
+
+/// Time as the capture was written, in ns after its first packet.
+const fn time(packet: usize, after_ns: u64) -> Correction {
+    Correction {
+        time_ns: Some(skua_testkit::capture::EPOCH_NS + after_ns),
+        ..at(packet, Difference::FineClock)
+    }
+}
+
+const fn rules(capture: &'static str, rules: &'static [Difference]) -> Expected {
+    Expected {
+        capture,
+        rules,
+        corrections: &[],
+    }
+}
+
+const fn corrections(
+    capture: &'static str,
+    rules: &'static [Difference],
+    corrections: &'static [Correction],
+) -> Expected {
+    Expected {
+        capture,
+        rules,
+        corrections,
+    }
+}
+
+use Difference::{
+    CutHeader, FineClock, FrameCheckSequence, IpLength, LastExtension, LaterFragment, Nibble,
+    NinthExtension, NotOurTunnel, OtherBlocks, Refused, SectionInterface, StreamPerSyn, ThirdTag,
+    TunnelDepth,
+};
+
+const EXPECTED: &[Expected] = &[
+    rules("vlan_three", &[ThirdTag]),
+    rules("pppoe", &[NotOurTunnel]),
+    corrections(
+        "raw_ip",
+        &[CutHeader],
+        &[
+            // Version nibble 0: no IP for us, IPv4 for tshark.
+            Correction {
+                no_ip: Some(0),
+                ..at(5, Nibble)
+            },
+            // Three bytes that start with 4: IPv4 that is malformed for us.
+            Correction {
+                no_ip: Some(0x0800),
+                ..at(9, Nibble)
+            },
+        ],
+    ),
+    rules("ipv4_malformed", &[Nibble]),
+    corrections(
+        "ipv4_lengths",
+        &[],
+        &[
+            // Total length 19: less than a header, which we do not look at.
+            Correction {
+                addresses: Some(("10.0.0.1", "10.0.0.2")),
+                protocol: Some(17),
+                ..ports(2, Refused, (40_000, 7))
+            },
+            // Total length 20: nothing after the IP header.
+            ports(3, IpLength, (40_000, 7)),
+            ports(11, IpLength, (40_000, 80)),
+        ],
+    ),
+    rules("ipv4_fragments", &[LaterFragment]),
+    rules("ipv4_fragments_late", &[LaterFragment]),
+    corrections(
+        "ipv4_fragments_protocols",
+        &[LaterFragment],
+        &[
+            // Eight bytes of TCP and padding behind, which we read as the rest of the header.
+            ports(7, IpLength, (0, 0)),
+            ports(8, IpLength, (0, 0)),
+        ],
+    ),
+    corrections(
+        "ipv6_extensions",
+        &[],
+        &[
+            ports(4, LastExtension, (40_000, 7)),
+            ports(5, LastExtension, (40_000, 7)),
+        ],
+    ),
+    corrections(
+        "ipv6_extensions_many",
+        &[NinthExtension],
+        &[Correction {
+            protocol: Some(51),
+            ..at(5, LastExtension)
+        }],
+    ),
+    // Payload length 0 with bytes behind.
+    corrections(
+        "ipv6_malformed",
+        &[CutHeader],
+        &[ports(7, IpLength, (40_000, 7))],
+    ),
+    rules("ipv6_fragments", &[LaterFragment]),
+    rules("transport_cut", &[CutHeader]),
+    rules("snap_64", &[CutHeader]),
+    rules("snap_40", &[CutHeader]),
+    rules("tcp_reuse_half_closed", &[StreamPerSyn]),
+    rules("tcp_syn_again", &[StreamPerSyn]),
+    rules("vxlan", &[NotOurTunnel]),
+    rules("geneve", &[NotOurTunnel]),
+    rules("mpls", &[NotOurTunnel]),
+    rules("tunnels_deep", &[TunnelDepth]),
+    rules("tunnels_cut", &[CutHeader]),
+    rules("tunnels_fragments", &[LaterFragment]),
+    corrections(
+        "tunnels_inner_malformed",
+        &[ThirdTag],
+        // GRE that says IPv4 around a packet of version 5: no child.
+        &[Correction {
+            levels: Some(1),
+            ..at(2, Nibble)
+        }],
+    ),
+    rules("pcap_fcs", &[FrameCheckSequence]),
+    rules("pcapng_fcs", &[FrameCheckSequence]),
+    corrections("pcapng_resolutions", &[], &[]),
+    rules("pcapng_odd_blocks", &[OtherBlocks]),
+    corrections(
+        "pcapng_sections",
+        &[],
+        &[
+            interface(7, "eth9"),
+            interface(8, "eth9"),
+            interface(9, "eth9"),
+        ],
+    ),
+    rules("mixed_snap_96", &[CutHeader]),
+];

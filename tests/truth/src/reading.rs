@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
         let mut sums = Sums::default();
         let mut truncated = (0, 0);
         for packet in packets {
-            if !packet.is_packet {
+            if packet.link.is_none() {
                 self.differences.insert(Difference::OtherBlocks);
                 continue;
             }
@@ -100,7 +100,16 @@ impl<'a> Reader<'a> {
             };
             let mut parent: Option<Key> = None;
             for level in levels {
-                let (key, from_lo) = self.key(packet, &level, parent);
+                let (mut key, from_lo) = self.key(packet, &level, parent);
+                let mut time_ns = packet.time_ns;
+                for correction in self.corrections {
+                    if correction.packet == packet.number {
+                        time_ns = correction.time_ns.unwrap_or(time_ns);
+                        if let Some(interface) = correction.interface {
+                            key.interface = interface.to_owned();
+                        }
+                    }
+                }
                 let bytes = length - u64::from(level.start);
                 let part = if key.protocol == 6 { level.stream } else { 0 };
                 let streams = self.streams.entry(key.clone()).or_default();
@@ -114,7 +123,7 @@ impl<'a> Reader<'a> {
                     }
                     false => part,
                 };
-                sums.add(key.clone(), part, from_lo, bytes, packet.time_ns);
+                sums.add(key.clone(), part, from_lo, bytes, time_ns);
                 parent = Some(key);
             }
         }
@@ -254,9 +263,10 @@ impl<'a> Walk<'a> {
     }
 
     fn link(&mut self, level: &mut Level) -> Option<()> {
+        const ETHERNET: u64 = 1;
         let Some(layer) = self.peek() else {
-            // No layer at all: an empty packet without link header.
-            return Some(());
+            // No layer at all: an empty packet.
+            return (self.packet.link != Some(ETHERNET)).then_some(());
         };
         match layer.name.as_str() {
             "eth" => self.ethernet(level),
@@ -275,7 +285,7 @@ impl<'a> Walk<'a> {
                 self.at += 1;
                 self.has(layer, 4).then_some(())
             }
-            _ => Some(()),
+            _ => (self.packet.link != Some(ETHERNET)).then_some(()),
         }
     }
 
@@ -526,7 +536,10 @@ impl<'a> Walk<'a> {
             let more = self.packet.layers[before..]
                 .iter()
                 .any(|layer| matches!(layer.name.as_str(), "eth" | "ip" | "ipv6") && layer.pos > 0);
-            if more {
+            let third_tag = self.is("vlan") || self.is("ieee8021ad");
+            if more && outer.malformed {
+                self.differences.insert(Difference::Nibble);
+            } else if more && !third_tag {
                 self.differences.insert(Difference::NotOurTunnel);
             }
         }

@@ -73,8 +73,8 @@ pub struct Dissection {
     pub number: usize,
     /// Time in ns since the Unix epoch, 0 when the file has none.
     pub time_ns: u64,
-    /// Whether it is a packet and not another record, such as a journal entry.
-    pub is_packet: bool,
+    /// tshark's number of the link type; none for other records, such as a journal entry.
+    pub link: Option<u64>,
     /// Length on the wire.
     pub length: u32,
     /// Bytes captured.
@@ -185,6 +185,8 @@ fn field(element: &BytesStart<'_>) -> Result<Option<(String, String)>, quick_xml
     for attribute in element.attributes() {
         let attribute = attribute?;
         match attribute.key.as_ref() {
+            // Most fields are of no interest, and there are hundreds per packet.
+            b"name" if !wanted(&attribute.value) => return Ok(None),
             b"name" => name = attribute.unescape_value()?.into_owned(),
             b"show" => show = attribute.unescape_value()?.into_owned(),
             _ => {}
@@ -193,13 +195,44 @@ fn field(element: &BytesStart<'_>) -> Result<Option<(String, String)>, quick_xml
     Ok((!name.is_empty()).then_some((name, show)))
 }
 
+/// Whether a field is read anywhere: those of the headers that make flows.
+fn wanted(name: &[u8]) -> bool {
+    const PROTOCOLS: &[&[u8]] = &[
+        b"frame",
+        b"eth",
+        b"vlan",
+        b"ieee8021ad",
+        b"ieee8021ah",
+        b"sll",
+        b"null",
+        b"ip",
+        b"ipv6",
+        b"ah",
+        b"mip6",
+        b"hip",
+        b"shim6",
+        b"tcp",
+        b"udp",
+        b"sctp",
+        b"dccp",
+        b"icmp",
+        b"icmpv6",
+        b"vxlan",
+        b"geneve",
+        b"gre",
+        b"mpls",
+    ];
+    let end = name.iter().position(|byte| *byte == b'.');
+    end.is_some_and(|end| PROTOCOLS.contains(&&name[..end]))
+}
+
 fn packet(mut layers: Vec<Layer>) -> Dissection {
     let frame = layers
         .iter()
         .position(|layer| layer.name == "frame")
         .map(|i| layers.remove(i))
         .unwrap_or_default();
-    layers.retain(|layer| layer.name != "geninfo");
+    layers.retain(|layer| !matches!(layer.name.as_str(), "geninfo" | "pkt_comment"));
     let number = |name| frame.number(name).unwrap_or(0);
     let interface = match frame.field("frame.interface_name") {
         None | Some("unknown") => "",
@@ -208,7 +241,7 @@ fn packet(mut layers: Vec<Layer>) -> Dissection {
     Dissection {
         number: number("frame.number") as usize,
         time_ns: frame.field("frame.time_epoch").map_or(0, nanoseconds),
-        is_packet: frame.field("frame.encap_type").is_some(),
+        link: frame.number("frame.encap_type"),
         length: number("frame.len") as u32,
         captured: number("frame.cap_len") as u32,
         interface: interface.to_owned(),

@@ -8,6 +8,7 @@
 mod community;
 mod conversation;
 pub mod fields;
+mod index;
 pub mod key;
 pub mod names;
 pub mod point;
@@ -25,5 +26,5 @@ pub use key::{FlowKey, Network, Tunnel};
 pub use point::{CapturePoint, Cause, Direction, PointCounters};
 pub use record::{FlowLine, FlowRecord, Rate, TcpState};
 pub use store::{FlowStore, Query, SortBy, StoreLimits, Summary};
-pub use table::{FlowTable, Outcome, TableConfig};
+pub use table::{Captured, FlowTable, Outcome, TableConfig};
 pub use update::{Counters, EndReason, FlowUpdate, TcpUpdate};

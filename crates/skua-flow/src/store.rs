@@ -1,7 +1,10 @@
 //! Bounded history of flow records in memory.
 
-use crate::{Counters, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate, slab::Slab};
-use hashbrown::HashTable;
+use crate::{
+    Counters, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate,
+    index::{Index, KeyHash, Slot},
+    slab::Slab,
+};
 use std::{cmp::Ordering, collections::VecDeque};
 
 /// How much a [`FlowStore`] keeps.
@@ -25,7 +28,7 @@ impl Default for StoreLimits {
 impl StoreLimits {
     /// Bytes of index and lists per record at worst: a slot of the hash table with its tag just
     /// after it doubled, the lists of free and ended places at twice their length.
-    const BESIDE: usize = 12 + 16;
+    const BESIDE: usize = 18 + 16;
 
     /// The most records within both limits; at least one.
     fn max_records(&self) -> usize {
@@ -93,7 +96,7 @@ struct Place {
 pub struct FlowStore {
     places: Slab<Place>,
     /// Places of active records by key.
-    active: HashTable<u32>,
+    active: Index,
     /// Places of ended records, oldest first.
     ended: VecDeque<u32>,
     /// Where the search for an active record to give up goes on.
@@ -118,7 +121,7 @@ impl FlowStore {
                     used: false,
                 },
             ),
-            active: HashTable::new(),
+            active: Index::default(),
             ended: VecDeque::new(),
             hand: 0,
             seed,
@@ -150,15 +153,34 @@ impl FlowStore {
         let interval_ns = self
             .interval_ns
             .unwrap_or_else(|| now_ns.saturating_sub(update.first_ns));
-        let place = match self.find(&update.key) {
-            Some(place) => {
-                self.places[place].record.apply(update, now_ns, interval_ns);
+        let places = &mut self.places;
+        let hash = KeyHash::new(&update.key, self.seed);
+        let slot = self
+            .active
+            .entry(hash, |place| places[place].record.key == update.key);
+        let place = match slot {
+            Slot::Taken(slot) => {
+                let place = slot.get().place;
+                places[place].record.apply(update, now_ns, interval_ns);
                 if update.end.is_some() {
-                    self.forget(&update.key);
+                    slot.remove();
                 }
                 place
             }
-            None => self.add(update, now_ns, interval_ns),
+            Slot::Free(slot) => {
+                self.summary.flows += 1;
+                let record = FlowRecord::new(update, self.seed, self.sampling, now_ns, interval_ns);
+                let new = Place { record, used: true };
+                match places.insert(new) {
+                    Some(place) => {
+                        if update.end.is_none() {
+                            slot.insert(place);
+                        }
+                        place
+                    }
+                    None => self.replace(new),
+                }
+            }
         };
         if update.end.is_some() {
             self.ended.push_back(place);
@@ -166,27 +188,16 @@ impl FlowStore {
         &self.places[place].record
     }
 
-    /// A record for a conversation's first update.
-    fn add(&mut self, update: &FlowUpdate, now_ns: u64, interval_ns: u64) -> u32 {
-        self.summary.flows += 1;
-        let new = Place {
-            record: FlowRecord::new(update, self.seed, self.sampling, now_ns, interval_ns),
-            used: true,
-        };
-        let place = match self.places.insert(new) {
-            Some(place) => place,
-            None => {
-                let place = self.evict();
-                self.places[place] = new;
-                place
+    /// Puts a new record into the full store.
+    fn replace(&mut self, new: Place) -> u32 {
+        let place = self.evict();
+        self.places[place] = new;
+        if new.record.end.is_none() {
+            let hash = KeyHash::new(&new.record.key, self.seed);
+            let slot = self.active.entry(hash, |_| false);
+            if let Slot::Free(slot) = slot {
+                slot.insert(place);
             }
-        };
-        if update.end.is_none() {
-            let (seed, places) = (self.seed, &self.places);
-            self.active
-                .insert_unique(update.key.hash64(seed), place, |place| {
-                    places[*place].record.key.hash64(seed)
-                });
         }
         place
     }
@@ -205,8 +216,8 @@ impl FlowStore {
                     .find(|place| self.places[*place].record.updated_ns < self.drained_ns);
                 let place = quiet.unwrap_or(from % len);
                 self.hand = (place + 1) % len;
-                let key = self.places[place].record.key;
-                self.forget(&key);
+                let hash = KeyHash::new(&self.places[place].record.key, self.seed);
+                self.active.remove(hash, place);
                 place
             }
         };
@@ -215,23 +226,11 @@ impl FlowStore {
         place
     }
 
-    fn find(&self, key: &FlowKey) -> Option<u32> {
-        let equal = |place: &u32| self.places[*place].record.key == *key;
-        self.active.find(key.hash64(self.seed), equal).copied()
-    }
-
-    /// Takes a key out of the index of active records.
-    fn forget(&mut self, key: &FlowKey) {
-        let places = &self.places;
-        let equal = |place: &u32| places[*place].record.key == *key;
-        if let Ok(slot) = self.active.find_entry(key.hash64(self.seed), equal) {
-            slot.remove();
-        }
-    }
-
     /// The active record of a conversation.
     pub fn get(&self, key: &FlowKey) -> Option<&FlowRecord> {
-        self.find(key).map(|place| &self.places[place].record)
+        let equal = |place| self.places[place].record.key == *key;
+        let place = self.active.find(KeyHash::new(key, self.seed), equal)?;
+        Some(&self.places[place].record)
     }
 
     /// All records, in no order.

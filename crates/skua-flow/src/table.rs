@@ -2,10 +2,13 @@
 
 use crate::{
     CapturePoint, Cause, Conversation, Counters, EndReason, FlowKey, FlowUpdate, FragmentNotes,
-    PointCounters, point::Points, slab::Slab, tcp,
+    PointCounters, Ports, TcpUpdate,
+    index::{Index, KeyHash, Slot},
+    point::Points,
+    slab::Slab,
+    tcp::{self, DetailsOf},
 };
-use hashbrown::{HashTable, hash_table::Entry as Slot};
-use skua_packet::{Frame, Level, Options, Transport};
+use skua_packet::{Decoded, Fragment, Frame, Level, Options, TcpSegment, Transport};
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
     time::Duration,
@@ -58,32 +61,53 @@ enum State {
     Ended,
 }
 
-/// One entry: what is compared, what every packet changes, what TCP adds; a cache line each.
+/// One entry, two cache lines that are fetched together: what is compared, and what every packet
+/// changes.
 #[derive(Clone, Copy)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 struct Entry {
     key: FlowKey,
     tunnel_id: u32,
-    state: State,
-    lo_first: bool,
+    /// Place of the TCP details.
+    details: u32,
     /// `[0]` by lo, `[1]` by hi, since the last drain.
     sent: [Counters; 2],
     first_ns: u64,
     last_ns: u64,
     tcp: tcp::Tcp,
+    state: State,
+    lo_first: bool,
+    lo_opened: Option<bool>,
 }
+
+const _: () = assert!(size_of::<Entry>() == 128);
 
 impl Entry {
     fn blank() -> Self {
         Self {
             key: FlowKey::default(),
             tunnel_id: 0,
-            state: State::Free,
-            lo_first: false,
+            details: tcp::NO_DETAILS,
             sent: [Counters::default(); 2],
             first_ns: 0,
             last_ns: 0,
             tcp: tcp::Tcp::default(),
+            state: State::Free,
+            lo_first: false,
+            lo_opened: None,
+        }
+    }
+
+    /// The entry that an arrival begins.
+    fn begin(arrival: &Arrival) -> Self {
+        Self {
+            key: arrival.key,
+            tunnel_id: arrival.tunnel_id,
+            first_ns: arrival.now_ns,
+            state: State::Live,
+            lo_first: arrival.from_lo,
+            lo_opened: arrival.lo_opened,
+            ..Self::blank()
         }
     }
 
@@ -103,7 +127,8 @@ impl Entry {
         }
     }
 
-    fn drain(&mut self, end: Option<EndReason>) -> FlowUpdate {
+    fn drain(&mut self, end: Option<EndReason>, details: &mut Slab<tcp::Details>) -> FlowUpdate {
+        let details = (self.details != tcp::NO_DETAILS).then(|| &mut details[self.details]);
         let [lo_sent, hi_sent] = std::mem::take(&mut self.sent);
         FlowUpdate {
             key: self.key,
@@ -113,10 +138,20 @@ impl Entry {
             first_ns: self.first_ns,
             last_ns: self.last_ns,
             tunnel_id: self.tunnel_id,
-            tcp: self.tcp.drain(),
+            tcp: TcpUpdate {
+                lo_opened: self.lo_opened,
+                ..self.tcp.drain(details)
+            },
             end,
         }
     }
+}
+
+/// Whether a packet begins a new conversation between the ports of one that is over.
+#[inline]
+fn reopens(entry: &Entry, arrival: &Arrival) -> bool {
+    let opens = |segment: &TcpSegment| segment.flags & (tcp::SYN | tcp::ACK) == tcp::SYN;
+    arrival.segment.as_ref().is_some_and(opens) && entry.tcp.closed()
 }
 
 /// A bounded flow table; counts packets by the rules of `docs/accounting.md`.
@@ -128,12 +163,28 @@ pub struct FlowTable {
     idle_ns: u64,
     seed: u64,
     entries: Slab<Entry>,
-    index: HashTable<u32>,
+    /// At most one for each entry.
+    details: Slab<tcp::Details>,
+    index: Index,
     /// Entries whose ports were used again, oldest first.
     ended: Vec<u32>,
     fragments: FragmentNotes,
     points: Points,
 }
+
+/// A captured packet for [`FlowTable::packets`].
+#[derive(Clone, Copy, Debug)]
+pub struct Captured<'a> {
+    /// Where it was seen.
+    pub point: CapturePoint,
+    /// The packet.
+    pub frame: Frame<'a>,
+    /// When, ns since the Unix epoch.
+    pub now_ns: u64,
+}
+
+/// Packets that are looked up together, so that the memory that they need is fetched at once.
+const BATCH: usize = 16;
 
 /// What one packet adds, the same for each of its levels but for the bytes.
 struct Amount {
@@ -142,15 +193,49 @@ struct Amount {
     wire: u64,
     /// Bytes that each further segment of a super-packet repeats.
     headers: u64,
-    now_ns: u64,
+    /// Bytes of a stripped tag.
+    tag: u64,
 }
 
 impl Amount {
-    /// Packets, and bytes from an offset on.
-    fn from(&self, start: u64) -> Counters {
+    fn new(frame: &Frame<'_>, decoded: Option<&Decoded>) -> Self {
+        let tag = match frame.stripped_vlan {
+            Some(_) => TAG_LEN,
+            None => 0,
+        };
+        Self {
+            packets: u64::from(frame.segments.max(1)),
+            wire: u64::from(frame.wire_len) + tag,
+            headers: decoded.map_or(0, |decoded| u64::from(decoded.header_len()) + tag),
+            tag,
+        }
+    }
+
+    /// Of the whole packet.
+    fn all(&self) -> Counters {
+        let repeated = (self.packets - 1) * self.headers;
+        Counters::new(self.packets, self.wire + repeated)
+    }
+
+    /// From an offset in the captured bytes on.
+    fn from(&self, start: u32) -> Counters {
+        let start = u64::from(start) + self.tag;
         let repeated = (self.packets - 1) * self.headers.saturating_sub(start);
         Counters::new(self.packets, self.wire.saturating_sub(start) + repeated)
     }
+}
+
+/// One level of a packet on its way to its entry.
+struct Arrival {
+    key: FlowKey,
+    hash: KeyHash,
+    counters: Counters,
+    now_ns: u64,
+    segment: Option<TcpSegment>,
+    tunnel_id: u32,
+    from_lo: bool,
+    /// For an entry that begins with this packet.
+    lo_opened: Option<bool>,
 }
 
 impl FlowTable {
@@ -164,7 +249,8 @@ impl FlowTable {
             idle_ns: u64::try_from(idle).unwrap_or(u64::MAX),
             seed: config.seed,
             entries: Slab::new(config.max_entries, Entry::blank()),
-            index: HashTable::new(),
+            details: Slab::new(config.max_entries, tcp::Details::default()),
+            index: Index::default(),
             ended: Vec::new(),
             fragments: FragmentNotes::default(),
             points: Points::default(),
@@ -186,144 +272,207 @@ impl FlowTable {
         self.seed
     }
 
-    /// Counts a packet.
-    pub fn packet(&mut self, point: CapturePoint, frame: &Frame<'_>, now_ns: u64) -> Outcome {
-        let tag = match frame.stripped_vlan {
-            Some(_) => TAG_LEN,
-            None => 0,
-        };
-        let mut amount = Amount {
-            packets: u64::from(frame.segments.max(1)),
-            wire: u64::from(frame.wire_len) + tag,
-            headers: 0,
-            now_ns,
-        };
-        let decoded = skua_packet::decode(frame, self.options);
-        if let Ok(decoded) = &decoded {
-            amount.headers = u64::from(decoded.header_len()) + tag;
-            if decoded.malformed() {
-                self.points
-                    .add(point, Cause::Malformed, Counters::new(1, 0));
+    /// Counts packets, in their order; quicker than one by one.
+    pub fn packets(&mut self, batch: &[Captured<'_>]) {
+        for batch in batch.chunks(BATCH) {
+            let mut arrivals: [Option<Arrival>; BATCH] = [const { None }; BATCH];
+            let mut places = [None; BATCH];
+            for (arrival, packet) in arrivals.iter_mut().zip(batch) {
+                *arrival = self.prepare(packet);
             }
-        }
-        if tag != 0 {
-            self.points
-                .add(point, Cause::TagBytes, Counters::new(1, tag));
-        }
-        if frame.is_super_packet() {
-            let repeated = amount.packets - 1;
-            let added = Counters::new(repeated, repeated * amount.headers);
-            self.points.add(point, Cause::Segmented, added);
-        }
-        let Ok(decoded) = decoded else {
-            return self.lose(point, Cause::Truncated, amount.from(0));
-        };
-
-        let outer = amount.from(0);
-        let Some(parent) = self.level(point, &decoded.outer, [0; 6], outer, now_ns) else {
-            return self.lose(point, Cause::table_full(decoded.outer.proto), outer);
-        };
-        if let Some(child) = &decoded.child {
-            self.children(
-                point,
-                &parent,
-                child,
-                decoded.grandchild.as_ref(),
-                tag,
-                &amount,
-            );
-        }
-        Outcome::Counted
-    }
-
-    /// Counts what a packet carries; its levels find their parents by the keys above them.
-    fn children(
-        &mut self,
-        point: CapturePoint,
-        parent: &FlowKey,
-        child: &Level,
-        grandchild: Option<&Level>,
-        tag: u64,
-        amount: &Amount,
-    ) {
-        let mut parent = *parent;
-        for level in std::iter::once(child).chain(grandchild) {
-            let counters = amount.from(u64::from(level.start) + tag);
-            let field = parent.child_parent(self.seed, level.tunnel_id);
-            match self.level(point, level, field, counters, amount.now_ns) {
-                Some(key) => parent = key,
-                None => {
-                    self.points.add(point, Cause::ChildFull, counters);
-                    return;
+            // Nothing in this loop waits for the memory of the packet before.
+            for (place, arrival) in places.iter_mut().zip(arrivals.iter().flatten()) {
+                *place = self.find(arrival);
+            }
+            let mut places = places.into_iter();
+            for (arrival, packet) in arrivals.iter().zip(batch) {
+                match arrival {
+                    Some(arrival) => {
+                        let place = places.next().flatten();
+                        self.arrive_at(place, packet.point, arrival);
+                    }
+                    None => {
+                        self.packet(packet.point, &packet.frame, packet.now_ns);
+                    }
                 }
             }
         }
     }
 
-    /// Counts one level of a packet; none when no entry is free, else its key.
+    /// Decodes a packet that is one level and no fragment, and counts its notes. None for others.
     #[inline]
-    fn level(
-        &mut self,
+    fn prepare(&mut self, packet: &Captured<'_>) -> Option<Arrival> {
+        let decoded = skua_packet::decode(&packet.frame, self.options).ok()?;
+        let level = &decoded.outer;
+        if level.fragment != Fragment::Whole || decoded.child.is_some() {
+            return None;
+        }
+        let amount = Amount::new(&packet.frame, Some(&decoded));
+        self.notes(packet.point, &amount, decoded.malformed());
+        let ports = Ports::of(&level.transport, level.network);
+        let counters = amount.all();
+        Some(self.arrival(packet.point, level, &ports, [0; 6], counters, packet.now_ns))
+    }
+
+    /// The place of a live entry, with the entry on its way from memory.
+    #[inline]
+    fn find(&self, arrival: &Arrival) -> Option<u32> {
+        let place = self
+            .index
+            .find(arrival.hash, |place| self.entries[place].key == arrival.key)?;
+        // The second cache line of the entry.
+        std::hint::black_box(self.entries[place].last_ns);
+        Some(place)
+    }
+
+    /// Adds to the entry at a place that was found before, if it still is the right one.
+    #[inline]
+    fn arrive_at(&mut self, place: Option<u32>, point: CapturePoint, arrival: &Arrival) {
+        if let Some(place) = place {
+            let entry = &self.entries[place];
+            if entry.state == State::Live && entry.key == arrival.key && !reopens(entry, arrival) {
+                self.add(place, arrival);
+                return;
+            }
+        }
+        if !self.arrive(arrival) {
+            self.lose(
+                point,
+                Cause::table_full(arrival.key.proto),
+                arrival.counters,
+            );
+        }
+    }
+
+    /// Counts a packet.
+    pub fn packet(&mut self, point: CapturePoint, frame: &Frame<'_>, now_ns: u64) -> Outcome {
+        let decoded = skua_packet::decode(frame, self.options).ok();
+        let amount = Amount::new(frame, decoded.as_ref());
+        self.notes(
+            point,
+            &amount,
+            decoded.as_ref().is_some_and(Decoded::malformed),
+        );
+        let Some(decoded) = decoded else {
+            return self.lose(point, Cause::Truncated, amount.all());
+        };
+        let mut parent = [0; 6];
+        for (depth, level) in decoded.levels().enumerate() {
+            let counters = match depth {
+                0 => amount.all(),
+                _ => amount.from(level.start),
+            };
+            let ports = self.fragments.ports(point, level);
+            let arrival = self.arrival(point, level, &ports, parent, counters, now_ns);
+            if !self.arrive(&arrival) {
+                if depth == 0 {
+                    return self.lose(point, Cause::table_full(level.proto), counters);
+                }
+                self.points.add(point, Cause::ChildFull, counters);
+                break;
+            }
+            if let Some(child) = decoded.levels().nth(depth + 1) {
+                parent = arrival.key.child_parent(self.seed, child.tunnel_id);
+            }
+        }
+        Outcome::Counted
+    }
+
+    #[inline]
+    fn notes(&mut self, point: CapturePoint, amount: &Amount, malformed: bool) {
+        if malformed {
+            self.points
+                .add(point, Cause::Malformed, Counters::new(1, 0));
+        }
+        if amount.tag != 0 {
+            self.points
+                .add(point, Cause::TagBytes, Counters::new(1, amount.tag));
+        }
+        if amount.packets > 1 {
+            let repeated = amount.packets - 1;
+            let added = Counters::new(repeated, repeated * amount.headers);
+            self.points.add(point, Cause::Segmented, added);
+        }
+    }
+
+    #[inline]
+    fn arrival(
+        &self,
         point: CapturePoint,
         level: &Level,
+        ports: &Ports,
         parent: [u8; 6],
         counters: Counters,
         now_ns: u64,
-    ) -> Option<FlowKey> {
-        let ports = self.fragments.ports(point, level);
-        let Conversation { key, from_lo } = Conversation::new(point, level, &ports, parent);
-        let side = usize::from(!from_lo);
-        let (seed, entries) = (self.seed, &mut self.entries);
-        let slot = self.index.entry(
-            key.hash64(seed),
-            |place| entries[*place].key == key,
-            |place| entries[*place].key.hash64(seed),
-        );
-        let segment = match &level.transport {
-            Transport::Tcp(segment) => Some(segment),
-            _ => None,
-        };
-        let begin = |entries: &mut Slab<Entry>| {
-            entries.insert(Entry {
-                key,
-                tunnel_id: level.tunnel_id,
-                state: State::Live,
-                lo_first: from_lo,
-                first_ns: now_ns,
-                tcp: tcp::Tcp::opened_by(ports.request.map(|request| request == from_lo)),
-                ..Entry::blank()
-            })
-        };
+    ) -> Arrival {
+        let Conversation { key, from_lo } = Conversation::new(point, level, ports, parent);
+        Arrival {
+            key,
+            hash: KeyHash::new(&key, self.seed),
+            counters,
+            now_ns,
+            segment: match level.transport {
+                Transport::Tcp(segment) => Some(segment),
+                _ => None,
+            },
+            tunnel_id: level.tunnel_id,
+            from_lo,
+            lo_opened: ports.request.map(|request| request == from_lo),
+        }
+    }
+
+    /// Finds or makes the entry and adds to it; false when none is free.
+    #[inline]
+    fn arrive(&mut self, arrival: &Arrival) -> bool {
+        let entries = &mut self.entries;
+        let slot = self
+            .index
+            .entry(arrival.hash, |place| entries[place].key == arrival.key);
         let place = match slot {
-            Slot::Occupied(mut slot) => {
-                let place = *slot.get();
-                let opens = segment.is_some_and(|s| s.flags & (tcp::SYN | tcp::ACK) == tcp::SYN);
-                if opens && entries[place].tcp.closed() {
+            Slot::Taken(mut slot) => {
+                let place = slot.get().place;
+                if reopens(&entries[place], arrival) {
                     entries[place].state = State::Ended;
                     self.ended.push(place);
-                    let Some(place) = begin(entries) else {
+                    let Some(place) = entries.insert(Entry::begin(arrival)) else {
                         slot.remove();
-                        return None;
+                        return false;
                     };
-                    *slot.get_mut() = place;
+                    slot.get_mut().place = place;
                     place
                 } else {
                     place
                 }
             }
-            Slot::Vacant(slot) => {
-                let place = begin(entries)?;
+            Slot::Free(slot) => {
+                let Some(place) = entries.insert(Entry::begin(arrival)) else {
+                    return false;
+                };
                 slot.insert(place);
                 place
             }
         };
-        let entry = &mut entries[place];
-        entry.sent[side] += counters;
-        entry.last_ns = now_ns;
-        if let Some(segment) = segment {
-            entry.tcp.segment(side, segment, now_ns);
+        self.add(place, arrival);
+        true
+    }
+
+    #[inline]
+    fn add(&mut self, place: u32, arrival: &Arrival) {
+        let side = usize::from(!arrival.from_lo);
+        let now_ns = arrival.now_ns;
+        let entry = &mut self.entries[place];
+        entry.sent[side] += arrival.counters;
+        // Clocks of files may go back.
+        entry.first_ns = entry.first_ns.min(now_ns);
+        entry.last_ns = entry.last_ns.max(now_ns);
+        if let Some(segment) = &arrival.segment {
+            let details = DetailsOf {
+                all: &mut self.details,
+                place: &mut entry.details,
+            };
+            let opened = &mut entry.lo_opened;
+            entry.tcp.segment(side, segment, now_ns, opened, details);
         }
-        Some(key)
     }
 
     fn lose(&mut self, point: CapturePoint, cause: Cause, counters: Counters) -> Outcome {
@@ -355,13 +504,11 @@ impl FlowTable {
             if end.is_none() && !entry.changed() {
                 continue;
             }
-            yield_update(&entry.drain(end));
+            yield_update(&entry.drain(end, &mut self.details));
             if end.is_some() {
-                let hash = entry.key.hash64(self.seed);
-                if let Ok(slot) = self.index.find_entry(hash, |found| *found == place) {
-                    slot.remove();
-                }
-                self.entries.remove(place);
+                self.index
+                    .remove(KeyHash::new(&entry.key, self.seed), place);
+                self.free(place);
             }
         }
     }
@@ -372,16 +519,27 @@ impl FlowTable {
         self.index.clear();
         for place in 0..self.entries.end() {
             if self.entries[place].state == State::Live {
-                yield_update(&self.entries[place].drain(Some(EndReason::Shutdown)));
-                self.entries.remove(place);
+                yield_update(
+                    &self.entries[place].drain(Some(EndReason::Shutdown), &mut self.details),
+                );
+                self.free(place);
             }
         }
     }
 
     fn drain_ended(&mut self, yield_update: &mut impl FnMut(&FlowUpdate)) {
-        for place in self.ended.drain(..) {
-            yield_update(&self.entries[place].drain(Some(EndReason::Closed)));
-            self.entries.remove(place);
+        for place in std::mem::take(&mut self.ended) {
+            let end = Some(EndReason::Closed);
+            yield_update(&self.entries[place].drain(end, &mut self.details));
+            self.free(place);
         }
+    }
+
+    fn free(&mut self, place: u32) {
+        let details = self.entries[place].details;
+        if details != tcp::NO_DETAILS {
+            self.details.remove(details);
+        }
+        self.entries.remove(place);
     }
 }

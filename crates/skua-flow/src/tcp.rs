@@ -1,6 +1,6 @@
 //! TCP accounting of one entry (`docs/accounting.md` section 4).
 
-use crate::TcpUpdate;
+use crate::{TcpUpdate, slab::Slab};
 use skua_packet::TcpSegment;
 
 pub(crate) const FIN: u8 = 0x01;
@@ -21,33 +21,51 @@ enum Handshake {
     Done,
 }
 
-/// State of one entry; `[0]` is `lo`, `[1]` is `hi`.
+/// What every segment needs; `[0]` is `lo`, `[1]` is `hi`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tcp {
     next_seq: [u32; 2],
+    flags: [u8; 2],
+    /// Bit 0 for `lo`, 1 for `hi`: `next_seq` is known.
+    has_next_seq: u8,
+    handshake: Handshake,
+}
+
+/// What few segments need, kept apart so that the others do not fetch it into the cache.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Details {
     gap_ns: [u64; 2],
-    retransmitted: [u32; 2],
-    out_of_order: [u32; 2],
-    zero_window: [u32; 2],
     /// When the last part of the handshake was seen.
     handshake_ns: u64,
     server_rtt_ns: u32,
     client_rtt_ns: u32,
-    handshake: Handshake,
-    has_next_seq: [bool; 2],
-    flags: [u8; 2],
-    lo_opened: Option<bool>,
+    retransmitted: [u32; 2],
+    out_of_order: [u32; 2],
+    zero_window: [u32; 2],
+}
+
+/// Place of no details.
+pub(crate) const NO_DETAILS: u32 = u32::MAX;
+
+/// The details of an entry, made when they are needed for the first time.
+pub(crate) struct DetailsOf<'a> {
+    pub(crate) all: &'a mut Slab<Details>,
+    pub(crate) place: &'a mut u32,
+}
+
+impl DetailsOf<'_> {
+    fn get(&mut self) -> &mut Details {
+        // There is room: no entry has more than one.
+        if *self.place == NO_DETAILS
+            && let Some(place) = self.all.insert(Details::default())
+        {
+            *self.place = place;
+        }
+        &mut self.all[*self.place]
+    }
 }
 
 impl Tcp {
-    /// State of an entry whose first packet says (or not) who opened.
-    pub(crate) fn opened_by(lo_opened: Option<bool>) -> Self {
-        Self {
-            lo_opened,
-            ..Self::default()
-        }
-    }
-
     /// Whether the conversation is over: RST, or FIN from both sides.
     #[inline]
     pub(crate) fn closed(&self) -> bool {
@@ -55,80 +73,98 @@ impl Tcp {
         (lo | hi) & RST != 0 || lo & hi & FIN != 0
     }
 
-    /// Accounts a segment sent by `side`.
+    /// Accounts a segment sent by `side` and finds out who opened.
     #[inline]
-    pub(crate) fn segment(&mut self, side: usize, segment: &TcpSegment, now_ns: u64) {
+    pub(crate) fn segment(
+        &mut self,
+        side: usize,
+        segment: &TcpSegment,
+        now_ns: u64,
+        lo_opened: &mut Option<bool>,
+        mut details: DetailsOf<'_>,
+    ) {
         let flags = segment.flags;
         self.flags[side] |= flags;
         if segment.window == 0 && flags & (SYN | RST) == 0 {
-            self.zero_window[side] = self.zero_window[side].saturating_add(1);
+            count(&mut details.get().zero_window[side]);
         }
-        if self.handshake != Handshake::Done {
-            self.handshake(side, flags, now_ns);
+        if flags & SYN != 0 || self.handshake == Handshake::SynAck {
+            let lo = side == 0;
+            self.handshake(lo, flags, now_ns, lo_opened, details.get());
         }
         let control = u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
-        if segment.payload_len != 0 || control != 0 {
-            self.sequence(side, segment, control, now_ns);
+        if segment.payload_len == 0 && control == 0 {
+            return;
+        }
+        if self.has_next_seq & 1 << side == 0 || segment.seq == self.next_seq[side] {
+            self.has_next_seq |= 1 << side;
+            self.next_seq[side] = end(segment, control);
+        } else {
+            self.out_of_sequence(side, segment, control, now_ns, details.get());
         }
     }
 
-    fn handshake(&mut self, side: usize, flags: u8, now_ns: u64) {
+    fn handshake(
+        &mut self,
+        lo: bool,
+        flags: u8,
+        now_ns: u64,
+        lo_opened: &mut Option<bool>,
+        details: &mut Details,
+    ) {
         // Saturates at 4.29 s, as in the kernel; 0 would mean unknown.
         let since = |then: u64| now_ns.saturating_sub(then).clamp(1, u32::MAX.into()) as u32;
-        let lo = side == 0;
         match (flags & SYN != 0, flags & ACK != 0, self.handshake) {
             (true, false, Handshake::None) => {
                 self.handshake = Handshake::Syn;
-                self.handshake_ns = now_ns;
-                self.lo_opened.get_or_insert(lo);
+                details.handshake_ns = now_ns;
+                lo_opened.get_or_insert(lo);
             }
             (true, true, Handshake::None) => {
                 self.handshake = Handshake::SynAck;
-                self.handshake_ns = now_ns;
-                self.lo_opened.get_or_insert(!lo);
+                details.handshake_ns = now_ns;
+                lo_opened.get_or_insert(!lo);
             }
             (true, true, Handshake::Syn) => {
                 self.handshake = Handshake::SynAck;
-                self.server_rtt_ns = since(self.handshake_ns);
-                self.handshake_ns = now_ns;
+                details.server_rtt_ns = since(details.handshake_ns);
+                details.handshake_ns = now_ns;
             }
-            (false, true, Handshake::SynAck) if flags & RST == 0 && self.lo_opened == Some(lo) => {
+            (false, true, Handshake::SynAck) if flags & RST == 0 && *lo_opened == Some(lo) => {
                 self.handshake = Handshake::Done;
-                self.client_rtt_ns = since(self.handshake_ns);
+                details.client_rtt_ns = since(details.handshake_ns);
             }
             _ => {}
         }
     }
 
-    /// A segment that takes room in the sequence space: `control` counts SYN and FIN.
-    #[inline]
-    fn sequence(&mut self, side: usize, segment: &TcpSegment, control: u32, now_ns: u64) {
-        let end = segment
-            .seq
-            .wrapping_add(segment.payload_len)
-            .wrapping_add(control);
+    /// A segment that takes room in the sequence space but does not start at `next_seq`; `control`
+    /// counts SYN and FIN.
+    fn out_of_sequence(
+        &mut self,
+        side: usize,
+        segment: &TcpSegment,
+        control: u32,
+        now_ns: u64,
+        details: &mut Details,
+    ) {
         let next = self.next_seq[side];
+        let end = end(segment, control);
         // Comparison modulo 2³²: the sign of the difference.
         let ahead = segment.seq.wrapping_sub(next).cast_signed();
-        if !self.has_next_seq[side] || ahead == 0 {
-            self.has_next_seq[side] = true;
-            self.next_seq[side] = end;
-            return;
-        }
         if ahead > 0 {
-            self.gap_ns[side] = now_ns;
+            details.gap_ns[side] = now_ns;
             self.next_seq[side] = end;
             return;
         }
         let keep_alive = ahead == -1 && segment.payload_len <= 1 && control == 0;
         if !keep_alive {
-            let gap = self.gap_ns[side];
-            let counter = if gap != 0 && now_ns.saturating_sub(gap) < REORDERING_NS {
-                &mut self.out_of_order[side]
+            let gap = details.gap_ns[side];
+            count(if gap != 0 && now_ns.saturating_sub(gap) < REORDERING_NS {
+                &mut details.out_of_order[side]
             } else {
-                &mut self.retransmitted[side]
-            };
-            *counter = counter.saturating_add(1);
+                &mut details.retransmitted[side]
+            });
         }
         if end.wrapping_sub(next).cast_signed() > 0 {
             self.next_seq[side] = end;
@@ -136,15 +172,31 @@ impl Tcp {
     }
 
     /// What a drain yields; differences begin anew.
-    pub(crate) fn drain(&mut self) -> TcpUpdate {
-        TcpUpdate {
+    pub(crate) fn drain(&self, details: Option<&mut Details>) -> TcpUpdate {
+        let mut update = TcpUpdate {
             flags: self.flags,
-            retransmitted: std::mem::take(&mut self.retransmitted),
-            out_of_order: std::mem::take(&mut self.out_of_order),
-            zero_window: std::mem::take(&mut self.zero_window),
-            server_rtt_ns: self.server_rtt_ns.into(),
-            client_rtt_ns: self.client_rtt_ns.into(),
-            lo_opened: self.lo_opened,
+            ..TcpUpdate::default()
+        };
+        if let Some(details) = details {
+            update.retransmitted = std::mem::take(&mut details.retransmitted);
+            update.out_of_order = std::mem::take(&mut details.out_of_order);
+            update.zero_window = std::mem::take(&mut details.zero_window);
+            update.server_rtt_ns = details.server_rtt_ns.into();
+            update.client_rtt_ns = details.client_rtt_ns.into();
         }
+        update
     }
+}
+
+/// Sequence number after a segment.
+#[inline]
+fn end(segment: &TcpSegment, control: u32) -> u32 {
+    segment
+        .seq
+        .wrapping_add(segment.payload_len)
+        .wrapping_add(control)
+}
+
+fn count(counter: &mut u32) {
+    *counter = counter.saturating_add(1);
 }

@@ -8,6 +8,8 @@ mod cursor;
 mod ip;
 mod level;
 mod link;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod tunnel;
 

@@ -27,10 +27,10 @@ struct flow_key {
 	};
 };
 
-#define KIND_IPV4 1
-#define KIND_IPV6 2
-#define KIND_NETWORK 3
-#define KIND_ETHERNET (1 << 2)
+#define KIND_IPV4	  1
+#define KIND_IPV6	  2
+#define KIND_NETWORK	  3
+#define KIND_ETHERNET	  (1 << 2)
 #define KIND_TUNNEL_SHIFT 3
 
 enum flow_tunnel {
@@ -44,20 +44,20 @@ enum flow_tunnel {
 
 /* Slot states; a live slot holds part of its hash with the top bit set. */
 #define SLOT_EMPTY 0
-#define SLOT_TOMB 1  /* was freed, entries further on may belong to the same probe sequence */
-#define SLOT_BUSY 2  /* a program is writing the key */
+#define SLOT_TOMB  1 /* was freed, entries further on may belong to the same probe sequence */
+#define SLOT_BUSY  2 /* a program is writing the key */
 #define SLOT_ENDED 3 /* a program ended it (its ports were used again) */
 #define SLOT_DYING 4 /* user space frees it after a grace period */
-#define SLOT_LIVE 0x80000000u
+#define SLOT_LIVE  0x80000000u
 
 /* Bits of flow_slot.seen: TCP flags of lo in 0-7 and of hi in 8-15, then: */
 #define SEEN_LO_INGRESS (1u << 16)
-#define SEEN_LO_EGRESS (1u << 17)
+#define SEEN_LO_EGRESS	(1u << 17)
 #define SEEN_HI_INGRESS (1u << 18)
-#define SEEN_HI_EGRESS (1u << 19)
-#define SEEN_LO_FIRST (1u << 20)
-#define SEEN_LO_OPENED (1u << 21)
-#define SEEN_HI_OPENED (1u << 22)
+#define SEEN_HI_EGRESS	(1u << 19)
+#define SEEN_LO_FIRST	(1u << 20)
+#define SEEN_LO_OPENED	(1u << 21)
+#define SEEN_HI_OPENED	(1u << 22)
 
 struct flow_counters {
 	__u64 packets;
@@ -114,12 +114,15 @@ enum point_cause {
 	NOTE_MALFORMED, /* notes: counted in flows, too */
 	NOTE_SEGMENTED,
 	NOTE_TAG_BYTES,
-	NOTE_CHILD_FULL, /* packets of tunnelled flows that found no entry; the parent counted them */
+	NOTE_CHILD_FULL, /* packets of tunnelled flows that found no entry; the parent counted them
+			  */
 	CAUSE_MAX,
 };
 
+#define PROBES 64 /* slots looked at before the table counts as full */
+
 #define DIR_INGRESS 0
-#define DIR_EGRESS 1
+#define DIR_EGRESS  1
 
 struct point_key {
 	__u32 ifindex;
@@ -148,6 +151,22 @@ struct fragment_note {
 	__u16 pad;
 };
 
+/* What the loader decides before the programs are verified. */
+struct flow_settings {
+	__u64 hash_seed;
+	__u32 slot_count;   /* entries of slots and tcp_slots */
+	__u32 max_entries;  /* live entries at most */
+	__u32 sampling;	    /* 1:N */
+	__u16 netns;	    /* number of the network namespace, goes into every key */
+	__u8 tunnels;	    /* look into tunnels */
+	__u8 coarse_clock;  /* bpf_ktime_get_coarse_ns is there, 5.11 */
+	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
+	__u8 exclude_self;  /* leave out sockets marked in self_sockets */
+	__u8 skip_outgoing; /* packet sockets on lo see each packet twice */
+	__u8 pad[5];
+};
+
+_Static_assert(sizeof(struct flow_settings) == 32, "flow_settings");
 _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");
 _Static_assert(sizeof(struct flow_tcp) == 64, "flow_tcp");

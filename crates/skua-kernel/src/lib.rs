@@ -1,1 +1,17 @@
-//! skua-kernel
+//! Loads and attaches the kernel programs in `bpf/`; the only user of libbpf.
+//!
+//! Everything `unsafe` that Skua does on the kernel's behalf stands here: mapped memory, system
+//! calls that libraries do not wrap, and libbpf.
+
+mod attach;
+mod clock;
+mod error;
+pub mod flow;
+mod grace;
+mod log;
+mod mapping;
+
+pub use attach::{Attachment, Direction, HookKind};
+pub use clock::unix_offset_ns;
+pub use error::KernelError;
+pub use log::capture_libbpf_log;

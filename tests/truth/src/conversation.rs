@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use skua_file::{CaptureFile, Interface};
 use skua_flow::{CapturePoint, Cause, Counters, FlowTable, FlowUpdate, TableConfig};
 use skua_packet::Frame;
-use skua_probe::file::{CaptureFile, Interface};
 
 /// A tunnel: its kind and identifier.
 pub type TunnelId = (&'static str, u32);

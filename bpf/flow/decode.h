@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * From bytes to a key: docs/accounting.md section 2.
+ *
+ * decode_fast() reads the common case (Ethernet or none, IPv4 without options or IPv6 without
+ * extension headers, whole TCP or UDP header) straight from the linear part. decode_level() reads
+ * anything, at any offset, through load().
+ */
+#pragma once
+#include "table.h"
+
+#define ETH_LENGTH		 14
+#define ETHERTYPE_IPV4		 0x0800
+#define ETHERTYPE_IPV6		 0x86dd
+#define ETHERTYPE_TEB		 0x6558 /* transparent Ethernet bridging */
+#define ETHERTYPE_MPLS		 0x8847
+#define ETHERTYPE_MPLS_MULTICAST 0x8848
+#define VLAN_PRESENT		 0x1000
+#define VLAN_ID			 0x0fff
+
+#define PROTO_HOP_BY_HOP  0
+#define PROTO_ICMP	  1
+#define PROTO_IPIP	  4
+#define PROTO_TCP	  6
+#define PROTO_UDP	  17
+#define PROTO_DCCP	  33
+#define PROTO_IPV6	  41
+#define PROTO_ROUTING	  43
+#define PROTO_FRAGMENT	  44
+#define PROTO_GRE	  47
+#define PROTO_AH	  51
+#define PROTO_ICMPV6	  58
+#define PROTO_DESTINATION 60
+#define PROTO_SCTP	  132
+#define PROTO_MOBILITY	  135
+#define PROTO_UDP_LITE	  136
+#define PROTO_HIP	  139
+#define PROTO_SHIM6	  140
+
+#define PORT_VXLAN	 4789
+#define PORT_VXLAN_LINUX 8472
+#define PORT_GENEVE	 6081
+
+#define EXTENSIONS 8 /* IPv6 extension headers stepped over */
+#define LABELS	   8 /* MPLS labels stepped over */
+#define LEVELS	   3 /* parent, child, grandchild */
+
+#ifdef SKUA_XDP
+typedef struct xdp_md context;
+#define load(ctx, offset, to, length) bpf_xdp_load_bytes(ctx, offset, to, length)
+#else
+typedef struct __sk_buff context;
+#define load(ctx, offset, to, length) bpf_skb_load_bytes(ctx, offset, to, length)
+#endif
+
+enum start {
+	START_ETHERNET,
+	START_IP,	 /* the version nibble decides */
+	START_ETHERTYPE, /* level->ethertype says */
+};
+
+/* One level of a packet: where it starts, what was found, where the next one starts. */
+struct level {
+	struct packet p;
+	__u32 offset;
+	__u32 length;	/* of the whole packet */
+	__u32 headers;	/* offset of the payload of the transport, 0 when there is none */
+	__u32 inner;	/* offset of the next level */
+	__u32 inner_id; /* VNI, GRE key, label */
+	__u16 ethertype;
+	__u16 inner_ethertype;
+	__u16 stripped; /* VLAN that the card stripped: 0 or VLAN_PRESENT | VID */
+	__u8 start;
+	__u8 inner_start;
+	__u8 inner_tunnel; /* enum flow_tunnel, 0: no next level */
+	__u8 malformed;
+	__u8 super;  /* GSO or GRO packet: lengths in headers are not the packet's */
+	__u8 follow; /* look for a tunnel */
+};
+
+/*
+ * The level being decoded. In a map instead of on the stack so that the functions below can be
+ * global: the verifier then looks at each once, whatever led to it. These programs never nest on a
+ * CPU.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct level);
+} scratch SEC(".maps");
+
+static __always_inline struct level *the_level(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&scratch, &zero);
+}
+
+static __always_inline struct level *the_saved_level(void)
+{
+	__u32 one = 1;
+
+	return bpf_map_lookup_elem(&scratch, &one);
+}
+
+struct ethernet_header {
+	__u8 dst[6];
+	__u8 src[6];
+	__be16 ethertype;
+} __attribute__((packed));
+
+struct ipv4_header {
+	__u8 version_length;
+	__u8 tos;
+	__be16 total_length;
+	__be16 id;
+	__be16 fragment;
+	__u8 ttl;
+	__u8 proto;
+	__be16 check;
+	__be32 src;
+	__be32 dst;
+};
+
+struct ipv6_header {
+	__be32 version_class_label;
+	__be16 payload_length;
+	__u8 next;
+	__u8 hop_limit;
+	__u8 src[16];
+	__u8 dst[16];
+};
+
+struct tcp_header {
+	__be16 src;
+	__be16 dst;
+	__be32 seq;
+	__be32 ack;
+	__u8 offset;
+	__u8 flags;
+	__be16 window;
+	__be32 check_urgent;
+};
+
+/* Less than as bytes in network order. */
+static __always_inline int compare16(const __u8 *a, const __u8 *b)
+{
+	__u64 x, y;
+
+	x = bpf_be64_to_cpu(*(const __u64 *)a);
+	y = bpf_be64_to_cpu(*(const __u64 *)b);
+	if (x == y) {
+		x = bpf_be64_to_cpu(*(const __u64 *)(a + 8));
+		y = bpf_be64_to_cpu(*(const __u64 *)(b + 8));
+	}
+	return x < y ? -1 : x > y;
+}
+
+/* Puts the endpoints, given as source in lo and destination in hi, into canonical order. */
+static __always_inline void canonical(struct packet *p)
+{
+	struct flow_key *k = &p->key;
+	int order = compare16(k->lo, k->hi);
+
+	if (order < 0 || (order == 0 && bpf_ntohs(k->lo_port) <= bpf_ntohs(k->hi_port)))
+		return;
+	{
+		const __u64 w0 = k->word[0], w1 = k->word[1];
+		const __be16 port = k->lo_port;
+
+		k->word[0] = k->word[2];
+		k->word[1] = k->word[3];
+		k->word[2] = w0;
+		k->word[3] = w1;
+		k->lo_port = k->hi_port;
+		k->hi_port = port;
+	}
+	p->from_hi = 1;
+}
+
+/* ICMP type of the request that a reply of this type answers, or the type itself. */
+static __always_inline __u8 icmp_request(bool v6, __u8 type)
+{
+	if (v6) {
+		switch (type) {
+		case 129: /* echo */
+		case 131: /* multicast listener */
+		case 134: /* router */
+		case 136: /* neighbour */
+		case 140: /* node information */
+		case 145: /* home agent */
+			return type - 1;
+		}
+		return type;
+	}
+	switch (type) {
+	case 0: /* echo */
+		return 8;
+	case 9: /* router */
+		return 10;
+	case 14: /* timestamp */
+	case 16: /* information */
+	case 18: /* address mask */
+		return type - 1;
+	}
+	return type;
+}
+
+static __always_inline bool icmp_has_id(bool v6, __u8 request)
+{
+	if (v6)
+		return request == 128;
+	return request == 8 || request == 13 || request == 15 || request == 17;
+}
+
+/* Finds or notes the ports of a fragmented datagram. */
+__noinline int fragment_ports(__u32 id, __u32 first)
+{
+	struct level *l = the_level();
+	struct fragment_key key = {};
+	struct fragment_note *found;
+	struct flow_key *k;
+
+	if (!l)
+		return 0;
+	k = &l->p.key;
+	key.ifindex = k->ifindex;
+	key.netns = k->netns;
+	key.id = id;
+	key.proto = k->proto;
+	__builtin_memcpy(key.src, k->lo, 16);
+	__builtin_memcpy(key.dst, k->hi, 16);
+	if (first) {
+		struct fragment_note note = {
+			.src_port = k->lo_port, .dst_port = k->hi_port, .detail = k->detail};
+
+		bpf_map_update_elem(&fragments, &key, &note, BPF_ANY);
+		return 0;
+	}
+	found = bpf_map_lookup_elem(&fragments, &key);
+	if (!found)
+		return 0;
+	k->lo_port = found->src_port;
+	k->hi_port = found->dst_port;
+	k->detail = found->detail;
+	return 0;
+}
+
+static __always_inline void set_inner(struct level *l, __u8 tunnel, __u32 offset, __u8 start,
+				      __u16 ethertype, __u32 id)
+{
+	l->inner_tunnel = tunnel;
+	l->inner = offset;
+	l->inner_start = start;
+	l->inner_ethertype = ethertype;
+	l->inner_id = id;
+}
+
+/* MPLS: steps over the labels, the nibble after them says what follows. RFC 3032. */
+static __always_inline void look_into_mpls(context *ctx, struct level *l, __u32 offset)
+{
+	__be32 entry;
+	__u8 nibble;
+	int i;
+
+	for (i = 0; i < LABELS; i++) {
+		if (load(ctx, offset, &entry, sizeof(entry)) < 0)
+			return;
+		offset += sizeof(entry);
+		if (bpf_ntohl(entry) & 0x100) {
+			if (load(ctx, offset, &nibble, 1) < 0)
+				return;
+			if (nibble >> 4 == 4 || nibble >> 4 == 6)
+				set_inner(l, TUNNEL_MPLS, offset, START_IP, 0,
+					  bpf_ntohl(entry) >> 12);
+			return;
+		}
+	}
+}
+
+static __always_inline void look_into_udp(context *ctx, struct level *l, __u32 offset, __u16 port)
+{
+	__u8 header[8];
+	__u32 id;
+
+	if (port != PORT_VXLAN && port != PORT_VXLAN_LINUX && port != PORT_GENEVE)
+		return;
+	if (load(ctx, offset, header, sizeof(header)) < 0)
+		return;
+	id = (__u32)header[4] << 16 | (__u32)header[5] << 8 | header[6];
+	if (port != PORT_GENEVE) {
+		if (header[0] & 0x08) /* the VNI is valid, RFC 7348 section 5 */
+			set_inner(l, TUNNEL_VXLAN, offset + 8, START_ETHERNET, 0, id);
+		return;
+	}
+	if (header[0] >> 6) /* version, RFC 8926 section 3.4 */
+		return;
+	{
+		const __u32 next = offset + 8 + (header[0] & 0x3f) * 4;
+		const __u16 ethertype = (__u16)header[2] << 8 | header[3];
+
+		if (ethertype == ETHERTYPE_TEB)
+			set_inner(l, TUNNEL_GENEVE, next, START_ETHERNET, 0, id);
+		else if (ethertype == ETHERTYPE_IPV4 || ethertype == ETHERTYPE_IPV6)
+			set_inner(l, TUNNEL_GENEVE, next, START_ETHERTYPE, ethertype, id);
+	}
+}
+
+/* RFC 2784 and 2890. */
+static __always_inline void look_into_gre(context *ctx, struct level *l, __u32 offset)
+{
+	__u16 flags, ethertype;
+	__be16 header[2];
+	__be32 key = 0;
+
+	if (load(ctx, offset, header, sizeof(header)) < 0)
+		return;
+	flags = bpf_ntohs(header[0]);
+	ethertype = bpf_ntohs(header[1]);
+	if (flags & 0x4007) /* routing (RFC 1701) or another version */
+		return;
+	offset += 4;
+	if (flags & 0x8000)
+		offset += 4;
+	if (flags & 0x2000) {
+		if (load(ctx, offset, &key, sizeof(key)) < 0)
+			return;
+		offset += 4;
+	}
+	if (flags & 0x1000)
+		offset += 4;
+	if (ethertype == ETHERTYPE_TEB)
+		set_inner(l, TUNNEL_GRE, offset, START_ETHERNET, 0, bpf_ntohl(key));
+	else if (ethertype == ETHERTYPE_IPV4 || ethertype == ETHERTYPE_IPV6 ||
+		 ethertype == ETHERTYPE_MPLS || ethertype == ETHERTYPE_MPLS_MULTICAST)
+		set_inner(l, TUNNEL_GRE, offset, START_ETHERTYPE, ethertype, bpf_ntohl(key));
+}
+
+/*
+ * Ports and TCP fields. `ip_end` is where the IP packet ends by its own length, 0 unknown.
+ */
+__noinline int decode_transport(context *ctx, __u32 offset, __u32 ip_end)
+{
+	struct level *l = the_level();
+	struct flow_key *k;
+	struct packet *p;
+	bool v6;
+
+	if (!l)
+		return 0;
+	p = &l->p;
+	k = &p->key;
+	v6 = (k->kind & KIND_NETWORK) == KIND_IPV6;
+
+	switch (k->proto) {
+	case PROTO_TCP: {
+		struct tcp_header tcp;
+		__u32 after;
+
+		if (load(ctx, offset, &tcp, sizeof(tcp)) < 0 || tcp.offset >> 4 < 5) {
+			l->malformed = 1;
+			return 0;
+		}
+		k->lo_port = tcp.src;
+		k->hi_port = tcp.dst;
+		p->is_tcp = 1;
+		p->tcp_flags = tcp.flags;
+		p->seq = bpf_ntohl(tcp.seq);
+		p->window = bpf_ntohs(tcp.window);
+		after = offset + (tcp.offset >> 4) * 4;
+		l->headers = after;
+		if (!ip_end || l->super)
+			ip_end = l->length;
+		p->payload = ip_end > after ? ip_end - after : 0;
+		return 0;
+	}
+	case PROTO_UDP:
+	case PROTO_UDP_LITE: {
+		__be16 udp[4];
+
+		if (load(ctx, offset, udp, sizeof(udp)) < 0) {
+			l->malformed = 1;
+			return 0;
+		}
+		k->lo_port = udp[0];
+		k->hi_port = udp[1];
+		l->headers = offset + 8;
+		if (l->follow && k->proto == PROTO_UDP)
+			look_into_udp(ctx, l, offset + 8, bpf_ntohs(udp[1]));
+		return 0;
+	}
+	case PROTO_SCTP:
+	case PROTO_DCCP: {
+		__be16 ports[6];
+
+		if (load(ctx, offset, ports, sizeof(ports)) < 0) {
+			l->malformed = 1;
+			return 0;
+		}
+		k->lo_port = ports[0];
+		k->hi_port = ports[1];
+		l->headers = offset + 12;
+		return 0;
+	}
+	case PROTO_ICMP:
+	case PROTO_ICMPV6: {
+		__u8 icmp[4], request;
+		__be16 id[2];
+
+		if ((k->proto == PROTO_ICMPV6) != v6)
+			return 0;
+		if (load(ctx, offset, icmp, sizeof(icmp)) < 0) {
+			l->malformed = 1;
+			return 0;
+		}
+		request = icmp_request(v6, icmp[0]);
+		if (icmp_has_id(v6, request)) {
+			if (load(ctx, offset + 4, id, sizeof(id)) < 0) {
+				l->malformed = 1;
+				return 0;
+			}
+			k->detail = bpf_ntohs(id[0]);
+		}
+		k->lo_port = bpf_htons((__u16)request << 8 | icmp[1]);
+		k->hi_port = k->lo_port;
+		return 0;
+	}
+	case PROTO_GRE:
+		if (l->follow)
+			look_into_gre(ctx, l, offset);
+		return 0;
+	case PROTO_IPIP:
+		if (l->follow)
+			set_inner(l, TUNNEL_IPIP, offset, START_ETHERTYPE, ETHERTYPE_IPV4, 0);
+		return 0;
+	case PROTO_IPV6:
+		if (l->follow)
+			set_inner(l, TUNNEL_IPIP, offset, START_ETHERTYPE, ETHERTYPE_IPV6, 0);
+		return 0;
+	}
+	return 0;
+}
+
+static __always_inline void map_ipv4(__u8 *to, __be32 address)
+{
+	*(__u64 *)to = 0;
+	*(__u64 *)(to + 8) = (__u64)address << 32 | 0xffff0000u;
+}
+
+__noinline int decode_ipv4(context *ctx, __u32 offset)
+{
+	struct level *l = the_level();
+	struct flow_key *k;
+	struct ipv4_header ip;
+	__u32 header, total, end;
+	__u16 fragment;
+
+	if (!l)
+		return 0;
+	k = &l->p.key;
+	if (load(ctx, offset, &ip, sizeof(ip)) < 0 || ip.version_length >> 4 != 4)
+		return 0;
+	header = (ip.version_length & 0xf) * 4;
+	if (header < 20 || offset + header > l->length)
+		return 0;
+	k->kind |= KIND_IPV4;
+	k->proto = ip.proto;
+	map_ipv4(k->lo, ip.src);
+	map_ipv4(k->hi, ip.dst);
+	total = bpf_ntohs(ip.total_length);
+	end = total ? offset + total : 0;
+	fragment = bpf_ntohs(ip.fragment);
+	if (fragment & 0x1fff) {
+		fragment_ports(bpf_ntohs(ip.id), false);
+	} else {
+		decode_transport(ctx, offset + header, end);
+		if (fragment & 0x2000)
+			fragment_ports(bpf_ntohs(ip.id), true);
+	}
+	return 1;
+}
+
+__noinline int decode_ipv6(context *ctx, __u32 offset)
+{
+	struct level *l = the_level();
+	struct flow_key *k;
+	__u32 end, fragment_id = 0;
+	bool first = false, later = false;
+	struct ipv6_header ip;
+	__u16 payload;
+	__u8 next;
+	int i;
+
+	if (!l)
+		return 0;
+	k = &l->p.key;
+	if (load(ctx, offset, &ip, sizeof(ip)) < 0 || *(__u8 *)&ip >> 4 != 6)
+		return 0;
+	k->kind |= KIND_IPV6;
+	__builtin_memcpy(k->lo, ip.src, 16);
+	__builtin_memcpy(k->hi, ip.dst, 16);
+	payload = bpf_ntohs(ip.payload_length);
+	end = payload ? offset + 40 + payload : 0;
+	offset += 40;
+	next = ip.next;
+	for (i = 0; i <= EXTENSIONS; i++) {
+		__u8 header[8];
+
+		if (next != PROTO_HOP_BY_HOP && next != PROTO_ROUTING && next != PROTO_FRAGMENT &&
+		    next != PROTO_AH && next != PROTO_DESTINATION && next != PROTO_MOBILITY &&
+		    next != PROTO_HIP && next != PROTO_SHIM6)
+			break;
+		if (i == EXTENSIONS || load(ctx, offset, header, sizeof(header)) < 0) {
+			l->malformed = 1;
+			k->proto = next;
+			return 1;
+		}
+		if (next == PROTO_FRAGMENT) {
+			const __u16 place = (__u16)header[2] << 8 | header[3];
+
+			fragment_id = (__u32)header[4] << 24 | (__u32)header[5] << 16 |
+				      (__u32)header[6] << 8 | header[7];
+			offset += 8;
+			later = place & 0xfff8;
+			first = !later && place & 1;
+		} else if (next == PROTO_AH) {
+			offset += (header[1] + 2) * 4;
+		} else {
+			offset += (header[1] + 1) * 8;
+		}
+		if (offset > l->length) {
+			l->malformed = 1;
+			k->proto = next;
+			return 1;
+		}
+		next = header[0];
+		if (later)
+			break;
+	}
+	k->proto = next;
+	if (later) {
+		fragment_ports(fragment_id, false);
+		return 1;
+	}
+	decode_transport(ctx, offset, end);
+	if (first)
+		fragment_ports(fragment_id, true);
+	return 1;
+}
+
+/* Fills l->p.key and what else one level says. Returns false for a frame too short for its link. */
+__noinline int decode_level(context *ctx)
+{
+	struct level *l = the_level();
+	struct flow_key *k;
+	struct ethernet_header eth = {};
+	__u16 ethertype;
+	__u32 offset;
+	bool ip = false;
+	__u8 tags = 0;
+	int i;
+
+	if (!l)
+		return 0;
+	k = &l->p.key;
+	offset = l->offset;
+	ethertype = l->ethertype;
+	if (l->start == START_ETHERNET) {
+		__be16 tag[2];
+
+		if (load(ctx, offset, &eth, sizeof(eth)) < 0)
+			return 0;
+		offset += sizeof(eth);
+		ethertype = bpf_ntohs(eth.ethertype);
+		k->kind |= KIND_ETHERNET;
+		if (l->stripped) {
+			k->vlan[0] = l->stripped;
+			tags = 1;
+		}
+		for (i = 0; i < 2; i++) {
+			if (ethertype != 0x8100 && ethertype != 0x88a8 && ethertype != 0x9100)
+				break;
+			if (tags >= 2 || load(ctx, offset, tag, sizeof(tag)) < 0)
+				break;
+			if (tags == 0)
+				k->vlan[0] = VLAN_PRESENT | (bpf_ntohs(tag[0]) & VLAN_ID);
+			else
+				k->vlan[1] = VLAN_PRESENT | (bpf_ntohs(tag[0]) & VLAN_ID);
+			tags++;
+			ethertype = bpf_ntohs(tag[1]);
+			offset += sizeof(tag);
+		}
+		if (ethertype < 0x0600)
+			ethertype = 0;
+	} else if (l->start == START_IP) {
+		__u8 nibble = 0;
+
+		if (load(ctx, offset, &nibble, 1) < 0)
+			return 0;
+		ethertype = nibble >> 4 == 4   ? ETHERTYPE_IPV4
+			    : nibble >> 4 == 6 ? ETHERTYPE_IPV6
+					       : 0;
+	}
+	if (ethertype == ETHERTYPE_IPV4)
+		ip = decode_ipv4(ctx, offset);
+	else if (ethertype == ETHERTYPE_IPV6)
+		ip = decode_ipv6(ctx, offset);
+	else if (l->follow &&
+		 (ethertype == ETHERTYPE_MPLS || ethertype == ETHERTYPE_MPLS_MULTICAST))
+		look_into_mpls(ctx, l, offset);
+	if (!ip) {
+		if (ethertype == ETHERTYPE_IPV4 || ethertype == ETHERTYPE_IPV6)
+			l->malformed = 1;
+		k->detail = ethertype;
+		if (l->start == START_ETHERNET) {
+			__builtin_memcpy(k->lo + 10, eth.src, 6);
+			__builtin_memcpy(k->hi + 10, eth.dst, 6);
+		}
+	}
+	canonical(&l->p);
+	return 1;
+}

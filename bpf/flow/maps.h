@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Settings and maps of the flow programs. The loader sets sizes and read-only data before loading.
+ */
+#pragma once
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include "flow.h"
+
+/* Read-only data, filled by the loader: what is off costs nothing, the verifier removes it. */
+const volatile struct flow_settings settings = {
+	.slot_count = 64,
+	.max_entries = 32,
+	.sampling = 1,
+};
+
+/*
+ * The flow table is an array used as an open hash: looking up an array element is inlined to a
+ * bounds check and an addition, user space maps it, and nothing is ever allocated on a packet.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct flow_slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 64);
+	__type(key, __u32);
+	__type(value, struct flow_tcp);
+} tcp_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_control);
+} control SEC(".maps");
+
+/* Filled by user space when it attaches to an interface. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct point_key);
+	__type(value, struct point_counters);
+} points SEC(".maps");
+
+/* What could not even be attributed to a capture point. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct point_counters);
+} no_point SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment_note);
+} fragments SEC(".maps");
+
+/* Carries one message: "the table fills up, drain now". */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} wakeups SEC(".maps");

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The walk of one packet through the flow program, the same for every hook. */
+#pragma once
+#include "decode.h"
+
+#ifdef SKUA_XDP
+#define packet_length(ctx)  bpf_xdp_get_buff_len(ctx)
+#define packet_ifindex(ctx) ((ctx)->ingress_ifindex)
+#else
+#define packet_length(ctx)  ((ctx)->len)
+#define packet_ifindex(ctx) ((ctx)->ifindex)
+#endif
+
+static __always_inline __u64 id48(const struct flow_key *key)
+{
+	const __u64 id = flow_hash(key) & 0xffffffffffffULL;
+
+	return id ? id : 1;
+}
+
+/* FlowKey::child_parent. */
+static __always_inline void set_parent(struct flow_key *key, __u64 parent_id, __u32 tunnel_id)
+{
+	const __u64 mixed = tunnel_id * 0x9e3779b97f4a7c15ULL & 0xffffffffffffULL;
+	const __u64 id = parent_id ^ mixed;
+	int i;
+
+	for (i = 0; i < 6; i++)
+		key->parent[i] = id >> (8 * i);
+}
+
+static __always_inline void start_level(context *ctx, struct level *l, bool ethernet,
+					__u8 direction)
+{
+	__builtin_memset(l, 0, sizeof(*l));
+	l->p.key.ifindex = packet_ifindex(ctx);
+	l->p.key.netns = settings.netns;
+	l->p.direction = direction;
+	l->p.packets = 1;
+	l->length = packet_length(ctx);
+	l->start = ethernet ? START_ETHERNET : START_IP;
+	l->follow = settings.tunnels;
+#ifndef SKUA_XDP
+	if (ctx->gso_segs > 1 || (settings.gso_size && ctx->gso_size)) {
+		l->super = 1;
+		l->follow = 1;
+	}
+	if (ethernet && ctx->vlan_present)
+		l->stripped = VLAN_PRESENT | (ctx->vlan_tci & VLAN_ID);
+#endif
+}
+
+/* Turns a level into the one found inside it. */
+static __always_inline void step_into(struct level *l, __u64 parent_id)
+{
+	const struct packet was = {.packets = l->p.packets, .direction = l->p.direction};
+	const __u32 ifindex = l->p.key.ifindex;
+
+	__builtin_memset(&l->p, 0, sizeof(l->p));
+	l->p.packets = was.packets;
+	l->p.direction = was.direction;
+	l->p.tunnel_id = l->inner_id;
+	l->p.key.ifindex = ifindex;
+	l->p.key.netns = settings.netns;
+	l->p.key.kind = l->inner_tunnel << KIND_TUNNEL_SHIFT;
+	set_parent(&l->p.key, parent_id, l->inner_id);
+	l->offset = l->inner;
+	l->start = l->inner_start;
+	l->ethertype = l->inner_ethertype;
+	l->inner_tunnel = 0;
+	l->stripped = 0;
+	l->headers = 0;
+}
+
+/* What the interface counts otherwise than we do, so that sums can be compared. */
+static __always_inline void note_size(const struct level *l)
+{
+	const __u32 tags = l->stripped ? 4 * l->p.packets : 0;
+
+	if (tags)
+		count_cause(l->p.key.ifindex, l->p.direction, NOTE_TAG_BYTES, l->p.packets, tags);
+	if (l->super)
+		count_cause(l->p.key.ifindex, l->p.direction, NOTE_SEGMENTED, l->p.packets - 1,
+			    l->p.bytes - l->length - tags);
+}
+
+#ifdef SKUA_LINEAR
+/* The common case, read in place. Returns false when decode_level() has to look. */
+static __always_inline bool decode_fast(context *ctx, struct level *l, bool ethernet)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct packet *p = &l->p;
+	struct flow_key *k = &p->key;
+	__u32 offset = ethernet ? ETH_LENGTH : 0, ip_end;
+	void *transport;
+	__u8 proto;
+	bool v4;
+
+	if (ethernet) {
+		struct ethernet_header *eth = data;
+
+		if ((void *)(eth + 1) > end)
+			return false;
+		if (eth->ethertype == bpf_htons(ETHERTYPE_IPV4))
+			v4 = true;
+		else if (eth->ethertype == bpf_htons(ETHERTYPE_IPV6))
+			v4 = false;
+		else
+			return false;
+	} else {
+		if (data + 1 > end)
+			return false;
+		v4 = *(__u8 *)data >> 4 == 4;
+	}
+	if (v4) {
+		struct ipv4_header *ip = data + offset;
+
+		if ((void *)(ip + 1) > end || ip->version_length != 0x45 ||
+		    ip->fragment & bpf_htons(0x3fff))
+			return false;
+		proto = ip->proto;
+		if (proto != PROTO_TCP && proto != PROTO_UDP)
+			return false;
+		transport = ip + 1;
+		if (transport + (proto == PROTO_TCP ? 20 : 8) > end)
+			return false;
+		ip_end = bpf_ntohs(ip->total_length);
+		if (ip_end)
+			ip_end += offset;
+		map_ipv4(k->lo, ip->src);
+		map_ipv4(k->hi, ip->dst);
+		k->kind = KIND_IPV4;
+		offset += 20;
+	} else {
+		struct ipv6_header *ip = data + offset;
+
+		if ((void *)(ip + 1) > end || *(__u8 *)ip >> 4 != 6)
+			return false;
+		proto = ip->next;
+		if (proto != PROTO_TCP && proto != PROTO_UDP)
+			return false;
+		transport = ip + 1;
+		if (transport + (proto == PROTO_TCP ? 20 : 8) > end)
+			return false;
+		ip_end = bpf_ntohs(ip->payload_length);
+		if (ip_end)
+			ip_end += offset + 40;
+		__builtin_memcpy(k->lo, ip->src, 16);
+		__builtin_memcpy(k->hi, ip->dst, 16);
+		k->kind = KIND_IPV6;
+		offset += 40;
+	}
+	if (proto == PROTO_TCP) {
+		struct tcp_header *tcp = transport;
+		__u32 after;
+
+		if ((void *)(tcp + 1) > end || tcp->offset >> 4 < 5)
+			return false;
+		k->lo_port = tcp->src;
+		k->hi_port = tcp->dst;
+		p->is_tcp = 1;
+		p->tcp_flags = tcp->flags;
+		p->seq = bpf_ntohl(tcp->seq);
+		p->window = bpf_ntohs(tcp->window);
+		after = offset + (tcp->offset >> 4) * 4;
+		l->headers = after;
+		if (!ip_end || l->super)
+			ip_end = l->length;
+		p->payload = ip_end > after ? ip_end - after : 0;
+	} else {
+		__be16 *udp = transport;
+
+		if (transport + 8 > end)
+			return false;
+		if (l->follow &&
+		    (udp[1] == bpf_htons(PORT_VXLAN) || udp[1] == bpf_htons(PORT_VXLAN_LINUX) ||
+		     udp[1] == bpf_htons(PORT_GENEVE)))
+			return false;
+		k->lo_port = udp[0];
+		k->hi_port = udp[1];
+		l->headers = offset + 8;
+	}
+	k->proto = proto;
+	if (ethernet)
+		k->kind |= KIND_ETHERNET;
+	canonical(p);
+	return true;
+}
+#endif
+
+/* Offset of the innermost transport payload: the headers that every segment carries again. */
+static __always_inline __u32 super_headers(context *ctx, struct level *l)
+{
+	__u32 headers = l->headers;
+	struct level *outer = the_saved_level();
+	int i;
+
+	if (!outer)
+		return headers;
+	*outer = *l;
+
+	for (i = 1; i < LEVELS && l->inner_tunnel; i++) {
+		step_into(l, 0);
+		if (!decode_level(ctx))
+			break;
+		if (l->headers)
+			headers = l->headers;
+	}
+	*l = *outer;
+	return headers;
+}
+
+/*
+ * Wire packets and bytes of the outer level. A super-packet leaves (or came) as segments that all
+ * carry the headers.
+ */
+__noinline int measure(context *ctx)
+{
+	struct level *l = the_level();
+	__u32 segments = 1, headers = 0;
+
+	if (!l)
+		return 0;
+#ifndef SKUA_XDP
+	if (l->super) {
+		segments = ctx->gso_segs;
+		headers = l->inner_tunnel ? super_headers(ctx, l) : l->headers;
+		if (segments < 1) {
+			/* Not counted by a guest or an old driver: from the segment size. */
+			const __u32 size = settings.gso_size ? ctx->gso_size : 0;
+
+			segments = size && l->length > headers
+					   ? (l->length - headers + size - 1) / size
+					   : 1;
+		}
+	}
+#endif
+	l->p.packets = segments;
+	l->p.bytes = l->length + (segments - 1) * headers;
+	if (l->stripped)
+		l->p.bytes += 4 * segments;
+	/* From here on "headers" is what the segments of this packet repeat. */
+	l->headers = headers;
+	return 1;
+}
+
+/* Counts the packet under a cause instead of in a flow. */
+static __always_inline int leave_out(context *ctx, bool ethernet, __u8 direction, __u32 cause)
+{
+	struct level *l = the_level();
+
+	if (!l)
+		return 0;
+	start_level(ctx, l, ethernet, direction);
+	if (l->super && decode_level(ctx))
+		measure(ctx);
+	else
+		l->p.bytes = l->length + (l->stripped ? 4 : 0);
+	count_cause(l->p.key.ifindex, direction, cause, l->p.packets, l->p.bytes);
+	note_size(l);
+	return 0;
+}
+
+__noinline int count_level(void)
+{
+	struct level *l = the_level();
+
+	if (l)
+		count_packet(&l->p);
+	return 0;
+}
+
+/* The flows that a packet carries inside it. `headers` is what its segments repeat. */
+static __always_inline void count_children(context *ctx, struct level *l)
+{
+	const __u32 headers = l->headers;
+	int i;
+
+	for (i = 1; i < LEVELS && l->inner_tunnel; i++) {
+		step_into(l, id48(&l->p.key));
+		if (l->offset >= l->length || !decode_level(ctx))
+			return;
+		l->p.bytes = l->length - l->offset;
+		if (l->p.packets > 1 && headers > l->offset)
+			l->p.bytes += (l->p.packets - 1) * (headers - l->offset);
+		count_level();
+	}
+}
+
+/* Any packet: one that decode_fast() does not read, a super-packet, one with something inside. */
+__noinline int observe_any(context *ctx)
+{
+	struct level *l = the_level();
+	__u32 ifindex;
+	__u8 direction;
+
+	if (!l)
+		return 0;
+	ifindex = l->p.key.ifindex;
+	direction = l->p.direction;
+	if (!decode_level(ctx)) {
+		count_cause(ifindex, direction, CAUSE_TRUNCATED, 1, l->length);
+		return 0;
+	}
+	measure(ctx);
+	count_level();
+	note_size(l);
+	if (settings.tunnels)
+		count_children(ctx, l);
+	if (l->malformed)
+		count_cause(ifindex, direction, NOTE_MALFORMED, l->p.packets, 0);
+	return 0;
+}
+
+static __always_inline void observe(context *ctx, bool ethernet, __u8 direction)
+{
+	struct level *l = the_level();
+
+	if (!l)
+		return;
+	if (settings.sampling > 1 && bpf_get_prandom_u32() % settings.sampling) {
+		leave_out(ctx, ethernet, direction, CAUSE_SAMPLED_OUT);
+		return;
+	}
+	start_level(ctx, l, ethernet, direction);
+#ifdef SKUA_LINEAR
+	if (!l->super && !l->stripped && decode_fast(ctx, l, ethernet)) {
+		l->p.bytes = l->length;
+		count_level();
+		return;
+	}
+#endif
+	observe_any(ctx);
+}

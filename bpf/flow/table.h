@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The flow table: finding or making the entry of a packet and counting it there. */
+#pragma once
+#include "maps.h"
+
+#define NSEC_PER_USEC  1000u
+#define LATE_WINDOW_US 3000u /* a late segment so soon after a gap is out of order */
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+/* What one level (outer, inside a tunnel) of one packet adds to its flow. */
+struct packet {
+	struct flow_key key;
+	__u32 packets;
+	__u32 bytes;
+	__u32 seq;
+	__u32 payload;
+	__u32 tunnel_id;
+	__u16 window;
+	__u8 tcp_flags;
+	__u8 is_tcp;
+	__u8 from_hi; /* the source is key.hi */
+	__u8 direction;
+};
+
+static __always_inline __u64 now_coarse(void)
+{
+	return settings.coarse_clock ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
+}
+
+/* Square roots of the first primes; the same function as FlowKey::hash64. */
+static __always_inline __u64 flow_hash(const struct flow_key *key)
+{
+	const __u64 seed = settings.hash_seed;
+	__u64 hash = seed;
+
+#define MIX(i, factor)                                                                             \
+	do {                                                                                       \
+		__u64 mixed = key->word[i] ^ seed;                                                 \
+		hash += (mixed ^ mixed >> 32) * factor;                                            \
+	} while (0)
+	MIX(0, 0x6a09e667f3bcc909ULL);
+	MIX(1, 0xbb67ae8584caa73bULL);
+	MIX(2, 0x3c6ef372fe94f82bULL);
+	MIX(3, 0xa54ff53a5f1d36f1ULL);
+	MIX(4, 0x510e527fade682d1ULL);
+	MIX(5, 0x9b05688c2b3e6c1fULL);
+	MIX(6, 0x1f83d9abfb41bd6bULL);
+#undef MIX
+	hash ^= hash >> 32;
+	hash *= 0x5be0cd19137e2179ULL;
+	return hash ^ hash >> 29;
+}
+
+static __always_inline bool same_key(const struct flow_key *a, const struct flow_key *b)
+{
+	return !((a->word[3] ^ b->word[3]) | (a->word[1] ^ b->word[1]) | (a->word[4] ^ b->word[4]) |
+		 (a->word[5] ^ b->word[5]) | (a->word[0] ^ b->word[0]) | (a->word[2] ^ b->word[2]) |
+		 (a->word[6] ^ b->word[6]));
+}
+
+/* Counts on a rare path: per capture point, direction and cause. */
+static __always_inline void count_cause(__u32 ifindex, __u32 direction, __u32 cause, __u64 packets,
+					__u64 bytes)
+{
+	struct point_key key = {.ifindex = ifindex, .netns = settings.netns};
+	struct point_counters *point = bpf_map_lookup_elem(&points, &key);
+	__u32 zero = 0;
+
+	if (!point)
+		point = bpf_map_lookup_elem(&no_point, &zero);
+	if (!point || direction > 1 || cause >= CAUSE_MAX)
+		return;
+	/* Per CPU and never nested: these programs run with bottom halves off. */
+	point->count[direction][cause].packets += packets;
+	point->count[direction][cause].bytes += bytes;
+}
+
+static __always_inline __u32 full_cause(const struct flow_key *key)
+{
+	if (!(key->kind & KIND_NETWORK))
+		return CAUSE_TABLE_FULL_OTHER;
+	switch (key->proto) {
+	case 6:
+		return CAUSE_TABLE_FULL_TCP;
+	case 17:
+		return CAUSE_TABLE_FULL_UDP;
+	case 1:
+	case 58:
+		return CAUSE_TABLE_FULL_ICMP;
+	}
+	return CAUSE_TABLE_FULL_OTHER;
+}
+
+#ifdef SKUA_NO_CMPXCHG
+/* Before 5.12 BPF has no compare-and-swap: a lock per stripe of slots guards the claim. */
+struct claim_lock {
+	struct bpf_spin_lock lock;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct claim_lock);
+} claim_locks SEC(".maps");
+
+static __always_inline bool swap_state(struct flow_slot *slot, __u32 index, __u32 from, __u32 to)
+{
+	__u32 stripe = index & 1023;
+	struct claim_lock *claim = bpf_map_lookup_elem(&claim_locks, &stripe);
+	bool won = false;
+
+	if (!claim)
+		return false;
+	bpf_spin_lock(&claim->lock);
+	if (slot->state == from) {
+		slot->state = to;
+		won = true;
+	}
+	bpf_spin_unlock(&claim->lock);
+	return won;
+}
+
+static __always_inline void set_bits(__u32 *word, __u32 bits)
+{
+	if ((*word & bits) != bits)
+		*(volatile __u32 *)word |= bits;
+}
+
+static __always_inline void publish(struct flow_slot *slot, __u32 tag)
+{
+	/* Stores stay in order on x86-64; arm64 readers compare the whole key after the state. */
+	*(volatile __u32 *)&slot->state = tag;
+}
+#else
+static __always_inline bool swap_state(struct flow_slot *slot, __u32 index, __u32 from, __u32 to)
+{
+	return __sync_val_compare_and_swap(&slot->state, from, to) == from;
+}
+
+static __always_inline void set_bits(__u32 *word, __u32 bits)
+{
+	if ((*word & bits) != bits)
+		__sync_fetch_and_or(word, bits);
+}
+
+static __always_inline void publish(struct flow_slot *slot, __u32 tag)
+{
+	__sync_lock_test_and_set(&slot->state, tag);
+}
+#endif
+
+static __always_inline struct flow_control *the_control(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&control, &zero);
+}
+
+/* Called for each new entry: wakes user space once when the table fills up. */
+static __always_inline void note_insert(struct flow_control *ctl)
+{
+	__u64 wake_at;
+
+	__sync_fetch_and_add(&ctl->inserted, 1);
+	wake_at = ctl->wake_at;
+	if (ctl->inserted >= wake_at && ctl->woken != wake_at) {
+		ctl->woken = wake_at;
+		bpf_ringbuf_output(&wakeups, &wake_at, sizeof(wake_at), BPF_RB_FORCE_WAKEUP);
+	}
+}
+
+static __always_inline bool table_full(const struct flow_control *ctl)
+{
+	return (__s64)(ctl->inserted - ctl->freed) >= (__s64)settings.max_entries;
+}
+
+/*
+ * The live entry of the key, or a new one; NULL when there is no room. `place` receives its index,
+ * `fresh` whether it was made for this packet. The table has PROBES slots more than places, so
+ * that probing never wraps.
+ *
+ * Two CPUs that see a new conversation at once may make two entries; user space adds them up.
+ */
+static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32 *place,
+						   bool *fresh)
+{
+	const __u64 hash = flow_hash(&p->key);
+	const __u32 tag = (__u32)hash | SLOT_LIVE;
+	const __u32 base = ((hash >> 32) * settings.slot_count) >> 32;
+	struct flow_slot *slot, *tomb = NULL;
+	struct flow_control *ctl;
+	__u32 tomb_index = 0, i;
+
+	*fresh = false;
+	for (i = 0; i < PROBES; i++) {
+		__u32 state, index = base + i;
+
+		slot = bpf_map_lookup_elem(&slots, &index);
+		if (!slot)
+			return NULL;
+		state = *(volatile __u32 *)&slot->state;
+		if (state == tag) {
+			if (same_key(&slot->key, &p->key)) {
+				*place = index;
+				return slot;
+			}
+		} else if (state == SLOT_TOMB) {
+			if (!tomb) {
+				tomb = slot;
+				tomb_index = index;
+			}
+		} else if (state == SLOT_EMPTY) {
+			ctl = the_control();
+			if (!ctl || table_full(ctl))
+				return NULL;
+			if (tomb && swap_state(tomb, tomb_index, SLOT_TOMB, SLOT_BUSY)) {
+				slot = tomb;
+				index = tomb_index;
+				goto claimed;
+			}
+			if (swap_state(slot, index, SLOT_EMPTY, SLOT_BUSY))
+				goto claimed;
+			/* Another CPU was quicker: on to the next slot. */
+			tomb = NULL;
+		}
+		continue;
+	claimed:
+		note_insert(ctl);
+		slot->key = p->key;
+		slot->tunnel_id = p->tunnel_id;
+		slot->seen = p->from_hi ? 0 : SEEN_LO_FIRST;
+		slot->first = bpf_ktime_get_ns();
+		slot->last = slot->first;
+		publish(slot, tag);
+		*place = index;
+		*fresh = true;
+		return slot;
+	}
+	return NULL;
+}
+
+static __always_inline __u32 clamp_ns(__u64 later, __u64 earlier)
+{
+	__u64 difference = later - earlier;
+
+	if (difference == 0)
+		return 1;
+	return difference > 0xffffffff ? 0xffffffff : difference;
+}
+
+static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const struct packet *p,
+				      __u64 now)
+{
+	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
+	const __u32 side = p->from_hi & 1;
+	const __u8 flags = p->tcp_flags;
+	__u32 length = p->payload;
+	__u32 end;
+
+	if (!tcp)
+		return;
+	if (flags & TCP_SYN) {
+		__u64 precise = bpf_ktime_get_ns();
+
+		length++;
+		if (!(flags & TCP_ACK)) {
+			if (!tcp->syn)
+				tcp->syn = precise;
+			set_bits(&slot->seen, side ? SEEN_HI_OPENED : SEEN_LO_OPENED);
+		} else {
+			if (tcp->syn && !tcp->synack)
+				tcp->synack = clamp_ns(precise, tcp->syn);
+			set_bits(&slot->seen, side ? SEEN_LO_OPENED : SEEN_HI_OPENED);
+		}
+	} else {
+		if ((flags & (TCP_ACK | TCP_RST)) == TCP_ACK && tcp->synack && !tcp->ack &&
+		    (slot->seen & (side ? SEEN_HI_OPENED : SEEN_LO_OPENED)))
+			tcp->ack = clamp_ns(bpf_ktime_get_ns(), tcp->syn + tcp->synack);
+		if (!p->window && !(flags & TCP_RST))
+			__sync_fetch_and_add(&tcp->zero_window[side], 1);
+	}
+	if (flags & TCP_FIN)
+		length++;
+	if (!length)
+		return;
+	end = p->seq + length;
+	if (!tcp->have_seq[side]) {
+		tcp->have_seq[side] = 1;
+		tcp->next_seq[side] = end;
+		return;
+	}
+	{
+		const __s32 ahead = p->seq - tcp->next_seq[side];
+		const __u32 now_us = (__u32)(now / NSEC_PER_USEC) | 1;
+
+		if (ahead > 0) {
+			tcp->gap_us[side] = now_us;
+		} else if (ahead < 0) {
+			bool keep_alive =
+				ahead == -1 && p->payload <= 1 && !(flags & (TCP_SYN | TCP_FIN));
+
+			if (keep_alive)
+				return;
+			if (tcp->gap_us[side] && now_us - tcp->gap_us[side] < LATE_WINDOW_US)
+				__sync_fetch_and_add(&tcp->out_of_order[side], 1);
+			else
+				__sync_fetch_and_add(&tcp->retransmitted[side], 1);
+		}
+		if ((__s32)(end - tcp->next_seq[side]) > 0)
+			tcp->next_seq[side] = end;
+	}
+}
+
+/* A SYN for a closed connection opens a new one. */
+static __always_inline bool ports_used_again(const struct flow_slot *slot, const struct packet *p)
+{
+	const __u32 seen = slot->seen;
+	const __u32 both_fin = TCP_FIN | TCP_FIN << 8;
+
+	return p->is_tcp && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN &&
+	       (seen & (TCP_RST | TCP_RST << 8) || (seen & both_fin) == both_fin);
+}
+
+/* Counts the packet in its flow, or by cause when there is no room. */
+static __always_inline void count_packet(const struct packet *p)
+{
+	const __u32 side = p->from_hi & 1;
+	struct flow_slot *slot;
+	__u32 index = 0, bits;
+	bool fresh;
+	__u64 now;
+
+	slot = find_slot(p, &index, &fresh);
+	if (slot && !fresh && ports_used_again(slot, p)) {
+		swap_state(slot, index, slot->state, SLOT_ENDED);
+		slot = find_slot(p, &index, &fresh);
+	}
+	if (!slot) {
+		count_cause(p->key.ifindex, p->direction,
+			    p->key.kind >> KIND_TUNNEL_SHIFT ? NOTE_CHILD_FULL
+							     : full_cause(&p->key),
+			    p->packets, p->bytes);
+		return;
+	}
+	now = now_coarse();
+	__sync_fetch_and_add(&slot->sent[side].packets, p->packets);
+	__sync_fetch_and_add(&slot->sent[side].bytes, p->bytes);
+	/* The coarse clock is behind the exact one that set it first. */
+	if (now > slot->last)
+		slot->last = now;
+	bits = (__u32)p->tcp_flags << (side * 8);
+	bits |= (p->direction == DIR_INGRESS ? SEEN_LO_INGRESS : SEEN_LO_EGRESS) << (side * 2);
+	set_bits(&slot->seen, bits);
+	if (p->is_tcp)
+		track_tcp(slot, index, p, now);
+}

@@ -1,0 +1,150 @@
+//! Finds where an expression goes wrong. libpcap says only "syntax error".
+
+use std::time::{Duration, Instant};
+
+use pcap::{Capture, Dead};
+
+use crate::error::{FilterError, Place};
+use crate::filter::compile_with;
+use crate::suggest;
+use crate::token::{Token, tokens};
+
+/// Compiling again and again may look names up by DNS: it ends after this time.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Tries of expressions, as long as there is time.
+pub(crate) struct Attempts<'a> {
+    library: &'a Capture<Dead>,
+    until: Instant,
+}
+
+impl Attempts<'_> {
+    /// libpcap's reason against the expression, `Ok` if there is none; `None`: out of time.
+    pub(crate) fn compile(&self, expression: &str) -> Option<Result<(), String>> {
+        (Instant::now() < self.until).then(|| compile_with(self.library, expression).map(|_| ()))
+    }
+}
+
+/// Makes an error of libpcap's reason: with the place, and with an expression that would do.
+pub(crate) fn explain(library: &Capture<Dead>, expression: &str, reason: &str) -> FilterError {
+    let attempts = Attempts {
+        library,
+        until: Instant::now() + PATIENCE,
+    };
+    let reason = reason
+        .trim()
+        .trim_start_matches("can't parse filter expression: ");
+    let tokens = tokens(expression);
+    let wrong = if is_syntax(reason) {
+        first_unexpected(&attempts, expression, &tokens)
+    } else {
+        named_in(reason, &tokens).map(|index| (index, tokens.get(index)))
+    };
+    let place = wrong.map(|(_, token)| place(expression, token));
+    FilterError::Invalid {
+        expression: expression.to_owned(),
+        suggestion: suggest::suggest(&attempts, &tokens, wrong.map(|(index, _)| index)),
+        place,
+        reason: reason.replace(['\n', '\r'], " "),
+    }
+}
+
+fn is_syntax(reason: &str) -> bool {
+    reason.contains("syntax error")
+}
+
+fn place(expression: &str, token: Option<&Token<'_>>) -> Place {
+    let start = token.map_or(expression.trim_end().len(), |token| token.start);
+    Place {
+        column: expression
+            .get(..start)
+            .map_or(0, |before| before.chars().count())
+            + 1,
+        token: token.map_or_else(String::new, |token| token.text.to_owned()),
+    }
+}
+
+/// The word that libpcap's reason quotes (`unknown port 'foo'`).
+fn named_in(reason: &str, tokens: &[Token<'_>]) -> Option<usize> {
+    let quoted = reason.split(['\'', '"']).skip(1).step_by(2);
+    let numbers = reason
+        .split(|sign: char| !sign.is_ascii_digit())
+        .filter(|word| word.len() > 1);
+    quoted
+        .chain(numbers)
+        .filter(|word| !word.is_empty())
+        .find_map(|word| tokens.iter().position(|token| token.text == word))
+}
+
+/// The first token that cannot follow those before it; the number of tokens if something is missing
+/// at the end. The more tokens, the less can follow, so it is found by bisection.
+fn first_unexpected<'t, 'e>(
+    attempts: &Attempts<'_>,
+    expression: &str,
+    tokens: &'t [Token<'e>],
+) -> Option<(usize, Option<&'t Token<'e>>)> {
+    let (mut good, mut bad) = (0, tokens.len() + 1);
+    while good + 1 < bad {
+        let middle = good + (bad - good) / 2;
+        if can_go_on(attempts, expression, tokens.get(..middle)?)? {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    Some((good, tokens.get(good)))
+}
+
+/// What may complete a beginning of an expression: operands, then closing brackets, then a comparison.
+const ENDINGS: [&str; 11] = [
+    "",
+    "1",
+    "ip",
+    "1.2.3.4",
+    "port 1",
+    "\\tcp",
+    "1-2",
+    "1/8",
+    "1:2:3:4:5:6",
+    "= 1",
+    "1 = 1",
+];
+
+/// True if some ending makes an expression without syntax error of these tokens. `None`: out of time.
+fn can_go_on(attempts: &Attempts<'_>, expression: &str, tokens: &[Token<'_>]) -> Option<bool> {
+    let Some(last) = tokens.last() else {
+        return Some(true);
+    };
+    let beginning = expression.get(..last.end())?;
+    let mut square = String::new();
+    let mut round = String::new();
+    let mut open = Vec::new();
+    for token in tokens {
+        match token.text {
+            "(" => open.push(')'),
+            "[" => open.push(']'),
+            ")" | "]" => drop(open.pop()),
+            _ => {}
+        }
+    }
+    // Round brackets inside square ones belong to the arithmetic; those outside to the logic.
+    let outermost = open
+        .iter()
+        .position(|&sign| sign == ']')
+        .unwrap_or(open.len());
+    square.extend(open.iter().skip(outermost).rev());
+    round.extend(open.iter().take(outermost).rev());
+    for ending in ENDINGS {
+        for whole in [
+            format!("{beginning} {ending}{square}{round}"),
+            format!("{beginning} {ending}{square} = 1{round}"),
+            format!("{beginning} {ending}{square}{round} = 1"),
+        ] {
+            match attempts.compile(&whole)? {
+                Err(reason) if is_syntax(&reason) => {}
+                _ => return Some(true),
+            }
+        }
+    }
+    Some(false)
+}

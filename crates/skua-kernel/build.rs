@@ -1,0 +1,41 @@
+//! Compiles the kernel programs in `bpf/` with clang into small objects that the crate embeds.
+
+use std::{env, path::PathBuf, process::Command};
+
+/// (object, source below `bpf/`, extra compiler arguments)
+const OBJECTS: [(&str, &str, &[&str]); 2] = [
+    ("flow_tc", "flow/tc.bpf.c", &[]),
+    ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
+];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let clang = env::var("CLANG").unwrap_or_else(|_| "clang-19".into());
+    let target = env::var("TARGET")?;
+    // libbpf-sys unpacks libbpf's headers and tells where.
+    let include = env::var("DEP_BPF_INCLUDE")?;
+    println!("cargo:rerun-if-changed={}", root.display());
+    println!("cargo:rerun-if-env-changed=CLANG");
+    for (object, source, arguments) in OBJECTS {
+        let status = Command::new(&clang)
+            .args([
+                "-O2", "-g", "-mcpu=v3", "-target", "bpf", "-Wall", "-Wextra", "-Werror",
+            ])
+            .args(["-Wno-unused-parameter", "-Wno-sign-compare"])
+            .arg(format!("-I{}", root.join("include").display()))
+            .arg(format!("-I{include}"))
+            .arg(format!("-I/usr/include/{}", target.replace("-unknown", "")))
+            .args(arguments)
+            .arg("-c")
+            .arg(root.join(source))
+            .arg("-o")
+            .arg(out.join(format!("{object}.bpf.o")))
+            .status()
+            .map_err(|e| format!("cannot run {clang}: {e}; install clang 19 or set CLANG"))?;
+        if !status.success() {
+            return Err(format!("{clang} could not compile bpf/{source}").into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Attaching traffic-control programs to an interface: a tcx link (6.6) or a clsact classifier.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use crate::KernelError;
+
+/// Which way packets go, seen from the interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// Received.
+    Ingress,
+    /// Sent.
+    Egress,
+}
+
+/// How a program hangs on an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HookKind {
+    /// A tcx link: gone with the process.
+    Tcx,
+    /// A classifier on the clsact queueing discipline, direct action.
+    Clsact,
+}
+
+impl HookKind {
+    /// Name as users see it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        }
+    }
+}
+
+/// Priority and handle of our classifiers; also how a later start finds what a killed one left.
+const CLSACT_PRIORITY: u32 = 0xc0de;
+const CLSACT_HANDLE: u32 = 0x5c0a;
+
+/// A program attached to one direction of one interface. Detaches when dropped, from any thread.
+#[derive(Debug)]
+pub struct Attachment {
+    ifindex: u32,
+    direction: Direction,
+    hook: Hook,
+}
+
+#[derive(Debug)]
+enum Hook {
+    Tcx(#[allow(dead_code, reason = "closing it detaches")] OwnedFd),
+    /// A classifier goes only by asking the namespace that it is in.
+    Clsact {
+        netns: File,
+    },
+}
+
+impl Attachment {
+    /// Attaches the program in the calling thread's network namespace.
+    pub fn new(
+        program: BorrowedFd<'_>,
+        ifindex: u32,
+        direction: Direction,
+        kind: HookKind,
+    ) -> Result<Self, KernelError> {
+        let hook = match kind {
+            HookKind::Tcx => tcx(program, ifindex, direction).map(Hook::Tcx),
+            HookKind::Clsact => clsact(program, ifindex, direction),
+        };
+        match hook {
+            Ok(hook) => Ok(Self {
+                ifindex,
+                direction,
+                hook,
+            }),
+            Err(source) => Err(KernelError::Attach {
+                ifindex,
+                hook: kind.name(),
+                source,
+            }),
+        }
+    }
+
+    /// The kind of hook.
+    pub fn kind(&self) -> HookKind {
+        match self.hook {
+            Hook::Tcx(_) => HookKind::Tcx,
+            Hook::Clsact { .. } => HookKind::Clsact,
+        }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        if let Hook::Clsact { netns } = &self.hook
+            && let Err(error) = in_namespace(netns, || detach_clsact(self.ifindex, self.direction))
+        {
+            // The interface is gone, and the classifier with it.
+            tracing::debug!(self.ifindex, %error, "classifier was gone before it was detached");
+        }
+    }
+}
+
+/// Runs `work` on a thread of its own inside a network namespace.
+fn in_namespace(netns: &File, work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || {
+            // SAFETY: setns takes any descriptor and changes only this thread, which ends here.
+            if unsafe { libc::setns(netns.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            work()
+        })?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("thread died")))
+    })
+}
+
+fn tcx(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Result<OwnedFd> {
+    let attach_type = match direction {
+        Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+        Direction::Egress => libbpf_sys::BPF_TCX_EGRESS,
+    };
+    // First in the list: we see packets before other programs drop or redirect them.
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        flags: libbpf_sys::BPF_F_BEFORE,
+        ..Default::default()
+    };
+    // SAFETY: program is a valid descriptor and options outlives the call.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, attach_type, &options)
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn hook_point(ifindex: u32, direction: Direction) -> libbpf_sys::bpf_tc_hook {
+    libbpf_sys::bpf_tc_hook {
+        sz: size_of::<libbpf_sys::bpf_tc_hook>() as _,
+        ifindex: ifindex as i32,
+        attach_point: match direction {
+            Direction::Ingress => libbpf_sys::BPF_TC_INGRESS,
+            Direction::Egress => libbpf_sys::BPF_TC_EGRESS,
+        },
+        ..Default::default()
+    }
+}
+
+fn classifier(program: Option<BorrowedFd<'_>>) -> libbpf_sys::bpf_tc_opts {
+    libbpf_sys::bpf_tc_opts {
+        sz: size_of::<libbpf_sys::bpf_tc_opts>() as _,
+        prog_fd: program.map_or(0, |p| p.as_raw_fd()),
+        flags: if program.is_some() {
+            libbpf_sys::BPF_TC_F_REPLACE
+        } else {
+            0
+        },
+        handle: CLSACT_HANDLE,
+        priority: CLSACT_PRIORITY,
+        ..Default::default()
+    }
+}
+
+fn clsact(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Result<Hook> {
+    let netns = File::open("/proc/thread-self/ns/net")?;
+    let mut hook = hook_point(ifindex, direction);
+    // SAFETY: hook is a valid bpf_tc_hook with its size set.
+    let created = unsafe { libbpf_sys::bpf_tc_hook_create(&mut hook) };
+    if created < 0 && -created != libc::EEXIST {
+        return Err(io::Error::from_raw_os_error(-created));
+    }
+    let mut options = classifier(Some(program));
+    // SAFETY: both structs are valid, with their sizes set, and outlive the call.
+    match unsafe { libbpf_sys::bpf_tc_attach(&hook, &mut options) } {
+        0 => Ok(Hook::Clsact { netns }),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
+}
+
+/// Removes our classifier from the interface in the calling thread's namespace. The clsact
+/// queueing discipline stays: others may use it.
+pub fn detach_clsact(ifindex: u32, direction: Direction) -> io::Result<()> {
+    let hook = hook_point(ifindex, direction);
+    let options = classifier(None);
+    // SAFETY: both structs are valid, with their sizes set, and outlive the call.
+    match unsafe { libbpf_sys::bpf_tc_detach(&hook, &options) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
+}

@@ -1,0 +1,46 @@
+//! Errors of this crate.
+
+use std::io;
+
+/// What the kernel refused.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// An object could not be opened or a map or program in it not be loaded.
+    #[error("cannot load {object}: {reason}")]
+    Load {
+        /// Name of the object.
+        object: &'static str,
+        /// The kernel's or libbpf's reason, one line.
+        reason: String,
+    },
+    /// A program could not be attached.
+    #[error("cannot attach to interface {ifindex} by {hook}: {source}")]
+    Attach {
+        /// Interface index.
+        ifindex: u32,
+        /// The hook.
+        hook: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A map or program is missing in an object: the build is damaged.
+    #[error("{0} is missing in the kernel object; this build is damaged")]
+    Missing(&'static str),
+}
+
+impl KernelError {
+    pub(crate) fn last(what: &'static str) -> Self {
+        Self::System {
+            what,
+            source: io::Error::last_os_error(),
+        }
+    }
+}

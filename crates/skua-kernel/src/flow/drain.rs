@@ -1,0 +1,380 @@
+//! Draining: taking the counters of every live entry, and ending those that are over, exactly.
+//!
+//! Programs add to counters while the drain exchanges them for 0, both atomically, so that no
+//! packet is lost or counted twice. An entry that ends is first made invisible (`SLOT_DYING`);
+//! after a grace period no program can still hold it, its last counters are taken and its slot
+//! becomes free.
+
+use std::{
+    collections::HashMap,
+    os::fd::AsFd,
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
+    },
+};
+
+use skua_flow::{Counters, EndReason, FlowKey, FlowUpdate, TcpUpdate};
+
+use super::{
+    FlowTable,
+    layout::{
+        SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
+        SLOT_DYING, SLOT_EMPTY, SLOT_ENDED, SLOT_TOMB, SharedCounters, Slot, TcpSlot,
+    },
+};
+use crate::{KernelError, clock, mapping::Window};
+
+/// Slots mapped at a time: 4 MiB of slots and 2 MiB of TCP details, so that resident memory does
+/// not grow with the table.
+const WINDOW: usize = 32_768;
+
+/// Bits of `reason` kept with the index of a dying slot.
+const REASON_SHIFT: u32 = 30;
+const INDEX_MASK: u32 = (1 << REASON_SHIFT) - 1;
+const REASONS: [EndReason; 4] = [
+    EndReason::Closed,
+    EndReason::Idle,
+    EndReason::Evicted,
+    EndReason::Shutdown,
+];
+
+const TCP_FIN: u32 = 0x01;
+const TCP_RST: u32 = 0x04;
+
+/// Packets and bytes in flows (without those inside tunnels) of one capture point since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PointTraffic {
+    /// Of flows whose every packet from one side was received, or sent, by this interface.
+    pub ingress: Counters,
+    /// Likewise, sent.
+    pub egress: Counters,
+    /// Of flows where one side's packets were both received and sent here.
+    pub mixed: Counters,
+}
+
+/// What a drain did.
+#[derive(Clone, Debug, Default)]
+pub struct DrainStats {
+    /// Live entries found.
+    pub live: u64,
+    /// Updates handed out.
+    pub updates: u64,
+    /// Entries ended.
+    pub ended: u64,
+    /// Whether the table was under pressure.
+    pub pressure: bool,
+    /// Differences by (namespace, interface index).
+    pub traffic: HashMap<(u16, u32), PointTraffic>,
+}
+
+/// Which entries end.
+#[derive(Clone, Copy)]
+struct Ageing {
+    now: u64,
+    idle: u64,
+    closed: u64,
+    /// Why those older than `idle` end.
+    idle_reason: EndReason,
+    all: Option<EndReason>,
+}
+
+impl Ageing {
+    fn verdict(&self, slot: &Slot) -> Option<EndReason> {
+        if let Some(reason) = self.all {
+            return Some(reason);
+        }
+        let quiet = self.now.saturating_sub(slot.last.load(Relaxed));
+        if quiet >= self.idle {
+            return Some(self.idle_reason);
+        }
+        let flags = slot.seen.load(Relaxed);
+        let both_fin = TCP_FIN | TCP_FIN << 8;
+        let closed = flags & (TCP_RST | TCP_RST << 8) != 0 || flags & both_fin == both_fin;
+        (closed && quiet >= self.closed).then_some(EndReason::Closed)
+    }
+}
+
+fn take_u64(value: &AtomicU64) -> u64 {
+    // A plain look first: an exchange would dirty the line of every quiet flow.
+    if value.load(Relaxed) == 0 {
+        0
+    } else {
+        value.swap(0, AcqRel)
+    }
+}
+
+fn take_counters(counters: &SharedCounters) -> Counters {
+    Counters {
+        packets: take_u64(&counters.packets),
+        bytes: take_u64(&counters.bytes),
+    }
+}
+
+fn take_pair(pair: &[std::sync::atomic::AtomicU32; 2]) -> [u32; 2] {
+    pair.each_ref().map(|v| {
+        if v.load(Relaxed) == 0 {
+            0
+        } else {
+            v.swap(0, AcqRel)
+        }
+    })
+}
+
+impl FlowTable {
+    /// Hands out what was counted since the last drain and ends entries that are over.
+    pub fn drain(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<DrainStats, KernelError> {
+        let live = self.live();
+        let max = u64::from(self.config.max_entries);
+        let idle = self.config.idle_timeout.as_nanos() as u64;
+        // Under pressure the least recently active go first; above 7/10 all go, and those that
+        // go on come back.
+        let second = 1_000_000_000;
+        let limit = match live * 10 / max.max(1) {
+            0..5 => idle,
+            5 => idle.min(10 * second),
+            6 => idle.min(2 * second),
+            _ => 0,
+        };
+        let pressure = limit < idle;
+        let ageing = Ageing {
+            now: clock::monotonic_ns(),
+            idle: limit,
+            closed: self.config.closed_timeout.as_nanos() as u64,
+            idle_reason: if pressure {
+                EndReason::Evicted
+            } else {
+                EndReason::Idle
+            },
+            all: None,
+        };
+        let mut stats = self.sweep(ageing, sink)?;
+        stats.pressure = pressure;
+        Ok(stats)
+    }
+
+    /// The last drain: every entry ends. To be called after all programs are detached; waits until
+    /// none still runs.
+    pub fn finish(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<DrainStats, KernelError> {
+        self.grace.wait()?;
+        let ageing = Ageing {
+            now: clock::monotonic_ns(),
+            idle: u64::MAX,
+            closed: u64::MAX,
+            idle_reason: EndReason::Shutdown,
+            all: Some(EndReason::Shutdown),
+        };
+        self.sweep(ageing, sink)
+    }
+
+    fn sweep(
+        &mut self,
+        ageing: Ageing,
+        mut sink: impl FnMut(&FlowUpdate),
+    ) -> Result<DrainStats, KernelError> {
+        let mut stats = DrainStats::default();
+        let mut dying = std::mem::take(&mut self.dying);
+        dying.clear();
+        let offset = clock::unix_offset_ns();
+        let count = self.slots();
+        let mut out = Output {
+            stats: &mut stats,
+            sink: &mut sink,
+            offset,
+        };
+
+        let last_window = (count - 1) / WINDOW;
+        // From the end to the beginning: a tombstone before an empty slot is not needed any more.
+        let mut next_empty = false;
+        for window in (0..=last_window).rev() {
+            let first = window * WINDOW;
+            let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
+            let (slots, tcp) = (slots.elements(), tcp.elements());
+            for (i, slot) in slots.iter().enumerate().rev() {
+                let state = slot.state.load(Acquire);
+                if state == SLOT_EMPTY {
+                    next_empty = true;
+                    continue;
+                }
+                if state == SLOT_TOMB {
+                    if next_empty
+                        && slot
+                            .state
+                            .compare_exchange(SLOT_TOMB, SLOT_EMPTY, AcqRel, Relaxed)
+                            .is_err()
+                    {
+                        next_empty = false;
+                    }
+                    continue;
+                }
+                next_empty = false;
+                if state == SLOT_BUSY {
+                    continue;
+                }
+                out.stats.live += 1;
+                let reason = match state {
+                    SLOT_ENDED => Some(EndReason::Closed),
+                    SLOT_DYING => Some(EndReason::Evicted),
+                    _ => ageing.verdict(slot),
+                };
+                match reason {
+                    Some(reason)
+                        if slot
+                            .state
+                            .compare_exchange(state, SLOT_DYING, AcqRel, Relaxed)
+                            .is_ok() =>
+                    {
+                        let code = REASONS.iter().position(|r| *r == reason).unwrap_or(0) as u32;
+                        dying.push((first + i) as u32 | code << REASON_SHIFT);
+                    }
+                    _ => out.take(slot, &tcp[i], None),
+                }
+            }
+        }
+        if !dying.is_empty() {
+            self.grace.wait()?;
+            self.bury(&dying, &mut out)?;
+        }
+        self.dying = dying;
+        if self.dying.capacity() > 4 * self.dying.len().max(1024) {
+            self.dying = Vec::new();
+        }
+        self.set_wakeup(self.live());
+        Ok(stats)
+    }
+
+    /// Takes the last counters of the dying entries and frees their slots.
+    fn bury(&self, dying: &[u32], out: &mut Output<'_>) -> Result<(), KernelError> {
+        let count = self.slots();
+        let mut at = 0;
+        while at < dying.len() {
+            let window = (dying[at] & INDEX_MASK) as usize / WINDOW;
+            let first = window * WINDOW;
+            let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
+            let (slots, tcp) = (slots.elements(), tcp.elements());
+            let begin = at;
+            while at < dying.len() && (dying[at] & INDEX_MASK) as usize / WINDOW == window {
+                let i = (dying[at] & INDEX_MASK) as usize - first;
+                let reason = REASONS[(dying[at] >> REASON_SHIFT) as usize];
+                out.take(&slots[i], &tcp[i], Some(reason));
+                clear_tcp(&tcp[i]);
+                // The slot after the window's last counts as taken: then a tombstone stays.
+                let next_free = slots
+                    .get(i + 1)
+                    .is_some_and(|next| next.state.load(Acquire) == SLOT_EMPTY);
+                slots[i]
+                    .state
+                    .store(if next_free { SLOT_EMPTY } else { SLOT_TOMB }, Release);
+                at += 1;
+            }
+            let control = &self.control.elements()[0];
+            control.freed.fetch_add((at - begin) as u64, AcqRel);
+            out.stats.ended += (at - begin) as u64;
+        }
+        Ok(())
+    }
+
+    fn map_window(
+        &self,
+        first: usize,
+        count: usize,
+    ) -> Result<(Window<Slot>, Window<TcpSlot>), KernelError> {
+        let object = self.first()?;
+        Ok((
+            Window::map(object.map("slots")?.as_fd(), first, count)?,
+            Window::map(object.map("tcp_slots")?.as_fd(), first, count)?,
+        ))
+    }
+
+    /// Asks to be woken when half of what is free is taken.
+    pub(super) fn set_wakeup(&self, live: u64) {
+        let control = &self.control.elements()[0];
+        let free = u64::from(self.config.max_entries).saturating_sub(live);
+        let at = control.inserted.load(Acquire) + (free / 2).max(1);
+        control.wake_at.store(at, Release);
+    }
+}
+
+fn clear_tcp(tcp: &TcpSlot) {
+    tcp.syn.store(0, Relaxed);
+    tcp.synack.store(0, Relaxed);
+    tcp.ack.store(0, Relaxed);
+    for side in 0..2 {
+        tcp.next_seq[side].store(0, Relaxed);
+        tcp.gap_us[side].store(0, Relaxed);
+        tcp.have_seq[side].store(0, Relaxed);
+    }
+}
+
+struct Output<'a> {
+    stats: &'a mut DrainStats,
+    sink: &'a mut dyn FnMut(&FlowUpdate),
+    offset: i64,
+}
+
+impl Output<'_> {
+    /// Takes one entry's counters and hands out the difference, if there is one or the entry ends.
+    fn take(&mut self, slot: &Slot, tcp_slot: &TcpSlot, end: Option<EndReason>) {
+        let lo_sent = take_counters(&slot.sent[0]);
+        let hi_sent = take_counters(&slot.sent[1]);
+        if lo_sent.packets | lo_sent.bytes | hi_sent.packets | hi_sent.bytes == 0 && end.is_none() {
+            return;
+        }
+        let seen = slot.seen.load(Relaxed);
+        let key = super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed)));
+        let wall = |ns: u64| ns.saturating_add_signed(self.offset);
+        let update = FlowUpdate {
+            key,
+            lo_sent,
+            hi_sent,
+            lo_first: seen & SEEN_LO_FIRST != 0,
+            first_ns: wall(slot.first.load(Relaxed)),
+            last_ns: wall(slot.last.load(Relaxed)),
+            tunnel_id: slot.tunnel_id.load(Relaxed),
+            tcp: if key.proto == 6 {
+                take_tcp(tcp_slot, seen)
+            } else {
+                TcpUpdate::default()
+            },
+            end,
+        };
+        if key.tunnel().is_none() {
+            self.count_traffic(&key, seen, lo_sent, hi_sent);
+        }
+        self.stats.updates += 1;
+        (self.sink)(&update);
+    }
+
+    fn count_traffic(&mut self, key: &FlowKey, seen: u32, lo_sent: Counters, hi_sent: Counters) {
+        let point = self
+            .stats
+            .traffic
+            .entry((key.netns, key.ifindex))
+            .or_default();
+        for (side, sent) in [lo_sent, hi_sent].into_iter().enumerate() {
+            let ingress = seen & SEEN_LO_INGRESS << (2 * side) != 0;
+            let egress = seen & SEEN_LO_EGRESS << (2 * side) != 0;
+            match (ingress, egress) {
+                (true, false) => point.ingress += sent,
+                (false, true) => point.egress += sent,
+                _ => point.mixed += sent,
+            }
+        }
+    }
+}
+
+fn take_tcp(tcp: &TcpSlot, seen: u32) -> TcpUpdate {
+    TcpUpdate {
+        flags: [seen as u8, (seen >> 8) as u8],
+        retransmitted: take_pair(&tcp.retransmitted),
+        out_of_order: take_pair(&tcp.out_of_order),
+        zero_window: take_pair(&tcp.zero_window),
+        server_rtt_ns: u64::from(tcp.synack.load(Relaxed)),
+        client_rtt_ns: u64::from(tcp.ack.load(Relaxed)),
+        lo_opened: match (seen & SEEN_LO_OPENED != 0, seen & SEEN_HI_OPENED != 0) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
+        },
+    }
+}

@@ -1,0 +1,304 @@
+//! The flow table that lives in the kernel: loading its programs, attaching them, draining it.
+
+mod drain;
+mod layout;
+mod object;
+
+pub use drain::{DrainStats, PointTraffic};
+pub use object::{FlowObject, LinkKind, Rung};
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
+
+use libbpf_rs::MapCore as _;
+
+use crate::{KernelError, grace::Grace, mapping::Window};
+use layout::{Control, PROBES, Settings};
+
+/// Slots per entry: the table is two thirds full when it has `max_entries` live entries, so that
+/// probe sequences stay short.
+const SLOTS_PER_ENTRY: (u32, u32) = (3, 2);
+
+/// Slots at most: an index and a reason share 32 bits in the drain.
+const MAX_SLOTS: u64 = (1 << 30) - PROBES as u64;
+
+/// What a flow table is made with.
+#[derive(Clone, Debug)]
+pub struct FlowTableConfig {
+    /// Live entries at most (`flow.max_entries`).
+    pub max_entries: u32,
+    /// Count one packet of N; 1 counts all.
+    pub sampling: u32,
+    /// Look into tunnels.
+    pub tunnels: bool,
+    /// Entry ends after this long without packets.
+    pub idle_timeout: Duration,
+    /// A closed TCP connection's entry ends after this long without packets.
+    pub closed_timeout: Duration,
+    /// Seed of the hash, secret so that nobody can aim at one slot.
+    pub hash_seed: u64,
+    /// Interfaces in all namespaces together at most.
+    pub max_points: u32,
+}
+
+impl Default for FlowTableConfig {
+    fn default() -> Self {
+        Self {
+            max_entries: 500_000,
+            sampling: 1,
+            tunnels: false,
+            idle_timeout: Duration::from_secs(120),
+            closed_timeout: Duration::from_secs(5),
+            hash_seed: 0x5eed_0f5c_0a5e_edad,
+            max_points: 4096,
+        }
+    }
+}
+
+/// Number of causes.
+pub const CAUSES: usize = skua_flow::Cause::ALL.len();
+
+/// Packets and bytes by cause, for one direction of one capture point.
+pub type CauseCounters = [skua_flow::Counters; CAUSES];
+
+/// A flow table in the kernel. Dropping it frees the maps; attachments are separate.
+pub struct FlowTable {
+    config: FlowTableConfig,
+    settings: Settings,
+    rung: Rung,
+    /// One set of programs per network namespace, by its number; all share the first one's maps.
+    objects: HashMap<u16, FlowObject>,
+    control: Window<Control>,
+    grace: Grace,
+    /// Indices of the slots that end in this drain; kept to save allocations.
+    dying: Vec<u32>,
+}
+
+impl FlowTable {
+    /// Creates the maps and loads the programs for the agent's own namespace (number 0), by the
+    /// best rung that this kernel takes.
+    pub fn new(config: FlowTableConfig) -> Result<Self, KernelError> {
+        let wanted = u64::from(config.max_entries) * u64::from(SLOTS_PER_ENTRY.0)
+            / u64::from(SLOTS_PER_ENTRY.1);
+        let slot_count = wanted.clamp(64, MAX_SLOTS) as u32;
+        let settings = Settings {
+            hash_seed: config.hash_seed,
+            slot_count,
+            max_entries: config.max_entries,
+            sampling: config.sampling.max(1),
+            tunnels: config.tunnels.into(),
+            ..Settings::default()
+        };
+        let (object, rung, settings) = FlowObject::load_best(settings, config.max_points)?;
+        let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
+        let table = Self {
+            config,
+            settings,
+            rung,
+            objects: HashMap::from([(0, object)]),
+            control,
+            grace: Grace::new()?,
+            dying: Vec::new(),
+        };
+        table.set_wakeup(0);
+        Ok(table)
+    }
+
+    /// The rung of the ladder that was taken.
+    pub fn rung(&self) -> Rung {
+        self.rung
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &FlowTableConfig {
+        &self.config
+    }
+
+    /// Loads the programs for a further network namespace; does nothing when they are loaded.
+    pub fn add_namespace(&mut self, number: u16) -> Result<(), KernelError> {
+        if self.objects.contains_key(&number) {
+            return Ok(());
+        }
+        let settings = Settings {
+            netns: number,
+            ..self.settings
+        };
+        let object = FlowObject::load_sharing(self.rung, settings, self.first()?)?;
+        self.objects.insert(number, object);
+        Ok(())
+    }
+
+    /// Unloads the programs of a namespace that is gone.
+    pub fn remove_namespace(&mut self, number: u16) {
+        if number != 0 {
+            self.objects.remove(&number);
+        }
+    }
+
+    /// The program to attach.
+    pub fn program(
+        &self,
+        netns: u16,
+        direction: crate::Direction,
+        link: LinkKind,
+    ) -> Result<BorrowedFd<'_>, KernelError> {
+        self.objects
+            .get(&netns)
+            .ok_or(KernelError::Missing("namespace"))?
+            .program(direction, link)
+    }
+
+    /// Makes the counters of a capture point. To be called before attaching.
+    pub fn add_point(&self, netns: u16, ifindex: u32) -> Result<(), KernelError> {
+        let map = self.first()?.map("points")?;
+        let size = map.value_size() as usize;
+        let zero = vec![vec![0u8; size]; libbpf_rs::num_possible_cpus().unwrap_or(1)];
+        match map.update_percpu(
+            &point_key(netns, ifindex),
+            &zero,
+            libbpf_rs::MapFlags::NO_EXIST,
+        ) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::AlreadyExists => {
+                Err(KernelError::System {
+                    what: "cannot make the counters of an interface",
+                    source: std::io::Error::other(error),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets the counters of a capture point.
+    pub fn remove_point(&self, netns: u16, ifindex: u32) -> Result<(), KernelError> {
+        // Not there is as good as deleted.
+        let _ = self
+            .first()?
+            .map("points")?
+            .delete(&point_key(netns, ifindex));
+        Ok(())
+    }
+
+    /// Counters by cause of a capture point: ingress, egress. None when it is not known.
+    pub fn point_counters(
+        &self,
+        netns: u16,
+        ifindex: u32,
+    ) -> Result<Option<[CauseCounters; 2]>, KernelError> {
+        let values = self
+            .first()?
+            .map("points")?
+            .lookup_percpu(&point_key(netns, ifindex), libbpf_rs::MapFlags::ANY)
+            .map_err(|error| KernelError::System {
+                what: "cannot read the counters of an interface",
+                source: std::io::Error::other(error),
+            })?;
+        Ok(values.map(|values| sum_counters(&values)))
+    }
+
+    /// Counters of packets on interfaces without counters of their own (more than `max_points`).
+    pub fn unattributed_counters(&self) -> Result<[CauseCounters; 2], KernelError> {
+        let values = self
+            .first()?
+            .map("no_point")?
+            .lookup_percpu(&0u32.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
+            .map_err(|error| KernelError::System {
+                what: "cannot read the counters of unknown interfaces",
+                source: std::io::Error::other(error),
+            })?;
+        Ok(values
+            .map(|values| sum_counters(&values))
+            .unwrap_or_default())
+    }
+
+    /// Live entries now.
+    pub fn live(&self) -> u64 {
+        use std::sync::atomic::Ordering::Relaxed;
+        let control = &self.control.elements()[0];
+        control
+            .inserted
+            .load(Relaxed)
+            .saturating_sub(control.freed.load(Relaxed))
+    }
+
+    /// Entries made since the start.
+    pub fn inserted(&self) -> u64 {
+        self.control.elements()[0]
+            .inserted
+            .load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Bytes of kernel memory of each map, by name.
+    pub fn map_memory(&self) -> Vec<(String, u64)> {
+        self.objects
+            .get(&0)
+            .map(FlowObject::map_memory)
+            .unwrap_or_default()
+    }
+
+    /// Becomes readable when the table fills up. The messages carry nothing.
+    pub fn wakeups(&self) -> Result<Wakeups, KernelError> {
+        let failed = |error| KernelError::System {
+            what: "cannot listen to the flow table",
+            source: std::io::Error::other(error),
+        };
+        let map = self.first()?.map("wakeups")?;
+        let mut builder = libbpf_rs::RingBufferBuilder::new();
+        builder.add(&map, |_| 0).map_err(failed)?;
+        Ok(Wakeups(builder.build().map_err(failed)?))
+    }
+
+    /// Elements of the slot maps: probing begins at one of the first `slot_count`.
+    fn slots(&self) -> usize {
+        (self.settings.slot_count + PROBES) as usize
+    }
+
+    fn first(&self) -> Result<&FlowObject, KernelError> {
+        self.objects.get(&0).ok_or(KernelError::Missing("programs"))
+    }
+}
+
+/// The table's calls for a drain; readable when there is one.
+pub struct Wakeups(libbpf_rs::RingBuffer<'static>);
+
+impl Wakeups {
+    /// Takes the calls that are there.
+    pub fn clear(&self) {
+        // The messages carry nothing, and there is nobody to tell of an error.
+        let _ = self.0.consume();
+    }
+}
+
+impl AsFd for Wakeups {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring buffer owns the epoll descriptor and lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
+    }
+}
+
+fn point_key(netns: u16, ifindex: u32) -> [u8; 8] {
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&ifindex.to_ne_bytes());
+    key[4..].copy_from_slice(&u32::from(netns).to_ne_bytes());
+    key
+}
+
+fn sum_counters(cpus: &[Vec<u8>]) -> [CauseCounters; 2] {
+    let mut sum = [CauseCounters::default(); 2];
+    for value in cpus {
+        for (i, pair) in value.chunks_exact(16).take(2 * CAUSES).enumerate() {
+            let word = |at: usize| {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(&pair[at..at + 8]);
+                u64::from_ne_bytes(bytes)
+            };
+            sum[i / CAUSES][i % CAUSES] += skua_flow::Counters {
+                packets: word(0),
+                bytes: word(8),
+            };
+        }
+    }
+    sum
+}

@@ -1,0 +1,353 @@
+//! Network namespaces: finding, numbering and entering them.
+
+use crate::Error;
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Most namespaces that are followed at once; how many were left out is told.
+pub const MAX_NAMESPACES: usize = 4096;
+/// Where iproute2 and container runtimes keep named namespaces.
+const NAMED: &str = "/run/netns";
+/// The calling thread's own namespace.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// Identity of a namespace: device and inode of its file in the kernel's nsfs. Another namespace
+/// can only get it after this one has died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NamespaceId {
+    /// Device number of nsfs.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+}
+
+/// A network namespace, held open.
+///
+/// As long as this is held the kernel keeps the namespace with its interfaces alive, even when
+/// nobody else uses it: drop it when [`Namespaces::refresh`] reports it as gone.
+#[derive(Debug)]
+pub struct Namespace {
+    /// Number given by this process: 0 is its own namespace, the others start at 1.
+    pub number: u16,
+    /// Empty for our own, else the name under `/run/netns`, else `pid:` and the lowest process
+    /// that was found in it.
+    pub name: String,
+    /// Identity.
+    pub id: NamespaceId,
+    /// The namespace's file.
+    pub file: OwnedFd,
+}
+
+impl Namespace {
+    /// The calling thread's own namespace, with number 0.
+    pub fn own() -> Result<Self, Error> {
+        let (id, file) = open(Path::new(OWN)).map_err(|source| file_error(OWN, source))?;
+        Ok(Self {
+            number: 0,
+            name: String::new(),
+            id,
+            file,
+        })
+    }
+
+    /// Runs `work` on a fresh thread inside this namespace and gives back its result. The
+    /// caller's thread never changes its namespace; sockets opened by `work` stay in this one.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::PermissionDenied => Error::EnterDenied {
+                name: self.name.clone(),
+            },
+            _ => Error::Enter {
+                name: self.name.clone(),
+                source,
+            },
+        };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new()
+                .name(format!("netns-{}", self.number))
+                .spawn_scoped(scope, || {
+                    // A thread starts in its creator's namespace: without rights our own can
+                    // still be entered, by doing nothing.
+                    if current().ok() != Some(self.id) {
+                        move_into_link_name_space(
+                            self.file.as_fd(),
+                            Some(LinkNameSpaceType::Network),
+                        )?;
+                    }
+                    Ok(work())
+                })
+                .map_err(failed)?;
+            match thread.join() {
+                Ok(result) => result.map_err(failed),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Runs `work` on a fresh thread inside `namespace`: see [`Namespace::enter`].
+pub fn in_namespace<T: Send>(
+    namespace: &Namespace,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, Error> {
+    namespace.enter(work)
+}
+
+/// What [`Namespaces::refresh`] found changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Numbers of new namespaces.
+    pub added: Vec<u16>,
+    /// Numbers of namespaces that nobody uses any more. Drop everything opened in them: only
+    /// this process still keeps them alive.
+    pub removed: Vec<u16>,
+    /// Numbers of namespaces that have another name now.
+    pub renamed: Vec<u16>,
+}
+
+/// The namespaces of this machine, with numbers that stay the same as long as this value lives.
+#[derive(Debug)]
+pub struct Namespaces {
+    list: Vec<Namespace>,
+    all: bool,
+    last_number: u16,
+    omitted: usize,
+}
+
+impl Namespaces {
+    /// Finds the namespaces: the own one only, or with `all` also those under `/run/netns` and
+    /// those of all processes (as far as rights allow to look).
+    pub fn discover(all: bool) -> Result<Self, Error> {
+        let own = Namespace::own()?;
+        let mut namespaces = Self {
+            list: vec![own],
+            all,
+            last_number: 0,
+            omitted: 0,
+        };
+        namespaces.refresh()?;
+        Ok(namespaces)
+    }
+
+    /// Looks again. Numbers of namespaces that stay do not change, and a number is given to
+    /// another namespace only after all others have had their turn.
+    pub fn refresh(&mut self) -> Result<Changes, Error> {
+        let mut changes = Changes::default();
+        self.omitted = 0;
+        if !self.all {
+            return Ok(changes);
+        }
+        let mut found = find_named()?;
+        find_of_processes(&mut found)?;
+
+        let mut kept = Vec::with_capacity(self.list.len());
+        for mut namespace in self.list.drain(..) {
+            // Taking it out leaves the new ones.
+            let seen = found.remove(&namespace.id);
+            if namespace.number == 0 {
+                kept.push(namespace);
+            } else if let Some(seen) = seen {
+                if seen.renames(&namespace.name) {
+                    namespace.name = seen.name();
+                    changes.renamed.push(namespace.number);
+                }
+                kept.push(namespace);
+            } else {
+                changes.removed.push(namespace.number);
+            }
+        }
+        self.list = kept;
+
+        // In order of name, so that numbers do not depend on a hash table's order.
+        let mut new: Vec<Found> = found.into_values().collect();
+        new.sort_by(|a, b| (a.order(), &a.path).cmp(&(b.order(), &b.path)));
+        for seen in new {
+            if self.list.len() >= MAX_NAMESPACES {
+                self.omitted += 1;
+                continue;
+            }
+            // It may have died, or another may have taken its place, since it was seen.
+            let Ok((id, file)) = open(&seen.path) else {
+                continue;
+            };
+            if self.list.iter().any(|known| known.id == id) {
+                continue;
+            }
+            let number = self.next_number();
+            changes.added.push(number);
+            self.list.push(Namespace {
+                number,
+                name: seen.name(),
+                id,
+                file,
+            });
+        }
+        Ok(changes)
+    }
+
+    /// The namespaces; the own one is first.
+    pub fn list(&self) -> &[Namespace] {
+        &self.list
+    }
+
+    /// The namespace with this number.
+    pub fn get(&self, number: u16) -> Option<&Namespace> {
+        self.list
+            .iter()
+            .find(|namespace| namespace.number == number)
+    }
+
+    /// How many namespaces the last look left out because there are more than
+    /// [`MAX_NAMESPACES`].
+    pub fn omitted(&self) -> usize {
+        self.omitted
+    }
+
+    fn next_number(&mut self) -> u16 {
+        // Ends, for there are more numbers than namespaces.
+        loop {
+            self.last_number = self.last_number.checked_add(1).unwrap_or(1);
+            if self.get(self.last_number).is_none() {
+                return self.last_number;
+            }
+        }
+    }
+}
+
+/// Where a namespace was seen.
+struct Found {
+    path: PathBuf,
+    /// File name under `/run/netns`.
+    named: Option<String>,
+    /// Processes in it: the lowest, and all others only as long as the look lasts.
+    pids: Vec<u32>,
+}
+
+impl Found {
+    fn name(&self) -> String {
+        match (&self.named, self.pids.iter().min()) {
+            (Some(name), _) => name.clone(),
+            (None, Some(pid)) => format!("pid:{pid}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// Whether `name` no longer fits: a namespace named after a process keeps that name as long
+    /// as the process is in it.
+    fn renames(&self, name: &str) -> bool {
+        match &self.named {
+            Some(named) => named != name,
+            None => !self.pids.iter().any(|pid| name == format!("pid:{pid}")),
+        }
+    }
+
+    /// Named ones first, then by process.
+    fn order(&self) -> (bool, u32) {
+        (
+            self.named.is_none(),
+            self.pids.iter().copied().min().unwrap_or(0),
+        )
+    }
+}
+
+/// The namespaces under `/run/netns`, by identity.
+fn find_named() -> Result<HashMap<NamespaceId, Found>, Error> {
+    let mut found: HashMap<NamespaceId, Found> = HashMap::new();
+    let entries = match std::fs::read_dir(NAMED) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
+        Err(e) => return Err(file_error(NAMED, e)),
+    };
+    let nsfs = device_of_nsfs()?;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        // A file left over after its namespace was unmounted lies on another file system.
+        let Some(id) = identify(&path).ok().filter(|id| id.device == nsfs) else {
+            continue;
+        };
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let seen = found.entry(id).or_insert_with(|| Found {
+            path: path.clone(),
+            named: None,
+            pids: Vec::new(),
+        });
+        // Of several names the first in the alphabet, whatever the directory's order.
+        if seen.named.as_ref().is_none_or(|known| name < *known) {
+            seen.named = Some(name);
+            seen.path = path;
+        }
+    }
+    Ok(found)
+}
+
+/// Adds the namespaces of all processes that may be looked at.
+fn find_of_processes(found: &mut HashMap<NamespaceId, Found>) -> Result<(), Error> {
+    let entries = std::fs::read_dir("/proc").map_err(|e| file_error("/proc", e))?;
+    for entry in entries.flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        let path = entry.path().join("ns/net");
+        // It may have ended, or not be ours to look at.
+        let Ok(id) = identify(&path) else { continue };
+        let seen = found.entry(id).or_insert_with(|| Found {
+            path,
+            named: None,
+            pids: Vec::new(),
+        });
+        seen.pids.push(pid);
+    }
+    Ok(())
+}
+
+fn device_of_nsfs() -> Result<u64, Error> {
+    Ok(current().map_err(|e| file_error(OWN, e))?.device)
+}
+
+/// Identity of the calling thread's namespace.
+fn current() -> io::Result<NamespaceId> {
+    identify(Path::new(OWN))
+}
+
+fn identify(path: &Path) -> io::Result<NamespaceId> {
+    let metadata = std::fs::metadata(path)?;
+    Ok(NamespaceId {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+    })
+}
+
+/// Opens a namespace's file and identifies what was opened.
+fn open(path: &Path) -> io::Result<(NamespaceId, OwnedFd)> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    Ok((
+        NamespaceId {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        },
+        file,
+    ))
+}
+
+fn file_error(path: &str, source: io::Error) -> Error {
+    Error::File {
+        path: path.to_owned(),
+        source,
+    }
+}

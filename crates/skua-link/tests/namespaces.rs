@@ -1,0 +1,169 @@
+//! Finding, numbering and entering network namespaces. Needs root and iproute2.
+#![allow(clippy::unwrap_used)] // also in helpers, where clippy.toml does not allow it
+
+mod support;
+
+use skua_link::{LinkSocket, Namespace, Namespaces};
+use std::process::{Child, Command, Stdio};
+use support::{TestNamespace, root_tests};
+
+const PREFIX: &str = "lk-";
+
+/// A process in an unnamed network namespace of its own, ended when dropped.
+struct Unnamed(Child);
+
+impl Unnamed {
+    fn start() -> Self {
+        let child = Command::new("unshare")
+            .args(["--net", "sleep", "600"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let unnamed = Self(child);
+        let own = Namespace::own().unwrap().id;
+        // unshare(1) first runs in our namespace.
+        loop {
+            let path = format!("/proc/{}/ns/net", unnamed.0.id());
+            let metadata = std::fs::metadata(path).unwrap();
+            if std::os::unix::fs::MetadataExt::ino(&metadata) != own.inode {
+                return unnamed;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn number_of(namespaces: &Namespaces, name: &str) -> Option<u16> {
+    namespaces
+        .list()
+        .iter()
+        .find(|ns| ns.name == name)
+        .map(|ns| ns.number)
+}
+
+#[test]
+fn our_own_needs_no_rights() {
+    let namespaces = Namespaces::discover(false).unwrap();
+    let [own] = namespaces.list() else {
+        panic!("{namespaces:?}")
+    };
+    assert_eq!((own.number, own.name.as_str()), (0, ""));
+    let links = own
+        .enter(|| LinkSocket::open().unwrap().list().unwrap())
+        .unwrap();
+    assert!(links.iter().any(|link| link.is_loopback()));
+}
+
+#[test]
+fn named_and_unnamed_are_found_once() {
+    if !root_tests() {
+        return;
+    }
+    let named = TestNamespace::new(PREFIX);
+    let unnamed = Unnamed::start();
+    let namespaces = Namespaces::discover(true).unwrap();
+    assert_eq!(namespaces.list()[0].number, 0);
+    assert!(number_of(&namespaces, &named.name).is_some());
+    assert!(number_of(&namespaces, &format!("pid:{}", unnamed.0.id())).is_some());
+    let mut ids: Vec<_> = namespaces.list().iter().map(|ns| ns.id).collect();
+    let found = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), found);
+    assert_eq!(namespaces.omitted(), 0);
+}
+
+#[test]
+fn numbers_stay_and_the_dead_are_reported() {
+    if !root_tests() {
+        return;
+    }
+    let first = TestNamespace::new(PREFIX);
+    let mut namespaces = Namespaces::discover(true).unwrap();
+    let number = number_of(&namespaces, &first.name).unwrap();
+
+    let second = TestNamespace::new(PREFIX);
+    let unnamed = Unnamed::start();
+    let pid_name = format!("pid:{}", unnamed.0.id());
+    let changes = namespaces.refresh().unwrap();
+    let second_number = number_of(&namespaces, &second.name).unwrap();
+    let unnamed_number = number_of(&namespaces, &pid_name).unwrap();
+    assert!(changes.added.contains(&second_number) && changes.added.contains(&unnamed_number));
+    assert_eq!(number_of(&namespaces, &first.name), Some(number));
+
+    // The name goes, then the process: only then is the namespace gone.
+    drop(second);
+    drop(unnamed);
+    let changes = namespaces.refresh().unwrap();
+    assert!(changes.removed.contains(&second_number) && changes.removed.contains(&unnamed_number));
+    assert!(namespaces.get(second_number).is_none());
+    assert_eq!(number_of(&namespaces, &first.name), Some(number));
+
+    let third = TestNamespace::new(PREFIX);
+    let changes = namespaces.refresh().unwrap();
+    let third_number = number_of(&namespaces, &third.name).unwrap();
+    assert!(changes.added.contains(&third_number));
+    assert!(third_number > unnamed_number.max(second_number));
+}
+
+#[test]
+fn a_namespace_that_gets_a_name_keeps_its_number() {
+    if !root_tests() {
+        return;
+    }
+    let unnamed = Unnamed::start();
+    let mut namespaces = Namespaces::discover(true).unwrap();
+    let number = number_of(&namespaces, &format!("pid:{}", unnamed.0.id())).unwrap();
+    let name = format!("{PREFIX}{}-attached", std::process::id());
+    support::run(
+        "ip",
+        &["netns", "attach", &name, &unnamed.0.id().to_string()],
+    );
+    let guard = TestNamespace { name: name.clone() };
+    let changes = namespaces.refresh().unwrap();
+    assert!(changes.renamed.contains(&number));
+    assert_eq!(namespaces.get(number).unwrap().name, name);
+    drop(guard);
+    assert!(namespaces.refresh().unwrap().renamed.contains(&number));
+    assert_eq!(
+        namespaces.get(number).unwrap().name,
+        format!("pid:{}", unnamed.0.id())
+    );
+}
+
+#[test]
+fn entering_leaves_the_caller_where_it_is() {
+    if !root_tests() {
+        return;
+    }
+    let test = TestNamespace::new(PREFIX);
+    let before = Namespace::own().unwrap().id;
+    let namespace = test.open();
+    let inside = namespace.enter(|| Namespace::own().unwrap().id).unwrap();
+    assert_eq!(inside, namespace.id);
+    assert_ne!(inside, before);
+    assert_eq!(Namespace::own().unwrap().id, before);
+    assert_eq!(skua_link::in_namespace(&namespace, || 7).unwrap(), 7);
+}
+
+#[test]
+fn a_leftover_file_is_no_namespace() {
+    if !root_tests() {
+        return;
+    }
+    // The directory itself may not exist yet.
+    let _keeps_directory = TestNamespace::new(PREFIX);
+    let name = format!("{PREFIX}{}-leftover", std::process::id());
+    let path = std::path::Path::new("/run/netns").join(&name);
+    std::fs::write(&path, "").unwrap();
+    let found = Namespaces::discover(true).map(|namespaces| number_of(&namespaces, &name));
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(found.unwrap(), None);
+}

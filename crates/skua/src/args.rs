@@ -1,0 +1,302 @@
+//! Command-line arguments; help texts, completions and man pages come from here.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+
+/// Sees every network conversation of this host from inside the kernel.
+#[derive(Parser, Debug)]
+#[command(name = "skua", version, max_term_width = 100, propagate_version = true)]
+#[command(
+    after_help = "Begin with `skua run` in one terminal and `skua flows` in another; \
+    `skua doctor` says what this kernel allows. The guide is docs/guide.md."
+)]
+pub struct Arguments {
+    /// Log more to standard error (twice: everything)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Watch all interfaces and answer questions until Ctrl-C
+    Run(RunArguments),
+    /// Show conversations: of the running `skua run`, or captured on the spot
+    Flows(FlowsArguments),
+    /// Show the conversations in a capture file (pcap, pcapng; - for standard input)
+    Replay(ReplayArguments),
+    /// Say what this kernel allows, which hooks are used and why, and what is lost
+    Doctor(DoctorArguments),
+    /// Show the configuration, or explain every key with --help
+    Config(ConfigArguments),
+    /// Print shell completions
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// Where to
+        directory: PathBuf,
+    },
+}
+
+/// What to capture and how; overrides the configuration file and SKUA_… variables.
+#[derive(Args, Debug, Clone, Default)]
+pub struct CaptureArguments {
+    /// Configuration file [default: /etc/skua.yaml if it is there]
+    #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Interface to watch; may be given several times [default: all that are up]
+    #[arg(short, long, value_name = "IF")]
+    pub interface: Vec<String>,
+    /// Watch the interfaces of all network namespaces
+    #[arg(long)]
+    pub all_netns: bool,
+    /// Count only what matches a pcap expression, like 'tcp port 443 and net 10.0.0.0/8'
+    #[arg(short, long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
+    /// Count one packet of N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub sampling: Option<u32>,
+    /// Look into tunnels (VXLAN, GENEVE, GRE, IP in IP, MPLS)
+    #[arg(long)]
+    pub tunnels: bool,
+    /// Leave out Skua's own traffic, known by its sockets
+    #[arg(long)]
+    pub exclude_self: bool,
+    /// Entries of the flow table
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500_000_000))]
+    pub max_entries: Option<u32>,
+    /// Time between drains of the flow table, like 10s or 500ms
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub scan_interval: Option<Duration>,
+    /// How to capture
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub r#type: Option<CaptureType>,
+}
+
+/// Kinds of capture.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaptureType {
+    /// The best that works: ebpf, else afpacket
+    Auto,
+    /// Flow table in the kernel at tcx, or clsact before 6.6
+    Ebpf,
+    /// Flow table in the kernel at XDP: received packets only, before anything else
+    Xdp,
+    /// Packets by a shared ring (TPACKET_V3), counted in user space
+    Afpacket,
+    /// Packets by libpcap, counted in user space
+    Pcap,
+}
+
+#[derive(Args, Debug)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub capture: CaptureArguments,
+    /// Address of the JSON API and /metrics [default: 127.0.0.1:8082]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<std::net::SocketAddr>,
+    /// Print a last JSON object with all sums on standard error
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub summary: Option<SummaryFormat>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  skua flows                                      of the running `skua run`
+  skua flows --filter 'tcp port 443' --sort bytes --limit 20
+  skua flows --interface eth0 --duration 10s      capture here and now
+  skua flows --follow --output json | jq .        new and changed flows as they come")]
+pub struct FlowsArguments {
+    #[command(flatten)]
+    pub capture: CaptureArguments,
+    /// Capture on the spot for so long, like 10s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Go on showing what is new or has changed
+    #[arg(short = 'F', long)]
+    pub follow: bool,
+    /// How to print
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
+    pub output: OutputFormat,
+    /// Order of rows
+    #[arg(long, value_enum, default_value = "rate", value_name = "BY")]
+    pub sort: Sort,
+    /// Rows at most
+    #[arg(short = 'n', long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Only conversations that have not ended
+    #[arg(long)]
+    pub active: bool,
+    /// Address of `skua run`
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        env = "SKUA_ANALYZER",
+        default_value = "127.0.0.1:8082"
+    )]
+    pub analyzer: String,
+    /// Print a last JSON object with all sums on standard error
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub summary: Option<SummaryFormat>,
+}
+
+#[derive(Args, Debug)]
+pub struct ReplayArguments {
+    /// The file, - for standard input
+    pub file: PathBuf,
+    /// Count only what matches a pcap expression
+    #[arg(short, long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
+    /// Look into tunnels
+    #[arg(long)]
+    pub tunnels: bool,
+    /// Count one packet of N
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub sampling: u32,
+    /// Flows held at a time
+    #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_entries: u32,
+    /// How to print
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
+    pub output: OutputFormat,
+    /// Order of rows
+    #[arg(long, value_enum, default_value = "bytes", value_name = "BY")]
+    pub sort: Sort,
+    /// Rows at most
+    #[arg(short = 'n', long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Print a last JSON object with all sums on standard error
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub summary: Option<SummaryFormat>,
+}
+
+#[derive(Args, Debug)]
+pub struct DoctorArguments {
+    /// How to print
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
+    pub output: OutputFormat,
+    /// Address of `skua run`, whose losses are shown
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        env = "SKUA_ANALYZER",
+        default_value = "127.0.0.1:8082"
+    )]
+    pub analyzer: String,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = crate::config::explain())]
+pub struct ConfigArguments {
+    /// Configuration file [default: /etc/skua.yaml if it is there]
+    #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// Formats of tables.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputFormat {
+    /// For people
+    Table,
+    /// One JSON object a line
+    Json,
+    /// Comma-separated values with a header
+    Csv,
+}
+
+/// Formats of summaries.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SummaryFormat {
+    /// For people
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// Orders of rows, the greatest first.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sort {
+    /// Bits per second in the last interval
+    Rate,
+    /// Bytes both ways
+    Bytes,
+    /// Packets both ways
+    Packets,
+    /// Time of the last packet
+    Last,
+    /// Time of the first packet
+    Start,
+}
+
+impl Sort {
+    /// The store's order.
+    pub fn by(self) -> skua_flow::SortBy {
+        match self {
+            Self::Rate => skua_flow::SortBy::Rate,
+            Self::Bytes => skua_flow::SortBy::Bytes,
+            Self::Packets => skua_flow::SortBy::Packets,
+            Self::Last => skua_flow::SortBy::Last,
+            Self::Start => skua_flow::SortBy::First,
+        }
+    }
+
+    /// Name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Bytes => "bytes",
+            Self::Packets => "packets",
+            Self::Last => "last",
+            Self::Start => "start",
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration < Duration::from_millis(10) => Err("at least 10ms, please".into()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(format!("{error}; write it like 10s, 500ms or 1m30s")),
+    }
+}
+
+pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "skua", &mut text);
+    use std::io::Write as _;
+    std::io::stdout().write_all(&text)?;
+    Ok(())
+}
+
+pub fn man_pages(directory: &std::path::Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
+        .with_context(|| format!("cannot write man pages to {}", directory.display()))
+}

@@ -1,0 +1,102 @@
+//! Asking a running `skua run`.
+
+use std::{net::ToSocketAddrs as _, time::Duration};
+
+use anyhow::{Context as _, bail};
+
+/// Most of an answer that is read.
+const ANSWER_LIMIT: u64 = 4 << 30;
+
+/// A `skua run` that answers.
+pub struct Client {
+    address: String,
+    agent: ureq::Agent,
+}
+
+/// Which flows to ask for.
+pub struct FlowsQuery<'a> {
+    pub filter: Option<&'a str>,
+    pub sort: &'a str,
+    pub limit: Option<usize>,
+    pub active: bool,
+    pub since: u64,
+    pub csv: bool,
+}
+
+impl Client {
+    /// A client when something listens there, none when nothing does.
+    pub fn connect(address: &str) -> anyhow::Result<Option<Self>> {
+        let place = address
+            .to_socket_addrs()
+            .with_context(|| format!("\"{address}\" is no address; write it like 127.0.0.1:8082"))?
+            .next();
+        let Some(place) = place else { return Ok(None) };
+        if std::net::TcpStream::connect_timeout(&place, Duration::from_secs(2)).is_err() {
+            return Ok(None);
+        }
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(60)))
+            .http_status_as_error(false)
+            .proxy(None)
+            .build()
+            .new_agent();
+        Ok(Some(Self {
+            address: address.to_owned(),
+            agent,
+        }))
+    }
+
+    fn get(
+        &self,
+        path: &str,
+        parameters: &[(&str, String)],
+    ) -> anyhow::Result<(Vec<u8>, Option<u64>)> {
+        let mut request = self.agent.get(format!("http://{}{path}", self.address));
+        for (name, value) in parameters {
+            request = request.query(*name, value);
+        }
+        let mut answer = request
+            .call()
+            .with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
+        let body = answer
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_LIMIT)
+            .read_to_vec()?;
+        if !answer.status().is_success() {
+            bail!("{}", String::from_utf8_lossy(&body).trim());
+        }
+        let drained = answer
+            .headers()
+            .get("x-skua-drained")
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.parse().ok());
+        Ok((body, drained))
+    }
+
+    /// Flows as lines, and the time of the drain that they are from.
+    pub fn flows(&self, query: &FlowsQuery<'_>) -> anyhow::Result<(Vec<u8>, u64)> {
+        let mut parameters = vec![
+            ("sort", query.sort.to_owned()),
+            ("since", query.since.to_string()),
+            ("format", if query.csv { "csv" } else { "json" }.to_owned()),
+        ];
+        if let Some(filter) = query.filter {
+            parameters.push(("filter", filter.to_owned()));
+        }
+        if let Some(limit) = query.limit {
+            parameters.push(("limit", limit.to_string()));
+        }
+        if query.active {
+            parameters.push(("active", "true".to_owned()));
+        }
+        let (lines, drained) = self.get("/api/flows", &parameters)?;
+        Ok((lines, drained.unwrap_or(query.since)))
+    }
+
+    /// Any object of the API.
+    pub fn object(&self, path: &str) -> anyhow::Result<serde_json::Value> {
+        let (body, _) = self.get(path, &[])?;
+        serde_json::from_slice(&body).context("the answer is no JSON")
+    }
+}

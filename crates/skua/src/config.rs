@@ -1,0 +1,494 @@
+//! Configuration: defaults, one YAML file over them, SKUA_… variables over that, flags over all.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::args::{CaptureArguments, CaptureType, ConfigArguments};
+
+/// Where the file is looked for when none is named.
+const DEFAULT_FILE: &str = "/etc/skua.yaml";
+
+/// A key with its meaning, for `skua config --help` and the SKUA_… variables.
+struct Key {
+    path: &'static str,
+    meaning: &'static str,
+}
+
+const KEYS: [Key; 13] = [
+    Key {
+        path: "agent.interfaces",
+        meaning: "interfaces to watch, a list; empty: all that are up",
+    },
+    Key {
+        path: "agent.all_netns",
+        meaning: "watch all network namespaces",
+    },
+    Key {
+        path: "agent.capture_type",
+        meaning: "auto, ebpf, xdp, afpacket or pcap",
+    },
+    Key {
+        path: "agent.flow.ebpf.kernel_scan_interval",
+        meaning: "time between drains of the flow table; it is drained earlier when it fills up",
+    },
+    Key {
+        path: "flow.max_entries",
+        meaning: "conversations in the flow table at a time",
+    },
+    Key {
+        path: "flow.sampling",
+        meaning: "count one packet of so many",
+    },
+    Key {
+        path: "flow.filter",
+        meaning: "pcap expression; only matching packets are counted",
+    },
+    Key {
+        path: "flow.tunnels",
+        meaning: "look into VXLAN, GENEVE, GRE, IP in IP and MPLS",
+    },
+    Key {
+        path: "flow.exclude_self",
+        meaning: "leave out Skua's own traffic",
+    },
+    Key {
+        path: "flow.idle_timeout",
+        meaning: "a conversation ends after so long without packets",
+    },
+    Key {
+        path: "flow.closed_timeout",
+        meaning: "a closed TCP connection ends after so long",
+    },
+    Key {
+        path: "history.memory",
+        meaning: "memory for conversations, also ended ones; 0: no history",
+    },
+    Key {
+        path: "api.listen",
+        meaning: "address of the JSON API and /metrics; loopback only",
+    },
+];
+
+/// The configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// What is captured.
+    pub agent: Agent,
+    /// How flows are counted.
+    pub flow: Flow,
+    /// What is kept.
+    pub history: History,
+    /// What is served.
+    pub api: Api,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Agent {
+    pub interfaces: Vec<String>,
+    pub all_netns: bool,
+    pub capture_type: CaptureType,
+    pub flow: AgentFlow,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentFlow {
+    pub ebpf: AgentFlowEbpf,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentFlowEbpf {
+    #[serde(with = "time")]
+    pub kernel_scan_interval: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Flow {
+    pub max_entries: u32,
+    pub sampling: u32,
+    pub filter: String,
+    pub tunnels: bool,
+    pub exclude_self: bool,
+    #[serde(with = "time")]
+    pub idle_timeout: Duration,
+    #[serde(with = "time")]
+    pub closed_timeout: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct History {
+    #[serde(with = "size")]
+    pub memory: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Api {
+    pub listen: SocketAddr,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            interfaces: Vec::new(),
+            all_netns: false,
+            capture_type: CaptureType::Auto,
+            flow: AgentFlow::default(),
+        }
+    }
+}
+
+impl Default for AgentFlowEbpf {
+    fn default() -> Self {
+        Self {
+            kernel_scan_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self {
+            max_entries: 500_000,
+            sampling: 1,
+            filter: String::new(),
+            tunnels: false,
+            exclude_self: false,
+            idle_timeout: Duration::from_secs(120),
+            closed_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { memory: 64 << 20 }
+    }
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082),
+        }
+    }
+}
+
+/// Durations as text, like `10s`.
+mod time {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_duration(*value))
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_duration(&text).map_err(|e| {
+            D::Error::custom(format!(
+                "\"{text}\" is no duration ({e}); write it like 10s"
+            ))
+        })
+    }
+}
+
+/// Sizes as text, like `64MiB`, or a number of bytes.
+mod size {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+    pub fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        match UNITS
+            .iter()
+            .find(|(_, unit)| *value != 0 && value % unit == 0)
+        {
+            Some((name, unit)) => serializer.collect_str(&format_args!("{}{name}", value / unit)),
+            None => serializer.serialize_u64(*value),
+        }
+    }
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Bytes(u64),
+        Text(String),
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = match Written::deserialize(deserializer)? {
+            Written::Bytes(bytes) => return Ok(bytes),
+            Written::Text(text) => text,
+        };
+        let (number, unit) = UNITS
+            .iter()
+            .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
+            .unwrap_or((&text, 1));
+        number
+            .trim()
+            .parse::<u64>()
+            .ok()
+            .and_then(|n| n.checked_mul(unit))
+            .ok_or_else(|| D::Error::custom(format!("\"{text}\" is no size; write it like 64MiB")))
+    }
+}
+
+impl Config {
+    /// Defaults, file, variables.
+    pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
+        let file = match file {
+            Some(file) => Some(file.to_owned()),
+            None => Some(PathBuf::from(DEFAULT_FILE)).filter(|f| f.exists()),
+        };
+        let config = match file {
+            None => Self::default(),
+            Some(file) => {
+                let text = std::fs::read_to_string(&file)
+                    .with_context(|| format!("cannot read {}", file.display()))?;
+                Self::parse(&text).with_context(|| file.display().to_string())?
+            }
+        };
+        config
+            .with_variables(|name| std::env::var(name).ok())?
+            .checked()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        serde_yaml_ng::from_str(text)
+            .map_err(|error| anyhow::anyhow!(with_suggestion(&error.to_string())))
+    }
+
+    /// Takes SKUA_ and the key in capitals with `_` for `.`, like SKUA_FLOW_MAX_ENTRIES.
+    fn with_variables(self, read: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
+        let mut config = self;
+        for key in &KEYS {
+            let name = variable(key.path);
+            let Some(text) = read(&name) else { continue };
+            config = config
+                .with_value(key.path, &text)
+                .with_context(|| format!("variable {name}"))?;
+        }
+        Ok(config)
+    }
+
+    fn with_value(&self, path: &str, text: &str) -> anyhow::Result<Self> {
+        let mut root = serde_yaml_ng::to_value(self)?;
+        let mut place = &mut root;
+        for part in path.split('.') {
+            place = place
+                .get_mut(part)
+                .with_context(|| format!("no key {path}"))?;
+        }
+        *place = match place {
+            serde_yaml_ng::Value::Sequence(_) => {
+                let parts = text
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|part| !part.is_empty());
+                parts.map(serde_yaml_ng::Value::from).collect()
+            }
+            serde_yaml_ng::Value::String(_) => text.into(),
+            _ => serde_yaml_ng::from_str(text)?,
+        };
+        serde_yaml_ng::from_value(root).map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Applies flags.
+    pub fn with_arguments(mut self, arguments: &CaptureArguments) -> anyhow::Result<Self> {
+        if !arguments.interface.is_empty() {
+            self.agent.interfaces.clone_from(&arguments.interface);
+        }
+        self.agent.all_netns |= arguments.all_netns;
+        self.flow.tunnels |= arguments.tunnels;
+        self.flow.exclude_self |= arguments.exclude_self;
+        if let Some(filter) = &arguments.filter {
+            self.flow.filter.clone_from(filter);
+        }
+        if let Some(sampling) = arguments.sampling {
+            self.flow.sampling = sampling;
+        }
+        if let Some(entries) = arguments.max_entries {
+            self.flow.max_entries = entries;
+        }
+        if let Some(interval) = arguments.scan_interval {
+            self.agent.flow.ebpf.kernel_scan_interval = interval;
+        }
+        if let Some(kind) = arguments.r#type {
+            self.agent.capture_type = kind;
+        }
+        self.checked()
+    }
+
+    fn checked(self) -> anyhow::Result<Self> {
+        if self.flow.max_entries == 0 || self.flow.max_entries > 500_000_000 {
+            bail!(
+                "flow.max_entries is {}, must be 1 to 500000000",
+                self.flow.max_entries
+            );
+        }
+        if self.flow.sampling == 0 {
+            bail!("flow.sampling is 0, must be at least 1");
+        }
+        if self.agent.flow.ebpf.kernel_scan_interval < Duration::from_millis(10) {
+            bail!("agent.flow.ebpf.kernel_scan_interval must be at least 10ms");
+        }
+        if !self.api.listen.ip().is_loopback() {
+            bail!(
+                "api.listen is {}, but beyond loopback the API needs authentication and TLS, \
+                 which this version does not have; use 127.0.0.1 and an SSH tunnel",
+                self.api.listen
+            );
+        }
+        Ok(self)
+    }
+}
+
+fn variable(path: &str) -> String {
+    format!("SKUA_{}", path.replace('.', "_").to_uppercase())
+}
+
+/// Adds the nearest of the expected keys to serde's "unknown field" message.
+fn with_suggestion(message: &str) -> String {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    if let Some((unknown, expected)) = quoted.split_first()
+        && message.contains("unknown field")
+        && let Some(nearest) = expected.iter().max_by(|a, b| {
+            strsim::jaro_winkler(unknown, a).total_cmp(&strsim::jaro_winkler(unknown, b))
+        })
+        && strsim::jaro_winkler(unknown, nearest) > 0.7
+    {
+        return format!("{message} (did you mean {nearest}?)");
+    }
+    message.to_owned()
+}
+
+/// Explains every key, for `skua config --help`.
+pub fn explain() -> String {
+    let defaults = serde_yaml_ng::to_value(Config::default()).unwrap_or_default();
+    let mut text = String::from(
+        "Keys of the file (YAML; unknown keys are refused). Each can also be given as a variable \
+         in capitals with _ for ., like SKUA_FLOW_MAX_ENTRIES; flags come last.\n",
+    );
+    for key in &KEYS {
+        let value = key
+            .path
+            .split('.')
+            .try_fold(&defaults, |value, part| value.get(part));
+        let value = value
+            .and_then(|v| serde_json::to_string(v).ok())
+            .unwrap_or_default();
+        text += &format!("\n  {}\n      {} [default: {value}]", key.path, key.meaning);
+    }
+    text
+}
+
+/// `skua config`: the configuration that is in force.
+pub fn print(arguments: &ConfigArguments) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let config = Config::load(arguments.config.as_deref())?;
+    let text = serde_yaml_ng::to_string(&config)?;
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_explained_and_no_other() {
+        fn paths(value: &serde_yaml_ng::Value, prefix: &str, found: &mut Vec<String>) {
+            match value {
+                serde_yaml_ng::Value::Mapping(map) => {
+                    for (key, value) in map {
+                        let key = key.as_str().unwrap();
+                        let dot = if prefix.is_empty() { "" } else { "." };
+                        paths(value, &format!("{prefix}{dot}{key}"), found);
+                    }
+                }
+                _ => found.push(prefix.to_owned()),
+            }
+        }
+        let mut found = Vec::new();
+        paths(
+            &serde_yaml_ng::to_value(Config::default()).unwrap(),
+            "",
+            &mut found,
+        );
+        let explained: Vec<_> = KEYS.iter().map(|k| k.path.to_owned()).collect();
+        found.sort();
+        let mut sorted = explained.clone();
+        sorted.sort();
+        assert_eq!(found, sorted);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_place_and_a_suggestion() {
+        let error = Config::parse("flow:\n  max_entires: 5\n")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("max_entires"), "{error}");
+        assert!(error.contains("line 2"), "{error}");
+        assert!(error.contains("did you mean max_entries?"), "{error}");
+    }
+
+    #[test]
+    fn variables_stand_over_the_file() {
+        let config = Config::parse(
+            "flow:\n  max_entries: 5\nagent:\n  flow:\n    ebpf:\n      kernel_scan_interval: 2s\n",
+        )
+        .unwrap();
+        let config = config
+            .with_variables(|name| match name {
+                "SKUA_FLOW_MAX_ENTRIES" => Some("7".into()),
+                "SKUA_AGENT_INTERFACES" => Some("eth0, eth1".into()),
+                "SKUA_FLOW_IDLE_TIMEOUT" => Some("1m".into()),
+                "SKUA_HISTORY_MEMORY" => Some("1GiB".into()),
+                _ => None,
+            })
+            .unwrap();
+        assert_eq!(config.flow.max_entries, 7);
+        assert_eq!(config.agent.interfaces, ["eth0", "eth1"]);
+        assert_eq!(config.flow.idle_timeout, Duration::from_secs(60));
+        assert_eq!(config.history.memory, 1 << 30);
+        assert_eq!(
+            config.agent.flow.ebpf.kernel_scan_interval,
+            Duration::from_secs(2)
+        );
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_again() {
+        let text = serde_yaml_ng::to_string(&Config::default()).unwrap();
+        assert_eq!(Config::parse(&text).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn listening_beyond_loopback_is_refused() {
+        let mut config = Config::default();
+        config.api.listen = "0.0.0.0:8082".parse().unwrap();
+        assert!(
+            config
+                .checked()
+                .unwrap_err()
+                .to_string()
+                .contains("authentication")
+        );
+    }
+}

@@ -1,0 +1,204 @@
+//! `skua flows`: conversations of the running `skua run`, or captured on the spot.
+
+use std::{
+    io::{self, IsTerminal as _, Write},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use serde_json::Value;
+use skua_flow::{FlowRecord, Query};
+
+use crate::{
+    args::{FlowsArguments, OutputFormat},
+    client::{self, Client},
+    config::Config,
+    output,
+    session::Session,
+    state::State,
+    summary,
+};
+
+/// Records held for a capture on the spot.
+const RECORDS: usize = 8_000_000;
+/// How long a capture on the spot lasts when nobody says.
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+/// Time between looks with `--follow`.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+
+pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
+    let here = !arguments.capture.interface.is_empty() || arguments.duration.is_some();
+    if !here && let Some(client) = Client::connect(&arguments.analyzer)? {
+        return from_analyzer(arguments, &client);
+    }
+    let on_purpose = here || arguments.follow;
+    let duration = match (arguments.duration, on_purpose) {
+        (None, false) => {
+            eprintln!(
+                "skua: no `skua run` answers at {}; capturing on all interfaces for 10 s \
+                 (--duration says otherwise)",
+                arguments.analyzer
+            );
+            Some(DEFAULT_DURATION)
+        }
+        (duration, _) => duration,
+    };
+    capture(arguments, duration)
+}
+
+/// Captures in this process.
+fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Result<()> {
+    let mut config =
+        Config::load(arguments.capture.config.as_deref())?.with_arguments(&arguments.capture)?;
+    if arguments.follow && arguments.capture.scan_interval.is_none() {
+        config.agent.flow.ebpf.kernel_scan_interval = FOLLOW_INTERVAL;
+    }
+    // All flows are printed at the end: they must fit.
+    config.history.memory = u64::MAX;
+    let mut session = Session::start(&config, RECORDS)?;
+    if duration.is_none() && io::stderr().is_terminal() {
+        eprintln!(
+            "skua: capturing on {} interfaces; Ctrl-C ends",
+            session.interfaces()
+        );
+    }
+    let mut printer = Printer::new(arguments);
+    let mut shown = 0;
+    session.run(duration, |shared| {
+        if arguments.follow {
+            let state = shared.lock();
+            let since = std::mem::replace(&mut shown, state.drained_ns);
+            printer.follow(&select(&state, arguments, since))?;
+        }
+        Ok(())
+    })?;
+    let (shared, account) = session.finish()?;
+    let state = shared.lock();
+    let since = if arguments.follow { shown } else { 0 };
+    printer.finish(&select(&state, arguments, since))?;
+    if arguments.summary.is_some() || io::stderr().is_terminal() {
+        summary::print(arguments.summary, &account, &state.store.summary());
+    }
+    Ok(())
+}
+
+/// Conversations that changed after `since`, as JSON or CSV lines.
+fn select(state: &State, arguments: &FlowsArguments, since: u64) -> Vec<u8> {
+    let mut lines = Vec::new();
+    write_flows(
+        &mut lines,
+        state,
+        &Query {
+            filter: |r: &FlowRecord| r.updated_ns > since && !(arguments.active && r.end.is_some()),
+            sort: arguments.sort.by(),
+            limit: arguments.limit.unwrap_or(usize::MAX),
+        },
+        arguments.output == OutputFormat::Csv,
+    );
+    lines
+}
+
+/// Writes records as JSON or CSV lines (without CSV header).
+pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
+    lines: &mut Vec<u8>,
+    state: &State,
+    query: &Query<F>,
+    csv: bool,
+) {
+    for record in state.store.query(query) {
+        let interface = state.interface_of(record);
+        let line = state.store.line(record, &interface);
+        // Writing to memory does not fail.
+        if csv {
+            let _ = skua_flow::fields::write_csv_row(lines, &line);
+        } else {
+            let _ = serde_json::to_writer(&mut *lines, &line);
+            lines.push(b'\n');
+        }
+    }
+}
+
+fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<()> {
+    let mut printer = Printer::new(arguments);
+    let mut since = 0;
+    loop {
+        let (lines, drained) = client.flows(&client::FlowsQuery {
+            filter: arguments.capture.filter.as_deref(),
+            sort: arguments.sort.name(),
+            limit: arguments.limit,
+            active: arguments.active,
+            since,
+            csv: arguments.output == OutputFormat::Csv,
+        })?;
+        if !arguments.follow {
+            return printer.finish(&lines);
+        }
+        since = drained;
+        printer.follow(&lines)?;
+        std::thread::sleep(FOLLOW_INTERVAL);
+    }
+}
+
+/// Prints flows in the format that was asked for.
+pub struct Printer {
+    format: OutputFormat,
+    header: bool,
+}
+
+impl Printer {
+    pub fn new(arguments: &FlowsArguments) -> Self {
+        Self::for_format(arguments.output)
+    }
+
+    pub fn for_format(format: OutputFormat) -> Self {
+        Self {
+            format,
+            header: false,
+        }
+    }
+
+    /// Prints what is new; on a terminal a table is drawn over the last one.
+    fn follow(&mut self, lines: &[u8]) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.format == OutputFormat::Table && io::stdout().is_terminal() {
+            // Clears the screen and goes home.
+            write!(out, "\x1b[2J\x1b[H")?;
+            let rows = parse(lines)?;
+            let fit = output::height().saturating_sub(2).max(1);
+            output::flow_table(&mut out, &rows[..rows.len().min(fit)], output::width())?;
+            out.flush()?;
+            return Ok(());
+        }
+        self.print(&mut out, lines)
+    }
+
+    /// Prints all.
+    pub fn finish(&mut self, lines: &[u8]) -> anyhow::Result<()> {
+        self.print(&mut io::stdout().lock(), lines)
+    }
+
+    fn print(&mut self, out: &mut impl Write, lines: &[u8]) -> anyhow::Result<()> {
+        match self.format {
+            OutputFormat::Json => out.write_all(lines)?,
+            OutputFormat::Csv => {
+                if !std::mem::replace(&mut self.header, true) {
+                    skua_flow::fields::write_csv_header(out)?;
+                }
+                out.write_all(lines)?;
+            }
+            OutputFormat::Table => {
+                output::flow_table(out, &parse(lines)?, output::width())?;
+            }
+        }
+        out.flush()?;
+        Ok(())
+    }
+}
+
+fn parse(lines: &[u8]) -> anyhow::Result<Vec<Value>> {
+    lines
+        .split(|b| *b == b'\n')
+        .filter(|l| !l.is_empty())
+        .map(|l| serde_json::from_slice(l).context("cannot read a flow"))
+        .collect()
+}

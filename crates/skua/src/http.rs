@@ -1,0 +1,210 @@
+//! The JSON API and /metrics, on loopback.
+
+use std::net::{SocketAddr, TcpListener};
+
+use anyhow::Context as _;
+use axum::{
+    Router,
+    extract::{Query, State as Extract},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde::Deserialize;
+use skua_flow::{FlowRecord, SortBy};
+
+use crate::{flows, metrics, state::Shared, summary};
+
+const WELCOME: &str = "\
+skua run
+
+  GET /api/flows       conversations, one JSON object a line
+                       ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&active=true
+                       &since=NS&format=json|csv
+  GET /api/summary     sums: seen, in flows, lost by cause
+  GET /api/status      what is watched and how
+  GET /metrics         for Prometheus
+";
+
+/// A bound address, served once there is something to serve.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Binds.
+    pub fn bind(address: SocketAddr) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address).with_context(|| {
+            format!(
+                "cannot listen on {address} (is a `skua run` there already? --listen takes another)"
+            )
+        })?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address })
+    }
+
+    /// Where.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves on a thread of its own until the process ends.
+    pub fn serve(&self, shared: Shared) -> anyhow::Result<()> {
+        let listener = self.listener.try_clone()?;
+        let app = Router::new()
+            .route("/", get(|| async { WELCOME }))
+            .route("/api/flows", get(get_flows))
+            .route("/api/summary", get(get_summary))
+            .route("/api/status", get(get_status))
+            .route("/metrics", get(get_metrics))
+            .with_state(shared);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            // Answers wait for a lock and for drains, on threads of their own.
+            .max_blocking_threads(8)
+            .build()?;
+        std::thread::Builder::new()
+            .name("http".into())
+            .spawn(move || {
+                runtime.block_on(async {
+                    let served = match tokio::net::TcpListener::from_std(listener) {
+                        Ok(listener) => axum::serve(listener, app).await,
+                        Err(error) => Err(error),
+                    };
+                    if let Err(error) = served {
+                        tracing::error!(%error, "the API ended");
+                    }
+                });
+            })?;
+        Ok(())
+    }
+}
+
+/// Runs work that may wait.
+async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::error!(%error, "an answer failed");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlowsParameters {
+    filter: Option<String>,
+    sort: Option<String>,
+    limit: Option<usize>,
+    active: Option<bool>,
+    since: Option<u64>,
+    format: Option<String>,
+}
+
+type Parameters<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
+
+fn bad_request(text: impl std::fmt::Display) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response()
+}
+
+async fn get_flows(
+    Extract(shared): Extract<Shared>,
+    parameters: Parameters<FlowsParameters>,
+) -> Response {
+    let parameters = match parameters {
+        Ok(Query(parameters)) => parameters,
+        Err(error) => return bad_request(error.body_text()),
+    };
+    let sort = match parameters.sort.as_deref() {
+        None | Some("rate") => SortBy::Rate,
+        Some("bytes") => SortBy::Bytes,
+        Some("packets") => SortBy::Packets,
+        Some("last") => SortBy::Last,
+        Some("start") => SortBy::First,
+        Some(other) => {
+            return bad_request(format_args!(
+                "cannot sort by \"{other}\": rate, bytes, packets, last or start"
+            ));
+        }
+    };
+    let csv = match parameters.format.as_deref() {
+        None | Some("json") => false,
+        Some("csv") => true,
+        Some(other) => return bad_request(format_args!("no format \"{other}\": json or csv")),
+    };
+    blocking(move || {
+        let state = shared.fresh();
+        let since = parameters.since.unwrap_or(0);
+        let active = parameters.active.unwrap_or(false);
+        let mut lines = Vec::new();
+        flows::write_flows(
+            &mut lines,
+            &state,
+            &skua_flow::Query {
+                filter: |r: &FlowRecord| r.updated_ns > since && !(active && r.end.is_some()),
+                sort,
+                limit: parameters.limit.unwrap_or(usize::MAX),
+            },
+            csv,
+        );
+        let kind = if csv {
+            "text/csv"
+        } else {
+            "application/x-ndjson"
+        };
+        (
+            [
+                (header::CONTENT_TYPE.as_str(), kind.to_owned()),
+                ("x-skua-drained", state.drained_ns.to_string()),
+            ],
+            lines,
+        )
+            .into_response()
+    })
+    .await
+}
+
+fn json(value: &serde_json::Value) -> Response {
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        format!("{value}\n"),
+    )
+        .into_response()
+}
+
+async fn get_summary(Extract(shared): Extract<Shared>) -> Response {
+    blocking(move || {
+        let state = shared.fresh();
+        json(&summary::json(&state.account, &state.store.summary()))
+    })
+    .await
+}
+
+async fn get_status(Extract(shared): Extract<Shared>) -> Response {
+    blocking(move || {
+        let state = shared.fresh();
+        json(&serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "rung": state.rung,
+            "maps": state.map_memory.iter().map(|(name, bytes)| serde_json::json!({"name": name, "bytes": bytes})).collect::<Vec<_>>(),
+            "summary": summary::json(&state.account, &state.store.summary()),
+        }))
+    })
+    .await
+}
+
+async fn get_metrics(Extract(shared): Extract<Shared>) -> Response {
+    blocking(move || {
+        let state = shared.fresh();
+        (
+            [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
+            metrics::text(&state),
+        )
+            .into_response()
+    })
+    .await
+}

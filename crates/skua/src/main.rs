@@ -1,0 +1,61 @@
+//! The `skua` command: arguments, configuration, wiring.
+
+mod args;
+mod client;
+mod config;
+mod doctor;
+mod flows;
+mod http;
+mod metrics;
+mod output;
+mod replay;
+mod run;
+mod session;
+mod state;
+mod summary;
+
+use std::process::ExitCode;
+
+use args::{Arguments, Command};
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_log(arguments.verbose);
+    skua_kernel::capture_libbpf_log();
+    let done = match arguments.command {
+        Command::Run(run) => run::run(&run),
+        Command::Flows(flows) => flows::flows(&flows),
+        Command::Replay(replay) => replay::replay(&replay),
+        Command::Doctor(doctor) => doctor::doctor(&doctor),
+        Command::Config(config) => config::print(&config),
+        Command::Completions { shell } => args::completions(shell),
+        Command::Man { directory } => args::man_pages(&directory),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough (`skua flows | head`).
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("skua: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Log to standard error: warnings by default, more with `-v`, or as SKUA_LOG says.
+fn start_log(verbose: u8) {
+    use std::io::IsTerminal as _;
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = std::env::var("SKUA_LOG").unwrap_or_else(|_| level.into());
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,32 @@
+//! `skua run`: everything on this host in one process.
+
+use std::io::Write as _;
+
+use crate::{args::RunArguments, config::Config, http, session::Session, summary};
+
+/// Records in the history at most; `history.memory` is the tighter limit.
+const RECORDS: usize = 50_000_000;
+
+pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+    let mut config = Config::load(arguments.capture.config.as_deref())?;
+    if let Some(listen) = arguments.listen {
+        config.api.listen = listen;
+    }
+    let config = config.with_arguments(&arguments.capture)?;
+    // First the address: an occupied one is a clearer error than a half-started probe.
+    let server = http::Server::bind(config.api.listen)?;
+    let mut session = Session::start(&config, RECORDS)?;
+    server.serve(session.shared())?;
+    let mut out = std::io::stdout();
+    writeln!(
+        out,
+        "skua watches {} interfaces; see `skua flows`, http://{}/ and `skua doctor`; Ctrl-C ends",
+        session.interfaces(),
+        server.address()
+    )?;
+    out.flush()?;
+    session.run(None, |_| Ok(()))?;
+    let (shared, account) = session.finish()?;
+    summary::print(arguments.summary, &account, &shared.lock().store.summary());
+    Ok(())
+}

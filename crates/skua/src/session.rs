@@ -1,0 +1,147 @@
+//! A capture under way: the probe, the state it fills, and what ends it.
+
+use std::{
+    io::Read as _,
+    os::{fd::AsFd as _, unix::net::UnixStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use skua_kernel::flow::FlowTableConfig;
+use skua_probe::{
+    Account,
+    ebpf::{EbpfConfig, EbpfProbe, Wake},
+};
+
+use crate::{
+    config::Config,
+    state::{Shared, State},
+};
+
+/// A probe with its state.
+pub struct Session {
+    probe: EbpfProbe,
+    shared: Shared,
+    /// Readable when a signal came or somebody wants a drain.
+    wake: UnixStream,
+    stop: Arc<AtomicBool>,
+}
+
+/// A seed that nobody outside can know.
+fn secret_seed() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
+}
+
+impl Session {
+    /// Starts to capture.
+    pub fn start(config: &Config, records: usize) -> anyhow::Result<Self> {
+        let (wake, waker) = UnixStream::pair().context("cannot make a socket pair")?;
+        wake.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // A second signal ends the process at once.
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+            signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
+        }
+        let seed = secret_seed();
+        let probe = EbpfProbe::start(EbpfConfig {
+            interfaces: config.agent.interfaces.clone(),
+            all_netns: config.agent.all_netns,
+            table: FlowTableConfig {
+                max_entries: config.flow.max_entries,
+                sampling: config.flow.sampling,
+                tunnels: config.flow.tunnels,
+                idle_timeout: config.flow.idle_timeout,
+                closed_timeout: config.flow.closed_timeout,
+                hash_seed: seed,
+                ..FlowTableConfig::default()
+            },
+            scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+            ..EbpfConfig::default()
+        })?;
+        let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
+        state.map_memory = probe.table().map_memory();
+        state.rung = probe.table().rung().describe().to_owned();
+        let session = Self {
+            probe,
+            shared: Shared::new(state, waker),
+            wake,
+            stop,
+        };
+        session.name_interfaces();
+        Ok(session)
+    }
+
+    /// The state.
+    pub fn shared(&self) -> Shared {
+        self.shared.clone()
+    }
+
+    /// Number of interfaces watched.
+    pub fn interfaces(&self) -> usize {
+        self.probe.interfaces().count()
+    }
+
+    /// Drains until a signal comes or `duration` has passed; `after` is called after each drain
+    /// and may end it by an error.
+    pub fn run(
+        &mut self,
+        duration: Option<Duration>,
+        mut after: impl FnMut(&Shared) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let end = duration.map(|d| Instant::now() + d);
+        while !self.stop.load(Ordering::Acquire) && end.is_none_or(|e| Instant::now() < e) {
+            let wake = self.probe.wait(Some(self.wake.as_fd()), end)?;
+            let mut ignored = [0; 64];
+            while matches!(self.wake.read(&mut ignored), Ok(n) if n > 0) {}
+            if wake == Wake::Caller && !self.shared.take_wanted() {
+                continue;
+            }
+            self.drain(wake)?;
+            after(&self.shared)?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, wake: Wake) -> anyhow::Result<()> {
+        self.name_interfaces();
+        let mut state = self.shared.lock();
+        state.begin_drain();
+        self.probe.drain(wake, |update| state.apply(update))?;
+        state.account = self.probe.account();
+        state.drains += 1;
+        drop(state);
+        self.shared.announce();
+        Ok(())
+    }
+
+    /// Detaches, drains a last time, and returns the account.
+    pub fn finish(mut self) -> anyhow::Result<(Shared, Account)> {
+        self.name_interfaces();
+        let mut state = self.shared.lock();
+        state.begin_drain();
+        self.probe.finish(|update| state.apply(update))?;
+        state.account = self.probe.account();
+        state.drains += 1;
+        let account = state.account.clone();
+        drop(state);
+        self.shared.announce();
+        Ok((self.shared, account))
+    }
+
+    fn name_interfaces(&self) {
+        let mut state = self.shared.lock();
+        for (netns, ifindex, netns_name, name) in self.probe.interfaces() {
+            state.name_interface(netns, ifindex, netns_name, name);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What the probe's thread and the API share.
+
+use std::{
+    collections::HashMap,
+    os::unix::net::UnixStream,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits};
+use skua_probe::Account;
+
+/// Records kept without history: enough to sum up, not to look back.
+const NO_HISTORY_RECORDS: usize = 1;
+
+/// Interfaces whose names are remembered after they are gone.
+const NAMES_AT_MOST: usize = 65_536;
+
+/// Everything that a question can be about.
+pub struct State {
+    /// Conversations.
+    pub store: FlowStore,
+    /// What was seen and lost, as of the last drain.
+    pub account: Account,
+    /// Names of interfaces by (namespace number, index).
+    names: HashMap<(u16, u32), String>,
+    /// Time of the last drain, ns since the epoch.
+    pub drained_ns: u64,
+    /// Number of drains.
+    pub drains: u64,
+    /// Kernel memory by map.
+    pub map_memory: Vec<(String, u64)>,
+    /// What the table is made of, for `skua doctor`.
+    pub rung: String,
+}
+
+impl State {
+    /// An empty state. `history` is the memory for records in bytes.
+    pub fn new(history: u64, records: usize, seed: u64, sampling: u32) -> Self {
+        let limits = if history == 0 {
+            StoreLimits {
+                records: NO_HISTORY_RECORDS,
+                bytes: usize::MAX,
+            }
+        } else {
+            StoreLimits {
+                records,
+                bytes: usize::try_from(history).unwrap_or(usize::MAX),
+            }
+        };
+        Self {
+            store: FlowStore::new(limits, seed, sampling),
+            account: Account::default(),
+            names: HashMap::new(),
+            drained_ns: 0,
+            drains: 0,
+            map_memory: Vec::new(),
+            rung: String::new(),
+        }
+    }
+
+    /// Says that a drain begins.
+    pub fn begin_drain(&mut self) {
+        self.drained_ns = unix_ns();
+        self.store.begin_drain(self.drained_ns);
+    }
+
+    /// Takes an update.
+    pub fn apply(&mut self, update: &FlowUpdate) {
+        self.store.apply(update);
+    }
+
+    /// Remembers the name of an interface.
+    pub fn name_interface(&mut self, netns: u16, ifindex: u32, netns_name: &str, name: &str) {
+        let full = if netns_name.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{netns_name}/{name}")
+        };
+        if self.names.len() < NAMES_AT_MOST || self.names.contains_key(&(netns, ifindex)) {
+            self.names.insert((netns, ifindex), full);
+        }
+    }
+
+    /// Name of a record's interface, its index when it has none.
+    pub fn interface_of(&self, record: &FlowRecord) -> std::borrow::Cow<'_, str> {
+        match self.names.get(&(record.key.netns, record.key.ifindex)) {
+            Some(name) => name.into(),
+            None => format!("if{}", record.key.ifindex).into(),
+        }
+    }
+}
+
+/// Time now, ns since the epoch.
+pub fn unix_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64)
+}
+
+/// The state and the means to have it brought up to date.
+#[derive(Clone)]
+pub struct Shared {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    drained: Condvar,
+    /// Whether somebody waits for a drain.
+    wanted: AtomicBool,
+    /// A byte here ends the probe's wait.
+    waker: UnixStream,
+}
+
+impl Shared {
+    /// Shares a state; `waker` is the far end of a socket that the probe's thread polls.
+    pub fn new(state: State, waker: UnixStream) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                state: Mutex::new(state),
+                drained: Condvar::new(),
+                wanted: AtomicBool::new(false),
+                waker,
+            }),
+        }
+    }
+
+    /// The state.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere does not make sums wrong: they are added up record by record.
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The state after a drain that is not older than a moment; drains for that if need be.
+    pub fn fresh(&self) -> MutexGuard<'_, State> {
+        const FRESH: Duration = Duration::from_millis(500);
+        const PATIENCE: Duration = Duration::from_secs(3);
+        let state = self.lock();
+        if unix_ns().saturating_sub(state.drained_ns) < FRESH.as_nanos() as u64 {
+            return state;
+        }
+        let before = state.drains;
+        self.inner.wanted.store(true, Ordering::Release);
+        // A full socket means that the probe has been woken already.
+        let _ = std::io::Write::write(&mut &self.inner.waker, b"d");
+        match self
+            .inner
+            .drained
+            .wait_timeout_while(state, PATIENCE, |s| s.drains == before)
+        {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        }
+    }
+
+    /// Whether a drain was asked for; forgets it.
+    pub fn take_wanted(&self) -> bool {
+        self.inner.wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// Tells those who wait that a drain is done.
+    pub fn announce(&self) {
+        self.inner.drained.notify_all();
+    }
+}

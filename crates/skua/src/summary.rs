@@ -1,0 +1,113 @@
+//! The sums at the end: seen, in flows, left out and lost by cause.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use skua_flow::{Counters, Summary};
+use skua_probe::{
+    Account,
+    account::{CauseKind, cause_kind},
+};
+
+use crate::{args::SummaryFormat, output};
+
+fn counters(value: Counters) -> Value {
+    json!({"packets": value.packets, "bytes": value.bytes})
+}
+
+/// All sums as one JSON object.
+pub fn json(account: &Account, store: &Summary) -> Value {
+    let mut lost = Map::new();
+    let mut left_out = Map::new();
+    let mut notes = Map::new();
+    for (cause, name, sum) in account.causes() {
+        match cause_kind(cause) {
+            CauseKind::Lost => &mut lost,
+            CauseKind::LeftOut => &mut left_out,
+            CauseKind::Note => &mut notes,
+        }
+        .insert(name.into(), counters(sum));
+    }
+    json!({
+        "seen": counters(account.seen()),
+        "in_flows": counters(account.in_flows()),
+        "lost": lost,
+        "left_out": left_out,
+        "notes": notes,
+        "flows": store.flows,
+        "not_kept": {"flows": store.evicted, "packets": store.evicted_counted.packets, "bytes": store.evicted_counted.bytes},
+        "inside_tunnels": counters(store.inside_tunnels),
+        "drains": account.drains,
+        "drains_under_pressure": account.pressed_drains,
+        "table": {"live": account.live, "max_entries": account.max_entries, "inserted": account.inserted},
+        "interfaces": interfaces(account),
+    })
+}
+
+/// Sums of each capture point.
+pub fn interfaces(account: &Account) -> Vec<Value> {
+    #[derive(Serialize)]
+    struct Causes(Map<String, Value>);
+    account
+        .points
+        .values()
+        .map(|point| {
+            let causes: Map<String, Value> = point
+                .causes()
+                .map(|(_, name, sum)| (name.to_owned(), counters(sum)))
+                .collect();
+            json!({
+                "interface": point.interface,
+                "netns": point.netns,
+                "hook": point.hook,
+                "attached": point.attached,
+                "in_flows": counters(point.in_flows()),
+                "ingress": counters(point.flows.ingress),
+                "egress": counters(point.flows.egress),
+                "mixed": counters(point.flows.mixed),
+                "causes": Causes(causes),
+                "interface_counters": {
+                    "rx_packets": point.interface_counters.rx_packets,
+                    "rx_bytes": point.interface_counters.rx_bytes,
+                    "tx_packets": point.interface_counters.tx_packets,
+                    "tx_bytes": point.interface_counters.tx_bytes,
+                },
+            })
+        })
+        .collect()
+}
+
+/// Prints the sums to standard error.
+pub fn print(format: Option<SummaryFormat>, account: &Account, store: &Summary) {
+    match format {
+        Some(SummaryFormat::Json) => eprintln!("{}", json(account, store)),
+        Some(SummaryFormat::Text) | None => eprint!("{}", text(account, store)),
+    }
+}
+
+fn text(account: &Account, store: &Summary) -> String {
+    let line = |name: &str, sum: Counters| {
+        format!(
+            "  {name:<18} {:>14} packets {:>12}\n",
+            sum.packets,
+            output::bytes(sum.bytes)
+        )
+    };
+    let mut text = format!("{} flows\n", store.flows);
+    text += &line("seen", account.seen());
+    text += &line("in flows", account.in_flows());
+    for (cause, name, sum) in account.causes() {
+        let what = match cause_kind(cause) {
+            CauseKind::Lost => "lost",
+            CauseKind::LeftOut => "left out",
+            CauseKind::Note => "note",
+        };
+        text += &line(&format!("{what}: {name}"), sum);
+    }
+    if store.evicted > 0 {
+        text += &format!(
+            "  {} flows did not fit into the history (history.memory)\n",
+            store.evicted
+        );
+    }
+    text
+}

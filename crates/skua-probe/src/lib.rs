@@ -5,5 +5,8 @@ pub mod account;
 pub mod ebpf;
 mod error;
 
+/// Reading of capture files.
+pub use skua_file as file;
+
 pub use account::{Account, PointAccount};
 pub use error::ProbeError;

@@ -1,0 +1,253 @@
+//! Reads capture files: pcap and pcapng, from a file or a pipe.
+//!
+//! A streaming reader with a bounded buffer that hands out packets without copying them. Formats:
+//! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Damage is one error with the byte offset
+//! where it was met; a last record that is cut off (a writer that was killed) is a warning, and
+//! everything before it is kept.
+//!
+//! Written here and not taken from `pcap-parser`, because the place of an error, a cut-off end
+//! told from damage, blocks of any length stepped over and link types per interface are what
+//! `skua replay` promises, and that crate allocates for every block's options.
+
+mod error;
+mod input;
+mod pcap;
+mod pcapng;
+
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+
+pub use error::{CutOff, FileError, Problem};
+pub use skua_packet::LinkType;
+
+use error::Failure;
+use input::Input;
+
+/// Most bytes that one packet may have. Larger lengths mean that the file is damaged.
+pub const MAX_PACKET_BYTES: u32 = 1 << 20;
+
+/// Most interfaces that one file may have.
+pub const MAX_INTERFACES: usize = 65_536;
+
+/// A packet, borrowed from the reader's buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet<'a> {
+    /// Index in [`CaptureFile::interfaces`].
+    pub interface: u32,
+    /// How the bytes start.
+    pub link_type: LinkType,
+    /// Time in ns since the Unix epoch; 0 for pcapng's simple packet blocks, which have none.
+    pub timestamp_ns: u64,
+    /// The captured bytes, without frame check sequence.
+    pub data: &'a [u8],
+    /// Length on the wire in bytes, without frame check sequence.
+    pub wire_len: u32,
+}
+
+/// An interface that the file speaks of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Name; pcap has none, in pcapng it is optional.
+    pub name: Option<Box<str>>,
+    /// LINKTYPE_ number.
+    pub link_type: u16,
+}
+
+/// Where the next packet lies in the buffer.
+struct Found {
+    interface: u32,
+    link_type: LinkType,
+    timestamp_ns: u64,
+    data: Range<usize>,
+    wire_len: u32,
+}
+
+enum Reader {
+    Pcap(pcap::Pcap),
+    PcapNg(pcapng::PcapNg),
+}
+
+/// A capture file that is being read.
+///
+/// ```no_run
+/// use skua_file::CaptureFile;
+/// let mut file = CaptureFile::open("traffic.pcap".as_ref())?;
+/// while let Some(packet) = file.next_packet()? {
+///     println!("{} ns, {} bytes", packet.timestamp_ns, packet.wire_len);
+/// }
+/// if let Some(warning) = file.cut_off() {
+///     eprintln!("{warning}");
+/// }
+/// # Ok::<(), skua_file::FileError>(())
+/// ```
+pub struct CaptureFile<R> {
+    name: Box<str>,
+    input: Input<R>,
+    reader: Reader,
+    cut_off: Option<CutOff>,
+    ended: bool,
+}
+
+impl CaptureFile<File> {
+    /// Opens a file.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened or does not start like a capture file that is supported.
+    pub fn open(path: &Path) -> Result<Self, FileError> {
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => Self::new(&name, file),
+            Err(source) => Err(FileError::Open {
+                file: name.into(),
+                source,
+            }),
+        }
+    }
+}
+
+impl<R: Read> CaptureFile<R> {
+    /// Reads a capture from anything, for example standard input; `name` is for messages.
+    /// The reader needs no buffering of its own.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start like a capture file that is supported.
+    pub fn new(name: &str, reader: R) -> Result<Self, FileError> {
+        let mut input = Input::new(reader);
+        let reader = match start(&mut input) {
+            Ok(reader) => reader,
+            Err(failure) => return Err(failure.named(name, input.offset())),
+        };
+        Ok(Self {
+            name: name.into(),
+            input,
+            reader,
+            cut_off: None,
+            ended: false,
+        })
+    }
+
+    /// The next packet, none at the end.
+    ///
+    /// # Errors
+    ///
+    /// When the file is damaged or cannot be read; after an error there are no more packets.
+    #[inline]
+    pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, FileError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let found = match &mut self.reader {
+            Reader::Pcap(pcap) => pcap.next(&mut self.input),
+            Reader::PcapNg(pcapng) => pcapng.next(&mut self.input),
+        };
+        match found {
+            Ok(Some(found)) => Ok(Some(Packet {
+                interface: found.interface,
+                link_type: found.link_type,
+                timestamp_ns: found.timestamp_ns,
+                data: self.input.slice(found.data),
+                wire_len: found.wire_len,
+            })),
+            Ok(None) => {
+                self.ended = true;
+                Ok(None)
+            }
+            Err(failure) => self.fail(failure).map(|()| None),
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, failure: Failure) -> Result<(), FileError> {
+        self.ended = true;
+        match failure {
+            Failure::CutOff { offset, have } => {
+                self.cut_off = Some(CutOff {
+                    file: self.name.clone(),
+                    offset,
+                    have,
+                });
+                Ok(())
+            }
+            failure => Err(failure.named(&self.name, self.input.offset())),
+        }
+    }
+
+    /// The interfaces met so far; packets name them by index. An interface of a later pcapng
+    /// section that has the same name (or, nameless, the same place) and link type as one of an
+    /// earlier section is the same.
+    pub fn interfaces(&self) -> &[Interface] {
+        match &self.reader {
+            Reader::Pcap(pcap) => pcap.interfaces(),
+            Reader::PcapNg(pcapng) => pcapng.interfaces(),
+        }
+    }
+
+    /// Byte offset of the record after the last packet.
+    pub fn offset(&self) -> u64 {
+        self.input.offset()
+    }
+
+    /// After the end: whether the last record was cut off, as a line to show.
+    pub fn cut_off(&self) -> Option<&CutOff> {
+        self.cut_off.as_ref()
+    }
+}
+
+impl<R> std::fmt::Debug for CaptureFile<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CaptureFile")
+            .field("name", &self.name)
+            .field("offset", &self.input.offset())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tells the formats apart by the first bytes.
+fn start<R: Read>(input: &mut Input<R>) -> Result<Reader, Failure> {
+    if !input.ensure(4)? {
+        let problem = match input.available().len() {
+            0 => Problem::Empty,
+            bytes => Problem::TooShort { bytes },
+        };
+        return Err(Failure::at(0, problem));
+    }
+    let magic: [u8; 4] = input.read(0);
+    if magic == pcapng::MAGIC {
+        return Ok(Reader::PcapNg(pcapng::PcapNg::start(input)?));
+    }
+    match pcap::Variant::from_magic(magic) {
+        Some(variant) => Ok(Reader::Pcap(pcap::Pcap::start(input, variant)?)),
+        None => Err(Failure::at(0, Problem::unknown_format(magic))),
+    }
+}
+
+/// The link type of packets that can be decoded.
+fn supported(link_type: u16) -> Option<LinkType> {
+    LinkType::from_pcap(u32::from(link_type))
+}
+
+fn u16_at(bytes: [u8; 2], big: bool) -> u16 {
+    match big {
+        true => u16::from_be_bytes(bytes),
+        false => u16::from_le_bytes(bytes),
+    }
+}
+
+#[inline]
+fn u32_at(bytes: [u8; 4], big: bool) -> u32 {
+    match big {
+        true => u32::from_be_bytes(bytes),
+        false => u32::from_le_bytes(bytes),
+    }
+}
+
+fn u64_at(bytes: [u8; 8], big: bool) -> u64 {
+    match big {
+        true => u64::from_be_bytes(bytes),
+        false => u64::from_le_bytes(bytes),
+    }
+}

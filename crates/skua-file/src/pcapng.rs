@@ -1,0 +1,293 @@
+//! pcapng, draft-ietf-opsawg-pcapng: sections, interfaces and packets; all else is stepped over.
+
+mod clock;
+mod options;
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use crate::error::{Failure, Problem};
+use crate::input::Input;
+use crate::{
+    Found, Interface, LinkType, MAX_INTERFACES, MAX_PACKET_BYTES, supported, u16_at, u32_at,
+};
+use clock::Clock;
+
+/// Block type of a section header, the same in both byte orders.
+pub(super) const MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const OBSOLETE_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+
+/// Type, two lengths.
+const FRAME: u32 = 12;
+/// Most bytes of a block that must be looked at: a packet and room for options.
+const MAX_BLOCK: u32 = MAX_PACKET_BYTES + (1 << 20);
+
+/// An interface as the current section numbers it.
+struct Local {
+    /// Index in the file's list.
+    index: u32,
+    number: u16,
+    link_type: Option<LinkType>,
+    snap_length: u32,
+    clock: Clock,
+    fcs: u32,
+}
+
+/// What makes interfaces of two sections the same: name or place, and link type.
+type Identity = (Result<Box<str>, usize>, u16);
+
+pub(super) struct PcapNg {
+    big: bool,
+    section: Vec<Local>,
+    interfaces: Vec<Interface>,
+    /// Index in `interfaces`, and the number of the section that used it last.
+    known: HashMap<Identity, (u32, u64)>,
+    section_number: u64,
+}
+
+impl PcapNg {
+    pub(super) fn start<R: Read>(input: &mut Input<R>) -> Result<Self, Failure> {
+        let mut this = Self {
+            big: false,
+            section: Vec::new(),
+            interfaces: Vec::new(),
+            known: HashMap::new(),
+            section_number: 0,
+        };
+        this.section_header(input)?;
+        Ok(this)
+    }
+
+    pub(super) fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    #[inline]
+    pub(super) fn next<R: Read>(&mut self, input: &mut Input<R>) -> Result<Option<Found>, Failure> {
+        loop {
+            if !input.ensure(FRAME as usize)? {
+                return match input.available().len() {
+                    0 => Ok(None),
+                    have => Err(cut_off(input.offset(), have as u64)),
+                };
+            }
+            let kind = u32_at(input.read(0), self.big);
+            match kind {
+                ENHANCED_PACKET | OBSOLETE_PACKET => {
+                    return self.packet(input, kind).map(Some);
+                }
+                SIMPLE_PACKET => return self.simple_packet(input).map(Some),
+                SECTION_HEADER => self.section_header(input)?,
+                INTERFACE => self.interface(input)?,
+                _ => {
+                    let length = self.block_length(input, FRAME)?;
+                    self.step_over(input, length)?;
+                }
+            }
+        }
+    }
+
+    /// Length of the block that starts here.
+    #[inline]
+    fn block_length<R>(&self, input: &Input<R>, least: u32) -> Result<u32, Failure> {
+        let length = u32_at(input.read(4), self.big);
+        if length < least || !length.is_multiple_of(4) {
+            let problem = Problem::BlockLength { length, least };
+            return Err(Failure::at(input.offset(), problem));
+        }
+        Ok(length)
+    }
+
+    /// Makes the whole block that starts here available and compares its two lengths.
+    #[inline]
+    fn whole_block<R: Read>(&self, input: &mut Input<R>, least: u32) -> Result<u32, Failure> {
+        let length = self.block_length(input, least)?;
+        if length > MAX_BLOCK {
+            return Err(Failure::at(input.offset(), Problem::BlockTooLong(length)));
+        }
+        if !input.ensure(length as usize)? {
+            return Err(cut_off(input.offset(), input.available().len() as u64));
+        }
+        let again = u32_at(input.read(length as usize - 4), self.big);
+        if again != length {
+            let problem = Problem::BlockLengthsDiffer(length, again);
+            return Err(Failure::at(input.offset(), problem));
+        }
+        Ok(length)
+    }
+
+    /// Steps over a block of any length without holding it.
+    fn step_over<R: Read>(&self, input: &mut Input<R>, length: u32) -> Result<(), Failure> {
+        let offset = input.offset();
+        let had = input.skip(u64::from(length) - 4)?;
+        if !input.ensure(4)? {
+            return Err(cut_off(offset, had + input.available().len() as u64));
+        }
+        let again = u32_at(input.read(0), self.big);
+        if again != length {
+            let problem = Problem::BlockLengthsDiffer(length, again);
+            return Err(Failure::at(offset, problem));
+        }
+        input.consume(4);
+        Ok(())
+    }
+
+    fn section_header<R: Read>(&mut self, input: &mut Input<R>) -> Result<(), Failure> {
+        const LEAST: u32 = 28;
+        let offset = input.offset();
+        if !input.ensure(LEAST as usize)? {
+            return Err(cut_off(offset, input.available().len() as u64));
+        }
+        self.big = match input.read(8) {
+            [0x4d, 0x3c, 0x2b, 0x1a] => false,
+            [0x1a, 0x2b, 0x3c, 0x4d] => true,
+            _ => return Err(Failure::at(offset, Problem::ByteOrder)),
+        };
+        let length = self.block_length(input, LEAST)?;
+        let (major, minor) = (
+            u16_at(input.read(12), self.big),
+            u16_at(input.read(14), self.big),
+        );
+        if major != 1 {
+            let problem = Problem::Version {
+                format: "pcapng",
+                major,
+                minor,
+                supported: "1",
+            };
+            return Err(Failure::at(offset, problem));
+        }
+        self.section.clear();
+        self.section_number += 1;
+        self.step_over(input, length)
+    }
+
+    fn interface<R: Read>(&mut self, input: &mut Input<R>) -> Result<(), Failure> {
+        let offset = input.offset();
+        let length = self.whole_block(input, FRAME + 8)? as usize;
+        let number = u16_at(input.read(8), self.big);
+        let body = &input.available()[16..length - 4];
+        let described = options::interface(body, self.big, number)
+            .map_err(|problem| Failure::at(offset, problem))?;
+        if self.section.len() >= MAX_INTERFACES {
+            return Err(Failure::at(offset, Problem::TooManyInterfaces));
+        }
+        let index = self
+            .index_of(described.interface)
+            .ok_or(Failure::at(offset, Problem::TooManyInterfaces))?;
+        self.section.push(Local {
+            index,
+            number,
+            link_type: supported(number),
+            snap_length: u32_at(input.read(12), self.big),
+            clock: described.clock,
+            fcs: described.fcs,
+        });
+        input.consume(length);
+        Ok(())
+    }
+
+    /// Place of an interface in the file's list, which it is added to when new; none when the list
+    /// is full.
+    fn index_of(&mut self, interface: Interface) -> Option<u32> {
+        let place = self.section.len();
+        let identity = (interface.name.clone().ok_or(place), interface.link_type);
+        // Two of one section that look alike stay two.
+        if let Some((index, section)) = self.known.get_mut(&identity)
+            && *section != self.section_number
+        {
+            *section = self.section_number;
+            return Some(*index);
+        }
+        if self.interfaces.len() >= MAX_INTERFACES {
+            return None;
+        }
+        let index = self.interfaces.len() as u32;
+        self.interfaces.push(interface);
+        let used = (index, self.section_number);
+        self.known.entry(identity).or_insert(used);
+        Some(index)
+    }
+
+    #[inline]
+    fn local<R>(&self, input: &Input<R>, id: u32) -> Result<(&Local, LinkType), Failure> {
+        let Some(local) = self.section.get(id as usize) else {
+            return Err(Failure::at(input.offset(), Problem::UnknownInterface(id)));
+        };
+        match local.link_type {
+            Some(link_type) => Ok((local, link_type)),
+            None => Err(Failure::at(input.offset(), Problem::LinkType(local.number))),
+        }
+    }
+
+    #[inline]
+    fn packet<R: Read>(&self, input: &mut Input<R>, kind: u32) -> Result<Found, Failure> {
+        const HEADER: u32 = 28;
+        let length = self.whole_block(input, HEADER + 4)?;
+        let big = self.big;
+        let header: [u8; 20] = input.read(8);
+        let word = |i: usize| {
+            u32_at(
+                [header[i], header[i + 1], header[i + 2], header[i + 3]],
+                big,
+            )
+        };
+        let id = match kind {
+            OBSOLETE_PACKET => u32::from(u16_at([header[0], header[1]], big)),
+            _ => word(0),
+        };
+        let (captured, original) = (word(12), word(16));
+        let ticks = u64::from(word(4)) << 32 | u64::from(word(8));
+        let (local, link_type) = self.local(input, id)?;
+        if captured > length - HEADER - 4 {
+            return Err(beyond_block(input.offset(), captured, length));
+        }
+        let wire_len = original.saturating_sub(local.fcs);
+        let data = input.consume(length as usize) + HEADER as usize;
+        Ok(Found {
+            interface: local.index,
+            link_type,
+            timestamp_ns: local.clock.ns(ticks),
+            data: data..data + captured.min(wire_len) as usize,
+            wire_len,
+        })
+    }
+
+    fn simple_packet<R: Read>(&self, input: &mut Input<R>) -> Result<Found, Failure> {
+        const HEADER: u32 = 12;
+        let length = self.whole_block(input, HEADER + 4)?;
+        let original = u32_at(input.read(8), self.big);
+        let (local, link_type) = self.local(input, 0)?;
+        let captured = match local.snap_length {
+            0 => original,
+            snap_length => original.min(snap_length),
+        };
+        if captured > length - HEADER - 4 {
+            return Err(beyond_block(input.offset(), captured, length));
+        }
+        let wire_len = original.saturating_sub(local.fcs);
+        let data = input.consume(length as usize) + HEADER as usize;
+        Ok(Found {
+            interface: local.index,
+            link_type,
+            timestamp_ns: 0,
+            data: data..data + captured.min(wire_len) as usize,
+            wire_len,
+        })
+    }
+}
+
+#[cold]
+fn cut_off(offset: u64, have: u64) -> Failure {
+    Failure::CutOff { offset, have }
+}
+
+#[cold]
+fn beyond_block(offset: u64, packet: u32, block: u32) -> Failure {
+    Failure::at(offset, Problem::PacketBeyondBlock { packet, block })
+}

@@ -1,0 +1,167 @@
+//! The capture-file reader gives back what was written, and says what is wrong with damaged files.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::Read;
+
+use skua_file::{CaptureFile, FileError};
+use skua_testkit::{Capture, Outcome, corpus, damaged, named};
+
+/// Hands out one byte more with each call, so that every record crosses a read.
+struct Dribble<'a> {
+    bytes: &'a [u8],
+    step: usize,
+}
+
+impl Read for Dribble<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.step = self.step % 61 + 1;
+        let n = self.step.min(self.bytes.len()).min(buffer.len());
+        buffer[..n].copy_from_slice(&self.bytes[..n]);
+        self.bytes = &self.bytes[n..];
+        Ok(n)
+    }
+}
+
+fn compare(capture: &Capture, mut file: CaptureFile<impl Read>) {
+    for (i, record) in capture.records.iter().enumerate() {
+        let interface = &capture.interfaces[record.interface];
+        let fcs = usize::from(interface.fcs_bytes);
+        let wire_len = record.wire_length - fcs as u32;
+        let data = &record.data[..record.data.len().min(wire_len as usize)];
+        let packet = file.next_packet().unwrap().unwrap();
+        assert_eq!(packet.timestamp_ns, record.timestamp_ns, "{i}");
+        assert_eq!(packet.data, data, "{i}");
+        assert_eq!(packet.wire_len, wire_len, "{i}");
+        let index = packet.interface as usize;
+        let told = &file.interfaces()[index];
+        assert_eq!(told.link_type, interface.link_type.0, "{i}");
+        assert_eq!(told.name.as_deref(), interface.name.as_deref(), "{i}");
+    }
+    assert_eq!(file.next_packet().unwrap(), None);
+    assert_eq!(file.cut_off(), None);
+    assert_eq!(file.offset(), capture.bytes().len() as u64);
+}
+
+#[test]
+fn every_capture_comes_back() {
+    for entry in corpus() {
+        let capture = entry.capture();
+        let bytes = capture.bytes();
+        compare(&capture, CaptureFile::new(entry.name, &bytes[..]).unwrap());
+        let dribble = Dribble {
+            bytes: &bytes,
+            step: 0,
+        };
+        compare(&capture, CaptureFile::new(entry.name, dribble).unwrap());
+    }
+}
+
+#[test]
+fn sections_share_interfaces_of_one_name() {
+    let bytes = named("pcapng_sections").unwrap().bytes();
+    let mut file = CaptureFile::new("x", &bytes[..]).unwrap();
+    let mut seen = Vec::new();
+    while let Some(packet) = file.next_packet().unwrap() {
+        seen.push(packet.interface);
+    }
+    assert_eq!(seen, [0, 0, 0, 0, 0, 0, 2, 2, 2]);
+    let names: Vec<_> = file
+        .interfaces()
+        .iter()
+        .map(|interface| interface.name.as_deref().unwrap())
+        .collect();
+    assert_eq!(names, ["eth0", "tun0", "eth9"]);
+}
+
+/// Reads to the end: packets, then the error if any, then the warning's line and offset if any.
+fn outcome(name: &str, bytes: &[u8]) -> (usize, Option<FileError>, Option<(u64, String)>) {
+    let mut file = match CaptureFile::new(name, bytes) {
+        Ok(file) => file,
+        Err(error) => return (0, Some(error), None),
+    };
+    let mut packets = 0;
+    let error = loop {
+        match file.next_packet() {
+            Ok(Some(_)) => packets += 1,
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    // After the end it stays ended.
+    assert!(matches!(file.next_packet(), Ok(None)), "{name}");
+    let warning = file.cut_off().map(|cut| (cut.offset, cut.to_string()));
+    (packets, error, warning)
+}
+
+#[test]
+fn damaged_files() {
+    for file in damaged() {
+        let (packets, error, warning) = outcome(file.name, &file.bytes);
+        let name = file.name;
+        match file.outcome {
+            Outcome::Fine { packets: expected } => {
+                assert_eq!(packets, expected, "{name}");
+                assert!(error.is_none() && warning.is_none(), "{name}: {error:?}");
+            }
+            Outcome::Warning {
+                packets: expected,
+                offset,
+            } => {
+                assert_eq!(packets, expected, "{name}");
+                assert!(error.is_none(), "{name}: {error:?}");
+                let (at, line) = warning.expect(name);
+                assert_eq!(at, offset, "{name}");
+                assert!(
+                    line.starts_with(&format!("{name}: byte {offset}: ")),
+                    "{line}"
+                );
+            }
+            Outcome::Error {
+                packets: expected,
+                offset,
+                says,
+            } => {
+                assert_eq!(packets, expected, "{name}");
+                let line = error.expect(name).to_string();
+                assert!(
+                    line.starts_with(&format!("{name}: byte {offset}: ")),
+                    "{line}"
+                );
+                assert!(line.contains(says), "{line} does not contain {says}");
+                assert!(!line.contains('\n'), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn cut_anywhere_keeps_what_came_before() {
+    for name in ["pcap_modified", "pcapng_odd_blocks", "pcapng_sections"] {
+        let capture = named(name).unwrap();
+        let bytes = capture.bytes();
+        let mut least = 0;
+        // The unknown block of 70,000 bytes need not be cut at each of them.
+        for length in (28..bytes.len()).filter(|n| n % 89 == 0 || bytes.len() - n < 2000) {
+            let (packets, error, _) = outcome(name, &bytes[..length]);
+            if let Some(error) = error {
+                // Only the first header cannot be done without.
+                assert!(packets == 0 && length < 60, "{length}: {error}");
+            }
+            assert!(packets >= least, "{length}");
+            least = packets;
+        }
+        assert_eq!(
+            least,
+            capture.records.len() - usize::from(name != "pcapng_odd_blocks")
+        );
+    }
+}
+
+#[test]
+fn a_missing_file_is_one_line() {
+    let error = CaptureFile::open("no/such/file.pcap".as_ref()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no/such/file.pcap: No such file or directory (os error 2)"
+    );
+}

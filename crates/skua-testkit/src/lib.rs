@@ -1,0 +1,45 @@
+//! Packets, captures and a corpus for the tests; never part of a release.
+//!
+//! - [`Packet`] builds one packet of any stack of headers with right lengths and checksums, or
+//!   deliberately wrong ones.
+//! - [`Capture`] is a list of packets with times and interfaces, written as pcap or pcapng.
+//! - [`corpus()`] holds the named captures: every protocol, tunnel and malformation that
+//!   `docs/accounting.md` speaks of. They are the same on every run and every machine.
+//! - [`damaged()`] holds capture files that a reader must refuse or warn about.
+
+pub mod capture;
+pub mod checksum;
+pub mod corpus;
+pub mod layer;
+pub mod packet;
+pub mod random;
+
+pub use capture::{ByteOrder, Capture, Format, Interface, LinkType, Record};
+pub use corpus::damaged::{Damaged, Outcome, damaged};
+pub use corpus::{Entry, corpus, named};
+pub use layer::{
+    Ah, Arp, Dccp, Esp, Ethernet, Extension, Geneve, Gre, Icmp, Ipv4, Ipv6, Layer, Llc, Mpls,
+    Pppoe, Sctp, Tcp, Udp, UdpLite, Vlan, Vxlan,
+};
+pub use packet::Packet;
+pub use random::Random;
+
+/// TCP flags, RFC 9293 section 3.1.
+pub mod flag {
+    /// No more data from the sender.
+    pub const FIN: u8 = 0x01;
+    /// Synchronise sequence numbers.
+    pub const SYN: u8 = 0x02;
+    /// Reset the connection.
+    pub const RST: u8 = 0x04;
+    /// Push.
+    pub const PSH: u8 = 0x08;
+    /// The acknowledgement field is valid.
+    pub const ACK: u8 = 0x10;
+    /// The urgent field is valid.
+    pub const URG: u8 = 0x20;
+    /// ECN echo, RFC 3168.
+    pub const ECE: u8 = 0x40;
+    /// Congestion window reduced, RFC 3168.
+    pub const CWR: u8 = 0x80;
+}

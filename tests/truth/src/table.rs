@@ -1,0 +1,1 @@
+//! Reads the tables of `tshark -z conv`.

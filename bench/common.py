@@ -114,7 +114,8 @@ class Failed(Exception):
 
 @contextlib.contextmanager
 def ready(command, timeout=30):
-    """Runs a program that prints a JSON line when it is ready; SIGINT ends it. Yields (process, line)."""
+    """Runs a program that prints a JSON line when it is ready; SIGINT ends it. Yields (process, line);
+    the line's "end" is what it prints at its end, if that is JSON."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         if not select.select([process.stdout], [], [], timeout)[0]:
@@ -122,9 +123,15 @@ def ready(command, timeout=30):
         line = process.stdout.readline()
         if not line:
             raise Failed(process.stderr.read().strip() or f"ended with status {process.wait()}")
-        yield process, json.loads(line)
+        info = json.loads(line)
+        yield process, info
+        stop(process)
+        with contextlib.suppress(ValueError):
+            info["end"] = json.loads(process.stdout.read())
     finally:
         stop(process)
+        process.stdout.close()
+        process.stderr.close()
 
 
 def stop(process, timeout=30):
@@ -166,11 +173,13 @@ def switches(pid):
     return total
 
 
-def wait_for_port(pid, port, timeout=30):
+def wait_for_port(process, port, timeout=30):
     """Until something listens on a TCP port in the network namespace of a process."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
-        with open(f"/proc/{pid}/net/tcp") as f:
+        if process.poll() is not None:
+            raise Failed(f"{process.args[-1]}: ended with status {process.returncode}")
+        with open(f"/proc/{process.pid}/net/tcp") as f:
             for line in f.readlines()[1:]:
                 fields = line.split()
                 if fields[3] == "0A" and int(fields[1].split(":")[1], 16) == port:

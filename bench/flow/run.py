@@ -83,6 +83,9 @@ def measure(options, namespace, name, command, flows, note):
                 ns = test_run(options, namespace, program, flows=flows, packets=PACKETS * cpus,
                               cpus="0,1"[:2 * cpus - 1])
                 note(f"test run, hit, {cpus} CPU", ns)
+    end = info.get("end")
+    if end:
+        note("lost by the reader, % of packets", 100 * end["dropped"] / (end["packets"] + end["dropped"]))
     if not program or flows < 10_000:
         return
     for cpus in (1, 2):
@@ -96,7 +99,8 @@ def report(samples, names):
     """One table per measurement, in ns over the empty program; that itself and no program as they are."""
     for measurement in dict.fromkeys(m for m, _, _ in samples):
         sizes = sorted({f for m, f, _ in samples if m == measurement})
-        print(f"**{measurement}**: ns of CPU per packet; below the empty program: increase over it\n")
+        unit = "" if measurement.startswith("lost") else ": ns of CPU per packet; below the empty program: increase over it"
+        print(f"**{measurement}**{unit}\n")
         rows = []
         for name in names:
             row = [name]
@@ -106,7 +110,7 @@ def report(samples, names):
                     row.append("")
                     continue
                 base = 0
-                if name not in ("no program", "empty program"):
+                if name not in ("no program", "empty program") and unit:
                     base = spread(samples[measurement, flows, "empty program"])["median"]
                 s = spread(values)
                 row.append(f"{s['median'] - base:+.0f} ({s['min'] - base:.0f} to {s['max'] - base:.0f})"

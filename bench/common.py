@@ -22,6 +22,8 @@ def arguments(description, **defaults):
     parser.add_argument("--skua", default="../target/release/skua", help="the skua binary")
     parser.add_argument("--json", metavar="FILE", help="write the results there, too")
     parser.add_argument("--rounds", type=int, default=defaults.get("rounds", 5))
+    # So that namespaces and programs under test go in either case.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     return parser
 
 
@@ -173,16 +175,9 @@ def switches(pid):
     return total
 
 
-def wait_for_port(process, port, timeout=30):
-    """Until something listens on a TCP port in the network namespace of a process."""
-    end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            raise Failed(f"{process.args[-1]}: ended with status {process.returncode}")
-        with open(f"/proc/{process.pid}/net/tcp") as f:
-            for line in f.readlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and int(fields[1].split(":")[1], 16) == port:
-                    return
-        time.sleep(0.05)
-    raise Failed(f"nothing listens on port {port} after {timeout} s")
+def wait_until_watching(process, timeout=30):
+    """Until `skua run` says on standard output that it watches."""
+    if not select.select([process.stdout], [], [], timeout)[0]:
+        raise Failed(f"{process.args[-1]}: not ready after {timeout} s")
+    if not process.stdout.readline():
+        raise Failed(f"{process.args[-1]}: ended with status {process.wait()}")

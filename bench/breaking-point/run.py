@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 
-from common import Failed, Namespace, arguments, finish, say, stop, table, traffic, wait_for_port
+from common import Failed, Namespace, arguments, finish, say, stop, table, traffic, wait_until_watching
 
 RATES = [50_000, 100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 800_000, 1_000_000]
 
@@ -34,9 +34,9 @@ def try_rate(options, rate):
     with Namespace("break") as namespace:
         agent = subprocess.Popen(
             namespace.command([options.skua, "run", "--interface", "bn-a", "--summary", "json", *options.skua_args]),
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            wait_for_port(agent, 8082)
+            wait_until_watching(agent)
             sent = traffic(options, namespace, timeout=10 * options.seconds + 60, dev="bn-b", mode="socket",
                            packets=packets, rate=rate, new_flows=True, cpus="0")
         finally:

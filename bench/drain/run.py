@@ -4,6 +4,7 @@ record, its memory, and what it costs idle; beside draining a hash map key by ke
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import threading
 import time
 
 from common import (Failed, Namespace, arguments, cpu_seconds, finish, say, spread, status, stop, switches, table,
-                    traffic, wait_for_port)
+                    traffic, wait_until_watching)
 
 PORT = 8082
 INTERVAL = 10.0  # seconds, skua's default scan interval
@@ -29,18 +30,21 @@ def peers(options):
 
 
 def skua(options, namespace):
-    """`skua run` on bn-a; its own log goes to standard error."""
+    """`skua run` on bn-a, without history; its own log goes to standard error."""
     return subprocess.Popen(namespace.command([options.skua, "run", "--interface", "bn-a", *options.skua_args]),
-                            stdout=subprocess.DEVNULL)
+                            stdout=subprocess.PIPE, text=True, env=os.environ | {"SKUA_HISTORY_MEMORY": "0"})
 
 
-def records(options, namespace):
-    """Flow updates that the agent has taken out of the table so far, by its own metrics."""
+def counters(namespace):
+    """What the agent itself counts: flow updates taken out of the table, CPU seconds of the drains."""
     page = namespace.run(["curl", "-sS", "--max-time", "5", f"http://127.0.0.1:{PORT}/metrics"])
-    values = re.findall(rf"^{re.escape(options.metric)}(?:{{[^}}]*}})? ([0-9.e+]+)$", page, re.M)
-    if not values:
-        raise Failed(f"/metrics has no {options.metric}")
-    return sum(float(v) for v in values)
+    found = []
+    for name in ("skua_updates_total", "skua_drain_cpu_seconds_total"):
+        value = re.search(rf"^{name} ([0-9.e+-]+)$", page, re.M)
+        if not value:
+            raise Failed(f"/metrics has no {name}")
+        found.append(float(value[1]))
+    return found
 
 
 class Load(threading.Thread):
@@ -63,19 +67,19 @@ def loaded(options, namespace):
     samples = []
     load = Load(options, namespace)
     try:
-        wait_for_port(agent, PORT)
+        wait_until_watching(agent)
         load.start()
         time.sleep(2 * INTERVAL)
-        before, taken = cpu_seconds(agent.pid), records(options, namespace)
+        before, (taken, drained) = cpu_seconds(agent.pid), counters(namespace)
         for number in range(options.intervals):
             time.sleep(INTERVAL)
-            after, total = cpu_seconds(agent.pid), records(options, namespace)
+            after, (total, drain) = cpu_seconds(agent.pid), counters(namespace)
             user, system = after[0] - before[0], after[1] - before[1]
-            samples.append({"user_seconds": user, "system_seconds": system, "records": total - taken,
+            samples.append({"user_seconds": user, "system_seconds": system, "records": total - taken, "drain_seconds": drain - drained,
                             "resident_kib": status(agent.pid, "VmRSS"), "peak_kib": status(agent.pid, "VmHWM")})
             say(f"interval {number + 1} of {options.intervals}: {user + system:.2f} s of CPU, "
                 f"{total - taken:,.0f} records")
-            before, taken = after, total
+            before, taken, drained = after, total, drain
     finally:
         load.ending.set()
         stop(agent)
@@ -88,7 +92,7 @@ def idle(options, namespace):
     """Memory and wake-ups with nothing to do."""
     agent = skua(options, namespace)
     try:
-        wait_for_port(agent, PORT)
+        wait_until_watching(agent)
         time.sleep(INTERVAL)
         woken, cpu = switches(agent.pid), sum(cpu_seconds(agent.pid))
         time.sleep(2 * INTERVAL)
@@ -103,7 +107,6 @@ def main():
     parser = arguments(__doc__, rounds=3)
     parser.add_argument("--flows", type=int, default=500_000)
     parser.add_argument("--intervals", type=int, default=6)
-    parser.add_argument("--metric", default="skua_flow_updates_total", help="counter of records in /metrics")
     parser.add_argument("skua_args", nargs="*", help="more arguments for skua run, after --")
     options = parser.parse_args()
 
@@ -121,14 +124,18 @@ def main():
         say(f"skua: left out: {reason}")
 
     if "loaded" in results:
-        per_record = [1e9 * (s["user_seconds"] + s["system_seconds"]) / s["records"]
-                      for s in results["loaded"] if s["records"]]
-        user = [1e9 * s["user_seconds"] / s["records"] for s in results["loaded"] if s["records"]]
-        if not per_record:
-            sys.exit("skua took no records: wrong --metric or interval?")
-        ns = spread(per_record)["median"]
-        rows.append(["skua: drain and flow records", f"{ns:,.0f}", f"{key_by_key / ns:.1f}"])
-        rows.append(["  of that in user space", f"{spread(user)['median']:,.0f}", ""])
+        taken = [s for s in results["loaded"] if s["records"]]
+        if not taken:
+            sys.exit("skua took no records")
+
+        def per_record(seconds):
+            return spread([1e9 * seconds(s) / s["records"] for s in taken])["median"]
+
+        for name, seconds in (("skua: drain", lambda s: s["drain_seconds"]),
+                              ("skua: the whole agent", lambda s: s["user_seconds"] + s["system_seconds"]),
+                              ("  of that in user space", lambda s: s["user_seconds"])):
+            ns = per_record(seconds)
+            rows.append([name, f"{ns:,.0f}", f"{key_by_key / ns:.1f}" if ns else ""])
     print(f"**CPU per entry**, {options.flows:,} flows\n")
     table(["way", "ns", "times faster"], rows)
     if "loaded" in results:

@@ -123,6 +123,7 @@ def report(samples, names):
 def main():
     parser = arguments(__doc__)
     parser.add_argument("--flows", type=int, nargs="+", default=SIZES, metavar="N")
+    parser.add_argument("--minutes", type=float, default=15, help="begin no measurement after that many")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="programs to measure beside the empty one")
     parser.add_argument("--peer", metavar="PATH", help="object file of another probe")
     parser.add_argument("--peer-program", default="tcx_ingress_flow_parse", help="its program for tc ingress")
@@ -132,10 +133,13 @@ def main():
     tested = subjects(options)
     samples = {}
     started = time.monotonic()
+    # Rounds outside, so that a run that is cut short has measured everything a few times.
     with Namespace("flow") as namespace:
-        for flows in options.flows:
-            for number in range(options.rounds):
+        for number in range(options.rounds):
+            for flows in options.flows:
                 for name, command in list(tested.items()):
+                    if number and time.monotonic() - started > 60 * options.minutes:
+                        break
                     try:
                         measure(options, namespace, name, command, flows,
                                 lambda m, ns: samples.setdefault((m, flows, name), []).append(ns))
@@ -144,7 +148,7 @@ def main():
                         del tested[name]
                     except subprocess.CalledProcessError as reason:
                         sys.exit(f"{name}: {reason}")
-                say(f"{flows:,} flows: round {number + 1} of {options.rounds}, {time.monotonic() - started:.0f} s")
+            say(f"round {number + 1} of {options.rounds}, {time.monotonic() - started:.0f} s")
     report(samples, tested)
     finish(options, "flow", [{"measurement": m, "flows": f, "program": n, "ns": v, **spread(v)}
                              for (m, f, n), v in samples.items()])

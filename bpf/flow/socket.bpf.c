@@ -7,7 +7,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define COPY_NOTHING 0
+#define COPY_NOTHING	0
 #define PACKET_OUTGOING 4
 
 static __always_inline __u8 way(const struct __sk_buff *skb)

@@ -93,6 +93,11 @@ impl FlowTable {
     /// best rung that this kernel takes.
     /// `hook` says which kind of programs.
     pub fn new(hook: HookKind, config: FlowTableConfig) -> Result<Self, KernelError> {
+        Self::with_rungs(Rung::ladder(hook), config)
+    }
+
+    /// As [`new`](Self::new), with the rungs to try.
+    pub fn with_rungs(rungs: &[Rung], config: FlowTableConfig) -> Result<Self, KernelError> {
         let filters = FilterSet::compile(&config.filter)?;
         let wanted = u64::from(config.max_entries) * u64::from(SLOTS_PER_ENTRY.0)
             / u64::from(SLOTS_PER_ENTRY.1);
@@ -105,7 +110,7 @@ impl FlowTable {
             tunnels: config.tunnels.into(),
             ..Settings::default()
         };
-        let (object, rung, settings) = FlowObject::load_best(hook, settings, config.max_points)?;
+        let (object, rung, settings) = FlowObject::load_best(rungs, settings, config.max_points)?;
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
         let table = Self {
             config,

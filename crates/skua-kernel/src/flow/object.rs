@@ -141,12 +141,12 @@ const SHARED_MAPS: [&str; 8] = [
 impl FlowObject {
     /// Loads the best rung; also says with which settings.
     pub(super) fn load_best(
-        hook: HookKind,
+        rungs: &[Rung],
         settings: Settings,
         max_points: u32,
     ) -> Result<(Self, Rung, Settings), KernelError> {
         let mut refused = None;
-        for rung in Rung::ladder(hook).iter().copied() {
+        for rung in rungs.iter().copied() {
             let settings = Settings {
                 coarse_clock: (rung != Rung::TcLock).into(),
                 gso_size: 1,

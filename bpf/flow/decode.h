@@ -240,8 +240,12 @@ __noinline int fragment_ports(__u32 id, __u32 first)
 	__builtin_memcpy(key.dst, k->hi, 16);
 	__builtin_memcpy(key.parent, k->parent, 6);
 	if (first) {
-		struct fragment_note note = {
-			.src_port = k->lo_port, .dst_port = k->hi_port, .detail = k->detail};
+		struct fragment_note note = {};
+
+		note.src_port = k->lo_port;
+		note.dst_port = k->hi_port;
+		note.detail = k->detail;
+		note.opener = l->p.opener;
 
 		bpf_map_update_elem(&fragments, &key, &note, BPF_ANY);
 		return 0;

@@ -172,7 +172,6 @@ impl Decoded {
 
     /// Whether a header of any level was cut off or impossible.
     #[inline]
-    #[inline]
     pub fn malformed(&self) -> bool {
         let inner = |level: &Option<Level>| level.as_ref().is_some_and(|level| level.malformed);
         self.outer.malformed || inner(&self.child) || inner(&self.grandchild)

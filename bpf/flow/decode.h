@@ -55,8 +55,7 @@ typedef struct __sk_buff context;
 
 enum start {
 	START_ETHERNET,
-	START_IP,	 /* the version nibble decides */
-	START_ETHERTYPE, /* level->ethertype says */
+	START_IP, /* the version nibble decides */
 };
 
 /* One level of a packet: where it starts, what was found, where the next one starts. */
@@ -64,11 +63,10 @@ struct level {
 	struct packet p;
 	__u32 offset;
 	__u32 length;	/* of the whole packet */
-	__u32 headers;	/* offset of the payload of the transport, 0 when there is none */
+	__u32 headers;	/* what each segment of a super-packet carries: up to the transport payload
+			 */
 	__u32 inner;	/* offset of the next level */
 	__u32 inner_id; /* VNI, GRE key, label */
-	__u16 ethertype;
-	__u16 inner_ethertype;
 	__u16 stripped; /* VLAN that the card stripped: 0 or VLAN_PRESENT | VID */
 	__u8 start;
 	__u8 inner_start;
@@ -207,6 +205,15 @@ static __always_inline __u8 icmp_request(bool v6, __u8 type)
 	return type;
 }
 
+/* Whether the type is one of the pairs that icmp_request() knows. */
+static __always_inline bool icmp_is_query(bool v6, __u8 request)
+{
+	if (v6)
+		return request == 128 || request == 130 || request == 133 || request == 135 ||
+		       request == 139 || request == 144;
+	return request == 8 || request == 10 || request == 13 || request == 15 || request == 17;
+}
+
 static __always_inline bool icmp_has_id(bool v6, __u8 request)
 {
 	if (v6)
@@ -231,6 +238,7 @@ __noinline int fragment_ports(__u32 id, __u32 first)
 	key.proto = k->proto;
 	__builtin_memcpy(key.src, k->lo, 16);
 	__builtin_memcpy(key.dst, k->hi, 16);
+	__builtin_memcpy(key.parent, k->parent, 6);
 	if (first) {
 		struct fragment_note note = {
 			.src_port = k->lo_port, .dst_port = k->hi_port, .detail = k->detail};
@@ -244,39 +252,41 @@ __noinline int fragment_ports(__u32 id, __u32 first)
 	k->lo_port = found->src_port;
 	k->hi_port = found->dst_port;
 	k->detail = found->detail;
+	l->p.opener = found->opener;
 	return 0;
 }
 
 static __always_inline void set_inner(struct level *l, __u8 tunnel, __u32 offset, __u8 start,
-				      __u16 ethertype, __u32 id)
+				      __u32 id)
 {
 	l->inner_tunnel = tunnel;
 	l->inner = offset;
 	l->inner_start = start;
-	l->inner_ethertype = ethertype;
 	l->inner_id = id;
 }
 
-/* MPLS: steps over the labels, the nibble after them says what follows. RFC 3032. */
-static __always_inline void look_into_mpls(context *ctx, struct level *l, __u32 offset)
+/* Steps over MPLS labels, RFC 3032. Returns the last, 0 when there is no bottom of stack. */
+static __always_inline __u32 bottom_label(context *ctx, __u32 *offset)
 {
 	__be32 entry;
-	__u8 nibble;
 	int i;
 
 	for (i = 0; i < LABELS; i++) {
-		if (load(ctx, offset, &entry, sizeof(entry)) < 0)
-			return;
-		offset += sizeof(entry);
-		if (bpf_ntohl(entry) & 0x100) {
-			if (load(ctx, offset, &nibble, 1) < 0)
-				return;
-			if (nibble >> 4 == 4 || nibble >> 4 == 6)
-				set_inner(l, TUNNEL_MPLS, offset, START_IP, 0,
-					  bpf_ntohl(entry) >> 12);
-			return;
-		}
+		if (load(ctx, *offset, &entry, sizeof(entry)) < 0)
+			return 0;
+		*offset += sizeof(entry);
+		if (bpf_ntohl(entry) & 0x100)
+			return bpf_ntohl(entry);
 	}
+	return 0;
+}
+
+static __always_inline void look_into_mpls(context *ctx, struct level *l, __u32 offset)
+{
+	const __u32 entry = bottom_label(ctx, &offset);
+
+	if (entry)
+		set_inner(l, TUNNEL_MPLS, offset, START_IP, entry >> 12);
 }
 
 static __always_inline void look_into_udp(context *ctx, struct level *l, __u32 offset, __u16 port)
@@ -291,7 +301,7 @@ static __always_inline void look_into_udp(context *ctx, struct level *l, __u32 o
 	id = (__u32)header[4] << 16 | (__u32)header[5] << 8 | header[6];
 	if (port != PORT_GENEVE) {
 		if (header[0] & 0x08) /* the VNI is valid, RFC 7348 section 5 */
-			set_inner(l, TUNNEL_VXLAN, offset + 8, START_ETHERNET, 0, id);
+			set_inner(l, TUNNEL_VXLAN, offset + 8, START_ETHERNET, id);
 		return;
 	}
 	if (header[0] >> 6) /* version, RFC 8926 section 3.4 */
@@ -301,9 +311,9 @@ static __always_inline void look_into_udp(context *ctx, struct level *l, __u32 o
 		const __u16 ethertype = (__u16)header[2] << 8 | header[3];
 
 		if (ethertype == ETHERTYPE_TEB)
-			set_inner(l, TUNNEL_GENEVE, next, START_ETHERNET, 0, id);
+			set_inner(l, TUNNEL_GENEVE, next, START_ETHERNET, id);
 		else if (ethertype == ETHERTYPE_IPV4 || ethertype == ETHERTYPE_IPV6)
-			set_inner(l, TUNNEL_GENEVE, next, START_ETHERTYPE, ethertype, id);
+			set_inner(l, TUNNEL_GENEVE, next, START_IP, id);
 	}
 }
 
@@ -330,11 +340,22 @@ static __always_inline void look_into_gre(context *ctx, struct level *l, __u32 o
 	}
 	if (flags & 0x1000)
 		offset += 4;
-	if (ethertype == ETHERTYPE_TEB)
-		set_inner(l, TUNNEL_GRE, offset, START_ETHERNET, 0, bpf_ntohl(key));
-	else if (ethertype == ETHERTYPE_IPV4 || ethertype == ETHERTYPE_IPV6 ||
-		 ethertype == ETHERTYPE_MPLS || ethertype == ETHERTYPE_MPLS_MULTICAST)
-		set_inner(l, TUNNEL_GRE, offset, START_ETHERTYPE, ethertype, bpf_ntohl(key));
+	switch (ethertype) {
+	case ETHERTYPE_TEB:
+		set_inner(l, TUNNEL_GRE, offset, START_ETHERNET, bpf_ntohl(key));
+		return;
+	case ETHERTYPE_MPLS:
+	case ETHERTYPE_MPLS_MULTICAST:
+		if (!bottom_label(ctx, &offset))
+			return;
+		break;
+	case ETHERTYPE_IPV4:
+	case ETHERTYPE_IPV6:
+		break;
+	default:
+		return;
+	}
+	set_inner(l, TUNNEL_GRE, offset, START_IP, bpf_ntohl(key));
 }
 
 /*
@@ -422,6 +443,8 @@ __noinline int decode_transport(context *ctx, __u32 offset, __u32 ip_end)
 			}
 			k->detail = bpf_ntohs(id[0]);
 		}
+		if (icmp_is_query(v6, request))
+			p->opener = icmp[0] == request ? OPENER_SOURCE : OPENER_DESTINATION;
 		k->lo_port = bpf_htons((__u16)request << 8 | icmp[1]);
 		k->hi_port = k->lo_port;
 		return 0;
@@ -432,11 +455,11 @@ __noinline int decode_transport(context *ctx, __u32 offset, __u32 ip_end)
 		return 0;
 	case PROTO_IPIP:
 		if (l->follow)
-			set_inner(l, TUNNEL_IPIP, offset, START_ETHERTYPE, ETHERTYPE_IPV4, 0);
+			set_inner(l, TUNNEL_IPIP, offset, START_IP, 0);
 		return 0;
 	case PROTO_IPV6:
 		if (l->follow)
-			set_inner(l, TUNNEL_IPIP, offset, START_ETHERTYPE, ETHERTYPE_IPV6, 0);
+			set_inner(l, TUNNEL_IPIP, offset, START_IP, 0);
 		return 0;
 	}
 	return 0;
@@ -464,6 +487,7 @@ __noinline int decode_ipv4(context *ctx, __u32 offset)
 	header = (ip.version_length & 0xf) * 4;
 	if (header < 20 || offset + header > l->length)
 		return 0;
+	l->headers = offset + header;
 	k->kind |= KIND_IPV4;
 	k->proto = ip.proto;
 	map_ipv4(k->lo, ip.src);
@@ -497,6 +521,7 @@ __noinline int decode_ipv6(context *ctx, __u32 offset)
 	k = &l->p.key;
 	if (load(ctx, offset, &ip, sizeof(ip)) < 0 || *(__u8 *)&ip >> 4 != 6)
 		return 0;
+	l->headers = offset + 40;
 	k->kind |= KIND_IPV6;
 	__builtin_memcpy(k->lo, ip.src, 16);
 	__builtin_memcpy(k->hi, ip.dst, 16);
@@ -534,6 +559,7 @@ __noinline int decode_ipv6(context *ctx, __u32 offset)
 			k->proto = next;
 			return 1;
 		}
+		l->headers = offset;
 		next = header[0];
 		if (later)
 			break;
@@ -565,7 +591,6 @@ __noinline int decode_level(context *ctx)
 		return 0;
 	k = &l->p.key;
 	offset = l->offset;
-	ethertype = l->ethertype;
 	if (l->start == START_ETHERNET) {
 		__be16 tag[2];
 
@@ -593,15 +618,18 @@ __noinline int decode_level(context *ctx)
 		}
 		if (ethertype < 0x0600)
 			ethertype = 0;
-	} else if (l->start == START_IP) {
+	} else {
 		__u8 nibble = 0;
 
-		if (load(ctx, offset, &nibble, 1) < 0)
-			return 0;
+		/* No byte at all has no EtherType, like an unknown version. */
+		load(ctx, offset, &nibble, 1);
 		ethertype = nibble >> 4 == 4   ? ETHERTYPE_IPV4
 			    : nibble >> 4 == 6 ? ETHERTYPE_IPV6
 					       : 0;
+		if (!ethertype && k->kind >> KIND_TUNNEL_SHIFT)
+			return 0;
 	}
+	l->headers = offset;
 	if (ethertype == ETHERTYPE_IPV4)
 		ip = decode_ipv4(ctx, offset);
 	else if (ethertype == ETHERTYPE_IPV6)

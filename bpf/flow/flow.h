@@ -87,14 +87,16 @@ struct flow_tcp {
 	__u32 ack;	  /* ns after the SYN+ACK */
 	__u32 gap_us[2];  /* when a gap was seen, us modulo 2^32, 0 none */
 	__u8 have_seq[2]; /* next_seq is valid */
-	__u8 pad[6];
+	__u8 no_syn;	  /* the SYN was not seen: syn is the time of the SYN+ACK */
+	__u8 pad[5];
 };
 
 /* One per table. Each line has one writer side. */
 struct flow_control {
 	__u64 inserted; /* by the programs */
 	__u64 woken;	/* value of wake_at for which user space was woken */
-	__u64 pad0[6];
+	__u64 retired;	/* entries that a program ended */
+	__u64 pad0[5];
 	__u64 freed;   /* by user space */
 	__u64 wake_at; /* wake user space when inserted gets there */
 	__u64 pad1[6];
@@ -121,6 +123,9 @@ enum point_cause {
 
 #define PROBES 64 /* slots looked at before the table counts as full */
 
+/* In every network namespace. */
+#define LOOPBACK_IFINDEX 1
+
 #define DIR_INGRESS 0
 #define DIR_EGRESS  1
 
@@ -142,28 +147,30 @@ struct fragment_key {
 	__u16 netns;
 	__u8 proto;
 	__u8 pad;
+	__u8 parent[6]; /* each level inside a tunnel has its own notes */
+	__u8 pad2[2];
 };
 
 struct fragment_note {
 	__be16 src_port;
 	__be16 dst_port;
 	__u16 detail;
-	__u16 pad;
+	__u8 opener;
+	__u8 pad;
 };
 
 /* What the loader decides before the programs are verified. */
 struct flow_settings {
 	__u64 hash_seed;
-	__u32 slot_count;   /* entries of slots and tcp_slots */
-	__u32 max_entries;  /* live entries at most */
-	__u32 sampling;	    /* 1:N */
-	__u16 netns;	    /* number of the network namespace, goes into every key */
-	__u8 tunnels;	    /* look into tunnels */
-	__u8 coarse_clock;  /* bpf_ktime_get_coarse_ns is there, 5.11 */
-	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
-	__u8 exclude_self;  /* leave out sockets marked in self_sockets */
-	__u8 skip_outgoing; /* packet sockets on lo see each packet twice */
-	__u8 pad[5];
+	__u32 slot_count;  /* entries of slots and tcp_slots */
+	__u32 max_entries; /* live entries at most */
+	__u32 sampling;	   /* 1:N */
+	__u16 netns;	   /* number of the network namespace, goes into every key */
+	__u8 tunnels;	   /* look into tunnels */
+	__u8 coarse_clock; /* bpf_ktime_get_coarse_ns is there, 5.11 */
+	__u8 gso_size;	   /* __sk_buff.gso_size is there, 5.7 */
+	__u8 exclude_self; /* leave out sockets marked in self_sockets */
+	__u8 pad[6];
 };
 
 _Static_assert(sizeof(struct flow_settings) == 32, "flow_settings");
@@ -171,4 +178,4 @@ _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");
 _Static_assert(sizeof(struct flow_tcp) == 64, "flow_tcp");
 _Static_assert(sizeof(struct flow_control) == 128, "flow_control");
-_Static_assert(sizeof(struct fragment_key) == 44, "fragment_key");
+_Static_assert(sizeof(struct fragment_key) == 52, "fragment_key");

@@ -11,6 +11,8 @@
 #define packet_ifindex(ctx) ((ctx)->ifindex)
 #endif
 
+#define TAG_LENGTH 4
+
 static __always_inline __u64 id48(const struct flow_key *key)
 {
 	const __u64 id = flow_hash(key) & 0xffffffffffffULL;
@@ -41,7 +43,7 @@ static __always_inline void start_level(context *ctx, struct level *l, bool ethe
 	l->start = ethernet ? START_ETHERNET : START_IP;
 	l->follow = settings.tunnels;
 #ifndef SKUA_XDP
-	if (ctx->gso_segs > 1 || (settings.gso_size && ctx->gso_size)) {
+	if (ctx->gso_segs > 1 || (!ctx->gso_segs && settings.gso_size && ctx->gso_size)) {
 		l->super = 1;
 		l->follow = 1;
 	}
@@ -66,7 +68,6 @@ static __always_inline void step_into(struct level *l, __u64 parent_id)
 	set_parent(&l->p.key, parent_id, l->inner_id);
 	l->offset = l->inner;
 	l->start = l->inner_start;
-	l->ethertype = l->inner_ethertype;
 	l->inner_tunnel = 0;
 	l->stripped = 0;
 	l->headers = 0;
@@ -75,13 +76,13 @@ static __always_inline void step_into(struct level *l, __u64 parent_id)
 /* What the interface counts otherwise than we do, so that sums can be compared. */
 static __always_inline void note_size(const struct level *l)
 {
-	const __u32 tags = l->stripped ? 4 * l->p.packets : 0;
+	const __u32 tag = l->stripped ? TAG_LENGTH : 0;
 
-	if (tags)
-		count_cause(l->p.key.ifindex, l->p.direction, NOTE_TAG_BYTES, l->p.packets, tags);
+	if (tag)
+		count_cause(l->p.key.ifindex, l->p.direction, NOTE_TAG_BYTES, 1, tag);
 	if (l->super)
 		count_cause(l->p.key.ifindex, l->p.direction, NOTE_SEGMENTED, l->p.packets - 1,
-			    l->p.bytes - l->length - tags);
+			    l->p.bytes - l->length - tag);
 }
 
 #ifdef SKUA_LINEAR
@@ -203,8 +204,7 @@ static __always_inline __u32 super_headers(context *ctx, struct level *l)
 		step_into(l, 0);
 		if (!decode_level(ctx))
 			break;
-		if (l->headers)
-			headers = l->headers;
+		headers = l->headers;
 	}
 	*l = *outer;
 	return headers;
@@ -219,6 +219,8 @@ __noinline int measure(context *ctx)
 	struct level *l = the_level();
 	__u32 segments = 1, headers = 0;
 
+	/* Where nothing below uses it the compiler would pass anything, and the verifier object. */
+	asm volatile("" : : "r"(ctx));
 	if (!l)
 		return 0;
 #ifndef SKUA_XDP
@@ -238,7 +240,7 @@ __noinline int measure(context *ctx)
 	l->p.packets = segments;
 	l->p.bytes = l->length + (segments - 1) * headers;
 	if (l->stripped)
-		l->p.bytes += 4 * segments;
+		l->p.bytes += TAG_LENGTH * segments;
 	/* From here on "headers" is what the segments of this packet repeat. */
 	l->headers = headers;
 	return 1;
@@ -255,7 +257,7 @@ static __always_inline int leave_out(context *ctx, bool ethernet, __u8 direction
 	if (l->super && decode_level(ctx))
 		measure(ctx);
 	else
-		l->p.bytes = l->length + (l->stripped ? 4 : 0);
+		l->p.bytes = l->length + (l->stripped ? TAG_LENGTH : 0);
 	count_cause(l->p.key.ifindex, direction, cause, l->p.packets, l->p.bytes);
 	note_size(l);
 	return 0;
@@ -265,9 +267,7 @@ __noinline int count_level(void)
 {
 	struct level *l = the_level();
 
-	if (l)
-		count_packet(&l->p);
-	return 0;
+	return l ? count_packet(&l->p) : 0;
 }
 
 /* The flows that a packet carries inside it. `headers` is what its segments repeat. */
@@ -278,12 +278,13 @@ static __always_inline void count_children(context *ctx, struct level *l)
 
 	for (i = 1; i < LEVELS && l->inner_tunnel; i++) {
 		step_into(l, id48(&l->p.key));
-		if (l->offset >= l->length || !decode_level(ctx))
+		if (!decode_level(ctx))
 			return;
 		l->p.bytes = l->length - l->offset;
 		if (l->p.packets > 1 && headers > l->offset)
 			l->p.bytes += (l->p.packets - 1) * (headers - l->offset);
-		count_level();
+		if (!count_level())
+			return;
 	}
 }
 
@@ -303,12 +304,11 @@ __noinline int observe_any(context *ctx)
 		return 0;
 	}
 	measure(ctx);
-	count_level();
 	note_size(l);
-	if (settings.tunnels)
+	if (count_level() && settings.tunnels)
 		count_children(ctx, l);
 	if (l->malformed)
-		count_cause(ifindex, direction, NOTE_MALFORMED, l->p.packets, 0);
+		count_cause(ifindex, direction, NOTE_MALFORMED, 1, 0);
 	return 0;
 }
 

@@ -11,6 +11,12 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
+enum opener {
+	OPENER_UNKNOWN,
+	OPENER_SOURCE,	    /* this is the request */
+	OPENER_DESTINATION, /* this is the reply */
+};
+
 /* What one level (outer, inside a tunnel) of one packet adds to its flow. */
 struct packet {
 	struct flow_key key;
@@ -23,6 +29,7 @@ struct packet {
 	__u8 tcp_flags;
 	__u8 is_tcp;
 	__u8 from_hi; /* the source is key.hi */
+	__u8 opener;  /* of an ICMP query: enum opener */
 	__u8 direction;
 };
 
@@ -234,6 +241,9 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 		slot->key = p->key;
 		slot->tunnel_id = p->tunnel_id;
 		slot->seen = p->from_hi ? 0 : SEEN_LO_FIRST;
+		if (p->opener)
+			slot->seen |= (p->opener == OPENER_SOURCE) == !p->from_hi ? SEEN_LO_OPENED
+										  : SEEN_HI_OPENED;
 		slot->first = bpf_ktime_get_ns();
 		slot->last = slot->first;
 		publish(slot, tag);
@@ -265,22 +275,29 @@ static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const
 	if (!tcp)
 		return;
 	if (flags & TCP_SYN) {
-		__u64 precise = bpf_ktime_get_ns();
+		const bool reply = flags & TCP_ACK;
+		const __u64 precise = bpf_ktime_get_ns();
 
 		length++;
-		if (!(flags & TCP_ACK)) {
-			if (!tcp->syn)
-				tcp->syn = precise;
-			set_bits(&slot->seen, side ? SEEN_HI_OPENED : SEEN_LO_OPENED);
-		} else {
-			if (tcp->syn && !tcp->synack)
+		if (!reply && !tcp->syn) {
+			tcp->syn = precise;
+		} else if (reply && !tcp->synack) {
+			if (tcp->syn) {
 				tcp->synack = clamp_ns(precise, tcp->syn);
-			set_bits(&slot->seen, side ? SEEN_LO_OPENED : SEEN_HI_OPENED);
+			} else {
+				tcp->syn = precise;
+				tcp->synack = 1;
+				tcp->no_syn = 1;
+			}
 		}
+		/* The first of these decides. */
+		if (!(slot->seen & (SEEN_LO_OPENED | SEEN_HI_OPENED)))
+			set_bits(&slot->seen, side == reply ? SEEN_LO_OPENED : SEEN_HI_OPENED);
 	} else {
 		if ((flags & (TCP_ACK | TCP_RST)) == TCP_ACK && tcp->synack && !tcp->ack &&
 		    (slot->seen & (side ? SEEN_HI_OPENED : SEEN_LO_OPENED)))
-			tcp->ack = clamp_ns(bpf_ktime_get_ns(), tcp->syn + tcp->synack);
+			tcp->ack = clamp_ns(bpf_ktime_get_ns(),
+					    tcp->syn + (tcp->no_syn ? 0 : tcp->synack));
 		if (!p->window && !(flags & TCP_RST))
 			__sync_fetch_and_add(&tcp->zero_window[side], 1);
 	}
@@ -326,8 +343,8 @@ static __always_inline bool ports_used_again(const struct flow_slot *slot, const
 	       (seen & (TCP_RST | TCP_RST << 8) || (seen & both_fin) == both_fin);
 }
 
-/* Counts the packet in its flow, or by cause when there is no room. */
-static __always_inline void count_packet(const struct packet *p)
+/* Counts the packet in its flow, or by cause when there is no room. Returns whether in a flow. */
+static __always_inline bool count_packet(const struct packet *p)
 {
 	const __u32 side = p->from_hi & 1;
 	struct flow_slot *slot;
@@ -337,7 +354,10 @@ static __always_inline void count_packet(const struct packet *p)
 
 	slot = find_slot(p, &index, &fresh);
 	if (slot && !fresh && ports_used_again(slot, p)) {
-		swap_state(slot, index, slot->state, SLOT_ENDED);
+		struct flow_control *ctl = the_control();
+
+		if (swap_state(slot, index, slot->state, SLOT_ENDED) && ctl)
+			__sync_fetch_and_add(&ctl->retired, 1);
 		slot = find_slot(p, &index, &fresh);
 	}
 	if (!slot) {
@@ -345,7 +365,7 @@ static __always_inline void count_packet(const struct packet *p)
 			    p->key.kind >> KIND_TUNNEL_SHIFT ? NOTE_CHILD_FULL
 							     : full_cause(&p->key),
 			    p->packets, p->bytes);
-		return;
+		return false;
 	}
 	now = now_coarse();
 	__sync_fetch_and_add(&slot->sent[side].packets, p->packets);
@@ -358,4 +378,5 @@ static __always_inline void count_packet(const struct packet *p)
 	set_bits(&slot->seen, bits);
 	if (p->is_tcp)
 		track_tcp(slot, index, p, now);
+	return true;
 }

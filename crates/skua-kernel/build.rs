@@ -3,9 +3,11 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 2] = [
+const OBJECTS: [(&str, &str, &[&str]); 4] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
+    ("flow_socket", "flow/socket.bpf.c", &[]),
+    ("flow_xdp", "flow/xdp.bpf.c", &[]),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -299,10 +299,18 @@ impl FlowTable {
         }
     }
 
+    /// The segments of a super-packet repeat the headers of what it carries inside, too: then
+    /// tunnels are looked into also when their flows are not wanted.
+    fn options_for(&self, frame: &Frame<'_>) -> Options {
+        Options {
+            tunnels: self.options.tunnels || frame.segments > 1,
+        }
+    }
+
     /// Decodes a packet that is one level and no fragment, and counts its notes. None for others.
     #[inline]
     fn prepare(&mut self, packet: &Captured<'_>) -> Option<Arrival> {
-        let decoded = skua_packet::decode(&packet.frame, self.options).ok()?;
+        let decoded = skua_packet::decode(&packet.frame, self.options_for(&packet.frame)).ok()?;
         let level = &decoded.outer;
         if level.fragment != Fragment::Whole || decoded.child.is_some() {
             return None;
@@ -346,18 +354,23 @@ impl FlowTable {
 
     /// Counts a packet.
     pub fn packet(&mut self, point: CapturePoint, frame: &Frame<'_>, now_ns: u64) -> Outcome {
-        let decoded = skua_packet::decode(frame, self.options).ok();
+        let decoded = skua_packet::decode(frame, self.options_for(frame)).ok();
         let amount = Amount::new(frame, decoded.as_ref());
-        self.notes(
-            point,
-            &amount,
-            decoded.as_ref().is_some_and(Decoded::malformed),
-        );
+        let malformed = decoded
+            .as_ref()
+            .is_some_and(|decoded| match self.options.tunnels {
+                true => decoded.malformed(),
+                false => decoded.outer.malformed,
+            });
+        self.notes(point, &amount, malformed);
         let Some(decoded) = decoded else {
             return self.lose(point, Cause::Truncated, amount.all());
         };
         let mut parent = [0; 6];
         for (depth, level) in decoded.levels().enumerate() {
+            if depth > 0 && !self.options.tunnels {
+                break;
+            }
             let counters = match depth {
                 0 => amount.all(),
                 _ => amount.from(level.start),

@@ -9,7 +9,7 @@ use std::{
 use crate::KernelError;
 
 /// Which way packets go, seen from the interface.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// Received.
     Ingress,
@@ -24,6 +24,10 @@ pub enum HookKind {
     Tcx,
     /// A classifier on the clsact queueing discipline, direct action.
     Clsact,
+    /// The filter of a packet socket; sees both directions.
+    Socket,
+    /// XDP, in the driver or, where it cannot, generic; received frames only.
+    Xdp,
 }
 
 impl HookKind {
@@ -32,6 +36,16 @@ impl HookKind {
         match self {
             Self::Tcx => "tcx",
             Self::Clsact => "clsact",
+            Self::Socket => "socket filter",
+            Self::Xdp => "xdp",
+        }
+    }
+
+    /// The directions to attach to, one after the other. On loopback each packet passes twice.
+    pub fn directions(self, loopback: bool) -> &'static [Direction] {
+        match self {
+            Self::Tcx | Self::Clsact if !loopback => &[Direction::Ingress, Direction::Egress],
+            _ => &[Direction::Ingress],
         }
     }
 }
@@ -50,7 +64,9 @@ pub struct Attachment {
 
 #[derive(Debug)]
 enum Hook {
-    Tcx(#[allow(dead_code, reason = "closing it detaches")] OwnedFd),
+    /// A tcx or XDP link; closing it detaches.
+    Link(HookKind, #[allow(dead_code, reason = "held open")] OwnedFd),
+    Socket(#[allow(dead_code, reason = "held open")] OwnedFd),
     /// A classifier goes only by asking the namespace that it is in.
     Clsact {
         netns: File,
@@ -66,7 +82,9 @@ impl Attachment {
         kind: HookKind,
     ) -> Result<Self, KernelError> {
         let hook = match kind {
-            HookKind::Tcx => tcx(program, ifindex, direction).map(Hook::Tcx),
+            HookKind::Tcx => tcx(program, ifindex, direction).map(|fd| Hook::Link(kind, fd)),
+            HookKind::Xdp => xdp(program, ifindex).map(|fd| Hook::Link(kind, fd)),
+            HookKind::Socket => socket(program, ifindex).map(Hook::Socket),
             HookKind::Clsact => clsact(program, ifindex, direction),
         };
         match hook {
@@ -86,7 +104,8 @@ impl Attachment {
     /// The kind of hook.
     pub fn kind(&self) -> HookKind {
         match self.hook {
-            Hook::Tcx(_) => HookKind::Tcx,
+            Hook::Link(kind, _) => kind,
+            Hook::Socket(_) => HookKind::Socket,
             Hook::Clsact { .. } => HookKind::Clsact,
         }
     }
@@ -139,6 +158,82 @@ fn tcx(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Resul
     }
     // SAFETY: a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
+    let mut refused = None;
+    for flags in [
+        libbpf_sys::XDP_FLAGS_DRV_MODE,
+        libbpf_sys::XDP_FLAGS_SKB_MODE,
+    ] {
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+            flags,
+            ..Default::default()
+        };
+        // SAFETY: program is a valid descriptor and options outlives the call.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(
+                program.as_raw_fd(),
+                ifindex as i32,
+                libbpf_sys::BPF_XDP,
+                &options,
+            )
+        };
+        if fd >= 0 {
+            // SAFETY: a new descriptor that nobody else owns.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        refused = Some(io::Error::from_raw_os_error(-fd));
+    }
+    Err(refused.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+}
+
+/// A packet socket whose filter is the program. It is bound last, so that nothing passes it
+/// unfiltered.
+fn socket(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the result is checked.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let number = program.as_raw_fd();
+    // SAFETY: the option's value is one int, and the length says so.
+    let set = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_BPF,
+            (&raw const number).cast(),
+            size_of::<i32>() as u32,
+        )
+    };
+    if set < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: ifindex as i32,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    // SAFETY: address is a sockaddr_ll and the length is its size.
+    let bound = unsafe {
+        libc::bind(
+            fd,
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as u32,
+        )
+    };
+    if bound < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(socket)
 }
 
 fn hook_point(ifindex: u32, direction: Direction) -> libbpf_sys::bpf_tc_hook {

@@ -31,6 +31,12 @@ pub enum KernelError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The filter expression is wrong.
+    #[error(transparent)]
+    Filter(#[from] skua_filter::FilterError),
+    /// The filter expression cannot run in the kernel.
+    #[error(transparent)]
+    Translate(#[from] skua_filter::TranslateError),
     /// A map or program is missing in an object: the build is damaged.
     #[error("{0} is missing in the kernel object; this build is damaged")]
     Missing(&'static str),

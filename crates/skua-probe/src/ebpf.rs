@@ -9,8 +9,8 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skua_flow::FlowUpdate;
 use skua_kernel::{
-    Attachment, Direction, HookKind,
-    flow::{DrainStats, FlowTable, FlowTableConfig, LinkKind, Wakeups},
+    Attachment, HookKind, KernelError,
+    flow::{DrainStats, FlowTable, FlowTableConfig, LinkKind, Proof, Wakeups, prove},
 };
 use skua_link::{Link, LinkEvent, LinkMonitor, LinkSocket, LinkStats, Namespaces, nearest_names};
 
@@ -31,6 +31,9 @@ pub struct EbpfConfig {
     pub hooks: Vec<HookKind>,
 }
 
+/// The ladder: tcx (6.6), clsact, packet socket filter.
+pub const LADDER: [HookKind; 3] = [HookKind::Tcx, HookKind::Clsact, HookKind::Socket];
+
 impl Default for EbpfConfig {
     fn default() -> Self {
         Self {
@@ -38,7 +41,7 @@ impl Default for EbpfConfig {
             all_netns: false,
             table: FlowTableConfig::default(),
             scan_interval: Duration::from_secs(10),
-            hooks: vec![HookKind::Tcx, HookKind::Clsact],
+            hooks: LADDER.to_vec(),
         }
     }
 }
@@ -64,6 +67,9 @@ struct Point {
 /// [`finish`](Self::finish).
 pub struct EbpfProbe {
     config: EbpfConfig,
+    /// The hook that is used, and what was found out about those before it.
+    hook: HookKind,
+    proofs: Vec<(HookKind, Proof)>,
     table: FlowTable,
     wakeups: Wakeups,
     namespaces: Namespaces,
@@ -80,7 +86,8 @@ pub struct EbpfProbe {
 impl EbpfProbe {
     /// Loads the programs and attaches them to the interfaces that are there.
     pub fn start(config: EbpfConfig) -> Result<Self, ProbeError> {
-        let mut table = FlowTable::new(config.table.clone())?;
+        let (hook, proofs) = choose_hook(&config.hooks)?;
+        let mut table = FlowTable::new(hook, config.table.clone())?;
         let wakeups = table.wakeups()?;
         let namespaces = Namespaces::discover(config.all_netns)?;
         let numbers: Vec<u16> = namespaces.list().iter().map(|n| n.number).collect();
@@ -90,6 +97,8 @@ impl EbpfProbe {
         let next_drain = Instant::now() + config.scan_interval;
         let mut probe = Self {
             config,
+            hook,
+            proofs,
             table,
             wakeups,
             namespaces,
@@ -110,6 +119,16 @@ impl EbpfProbe {
     /// The flow table, for what `skua doctor` and `/metrics` show.
     pub fn table(&self) -> &FlowTable {
         &self.table
+    }
+
+    /// The hook that is used.
+    pub fn hook(&self) -> HookKind {
+        self.hook
+    }
+
+    /// The hooks that were tried, in order; the last is used.
+    pub fn proofs(&self) -> &[(HookKind, Proof)] {
+        &self.proofs
     }
 
     /// Waits for the next drain. `caller` is a descriptor of the caller's that ends the wait, as
@@ -357,51 +376,34 @@ impl EbpfProbe {
             name: link.name.clone(),
             arphrd: link.arphrd,
         })?;
-        // On loopback each packet passes egress and ingress: once is enough.
-        let directions: &[Direction] = if link.is_loopback() {
-            &[Direction::Ingress]
-        } else {
-            &[Direction::Ingress, Direction::Egress]
-        };
         self.table.add_point(number, link.ifindex)?;
+        let hook = self.hook;
         let mut programs = Vec::new();
-        for direction in directions {
-            programs.push((*direction, self.table.program(number, *direction, kind)?));
+        for direction in hook.directions(link.is_loopback()) {
+            if let Some(program) = self.table.program(number, *direction, kind)? {
+                let program = program.try_clone_to_owned().map_err(ProbeError::Wait)?;
+                programs.push((*direction, program));
+            }
         }
-        let attach_all = || {
-            let mut refused = None;
-            for hook in &self.config.hooks {
-                let attached: Result<Vec<_>, _> = programs
-                    .iter()
-                    .map(|(direction, program)| {
-                        Attachment::new(*program, link.ifindex, *direction, *hook)
-                    })
-                    .collect();
-                match attached {
-                    Ok(attachments) => return Ok(attachments),
-                    Err(error) => {
-                        tracing::debug!(%error, "hook not taken");
-                        refused.get_or_insert(error);
-                    }
-                }
-            }
-            Err(refused)
-        };
-        let attached = if number == 0 {
-            attach_all()
-        } else {
-            match self.namespaces.get(number) {
-                Some(namespace) => namespace.enter(attach_all)?,
-                None => Err(None),
-            }
-        };
-        attached.map_err(|refused| match refused {
-            Some(error) => error.into(),
-            None => ProbeError::UnsupportedLink {
+        if programs.is_empty() {
+            return Err(ProbeError::UnsupportedLink {
                 name: link.name.clone(),
                 arphrd: link.arphrd,
-            },
-        })
+            });
+        }
+        let attach_all = || -> Result<Vec<Attachment>, KernelError> {
+            programs
+                .iter()
+                .map(|(direction, program)| {
+                    Attachment::new(program.as_fd(), link.ifindex, *direction, hook)
+                })
+                .collect()
+        };
+        let attached = match self.namespaces.get(number) {
+            Some(namespace) if number != 0 => namespace.enter(attach_all)?,
+            _ => attach_all(),
+        };
+        Ok(attached?)
     }
 
     fn link_gone(&mut self, number: u16, ifindex: u32) {
@@ -478,6 +480,30 @@ impl EbpfProbe {
             }
         }
     }
+}
+
+/// The first hook that is proven to work, with all that was found out on the way.
+fn choose_hook(hooks: &[HookKind]) -> Result<(HookKind, Vec<(HookKind, Proof)>), ProbeError> {
+    let mut proofs = Vec::new();
+    for hook in hooks {
+        let proof = prove(*hook);
+        tracing::info!(
+            hook = hook.name(),
+            proof = proof.name(),
+            reason = proof.reason(),
+            "hook"
+        );
+        let active = proof == Proof::Active;
+        proofs.push((*hook, proof));
+        if active {
+            return Ok((*hook, proofs));
+        }
+    }
+    let reasons: Vec<String> = proofs
+        .iter()
+        .map(|(hook, proof)| format!("{} is {}: {}", hook.name(), proof.name(), proof.reason()))
+        .collect();
+    Err(ProbeError::NoHook(reasons.join("; ")))
 }
 
 fn grown(now: &LinkStats, then: &LinkStats) -> LinkStats {

@@ -6,6 +6,9 @@ pub enum ProbeError {
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] skua_kernel::KernelError),
+    /// No hook works.
+    #[error("no flow table in this kernel: {0}")]
+    NoHook(String),
     /// Interfaces or namespaces could not be listed.
     #[error(transparent)]
     Link(#[from] skua_link::Error),

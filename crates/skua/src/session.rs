@@ -11,13 +11,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use skua_kernel::flow::FlowTableConfig;
+use skua_kernel::{HookKind, flow::FlowTableConfig};
 use skua_probe::{
     Account,
-    ebpf::{EbpfConfig, EbpfProbe, Wake},
+    ebpf::{EbpfConfig, EbpfProbe, LADDER, Wake},
 };
 
 use crate::{
+    args::CaptureType,
     config::Config,
     state::{Shared, State},
 };
@@ -53,7 +54,12 @@ impl Session {
             signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
         }
         let seed = secret_seed();
+        let hooks = match config.agent.capture_type {
+            CaptureType::Xdp => vec![HookKind::Xdp],
+            _ => LADDER.to_vec(),
+        };
         let probe = EbpfProbe::start(EbpfConfig {
+            hooks,
             interfaces: config.agent.interfaces.clone(),
             all_netns: config.agent.all_netns,
             table: FlowTableConfig {
@@ -63,6 +69,7 @@ impl Session {
                 idle_timeout: config.flow.idle_timeout,
                 closed_timeout: config.flow.closed_timeout,
                 hash_seed: seed,
+                filter: config.flow.filter.clone(),
                 ..FlowTableConfig::default()
             },
             scan_interval: config.agent.flow.ebpf.kernel_scan_interval,

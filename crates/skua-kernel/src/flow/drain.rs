@@ -20,7 +20,7 @@ use super::{
     FlowTable,
     layout::{
         SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
-        SLOT_DYING, SLOT_EMPTY, SLOT_ENDED, SLOT_TOMB, SharedCounters, Slot, TcpSlot,
+        SLOT_DYING, SLOT_EMPTY, SLOT_ENDED, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot, TcpSlot,
     },
 };
 use crate::{KernelError, clock, mapping::Window};
@@ -39,6 +39,8 @@ const REASONS: [EndReason; 4] = [
     EndReason::Shutdown,
 ];
 
+/// IP protocol number.
+const TCP: u8 = 6;
 const TCP_FIN: u32 = 0x01;
 const TCP_RST: u32 = 0x04;
 
@@ -183,6 +185,9 @@ impl FlowTable {
             offset,
         };
 
+        // When a program ended an entry, its successor has the same key: the old one's last
+        // update must come before the new one's first. Rare, so the quick way is one pass.
+        let retired = self.control.elements()[0].retired.swap(0, AcqRel) > 0;
         let last_window = (count - 1) / WINDOW;
         // From the end to the beginning: a tombstone before an empty slot is not needed any more.
         let mut next_empty = false;
@@ -227,7 +232,8 @@ impl FlowTable {
                         let code = REASONS.iter().position(|r| *r == reason).unwrap_or(0) as u32;
                         dying.push((first + i) as u32 | code << REASON_SHIFT);
                     }
-                    _ => out.take(slot, &tcp[i], None),
+                    _ if !retired => out.take(slot, &tcp[i], None),
+                    _ => {}
                 }
             }
         }
@@ -235,12 +241,30 @@ impl FlowTable {
             self.grace.wait()?;
             self.bury(&dying, &mut out)?;
         }
+        if retired {
+            self.take_live(&mut out)?;
+        }
         self.dying = dying;
         if self.dying.capacity() > 4 * self.dying.len().max(1024) {
             self.dying = Vec::new();
         }
         self.set_wakeup(self.live());
         Ok(stats)
+    }
+
+    /// Hands out the differences of all live entries.
+    fn take_live(&self, out: &mut Output<'_>) -> Result<(), KernelError> {
+        let count = self.slots();
+        for first in (0..count).step_by(WINDOW) {
+            let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
+            for (slot, tcp) in slots.elements().iter().zip(tcp.elements()) {
+                // One that a program ended meanwhile is left to the next drain.
+                if slot.state.load(Acquire) & SLOT_LIVE != 0 {
+                    out.take(slot, tcp, None);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes the last counters of the dying entries and frees their slots.
@@ -299,6 +323,7 @@ fn clear_tcp(tcp: &TcpSlot) {
     tcp.syn.store(0, Relaxed);
     tcp.synack.store(0, Relaxed);
     tcp.ack.store(0, Relaxed);
+    tcp.no_syn.store(0, Relaxed);
     for side in 0..2 {
         tcp.next_seq[side].store(0, Relaxed);
         tcp.gap_us[side].store(0, Relaxed);
@@ -331,10 +356,10 @@ impl Output<'_> {
             first_ns: wall(slot.first.load(Relaxed)),
             last_ns: wall(slot.last.load(Relaxed)),
             tunnel_id: slot.tunnel_id.load(Relaxed),
-            tcp: if key.proto == 6 {
+            tcp: if key.proto == TCP {
                 take_tcp(tcp_slot, seen)
             } else {
-                TcpUpdate::default()
+                opener_only(seen)
             },
             end,
         };
@@ -369,12 +394,28 @@ fn take_tcp(tcp: &TcpSlot, seen: u32) -> TcpUpdate {
         retransmitted: take_pair(&tcp.retransmitted),
         out_of_order: take_pair(&tcp.out_of_order),
         zero_window: take_pair(&tcp.zero_window),
-        server_rtt_ns: u64::from(tcp.synack.load(Relaxed)),
-        client_rtt_ns: u64::from(tcp.ack.load(Relaxed)),
-        lo_opened: match (seen & SEEN_LO_OPENED != 0, seen & SEEN_HI_OPENED != 0) {
-            (true, _) => Some(true),
-            (false, true) => Some(false),
-            (false, false) => None,
+        server_rtt_ns: if tcp.no_syn.load(Relaxed) == 0 {
+            u64::from(tcp.synack.load(Relaxed))
+        } else {
+            0
         },
+        client_rtt_ns: u64::from(tcp.ack.load(Relaxed)),
+        lo_opened: opener(seen),
+    }
+}
+
+/// ICMP queries have an opener and nothing else of TCP.
+fn opener_only(seen: u32) -> TcpUpdate {
+    TcpUpdate {
+        lo_opened: opener(seen),
+        ..TcpUpdate::default()
+    }
+}
+
+fn opener(seen: u32) -> Option<bool> {
+    match (seen & SEEN_LO_OPENED != 0, seen & SEEN_HI_OPENED != 0) {
+        (true, _) => Some(true),
+        (false, true) => Some(false),
+        (false, false) => None,
     }
 }

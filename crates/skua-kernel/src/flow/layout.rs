@@ -11,6 +11,7 @@ pub(crate) const SLOT_TOMB: u32 = 1;
 pub(crate) const SLOT_BUSY: u32 = 2;
 pub(crate) const SLOT_ENDED: u32 = 3;
 pub(crate) const SLOT_DYING: u32 = 4;
+pub(crate) const SLOT_LIVE: u32 = 1 << 31;
 
 pub(crate) const SEEN_LO_INGRESS: u32 = 1 << 16;
 pub(crate) const SEEN_LO_EGRESS: u32 = 1 << 17;
@@ -53,7 +54,8 @@ pub(crate) struct TcpSlot {
     pub ack: AtomicU32,
     pub gap_us: [AtomicU32; 2],
     pub have_seq: [AtomicU8; 2],
-    pub pad: [AtomicU8; 6],
+    pub no_syn: AtomicU8,
+    pub pad: [AtomicU8; 5],
 }
 
 /// `struct flow_control`.
@@ -61,7 +63,8 @@ pub(crate) struct TcpSlot {
 pub(crate) struct Control {
     pub inserted: AtomicU64,
     pub woken: AtomicU64,
-    pub pad0: [AtomicU64; 6],
+    pub retired: AtomicU64,
+    pub pad0: [AtomicU64; 5],
     pub freed: AtomicU64,
     pub wake_at: AtomicU64,
     pub pad1: [AtomicU64; 6],
@@ -91,8 +94,7 @@ pub(crate) struct Settings {
     pub coarse_clock: u8,
     pub gso_size: u8,
     pub exclude_self: u8,
-    pub skip_outgoing: u8,
-    pub pad: [u8; 5],
+    pub pad: [u8; 6],
 }
 
 const _: () = assert!(size_of::<Settings>() == 32);

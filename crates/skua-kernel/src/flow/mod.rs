@@ -1,21 +1,25 @@
 //! The flow table that lives in the kernel: loading its programs, attaching them, draining it.
 
 mod drain;
+mod filter;
 mod layout;
 mod object;
+mod proof;
 
 pub use drain::{DrainStats, PointTraffic};
 pub use object::{FlowObject, LinkKind, Rung};
+pub use proof::{Proof, prove};
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
 
 use libbpf_rs::MapCore as _;
 
-use crate::{KernelError, grace::Grace, mapping::Window};
+use crate::{Direction, HookKind, KernelError, grace::Grace, mapping::Window};
+use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
 
 /// Slots per entry: the table is two thirds full when it has `max_entries` live entries, so that
@@ -42,6 +46,8 @@ pub struct FlowTableConfig {
     pub hash_seed: u64,
     /// Interfaces in all namespaces together at most.
     pub max_points: u32,
+    /// Pcap expression; empty counts all.
+    pub filter: String,
 }
 
 impl Default for FlowTableConfig {
@@ -54,6 +60,7 @@ impl Default for FlowTableConfig {
             closed_timeout: Duration::from_secs(5),
             hash_seed: 0x5eed_0f5c_0a5e_edad,
             max_points: 4096,
+            filter: String::new(),
         }
     }
 }
@@ -71,6 +78,10 @@ pub struct FlowTable {
     rung: Rung,
     /// One set of programs per network namespace, by its number; all share the first one's maps.
     objects: HashMap<u16, FlowObject>,
+    /// The filter by kind of link; none counts all.
+    filters: Option<FilterSet>,
+    /// Filter programs made so far, each with the array through which it calls the flow program.
+    filter_programs: HashMap<(u16, Direction, LinkKind), FilterProgram>,
     control: Window<Control>,
     grace: Grace,
     /// Indices of the slots that end in this drain; kept to save allocations.
@@ -80,7 +91,14 @@ pub struct FlowTable {
 impl FlowTable {
     /// Creates the maps and loads the programs for the agent's own namespace (number 0), by the
     /// best rung that this kernel takes.
-    pub fn new(config: FlowTableConfig) -> Result<Self, KernelError> {
+    /// `hook` says which kind of programs.
+    pub fn new(hook: HookKind, config: FlowTableConfig) -> Result<Self, KernelError> {
+        Self::with_rungs(Rung::ladder(hook), config)
+    }
+
+    /// As [`new`](Self::new), with the rungs to try.
+    pub fn with_rungs(rungs: &[Rung], config: FlowTableConfig) -> Result<Self, KernelError> {
+        let filters = FilterSet::compile(&config.filter)?;
         let wanted = u64::from(config.max_entries) * u64::from(SLOTS_PER_ENTRY.0)
             / u64::from(SLOTS_PER_ENTRY.1);
         let slot_count = wanted.clamp(64, MAX_SLOTS) as u32;
@@ -92,13 +110,15 @@ impl FlowTable {
             tunnels: config.tunnels.into(),
             ..Settings::default()
         };
-        let (object, rung, settings) = FlowObject::load_best(settings, config.max_points)?;
+        let (object, rung, settings) = FlowObject::load_best(rungs, settings, config.max_points)?;
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
         let table = Self {
             config,
             settings,
             rung,
             objects: HashMap::from([(0, object)]),
+            filters,
+            filter_programs: HashMap::new(),
             control,
             grace: Grace::new()?,
             dying: Vec::new(),
@@ -134,21 +154,40 @@ impl FlowTable {
     /// Unloads the programs of a namespace that is gone.
     pub fn remove_namespace(&mut self, number: u16) {
         if number != 0 {
+            self.filter_programs
+                .retain(|(netns, ..), _| *netns != number);
             self.objects.remove(&number);
         }
     }
 
-    /// The program to attach.
+    /// The program to attach: the flow program, or the filter before it. None where the hook has
+    /// none (egress at XDP).
     pub fn program(
-        &self,
+        &mut self,
         netns: u16,
-        direction: crate::Direction,
+        direction: Direction,
         link: LinkKind,
-    ) -> Result<BorrowedFd<'_>, KernelError> {
-        self.objects
+    ) -> Result<Option<BorrowedFd<'_>>, KernelError> {
+        let object = self
+            .objects
             .get(&netns)
-            .ok_or(KernelError::Missing("namespace"))?
-            .program(direction, link)
+            .ok_or(KernelError::Missing("namespace"))?;
+        let Some((flow, left)) = object.programs(self.rung, direction, link)? else {
+            return Ok(None);
+        };
+        let Some(filters) = &self.filters else {
+            return Ok(Some(flow));
+        };
+        let program = match self.filter_programs.entry((netns, direction, link)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(FilterProgram::load(
+                filters.of(link)?,
+                self.rung,
+                flow,
+                left,
+            )?),
+        };
+        Ok(Some(FilterProgram::as_fd(program)))
     }
 
     /// Makes the counters of a capture point. To be called before attaching.

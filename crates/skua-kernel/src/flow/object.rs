@@ -1,11 +1,11 @@
 //! The ladder of kernel objects: the first that loads is taken.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore as _, Object, ObjectBuilder, OpenObject};
 
 use super::layout::{PROBES, Settings};
-use crate::{Direction, KernelError, log};
+use crate::{Direction, HookKind, KernelError, log};
 
 macro_rules! object {
     ($name:literal) => {{
@@ -25,34 +25,95 @@ macro_rules! object {
 /// A rung: one object, and what of the kernel it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rung {
-    /// Claims slots by compare-and-swap, coarse clock: 5.12.
-    Swap,
-    /// Claims slots under a lock, exact clock: 5.8.
-    Lock,
+    /// tc programs that claim slots by compare-and-swap, coarse clock: 5.12.
+    TcSwap,
+    /// tc programs that claim slots under a lock, exact clock: 5.8.
+    TcLock,
+    /// Filter of a packet socket: 5.12.
+    Socket,
+    /// XDP: 5.18.
+    Xdp,
 }
 
 impl Rung {
-    /// Best first.
-    pub const LADDER: [Self; 2] = [Self::Swap, Self::Lock];
+    /// The rungs that serve a kind of hook, best first.
+    pub fn ladder(hook: HookKind) -> &'static [Self] {
+        match hook {
+            HookKind::Tcx | HookKind::Clsact => &[Self::TcSwap, Self::TcLock],
+            HookKind::Socket => &[Self::Socket],
+            HookKind::Xdp => &[Self::Xdp],
+        }
+    }
 
     /// What it needs, as users see it.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Swap => "compare-and-swap and coarse clock (5.12)",
-            Self::Lock => "spin lock per stripe of slots (5.8)",
+            Self::TcSwap => "tc programs with compare-and-swap and coarse clock (5.12)",
+            Self::TcLock => "tc programs with a spin lock per stripe of slots (5.8)",
+            Self::Socket => "packet socket filter (5.12)",
+            Self::Xdp => "XDP programs (5.18)",
         }
     }
 
     fn bytes(self) -> (&'static str, &'static [u8]) {
         match self {
-            Self::Swap => ("flow_tc", object!("flow_tc")),
-            Self::Lock => ("flow_tc_lock", object!("flow_tc_lock")),
+            Self::TcSwap => ("flow_tc", object!("flow_tc")),
+            Self::TcLock => ("flow_tc_lock", object!("flow_tc_lock")),
+            Self::Socket => ("flow_socket", object!("flow_socket")),
+            Self::Xdp => ("flow_xdp", object!("flow_xdp")),
         }
+    }
+
+    pub(super) fn program_type(self) -> libbpf_sys::bpf_prog_type {
+        match self {
+            Self::TcSwap | Self::TcLock => libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+            Self::Socket => libbpf_sys::BPF_PROG_TYPE_SOCKET_FILTER,
+            Self::Xdp => libbpf_sys::BPF_PROG_TYPE_XDP,
+        }
+    }
+
+    /// What its programs return for a packet that goes on.
+    pub(super) fn verdict(self) -> i32 {
+        match self {
+            Self::TcSwap | Self::TcLock => -1,
+            Self::Socket => 0,
+            Self::Xdp => libbpf_sys::XDP_PASS as i32,
+        }
+    }
+
+    /// Names of the flow program and of the one for packets that the filter leaves out.
+    fn program_names(
+        self,
+        direction: Direction,
+        link: LinkKind,
+    ) -> Option<(&'static str, &'static str)> {
+        Some(match (self, direction, link) {
+            (Self::TcSwap | Self::TcLock, Direction::Ingress, LinkKind::Ethernet) => {
+                ("flow_ingress_ethernet", "left_ingress_ethernet")
+            }
+            (Self::TcSwap | Self::TcLock, Direction::Egress, LinkKind::Ethernet) => {
+                ("flow_egress_ethernet", "left_egress_ethernet")
+            }
+            (Self::TcSwap | Self::TcLock, Direction::Ingress, LinkKind::Ip) => {
+                ("flow_ingress_ip", "left_ingress_ip")
+            }
+            (Self::TcSwap | Self::TcLock, Direction::Egress, LinkKind::Ip) => {
+                ("flow_egress_ip", "left_egress_ip")
+            }
+            (Self::Socket, _, LinkKind::Ethernet) => {
+                ("flow_socket_ethernet", "left_socket_ethernet")
+            }
+            (Self::Socket, _, LinkKind::Ip) => ("flow_socket_ip", "left_socket_ip"),
+            (Self::Xdp, Direction::Ingress, LinkKind::Ethernet) => {
+                ("flow_xdp_ethernet", "left_xdp_ethernet")
+            }
+            (Self::Xdp, _, _) => return None,
+        })
     }
 }
 
 /// What a packet of an interface begins with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LinkKind {
     /// An Ethernet header.
     Ethernet,
@@ -80,13 +141,14 @@ const SHARED_MAPS: [&str; 8] = [
 impl FlowObject {
     /// Loads the best rung; also says with which settings.
     pub(super) fn load_best(
+        rungs: &[Rung],
         settings: Settings,
         max_points: u32,
     ) -> Result<(Self, Rung, Settings), KernelError> {
         let mut refused = None;
-        for rung in Rung::LADDER {
+        for rung in rungs.iter().copied() {
             let settings = Settings {
-                coarse_clock: (rung == Rung::Swap).into(),
+                coarse_clock: (rung != Rung::TcLock).into(),
                 gso_size: 1,
                 ..settings
             };
@@ -171,24 +233,27 @@ impl FlowObject {
             .ok_or(KernelError::Missing(name))
     }
 
-    /// The program for a direction and a kind of link.
-    pub(super) fn program(
+    /// The flow program for a direction and a kind of link, and the one for packets that the
+    /// filter leaves out. None where there is no such hook.
+    pub(super) fn programs(
         &self,
+        rung: Rung,
         direction: Direction,
         link: LinkKind,
-    ) -> Result<BorrowedFd<'_>, KernelError> {
-        let name = match (direction, link) {
-            (Direction::Ingress, LinkKind::Ethernet) => "flow_ingress_ethernet",
-            (Direction::Egress, LinkKind::Ethernet) => "flow_egress_ethernet",
-            (Direction::Ingress, LinkKind::Ip) => "flow_ingress_ip",
-            (Direction::Egress, LinkKind::Ip) => "flow_egress_ip",
-        };
+    ) -> Result<Option<(BorrowedFd<'_>, BorrowedFd<'_>)>, KernelError> {
+        match rung.program_names(direction, link) {
+            Some((flow, left)) => Ok(Some((self.program(flow)?, self.program(left)?))),
+            None => Ok(None),
+        }
+    }
+
+    fn program(&self, name: &'static str) -> Result<BorrowedFd<'_>, KernelError> {
         self.object
             .progs()
             .find(|p| p.name() == name)
             // SAFETY: the descriptor lives as long as self.object, which the result borrows; the
             // temporary `Program` does not own it.
-            .map(|p| unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&p.as_fd())) })
+            .map(|p| unsafe { BorrowedFd::borrow_raw(p.as_fd().as_raw_fd()) })
             .ok_or(KernelError::Missing(name))
     }
 
@@ -197,10 +262,7 @@ impl FlowObject {
         self.object
             .maps()
             .map(|map| {
-                let info = format!(
-                    "/proc/self/fdinfo/{}",
-                    std::os::fd::AsRawFd::as_raw_fd(&map.as_fd())
-                );
+                let info = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
                 let bytes = std::fs::read_to_string(info)
                     .ok()
                     .and_then(|text| {

@@ -1,0 +1,161 @@
+//! A pcap expression before the flow program: a generated program that goes on to it by tail call.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use skua_filter::{Context, Epilogue, Filter, LinkType, translate};
+
+use super::{LinkKind, Rung};
+use crate::KernelError;
+
+/// Places in the array of programs that a filter program goes on to.
+const MATCHED: u32 = 0;
+const LEFT_OUT: u32 = 1;
+
+/// An expression compiled for each kind of link.
+pub(super) struct FilterSet {
+    ethernet: Filter,
+    /// Some expressions (`ether host …`) mean nothing without an Ethernet header.
+    ip: Result<Filter, skua_filter::FilterError>,
+}
+
+impl FilterSet {
+    /// None for an empty expression.
+    pub(super) fn compile(expression: &str) -> Result<Option<Self>, KernelError> {
+        if expression.trim().is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            ethernet: Filter::compile(expression, LinkType::Ethernet)?,
+            ip: Filter::compile(expression, LinkType::RawIp),
+        }))
+    }
+
+    pub(super) fn of(&self, link: LinkKind) -> Result<&Filter, KernelError> {
+        match link {
+            LinkKind::Ethernet => Ok(&self.ethernet),
+            LinkKind::Ip => self.ip.as_ref().map_err(|error| error.clone().into()),
+        }
+    }
+}
+
+/// The program to attach in place of the flow program.
+pub(super) struct FilterProgram {
+    program: OwnedFd,
+    /// Keeps the programs that it goes on to.
+    _array: OwnedFd,
+}
+
+impl FilterProgram {
+    /// Generates and loads it. `flow` counts what matches, `left` what does not.
+    pub(super) fn load(
+        filter: &Filter,
+        rung: Rung,
+        flow: BorrowedFd<'_>,
+        left: BorrowedFd<'_>,
+    ) -> Result<Self, KernelError> {
+        let array = program_array()?;
+        for (place, program) in [(MATCHED, flow), (LEFT_OUT, left)] {
+            let program = program.as_raw_fd();
+            // SAFETY: key and value are 4 bytes each, as the map was created with.
+            let result = unsafe {
+                libbpf_sys::bpf_map_update_elem(
+                    array.as_raw_fd(),
+                    (&raw const place).cast(),
+                    (&raw const program).cast(),
+                    0,
+                )
+            };
+            if result < 0 {
+                return Err(KernelError::last(
+                    "cannot join the filter with the flow program",
+                ));
+            }
+        }
+        let context = if rung == Rung::Xdp {
+            Context::Xdp
+        } else {
+            Context::Skb
+        };
+        // Neither call can miss: both places are filled before the program runs.
+        let go_on = |place| {
+            Epilogue::tail_call(array.as_raw_fd(), place, rung.verdict(), rung.verdict()).accept
+        };
+        let epilogue = Epilogue {
+            accept: go_on(MATCHED),
+            reject: go_on(LEFT_OUT),
+        };
+        let code: Vec<[u8; 8]> = translate(filter, context, &epilogue)?
+            .into_iter()
+            .map(skua_filter::Insn::encode)
+            .collect();
+        let program = load_program(rung, &code)?;
+        Ok(Self {
+            program,
+            _array: array,
+        })
+    }
+}
+
+impl AsFd for FilterProgram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+}
+
+fn program_array() -> Result<OwnedFd, KernelError> {
+    // SAFETY: the name is NUL-terminated; no options.
+    let fd = unsafe {
+        libbpf_sys::bpf_map_create(
+            libbpf_sys::BPF_MAP_TYPE_PROG_ARRAY,
+            c"skua_filter".as_ptr(),
+            4,
+            4,
+            2,
+            std::ptr::null(),
+        )
+    };
+    if fd < 0 {
+        return Err(KernelError::last(
+            "cannot create the array of programs behind the filter",
+        ));
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn load_program(rung: Rung, code: &[[u8; 8]]) -> Result<OwnedFd, KernelError> {
+    let mut log = vec![0u8; 65_536];
+    let mut options = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
+        log_buf: log.as_mut_ptr().cast(),
+        log_size: log.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: code is whole instructions of 8 bytes, which bpf_insn is; all pointers outlive the call.
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            rung.program_type(),
+            c"skua_filter".as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            code.as_ptr().cast(),
+            code.len() as _,
+            &mut options,
+        )
+    };
+    if fd < 0 {
+        let error = std::io::Error::from_raw_os_error(-fd);
+        let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
+        let text = String::from_utf8_lossy(&log[..end]);
+        let line = text
+            .lines()
+            .rev()
+            .find(|l| !l.starts_with("processed "))
+            .unwrap_or("");
+        return Err(KernelError::Load {
+            object: "filter",
+            reason: format!("{error} (verifier: {line})"),
+        });
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,335 @@
+//! The kernel programs and the user-space path count the same packets the same way: both are fed
+//! with every packet of the corpus and with many that were damaged at random, and every entry and
+//! every counter is compared. Each program of the ladder that this kernel takes has its turn.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use skua_flow::{CapturePoint, Cause, Counters, FlowUpdate, TableConfig};
+use skua_kernel::{
+    Direction,
+    flow::{FlowTable, FlowTableConfig, LinkKind, Rung},
+};
+use skua_packet::{Frame, LinkType};
+use skua_testkit::{Random, corpus};
+
+const SEED: u64 = 0x0123_4567_89ab_cdef;
+/// Test runs take place on loopback of the namespace.
+const LOOPBACK: u32 = 1;
+/// A test run takes a frame of at most one page with its head room.
+const LONGEST: usize = 3_000;
+/// And none without a whole Ethernet header.
+const SHORTEST: usize = 14;
+/// Enough for every capture; a drain walks through the whole table.
+const ENTRIES: usize = 20_000;
+
+/// `struct __sk_buff` (linux/bpf.h) as words, and the places of two fields.
+const SK_BUFF_WORDS: usize = 48;
+const GSO_SEGS: usize = 164 / 4;
+const GSO_SIZE: usize = 176 / 4;
+
+fn run(program: BorrowedFd<'_>, packet: &[u8], gso: Option<(u32, u32)>) -> Result<(), String> {
+    let mut context = [0u32; SK_BUFF_WORDS];
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        data_in: packet.as_ptr().cast(),
+        data_size_in: packet.len() as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    if let Some((segments, size)) = gso {
+        context[GSO_SEGS] = segments;
+        context[GSO_SIZE] = size;
+        options.ctx_in = (&raw const context).cast();
+        options.ctx_size_in = size_of_val(&context) as u32;
+    }
+    // SAFETY: all pointers are valid for their lengths during the call.
+    match unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(-error).to_string()),
+    }
+}
+
+/// What two runs must agree on: all but times.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Entry {
+    key: skua_flow::FlowKey,
+    sent: [(u64, u64); 2],
+    lo_first: bool,
+    tunnel_id: u32,
+    flags: [u8; 2],
+    retransmitted: [u32; 2],
+    out_of_order: [u32; 2],
+    zero_window: [u32; 2],
+    handshake: (bool, bool),
+    lo_opened: Option<bool>,
+}
+
+fn entry(update: &FlowUpdate) -> Entry {
+    let pair = |c: Counters| (c.packets, c.bytes);
+    Entry {
+        key: update.key,
+        sent: [pair(update.lo_sent), pair(update.hi_sent)],
+        lo_first: update.lo_first,
+        tunnel_id: update.tunnel_id,
+        flags: update.tcp.flags,
+        retransmitted: update.tcp.retransmitted,
+        out_of_order: update.tcp.out_of_order,
+        zero_window: update.tcp.zero_window,
+        handshake: (update.tcp.server_rtt_ns > 0, update.tcp.client_rtt_ns > 0),
+        lo_opened: update.tcp.lo_opened,
+    }
+}
+
+struct Both {
+    kernel: FlowTable,
+    user: skua_flow::FlowTable,
+    tunnels: bool,
+    rung: Rung,
+    link: LinkKind,
+    fed: u64,
+}
+
+impl Both {
+    fn new(rung: Rung, link: LinkKind, tunnels: bool) -> Self {
+        let config = FlowTableConfig {
+            max_entries: ENTRIES as _,
+            tunnels,
+            hash_seed: SEED,
+            ..FlowTableConfig::default()
+        };
+        let kernel = FlowTable::with_rungs(&[rung], config).expect("this kernel takes the rung");
+        kernel.add_point(0, LOOPBACK).unwrap();
+        let user = skua_flow::FlowTable::new(&TableConfig {
+            max_entries: ENTRIES as _,
+            idle_timeout: None,
+            tunnels,
+            seed: SEED,
+        });
+        Self {
+            kernel,
+            user,
+            tunnels,
+            rung,
+            link,
+            fed: 0,
+        }
+    }
+
+    /// Feeds both with a packet. `gso` is (segments, payload per segment).
+    fn feed(&mut self, packet: &[u8], gso: Option<(u32, u32)>) {
+        if packet.len() < SHORTEST || packet.len() > LONGEST {
+            return;
+        }
+        let program = self
+            .kernel
+            .program(0, Direction::Ingress, self.link)
+            .unwrap()
+            .expect("a program");
+        match run(program, packet, gso) {
+            Ok(()) => {}
+            // The kernel itself refuses to make some damaged packets.
+            Err(reason) => {
+                assert!(reason.contains("Invalid argument"), "{reason}");
+                return;
+            }
+        }
+        self.fed += 1;
+        let frame = Frame {
+            data: packet,
+            wire_len: packet.len() as u32,
+            link: match self.link {
+                LinkKind::Ethernet => LinkType::Ethernet,
+                LinkKind::Ip => LinkType::RawIp,
+            },
+            stripped_vlan: None,
+            segments: gso.map_or(1, |(segments, _)| segments as u16),
+        };
+        let point = CapturePoint {
+            ifindex: LOOPBACK,
+            ..CapturePoint::default()
+        };
+        // The same clock as the kernel's, since late segments are judged by it.
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap();
+        self.user.packet(point, &frame, now.as_nanos() as u64);
+    }
+
+    /// Compares and empties both.
+    fn compare(&mut self, what: &str) {
+        let mut kernel = Vec::new();
+        self.kernel
+            .finish(|update| kernel.push(entry(update)))
+            .unwrap();
+        let mut user = Vec::new();
+        self.user.finish(|update| user.push(entry(update)));
+        kernel.sort();
+        user.sort();
+        let only = |a: &[Entry], b: &[Entry]| -> Vec<String> {
+            a.iter()
+                .filter(|e| !b.contains(e))
+                .map(|e| format!("{e:?}"))
+                .collect()
+        };
+        let (in_kernel, in_user) = (only(&kernel, &user), only(&user, &kernel));
+        assert!(
+            in_kernel.is_empty() && in_user.is_empty(),
+            "{what}, {:?}, tunnels {}:\n only in the kernel:\n  {}\n only in user space:\n  {}",
+            self.rung,
+            self.tunnels,
+            in_kernel.join("\n  "),
+            in_user.join("\n  ")
+        );
+    }
+
+    /// Compares the counters of section 5.
+    fn compare_causes(&self) {
+        let [ingress, _] = self.kernel.point_counters(0, LOOPBACK).unwrap().unwrap();
+        let mut user = [Counters::default(); Cause::ALL.len()];
+        for (_, counters) in self.user.points() {
+            for (cause, sum) in counters.iter() {
+                user[cause as usize] += sum;
+            }
+        }
+        for cause in Cause::ALL {
+            assert_eq!(
+                ingress[cause as usize],
+                user[cause as usize],
+                "{}, {:?}, tunnels {}",
+                cause.name(),
+                self.rung,
+                self.tunnels
+            );
+        }
+    }
+}
+
+/// Rungs that this kernel takes. The first is never missing.
+fn rungs() -> Vec<Rung> {
+    let all = [Rung::TcSwap, Rung::TcLock, Rung::Xdp];
+    let taken: Vec<Rung> = all
+        .into_iter()
+        .filter(|rung| {
+            FlowTable::with_rungs(
+                &[*rung],
+                FlowTableConfig {
+                    max_entries: 64,
+                    ..FlowTableConfig::default()
+                },
+            )
+            .inspect_err(|error| println!("{rung:?} is not taken here: {error}"))
+            .is_ok()
+        })
+        .collect();
+    assert!(taken.contains(&Rung::TcLock), "no tc program loads");
+    taken
+}
+
+fn links(rung: Rung) -> &'static [LinkKind] {
+    if rung == Rung::Xdp {
+        &[LinkKind::Ethernet]
+    } else {
+        &[LinkKind::Ethernet, LinkKind::Ip]
+    }
+}
+
+#[test]
+fn the_corpus_gives_the_same_flows() {
+    for rung in rungs() {
+        for link in links(rung) {
+            for tunnels in [false, true] {
+                let mut both = Both::new(rung, *link, tunnels);
+                for entry in corpus() {
+                    let capture = entry.capture();
+                    for record in &capture.records {
+                        let linktype = capture.interfaces[record.interface as usize].link_type.0;
+                        let fits = match link {
+                            LinkKind::Ethernet => linktype == 1,
+                            LinkKind::Ip => matches!(linktype, 101 | 228 | 229),
+                        };
+                        if fits {
+                            both.feed(&record.data, None);
+                        }
+                    }
+                    both.compare(entry.name);
+                }
+                both.compare_causes();
+                assert!(both.fed > 10, "{}", both.fed);
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_packets_give_the_same_flows() {
+    let packets: Vec<Vec<u8>> = corpus()
+        .flat_map(|entry| {
+            let capture = entry.capture();
+            let ethernet = capture.interfaces.iter().all(|i| i.link_type.0 == 1);
+            // The mixed captures have what the others have.
+            let take = if ethernet { 200 } else { 0 };
+            capture
+                .records
+                .into_iter()
+                .take(take)
+                .map(|r| r.data)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let mut random = Random::new(7);
+    for rung in rungs() {
+        for tunnels in [false, true] {
+            let mut both = Both::new(rung, LinkKind::Ethernet, tunnels);
+            for round in 0..20 {
+                for _ in 0..300 {
+                    let mut packet = random.pick(&packets).clone();
+                    let changes = if packet.is_empty() {
+                        0
+                    } else {
+                        random.below(6)
+                    };
+                    for _ in 0..changes {
+                        // Mostly in the headers.
+                        let end = if random.one_in(4) {
+                            packet.len()
+                        } else {
+                            packet.len().min(80)
+                        };
+                        let place = random.below(end as u64) as usize;
+                        packet[place] = random.bits() as u8;
+                    }
+                    if random.one_in(5) && !packet.is_empty() {
+                        packet.truncate(random.below(packet.len() as u64 + 1) as usize);
+                    }
+                    both.feed(&packet, None);
+                }
+                both.compare(&format!("round {round}"));
+            }
+            both.compare_causes();
+        }
+    }
+}
+
+#[test]
+fn super_packets_count_as_their_segments() {
+    for rung in rungs() {
+        if rung == Rung::Xdp {
+            continue;
+        }
+        for tunnels in [false, true] {
+            let mut both = Both::new(rung, LinkKind::Ethernet, tunnels);
+            for entry in corpus() {
+                let capture = entry.capture();
+                if capture.interfaces[0].link_type.0 != 1 {
+                    continue;
+                }
+                for record in capture.records.iter().take(200) {
+                    both.feed(&record.data, Some((3, 100)));
+                }
+                both.compare(entry.name);
+            }
+            both.compare_causes();
+            assert!(both.fed > 10);
+        }
+    }
+}

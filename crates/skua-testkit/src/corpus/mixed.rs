@@ -87,7 +87,10 @@ fn traffic(t: &mut Trace, packets: usize, seed: u64, tunnels: bool) {
                 ip(link).icmpv6(kind, 0, port, 1).zeros(length)
             }
             11 => ip(link).esp(u32::from(port), 1).zeros(length),
-            12 => ip(link).sctp(source, destination, 1).zeros(length.min(4)),
+            // A COOKIE ACK chunk: without a whole chunk tshark leaves the packet out of its table.
+            12 => ip(link)
+                .sctp(source, destination, 1)
+                .payload(&[11, 0, 0, 4]),
             13 => ip(link).udplite(source, destination).zeros(length),
             14 => {
                 let more = random.one_in(2);

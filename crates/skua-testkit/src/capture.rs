@@ -16,8 +16,12 @@ impl LinkType {
     pub const ETHERNET: Self = Self(1);
     /// IPv4 or IPv6 without link header.
     pub const RAW: Self = Self(101);
+    /// OpenBSD loopback.
+    pub const LOOP: Self = Self(108);
     /// Linux "cooked" capture.
     pub const LINUX_SLL: Self = Self(113);
+    /// Linux "cooked" capture, version 2.
+    pub const LINUX_SLL2: Self = Self(276);
     /// IPv4 without link header.
     pub const IPV4: Self = Self(228);
     /// IPv6 without link header.

@@ -114,10 +114,13 @@ const fn interface(packet: usize, interface: &'static str) -> Correction {
     }
 }
 
-/// Time as the capture was written, in ns after its first packet.
-const fn time(packet: usize, after_ns: u64) -> Correction {
+/// Time of a packet of `pcapng_resolutions`, where the pauses of ten interfaces and `pauses` more
+/// came before.
+const fn picoseconds(packet: usize, pauses: u64) -> Correction {
+    let steps = (packet as u64 - 1) * 1_000_003;
+    let time_ns = skua_testkit::capture::EPOCH_NS + steps + (10 + pauses) * 1_234_567_891;
     Correction {
-        time_ns: Some(skua_testkit::capture::EPOCH_NS + after_ns),
+        time_ns: Some(time_ns),
         ..at(packet, Difference::FineClock)
     }
 }
@@ -143,9 +146,8 @@ const fn corrections(
 }
 
 use Difference::{
-    CutHeader, FineClock, FrameCheckSequence, IpLength, LastExtension, LaterFragment, Nibble,
-    NinthExtension, NotOurTunnel, OtherBlocks, Refused, SectionInterface, StreamPerSyn, ThirdTag,
-    TunnelDepth,
+    CutHeader, FrameCheckSequence, IpLength, LastExtension, LaterFragment, Nibble, NinthExtension,
+    NotOurTunnel, OtherBlocks, Refused, StreamPerSyn, ThirdTag, TunnelDepth,
 };
 
 const EXPECTED: &[Expected] = &[
@@ -239,7 +241,21 @@ const EXPECTED: &[Expected] = &[
     ),
     rules("pcap_fcs", &[FrameCheckSequence]),
     rules("pcapng_fcs", &[FrameCheckSequence]),
-    corrections("pcapng_resolutions", &[], &[]),
+    // The interface that counts ps.
+    corrections(
+        "pcapng_resolutions",
+        &[],
+        &[
+            picoseconds(61, 0),
+            picoseconds(62, 0),
+            picoseconds(63, 0),
+            picoseconds(64, 1),
+            picoseconds(65, 1),
+            picoseconds(66, 1),
+        ],
+    ),
+    rules("linux_cooked", &[Nibble]),
+    rules("linux_cooked_2", &[Nibble]),
     rules("pcapng_odd_blocks", &[OtherBlocks]),
     corrections(
         "pcapng_sections",
@@ -252,3 +268,66 @@ const EXPECTED: &[Expected] = &[
     ),
     rules("mixed_snap_96", &[CutHeader]),
 ];
+
+/// Why the tables of `tshark -z conv` are not our flows, for captures where they are not.
+pub fn table_departure(capture: &str) -> Option<&'static str> {
+    TABLE_DEPARTURES
+        .iter()
+        .find(|(name, _)| *name == capture)
+        .map(|(_, reason)| *reason)
+}
+
+const TABLE_DEPARTURES: &[(&str, &str)] = &[
+    ("vlan_three", THIRD),
+    ("pppoe", PPPOE),
+    ("linux_cooked", NIB),
+    ("linux_cooked_2", NIB),
+    ("ipv4_lengths", LEN),
+    ("ipv4_fragments", FRAG),
+    ("ipv4_fragments_late", FRAG),
+    ("ipv4_fragments_protocols", FRAG),
+    ("ipv6_extensions", EXT),
+    ("ipv6_extensions_many", NINTH),
+    ("ipv6_malformed", LEN),
+    ("ipv6_fragments", FRAG),
+    ("ipv6_fragments_no_first", FRAG),
+    ("udp_lengths", UDPLEN),
+    ("ah", AH),
+    ("transport_cut", CUT),
+    ("snap_64", CUT),
+    ("snap_40", CUT),
+    ("tcp_reuse_half_closed", SYN),
+    ("tcp_syn_again", SYN),
+    ("vxlan", INNER),
+    ("geneve", INNER),
+    ("gre", INNER),
+    ("gre_ethernet", INNER),
+    ("ip_in_ip", INNER),
+    ("mpls", INNER),
+    ("tunnels_nested", INNER),
+    ("tunnels_deep", INNER),
+    ("tunnels_cut", INNER),
+    ("tunnels_fragments", INNER),
+    ("tunnels_same_inner", INNER),
+    ("tunnels_inner_malformed", INNER),
+    ("mixed", INNER),
+    ("mixed_snap_96", INNER),
+    ("pcap_fcs", FCS),
+    ("pcapng_fcs", FCS),
+    ("pcapng_resolutions", CLOCK),
+];
+
+const THIRD: &str = "tshark reads on after the third tag";
+const PPPOE: &str = "tshark reads PPPoE sessions";
+const NIB: &str = "tshark reads IPv6 where the link header says IPv4";
+const LEN: &str = "tshark ends at the IP length and shows no ports behind it";
+const FRAG: &str = "only first fragments are in tshark's tables";
+const EXT: &str = "tshark takes mobility and HIP headers as the last";
+const NINTH: &str = "tshark reads on after the ninth extension header";
+const UDPLEN: &str = "tshark leaves packets with a wrong UDP length out of its table";
+const AH: &str = "AH in IPv4 is a protocol of its own for us; tshark reads on";
+const CUT: &str = "tshark leaves packets with a cut-off transport header out of its tables";
+const SYN: &str = "tshark starts a stream with each new SYN";
+const INNER: &str = "tshark's tables count packets inside of others, too";
+const FCS: &str = "tshark counts the FCS";
+const CLOCK: &str = "tshark's arithmetic overflows with clocks finer than ns";

@@ -263,35 +263,36 @@ impl<'a> Walk<'a> {
     }
 
     fn link(&mut self, level: &mut Level) -> Option<()> {
-        const ETHERNET: u64 = 1;
-        let Some(layer) = self.peek() else {
-            // No layer at all: an empty packet.
-            return (self.packet.link != Some(ETHERNET)).then_some(());
+        // tshark's numbers of link types: Ethernet, cooked, BSD and OpenBSD loopback.
+        let least = match self.packet.link {
+            Some(1) => 14,
+            Some(25) => 16,
+            Some(210) => 20,
+            Some(15 | 174) => 4,
+            _ => 0,
         };
-        match layer.name.as_str() {
-            "eth" => self.ethernet(level),
-            "raw" => {
-                self.at += 1;
-                Some(())
-            }
-            "sll" => {
-                self.at += 1;
-                self.has(layer, 16).then_some(())?;
-                level.ethertype = layer.number("sll.etype").unwrap_or(0) as u16;
-                self.tags(level);
-                Some(())
-            }
-            "null" => {
-                self.at += 1;
-                self.has(layer, 4).then_some(())
-            }
-            _ => (self.packet.link != Some(ETHERNET)).then_some(()),
+        if self.packet.captured < least {
+            return None;
         }
+        let layer = self.peek();
+        match layer.map(|layer| layer.name.as_str()) {
+            Some("eth") => return self.ethernet(level),
+            Some("raw" | "null") => self.at += 1,
+            Some("sll") => {
+                self.at += 1;
+                let number = layer.and_then(|layer| layer.number("sll.etype"));
+                level.ethertype = number.unwrap_or(0) as u16;
+                self.tags(level);
+            }
+            _ => {}
+        }
+        Some(())
     }
 
     fn ethernet(&mut self, level: &mut Level) -> Option<()> {
         let layer = self.peek()?;
         self.at += 1;
+        // In a tunnel this may be cut off.
         if !self.has(layer, 14) {
             return None;
         }

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
+use crate::table::{self, Row};
+
 /// What keeps tshark from looking at more than one packet at a time, or from guessing.
 const OPTIONS: &[&str] = &[
     "-n",
@@ -110,14 +112,22 @@ pub fn run(file: &Path, arguments: &[&str]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Dissects every packet of a file.
+/// Dissects every packet of a file, and makes the tables of its UDP, TCP and SCTP conversations.
 ///
 /// # Errors
 ///
 /// See [`run`].
-pub fn dissect(file: &Path) -> Result<Vec<Dissection>, String> {
-    let pdml = run(file, &["-T", "pdml"])?;
-    parse(BufReader::new(&pdml[..])).map_err(|error| format!("{}: {error}", file.display()))
+pub fn dissect(file: &Path) -> Result<(Vec<Dissection>, Vec<Row>), String> {
+    let tables = ["-z", "conv,udp", "-z", "conv,tcp", "-z", "conv,sctp"];
+    let output = run(file, &[&["-T", "pdml"], &tables[..]].concat())?;
+    const END: &[u8] = b"</pdml>";
+    let end = output
+        .windows(END.len())
+        .rposition(|bytes| bytes == END)
+        .map_or(output.len(), |at| at + END.len());
+    let (pdml, tables) = output.split_at(end);
+    let packets = parse(BufReader::new(pdml)).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok((packets, table::rows(&String::from_utf8_lossy(tables))?))
 }
 
 fn parse(pdml: impl BufRead) -> Result<Vec<Dissection>, quick_xml::Error> {

@@ -9,7 +9,7 @@ use skua_testkit::{Entry, corpus};
 use skua_truth::conversation::{Account, Conversation, ours};
 use skua_truth::expected::Difference;
 use skua_truth::reading::Reader;
-use skua_truth::{expected, tshark};
+use skua_truth::{expected, table, tshark};
 
 /// What is in one and not in the other.
 fn difference(ours: &Account, theirs: &Account) -> String {
@@ -34,7 +34,7 @@ fn check(entry: &Entry, directory: &Path) -> String {
     let capture = entry.capture();
     let file = directory.join(capture.file_name());
     std::fs::write(&file, capture.bytes()).unwrap();
-    let packets = tshark::dissect(&file).unwrap();
+    let (packets, rows) = tshark::dissect(&file).unwrap();
     let count = packets
         .iter()
         .filter(|packet| packet.link.is_some())
@@ -47,6 +47,15 @@ fn check(entry: &Entry, directory: &Path) -> String {
         let mut reader = Reader::new(tunnels, listed.corrections, fcs, one_entry);
         let theirs = reader.account(&packets);
         let ours = ours(&file, tunnels).unwrap();
+        if !tunnels {
+            let first_ns = packets.first().map_or(0, |packet| packet.time_ns);
+            let lines = table::compare(&rows, &ours.conversations, first_ns);
+            let reason = expected::table_departure(entry.name);
+            if lines.is_empty() == reason.is_some() {
+                wrong += &format!("{entry:?}: table, listed {reason:?}:\n");
+                wrong.extend(lines.iter().map(|line| format!("    {line}\n")));
+            }
+        }
         if ours != theirs {
             let difference = difference(&ours, &theirs);
             wrong += &format!("{entry:?}, tunnels {tunnels}:\n{difference}");

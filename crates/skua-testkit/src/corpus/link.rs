@@ -92,6 +92,26 @@ pub const ENTRIES: &[Entry] = &[
         make: raw_ipv6,
     },
     Entry {
+        name: "linux_cooked",
+        about: "link type 113: IPv4, IPv6, ARP, a VLAN tag, 802.2, cut off",
+        make: linux_cooked,
+    },
+    Entry {
+        name: "linux_cooked_2",
+        about: "link type 276: the same with the newer header",
+        make: linux_cooked_2,
+    },
+    Entry {
+        name: "bsd_null",
+        about: "link type 0: address families of all systems in both byte orders",
+        make: bsd_null,
+    },
+    Entry {
+        name: "bsd_loop",
+        about: "link type 108: address family in network byte order",
+        make: bsd_loop,
+    },
+    Entry {
         name: "loopback",
         about: "all-zero MAC addresses, same address on both sides, same port on both sides",
         make: loopback,
@@ -488,4 +508,116 @@ fn loopback(t: &mut Trace) {
             .ipv6("::ffff:127.0.0.1", "::ffff:127.0.0.1")
             .udp(5000, 6000),
     );
+}
+
+/// What a cooked capture holds: its header is made from the protocol number.
+fn cooked(t: &mut Trace, header: impl Fn(u16) -> Vec<u8>) {
+    let arp = Arp {
+        operation: 1,
+        sender: (mac(1), [10, 0, 0, 1]),
+        target: ([0; 6], [10, 0, 0, 2]),
+    };
+    let packets = [
+        (
+            0x0800,
+            Packet::new()
+                .ipv4("10.0.0.1", "10.0.0.2")
+                .udp(40_000, 7)
+                .zeros(30),
+        ),
+        (
+            0x0800,
+            Packet::new()
+                .ipv4("10.0.0.2", "10.0.0.1")
+                .udp(7, 40_000)
+                .zeros(40),
+        ),
+        (
+            0x86dd,
+            Packet::new()
+                .ipv6("fd00::1", "fd00::2")
+                .tcp(40_000, 80, 0x18)
+                .zeros(30),
+        ),
+        (0x0806, Packet::new().layer(arp)),
+        // After the tag's number in the header come its control information and the EtherType.
+        (
+            0x8100,
+            Packet::new()
+                .payload(&[0, 5, 8, 0])
+                .ipv4("10.0.0.1", "10.0.0.2")
+                .udp(40_000, 7)
+                .zeros(30),
+        ),
+        // 802.2 and an unknown protocol.
+        (0x0004, Packet::new().payload(&[0x42, 0x42, 3]).zeros(35)),
+        (0x88b5, Packet::new().zeros(20)),
+        // The version is not the one that the header announces.
+        (
+            0x0800,
+            Packet::new().ipv6("fd00::1", "fd00::2").udp(40_000, 7),
+        ),
+    ];
+    for (protocol, packet) in packets {
+        let mut bytes = header(protocol);
+        bytes.extend_from_slice(&packet.build());
+        t.bytes(bytes);
+    }
+    let whole = header(0x0800);
+    for keep in [whole.len(), whole.len() - 1, 0] {
+        t.bytes(whole[..keep].to_vec());
+    }
+}
+
+fn linux_cooked(t: &mut Trace) {
+    t.capture.interfaces[0].link_type = LinkType::LINUX_SLL;
+    cooked(t, |protocol| {
+        // To us, Ethernet, address of six bytes.
+        let mut header = vec![0, 0, 0, 1, 0, 6];
+        header.extend_from_slice(&mac(1));
+        header.extend_from_slice(&[0, 0]);
+        header.extend_from_slice(&protocol.to_be_bytes());
+        header
+    });
+}
+
+fn linux_cooked_2(t: &mut Trace) {
+    t.capture.interfaces[0].link_type = LinkType::LINUX_SLL2;
+    cooked(t, |protocol| {
+        let mut header = protocol.to_be_bytes().to_vec();
+        // Reserved, interface 2, Ethernet, to us, address of six bytes.
+        header.extend_from_slice(&[0, 0, 0, 0, 0, 2, 0, 1, 0, 6]);
+        header.extend_from_slice(&mac(1));
+        header.extend_from_slice(&[0, 0]);
+        header
+    });
+}
+
+fn families(t: &mut Trace, header: impl Fn(u32) -> [u8; 4]) {
+    // 2 everywhere IPv4; IPv6 is 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on Darwin.
+    for family in [2, 24, 28, 30] {
+        let packet = match family {
+            2 => Packet::new().ipv4("10.0.0.1", "10.0.0.2"),
+            _ => Packet::new().ipv6("fd00::1", "fd00::2"),
+        };
+        let mut bytes = header(family).to_vec();
+        bytes.extend_from_slice(&packet.udp(40_000, 7).zeros(20).build());
+        t.bytes(bytes);
+    }
+    // A family that is no IP.
+    let mut other = header(7).to_vec();
+    other.extend_from_slice(&[0; 30]);
+    t.bytes(other);
+    t.bytes(header(2)[..3].to_vec());
+}
+
+fn bsd_null(t: &mut Trace) {
+    t.capture.interfaces[0].link_type = LinkType::NULL;
+    families(t, u32::to_le_bytes);
+    families(t, u32::to_be_bytes);
+}
+
+fn bsd_loop(t: &mut Trace) {
+    t.capture.interfaces[0].link_type = LinkType::LOOP;
+    families(t, u32::to_be_bytes);
 }

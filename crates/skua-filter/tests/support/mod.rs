@@ -3,5 +3,6 @@
 
 pub mod expressions;
 pub mod kernel;
+pub mod network;
 pub mod packets;
 pub mod rng;

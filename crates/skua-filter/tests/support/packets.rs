@@ -245,7 +245,9 @@ fn transport(rng: &mut Rng, out: &mut Vec<u8>, protocol: u8, depth: u8) {
     let start = out.len();
     match protocol {
         6 | 17 | 132 => {
-            let (source, destination) = (port(rng), port(rng));
+            let source = port(rng);
+            let geneve = protocol == 17 && rng.one_in(4);
+            let destination = if geneve { 6081 } else { port(rng) };
             out.extend(source.to_be_bytes());
             out.extend(destination.to_be_bytes());
             match protocol {

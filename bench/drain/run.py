@@ -31,13 +31,15 @@ def peers(options):
 
 def skua(options, namespace):
     """`skua run` on bn-a, without history; its own log goes to standard error."""
-    return subprocess.Popen(namespace.command([options.skua, "run", "--interface", "bn-a", *options.skua_args]),
+    return subprocess.Popen(namespace.command([options.skua, "run", "--interface", "bn-a", "--max-entries",
+                                               str(options.max_entries or options.flows * 11 // 5),
+                                               *options.skua_args]),
                             stdout=subprocess.PIPE, text=True, env=os.environ | {"SKUA_HISTORY_MEMORY": "0"})
 
 
 def counters(namespace):
     """What the agent itself counts: flow updates taken out of the table, CPU seconds of the drains."""
-    page = namespace.run(["curl", "-sS", "--max-time", "5", f"http://127.0.0.1:{PORT}/metrics"])
+    page = namespace.run(["curl", "-sS", "--max-time", "30", f"http://127.0.0.1:{PORT}/metrics"])
     found = []
     for name in ("skua_updates_total", "skua_drain_cpu_seconds_total"):
         value = re.search(rf"^{name} ([0-9.e+-]+)$", page, re.M)
@@ -106,6 +108,8 @@ def idle(options, namespace):
 def main():
     parser = arguments(__doc__, rounds=3)
     parser.add_argument("--flows", type=int, default=500_000)
+    parser.add_argument("--max-entries", type=int, help="room in the table; by default so much that it is less "
+                        "than half full: above, flows are evicted early and come back")
     parser.add_argument("--intervals", type=int, default=6)
     parser.add_argument("skua_args", nargs="*", help="more arguments for skua run, after --")
     options = parser.parse_args()

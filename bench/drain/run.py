@@ -38,14 +38,14 @@ def skua(options, namespace):
 
 
 def counters(namespace):
-    """What the agent itself counts: flow updates taken out of the table, CPU seconds of the drains."""
+    """What the agent itself counts. Asking makes it drain, so this is asked seldom."""
     page = namespace.run(["curl", "-sS", "--max-time", "30", f"http://127.0.0.1:{PORT}/metrics"])
-    found = []
-    for name in ("skua_updates_total", "skua_drain_cpu_seconds_total"):
+    found = {}
+    for name in ("skua_updates_total", "skua_drains_total", "skua_drain_cpu_seconds_total"):
         value = re.search(rf"^{name} ([0-9.e+-]+)$", page, re.M)
         if not value:
             raise Failed(f"/metrics has no {name}")
-        found.append(float(value[1]))
+        found[name] = float(value[1])
     return found
 
 
@@ -64,30 +64,33 @@ class Load(threading.Thread):
 
 
 def loaded(options, namespace):
-    """One sample per scan interval with all flows live."""
+    """CPU and memory of each scan interval with all flows live, and records per drain over all."""
     agent = skua(options, namespace)
-    samples = []
+    intervals = []
     load = Load(options, namespace)
     try:
         wait_until_watching(agent)
         load.start()
         time.sleep(2 * INTERVAL)
-        before, (taken, drained) = cpu_seconds(agent.pid), counters(namespace)
+        begin = counters(namespace)
+        before = cpu_seconds(agent.pid)
         for number in range(options.intervals):
             time.sleep(INTERVAL)
-            after, (total, drain) = cpu_seconds(agent.pid), counters(namespace)
-            user, system = after[0] - before[0], after[1] - before[1]
-            samples.append({"user_seconds": user, "system_seconds": system, "records": total - taken, "drain_seconds": drain - drained,
-                            "resident_kib": status(agent.pid, "VmRSS"), "peak_kib": status(agent.pid, "VmHWM")})
-            say(f"interval {number + 1} of {options.intervals}: {user + system:.2f} s of CPU, "
-                f"{total - taken:,.0f} records")
-            before, taken, drained = after, total, drain
+            after = cpu_seconds(agent.pid)
+            intervals.append({"user_seconds": after[0] - before[0], "system_seconds": after[1] - before[1],
+                              "resident_kib": status(agent.pid, "VmRSS"), "peak_kib": status(agent.pid, "VmHWM")})
+            say(f"interval {number + 1} of {options.intervals}: {sum(after) - sum(before):.2f} s of CPU")
+            before = after
+        end = counters(namespace)
     finally:
         load.ending.set()
         stop(agent)
         if load.is_alive():
             load.join(60)
-    return samples
+    taken = {name: end[name] - begin[name] for name in end}
+    return {"intervals": intervals, "drains": taken["skua_drains_total"],
+            "records_per_drain": taken["skua_updates_total"] / taken["skua_drains_total"],
+            "drain_seconds": taken["skua_drain_cpu_seconds_total"] / taken["skua_drains_total"]}
 
 
 def idle(options, namespace):
@@ -128,29 +131,28 @@ def main():
         say(f"skua: left out: {reason}")
 
     if "loaded" in results:
-        taken = [s for s in results["loaded"] if s["records"]]
-        if not taken:
+        loads = results["loaded"]
+        if not loads["records_per_drain"]:
             sys.exit("skua took no records")
-
-        def per_record(seconds):
-            return spread([1e9 * seconds(s) / s["records"] for s in taken])["median"]
-
-        for name, seconds in (("skua: drain", lambda s: s["drain_seconds"]),
-                              ("skua: the whole agent", lambda s: s["user_seconds"] + s["system_seconds"]),
-                              ("  of that in user space", lambda s: s["user_seconds"])):
-            ns = per_record(seconds)
+        # The drain that the last question caused is not in the CPU time of the intervals.
+        records = loads["records_per_drain"] * (loads["drains"] - 1)
+        for name, ns in (
+                ("skua: drain", 1e9 * loads["drain_seconds"] / loads["records_per_drain"]),
+                ("skua: the whole agent",
+                 1e9 * sum(s["user_seconds"] + s["system_seconds"] for s in loads["intervals"]) / records),
+                ("  of that in user space", 1e9 * sum(s["user_seconds"] for s in loads["intervals"]) / records)):
             rows.append([name, f"{ns:,.0f}", f"{key_by_key / ns:.1f}" if ns else ""])
     print(f"**CPU per entry**, {options.flows:,} flows\n")
     table(["way", "ns", "times faster"], rows)
     if "loaded" in results:
-        seconds = [s["user_seconds"] + s["system_seconds"] for s in results["loaded"]]
+        seconds = [s["user_seconds"] + s["system_seconds"] for s in results["loaded"]["intervals"]]
         print("**skua run**, scan interval 10 s\n")
         table(["", f"{options.flows:,} live flows", "idle"], [
             ["CPU, cores", f"{spread(seconds)['median'] / INTERVAL:.4f}",
              f"{results['idle']['cpu_seconds_per_interval'] / INTERVAL:.4f}"],
-            ["resident memory, MiB", f"{max(s['resident_kib'] for s in results['loaded']) / 1024:.1f}",
+            ["resident memory, MiB", f"{max(s['resident_kib'] for s in results['loaded']['intervals']) / 1024:.1f}",
              f"{results['idle']['resident_kib'] / 1024:.1f}"],
-            ["  peak, MiB", f"{max(s['peak_kib'] for s in results['loaded']) / 1024:.1f}", ""],
+            ["  peak, MiB", f"{max(s['peak_kib'] for s in results['loaded']['intervals']) / 1024:.1f}", ""],
             ["wake-ups per interval", "", f"{results['idle']['wake_ups_per_interval']:.1f}"],
         ])
     finish(options, "drain", results)

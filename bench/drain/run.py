@@ -134,8 +134,8 @@ def main():
         loads = results["loaded"]
         if not loads["records_per_drain"]:
             sys.exit("skua took no records")
-        # The drain that the last question caused is not in the CPU time of the intervals.
-        records = loads["records_per_drain"] * (loads["drains"] - 1)
+        # Questions cause drains of their own, outside of the intervals; each interval has one.
+        records = loads["records_per_drain"] * len(loads["intervals"])
         for name, ns in (
                 ("skua: drain", 1e9 * loads["drain_seconds"] / loads["records_per_drain"]),
                 ("skua: the whole agent",

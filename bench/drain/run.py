@@ -73,6 +73,7 @@ def loaded(options, namespace):
         load.start()
         time.sleep(2 * INTERVAL)
         begin = counters(namespace)
+        time.sleep(INTERVAL / 2)  # that drains happen in the middle of what is measured
         before = cpu_seconds(agent.pid)
         for number in range(options.intervals):
             time.sleep(INTERVAL)

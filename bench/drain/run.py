@@ -64,34 +64,33 @@ class Load(threading.Thread):
 
 
 def loaded(options, namespace):
-    """CPU and memory of each scan interval with all flows live, and records per drain over all."""
+    """CPU per drain and memory with all flows live, over several scan intervals."""
     agent = skua(options, namespace)
-    intervals = []
     load = Load(options, namespace)
+
+    def sample():
+        # The drain that the question causes is over when the CPU time is read, at either end.
+        counted = counters(namespace)
+        time.sleep(INTERVAL / 3)
+        user, system = cpu_seconds(agent.pid)
+        return counted | {"user": user, "system": system}
+
     try:
         wait_until_watching(agent)
         load.start()
         time.sleep(2 * INTERVAL)
-        begin = counters(namespace)
-        time.sleep(INTERVAL / 2)  # that drains happen in the middle of what is measured
-        before = cpu_seconds(agent.pid)
+        begin, resident = sample(), []
         for number in range(options.intervals):
             time.sleep(INTERVAL)
-            after = cpu_seconds(agent.pid)
-            intervals.append({"user_seconds": after[0] - before[0], "system_seconds": after[1] - before[1],
-                              "resident_kib": status(agent.pid, "VmRSS"), "peak_kib": status(agent.pid, "VmHWM")})
-            say(f"interval {number + 1} of {options.intervals}: {sum(after) - sum(before):.2f} s of CPU")
-            before = after
-        end = counters(namespace)
+            resident.append(status(agent.pid, "VmRSS"))
+            say(f"interval {number + 1} of {options.intervals}")
+        end, peak = sample(), status(agent.pid, "VmHWM")
     finally:
         load.ending.set()
         stop(agent)
         if load.is_alive():
             load.join(60)
-    taken = {name: end[name] - begin[name] for name in end}
-    return {"intervals": intervals, "drains": taken["skua_drains_total"],
-            "records_per_drain": taken["skua_updates_total"] / taken["skua_drains_total"],
-            "drain_seconds": taken["skua_drain_cpu_seconds_total"] / taken["skua_drains_total"]}
+    return {"resident_kib": max(resident), "peak_kib": peak} | {name: end[name] - begin[name] for name in end}
 
 
 def idle(options, namespace):
@@ -133,27 +132,25 @@ def main():
 
     if "loaded" in results:
         loads = results["loaded"]
-        if not loads["records_per_drain"]:
+        records = loads["skua_updates_total"]
+        if not records:
             sys.exit("skua took no records")
-        # Questions cause drains of their own, outside of the intervals; each interval has one.
-        records = loads["records_per_drain"] * len(loads["intervals"])
-        for name, ns in (
-                ("skua: drain", 1e9 * loads["drain_seconds"] / loads["records_per_drain"]),
-                ("skua: the whole agent",
-                 1e9 * sum(s["user_seconds"] + s["system_seconds"] for s in loads["intervals"]) / records),
-                ("  of that in user space", 1e9 * sum(s["user_seconds"] for s in loads["intervals"]) / records)):
+        for name, seconds in (("skua: drain", loads["skua_drain_cpu_seconds_total"]),
+                              ("skua: the whole agent", loads["user"] + loads["system"]),
+                              ("  of that in user space", loads["user"])):
+            ns = 1e9 * seconds / records
             rows.append([name, f"{ns:,.0f}", f"{key_by_key / ns:.1f}" if ns else ""])
     print(f"**CPU per entry**, {options.flows:,} flows\n")
     table(["way", "ns", "times faster"], rows)
     if "loaded" in results:
-        seconds = [s["user_seconds"] + s["system_seconds"] for s in results["loaded"]["intervals"]]
+        per_drain = (loads["user"] + loads["system"]) / loads["skua_drains_total"]
         print("**skua run**, scan interval 10 s\n")
         table(["", f"{options.flows:,} live flows", "idle"], [
-            ["CPU, cores", f"{spread(seconds)['median'] / INTERVAL:.4f}",
+            ["CPU, cores (per drain / interval)", f"{per_drain / INTERVAL:.4f}",
              f"{results['idle']['cpu_seconds_per_interval'] / INTERVAL:.4f}"],
-            ["resident memory, MiB", f"{max(s['resident_kib'] for s in results['loaded']['intervals']) / 1024:.1f}",
+            ["resident memory, MiB", f"{loads['resident_kib'] / 1024:.1f}",
              f"{results['idle']['resident_kib'] / 1024:.1f}"],
-            ["  peak, MiB", f"{max(s['peak_kib'] for s in results['loaded']['intervals']) / 1024:.1f}", ""],
+            ["  peak, MiB", f"{loads['peak_kib'] / 1024:.1f}", ""],
             ["wake-ups per interval", "", f"{results['idle']['wake_ups_per_interval']:.1f}"],
         ])
     finish(options, "drain", results)

@@ -143,15 +143,13 @@ struct tcp_header {
 };
 
 /* Less than as bytes in network order. */
-static __always_inline int compare16(const __u8 *a, const __u8 *b)
+static __always_inline int compare16(const __u64 *a, const __u64 *b)
 {
-	__u64 x, y;
+	__u64 x = bpf_be64_to_cpu(a[0]), y = bpf_be64_to_cpu(b[0]);
 
-	x = bpf_be64_to_cpu(*(const __u64 *)a);
-	y = bpf_be64_to_cpu(*(const __u64 *)b);
 	if (x == y) {
-		x = bpf_be64_to_cpu(*(const __u64 *)(a + 8));
-		y = bpf_be64_to_cpu(*(const __u64 *)(b + 8));
+		x = bpf_be64_to_cpu(a[1]);
+		y = bpf_be64_to_cpu(b[1]);
 	}
 	return x < y ? -1 : x > y;
 }
@@ -160,7 +158,7 @@ static __always_inline int compare16(const __u8 *a, const __u8 *b)
 static __always_inline void canonical(struct packet *p)
 {
 	struct flow_key *k = &p->key;
-	int order = compare16(k->lo, k->hi);
+	int order = compare16(&k->word[0], &k->word[2]);
 
 	if (order < 0 || (order == 0 && bpf_ntohs(k->lo_port) <= bpf_ntohs(k->hi_port)))
 		return;

@@ -121,7 +121,7 @@ enum point_cause {
 	CAUSE_MAX,
 };
 
-#define PROBES 64 /* slots looked at before the table counts as full */
+#define PROBES 128 /* slots looked at before the table counts as full */
 
 /* In every network namespace. */
 #define LOOPBACK_IFINDEX 1
@@ -160,14 +160,14 @@ struct fragment_note {
 /* What the loader decides before the programs are verified. */
 struct flow_settings {
 	__u64 hash_seed;
-	__u32 slot_count;  /* entries of slots and tcp_slots */
-	__u32 max_entries; /* live entries at most */
-	__u32 sampling;	   /* 1:N */
-	__u16 netns;	   /* number of the network namespace, goes into every key */
-	__u8 tunnels;	   /* look into tunnels */
-	__u8 coarse_clock; /* bpf_ktime_get_coarse_ns is there, 5.11 */
-	__u8 gso_size;	   /* __sk_buff.gso_size is there, 5.7 */
-	__u8 exclude_self; /* leave out sockets marked in self_sockets */
+	__u32 slot_count;   /* entries of slots and tcp_slots */
+	__u32 most_entries; /* live entries at most, in bursts */
+	__u32 sampling;	    /* 1:N */
+	__u16 netns;	    /* number of the network namespace, goes into every key */
+	__u8 tunnels;	    /* look into tunnels */
+	__u8 coarse_clock;  /* bpf_ktime_get_coarse_ns is there, 5.11 */
+	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
+	__u8 exclude_self;  /* leave out sockets marked in self_sockets */
 	__u8 pad[6];
 };
 

@@ -11,7 +11,7 @@
 /* Read-only data, filled by the loader: what is off costs nothing, the verifier removes it. */
 const volatile struct flow_settings settings = {
 	.slot_count = 64,
-	.max_entries = 32,
+	.most_entries = 32,
 	.sampling = 1,
 };
 

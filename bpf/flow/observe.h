@@ -87,15 +87,31 @@ static __always_inline void note_size(const struct level *l)
 }
 
 #ifdef SKUA_LINEAR
-/* The common case, read in place. Returns false when decode_level() has to look. */
-static __always_inline bool decode_fast(context *ctx, struct level *l, bool ethernet)
+static __always_inline bool needs_care(context *ctx, bool ethernet)
+{
+#ifdef SKUA_XDP
+	return false;
+#else
+	return ctx->gso_segs > 1 || (settings.gso_size && ctx->gso_size) ||
+	       (ethernet && ctx->vlan_present);
+#endif
+}
+
+/*
+ * The common case, read in place and every field of the packet written once. Returns false when
+ * decode_level() has to look; start_level() then begins anew.
+ */
+static __always_inline bool decode_fast(context *ctx, struct packet *p, bool ethernet,
+					__u8 direction)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct packet *p = &l->p;
-	struct flow_key *k = &p->key;
+	const __u32 length = packet_length(ctx);
 	__u32 offset = ethernet ? ETH_LENGTH : 0, ip_end;
+	__u64 src[2], dst[2];
+	__be16 src_port, dst_port;
 	void *transport;
-	__u8 proto;
+	__u8 proto, kind;
+	int order;
 	bool v4;
 
 	if (ethernet) {
@@ -121,17 +137,16 @@ static __always_inline bool decode_fast(context *ctx, struct level *l, bool ethe
 		    ip->fragment & bpf_htons(0x3fff))
 			return false;
 		proto = ip->proto;
-		if (proto != PROTO_TCP && proto != PROTO_UDP)
-			return false;
 		transport = ip + 1;
-		if (transport + (proto == PROTO_TCP ? 20 : 8) > end)
-			return false;
 		ip_end = bpf_ntohs(ip->total_length);
 		if (ip_end)
 			ip_end += offset;
-		map_ipv4(k->lo, ip->src);
-		map_ipv4(k->hi, ip->dst);
-		k->kind = KIND_IPV4;
+		src[0] = 0;
+		dst[0] = 0;
+		src[1] = (__u64)ip->src << 32 | 0xffff0000u;
+		dst[1] = (__u64)ip->dst << 32 | 0xffff0000u;
+		order = bpf_ntohl(ip->src) < bpf_ntohl(ip->dst) ? -1 : ip->src != ip->dst;
+		kind = KIND_IPV4;
 		offset += 20;
 	} else {
 		struct ipv6_header *ip = data + offset;
@@ -139,53 +154,77 @@ static __always_inline bool decode_fast(context *ctx, struct level *l, bool ethe
 		if ((void *)(ip + 1) > end || *(__u8 *)ip >> 4 != 6)
 			return false;
 		proto = ip->next;
-		if (proto != PROTO_TCP && proto != PROTO_UDP)
-			return false;
 		transport = ip + 1;
-		if (transport + (proto == PROTO_TCP ? 20 : 8) > end)
-			return false;
 		ip_end = bpf_ntohs(ip->payload_length);
 		if (ip_end)
 			ip_end += offset + 40;
-		__builtin_memcpy(k->lo, ip->src, 16);
-		__builtin_memcpy(k->hi, ip->dst, 16);
-		k->kind = KIND_IPV6;
+		__builtin_memcpy(src, ip->src, 16);
+		__builtin_memcpy(dst, ip->dst, 16);
+		order = compare16(src, dst);
+		kind = KIND_IPV6;
 		offset += 40;
 	}
-	if (proto == PROTO_TCP) {
+	if (proto == PROTO_UDP) {
+		__be16 *udp = transport;
+
+		if (transport + 8 > end)
+			return false;
+		src_port = udp[0];
+		dst_port = udp[1];
+		if (settings.tunnels &&
+		    (dst_port == bpf_htons(PORT_VXLAN) || dst_port == bpf_htons(PORT_VXLAN_LINUX) ||
+		     dst_port == bpf_htons(PORT_GENEVE)))
+			return false;
+		p->is_tcp = 0;
+		p->tcp_flags = 0;
+	} else if (proto == PROTO_TCP) {
 		struct tcp_header *tcp = transport;
 		__u32 after;
 
 		if ((void *)(tcp + 1) > end || tcp->offset >> 4 < 5)
 			return false;
-		k->lo_port = tcp->src;
-		k->hi_port = tcp->dst;
+		src_port = tcp->src;
+		dst_port = tcp->dst;
 		p->is_tcp = 1;
 		p->tcp_flags = tcp->flags;
 		p->seq = bpf_ntohl(tcp->seq);
 		p->window = bpf_ntohs(tcp->window);
 		after = offset + (tcp->offset >> 4) * 4;
-		l->headers = after;
-		if (!ip_end || l->super)
-			ip_end = l->length;
+		if (!ip_end)
+			ip_end = length;
 		p->payload = ip_end > after ? ip_end - after : 0;
 	} else {
-		__be16 *udp = transport;
-
-		if (transport + 8 > end)
-			return false;
-		if (l->follow &&
-		    (udp[1] == bpf_htons(PORT_VXLAN) || udp[1] == bpf_htons(PORT_VXLAN_LINUX) ||
-		     udp[1] == bpf_htons(PORT_GENEVE)))
-			return false;
-		k->lo_port = udp[0];
-		k->hi_port = udp[1];
-		l->headers = offset + 8;
+		return false;
 	}
-	k->proto = proto;
+	if (order == 0)
+		order = bpf_ntohs(src_port) > bpf_ntohs(dst_port);
+	if (order <= 0) {
+		p->key.word[0] = src[0];
+		p->key.word[1] = src[1];
+		p->key.word[2] = dst[0];
+		p->key.word[3] = dst[1];
+		p->key.lo_port = src_port;
+		p->key.hi_port = dst_port;
+		p->from_hi = 0;
+	} else {
+		p->key.word[0] = dst[0];
+		p->key.word[1] = dst[1];
+		p->key.word[2] = src[0];
+		p->key.word[3] = src[1];
+		p->key.lo_port = dst_port;
+		p->key.hi_port = src_port;
+		p->from_hi = 1;
+	}
 	if (ethernet)
-		k->kind |= KIND_ETHERNET;
-	canonical(p);
+		kind |= KIND_ETHERNET;
+	p->key.ifindex = packet_ifindex(ctx);
+	p->key.word[5] = settings.netns | (__u64)proto << 48 | (__u64)kind << 56;
+	p->key.word[6] = 0;
+	p->packets = 1;
+	p->bytes = length;
+	p->tunnel_id = 0;
+	p->opener = OPENER_UNKNOWN;
+	p->direction = direction;
 	return true;
 }
 #endif
@@ -323,13 +362,12 @@ static __always_inline void observe(context *ctx, bool ethernet, __u8 direction)
 		leave_out(ctx, ethernet, direction, CAUSE_SAMPLED_OUT);
 		return;
 	}
-	start_level(ctx, l, ethernet, direction);
 #ifdef SKUA_LINEAR
-	if (!l->super && !l->stripped && decode_fast(ctx, l, ethernet)) {
-		l->p.bytes = l->length;
+	if (!needs_care(ctx, ethernet) && decode_fast(ctx, &l->p, ethernet, direction)) {
 		count_level();
 		return;
 	}
 #endif
+	start_level(ctx, l, ethernet, direction);
 	observe_any(ctx);
 }

@@ -183,7 +183,7 @@ static __always_inline void note_insert(struct flow_control *ctl)
 
 static __always_inline bool table_full(const struct flow_control *ctl)
 {
-	return (__s64)(ctl->inserted - ctl->freed) >= (__s64)settings.max_entries;
+	return (__s64)(ctl->inserted - ctl->freed) >= (__s64)settings.most_entries;
 }
 
 /*

@@ -269,8 +269,16 @@ pub const FIELDS: &[Field] = &[
         String,
         "",
         "still active",
-        "why the record ended: `closed` (TCP), `idle`, `evicted` (table under pressure, may go on in a further record), `shutdown`",
+        "why the record ended: `closed` (TCP), `idle`, `evicted` (left the table under pressure; the record goes on when the conversation does), `shutdown`",
         |l| Value::or_absent(l.record.end, |end| Value::Text(end_name(end))),
+    ),
+    field(
+        "duration",
+        Integer,
+        "ns",
+        "",
+        "time from the first packet to the last",
+        |l| Value::Integer(l.record.last_ns.saturating_sub(l.record.first_ns)),
     ),
     field("ifindex", Integer, "", "", "index of the interface", |l| {
         Value::Integer(l.record.key.ifindex.into())

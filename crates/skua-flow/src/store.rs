@@ -1,7 +1,7 @@
 //! Bounded history of flow records in memory.
 
 use crate::{
-    Counters, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate,
+    Counters, EndReason, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate,
     index::{Index, KeyHash, Slot},
     slab::Slab,
 };
@@ -84,11 +84,19 @@ pub struct Query<F> {
     pub limit: usize,
 }
 
+/// Whether a conversation that ended so is over. One that a table under pressure gave up may go on,
+/// and then goes on in the same record.
+fn is_over(end: EndReason) -> bool {
+    end != EndReason::Evicted
+}
+
 /// A place for a record.
 #[derive(Clone, Copy)]
 struct Place {
     record: FlowRecord,
     used: bool,
+    /// In the queue of ended records.
+    queued: bool,
 }
 
 /// Sums up updates to records and keeps them within limits: active ones and, as long as there is
@@ -119,6 +127,7 @@ impl FlowStore {
                 Place {
                     record: FlowRecord::new(&FlowUpdate::default(), 0, 1, 0, 0),
                     used: false,
+                    queued: false,
                 },
             ),
             active: Index::default(),
@@ -162,7 +171,7 @@ impl FlowStore {
             Slot::Taken(slot) => {
                 let place = slot.get().place;
                 places[place].record.apply(update, now_ns, interval_ns);
-                if update.end.is_some() {
+                if update.end.is_some_and(is_over) {
                     slot.remove();
                 }
                 place
@@ -170,10 +179,14 @@ impl FlowStore {
             Slot::Free(slot) => {
                 self.summary.flows += 1;
                 let record = FlowRecord::new(update, self.seed, self.sampling, now_ns, interval_ns);
-                let new = Place { record, used: true };
+                let new = Place {
+                    record,
+                    used: true,
+                    queued: false,
+                };
                 match places.insert(new) {
                     Some(place) => {
-                        if update.end.is_none() {
+                        if !update.end.is_some_and(is_over) {
                             slot.insert(place);
                         }
                         place
@@ -182,7 +195,7 @@ impl FlowStore {
                 }
             }
         };
-        if update.end.is_some() {
+        if update.end.is_some() && !std::mem::replace(&mut self.places[place].queued, true) {
             self.ended.push_back(place);
         }
         &self.places[place].record
@@ -192,7 +205,7 @@ impl FlowStore {
     fn replace(&mut self, new: Place) -> u32 {
         let place = self.evict();
         self.places[place] = new;
-        if new.record.end.is_none() {
+        if !new.record.end.is_some_and(is_over) {
             let hash = KeyHash::new(&new.record.key, self.seed);
             let slot = self.active.entry(hash, |_| false);
             if let Slot::Free(slot) = slot {
@@ -206,7 +219,7 @@ impl FlowStore {
     /// when all are active one that this drain did not touch, if such a one is near.
     fn evict(&mut self) -> u32 {
         const SEARCH: u32 = 64;
-        let place = match self.ended.pop_front() {
+        let place = match self.next_ended() {
             Some(place) => place,
             None => {
                 let from = self.hand;
@@ -224,6 +237,25 @@ impl FlowStore {
         self.summary.evicted += 1;
         self.summary.evicted_counted += self.places[place].record.total();
         place
+    }
+
+    /// The record that ended first, out of the queue and out of the index.
+    fn next_ended(&mut self) -> Option<u32> {
+        while let Some(place) = self.ended.pop_front() {
+            self.places[place].queued = false;
+            let FlowRecord { key, end, .. } = self.places[place].record;
+            match end {
+                // It went on after it had left the flow table.
+                None => {}
+                Some(end) => {
+                    if !is_over(end) {
+                        self.active.remove(KeyHash::new(&key, self.seed), place);
+                    }
+                    return Some(place);
+                }
+            }
+        }
+        None
     }
 
     /// The active record of a conversation.

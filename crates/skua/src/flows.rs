@@ -77,7 +77,7 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
     let since = if arguments.follow { shown } else { 0 };
     printer.finish(&select(&state, arguments, since))?;
     if arguments.summary.is_some() || io::stderr().is_terminal() {
-        summary::print(arguments.summary, &account, &state.store.summary());
+        summary::print(arguments.summary, &account, &state.totals());
     }
     Ok(())
 }

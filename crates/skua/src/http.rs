@@ -192,7 +192,7 @@ fn json(value: &serde_json::Value) -> Response {
 async fn get_summary(Extract(shared): Extract<Shared>) -> Response {
     blocking(move || {
         let state = shared.fresh();
-        json(&summary::json(&state.account, &state.store.summary()))
+        json(&summary::json(&state.account, &state.totals()))
     })
     .await
 }
@@ -204,7 +204,7 @@ async fn get_status(Extract(shared): Extract<Shared>) -> Response {
             "version": env!("CARGO_PKG_VERSION"),
             "rung": state.rung,
             "maps": state.map_memory.iter().map(|(name, bytes)| serde_json::json!({"name": name, "bytes": bytes})).collect::<Vec<_>>(),
-            "summary": summary::json(&state.account, &state.store.summary()),
+            "summary": summary::json(&state.account, &state.totals()),
         }))
     })
     .await

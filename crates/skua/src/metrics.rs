@@ -41,7 +41,7 @@ impl Text {
 /// Everything that is counted.
 pub fn text(state: &State) -> String {
     let account = &state.account;
-    let store = state.store.summary();
+    let store = state.totals();
     let mut text = Text(String::new());
     let points: Vec<&PointAccount> = account.points.values().collect();
     for (unit, name, help) in [

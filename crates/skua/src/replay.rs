@@ -158,7 +158,7 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     let lost = account.lost();
     if arguments.summary.is_some() || lost.packets > 0 {
         let format = arguments.summary.or(Some(SummaryFormat::Text));
-        summary::print(format, &account, &state.store.summary());
+        summary::print(format, &account, &state.totals());
     }
     Ok(())
 }

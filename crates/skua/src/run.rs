@@ -27,6 +27,6 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     out.flush()?;
     session.run(None, |_| Ok(()))?;
     let (shared, account) = session.finish()?;
-    summary::print(arguments.summary, &account, &shared.lock().store.summary());
+    summary::print(arguments.summary, &account, &shared.lock().totals());
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits};
+use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
 use skua_probe::Account;
 
 /// Records kept without history: enough to sum up, not to look back.
@@ -23,6 +23,8 @@ const NAMES_AT_MOST: usize = 65_536;
 pub struct State {
     /// Conversations.
     pub store: FlowStore,
+    /// Whether conversations are kept at all.
+    history: bool,
     /// What was seen and lost, as of the last drain.
     pub account: Account,
     /// Names of interfaces by (namespace number, index).
@@ -53,6 +55,7 @@ impl State {
         };
         Self {
             store: FlowStore::new(limits, seed, sampling),
+            history: history > 0,
             account: Account::default(),
             names: HashMap::new(),
             drained_ns: 0,
@@ -70,7 +73,21 @@ impl State {
 
     /// Takes an update.
     pub fn apply(&mut self, update: &FlowUpdate) {
-        self.store.apply(update);
+        if self.history {
+            self.store.apply(update);
+        }
+    }
+
+    /// Totals of the conversations; without history only how many entries there were.
+    pub fn totals(&self) -> Summary {
+        if self.history {
+            self.store.summary()
+        } else {
+            Summary {
+                flows: self.account.inserted,
+                ..Summary::default()
+            }
+        }
     }
 
     /// Remembers the name of an interface.

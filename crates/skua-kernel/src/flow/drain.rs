@@ -18,6 +18,7 @@ use skua_flow::{Counters, EndReason, FlowKey, FlowUpdate, TcpUpdate};
 
 use super::{
     FlowTable,
+    eviction::QuietCensus,
     layout::{
         SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
         SLOT_DYING, SLOT_EMPTY, SLOT_ENDED, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot, TcpSlot,
@@ -127,20 +128,22 @@ impl FlowTable {
     /// Hands out what was counted since the last drain and ends entries that are over.
     pub fn drain(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<DrainStats, KernelError> {
         let live = self.live();
-        let max = u64::from(self.config.max_entries);
+        let now = clock::monotonic_ns();
+        self.growth.observe(self.inserted(), now);
+        let excess = self.growth.excess(
+            live,
+            u64::from(self.config.max_entries),
+            u64::from(self.settings.most_entries),
+        );
         let idle = self.config.idle_timeout.as_nanos() as u64;
-        // Under pressure the least recently active go first; above 7/10 all go, and those that
-        // go on come back.
-        let second = 1_000_000_000;
-        let limit = match live * 10 / max.max(1) {
-            0..5 => idle,
-            5 => idle.min(10 * second),
-            6 => idle.min(2 * second),
-            _ => 0,
+        let pressure = excess > 0;
+        let limit = if pressure {
+            self.quiet_cutoff(now, excess)?.min(idle)
+        } else {
+            idle
         };
-        let pressure = limit < idle;
         let ageing = Ageing {
-            now: clock::monotonic_ns(),
+            now,
             idle: limit,
             closed: self.config.closed_timeout.as_nanos() as u64,
             idle_reason: if pressure {
@@ -153,6 +156,26 @@ impl FlowTable {
         let mut stats = self.sweep(ageing, sink)?;
         stats.pressure = pressure;
         Ok(stats)
+    }
+
+    /// How long the entries have been quiet at least that must go so that `excess` do.
+    fn quiet_cutoff(&self, now: u64, excess: u64) -> Result<u64, KernelError> {
+        let mut census = QuietCensus::new();
+        let count = self.slots();
+        let object = self.first()?;
+        for first in (0..count).step_by(WINDOW) {
+            let slots: Window<Slot> = Window::map(
+                object.map("slots")?.as_fd(),
+                first,
+                WINDOW.min(count - first),
+            )?;
+            for slot in slots.elements() {
+                if slot.state.load(Acquire) & SLOT_LIVE != 0 {
+                    census.add(now.saturating_sub(slot.last.load(Relaxed)));
+                }
+            }
+        }
+        Ok(census.cutoff(excess))
     }
 
     /// The last drain: every entry ends. To be called after all programs are detached; waits until
@@ -310,12 +333,24 @@ impl FlowTable {
         ))
     }
 
-    /// Asks to be woken when half of what is free is taken.
+    /// Asks to be woken when half of the room is taken that there is up to `max_entries`, or
+    /// beyond that of what the table can hold at all.
     pub(super) fn set_wakeup(&self, live: u64) {
         let control = &self.control.elements()[0];
-        let free = u64::from(self.config.max_entries).saturating_sub(live);
-        let at = control.inserted.load(Acquire) + (free / 2).max(1);
-        control.wake_at.store(at, Release);
+        let (wanted, most) = (
+            u64::from(self.config.max_entries),
+            u64::from(self.settings.most_entries),
+        );
+        let room = if live < wanted {
+            wanted - live
+        } else {
+            most.saturating_sub(live)
+        };
+        // Not too few at a time: each call costs a drain.
+        let step = (room / 2).max(wanted / 32).max(1);
+        control
+            .wake_at
+            .store(control.inserted.load(Acquire) + step, Release);
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) const SEEN_LO_OPENED: u32 = 1 << 21;
 pub(crate) const SEEN_HI_OPENED: u32 = 1 << 22;
 
 /// Slots that a program looks at before the table counts as full.
-pub(crate) const PROBES: u32 = 64;
+pub(crate) const PROBES: u32 = 128;
 
 /// `struct flow_counters`.
 #[repr(C)]
@@ -87,7 +87,7 @@ const _: () = assert!(size_of::<Control>() == 128);
 pub(crate) struct Settings {
     pub hash_seed: u64,
     pub slot_count: u32,
-    pub max_entries: u32,
+    pub most_entries: u32,
     pub sampling: u32,
     pub netns: u16,
     pub tunnels: u8,

@@ -1,6 +1,7 @@
 //! The flow table that lives in the kernel: loading its programs, attaching them, draining it.
 
 mod drain;
+mod eviction;
 mod filter;
 mod layout;
 mod object;
@@ -19,12 +20,18 @@ use std::{
 use libbpf_rs::MapCore as _;
 
 use crate::{Direction, HookKind, KernelError, grace::Grace, mapping::Window};
+use eviction::Growth;
 use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
 
-/// Slots per entry: the table is two thirds full when it has `max_entries` live entries, so that
-/// probe sequences stay short.
-const SLOTS_PER_ENTRY: (u32, u32) = (3, 2);
+/// Slots per entry: the table is half full when it has `max_entries` live entries, so that probe
+/// sequences stay short, and three quarters full at the height of a burst.
+const SLOTS_PER_ENTRY: u64 = 2;
+
+/// Live entries at the height of a burst, until a drain has made room again.
+fn most_entries(max_entries: u32) -> u32 {
+    max_entries.saturating_add(max_entries / 2)
+}
 
 /// Slots at most: an index and a reason share 32 bits in the drain.
 const MAX_SLOTS: u64 = (1 << 30) - PROBES as u64;
@@ -32,7 +39,8 @@ const MAX_SLOTS: u64 = (1 << 30) - PROBES as u64;
 /// What a flow table is made with.
 #[derive(Clone, Debug)]
 pub struct FlowTableConfig {
-    /// Live entries at most (`flow.max_entries`).
+    /// Live entries that the table holds from drain to drain (`flow.max_entries`); bursts may
+    /// take half as many more until a drain has made room.
     pub max_entries: u32,
     /// Count one packet of N; 1 counts all.
     pub sampling: u32,
@@ -86,6 +94,8 @@ pub struct FlowTable {
     grace: Grace,
     /// Indices of the slots that end in this drain; kept to save allocations.
     dying: Vec<u32>,
+    /// How fast entries are made.
+    growth: Growth,
 }
 
 impl FlowTable {
@@ -103,7 +113,7 @@ impl FlowTable {
         let settings = Settings {
             hash_seed: config.hash_seed,
             slot_count,
-            max_entries: config.max_entries,
+            most_entries: most_entries(config.max_entries),
             sampling: config.sampling.max(1),
             tunnels: config.tunnels.into(),
             ..Settings::default()
@@ -120,6 +130,7 @@ impl FlowTable {
             control,
             grace: Grace::new()?,
             dying: Vec::new(),
+            growth: Growth::default(),
         };
         table.set_wakeup(0);
         Ok(table)
@@ -323,9 +334,7 @@ impl AsFd for Wakeups {
 
 /// Places to begin probing for a number of entries.
 fn slot_count(max_entries: u32) -> u32 {
-    let wanted =
-        u64::from(max_entries) * u64::from(SLOTS_PER_ENTRY.0) / u64::from(SLOTS_PER_ENTRY.1);
-    wanted.clamp(64, MAX_SLOTS) as u32
+    (u64::from(max_entries) * SLOTS_PER_ENTRY).clamp(64, MAX_SLOTS) as u32
 }
 
 fn point_key(netns: u16, ifindex: u32) -> [u8; 8] {

@@ -70,7 +70,8 @@ static uint32_t in_batches(int fd)
 
 	for (bool first = true; more; first = false) {
 		uint32_t n = BATCH;
-		more = !bpf_map_lookup_and_delete_batch(fd, first ? NULL : &cursor, &cursor, keys, values, &n, NULL);
+		more = !bpf_map_lookup_and_delete_batch(fd, first ? NULL : &cursor, &cursor, keys,
+							values, &n, NULL);
 		if (!more && errno != ENOENT)
 			fail("batch");
 		total += n;
@@ -102,7 +103,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "keybykey: drained %u and %u of %u\n", first, second, entries);
 		return 1;
 	}
-	printf("{\"entries\":%u,\"key_by_key_ns\":%.1f,\"batch_ns\":%.1f}\n", entries, (middle - before) / entries,
-	       (after - again) / entries);
+	printf("{\"entries\":%u,\"key_by_key_ns\":%.1f,\"batch_ns\":%.1f}\n", entries,
+	       (middle - before) / entries, (after - again) / entries);
 	return 0;
 }

@@ -45,7 +45,7 @@ static void fail(const char *what)
 static void count(const unsigned char *data, uint32_t captured, uint32_t length, uint64_t now)
 {
 	const struct iphdr *ip = (const void *)(data + sizeof(struct ether_header));
-	uint16_t type, ports[2] = { 0 };
+	uint16_t type, ports[2] = {0};
 	uint32_t addresses[2];
 
 	if (captured < sizeof(struct ether_header) + sizeof *ip)
@@ -63,7 +63,7 @@ static void count(const unsigned char *data, uint32_t captured, uint32_t length,
 	for (uint32_t i = 0, slot = hash >> 43; i < 64; i++, slot = (slot + 1) % SLOTS) {
 		struct flow *f = &flows[slot];
 		if (!f->ports) {
-			*f = (struct flow){ .addresses = a, .ports = b, .first = now };
+			*f = (struct flow){.addresses = a, .ports = b, .first = now};
 			flow_count++;
 		} else if (f->addresses != a || f->ports != b)
 			continue;
@@ -81,17 +81,21 @@ static void read_block(struct tpacket_block_desc *block)
 	struct tpacket3_hdr *p = (void *)((char *)block + block->hdr.bh1.offset_to_first_pkt);
 
 	for (uint32_t i = 0; i < block->hdr.bh1.num_pkts; i++) {
-		count((unsigned char *)p + p->tp_mac, p->tp_snaplen, p->tp_len, p->tp_sec * 1000000000ull + p->tp_nsec);
+		count((unsigned char *)p + p->tp_mac, p->tp_snaplen, p->tp_len,
+		      p->tp_sec * 1000000000ull + p->tp_nsec);
 		p = (void *)((char *)p + p->tp_next_offset);
 	}
 }
 
 int main(int argc, char **argv)
 {
-	struct sigaction action = { .sa_handler = on_signal };
-	struct tpacket_req3 ring = { .tp_block_size = BLOCK, .tp_block_nr = BLOCKS, .tp_frame_size = 2048,
-				     .tp_frame_nr = BLOCK / 2048 * BLOCKS, .tp_retire_blk_tov = 20 };
-	struct tpacket_stats_v3 stats = { 0 };
+	struct sigaction action = {.sa_handler = on_signal};
+	struct tpacket_req3 ring = {.tp_block_size = BLOCK,
+				    .tp_block_nr = BLOCKS,
+				    .tp_frame_size = 2048,
+				    .tp_frame_nr = BLOCK / 2048 * BLOCKS,
+				    .tp_retire_blk_tov = 20};
+	struct tpacket_stats_v3 stats = {0};
 	socklen_t length = sizeof stats;
 	int version = TPACKET_V3;
 
@@ -102,13 +106,16 @@ int main(int argc, char **argv)
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	int fd = socket(AF_PACKET, SOCK_RAW, 0);
-	struct sockaddr_ll address = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL),
-				       .sll_ifindex = if_nametoindex(argv[2]) };
+	struct sockaddr_ll address = {.sll_family = AF_PACKET,
+				      .sll_protocol = htons(ETH_P_ALL),
+				      .sll_ifindex = if_nametoindex(argv[2])};
 	if (fd < 0 || setsockopt(fd, SOL_PACKET, PACKET_VERSION, &version, sizeof version) ||
 	    setsockopt(fd, SOL_PACKET, PACKET_RX_RING, &ring, sizeof ring))
 		fail("ring");
-	char *blocks = mmap(NULL, (size_t)BLOCK * BLOCKS, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	flows = mmap(NULL, sizeof *flows * SLOTS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	char *blocks =
+		mmap(NULL, (size_t)BLOCK * BLOCKS, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	flows = mmap(NULL, sizeof *flows * SLOTS, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (blocks == MAP_FAILED || flows == MAP_FAILED)
 		fail("memory");
 	if (bind(fd, (void *)&address, sizeof address))
@@ -118,8 +125,9 @@ int main(int argc, char **argv)
 
 	for (int next = 0; !stop;) {
 		struct tpacket_block_desc *block = (void *)(blocks + (size_t)next * BLOCK);
-		if (!(__atomic_load_n(&block->hdr.bh1.block_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER)) {
-			struct pollfd wait = { .fd = fd, .events = POLLIN };
+		if (!(__atomic_load_n(&block->hdr.bh1.block_status, __ATOMIC_ACQUIRE) &
+		      TP_STATUS_USER)) {
+			struct pollfd wait = {.fd = fd, .events = POLLIN};
 			poll(&wait, 1, 1000);
 			continue;
 		}
@@ -128,7 +136,7 @@ int main(int argc, char **argv)
 		next = (next + 1) % BLOCKS;
 	}
 	getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &stats, &length);
-	printf("{\"packets\":%lu,\"dropped\":%u,\"table_full\":%lu,\"flows\":%lu}\n", packet_count, stats.tp_drops,
-	       refused, flow_count);
+	printf("{\"packets\":%lu,\"dropped\":%u,\"table_full\":%lu,\"flows\":%lu}\n", packet_count,
+	       stats.tp_drops, refused, flow_count);
 	return 0;
 }

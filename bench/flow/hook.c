@@ -26,7 +26,8 @@ static int warnings_only(enum libbpf_print_level level, const char *format, va_l
 
 static void usage(void)
 {
-	fputs("usage: hook --dev IF --object FILE --program NAME [--map NAME=ENTRIES]...\n", stderr);
+	fputs("usage: hook --dev IF --object FILE --program NAME [--map NAME=ENTRIES]...\n",
+	      stderr);
 	exit(2);
 }
 
@@ -62,7 +63,8 @@ int main(int argc, char **argv)
 	struct bpf_object *object = bpf_object__open_file(path, NULL);
 	if (!object)
 		fail(path);
-	bpf_object__for_each_program(program, object) {
+	bpf_object__for_each_program(program, object)
+	{
 		bool wanted = !strcmp(bpf_program__name(program), name);
 		bpf_program__set_autoload(program, wanted);
 		if (wanted)
@@ -73,12 +75,15 @@ int main(int argc, char **argv)
 		fail(name);
 	}
 	bpf_program__set_type(chosen, BPF_PROG_TYPE_SCHED_CLS);
-	bpf_object__for_each_map(map, object) {
+	bpf_object__for_each_map(map, object)
+	{
 		bpf_map__set_pin_path(map, NULL); // leave no trace
 		for (int i = 0; i < map_count; i++) {
 			size_t length = strchr(maps[i], '=') - maps[i];
-			if (strlen(bpf_map__name(map)) == length && !strncmp(bpf_map__name(map), maps[i], length))
-				bpf_map__set_max_entries(map, strtoul(maps[i] + length + 1, NULL, 10));
+			if (strlen(bpf_map__name(map)) == length &&
+			    !strncmp(bpf_map__name(map), maps[i], length))
+				bpf_map__set_max_entries(map,
+							 strtoul(maps[i] + length + 1, NULL, 10));
 		}
 	}
 	if (bpf_object__load(object))
@@ -87,7 +92,7 @@ int main(int argc, char **argv)
 	int fd = bpf_program__fd(chosen);
 	if (bpf_link_create(fd, if_nametoindex(dev), BPF_TCX_INGRESS, NULL) < 0)
 		fail("attach");
-	struct bpf_prog_info info = { 0 };
+	struct bpf_prog_info info = {0};
 	__u32 length = sizeof info;
 	if (bpf_prog_get_info_by_fd(fd, &info, &length))
 		fail("program id");

@@ -19,4 +19,4 @@ struct position {
 
 /* Flow number -> source endpoint; no two flows share one. */
 #define FLOW_ADDRESS(flow) (0x0b000000u | ((flow) & 0xffffffu)) /* 11.0.0.0/8 */
-#define FLOW_PORT(flow) (1024 + ((flow) >> 24))
+#define FLOW_PORT(flow)	   (1024 + ((flow) >> 24))

@@ -74,6 +74,7 @@ struct level {
 	__u8 malformed;
 	__u8 super;  /* GSO or GRO packet: lengths in headers are not the packet's */
 	__u8 follow; /* look for a tunnel */
+	__u8 ports;  /* this level has ports, or type and code */
 };
 
 /*
@@ -229,7 +230,7 @@ __noinline int fragment_ports(__u32 id, __u32 first)
 	struct fragment_note *found;
 	struct flow_key *k;
 
-	if (!l)
+	if (!l || (first && !l->ports))
 		return 0;
 	k = &l->p.key;
 	key.ifindex = k->ifindex;
@@ -238,10 +239,13 @@ __noinline int fragment_ports(__u32 id, __u32 first)
 	key.proto = k->proto;
 	__builtin_memcpy(key.src, k->lo, 16);
 	__builtin_memcpy(key.dst, k->hi, 16);
-	__builtin_memcpy(key.parent, k->parent, 6);
 	if (first) {
-		struct fragment_note note = {
-			.src_port = k->lo_port, .dst_port = k->hi_port, .detail = k->detail};
+		struct fragment_note note = {};
+
+		note.src_port = k->lo_port;
+		note.dst_port = k->hi_port;
+		note.detail = k->detail;
+		note.opener = l->p.opener;
 
 		bpf_map_update_elem(&fragments, &key, &note, BPF_ANY);
 		return 0;
@@ -385,6 +389,7 @@ __noinline int decode_transport(context *ctx, __u32 offset, __u32 ip_end)
 		}
 		k->lo_port = tcp.src;
 		k->hi_port = tcp.dst;
+		l->ports = 1;
 		p->is_tcp = 1;
 		p->tcp_flags = tcp.flags;
 		p->seq = bpf_ntohl(tcp.seq);
@@ -406,6 +411,7 @@ __noinline int decode_transport(context *ctx, __u32 offset, __u32 ip_end)
 		}
 		k->lo_port = udp[0];
 		k->hi_port = udp[1];
+		l->ports = 1;
 		l->headers = offset + 8;
 		if (l->follow && k->proto == PROTO_UDP)
 			look_into_udp(ctx, l, offset + 8, bpf_ntohs(udp[1]));
@@ -421,6 +427,7 @@ __noinline int decode_transport(context *ctx, __u32 offset, __u32 ip_end)
 		}
 		k->lo_port = ports[0];
 		k->hi_port = ports[1];
+		l->ports = 1;
 		l->headers = offset + 12;
 		return 0;
 	}
@@ -447,6 +454,7 @@ __noinline int decode_transport(context *ctx, __u32 offset, __u32 ip_end)
 			p->opener = icmp[0] == request ? OPENER_SOURCE : OPENER_DESTINATION;
 		k->lo_port = bpf_htons((__u16)request << 8 | icmp[1]);
 		k->hi_port = k->lo_port;
+		l->ports = 1;
 		return 0;
 	}
 	case PROTO_GRE:

@@ -147,8 +147,6 @@ struct fragment_key {
 	__u16 netns;
 	__u8 proto;
 	__u8 pad;
-	__u8 parent[6]; /* each level inside a tunnel has its own notes */
-	__u8 pad2[2];
 };
 
 struct fragment_note {
@@ -178,4 +176,4 @@ _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");
 _Static_assert(sizeof(struct flow_tcp) == 64, "flow_tcp");
 _Static_assert(sizeof(struct flow_control) == 128, "flow_control");
-_Static_assert(sizeof(struct fragment_key) == 52, "fragment_key");
+_Static_assert(sizeof(struct fragment_key) == 44, "fragment_key");

@@ -46,6 +46,7 @@ struct {
 /* Filled by user space when it attaches to an interface. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 4096);
 	__type(key, struct point_key);
 	__type(value, struct point_counters);

@@ -71,6 +71,7 @@ static __always_inline void step_into(struct level *l, __u64 parent_id)
 	l->inner_tunnel = 0;
 	l->stripped = 0;
 	l->headers = 0;
+	l->ports = 0;
 }
 
 /* What the interface counts otherwise than we do, so that sums can be compared. */

@@ -263,8 +263,7 @@ static __always_inline __u32 clamp_ns(__u64 later, __u64 earlier)
 	return difference > 0xffffffff ? 0xffffffff : difference;
 }
 
-static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const struct packet *p,
-				      __u64 now)
+static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const struct packet *p)
 {
 	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
 	const __u32 side = p->from_hi & 1;
@@ -313,17 +312,18 @@ static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const
 	}
 	{
 		const __s32 ahead = p->seq - tcp->next_seq[side];
-		const __u32 now_us = (__u32)(now / NSEC_PER_USEC) | 1;
 
-		if (ahead > 0) {
-			tcp->gap_us[side] = now_us;
-		} else if (ahead < 0) {
-			bool keep_alive =
+		if (ahead) {
+			/* Rare enough for the exact clock; the coarse one ticks too slowly here. */
+			const __u32 now_us = (__u32)(bpf_ktime_get_ns() / NSEC_PER_USEC) | 1;
+			const bool keep_alive =
 				ahead == -1 && p->payload <= 1 && !(flags & (TCP_SYN | TCP_FIN));
 
 			if (keep_alive)
 				return;
-			if (tcp->gap_us[side] && now_us - tcp->gap_us[side] < LATE_WINDOW_US)
+			if (ahead > 0)
+				tcp->gap_us[side] = now_us;
+			else if (tcp->gap_us[side] && now_us - tcp->gap_us[side] < LATE_WINDOW_US)
 				__sync_fetch_and_add(&tcp->out_of_order[side], 1);
 			else
 				__sync_fetch_and_add(&tcp->retransmitted[side], 1);
@@ -377,6 +377,6 @@ static __always_inline bool count_packet(const struct packet *p)
 	bits |= (p->direction == DIR_INGRESS ? SEEN_LO_INGRESS : SEEN_LO_EGRESS) << (side * 2);
 	set_bits(&slot->seen, bits);
 	if (p->is_tcp)
-		track_tcp(slot, index, p, now);
+		track_tcp(slot, index, p);
 	return true;
 }

@@ -21,7 +21,8 @@ pub(crate) struct Attempts<'a> {
 impl Attempts<'_> {
     /// libpcap's reason against the expression, `Ok` if there is none; `None`: out of time.
     pub(crate) fn compile(&self, expression: &str) -> Option<Result<(), String>> {
-        (Instant::now() < self.until).then(|| compile_with(self.library, expression).map(|_| ()))
+        (Instant::now() < self.until)
+            .then(|| compile_with(self.library, expression, false).map(|_| ()))
     }
 }
 
@@ -38,7 +39,9 @@ pub(crate) fn explain(library: &Capture<Dead>, expression: &str, reason: &str) -
     let wrong = if is_syntax(reason) {
         first_unexpected(&attempts, expression, &tokens)
     } else {
-        named_in(reason, &tokens).map(|index| (index, tokens.get(index)))
+        named_in(reason, &tokens)
+            .or_else(|| first_refused(&attempts, expression, &tokens, reason))
+            .map(|index| (index, tokens.get(index)))
     };
     let place = wrong.map(|(_, token)| place(expression, token));
     FilterError::Invalid {
@@ -95,7 +98,42 @@ fn first_unexpected<'t, 'e>(
     Some((good, tokens.get(good)))
 }
 
-/// What may complete a beginning of an expression: operands, then closing brackets, then a comparison.
+/// The token with which libpcap's reason against the expression comes up.
+fn first_refused(
+    attempts: &Attempts<'_>,
+    expression: &str,
+    tokens: &[Token<'_>],
+    reason: &str,
+) -> Option<usize> {
+    // A libpcap reason that is not a syntax error comes up as soon as a primitive is complete.
+    let is_refused = |count: usize| {
+        let beginnings = completed(expression, tokens.get(..count)?, &["", "= 1"])?;
+        for beginning in beginnings {
+            if attempts
+                .compile(&beginning)?
+                .is_err_and(|other| other.contains(reason))
+            {
+                return Some(true);
+            }
+        }
+        Some(false)
+    };
+    let (mut good, mut bad) = (0, tokens.len());
+    if !is_refused(bad)? {
+        return None;
+    }
+    while good + 1 < bad {
+        let middle = good + (bad - good) / 2;
+        if is_refused(middle)? {
+            bad = middle;
+        } else {
+            good = middle;
+        }
+    }
+    Some(good)
+}
+
+/// What may complete a beginning of an expression.
 const ENDINGS: [&str; 11] = [
     "",
     "1",
@@ -112,12 +150,21 @@ const ENDINGS: [&str; 11] = [
 
 /// True if some ending makes an expression without syntax error of these tokens. `None`: out of time.
 fn can_go_on(attempts: &Attempts<'_>, expression: &str, tokens: &[Token<'_>]) -> Option<bool> {
-    let Some(last) = tokens.last() else {
+    if tokens.is_empty() {
         return Some(true);
-    };
-    let beginning = expression.get(..last.end())?;
-    let mut square = String::new();
-    let mut round = String::new();
+    }
+    for whole in completed(expression, tokens, &ENDINGS)? {
+        match attempts.compile(&whole)? {
+            Err(reason) if is_syntax(&reason) => {}
+            _ => return Some(true),
+        }
+    }
+    Some(false)
+}
+
+/// The tokens with each of the endings, brackets closed, and with and without a comparison.
+fn completed(expression: &str, tokens: &[Token<'_>], endings: &[&str]) -> Option<Vec<String>> {
+    let beginning = expression.get(..tokens.last()?.end())?;
     let mut open = Vec::new();
     for token in tokens {
         match token.text {
@@ -132,19 +179,13 @@ fn can_go_on(attempts: &Attempts<'_>, expression: &str, tokens: &[Token<'_>]) ->
         .iter()
         .position(|&sign| sign == ']')
         .unwrap_or(open.len());
-    square.extend(open.iter().skip(outermost).rev());
-    round.extend(open.iter().take(outermost).rev());
-    for ending in ENDINGS {
-        for whole in [
-            format!("{beginning} {ending}{square}{round}"),
-            format!("{beginning} {ending}{square} = 1{round}"),
-            format!("{beginning} {ending}{square}{round} = 1"),
-        ] {
-            match attempts.compile(&whole)? {
-                Err(reason) if is_syntax(&reason) => {}
-                _ => return Some(true),
-            }
-        }
+    let square: String = open.iter().skip(outermost).rev().collect();
+    let round: String = open.iter().take(outermost).rev().collect();
+    let mut completed = Vec::new();
+    for ending in endings {
+        completed.push(format!("{beginning} {ending}{square}{round}"));
+        completed.push(format!("{beginning} {ending}{square} = 1{round}"));
+        completed.push(format!("{beginning} {ending}{square}{round} = 1"));
     }
-    Some(false)
+    Some(completed)
 }

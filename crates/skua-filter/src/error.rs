@@ -21,11 +21,11 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.token.is_empty() {
-            write!(f, " at column {}, at the end", self.column)
+            write!(f, "at column {}, at the end", self.column)
         } else {
             write!(
                 f,
-                " at column {}, near '{}'",
+                "at column {}, near '{}'",
                 self.column,
                 excerpt(&self.token, 0)
             )
@@ -33,15 +33,41 @@ impl fmt::Display for Place {
     }
 }
 
+/// The reason with its place; the token only if the reason does not name it already.
+fn placed(reason: &str, place: Option<&Place>) -> String {
+    match place {
+        None => reason.to_owned(),
+        Some(place) if names(reason, &place.token) => {
+            format!("{reason} at column {}", place.column)
+        }
+        Some(place) => format!("{reason} {place}"),
+    }
+}
+
+fn meant(suggestion: Option<&str>, place: Option<&Place>) -> String {
+    // What was changed is mostly near the place.
+    let column = place.map_or(0, |place| place.column);
+    suggestion.map_or_else(String::new, |other| {
+        format!("; did you mean '{}'?", excerpt(other, column))
+    })
+}
+
+fn names(reason: &str, token: &str) -> bool {
+    let number = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit());
+    reason.contains(&format!("'{token}'"))
+        || reason.contains(&format!("\"{token}\""))
+        || number && reason.split(' ').any(|word| word == token)
+}
+
 /// Why an expression is no filter. Every message is one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FilterError {
     /// libpcap does not take the expression.
     #[error(
-        "filter '{}': {reason}{}{}",
+        "filter '{}': {}{}",
         excerpt(expression, place.as_ref().map_or(0, |place| place.column)),
-        place.as_ref().map(Place::to_string).unwrap_or_default(),
-        suggestion.as_ref().map(|other| format!("; did you mean '{other}'?")).unwrap_or_default()
+        placed(reason, place.as_ref()),
+        meant(suggestion.as_deref(), place.as_ref())
     )]
     Invalid {
         /// The expression.
@@ -63,19 +89,22 @@ pub enum FilterError {
         /// The expression.
         expression: String,
     },
-    /// The expression is longer than [`crate::MAX_EXPRESSION`] or nested deeper than libpcap's
-    /// compiler safely takes.
+    /// The expression is larger than [`crate::MAX_EXPRESSION`], [`crate::MAX_WORDS`] or
+    /// [`crate::MAX_RAW_INSTRUCTIONS`] allow.
     #[error(
-        "filter '{}': the expression is too {what} (at most {limit})",
+        "filter '{}': the expression is too long: {size} {unit}, at most {limit}; \
+         ranges and networks are shorter than lists",
         excerpt(expression, 0)
     )]
     TooBig {
         /// The expression.
         expression: String,
-        /// `long` or `deeply nested`.
-        what: &'static str,
-        /// How much is allowed.
+        /// Its size.
+        size: usize,
+        /// The largest size.
         limit: usize,
+        /// What was counted.
+        unit: &'static str,
     },
     /// Classic BPF that is not a program.
     #[error("filter program: {0}")]

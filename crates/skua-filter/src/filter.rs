@@ -1,17 +1,32 @@
 //! A compiled filter.
 
+use std::thread;
+
 use pcap::{Capture, Dead, Linktype};
 
 use crate::classic::{Instruction, Program, ProgramError};
 use crate::diagnose;
 use crate::error::FilterError;
 use crate::interpret;
+use crate::token::tokens;
 
 /// Longest expression that is taken, in bytes.
-pub const MAX_EXPRESSION: usize = 64 * 1024;
+pub const MAX_EXPRESSION: usize = 16 * 1024;
 
-/// libpcap's code generator calls itself for each level.
-const MAX_NESTING: usize = 200;
+/// Most words and signs that an expression may have. libpcap's time grows with at least the square
+/// of them: 1,000 (a list of 500 ports) take it some 5 seconds even without optimizer.
+pub const MAX_WORDS: usize = 1_000;
+
+/// Most classic BPF instructions that libpcap's optimizer is given; 20,000 (a list of 300 ports)
+/// take it some 4 seconds, twice as many ten times as long.
+pub const MAX_RAW_INSTRUCTIONS: usize = 20_000;
+
+/// Expressions of fewer words are surely below [`MAX_RAW_INSTRUCTIONS`].
+const SURELY_SMALL: usize = 100;
+
+/// libpcap's code generator calls itself once for each block of the program: that may be more than
+/// the stack of a usual thread holds. Memory is taken only as far as it is used.
+const COMPILER_STACK: usize = 64 * 1024 * 1024;
 
 /// What a packet begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,9 +67,15 @@ impl Filter {
     /// libpcap does not take the expression, or it asks for something that is not in the packet.
     pub fn compile(expression: &str, link: LinkType) -> Result<Self, FilterError> {
         check_size(expression)?;
-        let library = open(link)?;
-        let instructions = compile_with(&library, expression)
-            .map_err(|reason| diagnose::explain(&library, expression, &reason))?;
+        let instructions = thread::scope(|scope| {
+            let compiler = thread::Builder::new()
+                .stack_size(COMPILER_STACK)
+                .spawn_scoped(scope, || compile(expression, link))
+                .map_err(|error| FilterError::Library(error.to_string()))?;
+            compiler
+                .join()
+                .unwrap_or_else(|_| Err(FilterError::Library("the compiler died".to_owned())))
+        })?;
         match Program::decode(&instructions) {
             Ok(program) => Ok(Filter {
                 expression: expression.to_owned(),
@@ -118,53 +139,56 @@ impl Filter {
 }
 
 fn check_size(expression: &str) -> Result<(), FilterError> {
-    let too_big = |what, limit| {
-        Err(FilterError::TooBig {
-            expression: expression.to_owned(),
-            what,
-            limit,
-        })
-    };
     if expression.len() > MAX_EXPRESSION {
-        return too_big("long", MAX_EXPRESSION);
+        return Err(too_big(
+            expression,
+            expression.len(),
+            MAX_EXPRESSION,
+            "bytes",
+        ));
     }
-    if nesting(expression) > MAX_NESTING {
-        return too_big("deeply nested", MAX_NESTING);
+    let words = tokens(expression).len();
+    if words > MAX_WORDS {
+        return Err(too_big(expression, words, MAX_WORDS, "words"));
     }
     Ok(())
 }
 
-/// Levels of brackets plus the longest run of prefix operators, an upper bound of how deep libpcap
-/// nests.
-fn nesting(expression: &str) -> usize {
-    let (mut depth, mut deepest, mut prefixes) = (0_usize, 0, 0);
-    for sign in expression.chars() {
-        match sign {
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth = depth.saturating_sub(1),
-            '!' | '-' => prefixes += 1,
-            _ => {}
-        }
-        deepest = deepest.max(depth);
+fn too_big(expression: &str, size: usize, limit: usize, unit: &'static str) -> FilterError {
+    FilterError::TooBig {
+        expression: expression.to_owned(),
+        size,
+        limit,
+        unit,
     }
-    let nots = expression.split(|sign: char| !sign.is_alphanumeric());
-    let nots = nots.filter(|&word| word == "not").count();
-    // Many separate negations are common in long lists; only runs of them nest.
-    let run = expression.contains("not not") || expression.contains("!!");
-    deepest + if run { nots + prefixes } else { 0 }
 }
 
-/// A libpcap handle that only compiles.
-fn open(link: LinkType) -> Result<Capture<Dead>, FilterError> {
-    Capture::dead(link.dlt()).map_err(|error| FilterError::Library(error.to_string()))
+fn compile(expression: &str, link: LinkType) -> Result<Vec<Instruction>, FilterError> {
+    let library =
+        Capture::dead(link.dlt()).map_err(|error| FilterError::Library(error.to_string()))?;
+    let explain = |reason: String| diagnose::explain(&library, expression, &reason);
+    if tokens(expression).len() > SURELY_SMALL {
+        let raw = compile_with(&library, expression, false).map_err(explain)?;
+        if raw.len() > MAX_RAW_INSTRUCTIONS {
+            let size = raw.len();
+            return Err(too_big(
+                expression,
+                size,
+                MAX_RAW_INSTRUCTIONS,
+                "instructions",
+            ));
+        }
+    }
+    compile_with(&library, expression, true).map_err(explain)
 }
 
 /// Compiles an expression, or gives libpcap's reason.
 pub(crate) fn compile_with(
     library: &Capture<Dead>,
     expression: &str,
+    optimize: bool,
 ) -> Result<Vec<Instruction>, String> {
-    let program = library.compile(expression, true).map_err(reason)?;
+    let program = library.compile(expression, optimize).map_err(reason)?;
     program
         .get_instructions()
         .iter()

@@ -155,7 +155,7 @@ pub(crate) fn suggest(
             words = corrected;
         }
     }
-    missing_operator(attempts, &original, wrong?)
+    operators(attempts, &original, wrong?)
 }
 
 fn join(words: &Words) -> String {
@@ -365,15 +365,22 @@ fn brackets(words: &Words, wrong: Option<usize>) -> Words {
     corrected
 }
 
-/// `tcp port 80 host 10.0.0.1`
-fn missing_operator(attempts: &Attempts<'_>, words: &Words, wrong: usize) -> Option<String> {
+/// `tcp port 80 host 10.0.0.1`, `tcp or or udp`
+fn operators(attempts: &Attempts<'_>, words: &Words, wrong: usize) -> Option<String> {
+    let unexpected = words.get(wrong)?;
+    let mut candidates = Vec::new();
+    if matches!(unexpected.as_str(), "and" | "or" | "&&" | "||") {
+        let mut without = words.clone();
+        without.remove(wrong);
+        candidates.push(without);
+    }
     for operator in ["and", "or"] {
-        let mut corrected = words.clone();
-        if wrong == 0 || wrong >= corrected.len() {
-            return None;
-        }
-        corrected.insert(wrong, operator.to_owned());
-        let expression = join(&corrected);
+        let mut with = words.clone();
+        with.insert(wrong, operator.to_owned());
+        candidates.push(with);
+    }
+    for candidate in candidates {
+        let expression = join(&candidate);
         if attempts.compile(&expression)?.is_ok() {
             return Some(expression);
         }

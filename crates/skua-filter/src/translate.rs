@@ -129,15 +129,22 @@ const TAG_LENGTH: i32 = 4;
 const MAX_COPY: u32 = 96;
 
 /// Stack slots, relative to r10.
+///
+/// All that is written as a register's value is 4 bytes in the upper half of an aligned double word:
+/// there the verifier (up to 6.18 at least) does not remember what it knew about the value. That
+/// is wanted: knowing more about each round of a loop, it would walk every path of every round anew,
+/// until it gives up.
 mod stack {
+    /// Where a register is stored and loaded again to be forgotten.
+    pub(super) const FORGET: i16 = -4;
     /// 4 bytes into which a helper loads.
     pub(super) const LOADED: i16 = -8;
-    /// u32: 4 if a VLAN tag was put back, else 0.
-    pub(super) const TAG: i16 = -16;
-    /// u64: packet length, in programs that need r9 to count rounds.
-    pub(super) const LENGTH: i16 = -24;
-    /// 16 words of scratch memory.
-    pub(super) const MEMORY: i16 = -88;
+    /// 4 if a VLAN tag was put back, else 0.
+    pub(super) const TAG: i16 = -12;
+    /// Packet length, in programs that need r9 to count rounds.
+    pub(super) const LENGTH: i16 = -20;
+    /// 16 words of scratch memory, the upper halves of double words.
+    pub(super) const MEMORY: i16 = -24 - 16 * 8;
 }
 
 const CONTEXT: u8 = R6;
@@ -349,7 +356,7 @@ impl<'a> Translator<'a> {
         if self.plan.rounds {
             if self.plan.length {
                 self.out
-                    .push(Insn::store_reg(Width::Double, R10, stack::LENGTH, LENGTH));
+                    .push(Insn::store_reg(Width::Word, R10, stack::LENGTH, LENGTH));
             }
             self.out.push(Insn::mov_imm(LENGTH, MAX_BACKWARD_JUMPS + 1));
         }
@@ -512,6 +519,8 @@ impl<'a> Translator<'a> {
             Op::Negate => self.out.push(Insn::alu32_imm(AluOp::Neg, A, 0)),
             Op::Jump(target) => {
                 if target <= at {
+                    self.forget(A);
+                    self.forget(X);
                     self.out.push(Insn::alu64_imm(AluOp::Sub, LENGTH, 1));
                     self.out.jump_if(JumpOp::Eq, LENGTH, 0, self.reject);
                 }
@@ -537,6 +546,14 @@ impl<'a> Translator<'a> {
         }
     }
 
+    /// Makes the verifier forget what it knows about a register (see [`stack`]).
+    fn forget(&mut self, register: u8) {
+        self.out
+            .push(Insn::store_reg(Width::Word, R10, stack::FORGET, register));
+        self.out
+            .push(Insn::load(Width::Word, register, R10, stack::FORGET));
+    }
+
     fn length_to(&mut self, register: u8) {
         // As 32 bits: a frame of more than 4 GiB does not exist, and A and X are 32 bits.
         let length = self.length(register);
@@ -549,7 +566,7 @@ impl<'a> Translator<'a> {
             return LENGTH;
         }
         self.out
-            .push(Insn::load(Width::Double, scratch, R10, stack::LENGTH));
+            .push(Insn::load(Width::Word, scratch, R10, stack::LENGTH));
         scratch
     }
 
@@ -764,5 +781,5 @@ impl<'a> Translator<'a> {
 
 /// Stack address of a word of scratch memory (`k` below 16).
 fn memory_at(k: u32) -> i16 {
-    stack::MEMORY + 4 * k as i16
+    stack::MEMORY + 8 * k as i16 + 4
 }

@@ -673,3 +673,100 @@ fn separate(out: &mut impl io::Write, place: usize) -> io::Result<()> {
     }
     out.write_all(b",")
 }
+
+/// The text of `docs/records.md`.
+pub fn documentation() -> std::string::String {
+    let mut text = std::string::String::from(DOCUMENTATION);
+    for field in FIELDS {
+        let cells = [
+            format!("`{}`", field.path),
+            field.kind.name().into(),
+            field.unit.into(),
+            field.meaning.into(),
+            field.absent.into(),
+        ];
+        text.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    text
+}
+
+const DOCUMENTATION: &str = "\
+# Flow records
+
+This page is made from `crates/skua-flow/src/fields.rs`: `UPDATE_DOCS=1 cargo test -p skua-flow`
+writes it anew.
+
+A record is a conversation at one capture point: the packets between two endpoints, both directions
+together. [How packets are counted](accounting.md) is a page of its own.
+
+JSON is one object a line, without line breaks inside. `ab.packets` in the table is the field `packets` of
+the object `ab`. Fields that do not apply are left out, as the last column says; an object without
+fields, too. New fields may come, none of these will change its meaning.
+
+CSV has a column for each field in the order of the table, with `_` for `.` in its name (`ab_packets`);
+what does not apply is empty, lists are separated by spaces. The first line has the names.
+
+| field | type | unit | meaning | left out |
+|---|---|---|---|---|
+";
+
+/// JSON Schema (2020-12) of a record.
+pub fn json_schema() -> serde_json::Value {
+    let mut properties = serde_json::Map::new();
+    let mut required = Vec::new();
+    let mut rest = FIELDS;
+    while let [first, ..] = rest {
+        let (fields, after) = rest.split_at(group_len(rest));
+        rest = after;
+        let (name, schema) = match first.path.split_once('.') {
+            None => (first.path, field_schema(first)),
+            Some((name, _)) => (name, object_schema(fields)),
+        };
+        if fields.iter().any(|field| field.absent.is_empty()) {
+            required.push(name);
+        }
+        properties.insert(name.into(), schema);
+    }
+    serde_json::json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Skua flow record",
+        "type": "object",
+        "properties": properties,
+        "required": required,
+    })
+}
+
+fn object_schema(fields: &[Field]) -> serde_json::Value {
+    let own_name = |field: &Field| {
+        field
+            .path
+            .split_once('.')
+            .map_or(field.path, |(_, name)| name)
+    };
+    let properties: serde_json::Map<_, _> = fields
+        .iter()
+        .map(|field| (own_name(field).into(), field_schema(field)))
+        .collect();
+    let required: Vec<_> = fields
+        .iter()
+        .filter(|field| field.absent.is_empty())
+        .map(own_name)
+        .collect();
+    serde_json::json!({"type": "object", "properties": properties, "required": required})
+}
+
+fn field_schema(field: &Field) -> serde_json::Value {
+    let description = match field.unit {
+        "" => field.meaning.to_owned(),
+        unit => format!("{} ({unit})", field.meaning),
+    };
+    match field.kind {
+        FieldType::Integers => serde_json::json!({
+            "type": "array", "items": {"type": "integer", "minimum": 0}, "description": description,
+        }),
+        String => serde_json::json!({"type": "string", "description": description}),
+        number => serde_json::json!({
+            "type": number.name(), "minimum": 0, "description": description,
+        }),
+    }
+}

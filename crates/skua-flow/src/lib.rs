@@ -17,6 +17,8 @@ mod slab;
 pub mod store;
 pub mod table;
 mod tcp;
+#[cfg(test)]
+mod tests;
 pub mod time;
 pub mod update;
 

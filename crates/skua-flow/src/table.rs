@@ -8,7 +8,7 @@ use crate::{
     slab::Slab,
     tcp::{self, DetailsOf},
 };
-use skua_packet::{Decoded, Fragment, Frame, Level, Options, TcpSegment, Transport};
+use skua_packet::{Decoded, Fragment, Frame, Level, Options, TcpSegment, Transport, decode_into};
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
     time::Duration,
@@ -310,7 +310,8 @@ impl FlowTable {
     /// Decodes a packet that is one level and no fragment, and counts its notes. None for others.
     #[inline]
     fn prepare(&mut self, packet: &Captured<'_>) -> Option<Arrival> {
-        let decoded = skua_packet::decode(&packet.frame, self.options_for(&packet.frame)).ok()?;
+        let mut decoded = Decoded::default();
+        decode_into(&packet.frame, self.options_for(&packet.frame), &mut decoded).ok()?;
         let level = &decoded.outer;
         if level.fragment != Fragment::Whole || decoded.child.is_some() {
             return None;
@@ -354,18 +355,17 @@ impl FlowTable {
 
     /// Counts a packet.
     pub fn packet(&mut self, point: CapturePoint, frame: &Frame<'_>, now_ns: u64) -> Outcome {
-        let decoded = skua_packet::decode(frame, self.options_for(frame)).ok();
-        let amount = Amount::new(frame, decoded.as_ref());
-        let malformed = decoded
-            .as_ref()
-            .is_some_and(|decoded| match self.options.tunnels {
-                true => decoded.malformed(),
-                false => decoded.outer.malformed,
-            });
-        self.notes(point, &amount, malformed);
-        let Some(decoded) = decoded else {
-            return self.lose(point, Cause::Truncated, amount.all());
+        let mut decoded = Decoded::default();
+        let truncated = decode_into(frame, self.options_for(frame), &mut decoded).is_err();
+        let amount = Amount::new(frame, (!truncated).then_some(&decoded));
+        let malformed = match self.options.tunnels {
+            true => decoded.malformed(),
+            false => decoded.outer.malformed,
         };
+        self.notes(point, &amount, malformed);
+        if truncated {
+            return self.lose(point, Cause::Truncated, amount.all());
+        }
         let mut parent = [0; 6];
         for (depth, level) in decoded.levels().enumerate() {
             if depth > 0 && !self.options.tunnels {

@@ -137,7 +137,7 @@ pub struct Level {
 }
 
 /// A decoded frame with what it carries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Decoded {
     /// The frame itself.
     pub outer: Level,
@@ -173,6 +173,7 @@ impl Decoded {
     /// Whether a header of any level was cut off or impossible.
     #[inline]
     pub fn malformed(&self) -> bool {
-        self.levels().any(|level| level.malformed)
+        let inner = |level: &Option<Level>| level.as_ref().is_some_and(|level| level.malformed);
+        self.outer.malformed || inner(&self.child) || inner(&self.grandchild)
     }
 }

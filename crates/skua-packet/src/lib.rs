@@ -67,19 +67,29 @@ pub struct Options {
 /// [`Truncated`] when not even the link header is there.
 #[inline]
 pub fn decode(frame: &Frame<'_>, options: Options) -> Result<Decoded, Truncated> {
+    let mut decoded = Decoded::default();
+    decode_into(frame, options, &mut decoded).map(|()| decoded)
+}
+
+/// Decodes a frame into `decoded`, which must be blank: what [`decode`] returns is copied on the
+/// way, which costs a third of the time.
+///
+/// # Errors
+///
+/// [`Truncated`] when not even the link header is there.
+#[inline]
+pub fn decode_into(
+    frame: &Frame<'_>,
+    options: Options,
+    decoded: &mut Decoded,
+) -> Result<(), Truncated> {
     let mut cursor = Cursor::new(frame);
-    let mut outer = Level::default();
-    link::start(&mut cursor, &mut outer, frame)?;
-    let mut decoded = Decoded {
-        outer,
-        child: None,
-        grandchild: None,
-    };
+    link::start(&mut cursor, &mut decoded.outer, frame)?;
     if options.tunnels {
         decoded.child = tunnel::inner(&mut cursor, &decoded.outer);
         if let Some(child) = &decoded.child {
             decoded.grandchild = tunnel::inner(&mut cursor, child);
         }
     }
-    Ok(decoded)
+    Ok(())
 }

@@ -214,7 +214,7 @@ mod size {
     pub fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
         match UNITS
             .iter()
-            .find(|(_, unit)| *value != 0 && value % unit == 0)
+            .find(|(_, unit)| *value != 0 && value.is_multiple_of(*unit))
         {
             Some((name, unit)) => serializer.collect_str(&format_args!("{}{name}", value / unit)),
             None => serializer.serialize_u64(*value),

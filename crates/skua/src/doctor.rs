@@ -1,8 +1,334 @@
-//! `skua doctor`: what this kernel allows.
+//! `skua doctor`: what this kernel allows, which rung of each ladder is taken and why, and what is
+//! lost.
 
-use crate::args::DoctorArguments;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+use skua_kernel::{
+    HookKind,
+    flow::{FlowTable, FlowTableConfig, Proof, Rung, prove},
+};
+
+use crate::{
+    args::{DoctorArguments, OutputFormat},
+    client::Client,
+    config::Config,
+    output,
+};
+
+/// Capabilities that matter, with their numbers (linux/capability.h) and what they are for.
+const CAPABILITIES: [(&str, u32, &str); 5] = [
+    (
+        "CAP_BPF",
+        39,
+        "load BPF programs and maps (before 5.8: CAP_SYS_ADMIN)",
+    ),
+    ("CAP_NET_ADMIN", 12, "attach to interfaces"),
+    ("CAP_PERFMON", 38, "let BPF programs read what they need"),
+    (
+        "CAP_SYS_ADMIN",
+        21,
+        "enter and make network namespaces: --all-netns, and proving the hooks",
+    ),
+    (
+        "CAP_NET_RAW",
+        13,
+        "packet sockets: capture types afpacket and pcap",
+    ),
+];
+
+/// Hooks in the order in which they are tried; XDP only on request.
+const HOOKS: [(HookKind, &str); 4] = [
+    (HookKind::Tcx, "6.6"),
+    (HookKind::Clsact, "4.5"),
+    (HookKind::Socket, "4.4"),
+    (HookKind::Xdp, "5.18, on request: --type xdp"),
+];
 
 pub fn doctor(arguments: &DoctorArguments) -> anyhow::Result<()> {
-    let _ = arguments;
-    anyhow::bail!("doctor is not wired up yet")
+    let config = Config::load(None)?;
+    let report = examine(&config, running(&arguments.analyzer));
+    let mut out = io::stdout().lock();
+    match arguments.output {
+        OutputFormat::Json => writeln!(out, "{report}")?,
+        OutputFormat::Csv => anyhow::bail!("doctor has no CSV; use --output json"),
+        OutputFormat::Table => print(&mut out, &report)?,
+    }
+    Ok(())
+}
+
+/// Status of the `skua run` that answers, if one does.
+fn running(analyzer: &str) -> Option<Value> {
+    Client::connect(analyzer).ok()??.object("/api/status").ok()
+}
+
+fn examine(config: &Config, running: Option<Value>) -> Value {
+    let capabilities = capabilities();
+    let mut hooks = Vec::new();
+    let mut taken = None;
+    for (hook, since) in HOOKS {
+        let proof = prove(hook);
+        if proof == Proof::Active && taken.is_none() && hook != HookKind::Xdp {
+            taken = Some(hook);
+        }
+        hooks.push(json!({
+            "hook": hook.name(),
+            "since": since,
+            "state": proof.name(),
+            "reason": proof.reason(),
+            "taken": taken == Some(hook),
+        }));
+    }
+    let programs = programs(taken.unwrap_or(HookKind::Tcx));
+    let memory = FlowTable::memory(config.flow.max_entries);
+    let mut report = json!({
+        "kernel": kernel(),
+        "rights": capabilities,
+        "hooks": hooks,
+        "programs": programs,
+        "table": {"max_entries": config.flow.max_entries, "bytes": memory},
+        "running": running,
+    });
+    report["advice"] = advice(&report).into();
+    report
+}
+
+fn kernel() -> Value {
+    let uname = rustix::system::uname();
+    let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .map(|t| t.trim().to_owned())
+            .ok()
+    };
+    json!({
+        "release": text(uname.release()),
+        "machine": text(uname.machine()),
+        "cpus": std::thread::available_parallelism().map_or(1, usize::from),
+        "btf": std::path::Path::new("/sys/kernel/btf/vmlinux").exists(),
+        "jit": read("/proc/sys/net/core/bpf_jit_enable").is_none_or(|v| v != "0"),
+        "unprivileged_bpf_disabled": read("/proc/sys/kernel/unprivileged_bpf_disabled"),
+    })
+}
+
+fn capabilities() -> Vec<Value> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|l| l.strip_prefix("CapEff:"))
+        .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
+        .unwrap_or(0);
+    CAPABILITIES
+        .iter()
+        .map(|(name, number, purpose)| {
+            json!({"capability": name, "held": effective >> number & 1 == 1, "purpose": purpose})
+        })
+        .collect()
+}
+
+/// Which of the programs for a hook load, best first.
+fn programs(hook: HookKind) -> Vec<Value> {
+    let mut taken = false;
+    Rung::ladder(hook)
+        .iter()
+        .map(|rung| {
+            let config = FlowTableConfig {
+                max_entries: 64,
+                max_points: 1,
+                ..FlowTableConfig::default()
+            };
+            let loaded = FlowTable::with_rungs(&[*rung], config).map(drop);
+            let is_taken = loaded.is_ok() && !taken;
+            taken |= is_taken;
+            json!({
+                "programs": rung.describe(),
+                "state": if loaded.is_ok() { "loads" } else { "unsupported" },
+                "reason": loaded.err().map(|e| e.to_string()).unwrap_or_default(),
+                "taken": is_taken,
+            })
+        })
+        .collect()
+}
+
+fn each(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn advice(report: &Value) -> Vec<String> {
+    let mut advice = Vec::new();
+    let missing: Vec<&str> = each(&report["rights"])
+        .iter()
+        .filter(|c| c["held"] == false)
+        .map(|c| text(c, "capability"))
+        .collect();
+    let hook_works = each(&report["hooks"]).iter().any(|h| h["taken"] == true);
+    if !hook_works && !missing.is_empty() {
+        advice.push(format!(
+            "rights are missing ({}): run as root, or grant them to the file: \
+             setcap cap_bpf,cap_net_admin,cap_perfmon,cap_sys_admin,cap_net_raw+ep skua",
+            missing.join(", ")
+        ));
+    } else if !hook_works {
+        advice.push(
+            "no hook of the kernel works: `skua run` falls back to packet sockets (--type afpacket), \
+             which cost more; the kernel should be 5.10 or newer with CONFIG_BPF_SYSCALL and \
+             CONFIG_NET_CLS_BPF"
+                .into(),
+        );
+    }
+    if report["kernel"]["jit"] == false {
+        advice.push("BPF programs are interpreted: sysctl net.core.bpf_jit_enable=1".into());
+    }
+    let summary = &report["running"]["summary"];
+    if let Some(lost) = summary["lost"].as_object() {
+        for (cause, sum) in lost {
+            let hint = match cause.as_str() {
+                c if c.starts_with("table_full") => {
+                    "more conversations at a time than the table holds: raise flow.max_entries"
+                }
+                "ring_full" => "packets came faster than user space took them: use --type ebpf",
+                "truncated" => "frames too short for a link header: a faulty driver or sender",
+                _ => "see docs/guide.md",
+            };
+            advice.push(format!(
+                "{} packets lost as {cause}: {hint}",
+                sum["packets"]
+            ));
+        }
+    }
+    if summary["not_kept"]["flows"].as_u64().unwrap_or(0) > 0 {
+        advice.push(format!(
+            "{} conversations left the history for lack of room: raise history.memory",
+            summary["not_kept"]["flows"]
+        ));
+    }
+    advice
+}
+
+fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
+    let kernel = &report["kernel"];
+    let yes = |v: &Value| if *v == true { "yes" } else { "no" };
+    writeln!(
+        out,
+        "kernel    {} {}, {} CPUs, BTF {}, BPF JIT {}",
+        text(kernel, "release"),
+        text(kernel, "machine"),
+        kernel["cpus"],
+        yes(&kernel["btf"]),
+        yes(&kernel["jit"]),
+    )?;
+    let mut title = "rights";
+    for capability in each(&report["rights"]) {
+        let mark = if capability["held"] == true {
+            "held   "
+        } else {
+            "missing"
+        };
+        writeln!(
+            out,
+            "{title:<9} {mark}  {:<14} {}",
+            text(capability, "capability"),
+            text(capability, "purpose")
+        )?;
+        title = "";
+    }
+    title = "hooks";
+    for hook in each(&report["hooks"]) {
+        rung(
+            out,
+            title,
+            hook,
+            &format!("{} ({})", text(hook, "hook"), text(hook, "since")),
+        )?;
+        title = "";
+    }
+    title = "programs";
+    for program in each(&report["programs"]) {
+        rung(out, title, program, text(program, "programs"))?;
+        title = "";
+    }
+    let table = &report["table"];
+    writeln!(
+        out,
+        "table     {} entries take {} of kernel memory",
+        table["max_entries"],
+        output::bytes(table["bytes"].as_u64().unwrap_or(0))
+    )?;
+    print_running(out, &report["running"])?;
+    title = "advice";
+    for line in each(&report["advice"]) {
+        writeln!(out, "{title:<9} {}", line.as_str().unwrap_or_default())?;
+        title = "";
+    }
+    if each(&report["advice"]).is_empty() {
+        writeln!(out, "advice    none, all is well")?;
+    }
+    Ok(())
+}
+
+fn rung(out: &mut impl Write, title: &str, rung: &Value, name: &str) -> io::Result<()> {
+    let arrow = if rung["taken"] == true { "->" } else { "  " };
+    let state = text(rung, "state");
+    write!(out, "{title:<9} {arrow} {state:<11} {name}")?;
+    match text(rung, "reason") {
+        "" => writeln!(out),
+        reason => writeln!(out, ": {reason}"),
+    }
+}
+
+fn print_running(out: &mut impl Write, running: &Value) -> io::Result<()> {
+    if running.is_null() {
+        return writeln!(out, "running   no `skua run` answers");
+    }
+    let summary = &running["summary"];
+    let memory: u64 = each(&running["maps"])
+        .iter()
+        .filter_map(|m| m["bytes"].as_u64())
+        .sum();
+    let count = |v: &Value| output::count(v.as_u64().unwrap_or(0));
+    writeln!(
+        out,
+        "running   {}; {} of {} entries live, maps take {}",
+        text(running, "rung"),
+        count(&summary["table"]["live"]),
+        count(&summary["table"]["max_entries"]),
+        output::bytes(memory)
+    )?;
+    writeln!(
+        out,
+        "          {} packets seen, {} in flows",
+        count(&summary["seen"]["packets"]),
+        count(&summary["in_flows"]["packets"])
+    )?;
+    for (kind, name) in [
+        ("lost", "lost"),
+        ("left_out", "left out"),
+        ("notes", "note"),
+    ] {
+        for (cause, sum) in summary[kind].as_object().into_iter().flatten() {
+            writeln!(
+                out,
+                "          {name}: {cause} {} packets, {}",
+                count(&sum["packets"]),
+                output::bytes(sum["bytes"].as_u64().unwrap_or(0))
+            )?;
+        }
+    }
+    for interface in each(&summary["interfaces"]) {
+        let netns = text(interface, "netns");
+        writeln!(
+            out,
+            "          {}{}{} by {}: {} packets in flows",
+            netns,
+            if netns.is_empty() { "" } else { "/" },
+            text(interface, "interface"),
+            text(interface, "hook"),
+            count(&interface["in_flows"]["packets"])
+        )?;
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use axum::{
 use serde::Deserialize;
 use skua_flow::{FlowRecord, SortBy};
 
-use crate::{flows, metrics, state::Shared, summary};
+use crate::{flows, metrics, record_filter::RecordFilter, state::Shared, summary};
 
 const WELCOME: &str = "\
 skua run
@@ -136,6 +136,15 @@ async fn get_flows(
         Some("csv") => true,
         Some(other) => return bad_request(format_args!("no format \"{other}\": json or csv")),
     };
+    let filter = match parameters
+        .filter
+        .as_deref()
+        .map(RecordFilter::compile)
+        .transpose()
+    {
+        Ok(filter) => filter,
+        Err(error) => return bad_request(error),
+    };
     blocking(move || {
         let state = shared.fresh();
         let since = parameters.since.unwrap_or(0);
@@ -145,7 +154,11 @@ async fn get_flows(
             &mut lines,
             &state,
             &skua_flow::Query {
-                filter: |r: &FlowRecord| r.updated_ns > since && !(active && r.end.is_some()),
+                filter: |r: &FlowRecord| {
+                    r.updated_ns > since
+                        && !(active && r.end.is_some())
+                        && filter.as_ref().is_none_or(|filter| filter.matches(r))
+                },
                 sort,
                 limit: parameters.limit.unwrap_or(usize::MAX),
             },

@@ -8,6 +8,7 @@ mod flows;
 mod http;
 mod metrics;
 mod output;
+mod record_filter;
 mod replay;
 mod run;
 mod session;

@@ -287,8 +287,10 @@ fn table(out: &mut impl Write, columns: &[Column], rows: &[Value], width: usize)
         writeln!(out, "{fitting}")
     };
     write_line(out, &|i| columns[i].title.to_owned())?;
-    for row in 0..rows.len() {
+    let mut row = 0;
+    while row < rows.len() {
         write_line(out, &|i| cells[i][row].clone())?;
+        row += 1;
     }
     Ok(())
 }

@@ -185,6 +185,6 @@ impl Sampler {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 17;
         self.state ^= self.state << 5;
-        self.state % self.every == 0
+        self.state.is_multiple_of(self.every)
     }
 }

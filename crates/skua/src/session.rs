@@ -73,7 +73,6 @@ impl Session {
                 ..FlowTableConfig::default()
             },
             scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
-            ..EbpfConfig::default()
         })?;
         let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
         state.map_memory = probe.table().map_memory();

@@ -99,9 +99,7 @@ impl FlowTable {
     /// As [`new`](Self::new), with the rungs to try.
     pub fn with_rungs(rungs: &[Rung], config: FlowTableConfig) -> Result<Self, KernelError> {
         let filters = FilterSet::compile(&config.filter)?;
-        let wanted = u64::from(config.max_entries) * u64::from(SLOTS_PER_ENTRY.0)
-            / u64::from(SLOTS_PER_ENTRY.1);
-        let slot_count = wanted.clamp(64, MAX_SLOTS) as u32;
+        let slot_count = slot_count(config.max_entries);
         let settings = Settings {
             hash_seed: config.hash_seed,
             slot_count,
@@ -125,6 +123,12 @@ impl FlowTable {
         };
         table.set_wakeup(0);
         Ok(table)
+    }
+
+    /// Kernel memory of a table with so many entries, in bytes, without its small maps.
+    pub fn memory(max_entries: u32) -> u64 {
+        let slots = u64::from(slot_count(max_entries) + PROBES);
+        slots * (size_of::<layout::Slot>() + size_of::<layout::TcpSlot>()) as u64
     }
 
     /// The rung of the ladder that was taken.
@@ -315,6 +319,13 @@ impl AsFd for Wakeups {
         // SAFETY: the ring buffer owns the epoll descriptor and lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
     }
+}
+
+/// Places to begin probing for a number of entries.
+fn slot_count(max_entries: u32) -> u32 {
+    let wanted =
+        u64::from(max_entries) * u64::from(SLOTS_PER_ENTRY.0) / u64::from(SLOTS_PER_ENTRY.1);
+    wanted.clamp(64, MAX_SLOTS) as u32
 }
 
 fn point_key(netns: u16, ifindex: u32) -> [u8; 8] {

@@ -1,0 +1,63 @@
+# Skua. `make run` and `make test` are the two commands to know; `make help` lists the rest.
+
+SHELL = /bin/bash
+CARGO ?= cargo
+SKUA = target/release/skua
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-drain \
+	bench-breaking-point bench-replay bench screenshot clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+needs:
+	@packaging/needs $(NEEDS)
+
+$(SKUA): needs
+	@echo "skua: building (the first time about 4 minutes on two cores, then seconds)"
+	@$(CARGO) build --release --quiet -p skua
+
+build: $(SKUA) ## build target/release/skua
+.PHONY: $(SKUA)
+
+run: $(SKUA) ## install what the build needs, build, watch all interfaces (ARGS='--interface eth0')
+	@if [ "$$(id -u)" = 0 ]; then exec $(SKUA) run $(ARGS); else exec sudo $(SKUA) run $(ARGS); fi
+
+release: needs ## one statically linked file: target/dist/skua
+	@packaging/release
+
+test: NEEDS = tests
+test: needs ## everything: format, lints, all tests with root, two other kernels (about 15 minutes)
+	@tests/all
+
+test-fast: NEEDS = tests
+test-fast: needs ## without other kernels and fuzzing (about 6 minutes)
+	@tests/all fast
+
+test-kernels: NEEDS = tests
+test-kernels: needs ## the privileged tests on every kernel of the matrix (about 30 minutes)
+	@tests/all kernels
+
+lint: ## format and clippy
+	@$(CARGO) fmt --check && $(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+
+fuzz: ## fuzz the parsers for a minute each
+	@fuzz/run 60
+
+bench: bench-flow bench-drain bench-breaking-point bench-replay ## all benchmarks
+bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
+	@$(MAKE) -C bench flow ARGS='$(ARGS)'
+bench-drain: $(SKUA) ## user-space cost and memory with 500,000 flows
+	@$(MAKE) -C bench drain ARGS='$(ARGS)'
+bench-breaking-point: $(SKUA) ## new flows per second until packets are lost
+	@$(MAKE) -C bench breaking-point ARGS='$(ARGS)'
+bench-replay: $(SKUA) ## replay speed beside softflowd and tshark
+	@$(MAKE) -C bench replay ARGS='$(ARGS)'
+
+screenshot: $(SKUA) ## the pictures in docs/images
+	@docs/images/screenshot
+
+clean: ## remove what was built
+	@$(CARGO) clean

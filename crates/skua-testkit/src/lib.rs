@@ -13,6 +13,7 @@ pub mod corpus;
 pub mod layer;
 pub mod packet;
 pub mod random;
+pub mod scenario;
 
 pub use capture::{ByteOrder, Capture, Format, Interface, LinkType, Record};
 pub use corpus::damaged::{Damaged, Outcome, damaged};

@@ -72,6 +72,15 @@ pub struct Expected {
     pub corrections: &'static [Correction],
 }
 
+/// Names of all captures that are listed here.
+pub fn captures() -> impl Iterator<Item = &'static str> {
+    let tables = TABLE_DEPARTURES.iter().map(|(name, _)| *name);
+    EXPECTED
+        .iter()
+        .map(|expected| expected.capture)
+        .chain(tables)
+}
+
 /// Departures of a capture; none listed, none allowed.
 pub fn of(capture: &str) -> Expected {
     EXPECTED

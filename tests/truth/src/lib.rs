@@ -7,10 +7,13 @@
 //! - [`conversation`] sums both sides up to the same shape.
 //! - [`expected`] lists the departures that are known, with their reasons; `docs/truth.md`
 //!   explains them.
+//! - [`replay`] runs `skua replay` and reads its records.
 //! - [`table`] reads the tables of `tshark -z conv`.
 
+pub mod check;
 pub mod conversation;
 pub mod expected;
 pub mod reading;
+pub mod replay;
 pub mod table;
 pub mod tshark;

@@ -24,7 +24,7 @@ const OPTIONS: &[&str] = &[
     "udp.try_heuristic_first:FALSE",
     "-o",
     "tcp.try_heuristic_first:FALSE",
-    // Found by their payload, they would be read where there are only zeros.
+    // Guesses by payload, which would be made of zeros.
     "--disable-heuristic",
     "fp_eth",
     "--disable-heuristic",

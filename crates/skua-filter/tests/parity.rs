@@ -9,7 +9,7 @@ use libbpf_sys::{BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_SOCKET_FILTER, BPF_PROG_
 use pcap::{BpfProgram, Capture, Linktype};
 use skua_filter::{Context, Epilogue, Filter, Instruction, LinkType, translate};
 use support::expressions::{self, ETHERNET, RAW_IP};
-use support::kernel::{Program, allowed, mark, tag_from_mark};
+use support::kernel::{Program, allowed, is_at_least, mark, tag_from_mark};
 use support::packets;
 use support::rng::Rng;
 
@@ -23,8 +23,10 @@ struct Subject {
     /// libpcap's own interpreter; not for programs that it did not compile.
     oracle: Option<BpfProgram>,
     classifier: Program,
+    direct: Program,
     socket_filter: Program,
-    xdp: Program,
+    /// From kernel 5.18 on.
+    xdp: Option<Program>,
     verdicts: BTreeSet<bool>,
 }
 
@@ -43,12 +45,14 @@ impl Subject {
         let epilogue = Epilogue::verdicts(ACCEPT as i32, REJECT as i32);
         let skb = translate(&filter, Context::Skb, &epilogue).unwrap();
         let xdp = translate(&filter, Context::Xdp, &epilogue).unwrap();
-        let mut classifier = tag_from_mark();
-        classifier.extend(&skb);
+        let tc = translate(&filter, Context::Tc, &epilogue).unwrap();
+        let classifier = [tag_from_mark(), skb.clone()].concat();
+        let direct = [tag_from_mark(), tc].concat();
         Subject {
             classifier: Program::load(BPF_PROG_TYPE_SCHED_CLS, &classifier),
+            direct: Program::load(BPF_PROG_TYPE_SCHED_CLS, &direct),
             socket_filter: Program::load(BPF_PROG_TYPE_SOCKET_FILTER, &skb),
-            xdp: Program::load(BPF_PROG_TYPE_XDP, &xdp),
+            xdp: is_at_least(5, 18).then(|| Program::load(BPF_PROG_TYPE_XDP, &xdp)),
             verdicts: BTreeSet::new(),
             name,
             filter,
@@ -73,12 +77,34 @@ impl Subject {
         verdict
     }
 
+    /// Looks for a packet with the verdict that did not come up yet: some expressions are choosy.
+    fn check_rare(&mut self, rng: &mut Rng, generate: fn(&mut Rng) -> Vec<u8>) {
+        for _ in 0..200_000 {
+            if self.verdicts.len() == 2 {
+                return;
+            }
+            let packet = generate(rng);
+            if !self.verdicts.contains(&self.filter.matches(&packet)) {
+                self.check(&packet);
+            }
+        }
+        panic!("'{}' always gives the same", self.name);
+    }
+
     fn check(&mut self, packet: &[u8]) {
         let expected = self.expected(packet);
         if takes_as_classifier(packet) {
             self.agree("classifier", self.classifier.run(packet), expected, packet);
+            self.agree(
+                "direct classifier",
+                self.direct.run(packet),
+                expected,
+                packet,
+            );
         }
-        self.agree("XDP", self.xdp.run(packet), expected, packet);
+        if let Some(xdp) = &self.xdp {
+            self.agree("XDP", xdp.run(packet), expected, packet);
+        }
         // A test run takes 14 bytes away before a socket filter sees the packet.
         let shifted = [&[0; 14], packet].concat();
         self.agree(
@@ -111,6 +137,13 @@ impl Subject {
         let expected = self.expected(&whole);
         let verdict = self.classifier.run_marked(frame, mark(tag));
         self.agree("classifier with a stripped tag", verdict, expected, &whole);
+        let verdict = self.direct.run_marked(frame, mark(tag));
+        self.agree(
+            "direct classifier with a stripped tag",
+            verdict,
+            expected,
+            &whole,
+        );
     }
 
     fn agree(&self, what: &str, verdict: u32, expected: bool, packet: &[u8]) {
@@ -154,12 +187,8 @@ fn manual_expressions() {
             let frame = packets::ethernet(&mut rng);
             subject.check_short(&frame[..1 + rng.below(packets::SHORTEST)]);
         }
-        assert_eq!(
-            subject.verdicts.len(),
-            2,
-            "'{expression}' always gives the same"
-        );
-        longest = longest.max((subject.classifier.verified_instructions(), subject.name));
+        subject.check_rare(&mut rng, packets::ethernet);
+        longest = longest.max((subject.direct.verified_instructions(), subject.name));
     }
     println!(
         "{} expressions; most verifier work: {longest:?}",
@@ -178,11 +207,7 @@ fn expressions_without_link_header() {
         for _ in 0..2_000 {
             subject.check(&packets::raw_ip(&mut rng));
         }
-        assert_eq!(
-            subject.verdicts.len(),
-            2,
-            "'{expression}' always gives the same"
-        );
+        subject.check_rare(&mut rng, packets::raw_ip);
     }
 }
 
@@ -202,7 +227,7 @@ fn long_lists() {
         println!(
             "{count} ports: {} classic instructions, {} walked by the verifier",
             subject.filter.instructions().len(),
-            subject.classifier.verified_instructions()
+            subject.direct.verified_instructions()
         );
     }
 }
@@ -366,6 +391,6 @@ fn header_chains_have_a_limit() {
     }
     println!(
         "verifier: {} instructions",
-        subject.classifier.verified_instructions()
+        subject.direct.verified_instructions()
     );
 }

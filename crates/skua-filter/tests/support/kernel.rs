@@ -19,6 +19,15 @@ pub fn allowed(test: &str) -> bool {
     !forbidden
 }
 
+/// True if the running kernel is of this version or newer.
+pub fn is_at_least(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
+}
+
 /// A loaded program.
 pub struct Program {
     fd: OwnedFd,

@@ -421,8 +421,8 @@ impl<'a> Translator<'a> {
         self.out.jump(body);
         self.out.bind(short);
         self.clear_room();
-        // The helper does not take a length of 0.
-        self.out.jump_if(JumpOp::Eq, LENGTH, 0, body);
+        // The helper does not take a length of 0; from "not equal 0" 5.4 does not conclude "at least 1".
+        self.out.jump_if(JumpOp::Lt, LENGTH, 1, body);
         self.out.push(Insn::mov_reg(R4, LENGTH));
         self.copy_bytes(0, 0);
     }

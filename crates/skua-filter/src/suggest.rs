@@ -60,7 +60,7 @@ const KEYWORDS: [&str; 50] = [
 ];
 
 /// Words of other tools (Wireshark's above all), and what they are here.
-const ALIASES: [(&str, &str); 40] = [
+const ALIASES: [(&str, &str); 41] = [
     ("ipv4", "ip"),
     ("ipv6", "ip6"),
     ("icmpv6", "icmp6"),
@@ -84,6 +84,7 @@ const ALIASES: [(&str, &str); 40] = [
     ("dhcp", "udp port 67"),
     ("ntp", "udp port 123"),
     ("quic", "udp port 443"),
+    ("gre", "ip proto 47"),
     ("vxlan", "udp port 4789"),
     ("ip.addr", "host"),
     ("ip.host", "host"),

@@ -2,10 +2,10 @@
 //!
 //! Registers: r6 the context, r7 `A`, r8 `X` (both always zero-extended), r9 the packet's length.
 //!
-//! The first bytes of the packet are copied to the stack once, by one helper call, as far as the
-//! program's loads with constant offset reach; those loads then are plain stack reads. All other
-//! loads are a helper call each. Helpers rather than direct packet access, because socket filters
-//! have no other way and because a packet may lie in several pieces of memory.
+//! The first bytes of the packet are copied to the stack once, as far as the program's loads with
+//! constant offset reach; those loads then are plain stack reads. All other loads go to the packet.
+//! Both go directly to its memory where the program type allows and the bytes are there, otherwise
+//! through a helper: socket filters have no other way, and a packet may lie in several pieces.
 //!
 //! A VLAN tag that the kernel moved out of the frame into `skb->vlan_tci` is put back into the copy
 //! (bytes 12–15), and offsets behind it are lowered by 4 when they go to the helper, so that the
@@ -23,8 +23,11 @@ use crate::insn::*;
 /// What the generated program is given as its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Context {
-    /// `struct __sk_buff`: program types `SCHED_CLS` and `SOCKET_FILTER`, kernel 5.4 and later.
+    /// `struct __sk_buff` in program type `SOCKET_FILTER`, kernel 5.4 and later. The program loads as
+    /// `SCHED_CLS` too, but is slower than that of [`Context::Tc`].
     Skb,
+    /// `struct __sk_buff` in program type `SCHED_CLS` (tcx and tc), kernel 5.4 and later.
+    Tc,
     /// `struct xdp_md`: program type `XDP`, kernel 5.18 and later.
     Xdp,
 }
@@ -86,7 +89,7 @@ pub enum TranslateError {
 /// `epilogue.reject`, by the verdict that libpcap has on the same packet in a file.
 ///
 /// `len` is the packet's whole length, for GSO and GRO super-packets that of the super-packet.
-/// The link type says what is at offset 0: for [`Context::Skb`] the program must be attached where
+/// The link type says what is at offset 0: for [`Context::Skb`] and [`Context::Tc`] the program must be attached where
 /// that is the Ethernet header (tc ingress and egress, AF_PACKET sockets of type `SOCK_RAW`), or on an
 /// interface without link header, the IP header.
 ///
@@ -117,7 +120,19 @@ mod skb {
     pub(super) const VLAN_TCI: i16 = 24;
     /// Network order, in the low 16 bits.
     pub(super) const VLAN_PROTO: i16 = 28;
+    /// Packet memory; only for `SCHED_CLS`.
+    pub(super) const DATA: i16 = 76;
+    pub(super) const DATA_END: i16 = 80;
 }
+
+/// Offsets of `struct xdp_md` (`linux/bpf.h`).
+mod xdp {
+    pub(super) const DATA: i16 = 0;
+    pub(super) const DATA_END: i16 = 4;
+}
+
+/// Highest offset that is looked for directly in packet memory; the verifier takes up to 65,535.
+const MAX_DIRECT: i32 = 0x7fff;
 
 /// Where the VLAN tag belongs: behind the two MAC addresses.
 const TAG_OFFSET: u32 = 12;
@@ -162,6 +177,8 @@ struct Plan {
     tag: bool,
     /// Bytes of the packet that are copied to the stack; 0: none.
     copy: u32,
+    /// Which of them are read, by bit.
+    read: u128,
     /// Indirect loads may fall before or into the tag: they then read the copy.
     indirect_tag: bool,
     /// There are backward jumps: r9 counts them, the length is in its stack slot.
@@ -186,11 +203,12 @@ impl Plan {
             length: false,
             tag: false,
             copy: 0,
+            read: 0,
             indirect_tag: false,
             rounds: false,
             pad: if link == LinkType::Ethernet { 2 } else { 0 },
         };
-        let may_have_tag = context == Context::Skb && link == LinkType::Ethernet;
+        let may_have_tag = context != Context::Xdp && link == LinkType::Ethernet;
         for (at, op) in ops() {
             match *op {
                 Op::LoadAbsolute(size, k) => plan.needs_bytes(k, size),
@@ -208,6 +226,7 @@ impl Plan {
         if plan.indirect_tag {
             // Three aligned double words: a 4-byte load at offset 15 ends at 19.
             plan.copy = plan.copy.max(24 - u32::from(plan.pad.unsigned_abs()));
+            plan.read = u128::MAX;
         }
         plan
     }
@@ -217,6 +236,16 @@ impl Plan {
         let end = u64::from(offset) + u64::from(size.bytes());
         if end <= u64::from(MAX_COPY) {
             self.copy = self.copy.max(offset + size.bytes());
+            self.read |= ((1 << size.bytes()) - 1) << offset;
+        }
+    }
+
+    /// Where the context has the packet's memory, and its end.
+    fn direct(&self) -> Option<(i16, i16)> {
+        match self.context {
+            Context::Skb => None,
+            Context::Tc => Some((skb::DATA, skb::DATA_END)),
+            Context::Xdp => Some((xdp::DATA, xdp::DATA_END)),
         }
     }
 
@@ -330,9 +359,10 @@ impl<'a> Translator<'a> {
         self.out.push(Insn::mov_reg(CONTEXT, R1));
         if self.plan.length {
             match self.plan.context {
-                Context::Skb => self
-                    .out
-                    .push(Insn::load(Width::Word, LENGTH, CONTEXT, skb::LEN)),
+                Context::Skb | Context::Tc => {
+                    self.out
+                        .push(Insn::load(Width::Word, LENGTH, CONTEXT, skb::LEN))
+                }
                 Context::Xdp => {
                     self.out.push(Insn::call(BPF_XDP_GET_BUFF_LEN));
                     self.out.push(Insn::mov_reg(LENGTH, R0));
@@ -383,6 +413,7 @@ impl<'a> Translator<'a> {
             self.out
                 .push(Insn::store_imm(Width::Half, R10, self.plan.room_at(), 0));
         }
+        self.copy_directly(body);
         // Most packets are long enough: no need to clear the room for them.
         self.out.jump_if(JumpOp::Lt, LENGTH, copy as i32, short);
         self.out.push(Insn::mov_imm(R4, copy));
@@ -390,10 +421,63 @@ impl<'a> Translator<'a> {
         self.out.jump(body);
         self.out.bind(short);
         self.clear_room();
-        // The helper does not take a length of 0.
-        self.out.jump_if(JumpOp::Eq, LENGTH, 0, body);
+        // The helper does not take a length of 0; from "not equal 0" 5.4 does not conclude "at least 1".
+        self.out.jump_if(JumpOp::Lt, LENGTH, 1, body);
         self.out.push(Insn::mov_reg(R4, LENGTH));
         self.copy_bytes(0, 0);
+    }
+
+    /// Copies what is read of a frame's head from the packet's memory and goes on to the body; where
+    /// not all of it is in one piece, goes on here.
+    fn copy_directly(&mut self, body: Label) {
+        let Some((data, data_end)) = self.plan.direct() else {
+            return;
+        };
+        let elsewhere = self.out.label();
+        self.out.push(Insn::load(Width::Word, R1, CONTEXT, data));
+        self.out
+            .push(Insn::load(Width::Word, R2, CONTEXT, data_end));
+        self.out.push(Insn::mov_reg(R3, R1));
+        self.out
+            .push(Insn::alu64_imm(AluOp::Add, R3, self.plan.copy as i32));
+        self.out
+            .push_jump(Insn::jump64_reg(JumpOp::Gt, R3, R2, 0), elsewhere);
+        let mut offset = 0;
+        let mut spilled = None;
+        while offset < self.plan.copy {
+            let at = self.plan.copy_at(offset);
+            let (width, bytes) = [(Width::Word, 4), (Width::Half, 2)]
+                .into_iter()
+                // The stack must be written aligned, the packet need not be read so.
+                .find(|&(_, bytes)| offset + bytes <= self.plan.copy && at % bytes as i16 == 0)
+                .unwrap_or((Width::Byte, 1));
+            if at % 8 == 0 {
+                self.unspill(spilled.take());
+            }
+            if self.plan.read >> offset & ((1 << bytes) - 1) != 0 {
+                self.out.push(Insn::load(width, R3, R1, offset as i16));
+                self.out.push(Insn::store_reg(width, R10, at, R3));
+                spilled = (at % 8 == 0).then_some(at);
+            }
+            offset += bytes;
+        }
+        self.unspill(spilled);
+        self.out.jump(body);
+        self.out.bind(elsewhere);
+    }
+
+    /// Makes a stack slot ordinary bytes, of which only the beginning was written and the end is not
+    /// read.
+    ///
+    /// A register's value stored at the beginning of an aligned double word counts as spilled, and the
+    /// verifier remembers what it knows of it (since kernel 6.8 for any width). In the copy that must
+    /// not be: where one path spills and another has a helper write the same slot, the verifier of 6.18
+    /// loses its way when it traces back what an offset came from, and refuses the program
+    /// ("verifier bug: stack slot 22, total slots 0"). Any write into the rest of the slot ends it.
+    fn unspill(&mut self, slot: Option<i16>) {
+        if let Some(at) = slot {
+            self.out.push(Insn::store_imm(Width::Byte, R10, at + 7, 0));
+        }
     }
 
     /// Copies the head of a frame and puts its VLAN tag back.
@@ -418,6 +502,7 @@ impl<'a> Translator<'a> {
                 self.out.push(Insn::big_endian(R1, 16));
                 let at = self.plan.copy_at(TAG_OFFSET + 2);
                 self.out.push(Insn::store_reg(Width::Half, R10, at, R1));
+                self.unspill(Some(at));
             }
             if copy > TAG_END {
                 self.out
@@ -446,7 +531,7 @@ impl<'a> Translator<'a> {
     /// Calls the load helper: r2 the offset and r4 the length are set. Rejects on failure.
     fn helper_load(&mut self, stack_at: i16) {
         let helper = match self.plan.context {
-            Context::Skb => BPF_SKB_LOAD_BYTES,
+            Context::Skb | Context::Tc => BPF_SKB_LOAD_BYTES,
             Context::Xdp => BPF_XDP_LOAD_BYTES,
         };
         self.out.push(Insn::mov_reg(R1, CONTEXT));
@@ -625,17 +710,35 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Loads through the helper from the frame's offset r2, which is known to be inside.
+    /// Loads from the frame's offset r2, which is known to be inside.
     fn load_at_r2(&mut self, register: u8, size: Size) {
-        self.out.push(Insn::mov_imm(R4, size.bytes()));
-        self.helper_load(stack::LOADED);
         let (width, bits) = match size {
             Size::Byte => (Width::Byte, 8),
             Size::Half => (Width::Half, 16),
             Size::Word => (Width::Word, 32),
         };
+        let loaded = self.out.label();
+        if let Some((data, data_end)) = self.plan.direct() {
+            let elsewhere = self.out.label();
+            self.out.jump_if(JumpOp::Gt, R2, MAX_DIRECT, elsewhere);
+            self.out.push(Insn::load(Width::Word, R1, CONTEXT, data));
+            self.out
+                .push(Insn::load(Width::Word, R3, CONTEXT, data_end));
+            self.out.push(Insn::alu64_reg(AluOp::Add, R1, R2));
+            self.out.push(Insn::mov_reg(R4, R1));
+            self.out
+                .push(Insn::alu64_imm(AluOp::Add, R4, size.bytes() as i32));
+            self.out
+                .push_jump(Insn::jump64_reg(JumpOp::Gt, R4, R3, 0), elsewhere);
+            self.out.push(Insn::load(width, register, R1, 0));
+            self.out.jump(loaded);
+            self.out.bind(elsewhere);
+        }
+        self.out.push(Insn::mov_imm(R4, size.bytes()));
+        self.helper_load(stack::LOADED);
         self.out
             .push(Insn::load(width, register, R10, stack::LOADED));
+        self.out.bind(loaded);
         if bits > 8 {
             self.out.push(Insn::big_endian(register, bits));
         }

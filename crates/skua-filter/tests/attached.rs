@@ -69,7 +69,7 @@ fn tags_that_the_kernel_stripped() {
             accept: count(&counters, 1),
             reject: count(&counters, 0),
         };
-        let classifier = translate(&filter, Context::Skb, &counting).unwrap();
+        let classifier = translate(&filter, Context::Tc, &counting).unwrap();
         let classifier = Program::load(BPF_PROG_TYPE_SCHED_CLS, &classifier);
         let attached = attach_ingress(receiver, &classifier);
         let whole = translate(&filter, Context::Skb, &Epilogue::verdicts(0xffff, 0)).unwrap();
@@ -130,7 +130,7 @@ fn tail_call_after_a_match() {
     let programs = Array::new(BPF_MAP_TYPE_PROG_ARRAY, 4, 4);
     let filter = Filter::compile("ether dst ff:ff:ff:ff:ff:ff", LinkType::Ethernet).unwrap();
     let epilogue = Epilogue::tail_call(programs.fd(), 3, 5, -1);
-    let insns = translate(&filter, Context::Skb, &epilogue).unwrap();
+    let insns = translate(&filter, Context::Tc, &epilogue).unwrap();
     let program = Program::load(BPF_PROG_TYPE_SCHED_CLS, &insns);
     let mut frame = [0xff; 60];
     assert_eq!(program.run(&frame), 5, "no program in the array");

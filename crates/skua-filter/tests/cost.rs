@@ -46,11 +46,11 @@ fn cost_table() {
     let empty_xdp = Program::load(BPF_PROG_TYPE_XDP, &verdict);
     let (match_443, miss) = (frame(443), frame(9));
     println!(
-        "| filter | classic | eBPF | verified | tc match | tc miss | XDP match | user match |"
+        "| filter | classic | eBPF | verified | tc match | tc miss | helpers | XDP | user space |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     println!(
-        "| (empty program) | – | 2 | 2 | {} | {} | {} | – |",
+        "| (empty program) | – | 2 | 2 | {} | {} | – | {} | – |",
         nanoseconds(&empty, &match_443),
         nanoseconds(&empty, &miss),
         nanoseconds(&empty_xdp, &match_443)
@@ -66,9 +66,11 @@ fn cost_table() {
     ] {
         let filter = Filter::compile(&expression, LinkType::Ethernet).unwrap();
         let epilogue = Epilogue::verdicts(0, 0);
+        let tc = translate(&filter, Context::Tc, &epilogue).unwrap();
         let skb = translate(&filter, Context::Skb, &epilogue).unwrap();
         let xdp = translate(&filter, Context::Xdp, &epilogue).unwrap();
-        let classifier = Program::load(BPF_PROG_TYPE_SCHED_CLS, &skb);
+        let classifier = Program::load(BPF_PROG_TYPE_SCHED_CLS, &tc);
+        let helpers = Program::load(BPF_PROG_TYPE_SCHED_CLS, &skb);
         let xdp = Program::load(BPF_PROG_TYPE_XDP, &xdp);
         let start = Instant::now();
         for _ in 0..REPEAT {
@@ -76,12 +78,13 @@ fn cost_table() {
         }
         let user = start.elapsed().as_nanos() / REPEAT as u128;
         println!(
-            "| {name} | {} | {} | {} | {} | {} | {} | {user} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {user} |",
             filter.instructions().len(),
-            skb.len(),
+            tc.len(),
             classifier.verified_instructions(),
             nanoseconds(&classifier, &match_443),
             nanoseconds(&classifier, &miss),
+            nanoseconds(&helpers, &match_443),
             nanoseconds(&xdp, &match_443),
         );
     }

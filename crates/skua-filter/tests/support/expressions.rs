@@ -166,7 +166,7 @@ pub const ETHERNET: &[&str] = &[
     "(tcp or udp) and (port 80 or port 53) and not net 192.168.0.0/16",
     "!(arp || ip6) && !(tcp && (port 22 || port 443))",
     "not (vlan and ip) or ether dst ff:ff:ff:ff:ff:ff",
-    "gre or proto 4",
+    "ip proto 47 or proto 4",
 ];
 
 /// For packets that begin with the IP header. Each must accept some and reject some.

@@ -19,6 +19,24 @@ pub fn allowed(test: &str) -> bool {
     !forbidden
 }
 
+/// How often to do something: a tenth in the emulated machines of the kernel matrix.
+pub fn rounds(count: u64) -> u64 {
+    if std::env::var_os("SKUA_KERNEL_MATRIX").is_some() {
+        count / 10
+    } else {
+        count
+    }
+}
+
+/// True if the running kernel is of this version or newer.
+pub fn is_at_least(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
+}
+
 /// A loaded program.
 pub struct Program {
     fd: OwnedFd,
@@ -27,8 +45,8 @@ pub struct Program {
 /// Words of `struct __sk_buff`.
 const SKB_WORDS: usize = 48;
 
-/// The word `mark`, which a test run may set.
-const SKB_MARK: usize = 2;
+/// The word `priority`, which a test run may set (`mark` only since kernel 5.7).
+const SKB_PRIORITY: usize = 8;
 
 impl Program {
     /// Loads the instructions; the panic carries the verifier's words.
@@ -100,9 +118,11 @@ impl Program {
         self.test_run(packet, None, 1).0
     }
 
-    /// The same, with the context's `mark` set (socket buffers only).
-    pub fn run_marked(&self, packet: &[u8], mark: u32) -> u32 {
-        self.test_run(packet, Some(mark), 1).0
+    /// The same with this tag (TPID and TCI) outside of the frame, for programs that begin with
+    /// [`tag_from_priority`].
+    pub fn run_tagged(&self, packet: &[u8], (tpid, tci): (u16, u16)) -> u32 {
+        let priority = u32::from(tpid.to_be()) << 16 | u32::from(tci);
+        self.test_run(packet, Some(priority), 1).0
     }
 
     /// Mean time of one of `repeat` runs, as the kernel measures it (whole nanoseconds).
@@ -110,9 +130,9 @@ impl Program {
         self.test_run(packet, None, repeat).1
     }
 
-    fn test_run(&self, packet: &[u8], mark: Option<u32>, repeat: i32) -> (u32, Duration) {
+    fn test_run(&self, packet: &[u8], priority: Option<u32>, repeat: i32) -> (u32, Duration) {
         let mut context = [0_u32; SKB_WORDS];
-        context[SKB_MARK] = mark.unwrap_or(0);
+        context[SKB_PRIORITY] = priority.unwrap_or(0);
         let mut options = bpf_test_run_opts {
             sz: size_of::<bpf_test_run_opts>() as _,
             data_in: packet.as_ptr().cast(),
@@ -120,7 +140,7 @@ impl Program {
             repeat,
             ..Default::default()
         };
-        if mark.is_some() {
+        if priority.is_some() {
             options.ctx_in = context.as_ptr().cast();
             options.ctx_size_in = size_of_val(&context) as u32;
         }
@@ -135,12 +155,12 @@ impl Program {
 }
 
 /// Instructions before a program for socket buffers that move a VLAN tag out of the frame, as
-/// drivers do: with the mark `TPID (network order) << 16 | TCI`, none for mark 0.
-pub fn tag_from_mark() -> Vec<Insn> {
+/// drivers do: with the priority `TPID (network order) << 16 | TCI`, none for priority 0.
+pub fn tag_from_priority() -> Vec<Insn> {
     const BPF_SKB_VLAN_PUSH: i32 = 18;
     vec![
         Insn::mov_reg(R6, R1),
-        Insn::load(Width::Word, R3, R6, 4 * SKB_MARK as i16),
+        Insn::load(Width::Word, R3, R6, 4 * SKB_PRIORITY as i16),
         Insn::jump64_imm(JumpOp::Eq, R3, 0, 4),
         Insn::mov_reg(R2, R3),
         Insn::alu64_imm(AluOp::Rsh, R2, 16),
@@ -148,9 +168,4 @@ pub fn tag_from_mark() -> Vec<Insn> {
         Insn::call(BPF_SKB_VLAN_PUSH),
         Insn::mov_reg(R1, R6),
     ]
-}
-
-/// The mark that stands for a tag.
-pub fn mark((tpid, tci): (u16, u16)) -> u32 {
-    u32::from(tpid.to_be()) << 16 | u32::from(tci)
 }

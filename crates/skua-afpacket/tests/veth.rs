@@ -28,6 +28,7 @@ struct Pair {
     b: TestNamespace,
     in_a: Namespace,
     in_b: Namespace,
+    ipv6: bool,
 }
 
 impl Pair {
@@ -67,12 +68,22 @@ impl Pair {
             }
         }
         let (in_a, in_b) = (a.open(), b.open());
-        Self { a, b, in_a, in_b }
+        Self {
+            a,
+            b,
+            in_a,
+            in_b,
+            ipv6,
+        }
     }
 
-    /// Options for `vb`.
+    /// Options for `vb`, with room for all packets of a test: how soon a thread gets a CPU to read
+    /// them must not decide it.
     fn options(&self) -> Options {
-        Options::new(self.link_b().0, "vb")
+        Options {
+            ring_bytes: 32 << 20,
+            ..Options::new(self.link_b().0, "vb")
+        }
     }
 
     fn open(&self, options: &Options) -> AfPacketCapture {
@@ -336,10 +347,7 @@ fn tcp_bulk(pair: &Pair, address: &str, bytes: usize, headers: u64) -> Seen {
         .unwrap()
         .unwrap();
     let to = listener.local_addr().unwrap();
-    let mut capture = pair.open(&Options {
-        ring_bytes: 64 << 20,
-        ..pair.options()
-    });
+    let mut capture = pair.open(&pair.options());
     let before = pair.link_b().1;
     let mut sent = (0, 0);
     let (seen, stats) = while_capturing(&mut capture, || {
@@ -368,7 +376,10 @@ fn tcp_bulk(pair: &Pair, address: &str, bytes: usize, headers: u64) -> Seen {
         sent = tcp_sent(&sender);
     });
     assert_eq!((stats.drops, stats.received), (0, seen.packets));
-    assert_eq!((seen.packets, seen.bytes), counted(before, pair.link_b().1));
+    if !pair.ipv6 {
+        // IPv6 announces itself whenever it likes, also between two looks.
+        assert_eq!((seen.packets, seen.bytes), counted(before, pair.link_b().1));
+    }
     assert_eq!((seen.tcp_data_packets, seen.tcp_data_bytes), sent);
     assert!(seen.tcp_data_bytes >= bytes as u64);
     // Only the first packet has 8 bytes more of options.
@@ -397,10 +408,10 @@ fn super_packets_are_cut_as_on_the_wire() {
     if !root_tests() {
         return;
     }
-    for (address, headers) in [("10.78.0.2:0", 66), ("[fd78::2]:0", 86)] {
-        let pair = Pair::with_ipv6();
-        // The first announcements of IPv6.
-        settle(&pair);
+    for (pair, address, headers) in [
+        (Pair::new(), "10.78.0.2:0", 66),
+        (Pair::with_ipv6(), "[fd78::2]:0", 86),
+    ] {
         let seen = tcp_bulk(&pair, address, 256 << 20, headers);
         assert!(seen.super_packets > 1000, "{seen:?}");
         assert!(seen.wire_packets > 10 * seen.packets, "{seen:?}");
@@ -742,22 +753,30 @@ fn stopping_under_load_loses_nothing_unseen() {
                     .unwrap();
             }
         });
-        let mut numbers = 0;
+        let mut last = None;
+        let mut packets = 0;
         let mut check = |packet: &Packet<'_>| {
             let number = packet.data[42..50]
                 .try_into()
                 .map(u64::from_be_bytes)
                 .unwrap();
-            assert_eq!(number, numbers);
-            numbers += 1;
+            assert!(last < Some(number), "{number} after {last:?}");
+            last = Some(number);
+            packets += 1;
         };
         while sent.load(Ordering::Relaxed) < 50_000 {
             capture.dispatch(WAIT, &mut check).unwrap();
         }
         let stats = capture.finish(&mut check).unwrap();
-        assert_eq!((stats.received, stats.drops), (numbers, 0));
-        assert_eq!(stats.delivered, numbers);
-        assert!(numbers > 40_000);
+        assert_eq!(
+            (stats.delivered, stats.received),
+            (packets, packets + stats.drops)
+        );
+        if stats.drops == 0 {
+            // None is missing between the first and the last.
+            assert_eq!(last, Some(packets - 1));
+        }
+        assert!(stats.received > 40_000);
         drop(capture);
     });
 }
@@ -891,7 +910,11 @@ mod libpcap {
             return;
         }
         let pair = Pair::new();
-        let mut capture = open(&pair, &pcap_live::Options::new("vb"));
+        let options = pcap_live::Options {
+            buffer_bytes: 32 << 20,
+            ..pcap_live::Options::new("vb")
+        };
+        let mut capture = open(&pair, &options);
         assert_eq!(capture.linktype(), 1);
         let before = pair.link_b().1;
         let (seen, stats) = while_capturing(&mut capture, || {

@@ -48,13 +48,14 @@ fn mistakes_are_told_in_one_line() {
     }
     let wire = Wire::new();
     let near = &wire.near;
-    let text = refusal(near, "flows --interface x1 --duration 1s");
+    near.veth("uplink0", &wire.far, "g1");
+    let text = refusal(near, "flows --interface uplnk0 --duration 1s");
     assert!(
-        text.contains("x1") && text.contains("did you mean x0?"),
+        text.contains("uplnk0") && text.contains("did you mean uplink0?"),
         "{text}"
     );
-    let text = refusal(near, "run --listen 127.0.0.1:0 --interface wireless7");
-    assert!(text.contains("wireless7") && text.contains("x0"), "{text}");
+    let text = refusal(near, "run --listen 127.0.0.1:0 --interface wlan7");
+    assert!(text.contains("wlan7") && text.contains("uplink0"), "{text}");
 
     let file = Temporary::new("key.yaml", "flow:\n  max_entires: 5\n");
     let text = refusal(near, &format!("run --config {}", file.0.display()));
@@ -151,7 +152,7 @@ fn flows_as_json_in_the_shape_that_is_promised() {
     let vlan = of("Ethernet/Dot1Q/IPv4/UDP");
     assert_eq!(vlan["vlans"], serde_json::json!([5]));
     assert_eq!(Sum::of(&vlan["ab"]), Sum::new(2, 168));
-    assert_eq!(of("Ethernet/IPv4/ICMP")["protocol"], "icmp");
+    assert_eq!(of("Ethernet/IPv4/ICMPv4")["protocol"], "icmp");
     let tcp = of("Ethernet/IPv4/TCP");
     assert_eq!(tcp["a"]["address"], "10.7.0.1");
     assert_eq!(
@@ -183,7 +184,7 @@ fn flows_as_csv_and_as_a_table() {
             .position(|h| *h == name)
             .unwrap_or_else(|| panic!("no {name} in {header:?}"))
     };
-    let (packets, bytes) = (column("ab.packets"), column("ab.bytes"));
+    let (packets, bytes) = (column("ab_packets"), column("ab_bytes"));
     let rows: Vec<_> = lines.collect();
     let counts: Vec<_> = rows.iter().map(|r| (r[packets], r[bytes])).collect();
     assert!(rows.iter().all(|r| r.len() == header.len()), "{out}");
@@ -317,7 +318,7 @@ fn what_does_not_fit_into_the_history_is_counted() {
     let crowd = Crowd::new(66);
     let sent = sender.send(FLOWS, |n| crowd.frame(n as u32));
     let kept = skua.flows();
-    let summary = skua.summary();
+    let summary = skua.fresh_summary();
     let not_kept = summary.0["not_kept"].clone();
     assert!(!kept.is_empty());
     assert_eq!(summary.number("flows"), sent.sum.packets);
@@ -364,8 +365,7 @@ fn metrics_are_the_sums_of_the_summary() {
     back.send(50, |n| Flow::numbered(n as u32).reversed().frame(70));
     there.repeat(10, &Flow::numbered(1).tagged(&[(0x8100, 5)], 84));
     skua.go_on();
-    // What is asked for is not older than half a second: the first question drains.
-    let summary = skua.summary();
+    let summary = skua.fresh_summary();
     let values = metrics(&skua.get("/metrics"));
     let of = |name: &str, label: (&str, &str)| {
         let found: Vec<_> = values

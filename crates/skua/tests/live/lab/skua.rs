@@ -4,12 +4,16 @@ use std::{
     io::{BufRead as _, BufReader, Read as _},
     process::{Child, ChildStdout, Command, Output, Stdio},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{Net, Sum, wait_for};
+
+/// The API drains for an answer only when the last drain is older than half a second.
+const AGE: Duration = Duration::from_millis(550);
 
 /// A `skua` that will run inside a namespace, untouched by this machine's configuration.
 pub fn command(net: &Net) -> Command {
@@ -23,6 +27,12 @@ pub fn command(net: &Net) -> Command {
     command
 }
 
+fn run_arguments<'a>(command: &'a mut Command, args: &str) -> &'a mut Command {
+    command
+        .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+        .args(args.split_whitespace())
+}
+
 /// Runs `skua ARGS…` to its end, the arguments split at spaces.
 pub fn output(net: &Net, args: &str) -> Output {
     command(net)
@@ -31,9 +41,30 @@ pub fn output(net: &Net, args: &str) -> Output {
         .unwrap_or_else(|e| panic!("skua {args}: {e}"))
 }
 
+/// Hides all network namespaces of this machine but the own and those that are named, and runs a
+/// program there: `--all-netns` is to meet the test's namespaces only, whatever else goes on.
+const HIDE: &str = r#"
+    set -e
+    rooms=$1; shift
+    mount --make-rprivate /
+    mount -t proc proc /proc
+    fds=()
+    for room in $rooms; do exec {fd}<"/run/netns/$room"; fds+=("$fd"); done
+    mount -t tmpfs tmpfs /run/netns
+    for room in $rooms; do
+        fd=${fds[0]}; fds=("${fds[@]:1}")
+        touch "/run/netns/$room"
+        mount --no-canonicalize --bind "/proc/self/fd/$fd" "/run/netns/$room"
+        exec {fd}<&-
+    done
+    exec "$@"
+"#;
+
 /// A running `skua run` or `skua flows`.
 pub struct Skua {
     child: Child,
+    /// The child itself, or what it runs in a PID namespace.
+    pid: u32,
     net: String,
     /// Where it listens; nothing for `skua flows`.
     pub address: String,
@@ -44,19 +75,64 @@ pub struct Skua {
 impl Skua {
     /// `skua run ARGS…`, when it says that it watches.
     pub fn run(net: &Net, args: &str) -> Self {
-        let mut skua = Self::start(
-            net,
-            command(net)
-                .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
-                .args(args.split_whitespace()),
-        );
-        let mut line = String::new();
-        skua.out.as_mut().unwrap().read_line(&mut line).unwrap();
-        let Some((_, rest)) = line.split_once("http://") else {
-            panic!("skua run {args}: {line:?}, {}", skua.end().1);
-        };
-        skua.address = rest.split('/').next().unwrap().to_owned();
+        let mut skua = Self::start(net, run_arguments(&mut command(net), args));
+        skua.wait_ready();
         skua
+    }
+
+    /// `skua run --all-netns ARGS…` for which the machine has no namespaces but these.
+    pub fn run_among(net: &Net, rooms: &[&Net], args: &str) -> Self {
+        let names: Vec<_> = rooms.iter().map(|room| room.name.as_str()).collect();
+        let mut hidden = net.command("unshare");
+        hidden
+            .args(["--mount", "--pid", "--fork", "--kill-child", "--"])
+            .args(["bash", "-c", HIDE, "hide", &names.join(" ")])
+            .arg(env!("CARGO_BIN_EXE_skua"))
+            .env("SKUA_CONFIG", "/dev/null");
+        let mut skua = Self::start(net, run_arguments(&mut hidden, args).arg("--all-netns"));
+        skua.wait_ready();
+        let outer = skua.pid;
+        let inner = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children"));
+        skua.pid = inner.unwrap().trim().parse().unwrap();
+        skua
+    }
+
+    /// Shows a further namespace to a `skua` of [`Self::run_among`].
+    pub fn show(&self, room: &Net) {
+        self.change_rooms(
+            &format!(
+                "touch /run/netns/{0} && mount --no-canonicalize --bind /proc/self/fd/0 /run/netns/{0}",
+                room.name
+            ),
+            Stdio::from(std::fs::File::open(room.path()).unwrap()),
+        );
+    }
+
+    /// Takes a namespace away again.
+    pub fn hide(&self, room: &Net) {
+        self.change_rooms(
+            &format!("umount --lazy /run/netns/{0} && rm /run/netns/{0}", room.name),
+            Stdio::null(),
+        );
+    }
+
+    fn change_rooms(&self, script: &str, stdin: Stdio) {
+        super::net::run(
+            Command::new("nsenter")
+                .arg(format!("--mount=/proc/{}/ns/mnt", self.pid))
+                .arg(format!("--pid=/proc/{}/ns/pid", self.pid))
+                .args(["--", "sh", "-c", script])
+                .stdin(stdin),
+        );
+    }
+
+    fn wait_ready(&mut self) {
+        let mut line = String::new();
+        self.out.as_mut().unwrap().read_line(&mut line).unwrap();
+        let Some((_, rest)) = line.split_once("http://") else {
+            panic!("skua run: {line:?}, {}", self.end().1);
+        };
+        self.address = rest.split('/').next().unwrap().to_owned();
     }
 
     /// Starts any `skua`.
@@ -75,6 +151,7 @@ impl Skua {
                 err.read_to_string(&mut text).unwrap();
                 text
             })),
+            pid: child.id(),
             child,
             net: net.path(),
             address: String::new(),
@@ -82,11 +159,11 @@ impl Skua {
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_raw(self.pid as i32).unwrap(), signal).unwrap();
     }
 
     /// Halts it; its programs in the kernel go on.
@@ -118,13 +195,21 @@ impl Skua {
         })
     }
 
+    /// Sums that may be as old as [`AGE`].
     pub fn summary(&self) -> Report {
         Report(serde_json::from_str(&self.get("/api/summary")).unwrap())
     }
 
-    /// All conversations.
+    /// All conversations, with everything that was sent before the call.
     pub fn flows(&self) -> Vec<Value> {
+        std::thread::sleep(AGE);
         parse_lines(&self.get("/api/flows"))
+    }
+
+    /// Sums with everything that was sent before the call.
+    pub fn fresh_summary(&self) -> Report {
+        std::thread::sleep(AGE);
+        self.summary()
     }
 
     /// Waits until an interface is attached.

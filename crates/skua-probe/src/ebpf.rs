@@ -59,6 +59,8 @@ pub enum Wake {
 
 struct Point {
     link: Link,
+    /// The interface's counters when it was attached.
+    counters_then: LinkStats,
     attachments: Vec<Attachment>,
     account: PointAccount,
 }
@@ -209,6 +211,10 @@ impl EbpfProbe {
     pub fn finish(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         for point in self.points.values_mut() {
             point.attachments.clear();
+        }
+        // Of the same moment as what was counted.
+        self.read_interface_counters();
+        for point in self.points.values_mut() {
             point.account.attached = false;
         }
         let stats = self.table.finish(sink)?;
@@ -358,6 +364,7 @@ impl EbpfProbe {
                 self.points.insert(
                     key,
                     Point {
+                        counters_then: link.stats,
                         link,
                         attachments,
                         account,
@@ -475,7 +482,7 @@ impl EbpfProbe {
                 if let Some(point) = self.points.get_mut(&(namespace.number, link.ifindex))
                     && point.account.attached
                 {
-                    point.account.interface_counters = grown(&link.stats, &point.link.stats);
+                    point.account.interface_counters = grown(&link.stats, &point.counters_then);
                 }
             }
         }

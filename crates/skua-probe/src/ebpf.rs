@@ -59,6 +59,8 @@ pub enum Wake {
 
 struct Point {
     link: Link,
+    /// The interface's counters when it was attached.
+    counters_then: LinkStats,
     attachments: Vec<Attachment>,
     account: PointAccount,
 }
@@ -209,6 +211,10 @@ impl EbpfProbe {
     pub fn finish(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         for point in self.points.values_mut() {
             point.attachments.clear();
+        }
+        // Of the same moment as what was counted.
+        self.read_interface_counters();
+        for point in self.points.values_mut() {
             point.account.attached = false;
         }
         let stats = self.table.finish(sink)?;
@@ -325,7 +331,9 @@ impl EbpfProbe {
 
     fn link_seen(&mut self, number: u16, link: Link) {
         let key = (number, link.ifindex);
-        if let Some(point) = self.points.get_mut(&key) {
+        if let Some(point) = self.points.get_mut(&key)
+            && point.account.attached
+        {
             // Renamed, perhaps.
             point.account.interface.clone_from(&link.name);
             point.link = link;
@@ -348,16 +356,21 @@ impl EbpfProbe {
                     .unwrap_or_default();
                 let hook = attachments.first().map_or("none", |a| a.kind().name());
                 tracing::info!(interface = link.name, namespace, hook, "attached");
-                let account = PointAccount {
-                    interface: link.name.clone(),
-                    netns: namespace,
-                    hook,
-                    attached: true,
-                    ..PointAccount::default()
+                // One with this index may be gone since the last drain, and its counters not
+                // taken yet: what takes its place is the same capture point, which goes on.
+                self.leaving.retain(|leaving| *leaving != key);
+                let mut account = match self.points.remove(&key) {
+                    Some(point) => point.account,
+                    None => PointAccount::default(),
                 };
+                account.interface.clone_from(&link.name);
+                account.netns = namespace;
+                account.hook = hook;
+                account.attached = true;
                 self.points.insert(
                     key,
                     Point {
+                        counters_then: grown(&link.stats, &account.interface_counters),
                         link,
                         attachments,
                         account,
@@ -475,7 +488,7 @@ impl EbpfProbe {
                 if let Some(point) = self.points.get_mut(&(namespace.number, link.ifindex))
                     && point.account.attached
                 {
-                    point.account.interface_counters = grown(&link.stats, &point.link.stats);
+                    point.account.interface_counters = grown(&link.stats, &point.counters_then);
                 }
             }
         }

@@ -1,0 +1,11 @@
+//! The `skua` command on real traffic, in network namespaces of its own: every packet and byte that
+//! an interface counts must be in a flow or in a named counter. Needs root.
+
+mod behaviour;
+mod conservation;
+mod devices;
+mod lab;
+mod links;
+mod namespaces;
+mod segments;
+mod stopping;

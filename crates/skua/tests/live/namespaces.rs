@@ -1,0 +1,141 @@
+//! `--all-netns`: capture points are told apart by namespace and index.
+
+use crate::lab::{Flow, Net, Sender, Skua, Sum, Way, root_tests, skua::sum_of, wait_for};
+
+/// A wire into a namespace whose end there is called and numbered as in all others.
+fn wired(near: &Net) -> Net {
+    let far = Net::new();
+    near.ip(&format!(
+        "link add x0 index 77 type veth peer name g0 netns {}",
+        far.name
+    ));
+    near.ip("link set x0 up");
+    far.ip("link set g0 up");
+    far
+}
+
+fn attached(skua: &Skua, net: &Net) -> Option<()> {
+    let report = skua.summary();
+    let points = report.0["interfaces"].as_array().unwrap();
+    points
+        .iter()
+        .any(|p| p["netns"] == net.name && p["interface"] == "x0")
+        .then_some(())
+}
+
+#[test]
+fn the_same_index_in_two_namespaces() {
+    if !root_tests() {
+        return;
+    }
+    let home = Net::new();
+    let rooms = [Net::new(), Net::new()];
+    let fars: Vec<Net> = rooms.iter().map(wired).collect();
+    let skua = Skua::run_among(
+        &home,
+        &[&rooms[0], &rooms[1]],
+        "--interface x0 --max-entries 1000 --scan-interval 100ms",
+    );
+    // One more that comes later.
+    let late = Net::new();
+    let late_far = wired(&late);
+    skua.show(&late);
+    wait_for("the later namespace", || attached(&skua, &late));
+
+    // The same conversation in all three, told apart by its size.
+    let flow = Flow::numbered(1);
+    let all = [
+        (&rooms[0], &fars[0]),
+        (&rooms[1], &fars[1]),
+        (&late, &late_far),
+    ];
+    let mut sent = Vec::new();
+    for (number, (_, far)) in all.iter().enumerate() {
+        let sender = Sender::open(far, "g0", Way::Bypass);
+        sent.push(sender.repeat(1000 + number as u64, &flow.frame(100 + number)));
+    }
+    let flows = skua.flows();
+    let report = skua.stop();
+    for ((near, _), sent) in all.iter().zip(sent) {
+        let name = format!("{}/x0", near.name);
+        let mine: Vec<_> = flows.iter().filter(|f| f["interface"] == name).collect();
+        assert_eq!(mine.len(), 1, "{name}");
+        assert_eq!(sum_of(mine), sent.sum);
+        let points = report.0["interfaces"].as_array().unwrap();
+        let point = points.iter().find(|p| p["netns"] == near.name).unwrap();
+        assert_eq!(Sum::of(&point["ingress"]), sent.sum);
+        assert_eq!(Sum::of(&point["egress"]), Sum::ZERO);
+        assert_eq!(near.counters("x0").rx, sent.sum);
+    }
+}
+
+#[test]
+fn a_namespace_that_goes_keeps_what_was_counted_in_it() {
+    if !root_tests() {
+        return;
+    }
+    let home = Net::new();
+    let near = Net::new();
+    let far = wired(&near);
+    let skua = Skua::run_among(
+        &home,
+        &[&near],
+        "--interface x0 --max-entries 1000 --scan-interval 100ms",
+    );
+    wait_for("the namespace", || attached(&skua, &near));
+    let sent = Sender::open(&far, "g0", Way::Bypass).repeat(5000, &Flow::numbered(1).frame(64));
+    let name = format!("{}/x0", near.name);
+    skua.hide(&near);
+    drop(near);
+    drop(far);
+    wait_for("end of the namespace", || {
+        skua.summary().find("x0").is_none().then_some(())
+    });
+    let flows = skua.flows();
+    let report = skua.stop();
+    assert_eq!(
+        sum_of(flows.iter().filter(|f| f["interface"] == name)),
+        sent.sum
+    );
+    assert!(report.find("x0").is_none());
+    assert_eq!(report.seen(), sent.sum);
+}
+
+/// Moved to another namespace and back, with the same index.
+#[test]
+fn an_interface_that_moves_is_followed() {
+    if !root_tests() {
+        return;
+    }
+    let near = Net::new();
+    let other = Net::new();
+    let far = wired(&near);
+    let skua = Skua::run_among(
+        &near,
+        &[&other],
+        "--interface x0 --max-entries 1000 --scan-interval 1h",
+    );
+    let sender = Sender::open(&far, "g0", Way::Bypass);
+    let frame = Flow::numbered(1).frame(64);
+    let mut home = sender.repeat(1000, &frame);
+    near.ip(&format!("link set x0 netns {}", other.name));
+    wait_for("x0 elsewhere", || attached(&skua, &other));
+    other.ip("link set x0 up");
+    let away = sender.repeat(500, &frame);
+    other.ip(&format!("link set x0 netns {}", near.name));
+    near.ip("link set x0 up");
+    wait_for("x0 at home", || {
+        let report = skua.summary();
+        let points = report.0["interfaces"].as_array().unwrap().clone();
+        points
+            .iter()
+            .any(|p| p["netns"] == "" && p["interface"] == "x0" && p["attached"] == true)
+            .then_some(())
+    });
+    home += sender.repeat(300, &frame);
+    let flows = skua.flows();
+    assert_eq!(skua.stop().seen(), home.sum + away.sum);
+    let of = |name: &str| sum_of(flows.iter().filter(|f| f["interface"] == name));
+    assert_eq!(of("x0"), home.sum);
+    assert_eq!(of(&format!("{}/x0", other.name)), away.sum);
+}

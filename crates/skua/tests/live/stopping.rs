@@ -1,0 +1,244 @@
+//! Starting and stopping in mid-load: what passed while attached is counted, nothing stays.
+
+use std::{
+    collections::BTreeSet,
+    net::UdpSocket,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
+
+use crate::lab::{Flow, Sender, Sent, Skua, Sum, Way, Wire, frame::Crowd, root_tests, wait_for};
+
+/// Sends to `x0` until told to stop.
+struct Load {
+    stop: AtomicBool,
+    pause: AtomicBool,
+    /// Frames that have left before the last pause; odd while it sends.
+    rounds: AtomicU64,
+}
+
+impl Load {
+    fn new() -> Self {
+        Self {
+            stop: AtomicBool::new(false),
+            pause: AtomicBool::new(false),
+            rounds: AtomicU64::new(0),
+        }
+    }
+
+    fn run(&self, sender: &Sender) -> Sent {
+        let crowd = Crowd::new(70);
+        let mut sent = Sent::default();
+        while !self.stop.load(Ordering::SeqCst) {
+            if self.pause.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            self.rounds.fetch_add(1, Ordering::SeqCst);
+            // Between the two a pause may have begun: it counts from the next round on.
+            if !self.pause.load(Ordering::SeqCst) {
+                sent += sender.send(640, |n| crowd.frame(n as u32 % 100));
+            }
+            self.rounds.fetch_add(1, Ordering::SeqCst);
+        }
+        sent
+    }
+
+    /// Returns when nothing is being sent.
+    fn pause(&self) {
+        self.pause.store(true, Ordering::SeqCst);
+        wait_for("pause", || {
+            (self.rounds.load(Ordering::SeqCst) % 2 == 0).then_some(())
+        });
+    }
+
+    fn go_on(&self) {
+        self.pause.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Runs `work` under load on `x0`.
+fn under_load<T>(wire: &Wire, load: &Load, work: impl FnOnce() -> T) -> (Sent, T) {
+    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| load.run(&sender));
+        // The load must end also when the work fails.
+        struct Stop<'a>(&'a Load);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.stop.store(true, Ordering::SeqCst);
+            }
+        }
+        let stop = Stop(load);
+        let done = work();
+        drop(stop);
+        (thread.join().unwrap(), done)
+    })
+}
+
+fn received(wire: &Wire) -> Sum {
+    wire.near.counters("x0").rx
+}
+
+#[test]
+fn started_and_stopped_in_mid_load() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let load = Load::new();
+    under_load(&wire, &load, || {
+        for _ in 0..3 {
+            let before = received(&wire);
+            let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
+            let attached = received(&wire);
+            wait_for("load", || {
+                (received(&wire).packets > attached.packets + 20_000).then_some(())
+            });
+            let stopping = received(&wire);
+            let report = skua.stop();
+            let after = received(&wire);
+            let seen = report.seen();
+            // It was attached at least between `attached` and `stopping`, at most between
+            // `before` and `after`.
+            assert!((stopping - attached).within(seen), "{seen:?}");
+            assert!(seen.within(after - before), "{seen:?}");
+            assert_eq!(seen.bytes, 70 * seen.packets);
+            assert_eq!(report.in_flows(), seen);
+            assert_eq!(report.number("flows"), 100);
+        }
+    });
+}
+
+#[test]
+fn stopped_in_a_pause_of_the_load() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let load = Load::new();
+    under_load(&wire, &load, || {
+        for _ in 0..3 {
+            load.pause();
+            let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
+            let before = wire.near.settled_counters("x0").rx;
+            load.go_on();
+            wait_for("load", || {
+                (received(&wire).packets > before.packets + 20_000).then_some(())
+            });
+            load.pause();
+            let after = wire.near.settled_counters("x0").rx;
+            let report = skua.stop();
+            assert_eq!(report.seen(), after - before);
+            assert_eq!(report.in_flows(), report.seen());
+            load.go_on();
+        }
+    });
+}
+
+/// Identifiers of programs and links that a process holds, from /proc.
+fn held(pid: u32) -> (BTreeSet<u32>, BTreeSet<u32>) {
+    let (mut programs, mut links) = (BTreeSet::new(), BTreeSet::new());
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
+        let field = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok())
+        };
+        // A link tells its program's identifier, too.
+        programs.extend(field("prog_id:"));
+        links.extend(field("link_id:"));
+    }
+    (programs, links)
+}
+
+fn alive(programs: &BTreeSet<u32>, links: &BTreeSet<u32>) -> (Vec<u32>, Vec<u32>) {
+    (
+        ProgInfoIter::default()
+            .map(|program| program.id)
+            .filter(|id| programs.contains(id))
+            .collect(),
+        LinkInfoIter::default()
+            .map(|link| link.id)
+            .filter(|id| links.contains(id))
+            .collect(),
+    )
+}
+
+#[test]
+fn nothing_stays_after_kill_9() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    let load = Load::new();
+    let (sent, ()) = under_load(&wire, &load, || {
+        let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
+        skua.wait_attached("x0");
+        let (programs, links) = held(skua.pid());
+        assert!(programs.len() >= 2, "{programs:?}");
+        assert_eq!(links.len(), 2, "one for each direction");
+        let (running, attached) = alive(&programs, &links);
+        assert_eq!((running.len(), attached.len()), (programs.len(), 2));
+        let before = received(&wire);
+        wait_for("load", || {
+            (received(&wire).packets > before.packets + 20_000).then_some(())
+        });
+        skua.kill();
+        // The kernel frees them a grace period later.
+        wait_for("end of the programs", || {
+            (alive(&programs, &links) == (vec![], vec![])).then_some(())
+        });
+        for direction in ["ingress", "egress"] {
+            let filters = wire
+                .near
+                .exec(&format!("tc filter show dev x0 {direction}"));
+            assert_eq!(filters.trim(), "", "{direction}");
+        }
+        let program = &wire.near.link("x0")["xdp"];
+        assert!(program.is_null(), "{program}");
+        // Traffic goes on, also the ordinary one.
+        let after = received(&wire);
+        wait_for("load", || {
+            (received(&wire).packets > after.packets + 20_000).then_some(())
+        });
+        let receiver = wire
+            .near
+            .inside(|| UdpSocket::bind("10.7.0.2:7001"))
+            .unwrap();
+        let sender = wire
+            .far
+            .inside(|| UdpSocket::bind("10.7.0.1:7000"))
+            .unwrap();
+        receiver
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        sender.send_to(b"hello", "10.7.0.2:7001").unwrap();
+        assert_eq!(receiver.recv(&mut [0; 16]).unwrap(), 5);
+        // And the next one starts as if nothing had been.
+        let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
+        let before = received(&wire);
+        wait_for("load", || {
+            (received(&wire).packets > before.packets + 20_000).then_some(())
+        });
+        assert!(skua.stop().seen().packets > 20_000);
+    });
+    assert_eq!(sent.error, None);
+}
+
+/// A second look at the same interface does not change what the first counts.
+#[test]
+fn two_at_once_count_the_same() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let one = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
+    let two = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
+    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sent = sender.repeat(5000, &Flow::numbered(1).frame(99));
+    assert_eq!(one.stop().seen(), sent.sum);
+    assert_eq!(two.stop().seen(), sent.sum);
+}

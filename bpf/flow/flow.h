@@ -113,6 +113,7 @@ enum point_cause {
 	CAUSE_SELF,
 	CAUSE_TRUNCATED,
 	CAUSE_NO_DECODE,
+	CAUSE_RING_FULL, /* of packet rings only: user space counts it */
 	NOTE_MALFORMED, /* notes: counted in flows, too */
 	NOTE_SEGMENTED,
 	NOTE_TAG_BYTES,

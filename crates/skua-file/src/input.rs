@@ -1,7 +1,6 @@
 //! A window on a stream: bytes are read in large pieces and looked at in place.
 
 use std::io::{self, Read};
-use std::ops::Range;
 
 /// Bytes read at a time.
 const CHUNK: usize = 256 * 1024;
@@ -95,10 +94,10 @@ impl<R> Input<R> {
         at
     }
 
-    /// Bytes at a place that [`Input::consume`] named.
+    /// The whole buffer; [`Input::consume`] names places in it.
     #[inline]
-    pub(super) fn slice(&self, range: Range<usize>) -> &[u8] {
-        self.buffer.get(range).unwrap_or_default()
+    pub(super) fn buffer(&self) -> &[u8] {
+        &self.buffer
     }
 
     /// Offset in the stream of the next byte.

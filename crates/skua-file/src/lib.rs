@@ -56,6 +56,7 @@ pub struct Interface {
 }
 
 /// Where the next packet lies in the buffer.
+#[derive(Clone, Debug)]
 struct Found {
     interface: u32,
     link_type: LinkType,
@@ -64,9 +65,41 @@ struct Found {
     wire_len: u32,
 }
 
+impl Found {
+    #[inline]
+    fn packet<'a>(&self, buffer: &'a [u8]) -> Packet<'a> {
+        Packet {
+            interface: self.interface,
+            link_type: self.link_type,
+            timestamp_ns: self.timestamp_ns,
+            data: buffer.get(self.data.clone()).unwrap_or_default(),
+            wire_len: self.wire_len,
+        }
+    }
+}
+
 enum Reader {
     Pcap(pcap::Pcap),
     PcapNg(pcapng::PcapNg),
+}
+
+impl Reader {
+    #[inline]
+    fn next<R: Read>(&mut self, input: &mut Input<R>) -> Result<Option<Found>, Failure> {
+        match self {
+            Self::Pcap(pcap) => pcap.next(input),
+            Self::PcapNg(pcapng) => pcapng.next(input),
+        }
+    }
+
+    /// Whether what comes next is a packet that is wholly in the buffer.
+    #[inline]
+    fn has_packet<R>(&self, input: &Input<R>) -> bool {
+        match self {
+            Self::Pcap(pcap) => pcap.has_packet(input),
+            Self::PcapNg(pcapng) => pcapng.has_packet(input),
+        }
+    }
 }
 
 /// A capture file that is being read.
@@ -88,7 +121,34 @@ pub struct CaptureFile<R> {
     reader: Reader,
     cut_off: Option<CutOff>,
     ended: bool,
+    /// Packets of the batch that was handed out last; kept to save allocations.
+    batch: Vec<Found>,
+    /// What stopped that batch: told when the next one is asked for.
+    failure: Option<Failure>,
 }
+
+/// Packets that lie in the reader's buffer at the same time.
+#[derive(Clone, Debug)]
+pub struct Packets<'a> {
+    found: std::slice::Iter<'a, Found>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Packets<'a> {
+    type Item = Packet<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Packet<'a>> {
+        let found = self.found.next()?;
+        Some(found.packet(self.bytes))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.found.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Packets<'_> {}
 
 impl CaptureFile<File> {
     /// Opens a file.
@@ -127,6 +187,8 @@ impl<R: Read> CaptureFile<R> {
             reader,
             cut_off: None,
             ended: false,
+            batch: Vec::new(),
+            failure: None,
         })
     }
 
@@ -137,21 +199,53 @@ impl<R: Read> CaptureFile<R> {
     /// When the file is damaged or cannot be read; after an error there are no more packets.
     #[inline]
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, FileError> {
+        Ok(match self.advance()? {
+            Some(found) => Some(found.packet(self.input.buffer())),
+            None => None,
+        })
+    }
+
+    /// The next packets, at most `max` (at least one): as many as lie in the buffer. None at the
+    /// end. The same packets, errors and warnings as by [`next_packet`](Self::next_packet), but
+    /// several packets may be held at once.
+    ///
+    /// # Errors
+    ///
+    /// As there. Packets before the damage come first.
+    pub fn next_batch(&mut self, max: usize) -> Result<Option<Packets<'_>>, FileError> {
+        self.batch.clear();
+        let Some(first) = self.advance()? else {
+            return Ok(None);
+        };
+        self.batch.push(first);
+        // None of these moves what the buffer holds: their records are wholly there.
+        while self.batch.len() < max && self.reader.has_packet(&self.input) {
+            match self.reader.next(&mut self.input) {
+                Ok(Some(found)) => self.batch.push(found),
+                Ok(None) => break,
+                Err(failure) => {
+                    self.failure = Some(failure);
+                    break;
+                }
+            }
+        }
+        Ok(Some(Packets {
+            found: self.batch.iter(),
+            bytes: self.input.buffer(),
+        }))
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<Option<Found>, FileError> {
         if self.ended {
             return Ok(None);
         }
-        let found = match &mut self.reader {
-            Reader::Pcap(pcap) => pcap.next(&mut self.input),
-            Reader::PcapNg(pcapng) => pcapng.next(&mut self.input),
+        let found = match self.failure.take() {
+            None => self.reader.next(&mut self.input),
+            Some(failure) => Err(failure),
         };
         match found {
-            Ok(Some(found)) => Ok(Some(Packet {
-                interface: found.interface,
-                link_type: found.link_type,
-                timestamp_ns: found.timestamp_ns,
-                data: self.input.slice(found.data),
-                wire_len: found.wire_len,
-            })),
+            Ok(Some(found)) => Ok(Some(found)),
             Ok(None) => {
                 self.ended = true;
                 Ok(None)

@@ -87,6 +87,16 @@ impl Pcap {
         &self.interfaces
     }
 
+    /// Whether the whole next record is in the buffer.
+    #[inline]
+    pub(super) fn has_packet<R>(&self, input: &Input<R>) -> bool {
+        let (header, have) = (self.variant.record_header, input.available().len());
+        have >= header && {
+            let captured = u32_at(input.read(8), self.variant.big) as usize;
+            have - header >= captured
+        }
+    }
+
     #[inline]
     pub(super) fn next<R: Read>(&mut self, input: &mut Input<R>) -> Result<Option<Found>, Failure> {
         let Variant {

@@ -67,6 +67,16 @@ impl PcapNg {
         &self.interfaces
     }
 
+    /// Whether the next block is one of a packet and wholly in the buffer.
+    #[inline]
+    pub(super) fn has_packet<R>(&self, input: &Input<R>) -> bool {
+        let have = input.available().len();
+        let kind = u32_at(input.read(0), self.big);
+        have >= FRAME as usize
+            && matches!(kind, ENHANCED_PACKET | OBSOLETE_PACKET | SIMPLE_PACKET)
+            && have >= u32_at(input.read(4), self.big) as usize
+    }
+
     #[inline]
     pub(super) fn next<R: Read>(&mut self, input: &mut Input<R>) -> Result<Option<Found>, Failure> {
         loop {

@@ -42,6 +42,67 @@ fn compare(capture: &Capture, mut file: CaptureFile<impl Read>) {
     assert_eq!(file.offset(), capture.bytes().len() as u64);
 }
 
+/// A packet that owns its bytes.
+type Owned = (u32, u64, Vec<u8>, u32);
+
+fn owned(packet: &skua_file::Packet<'_>) -> Owned {
+    (
+        packet.interface,
+        packet.timestamp_ns,
+        packet.data.to_vec(),
+        packet.wire_len,
+    )
+}
+
+/// What a file holds, how it ends, and whether anything was cut off, read one by one or in batches.
+fn told(bytes: impl Read, batch: Option<usize>) -> (Vec<Owned>, Result<(), String>, Option<u64>) {
+    let mut packets = Vec::new();
+    let mut file = match CaptureFile::new("x", bytes) {
+        Ok(file) => file,
+        Err(error) => return (packets, Err(error.to_string()), None),
+    };
+    let end = loop {
+        let before = packets.len();
+        let more = match batch {
+            None => file
+                .next_packet()
+                .map(|p| packets.extend(p.as_ref().map(owned))),
+            Some(max) => file.next_batch(max).map(|found| {
+                packets.extend(found.into_iter().flatten().map(|p| owned(&p)));
+                assert!(packets.len() - before <= max);
+            }),
+        };
+        match more {
+            Ok(()) if packets.len() == before => break Ok(()),
+            Ok(()) => {}
+            Err(error) => break Err(error.to_string()),
+        }
+    };
+    (packets, end, file.cut_off().map(|cut| cut.offset))
+}
+
+#[test]
+fn batches_hold_the_same_packets_and_end_the_same_way() {
+    let files = corpus()
+        .map(|entry| entry.capture().bytes())
+        .chain(damaged().into_iter().map(|file| file.bytes));
+    for bytes in files {
+        let one_by_one = told(&bytes[..], None);
+        for max in [1, 2, 16, usize::MAX] {
+            assert_eq!(told(&bytes[..], Some(max)), one_by_one);
+        }
+        let dribble = Dribble {
+            bytes: &bytes,
+            step: 0,
+        };
+        assert_eq!(told(dribble, Some(16)), one_by_one);
+    }
+    // Batches are worth their name.
+    let bytes = named("mixed").unwrap().bytes();
+    let mut file = CaptureFile::new("x", &bytes[..]).unwrap();
+    assert_eq!(file.next_batch(64).unwrap().unwrap().len(), 64);
+}
+
 #[test]
 fn every_capture_comes_back() {
     for entry in corpus() {

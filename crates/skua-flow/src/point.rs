@@ -57,6 +57,9 @@ pub enum Cause {
     Truncated,
     /// Could not be read at all.
     NoDecode,
+    /// Lost before it was looked at, for want of room in the packet ring (packets as captured; their
+    /// bytes are not known).
+    RingFull,
     /// Note: a header was cut off or impossible (packets as captured, no bytes).
     Malformed,
     /// Note: what counting super-packets as wire packets added to what the interface counts.
@@ -70,7 +73,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::TableFullTcp,
         Self::TableFullUdp,
         Self::TableFullIcmp,
@@ -80,6 +83,7 @@ impl Cause {
         Self::Own,
         Self::Truncated,
         Self::NoDecode,
+        Self::RingFull,
         Self::Malformed,
         Self::Segmented,
         Self::TagBytes,
@@ -113,6 +117,7 @@ impl Cause {
             Self::Own => "self",
             Self::Truncated => "truncated",
             Self::NoDecode => "no_decode",
+            Self::RingFull => "ring_full",
             Self::Malformed => "malformed",
             Self::Segmented => "segmented",
             Self::TagBytes => "tag_bytes",
@@ -161,6 +166,36 @@ impl std::ops::IndexMut<Cause> for PointCounters {
     }
 }
 
+/// Packets and bytes in flows (without those inside tunnels) of one capture point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PointTraffic {
+    /// Of flows whose every packet from one side was received by this interface.
+    pub ingress: Counters,
+    /// Likewise, sent.
+    pub egress: Counters,
+    /// Of flows where one side's packets were both received and sent here.
+    pub mixed: Counters,
+}
+
+impl PointTraffic {
+    /// Adds what one side of a flow sent; `received` and `sent` say which ways its packets took.
+    pub fn add(&mut self, received: bool, sent: bool, counters: Counters) {
+        match (received, sent) {
+            (true, false) => self.ingress += counters,
+            (false, true) => self.egress += counters,
+            _ => self.mixed += counters,
+        }
+    }
+}
+
+impl std::ops::AddAssign for PointTraffic {
+    fn add_assign(&mut self, other: Self) {
+        self.ingress += other.ingress;
+        self.egress += other.egress;
+        self.mixed += other.mixed;
+    }
+}
+
 /// The most capture points with counters of their own: files may name billions of interfaces.
 const MAX_POINTS: usize = 4096;
 
@@ -181,6 +216,12 @@ impl Points {
         self.counters.entry(point).or_default().add(cause, counters);
     }
 
+    /// Forgets both directions of an interface.
+    pub(crate) fn remove(&mut self, netns: u16, ifindex: u32) {
+        self.counters
+            .retain(|point, _| (point.netns, point.ifindex) != (netns, ifindex));
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CapturePoint, &PointCounters)> {
         self.counters
             .iter()
@@ -197,7 +238,7 @@ mod tests {
         for (number, cause) in Cause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, number);
         }
-        assert!(Cause::NoDecode.is_loss() && !Cause::Malformed.is_loss());
+        assert!(Cause::RingFull.is_loss() && !Cause::Malformed.is_loss());
     }
 
     #[test]

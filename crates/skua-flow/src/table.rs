@@ -1,13 +1,14 @@
 //! The flow table of the user-space path: AF_PACKET, pcap and replay.
 
 use crate::{
-    CapturePoint, Cause, Conversation, Counters, EndReason, FlowKey, FlowUpdate, FragmentNotes,
-    PointCounters, Ports, TcpUpdate,
+    CapturePoint, Cause, Conversation, Counters, Direction, EndReason, FlowKey, FlowUpdate,
+    FragmentNotes, PointCounters, PointTraffic, Ports, TcpUpdate,
     index::{Index, KeyHash, Slot},
     point::Points,
     slab::Slab,
     tcp::{self, DetailsOf},
 };
+use hashbrown::HashMap;
 use skua_packet::{Decoded, Fragment, Frame, Level, Options, TcpSegment, Transport, decode_into};
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -78,6 +79,14 @@ struct Entry {
     state: State,
     lo_first: bool,
     lo_opened: Option<bool>,
+    /// Ways that packets took: see [`way_bit`].
+    ways: u8,
+}
+
+/// Bit of [`Entry::ways`] for packets of a side (0 lo, 1 hi) in a direction.
+#[inline]
+fn way_bit(side: usize, direction: Direction) -> u8 {
+    1 << (2 * side + usize::from(direction == Direction::Egress))
 }
 
 const _: () = assert!(size_of::<Entry>() == 128);
@@ -95,6 +104,7 @@ impl Entry {
             state: State::Free,
             lo_first: false,
             lo_opened: None,
+            ways: 0,
         }
     }
 
@@ -116,12 +126,12 @@ impl Entry {
     }
 
     /// Why the entry ends now, if it does.
-    fn aged(&self, now_ns: u64, idle_ns: u64) -> Option<EndReason> {
-        let silence = now_ns.saturating_sub(self.last_ns);
-        if self.tcp.closed() && silence >= CLOSED_SILENCE_NS {
+    fn aged(&self, ageing: &Ageing) -> Option<EndReason> {
+        let silence = ageing.now_ns.saturating_sub(self.last_ns);
+        if self.tcp.closed() && silence >= ageing.closed_ns {
             Some(EndReason::Closed)
-        } else if silence >= idle_ns {
-            Some(EndReason::Idle)
+        } else if silence >= ageing.idle_ns {
+            Some(ageing.idle_reason)
         } else {
             None
         }
@@ -170,6 +180,45 @@ pub struct FlowTable {
     ended: Vec<u32>,
     fragments: FragmentNotes,
     points: Points,
+    /// Entries made since the start.
+    inserted: u64,
+}
+
+/// Which entries a drain ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ageing {
+    /// Time of the drain, ns since the Unix epoch.
+    pub now_ns: u64,
+    /// Ends after so much silence, in ns.
+    pub idle_ns: u64,
+    /// Why it ends then.
+    pub idle_reason: EndReason,
+    /// A closed TCP conversation ends after so much silence, in ns.
+    pub closed_ns: u64,
+}
+
+/// What a drain did.
+#[derive(Clone, Debug, Default)]
+pub struct Drained {
+    /// Updates handed out.
+    pub updates: u64,
+    /// Differences by (namespace, interface index), flows inside tunnels left out.
+    pub traffic: HashMap<(u16, u32), PointTraffic>,
+}
+
+impl Drained {
+    fn count(&mut self, update: &FlowUpdate, ways: u8) {
+        self.updates += 1;
+        if update.key.tunnel().is_some() {
+            return;
+        }
+        let place = (update.key.netns, update.key.ifindex);
+        let traffic = self.traffic.entry(place).or_default();
+        for (side, sent) in [update.lo_sent, update.hi_sent].into_iter().enumerate() {
+            let has = |direction| ways & way_bit(side, direction) != 0;
+            traffic.add(has(Direction::Ingress), has(Direction::Egress), sent);
+        }
+    }
 }
 
 /// A captured packet for [`FlowTable::packets`].
@@ -185,6 +234,44 @@ pub struct Captured<'a> {
 
 /// Packets that are looked up together, so that the memory that they need is fetched at once.
 const BATCH: usize = 16;
+
+/// Collects packets until they are worth [`FlowTable::packets`].
+pub struct Batch<'a> {
+    packets: [Captured<'a>; BATCH],
+    len: usize,
+}
+
+impl Default for Batch<'_> {
+    fn default() -> Self {
+        let none = Captured {
+            point: CapturePoint::default(),
+            frame: Frame::ethernet(&[]),
+            now_ns: 0,
+        };
+        Self {
+            packets: [none; BATCH],
+            len: 0,
+        }
+    }
+}
+
+impl<'a> Batch<'a> {
+    /// Adds a packet; the table counts when enough are there.
+    #[inline]
+    pub fn push(&mut self, table: &mut FlowTable, packet: Captured<'a>) {
+        self.packets[self.len] = packet;
+        self.len += 1;
+        if self.len == BATCH {
+            self.flush(table);
+        }
+    }
+
+    /// Has the table count what is there.
+    pub fn flush(&mut self, table: &mut FlowTable) {
+        table.packets(&self.packets[..self.len]);
+        self.len = 0;
+    }
+}
 
 /// What one packet adds, the same for each of its levels but for the bytes.
 struct Amount {
@@ -234,6 +321,7 @@ struct Arrival {
     segment: Option<TcpSegment>,
     tunnel_id: u32,
     from_lo: bool,
+    direction: Direction,
     /// For an entry that begins with this packet.
     lo_opened: Option<bool>,
 }
@@ -254,6 +342,7 @@ impl FlowTable {
             ended: Vec::new(),
             fragments: FragmentNotes::default(),
             points: Points::default(),
+            inserted: 0,
         }
     }
 
@@ -265,6 +354,11 @@ impl FlowTable {
     /// Whether no entry is in use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Entries made since the start.
+    pub fn inserted(&self) -> u64 {
+        self.inserted
     }
 
     /// Secret of the key hash, which also makes the ids of records.
@@ -430,6 +524,7 @@ impl FlowTable {
             },
             tunnel_id: level.tunnel_id,
             from_lo,
+            direction: point.direction,
             lo_opened: ports.request.map(|request| request == from_lo),
         }
     }
@@ -452,6 +547,7 @@ impl FlowTable {
                         return false;
                     };
                     slot.get_mut().place = place;
+                    self.inserted += 1;
                     place
                 } else {
                     place
@@ -462,6 +558,7 @@ impl FlowTable {
                     return false;
                 };
                 slot.insert(place);
+                self.inserted += 1;
                 place
             }
         };
@@ -475,6 +572,7 @@ impl FlowTable {
         let now_ns = arrival.now_ns;
         let entry = &mut self.entries[place];
         entry.sent[side] += arrival.counters;
+        entry.ways |= way_bit(side, arrival.direction);
         // Clocks of files may go back.
         entry.first_ns = entry.first_ns.min(now_ns);
         entry.last_ns = entry.last_ns.max(now_ns);
@@ -493,8 +591,19 @@ impl FlowTable {
         Outcome::Lost(cause)
     }
 
-    /// Counts packets that the caller left out or could not give: filtered, sampled, own traffic,
-    /// an unknown link type.
+    /// Counts a packet under a cause instead of in a flow, because a filter or sampling left it
+    /// out.
+    pub fn leave_out(&mut self, point: CapturePoint, frame: &Frame<'_>, cause: Cause) {
+        let mut decoded = Decoded::default();
+        // Only what a super-packet repeats has to be known.
+        let known = frame.is_super_packet()
+            && decode_into(frame, self.options_for(frame), &mut decoded).is_ok();
+        let amount = Amount::new(frame, known.then_some(&decoded));
+        self.notes(point, &amount, false);
+        self.points.add(point, cause, amount.all());
+    }
+
+    /// Counts packets that the caller lost or could not give: an unknown link type, no room.
     pub fn count(&mut self, point: CapturePoint, cause: Cause, counters: Counters) {
         self.points.add(point, cause, counters);
     }
@@ -504,46 +613,75 @@ impl FlowTable {
         self.points.iter()
     }
 
+    /// Forgets the counters of an interface that is gone.
+    pub fn remove_point(&mut self, netns: u16, ifindex: u32) {
+        self.points.remove(netns, ifindex);
+    }
+
     /// Yields what changed since the drain before and ends what is silent for long. Of two entries
     /// with one key, the older comes first.
-    pub fn drain(&mut self, now_ns: u64, mut yield_update: impl FnMut(&FlowUpdate)) {
-        self.drain_ended(&mut yield_update);
+    pub fn drain(&mut self, now_ns: u64, yield_update: impl FnMut(&FlowUpdate)) -> Drained {
+        let ageing = Ageing {
+            now_ns,
+            idle_ns: self.idle_ns,
+            idle_reason: EndReason::Idle,
+            closed_ns: CLOSED_SILENCE_NS,
+        };
+        self.drain_aged(&ageing, yield_update)
+    }
+
+    /// As [`drain`](Self::drain), with the caller's word on what ends.
+    pub fn drain_aged(
+        &mut self,
+        ageing: &Ageing,
+        mut yield_update: impl FnMut(&FlowUpdate),
+    ) -> Drained {
+        let mut drained = Drained::default();
+        self.drain_ended(&mut drained, &mut yield_update);
         for place in 0..self.entries.end() {
             let entry = &mut self.entries[place];
             if entry.state != State::Live {
                 continue;
             }
-            let end = entry.aged(now_ns, self.idle_ns);
+            let end = entry.aged(ageing);
             if end.is_none() && !entry.changed() {
                 continue;
             }
-            yield_update(&entry.drain(end, &mut self.details));
+            let update = entry.drain(end, &mut self.details);
+            drained.count(&update, entry.ways);
+            yield_update(&update);
             if end.is_some() {
                 self.index
                     .remove(KeyHash::new(&entry.key, self.seed), place);
                 self.free(place);
             }
         }
+        drained
     }
 
     /// Yields the last update of every entry and empties the table.
-    pub fn finish(&mut self, mut yield_update: impl FnMut(&FlowUpdate)) {
-        self.drain_ended(&mut yield_update);
+    pub fn finish(&mut self, mut yield_update: impl FnMut(&FlowUpdate)) -> Drained {
+        let mut drained = Drained::default();
+        self.drain_ended(&mut drained, &mut yield_update);
         self.index.clear();
         for place in 0..self.entries.end() {
-            if self.entries[place].state == State::Live {
-                yield_update(
-                    &self.entries[place].drain(Some(EndReason::Shutdown), &mut self.details),
-                );
+            let entry = &mut self.entries[place];
+            if entry.state == State::Live {
+                let update = entry.drain(Some(EndReason::Shutdown), &mut self.details);
+                drained.count(&update, entry.ways);
+                yield_update(&update);
                 self.free(place);
             }
         }
+        drained
     }
 
-    fn drain_ended(&mut self, yield_update: &mut impl FnMut(&FlowUpdate)) {
+    fn drain_ended(&mut self, drained: &mut Drained, yield_update: &mut impl FnMut(&FlowUpdate)) {
         for place in std::mem::take(&mut self.ended) {
-            let end = Some(EndReason::Closed);
-            yield_update(&self.entries[place].drain(end, &mut self.details));
+            let entry = &mut self.entries[place];
+            let update = entry.drain(Some(EndReason::Closed), &mut self.details);
+            drained.count(&update, entry.ways);
+            yield_update(&update);
             self.free(place);
         }
     }

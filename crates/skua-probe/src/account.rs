@@ -64,7 +64,8 @@ pub fn cause_kind(cause: Cause) -> CauseKind {
         | Cause::TableFullIcmp
         | Cause::TableFullOther
         | Cause::Truncated
-        | Cause::NoDecode => CauseKind::Lost,
+        | Cause::NoDecode
+        | Cause::RingFull => CauseKind::Lost,
         Cause::Filtered | Cause::SampledOut | Cause::Own => CauseKind::LeftOut,
         Cause::Malformed | Cause::Segmented | Cause::TagBytes | Cause::ChildFull => CauseKind::Note,
     }
@@ -147,9 +148,7 @@ impl Account {
 
 /// Adds what a point counted to another, as when it is gone.
 pub(crate) fn add_point(sum: &mut PointAccount, point: &PointAccount) {
-    sum.flows.ingress += point.flows.ingress;
-    sum.flows.egress += point.flows.egress;
-    sum.flows.mixed += point.flows.mixed;
+    sum.flows += point.flows;
     for i in 0..point.ingress.len() {
         sum.ingress[i] += point.ingress[i];
         sum.egress[i] += point.egress[i];

@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use skua_flow::{Counters, EndReason, FlowKey, FlowUpdate, TcpUpdate};
+use skua_flow::{Counters, EndReason, FlowKey, FlowUpdate, PointTraffic, TcpUpdate};
 
 use super::{
     FlowTable,
@@ -44,17 +44,6 @@ const REASONS: [EndReason; 4] = [
 const TCP: u8 = 6;
 const TCP_FIN: u32 = 0x01;
 const TCP_RST: u32 = 0x04;
-
-/// Packets and bytes in flows (without those inside tunnels) of one capture point since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PointTraffic {
-    /// Of flows whose every packet from one side was received, or sent, by this interface.
-    pub ingress: Counters,
-    /// Likewise, sent.
-    pub egress: Counters,
-    /// Of flows where one side's packets were both received and sent here.
-    pub mixed: Counters,
-}
 
 /// What a drain did.
 #[derive(Clone, Debug, Default)]
@@ -414,11 +403,7 @@ impl Output<'_> {
         for (side, sent) in [lo_sent, hi_sent].into_iter().enumerate() {
             let ingress = seen & SEEN_LO_INGRESS << (2 * side) != 0;
             let egress = seen & SEEN_LO_EGRESS << (2 * side) != 0;
-            match (ingress, egress) {
-                (true, false) => point.ingress += sent,
-                (false, true) => point.egress += sent,
-                _ => point.mixed += sent,
-            }
+            point.add(ingress, egress, sent);
         }
     }
 }

@@ -7,7 +7,8 @@ mod layout;
 mod object;
 mod proof;
 
-pub use drain::{DrainStats, PointTraffic};
+pub use drain::DrainStats;
+pub use skua_flow::PointTraffic;
 pub use object::{FlowObject, LinkKind, Rung};
 pub use proof::{Proof, prove};
 

@@ -114,7 +114,7 @@ enum point_cause {
 	CAUSE_TRUNCATED,
 	CAUSE_NO_DECODE,
 	CAUSE_RING_FULL, /* of packet rings only: user space counts it */
-	NOTE_MALFORMED, /* notes: counted in flows, too */
+	NOTE_MALFORMED,	 /* notes: counted in flows, too */
 	NOTE_SEGMENTED,
 	NOTE_TAG_BYTES,
 	NOTE_CHILD_FULL, /* packets of tunnelled flows that found no entry; the parent counted them
@@ -172,6 +172,18 @@ struct flow_settings {
 	__u8 pad[6];
 };
 
+/* A conversation wherever it is seen. */
+struct own_key {
+	__u8 lo[16];
+	__u8 hi[16];
+	__be16 lo_port;
+	__be16 hi_port;
+	__u16 netns;
+	__u8 proto;
+	__u8 pad;
+};
+
+_Static_assert(sizeof(struct own_key) == 40, "own_key");
 _Static_assert(sizeof(struct flow_settings) == 32, "flow_settings");
 _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");

@@ -72,3 +72,23 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } wakeups SEC(".maps");
+
+#if !defined(SKUA_XDP) && defined(SKUA_LINEAR)
+#define SKUA_KNOWS_SOCKETS
+
+/* Sockets whose traffic is left out; those that they accept inherit the mark. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, __u32);
+} own_sockets SEC(".maps");
+
+/* Their conversations, for packets that no full socket stands behind any more (time-wait). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct own_key);
+	__type(value, __u32);
+} own_conversations SEC(".maps");
+#endif

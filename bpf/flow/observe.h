@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The walk of one packet through the flow program, the same for every hook. */
 #pragma once
-#include "decode.h"
+#include "own.h"
 
 #ifdef SKUA_XDP
 #define packet_length(ctx)  bpf_xdp_get_buff_len(ctx)
@@ -345,6 +345,10 @@ __noinline int observe_any(context *ctx)
 	}
 	measure(ctx);
 	note_size(l);
+	if (settings.exclude_self && is_own(ctx)) {
+		count_cause(ifindex, direction, CAUSE_SELF, l->p.packets, l->p.bytes);
+		return 0;
+	}
 	if (count_level() && settings.tunnels)
 		count_children(ctx, l);
 	if (l->malformed)
@@ -364,6 +368,10 @@ static __always_inline void observe(context *ctx, bool ethernet, __u8 direction)
 	}
 #ifdef SKUA_LINEAR
 	if (!needs_care(ctx, ethernet) && decode_fast(ctx, &l->p, ethernet, direction)) {
+		if (settings.exclude_self && is_own(ctx)) {
+			count_cause(l->p.key.ifindex, direction, CAUSE_SELF, 1, l->p.bytes);
+			return;
+		}
 		count_level();
 		return;
 	}

@@ -14,7 +14,7 @@ pub use proof::{Proof, prove};
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     time::Duration,
 };
 
@@ -57,6 +57,8 @@ pub struct FlowTableConfig {
     pub max_points: u32,
     /// Pcap expression; empty counts all.
     pub filter: String,
+    /// Leave out the traffic of sockets given to [`FlowTable::mark_own`]; tc programs only.
+    pub exclude_self: bool,
 }
 
 impl Default for FlowTableConfig {
@@ -70,6 +72,7 @@ impl Default for FlowTableConfig {
             hash_seed: 0x5eed_0f5c_0a5e_edad,
             max_points: 4096,
             filter: String::new(),
+            exclude_self: false,
         }
     }
 }
@@ -117,6 +120,7 @@ impl FlowTable {
             most_entries: most_entries(config.max_entries),
             sampling: config.sampling.max(1),
             tunnels: config.tunnels.into(),
+            exclude_self: config.exclude_self.into(),
             ..Settings::default()
         };
         let (object, rung, settings) = FlowObject::load_best(rungs, settings, config.max_points)?;
@@ -266,6 +270,18 @@ impl FlowTable {
         Ok(values
             .map(|values| sum_counters(&values))
             .unwrap_or_default())
+    }
+
+    /// Marks a socket, and with it those that it will accept, as our own.
+    pub fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), KernelError> {
+        let map = self.first()?.map("own_sockets")?;
+        let key = socket.as_raw_fd().to_ne_bytes();
+        map.update(&key, &1u32.to_ne_bytes(), libbpf_rs::MapFlags::ANY).map_err(|error| {
+            KernelError::System {
+                what: "cannot mark our own socket",
+                source: std::io::Error::other(error),
+            }
+        })
     }
 
     /// Live entries now.

@@ -720,6 +720,9 @@ impl<'a> Translator<'a> {
         let loaded = self.out.label();
         if let Some((data, data_end)) = self.plan.direct() {
             let elsewhere = self.out.label();
+            // Where the verifier knows that the offset must be beyond the maximum, 6.8 to 6.12 walk
+            // the other branch none the less, and refuse the program for it.
+            self.forget(R2);
             self.out.jump_if(JumpOp::Gt, R2, MAX_DIRECT, elsewhere);
             self.out.push(Insn::load(Width::Word, R1, CONTEXT, data));
             self.out

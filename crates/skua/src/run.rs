@@ -18,10 +18,13 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let mut session = Session::start(&config, RECORDS)?;
     server.serve(session.shared())?;
     let mut out = std::io::stdout();
+    let capture = session.describe();
     writeln!(
         out,
-        "skua watches {} interfaces; see `skua flows`, http://{}/ and `skua doctor`; Ctrl-C ends",
+        "skua watches {} interfaces by {} ({}); see `skua flows`, http://{}/ and `skua doctor`; Ctrl-C ends",
         session.interfaces(),
+        capture.hook,
+        capture.rung,
         server.address()
     )?;
     out.flush()?;

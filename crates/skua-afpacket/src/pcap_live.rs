@@ -8,6 +8,7 @@
 use crate::{CaptureStats, Direction, Error, Packet, PacketSource, filter, sys};
 use pcap::{Active, Capture, Precision};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// libpcap counts in 32 bits; read so often, they cannot overflow unseen.
@@ -208,6 +209,13 @@ impl PacketSource for PcapCapture {
     fn stats(&mut self) -> Result<CaptureStats, Error> {
         self.read_stats()?;
         Ok(self.stats)
+    }
+}
+
+impl AsFd for PcapCapture {
+    /// Descriptor that becomes readable when there are packets.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.capture.as_fd()
     }
 }
 

@@ -6,15 +6,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skua_flow::FlowUpdate;
 use skua_kernel::{
     Attachment, HookKind, KernelError,
-    flow::{DrainStats, FlowTable, FlowTableConfig, LinkKind, Proof, Wakeups, prove},
+    flow::{DrainStats, FlowTable, FlowTableConfig, Proof, Wakeups, prove},
 };
-use skua_link::{Link, LinkEvent, LinkMonitor, LinkSocket, LinkStats, Namespaces, nearest_names};
+use skua_link::{Link, LinkStats};
 
-use crate::{Account, PointAccount, ProbeError, account::add_point};
+pub use crate::Wake;
+use crate::{
+    Account, Description, PointAccount, Probe, ProbeError, Watched,
+    account::add_point,
+    watch::{Change, Watch, grown, link_kind, thread_cpu_ns, wanted},
+};
 
 /// What the probe is to watch.
 #[derive(Clone, Debug)]
@@ -46,17 +50,6 @@ impl Default for EbpfConfig {
     }
 }
 
-/// Why [`EbpfProbe::wait`] returned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wake {
-    /// It is time for a drain.
-    Interval,
-    /// The table fills up: drain now.
-    Pressure,
-    /// The caller's descriptor is readable.
-    Caller,
-}
-
 struct Point {
     link: Link,
     /// The interface's counters when it was attached.
@@ -65,8 +58,7 @@ struct Point {
     account: PointAccount,
 }
 
-/// The probe. Use it from one thread: [`wait`](Self::wait), then [`drain`](Self::drain), at the end
-/// [`finish`](Self::finish).
+/// The probe; see [`Probe`] for its use.
 pub struct EbpfProbe {
     config: EbpfConfig,
     /// The hook that is used, and what was found out about those before it.
@@ -74,8 +66,7 @@ pub struct EbpfProbe {
     proofs: Vec<(HookKind, Proof)>,
     table: FlowTable,
     wakeups: Wakeups,
-    namespaces: Namespaces,
-    monitors: Vec<(u16, LinkMonitor)>,
+    watch: Watch,
     points: BTreeMap<(u16, u32), Point>,
     /// Points whose interface is gone but whose counters were not yet taken.
     leaving: Vec<(u16, u32)>,
@@ -91,8 +82,8 @@ impl EbpfProbe {
         let (hook, proofs) = choose_hook(&config.hooks)?;
         let mut table = FlowTable::new(hook, config.table.clone())?;
         let wakeups = table.wakeups()?;
-        let namespaces = Namespaces::discover(config.all_netns)?;
-        let numbers: Vec<u16> = namespaces.list().iter().map(|n| n.number).collect();
+        let watch = Watch::start(config.all_netns, &config.interfaces)?;
+        let numbers = watch.numbers();
         for number in &numbers {
             table.add_namespace(*number)?;
         }
@@ -103,15 +94,13 @@ impl EbpfProbe {
             proofs,
             table,
             wakeups,
-            namespaces,
-            monitors: Vec::new(),
+            watch,
             points: BTreeMap::new(),
             leaving: Vec::new(),
             refused: HashSet::new(),
             account: Account::default(),
             next_drain,
         };
-        probe.check_names()?;
         for number in numbers {
             probe.follow(number)?;
         }
@@ -133,200 +122,40 @@ impl EbpfProbe {
         &self.proofs
     }
 
-    /// Waits for the next drain. `caller` is a descriptor of the caller's that ends the wait, as
-    /// does the time `until`.
-    pub fn wait(
-        &mut self,
-        caller: Option<BorrowedFd<'_>>,
-        until: Option<Instant>,
-    ) -> Result<Wake, ProbeError> {
-        loop {
-            let now = Instant::now();
-            if now >= self.next_drain {
-                return Ok(Wake::Interval);
-            }
-            if until.is_some_and(|until| now >= until) {
-                return Ok(Wake::Caller);
-            }
-            let next = until.map_or(self.next_drain, |until| until.min(self.next_drain));
-            let rest = next - now;
-            let timeout = Timespec {
-                tv_sec: rest.as_secs() as i64,
-                tv_nsec: i64::from(rest.subsec_nanos()),
-            };
-            let mut fds = vec![PollFd::from_borrowed_fd(
-                self.wakeups.as_fd(),
-                PollFlags::IN,
-            )];
-            fds.extend(caller.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            let first_monitor = fds.len();
-            fds.extend(
-                self.monitors
-                    .iter()
-                    .map(|(_, m)| PollFd::from_borrowed_fd(m.as_fd(), PollFlags::IN)),
-            );
-            match poll(&mut fds, Some(&timeout)) {
-                Ok(0) => continue,
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(ProbeError::Wait(error.into())),
-            }
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            drop(fds);
-            let changed: Vec<usize> = ready[first_monitor..]
-                .iter()
-                .enumerate()
-                .filter_map(|(i, ready)| ready.then_some(i))
-                .collect();
-            for i in changed {
-                self.read_links(i)?;
-            }
-            if ready[0] {
-                self.wakeups.clear();
-                return Ok(Wake::Pressure);
-            }
-            if first_monitor == 2 && ready[1] {
-                return Ok(Wake::Caller);
-            }
-        }
-    }
-
-    /// Hands out what was counted since the last drain.
-    pub fn drain(&mut self, wake: Wake, sink: impl FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
-        let started = thread_cpu_ns();
-        let stats = self.table.drain(sink)?;
-        self.settle(&stats)?;
-        if wake == Wake::Interval {
-            self.next_drain = (self.next_drain + self.config.scan_interval)
-                .max(Instant::now() + self.config.scan_interval / 2);
-            self.refresh_namespaces()?;
-        }
-        self.account.drains += 1;
-        self.account.pressed_drains += u64::from(wake == Wake::Pressure);
-        self.account.drain_ns += thread_cpu_ns() - started;
-        Ok(())
-    }
-
-    /// Detaches from everything and drains a last time.
-    pub fn finish(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
-        for point in self.points.values_mut() {
-            point.attachments.clear();
-        }
-        // Of the same moment as what was counted.
-        self.read_interface_counters();
-        for point in self.points.values_mut() {
-            point.account.attached = false;
-        }
-        let stats = self.table.finish(sink)?;
-        self.settle(&stats)
-    }
-
-    /// What was seen and lost so far, up to the last drain.
-    pub fn account(&mut self) -> Account {
-        self.read_interface_counters();
-        self.account.points = self
-            .points
-            .iter()
-            .map(|(key, point)| (*key, point.account.clone()))
-            .collect();
-        self.account.live = self.table.live();
-        self.account.inserted = self.table.inserted();
-        self.account.max_entries = u64::from(self.table.config().max_entries);
-        self.account.clone()
-    }
-
-    /// Name of an interface that is or was watched.
-    pub fn interface_name(&self, netns: u16, ifindex: u32) -> Option<(&str, &str)> {
-        self.points
-            .get(&(netns, ifindex))
-            .map(|p| (p.account.netns.as_str(), p.link.name.as_str()))
-    }
-
-    /// Names of all watched interfaces by (namespace, index).
-    pub fn interfaces(&self) -> impl Iterator<Item = (u16, u32, &str, &str)> {
-        self.points.iter().map(|((netns, ifindex), p)| {
-            (
-                *netns,
-                *ifindex,
-                p.account.netns.as_str(),
-                p.link.name.as_str(),
-            )
-        })
-    }
-
-    fn check_names(&self) -> Result<(), ProbeError> {
-        let mut known = Vec::new();
-        for namespace in self.namespaces.list() {
-            match LinkSocket::open_in(namespace).and_then(|mut s| s.list()) {
-                Ok(links) => known.extend(links.into_iter().map(|l| l.name)),
-                Err(error) if namespace.number == 0 => return Err(error.into()),
-                Err(_) => {}
-            }
-        }
-        for name in &self.config.interfaces {
-            if !known.contains(name) {
-                return Err(unknown_interface(name, &known));
-            }
-        }
-        Ok(())
-    }
-
     fn follow(&mut self, number: u16) -> Result<(), ProbeError> {
-        let Some(namespace) = self.namespaces.get(number) else {
-            return Ok(());
-        };
-        // First listen, then list: nothing falls in between.
-        let opened = LinkMonitor::open_in(namespace)
-            .and_then(|monitor| Ok((monitor, LinkSocket::open_in(namespace)?.list()?)));
-        let (monitor, links) = match opened {
-            Ok(opened) => opened,
-            Err(error) if number == 0 => return Err(error.into()),
-            Err(error) => {
-                tracing::warn!(namespace = namespace.name, %error, "cannot watch this namespace");
-                return Ok(());
-            }
-        };
-        self.monitors.push((number, monitor));
-        for link in links {
+        for link in self.watch.follow(number)? {
             self.link_seen(number, link);
         }
         Ok(())
     }
 
     fn read_links(&mut self, monitor: usize) -> Result<(), ProbeError> {
-        let Some((number, monitor)) = self.monitors.get_mut(monitor) else {
-            return Ok(());
-        };
-        let number = *number;
-        for event in monitor.read()? {
-            match event {
-                LinkEvent::New(link) => self.link_seen(number, link),
-                LinkEvent::Deleted { ifindex, .. } => self.link_gone(number, ifindex),
-                LinkEvent::Resync => self.list_again(number)?,
+        for change in self.watch.read(monitor)? {
+            match change {
+                Change::Seen(number, link) => self.link_seen(number, link),
+                Change::Gone(number, ifindex) => self.link_gone(number, ifindex),
+                Change::All(number, links) => {
+                    let there: HashSet<u32> = links.iter().map(|l| l.ifindex).collect();
+                    self.links_gone(number, |ifindex| !there.contains(&ifindex));
+                    for link in links {
+                        self.link_seen(number, link);
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    fn list_again(&mut self, number: u16) -> Result<(), ProbeError> {
-        let Some(namespace) = self.namespaces.get(number) else {
-            return Ok(());
-        };
-        let links = LinkSocket::open_in(namespace)?.list()?;
-        let there: HashSet<u32> = links.iter().map(|l| l.ifindex).collect();
+    fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
         let gone: Vec<u32> = self
             .points
             .keys()
-            .filter(|(n, i)| *n == number && !there.contains(i))
+            .filter(|(n, i)| *n == number && gone(*i))
             .map(|(_, i)| *i)
             .collect();
         for ifindex in gone {
             self.link_gone(number, ifindex);
         }
-        for link in links {
-            self.link_seen(number, link);
-        }
-        Ok(())
     }
 
     fn link_seen(&mut self, number: u16, link: Link) {
@@ -339,19 +168,14 @@ impl EbpfProbe {
             point.link = link;
             return;
         }
-        let wanted = if self.config.interfaces.is_empty() {
-            link.up
-        } else {
-            self.config.interfaces.contains(&link.name)
-        };
-        if !wanted || self.refused.contains(&key) {
+        if !wanted(&self.config.interfaces, &link) || self.refused.contains(&key) {
             return;
         }
         match self.attach(number, &link) {
             Ok(attachments) => {
                 let namespace = self
-                    .namespaces
-                    .get(number)
+                    .watch
+                    .namespace(number)
                     .map(|n| n.name.clone())
                     .unwrap_or_default();
                 let hook = attachments.first().map_or("none", |a| a.kind().name());
@@ -412,11 +236,7 @@ impl EbpfProbe {
                 })
                 .collect()
         };
-        let attached = match self.namespaces.get(number) {
-            Some(namespace) if number != 0 => namespace.enter(attach_all)?,
-            _ => attach_all(),
-        };
-        Ok(attached?)
+        Ok(self.watch.enter(number, attach_all)??)
     }
 
     fn link_gone(&mut self, number: u16, ifindex: u32) {
@@ -431,18 +251,9 @@ impl EbpfProbe {
     }
 
     fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
-        let changes = self.namespaces.refresh()?;
+        let changes = self.watch.refresh()?;
         for number in changes.removed {
-            self.monitors.retain(|(n, _)| *n != number);
-            let gone: Vec<u32> = self
-                .points
-                .keys()
-                .filter(|(n, _)| *n == number)
-                .map(|(_, i)| *i)
-                .collect();
-            for ifindex in gone {
-                self.link_gone(number, ifindex);
-            }
+            self.links_gone(number, |_| true);
             self.table.remove_namespace(number);
         }
         for number in changes.added {
@@ -460,9 +271,7 @@ impl EbpfProbe {
                 Some(point) => &mut point.account,
                 None => &mut self.account.gone,
             };
-            account.flows.ingress += traffic.ingress;
-            account.flows.egress += traffic.egress;
-            account.flows.mixed += traffic.mixed;
+            account.flows += *traffic;
         }
         for ((netns, ifindex), point) in &mut self.points {
             if let Some([ingress, egress]) = self.table.point_counters(*netns, *ifindex)? {
@@ -480,18 +289,114 @@ impl EbpfProbe {
     }
 
     fn read_interface_counters(&mut self) {
-        for namespace in self.namespaces.list() {
-            let Ok(links) = LinkSocket::open_in(namespace).and_then(|mut s| s.list()) else {
-                continue;
-            };
-            for link in links {
-                if let Some(point) = self.points.get_mut(&(namespace.number, link.ifindex))
-                    && point.account.attached
-                {
-                    point.account.interface_counters = grown(&link.stats, &point.counters_then);
-                }
+        let points = &mut self.points;
+        self.watch.each_link(|number, link| {
+            if let Some(point) = points.get_mut(&(number, link.ifindex))
+                && point.account.attached
+            {
+                point.account.interface_counters = grown(&link.stats, &point.counters_then);
+            }
+        });
+    }
+}
+
+impl Probe for EbpfProbe {
+    fn wait(
+        &mut self,
+        caller: Option<BorrowedFd<'_>>,
+        until: Option<Instant>,
+    ) -> Result<Wake, ProbeError> {
+        loop {
+            let now = Instant::now();
+            if now >= self.next_drain {
+                return Ok(Wake::Interval);
+            }
+            if until.is_some_and(|until| now >= until) {
+                return Ok(Wake::Caller);
+            }
+            let next = until.map_or(self.next_drain, |until| until.min(self.next_drain));
+            let mut fds = vec![self.wakeups.as_fd()];
+            fds.extend(caller);
+            let ready = self.watch.poll(&fds, next)?;
+            for monitor in ready.monitors {
+                self.read_links(monitor)?;
+            }
+            if ready.given[0] {
+                self.wakeups.clear();
+                return Ok(Wake::Pressure);
+            }
+            if ready.given[1..].contains(&true) {
+                return Ok(Wake::Caller);
             }
         }
+    }
+
+    fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
+        let started = thread_cpu_ns();
+        let stats = self.table.drain(sink)?;
+        self.settle(&stats)?;
+        if wake == Wake::Interval {
+            self.next_drain = (self.next_drain + self.config.scan_interval)
+                .max(Instant::now() + self.config.scan_interval / 2);
+            self.refresh_namespaces()?;
+        }
+        self.account.drains += 1;
+        self.account.pressed_drains += u64::from(wake == Wake::Pressure);
+        self.account.drain_ns += thread_cpu_ns() - started;
+        Ok(())
+    }
+
+    fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
+        for point in self.points.values_mut() {
+            point.attachments.clear();
+        }
+        // Of the same moment as what was counted.
+        self.read_interface_counters();
+        for point in self.points.values_mut() {
+            point.account.attached = false;
+        }
+        let stats = self.table.finish(sink)?;
+        self.settle(&stats)
+    }
+
+    fn account(&mut self) -> Account {
+        self.read_interface_counters();
+        self.account.points = self
+            .points
+            .iter()
+            .map(|(key, point)| (*key, point.account.clone()))
+            .collect();
+        self.account.live = self.table.live();
+        self.account.inserted = self.table.inserted();
+        self.account.max_entries = u64::from(self.table.config().max_entries);
+        self.account.clone()
+    }
+
+    fn interfaces(&self) -> Vec<Watched> {
+        self.points
+            .iter()
+            .map(|((netns, ifindex), point)| Watched {
+                netns: *netns,
+                ifindex: *ifindex,
+                netns_name: point.account.netns.clone(),
+                name: point.link.name.clone(),
+            })
+            .collect()
+    }
+
+    fn describe(&self) -> Description {
+        Description {
+            hook: self.hook.name(),
+            rung: self.table.rung().describe().to_owned(),
+        }
+    }
+
+    fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), ProbeError> {
+        Ok(self.table.mark_own(socket)?)
+    }
+
+    fn map_memory(&self) -> Vec<(String, u64)> {
+        self.table.map_memory()
     }
 }
 
@@ -517,48 +422,4 @@ fn choose_hook(hooks: &[HookKind]) -> Result<(HookKind, Vec<(HookKind, Proof)>),
         .map(|(hook, proof)| format!("{} is {}: {}", hook.name(), proof.name(), proof.reason()))
         .collect();
     Err(ProbeError::NoHook(reasons.join("; ")))
-}
-
-fn grown(now: &LinkStats, then: &LinkStats) -> LinkStats {
-    LinkStats {
-        rx_packets: now.rx_packets.wrapping_sub(then.rx_packets),
-        tx_packets: now.tx_packets.wrapping_sub(then.tx_packets),
-        rx_bytes: now.rx_bytes.wrapping_sub(then.rx_bytes),
-        tx_bytes: now.tx_bytes.wrapping_sub(then.tx_bytes),
-        rx_errors: now.rx_errors.wrapping_sub(then.rx_errors),
-        tx_errors: now.tx_errors.wrapping_sub(then.tx_errors),
-        rx_dropped: now.rx_dropped.wrapping_sub(then.rx_dropped),
-        tx_dropped: now.tx_dropped.wrapping_sub(then.tx_dropped),
-    }
-}
-
-/// What the packets of an interface begin with, none when we cannot read them.
-pub fn link_kind(link: &Link) -> Option<LinkKind> {
-    // linux/if_arp.h: PPP, RAWIP, TUNNEL, TUNNEL6, SIT, IPGRE, IP6GRE, NONE
-    const IP_ONLY: [u16; 8] = [512, 519, 768, 769, 776, 778, 823, 0xfffe];
-    if link.has_ethernet_header() {
-        Some(LinkKind::Ethernet)
-    } else if IP_ONLY.contains(&link.arphrd) {
-        Some(LinkKind::Ip)
-    } else {
-        None
-    }
-}
-
-/// The error for an interface that is not there, with a suggestion.
-pub fn unknown_interface(name: &str, known: &[String]) -> ProbeError {
-    let near = nearest_names(name, known.iter().map(String::as_str), 1);
-    let suggestion = match near.first() {
-        Some(near) => format!(" (did you mean {near}?)"),
-        None => format!("; there are: {}", known.join(", ")),
-    };
-    ProbeError::UnknownInterface {
-        name: name.into(),
-        suggestion,
-    }
-}
-
-fn thread_cpu_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

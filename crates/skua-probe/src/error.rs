@@ -28,6 +28,18 @@ pub enum ProbeError {
         /// ARPHRD_… number.
         arphrd: u16,
     },
+    /// Packets could not be captured in user space.
+    #[error(transparent)]
+    Capture(#[from] skua_afpacket::Error),
+    /// The filter expression is wrong.
+    #[error(transparent)]
+    Filter(#[from] skua_filter::FilterError),
+    /// No filter can be applied to such packets.
+    #[error("filters work on Ethernet and raw IP, not on link type {0:?}")]
+    FilterLink(skua_packet::LinkType),
+    /// Packet rings for so many interfaces would take too much memory.
+    #[error("{0} interfaces have a packet ring already; no memory is taken for more")]
+    TooManyRings(usize),
     /// Waiting for events failed.
     #[error("cannot wait for events: {0}")]
     Wait(#[from] std::io::Error),

@@ -1,6 +1,9 @@
 //! The JSON API and /metrics, on loopback.
 
-use std::net::{SocketAddr, TcpListener};
+use std::{
+    net::{SocketAddr, TcpListener},
+    os::fd::{AsFd as _, BorrowedFd},
+};
 
 use anyhow::Context as _;
 use axum::{
@@ -48,6 +51,11 @@ impl Server {
     /// Where.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The socket that listens.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 
     /// Serves on a thread of its own until the process ends.

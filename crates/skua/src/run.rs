@@ -16,12 +16,16 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     // First the address: an occupied one is a clearer error than a half-started probe.
     let server = http::Server::bind(config.api.listen)?;
     let mut session = Session::start(&config, RECORDS)?;
+    session.mark_own(server.socket())?;
     server.serve(session.shared())?;
     let mut out = std::io::stdout();
+    let capture = session.describe();
     writeln!(
         out,
-        "skua watches {} interfaces; see `skua flows`, http://{}/ and `skua doctor`; Ctrl-C ends",
+        "skua watches {} interfaces by {} ({}); see `skua flows`, http://{}/ and `skua doctor`; Ctrl-C ends",
         session.interfaces(),
+        capture.hook,
+        capture.rung,
         server.address()
     )?;
     out.flush()?;

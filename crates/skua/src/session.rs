@@ -2,7 +2,10 @@
 
 use std::{
     io::Read as _,
-    os::{fd::AsFd as _, unix::net::UnixStream},
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::net::UnixStream,
+    },
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,11 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use skua_kernel::{HookKind, flow::FlowTableConfig};
 use skua_probe::{
-    Account,
-    ebpf::{EbpfConfig, EbpfProbe, LADDER, Wake},
+    Account, Description, Probe, ProbeError, Wake,
+    ebpf::{EbpfConfig, EbpfProbe, LADDER},
+    userspace::{Capture, UserspaceConfig, UserspaceProbe},
 };
 
 use crate::{
@@ -25,11 +29,12 @@ use crate::{
 
 /// A probe with its state.
 pub struct Session {
-    probe: EbpfProbe,
+    probe: Box<dyn Probe>,
     shared: Shared,
     /// Readable when a signal came or somebody wants a drain.
     wake: UnixStream,
     stop: Arc<AtomicBool>,
+    exclude_self: bool,
 }
 
 /// A seed that nobody outside can know.
@@ -38,6 +43,74 @@ fn secret_seed() -> u64 {
     std::collections::hash_map::RandomState::new()
         .build_hasher()
         .finish()
+}
+
+fn table_config(config: &Config, seed: u64) -> FlowTableConfig {
+    FlowTableConfig {
+        max_entries: config.flow.max_entries,
+        sampling: config.flow.sampling,
+        tunnels: config.flow.tunnels,
+        idle_timeout: config.flow.idle_timeout,
+        closed_timeout: config.flow.closed_timeout,
+        hash_seed: seed,
+        filter: config.flow.filter.clone(),
+        exclude_self: config.flow.exclude_self,
+        ..FlowTableConfig::default()
+    }
+}
+
+/// A probe of the configured type.
+fn start_probe(config: &Config, seed: u64) -> anyhow::Result<Box<dyn Probe>> {
+    match config.agent.capture_type {
+        CaptureType::Ebpf => Ok(Box::new(ebpf(config, seed, LADDER.to_vec())?)),
+        CaptureType::Xdp if config.flow.exclude_self => bail!(
+            "leaving out our own traffic (flow.exclude_self) needs tc: at XDP there are no sockets yet"
+        ),
+        CaptureType::Xdp => Ok(Box::new(ebpf(config, seed, vec![HookKind::Xdp])?)),
+        CaptureType::Afpacket => userspace(config, seed, Capture::Afpacket),
+        CaptureType::Pcap => userspace(config, seed, Capture::Pcap),
+        CaptureType::Auto => match ebpf(config, seed, LADDER.to_vec()) {
+            Ok(probe) => Ok(Box::new(probe)),
+            // This kernel, or our rights in it, do not let us have a flow table there.
+            Err(no_hook @ ProbeError::NoHook(_)) => {
+                match userspace(config, seed, Capture::Afpacket) {
+                    Ok(probe) => {
+                        tracing::warn!("{no_hook}; counting in user space instead (afpacket)");
+                        Ok(probe)
+                    }
+                    Err(error) => Err(error.context(no_hook)),
+                }
+            }
+            Err(error) => Err(error.into()),
+        },
+    }
+}
+
+fn ebpf(config: &Config, seed: u64, hooks: Vec<HookKind>) -> Result<EbpfProbe, ProbeError> {
+    EbpfProbe::start(EbpfConfig {
+        hooks,
+        interfaces: config.agent.interfaces.clone(),
+        all_netns: config.agent.all_netns,
+        table: table_config(config, seed),
+        scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+    })
+}
+
+fn userspace(config: &Config, seed: u64, capture: Capture) -> anyhow::Result<Box<dyn Probe>> {
+    if config.flow.exclude_self {
+        bail!(
+            "leaving out our own traffic (flow.exclude_self) needs capture type ebpf: \
+             {} does not see whose socket a packet comes from",
+            capture.name()
+        );
+    }
+    Ok(Box::new(UserspaceProbe::start(UserspaceConfig {
+        capture,
+        interfaces: config.agent.interfaces.clone(),
+        all_netns: config.agent.all_netns,
+        table: table_config(config, seed),
+        scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+    })?))
 }
 
 impl Session {
@@ -54,37 +127,27 @@ impl Session {
             signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
         }
         let seed = secret_seed();
-        let hooks = match config.agent.capture_type {
-            CaptureType::Xdp => vec![HookKind::Xdp],
-            _ => LADDER.to_vec(),
-        };
-        let probe = EbpfProbe::start(EbpfConfig {
-            hooks,
-            interfaces: config.agent.interfaces.clone(),
-            all_netns: config.agent.all_netns,
-            table: FlowTableConfig {
-                max_entries: config.flow.max_entries,
-                sampling: config.flow.sampling,
-                tunnels: config.flow.tunnels,
-                idle_timeout: config.flow.idle_timeout,
-                closed_timeout: config.flow.closed_timeout,
-                hash_seed: seed,
-                filter: config.flow.filter.clone(),
-                ..FlowTableConfig::default()
-            },
-            scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
-        })?;
+        let probe = start_probe(config, seed)?;
         let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
-        state.map_memory = probe.table().map_memory();
-        state.rung = probe.table().rung().describe().to_owned();
+        state.map_memory = probe.map_memory();
+        state.rung = probe.describe().rung;
         let session = Self {
             probe,
             shared: Shared::new(state, waker),
             wake,
             stop,
+            exclude_self: config.flow.exclude_self,
         };
         session.name_interfaces();
         Ok(session)
+    }
+
+    /// Leaves out the traffic of a socket of ours and of those that it accepts, when that is wanted.
+    pub fn mark_own(&self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
+        if self.exclude_self {
+            self.probe.mark_own(socket)?;
+        }
+        Ok(())
     }
 
     /// The state.
@@ -94,7 +157,12 @@ impl Session {
 
     /// Number of interfaces watched.
     pub fn interfaces(&self) -> usize {
-        self.probe.interfaces().count()
+        self.probe.interfaces().len()
+    }
+
+    /// How it captures.
+    pub fn describe(&self) -> Description {
+        self.probe.describe()
     }
 
     /// Drains until a signal comes or `duration` has passed; `after` is called after each drain
@@ -122,7 +190,7 @@ impl Session {
         self.name_interfaces();
         let mut state = self.shared.lock();
         state.begin_drain();
-        self.probe.drain(wake, |update| state.apply(update))?;
+        self.probe.drain(wake, &mut |update| state.apply(update))?;
         state.account = self.probe.account();
         state.drains += 1;
         drop(state);
@@ -135,7 +203,7 @@ impl Session {
         self.name_interfaces();
         let mut state = self.shared.lock();
         state.begin_drain();
-        self.probe.finish(|update| state.apply(update))?;
+        self.probe.finish(&mut |update| state.apply(update))?;
         state.account = self.probe.account();
         state.drains += 1;
         let account = state.account.clone();
@@ -146,8 +214,8 @@ impl Session {
 
     fn name_interfaces(&self) {
         let mut state = self.shared.lock();
-        for (netns, ifindex, netns_name, name) in self.probe.interfaces() {
-            state.name_interface(netns, ifindex, netns_name, name);
+        for point in self.probe.interfaces() {
+            state.name_interface(point.netns, point.ifindex, &point.netns_name, &point.name);
         }
     }
 }

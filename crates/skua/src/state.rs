@@ -67,8 +67,13 @@ impl State {
 
     /// Says that a drain begins.
     pub fn begin_drain(&mut self) {
-        self.drained_ns = unix_ns();
-        self.store.begin_drain(self.drained_ns);
+        self.begin_drain_at(unix_ns());
+    }
+
+    /// Says that a drain of packets begins whose clock says `now_ns`.
+    pub fn begin_drain_at(&mut self, now_ns: u64) {
+        self.drained_ns = now_ns;
+        self.store.begin_drain(now_ns);
     }
 
     /// Takes an update.

@@ -71,10 +71,10 @@ impl FilterProgram {
                 ));
             }
         }
-        let context = if rung == Rung::Xdp {
-            Context::Xdp
-        } else {
-            Context::Skb
+        let context = match rung {
+            Rung::TcSwap | Rung::TcLock => Context::Tc,
+            Rung::Socket => Context::Skb,
+            Rung::Xdp => Context::Xdp,
         };
         // Neither call can miss: both places are filled before the program runs.
         let go_on = |place| {

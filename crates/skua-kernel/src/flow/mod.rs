@@ -8,9 +8,9 @@ mod object;
 mod proof;
 
 pub use drain::DrainStats;
-pub use skua_flow::PointTraffic;
 pub use object::{FlowObject, LinkKind, Rung};
 pub use proof::{Proof, prove};
+pub use skua_flow::PointTraffic;
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -276,12 +276,11 @@ impl FlowTable {
     pub fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), KernelError> {
         let map = self.first()?.map("own_sockets")?;
         let key = socket.as_raw_fd().to_ne_bytes();
-        map.update(&key, &1u32.to_ne_bytes(), libbpf_rs::MapFlags::ANY).map_err(|error| {
-            KernelError::System {
+        map.update(&key, &1u32.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
+            .map_err(|error| KernelError::System {
                 what: "cannot mark our own socket",
                 source: std::io::Error::other(error),
-            }
-        })
+            })
     }
 
     /// Live entries now.

@@ -127,7 +127,10 @@ pub struct FlowObject {
 }
 
 /// Names of the maps that all namespaces share.
-const SHARED_MAPS: [&str; 10] = ["own_sockets", "own_conversations", "slots",
+const SHARED_MAPS: [&str; 10] = [
+    "own_sockets",
+    "own_conversations",
+    "slots",
     "tcp_slots",
     "control",
     "points",

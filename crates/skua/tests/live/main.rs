@@ -1,6 +1,8 @@
 //! The `skua` command on real traffic, in network namespaces of its own: every packet and byte that
 //! an interface counts must be in a flow or in a named counter. Needs root.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod behaviour;
 mod conservation;
 mod devices;

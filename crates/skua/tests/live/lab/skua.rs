@@ -111,7 +111,10 @@ impl Skua {
     /// Takes a namespace away again.
     pub fn hide(&self, room: &Net) {
         self.change_rooms(
-            &format!("umount --lazy /run/netns/{0} && rm /run/netns/{0}", room.name),
+            &format!(
+                "umount --lazy /run/netns/{0} && rm /run/netns/{0}",
+                room.name
+            ),
             Stdio::null(),
         );
     }

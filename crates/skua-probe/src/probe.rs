@@ -1,0 +1,93 @@
+//! What all live probes have in common.
+
+use std::{os::fd::BorrowedFd, time::Instant};
+
+use skua_flow::FlowUpdate;
+
+use crate::{Account, ProbeError};
+
+/// Why [`Probe::wait`] returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// It is time for a drain.
+    Interval,
+    /// The table fills up: drain now.
+    Pressure,
+    /// The caller's descriptor is readable.
+    Caller,
+}
+
+/// What a probe works with, as users see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Description {
+    /// Name of the hook, like `tcx`.
+    pub hook: &'static str,
+    /// What it is made of.
+    pub rung: String,
+}
+
+/// An interface that is watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Watched {
+    /// Number of its network namespace.
+    pub netns: u16,
+    /// Its index there.
+    pub ifindex: u32,
+    /// Name of the namespace, empty for our own.
+    pub netns_name: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A live source of flows. Use it from one thread: [`wait`](Self::wait), then
+/// [`drain`](Self::drain), at the end [`finish`](Self::finish).
+pub trait Probe {
+    /// Waits for the next drain. `caller` is a descriptor of the caller's that ends the wait, as
+    /// does the time `until`.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not let us wait or tell us of interfaces any more.
+    fn wait(
+        &mut self,
+        caller: Option<BorrowedFd<'_>>,
+        until: Option<Instant>,
+    ) -> Result<Wake, ProbeError>;
+
+    /// Hands out what was counted since the last drain.
+    ///
+    /// # Errors
+    ///
+    /// When the table cannot be read.
+    fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError>;
+
+    /// Detaches from everything and drains a last time.
+    ///
+    /// # Errors
+    ///
+    /// As [`drain`](Self::drain).
+    fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError>;
+
+    /// What was seen and lost so far, up to the last drain.
+    fn account(&mut self) -> Account;
+
+    /// The interfaces that are watched.
+    fn interfaces(&self) -> Vec<Watched>;
+
+    /// What it works with.
+    fn describe(&self) -> Description;
+
+    /// Marks a socket, and those that it will accept, as our own: with `exclude_self` its traffic
+    /// is left out. Probes that cannot know sockets do nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), ProbeError> {
+        let _ = socket;
+        Ok(())
+    }
+
+    /// Bytes of kernel memory that it takes, by name.
+    fn map_memory(&self) -> Vec<(String, u64)>;
+}

@@ -1,0 +1,541 @@
+//! Probes that take every packet to user space and count it there, for where the kernel cannot keep
+//! the flow table: by a packet ring (`afpacket`) or libpcap (`pcap`). One thread for each interface
+//! reads its ring; all count in one table, which they lock for each block of packets.
+
+mod reader;
+mod source;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+use skua_flow::{
+    Ageing, CapturePoint, Direction, Drained, EndReason, FlowTable, FlowUpdate, TableConfig,
+};
+use skua_kernel::flow::{CauseCounters, FlowTableConfig, LinkKind};
+use skua_link::Link;
+use skua_packet::LinkType;
+
+use crate::{
+    Account, Description, PointAccount, Probe, ProbeError, Selection, Wake, Watched,
+    account::add_point,
+    watch::{Change, Watch, grown, link_kind, thread_cpu_ns, wanted},
+};
+use reader::Reader;
+use source::Source;
+
+/// Memory of packet rings: up to so many of them take so many bytes each. Altogether less than
+/// 512 MiB; then no further interface is watched.
+const RINGS: [(usize, usize); 3] = [(16, 8 << 20), (64, 2 << 20), (1024, 256 << 10)];
+
+/// How packets come to user space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Capture {
+    /// A ring shared with the kernel (TPACKET_V3).
+    Afpacket,
+    /// libpcap. It does not tell super-packets (GSO, GRO) apart nor which way a packet goes: they
+    /// count as one packet of their length, and everything as received.
+    Pcap,
+}
+
+impl Capture {
+    /// Name as users see it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Afpacket => "afpacket",
+            Self::Pcap => "pcap",
+        }
+    }
+}
+
+/// What the probe is to watch.
+#[derive(Clone, Debug)]
+pub struct UserspaceConfig {
+    /// How.
+    pub capture: Capture,
+    /// Names of interfaces; empty for all that are up.
+    pub interfaces: Vec<String>,
+    /// In all network namespaces instead of only our own.
+    pub all_netns: bool,
+    /// The flow table.
+    pub table: FlowTableConfig,
+    /// Time between drains (`agent.flow.ebpf.kernel_scan_interval`).
+    pub scan_interval: Duration,
+}
+
+impl Default for UserspaceConfig {
+    fn default() -> Self {
+        Self {
+            capture: Capture::Afpacket,
+            interfaces: Vec::new(),
+            all_netns: false,
+            table: FlowTableConfig::default(),
+            scan_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The table, and when it calls for a drain.
+struct Table {
+    flows: FlowTable,
+    /// Call when so many entries have been made; none: it has called.
+    wake_at: Option<u64>,
+}
+
+/// What the readers' threads and the probe share.
+struct Shared {
+    table: Mutex<Table>,
+    /// Readable when the table fills up (an eventfd).
+    wakeups: OwnedFd,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // A thread that panicked left at most one packet half counted.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls for a drain when the table fills up; once.
+    fn check(&self, table: &mut Table) {
+        if table.wake_at.is_some_and(|at| table.flows.inserted() >= at) {
+            table.wake_at = None;
+            // It cannot be full: it is read before it is written again.
+            let _ = rustix::io::write(&self.wakeups, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+struct Point {
+    link: Link,
+    reader: Option<Reader>,
+    account: PointAccount,
+}
+
+/// The probe; see [`Probe`] for its use.
+pub struct UserspaceProbe {
+    config: UserspaceConfig,
+    selection: Selection,
+    shared: Arc<Shared>,
+    watch: Watch,
+    points: BTreeMap<(u16, u32), Point>,
+    /// Points whose interface is gone but whose counters were not yet taken.
+    leaving: Vec<(u16, u32)>,
+    /// Interfaces that we could not capture, so that we complain once.
+    refused: HashSet<(u16, u32)>,
+    account: Account,
+    next_drain: Instant,
+}
+
+impl UserspaceProbe {
+    /// Begins to capture on the interfaces that are there.
+    ///
+    /// # Errors
+    ///
+    /// When the filter is wrong, an interface that was asked for is not there, or the right to
+    /// capture is missing.
+    pub fn start(config: UserspaceConfig) -> Result<Self, ProbeError> {
+        let seed = config.table.hash_seed;
+        let selection = Selection::new(&config.table.filter, config.table.sampling, seed as u32)?;
+        let flows = FlowTable::new(&TableConfig {
+            max_entries: config.table.max_entries as usize,
+            idle_timeout: Some(config.table.idle_timeout),
+            tunnels: config.table.tunnels,
+            seed,
+        });
+        let wakeups = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| ProbeError::Wait(error.into()))?;
+        let watch = Watch::start(config.all_netns, &config.interfaces)?;
+        let numbers = watch.numbers();
+        let next_drain = Instant::now() + config.scan_interval;
+        let mut probe = Self {
+            selection,
+            shared: Arc::new(Shared {
+                table: Mutex::new(Table {
+                    flows,
+                    wake_at: Some(u64::from(config.table.max_entries).div_ceil(2)),
+                }),
+                wakeups,
+            }),
+            config,
+            watch,
+            points: BTreeMap::new(),
+            leaving: Vec::new(),
+            refused: HashSet::new(),
+            account: Account::default(),
+            next_drain,
+        };
+        for number in numbers {
+            for link in probe.watch.follow(number)? {
+                match probe.link_seen(number, link) {
+                    // It would be the same with every other.
+                    Err(ProbeError::Capture(error @ skua_afpacket::Error::Denied { .. }))
+                        if number == 0 =>
+                    {
+                        return Err(error.into());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(probe)
+    }
+
+    /// Takes note of an interface, which may be new; an error has been told already.
+    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
+        let key = (number, link.ifindex);
+        if let Some(point) = self.points.get_mut(&key) {
+            // Renamed, perhaps.
+            point.account.interface.clone_from(&link.name);
+            point.link = Link {
+                stats: point.link.stats,
+                ..link
+            };
+            return Ok(());
+        }
+        if !wanted(&self.config.interfaces, &link) || self.refused.contains(&key) {
+            return Ok(());
+        }
+        match self.attach(number, &link) {
+            Ok(reader) => {
+                let namespace = self.watch.namespace(number);
+                let netns = namespace.map(|n| n.name.clone()).unwrap_or_default();
+                let hook = self.config.capture.name();
+                tracing::info!(interface = link.name, namespace = netns, hook, "attached");
+                let account = PointAccount {
+                    interface: link.name.clone(),
+                    netns,
+                    hook,
+                    attached: true,
+                    ..PointAccount::default()
+                };
+                let point = Point {
+                    link,
+                    reader: Some(reader),
+                    account,
+                };
+                self.points.insert(key, point);
+                Ok(())
+            }
+            // libpcap wants it to be up: once it is, it is seen again.
+            Err(ProbeError::Capture(skua_afpacket::Error::InterfaceDown { .. })) => Ok(()),
+            Err(error) => {
+                self.refused.insert(key);
+                tracing::warn!(interface = link.name, %error, "not watched");
+                Err(error)
+            }
+        }
+    }
+
+    fn attach(&self, number: u16, link: &Link) -> Result<Reader, ProbeError> {
+        let unsupported = || ProbeError::UnsupportedLink {
+            name: link.name.clone(),
+            arphrd: link.arphrd,
+        };
+        let link_type = match link_kind(link).ok_or_else(unsupported)? {
+            LinkKind::Ethernet => LinkType::Ethernet,
+            LinkKind::Ip => LinkType::RawIp,
+        };
+        let rings = self.points.values().filter(|p| p.reader.is_some()).count();
+        let ring_bytes = ring_bytes(rings).ok_or(ProbeError::TooManyRings(rings))?;
+        let mut selection = self.selection.clone();
+        // Each interface has a sequence of random numbers of its own.
+        selection.reseed(u32::from(number) << 16 ^ link.ifindex);
+        selection.prepare(link_type)?;
+        let open = || Source::open(self.config.capture, link, link_type, ring_bytes, &selection);
+        let source = self.watch.enter(number, open)??;
+        // libpcap may have its own idea of how packets of this interface start.
+        selection.prepare(source.link_type().ok_or_else(unsupported)?)?;
+        let point = CapturePoint {
+            netns: number,
+            ifindex: link.ifindex,
+            direction: Direction::Ingress,
+        };
+        Reader::start(source, point, selection, Arc::clone(&self.shared))
+    }
+
+    fn link_gone(&mut self, number: u16, ifindex: u32) {
+        self.refused.remove(&(number, ifindex));
+        if let Some(point) = self.points.get_mut(&(number, ifindex)) {
+            tracing::info!(interface = point.link.name, "gone");
+            // What its ring holds is counted before this returns.
+            drop(point.reader.take());
+            point.account.attached = false;
+            self.leaving.push((number, ifindex));
+        }
+    }
+
+    fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
+        let gone: Vec<u32> = self
+            .points
+            .keys()
+            .filter(|(n, i)| *n == number && gone(*i))
+            .map(|(_, i)| *i)
+            .collect();
+        for ifindex in gone {
+            self.link_gone(number, ifindex);
+        }
+    }
+
+    fn read_links(&mut self, monitor: usize) -> Result<(), ProbeError> {
+        for change in self.watch.read(monitor)? {
+            match change {
+                Change::Seen(number, link) => {
+                    // Not watching one interface is no reason to end.
+                    let _ = self.link_seen(number, link);
+                }
+                Change::Gone(number, ifindex) => self.link_gone(number, ifindex),
+                Change::All(number, links) => {
+                    let there: HashSet<u32> = links.iter().map(|l| l.ifindex).collect();
+                    self.links_gone(number, |ifindex| !there.contains(&ifindex));
+                    for link in links {
+                        let _ = self.link_seen(number, link);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
+        let changes = self.watch.refresh()?;
+        for number in changes.removed {
+            self.links_gone(number, |_| true);
+        }
+        for number in changes.added {
+            for link in self.watch.follow(number)? {
+                let _ = self.link_seen(number, link);
+            }
+        }
+        Ok(())
+    }
+
+    /// After a drain: adds up what each point counted.
+    fn settle(&mut self, drained: &Drained) {
+        self.account.updates += drained.updates;
+        for (key, traffic) in &drained.traffic {
+            let account = match self.points.get_mut(key) {
+                Some(point) => &mut point.account,
+                None => &mut self.account.gone,
+            };
+            account.flows += *traffic;
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut table = shared.lock();
+        for (place, counters) in table.flows.points() {
+            let Some(point) = self.points.get_mut(&(place.netns, place.ifindex)) else {
+                continue;
+            };
+            let causes: &mut CauseCounters = match place.direction {
+                Direction::Ingress => &mut point.account.ingress,
+                Direction::Egress => &mut point.account.egress,
+            };
+            for (cause, sum) in counters.iter() {
+                causes[cause as usize] = sum;
+            }
+        }
+        for key in std::mem::take(&mut self.leaving) {
+            if let Some(point) = self.points.remove(&key) {
+                add_point(&mut self.account.gone, &point.account);
+                table.flows.remove_point(key.0, key.1);
+            }
+        }
+        self.account.live = table.flows.len() as u64;
+        self.account.inserted = table.flows.inserted();
+    }
+}
+
+/// Bytes of one more ring, none when there are enough.
+fn ring_bytes(rings: usize) -> Option<usize> {
+    RINGS
+        .iter()
+        .find(|(most, _)| rings < *most)
+        .map(|(_, bytes)| *bytes)
+}
+
+/// Which entries a drain ends: under pressure the least recently active first, as the kernel's
+/// table does.
+fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
+    const SECOND: u64 = 1_000_000_000;
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let idle_ns = ns(config.idle_timeout);
+    let limit = match live as u64 * 10 / u64::from(config.max_entries.max(1)) {
+        0..5 => idle_ns,
+        5 => idle_ns.min(10 * SECOND),
+        6 => idle_ns.min(2 * SECOND),
+        _ => 0,
+    };
+    Ageing {
+        now_ns,
+        idle_ns: limit,
+        idle_reason: if limit < idle_ns {
+            EndReason::Evicted
+        } else {
+            EndReason::Idle
+        },
+        closed_ns: ns(config.closed_timeout),
+    }
+}
+
+fn unix_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_nanos() as u64)
+}
+
+impl Probe for UserspaceProbe {
+    fn wait(
+        &mut self,
+        caller: Option<BorrowedFd<'_>>,
+        until: Option<Instant>,
+    ) -> Result<Wake, ProbeError> {
+        loop {
+            let now = Instant::now();
+            if now >= self.next_drain {
+                return Ok(Wake::Interval);
+            }
+            if until.is_some_and(|until| now >= until) {
+                return Ok(Wake::Caller);
+            }
+            let next = until.map_or(self.next_drain, |until| until.min(self.next_drain));
+            let mut fds = vec![self.shared.wakeups.as_fd()];
+            fds.extend(caller);
+            let ready = self.watch.poll(&fds, next)?;
+            for monitor in ready.monitors {
+                self.read_links(monitor)?;
+            }
+            if ready.given[0] {
+                let _ = rustix::io::read(&self.shared.wakeups, &mut [0; 8]);
+                return Ok(Wake::Pressure);
+            }
+            if ready.given[1..].contains(&true) {
+                return Ok(Wake::Caller);
+            }
+        }
+    }
+
+    fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
+        let started = thread_cpu_ns();
+        let shared = Arc::clone(&self.shared);
+        let mut table = shared.lock();
+        let ageing = ageing(&self.config.table, table.flows.len(), unix_ns());
+        let drained = table.flows.drain_aged(&ageing, sink);
+        // Call again when half of what is free is taken.
+        let free =
+            u64::from(self.config.table.max_entries).saturating_sub(table.flows.len() as u64);
+        table.wake_at = Some(table.flows.inserted() + (free / 2).max(1));
+        drop(table);
+        self.settle(&drained);
+        if wake == Wake::Interval {
+            self.next_drain = (self.next_drain + self.config.scan_interval)
+                .max(Instant::now() + self.config.scan_interval / 2);
+            self.refresh_namespaces()?;
+        }
+        self.account.drains += 1;
+        self.account.pressed_drains += u64::from(wake == Wake::Pressure);
+        self.account.drain_ns += thread_cpu_ns() - started;
+        Ok(())
+    }
+
+    fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
+        // All are told first, so that they finish at the same time.
+        for point in self.points.values_mut() {
+            point.account.attached = false;
+            if let Some(reader) = &mut point.reader {
+                reader.tell_to_stop();
+            }
+        }
+        for point in self.points.values_mut() {
+            drop(point.reader.take());
+        }
+        let drained = self.shared.lock().flows.finish(sink);
+        self.settle(&drained);
+        Ok(())
+    }
+
+    fn account(&mut self) -> Account {
+        let points = &mut self.points;
+        self.watch.each_link(|number, link| {
+            if let Some(point) = points.get_mut(&(number, link.ifindex))
+                && point.account.attached
+            {
+                point.account.interface_counters = grown(&link.stats, &point.link.stats);
+            }
+        });
+        self.account.points = self
+            .points
+            .iter()
+            .map(|(key, point)| (*key, point.account.clone()))
+            .collect();
+        self.account.max_entries = u64::from(self.config.table.max_entries);
+        self.account.clone()
+    }
+
+    fn interfaces(&self) -> Vec<Watched> {
+        self.points
+            .iter()
+            .map(|((netns, ifindex), point)| Watched {
+                netns: *netns,
+                ifindex: *ifindex,
+                netns_name: point.account.netns.clone(),
+                name: point.link.name.clone(),
+            })
+            .collect()
+    }
+
+    fn describe(&self) -> Description {
+        Description {
+            hook: self.config.capture.name(),
+            rung: match self.config.capture {
+                Capture::Afpacket => "packet ring (TPACKET_V3), counted in user space",
+                Capture::Pcap => "libpcap, counted in user space",
+            }
+            .to_owned(),
+        }
+    }
+
+    fn map_memory(&self) -> Vec<(String, u64)> {
+        let readers = self.points.values().filter_map(|p| p.reader.as_ref());
+        vec![(
+            "packet rings".to_owned(),
+            readers.map(|reader| reader.ring_bytes() as u64).sum(),
+        )]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_take_bounded_memory() {
+        let all: usize = (0..).map_while(ring_bytes).sum();
+        assert!(all < 512 << 20, "{all}");
+        assert_eq!((0..).map_while(ring_bytes).count(), 1024);
+    }
+
+    #[test]
+    fn pressure_ends_the_least_recently_active_first() {
+        let config = FlowTableConfig {
+            max_entries: 100,
+            ..FlowTableConfig::default()
+        };
+        let limits = [0, 50, 60, 70, 100].map(|live| {
+            let ageing = ageing(&config, live, 1);
+            (ageing.idle_ns / 1_000_000_000, ageing.idle_reason)
+        });
+        assert_eq!(
+            limits,
+            [
+                (120, EndReason::Idle),
+                (10, EndReason::Evicted),
+                (2, EndReason::Evicted),
+                (0, EndReason::Evicted),
+                (0, EndReason::Evicted)
+            ]
+        );
+    }
+}

@@ -22,15 +22,11 @@ def subjects(options):
         return lambda entries: [f"{options.bin}/hook", "--dev", "bn-a", "--object", path, "--program", program,
                                 *[a for m in maps for a in ("--map", f"{m}={entries}")]]
 
-    def skua(variant):
-        return lambda entries: [options.skua, "bench-hook", "--interface", "bn-a", "--max-entries", str(entries),
-                                "--variant", variant]
-
     found = {
         "no program": None,
         "empty program": hook(f"{options.bin}/empty.bpf.o", "empty"),
-        "parse only": skua("parse"),
-        "skua": skua("flow"),
+        "parse only": hook(f"{options.bin}/parse.bpf.o", "parse"),
+        "skua": lambda entries: [options.skua, "bench-hook", "--interface", "bn-a", "--max-entries", str(entries)],
         "AF_PACKET": lambda entries: ["taskset", "-c", "1", f"{options.bin}/afpacket", "--dev", "bn-a"],
     }
     if options.peer:

@@ -37,6 +37,9 @@ pub enum Command {
         /// For which shell
         shell: clap_complete::Shell,
     },
+    /// Attach the flow program and wait, for `make bench-flow`
+    #[command(hide = true)]
+    BenchHook(BenchHookArguments),
     /// Write man pages into a directory
     #[command(hide = true)]
     Man {
@@ -218,6 +221,16 @@ pub struct ConfigArguments {
     /// Configuration file [default: /etc/skua.yaml if it is there]
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
     pub config: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchHookArguments {
+    /// Where to attach
+    #[arg(long, value_name = "IF")]
+    pub interface: String,
+    /// Entries of the flow table
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    pub max_entries: u32,
 }
 
 /// Formats of tables.

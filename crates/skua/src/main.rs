@@ -1,6 +1,7 @@
 //! The `skua` command: arguments, configuration, wiring.
 
 mod args;
+mod bench_hook;
 mod client;
 mod config;
 mod doctor;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Config(config) => config::print(&config),
         Command::Completions { shell } => args::completions(shell),
+        Command::BenchHook(hook) => bench_hook::bench_hook(&hook),
         Command::Man { directory } => args::man_pages(&directory),
     };
     match done {

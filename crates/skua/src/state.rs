@@ -162,7 +162,7 @@ impl Shared {
 
     /// The state after a drain that is not older than a moment; drains for that if need be.
     pub fn fresh(&self) -> MutexGuard<'_, State> {
-        const FRESH: Duration = Duration::from_millis(500);
+        const FRESH: Duration = Duration::from_millis(100);
         const PATIENCE: Duration = Duration::from_secs(3);
         let state = self.lock();
         if unix_ns().saturating_sub(state.drained_ns) < FRESH.as_nanos() as u64 {

@@ -1,5 +1,7 @@
 //! Flows against the interface's counters and the generator's own count.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::{
     process::Signal,
     thread::{CpuSet, sched_setaffinity},
@@ -312,6 +314,51 @@ fn entries_that_are_evicted_under_load_keep_their_counts() {
         report.seen()
     );
     assert_eq!(report.directions("x0"), (report.in_flows(), Sum::ZERO));
+}
+
+/// What is evicted while others go on leaves room for new ones, again and again.
+#[test]
+fn a_table_that_was_full_has_room_again() {
+    if !root_tests() {
+        return;
+    }
+    const STEADY: u64 = 300;
+    const NEW: u64 = 800;
+    let wire = Wire::new();
+    // At 2,800 entries all are evicted; with those that come back meanwhile it is never full.
+    let skua = Skua::run(
+        &wire.near,
+        "--interface x0 --max-entries 4000 --scan-interval 10ms",
+    );
+    let before = wire.near.counters("x0").rx;
+    let crowd = Crowd::new(64);
+    let ended = AtomicBool::new(false);
+    let sent = std::thread::scope(|scope| {
+        let steady = scope.spawn(|| {
+            let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+            let mut sent = Sent::default();
+            while !ended.load(Ordering::SeqCst) {
+                sent += sender.send(STEADY, |n| crowd.frame(n as u32));
+            }
+            sent
+        });
+        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+        let mut sent = Sent::default();
+        for round in 1..=100 {
+            sent += sender.send(NEW, |n| crowd.frame((round * NEW + n) as u32));
+            let drained = skua.summary().number("drains");
+            wait_for("drains", || {
+                (skua.summary().number("drains") > drained + 1).then_some(())
+            });
+        }
+        ended.store(true, Ordering::SeqCst);
+        sent += steady.join().unwrap();
+        sent
+    });
+    let report = skua.stop();
+    assert_received(&wire, before, sent, &report);
+    assert_eq!(report.all_lost(), Sum::ZERO, "{}", report.0);
+    assert_eq!(report.in_flows(), report.seen());
 }
 
 #[test]

@@ -198,8 +198,12 @@ impl PacketSource for PcapCapture {
             match self.dispatch(self.timeout, packets) {
                 Ok(0) => quiet += 1,
                 Ok(_) => quiet = 0,
-                // Nothing more will come; that is what is wanted here.
-                Err(Error::InterfaceDown { .. } | Error::InterfaceGone { .. }) => break,
+                // The block that was being filled still comes when its time is over; libpcap does
+                // not wait for it.
+                Err(Error::InterfaceDown { .. } | Error::InterfaceGone { .. }) => {
+                    quiet += 1;
+                    std::thread::sleep(self.timeout);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -19,7 +19,13 @@ use rustix::{
     thread::{CpuSet, sched_setaffinity},
 };
 use serde_json::Value;
+use skua_flow::{FlowStore, StoreLimits};
+use skua_kernel::HookKind;
 use skua_link::{LinkSocket, LinkStats, Namespace};
+use skua_probe::{
+    Probe as _,
+    ebpf::{EbpfConfig, EbpfProbe},
+};
 use skua_testkit::Capture;
 use support::{TestNamespace, root_tests};
 
@@ -115,11 +121,16 @@ struct Flows {
 impl Flows {
     /// Starts it; returns when it captures.
     fn start(pair: &Pair, kind: &str) -> Self {
+        Self::with_filter(pair, kind, "")
+    }
+
+    fn with_filter(pair: &Pair, kind: &str, filter: &str) -> Self {
         let mut child = Command::new("nsenter")
             .arg(format!("--net=/run/netns/{}", pair.b.name))
             .arg(env!("CARGO_BIN_EXE_skua"))
             .args(["-v", "flows", "--interface", "vb", "--type", kind])
             .args(["--duration", "10m", "--output", "json", "--summary", "json"])
+            .args(["--filter", filter])
             .env_remove("SKUA_LOG")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -128,18 +139,28 @@ impl Flows {
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut told = String::new();
         while !told.contains("attached interface") {
-            let length = told.len();
             assert!(log.read_line(&mut told).unwrap() > 0, "{kind}: {told}");
-            told.retain(|c| c != '"');
-            assert!(told.len() >= length);
         }
         Self { child, log }
     }
 
+    /// Reads its log up to a line with these words.
+    fn wait_for(&mut self, words: &str) {
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "{words}");
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
     /// Ends it; returns its records and the sums.
     fn finish(mut self) -> (Vec<Value>, Value) {
-        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
-        kill_process(pid, Signal::INT).unwrap();
+        self.signal(Signal::INT);
         let mut lines = String::new();
         let mut stdout = self.child.stdout.take().unwrap();
         stdout.read_to_string(&mut lines).unwrap();
@@ -173,7 +194,15 @@ fn comparable(records: Vec<Value>) -> Vec<String> {
         .into_iter()
         .map(|mut record| {
             let object = record.as_object_mut().unwrap();
-            for name in ["interface", "ifindex", "id", "start", "last", "rate"] {
+            for name in [
+                "interface",
+                "ifindex",
+                "id",
+                "start",
+                "last",
+                "duration",
+                "rate",
+            ] {
                 assert!(object.remove(name).is_some(), "{name}: {object:?}");
             }
             if let Some(tcp) = object.get_mut("tcp").and_then(Value::as_object_mut) {
@@ -184,6 +213,14 @@ fn comparable(records: Vec<Value>) -> Vec<String> {
         .collect();
     lines.sort();
     lines
+}
+
+/// Fails with the first record that differs.
+fn assert_same(records: &[String], expected: &[String], what: &str) {
+    for (record, expected) in records.iter().zip(expected) {
+        assert_eq!(record, expected, "{what}");
+    }
+    assert_eq!(records.len(), expected.len(), "{what}");
 }
 
 /// Sums up `retransmitted` and `out_of_order` wherever they are, and drops round-trip times.
@@ -237,12 +274,144 @@ fn all_types_give_the_same_records() {
         assert_eq!(seen["packets"], capture.records.len(), "{kind}: {sums}");
         assert_eq!(seen["bytes"], bytes, "{kind}: {sums}");
         assert_eq!(sums["in_flows"], *seen, "{kind}: {sums}");
+        let counters = &sums["interfaces"][0]["interface_counters"];
+        assert_eq!(counters["rx_packets"], seen["packets"], "{kind}: {sums}");
+        assert_same(&comparable(records), &replayed, kind);
+    }
+}
+
+/// The lowest rung of the ladder cannot be asked for on the command line.
+#[test]
+fn the_filter_of_a_packet_socket_gives_them_too() {
+    if !root_tests() {
+        return;
+    }
+    let capture = skua_testkit::named("mixed_plain").unwrap();
+    let pair = Pair::new();
+    let afpacket = Flows::start(&pair, "afpacket");
+    let records = pair
+        .in_b
+        .enter(|| {
+            let mut probe = EbpfProbe::start(EbpfConfig {
+                hooks: vec![HookKind::Socket],
+                interfaces: vec!["vb".to_owned()],
+                ..EbpfConfig::default()
+            })
+            .unwrap();
+            pair.send(&capture);
+            let mut store = FlowStore::new(StoreLimits::default(), 0, 1);
+            probe
+                .finish(&mut |update| {
+                    store.apply(update);
+                })
+                .unwrap();
+            let line = |r| serde_json::to_value(store.line(r, "vb")).unwrap();
+            store.iter().map(line).collect::<Vec<_>>()
+        })
+        .unwrap();
+    let expected = comparable(afpacket.finish().0);
+    assert_same(&comparable(records), &expected, "socket filter");
+}
+
+/// The kernel's filter and ours choose the same packets, also where a tag was stripped.
+#[test]
+fn filters_choose_the_same_packets() {
+    if !root_tests() {
+        return;
+    }
+    let capture = skua_testkit::named("mixed_plain").unwrap();
+    for filter in [
+        "vlan 10",
+        "udp and not vlan",
+        "vlan and vlan and tcp",
+        "ether[700] = 0",
+    ] {
+        let pair = Pair::new();
+        let types = ["ebpf", "afpacket", "pcap"];
+        let running = types.map(|kind| Flows::with_filter(&pair, kind, filter));
+        pair.send(&capture);
+        let [(records, sums), others @ ..] = running.map(Flows::finish);
+        let chosen = sums["in_flows"]["packets"].as_u64().unwrap();
+        assert!(chosen > 10 && chosen < 1_900, "{filter}: {sums}");
         let records = comparable(records);
-        assert_eq!(records.len(), replayed.len(), "{kind}");
-        for (record, expected) in records.iter().zip(&replayed) {
-            assert_eq!(record, expected, "{kind}");
+        for (other, others_sums) in others {
+            assert_eq!(others_sums["left_out"], sums["left_out"], "{filter}");
+            assert_same(&comparable(other), &records, filter);
         }
     }
+}
+
+/// What passed an interface that was deleted stays in the account, and one of the same name that
+/// comes later is watched again.
+#[test]
+fn links_come_and_go_without_a_loss() {
+    if !root_tests() {
+        return;
+    }
+    let capture = skua_testkit::named("mixed_plain").unwrap();
+    for kind in ["afpacket", "pcap"] {
+        let pair = Pair::new();
+        let mut flows = Flows::start(&pair, kind);
+        pair.send(&capture);
+        pair.b.ip("link del vb");
+        flows.wait_for("gone interface=\"vb\"");
+        pair.a.ip(&format!(
+            "link add va type veth peer name vb netns {}",
+            pair.b.name
+        ));
+        for (ns, link) in [(&pair.a, "va"), (&pair.b, "vb")] {
+            ns.ip(&format!("link set {link} arp off up"));
+        }
+        flows.wait_for("attached interface=\"vb\"");
+        pair.send(&capture);
+        let (_, sums) = flows.finish();
+        assert_eq!(
+            sums["seen"]["packets"],
+            2 * capture.records.len(),
+            "{kind}: {sums}"
+        );
+        assert_eq!(sums["in_flows"], sums["seen"], "{kind}: {sums}");
+    }
+}
+
+/// Packets that find no room in the ring are lost by that name, and to the packet.
+#[test]
+fn a_full_ring_is_told() {
+    if !root_tests() {
+        return;
+    }
+    let mut capture = skua_testkit::named("mixed_plain").unwrap();
+    // With a filter that looks at the whole packet all of it is kept: the ring fills soon.
+    let big = capture
+        .records
+        .iter()
+        .find(|r| r.data.len() > 1_400)
+        .unwrap();
+    capture.records = vec![big.clone(); 12_000];
+    let pair = Pair::new();
+    let flows = Flows::with_filter(&pair, "afpacket", "ether[700] = 0");
+    // Stopped, it reads nothing.
+    flows.signal(Signal::STOP);
+    pair.send(&capture);
+    flows.signal(Signal::CONT);
+    let (_, sums) = flows.finish();
+    let lost = sums["lost"]["ring_full"]["packets"].as_u64().unwrap();
+    assert!(lost > 1_000, "{sums}");
+    assert_eq!(sums["seen"]["packets"], capture.records.len(), "{sums}");
+    let counted = sums["in_flows"]["packets"].as_u64().unwrap();
+    assert_eq!(counted + lost, capture.records.len() as u64, "{sums}");
+}
+
+#[test]
+fn our_own_traffic_is_known_only_in_the_kernel() {
+    let output = Command::new(env!("CARGO_BIN_EXE_skua"))
+        .args(["flows", "--interface", "lo", "--duration", "1s"])
+        .args(["--type", "afpacket", "--exclude-self"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("needs capture type ebpf"), "{error}");
 }
 
 #[test]
@@ -284,5 +453,5 @@ fn super_packets_count_the_same_in_both_worlds() {
     );
     assert_eq!(kernel_sums["notes"], user_sums["notes"]);
     assert_eq!(kernel_sums["seen"], user_sums["seen"]);
-    assert_eq!(comparable(in_kernel), comparable(in_user));
+    assert_same(&comparable(in_user), &comparable(in_kernel), "GSO");
 }

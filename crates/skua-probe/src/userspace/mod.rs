@@ -17,7 +17,7 @@ use skua_flow::{
     Ageing, CapturePoint, Direction, Drained, EndReason, FlowTable, FlowUpdate, TableConfig,
 };
 use skua_kernel::flow::{CauseCounters, FlowTableConfig, LinkKind};
-use skua_link::Link;
+use skua_link::{Link, LinkStats};
 use skua_packet::LinkType;
 
 use crate::{
@@ -111,6 +111,8 @@ impl Shared {
 
 struct Point {
     link: Link,
+    /// The interface's counters when it was attached.
+    counters_then: LinkStats,
     reader: Option<Reader>,
     account: PointAccount,
 }
@@ -187,13 +189,12 @@ impl UserspaceProbe {
     /// Takes note of an interface, which may be new; an error has been told already.
     fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
         let key = (number, link.ifindex);
-        if let Some(point) = self.points.get_mut(&key) {
+        if let Some(point) = self.points.get_mut(&key)
+            && point.account.attached
+        {
             // Renamed, perhaps.
             point.account.interface.clone_from(&link.name);
-            point.link = Link {
-                stats: point.link.stats,
-                ..link
-            };
+            point.link = link;
             return Ok(());
         }
         if !wanted(&self.config.interfaces, &link) || self.refused.contains(&key) {
@@ -205,14 +206,19 @@ impl UserspaceProbe {
                 let netns = namespace.map(|n| n.name.clone()).unwrap_or_default();
                 let hook = self.config.capture.name();
                 tracing::info!(interface = link.name, namespace = netns, hook, "attached");
-                let account = PointAccount {
-                    interface: link.name.clone(),
-                    netns,
-                    hook,
-                    attached: true,
-                    ..PointAccount::default()
+                // One with this index may be gone since the last drain, and its counters not
+                // taken yet: what takes its place is the same capture point, which goes on.
+                self.leaving.retain(|leaving| *leaving != key);
+                let mut account = match self.points.remove(&key) {
+                    Some(point) => point.account,
+                    None => PointAccount::default(),
                 };
+                account.interface.clone_from(&link.name);
+                account.netns = netns;
+                account.hook = hook;
+                account.attached = true;
                 let point = Point {
+                    counters_then: grown(&link.stats, &account.interface_counters),
                     link,
                     reader: Some(reader),
                     account,
@@ -311,6 +317,17 @@ impl UserspaceProbe {
             }
         }
         Ok(())
+    }
+
+    fn read_interface_counters(&mut self) {
+        let points = &mut self.points;
+        self.watch.each_link(|number, link| {
+            if let Some(point) = points.get_mut(&(number, link.ifindex))
+                && point.account.attached
+            {
+                point.account.interface_counters = grown(&link.stats, &point.counters_then);
+            }
+        });
     }
 
     /// After a drain: adds up what each point counted.
@@ -443,13 +460,15 @@ impl Probe for UserspaceProbe {
     fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         // All are told first, so that they finish at the same time.
         for point in self.points.values_mut() {
-            point.account.attached = false;
             if let Some(reader) = &mut point.reader {
                 reader.tell_to_stop();
             }
         }
+        // Of the same moment as what was counted.
+        self.read_interface_counters();
         for point in self.points.values_mut() {
             drop(point.reader.take());
+            point.account.attached = false;
         }
         let drained = self.shared.lock().flows.finish(sink);
         self.settle(&drained);
@@ -457,14 +476,7 @@ impl Probe for UserspaceProbe {
     }
 
     fn account(&mut self) -> Account {
-        let points = &mut self.points;
-        self.watch.each_link(|number, link| {
-            if let Some(point) = points.get_mut(&(number, link.ifindex))
-                && point.account.attached
-            {
-                point.account.interface_counters = grown(&link.stats, &point.link.stats);
-            }
-        });
+        self.read_interface_counters();
         self.account.points = self
             .points
             .iter()

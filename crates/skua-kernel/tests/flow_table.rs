@@ -1,5 +1,5 @@
 //! The flow table on a real interface.
-#![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use skua_kernel::{
     Attachment, Direction, HookKind,

@@ -2,6 +2,8 @@
 //! with every packet of the corpus and with many that were damaged at random, and every entry and
 //! every counter is compared. Each program of the ladder that this kernel takes has its turn.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use skua_flow::{CapturePoint, Cause, Counters, FlowUpdate, TableConfig};

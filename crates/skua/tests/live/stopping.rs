@@ -50,7 +50,10 @@ impl Load {
     fn pause(&self) {
         self.pause.store(true, Ordering::SeqCst);
         wait_for("pause", || {
-            (self.rounds.load(Ordering::SeqCst) % 2 == 0).then_some(())
+            self.rounds
+                .load(Ordering::SeqCst)
+                .is_multiple_of(2)
+                .then_some(())
         });
     }
 

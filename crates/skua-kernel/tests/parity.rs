@@ -258,7 +258,7 @@ fn the_corpus_gives_the_same_flows() {
                 for (i, entry) in corpus().enumerate() {
                     let capture = entry.capture();
                     for record in capture.records.iter().take(packets_at_most()) {
-                        let linktype = capture.interfaces[record.interface as usize].link_type.0;
+                        let linktype = capture.interfaces[record.interface].link_type.0;
                         let fits = match link {
                             LinkKind::Ethernet => linktype == 1,
                             LinkKind::Ip => matches!(linktype, 101 | 228 | 229),

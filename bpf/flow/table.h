@@ -221,7 +221,9 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 				tomb = slot;
 				tomb_index = index;
 			}
-		} else if (state == SLOT_EMPTY) {
+		}
+		/* Here it would be at the latest: the conversation is new. */
+		if (state == SLOT_EMPTY || i == PROBES - 1) {
 			ctl = the_control();
 			if (!ctl || table_full(ctl))
 				return NULL;
@@ -230,7 +232,7 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 				index = tomb_index;
 				goto claimed;
 			}
-			if (swap_state(slot, index, SLOT_EMPTY, SLOT_BUSY))
+			if (state == SLOT_EMPTY && swap_state(slot, index, SLOT_EMPTY, SLOT_BUSY))
 				goto claimed;
 			/* Another CPU was quicker: on to the next slot. */
 			tomb = NULL;

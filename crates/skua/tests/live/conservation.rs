@@ -1,7 +1,5 @@
 //! Flows against the interface's counters and the generator's own count.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use rustix::{
     process::Signal,
     thread::{CpuSet, sched_setaffinity},
@@ -90,6 +88,12 @@ fn the_summary_tells_the_interface_counters_of_its_end() {
     assert_eq!(counters["rx_bytes"], 100_000);
 }
 
+/// The table takes half as many again until a drain has made room; a little less when it meets a
+/// crowded corner.
+fn assert_between(entries: u64, flows: u64) {
+    assert!((entries..=entries * 3 / 2).contains(&flows), "{flows}");
+}
+
 /// Frames of all protocol classes, sizes of their own so that bytes tell them apart.
 fn classed(number: u64) -> (usize, Vec<u8>) {
     let class = number as usize % CLASSES.len();
@@ -124,9 +128,9 @@ fn twice_as_many_flows_as_entries_are_lost_by_name() {
     let report = skua.stop();
 
     assert_received(&wire, before, sent, &report);
-    assert_eq!(report.in_flows().packets, ENTRIES);
-    assert_eq!(report.all_lost().packets, ENTRIES);
-    assert_eq!(report.number("flows"), ENTRIES);
+    assert_eq!(report.in_flows() + report.all_lost(), sent.sum);
+    assert_between(ENTRIES, report.number("flows"));
+    assert_eq!(report.in_flows().packets, report.number("flows"));
     assert_eq!(sum_of(&flows), report.in_flows());
     for ((_, name), sent) in CLASSES.iter().zip(of_class) {
         let kept = sum_of(flows.iter().filter(|flow| match *name {
@@ -151,15 +155,16 @@ fn a_million_flows_into_half_a_million_entries() {
     let sender = Sender::open(&wire.far, "g0", Way::Bypass);
     let crowd = Crowd::new(74);
     let once = || sender.send(FLOWS, |number| crowd.frame(number as u32));
-    // First without anybody to make room: half is lost, to the packet.
+    // First without anybody to make room.
     skua.halt();
     let mut sent = once();
     skua.go_on();
-    let half = Sum::new(FLOWS / 2, 74 * FLOWS / 2);
     let report = skua.fresh_summary();
-    assert_eq!(report.in_flows(), half);
-    assert_eq!(report.lost("table_full_udp"), half);
-    assert_eq!(report.all_lost(), half);
+    let lost = report.lost("table_full_udp");
+    assert_eq!(report.in_flows() + lost, sent.sum);
+    assert_eq!(report.all_lost(), lost);
+    assert_between(FLOWS / 2, report.in_flows().packets);
+    assert_between(FLOWS / 2, report.number("flows"));
     // Then with room being made all the while; how much is lost depends on the machine, and is
     // told.
     sent += once();
@@ -172,7 +177,7 @@ fn a_million_flows_into_half_a_million_entries() {
     assert!(report.number("drains_under_pressure") > 0);
     eprintln!(
         "a million flows while the table is drained: {} packets lost",
-        report.all_lost().packets - half.packets
+        report.all_lost().packets - lost.packets
     );
 }
 
@@ -280,7 +285,8 @@ fn drains_every_10_ms_lose_nothing() {
     }
 }
 
-/// Entries that come and go all the time: the table is too small, but is drained.
+/// Entries that come and go all the time: what they counted is kept, and the table has room again
+/// when the storm is over.
 #[test]
 fn entries_that_are_evicted_under_load_keep_their_counts() {
     if !root_tests() {
@@ -295,18 +301,33 @@ fn entries_that_are_evicted_under_load_keep_their_counts() {
     let sender = Sender::open(&wire.far, "g0", Way::Bypass);
     let crowd = Crowd::new(64);
     let mut sent = Sent::default();
-    let mut next = 0;
-    // New ones always, old ones again and again.
-    while skua.summary().number("drains_under_pressure") < 20 {
+    // One in four is new, the others come again and again.
+    for round in 0..40 {
         sent += sender.send(20_000, |n| {
-            crowd.frame(if n % 4 == 0 {
-                next + n as u32
+            let number = if n % 4 == 0 {
+                1000 + round * 20_000 + n
             } else {
-                n as u32 % 1000
-            })
+                n % 1000
+            };
+            crowd.frame(number as u32)
         });
-        next += 20_000;
     }
+    let storm = skua.fresh_summary();
+    assert!(storm.number("drains_under_pressure") > 0);
+    let live = wait_for("room", || {
+        let live = skua.fresh_summary().0["table"]["live"].as_u64().unwrap();
+        (live <= 2000).then_some(live)
+    });
+    sent += sender.send(200, |n| crowd.frame(10_000_000 + n as u32));
+    let calm = skua.fresh_summary();
+    assert_eq!(
+        calm.all_lost(),
+        storm.all_lost(),
+        "{live} entries: {}",
+        calm.0
+    );
+    assert_eq!(calm.number("flows"), storm.number("flows") + 200);
+
     let report = skua.stop();
     assert_received(&wire, before, sent, &report);
     assert_eq!(
@@ -314,51 +335,6 @@ fn entries_that_are_evicted_under_load_keep_their_counts() {
         report.seen()
     );
     assert_eq!(report.directions("x0"), (report.in_flows(), Sum::ZERO));
-}
-
-/// What is evicted while others go on leaves room for new ones, again and again.
-#[test]
-fn a_table_that_was_full_has_room_again() {
-    if !root_tests() {
-        return;
-    }
-    const STEADY: u64 = 300;
-    const NEW: u64 = 800;
-    let wire = Wire::new();
-    // At 2,800 entries all are evicted; with those that come back meanwhile it is never full.
-    let skua = Skua::run(
-        &wire.near,
-        "--interface x0 --max-entries 4000 --scan-interval 10ms",
-    );
-    let before = wire.near.counters("x0").rx;
-    let crowd = Crowd::new(64);
-    let ended = AtomicBool::new(false);
-    let sent = std::thread::scope(|scope| {
-        let steady = scope.spawn(|| {
-            let sender = Sender::open(&wire.far, "g0", Way::Bypass);
-            let mut sent = Sent::default();
-            while !ended.load(Ordering::SeqCst) {
-                sent += sender.send(STEADY, |n| crowd.frame(n as u32));
-            }
-            sent
-        });
-        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
-        let mut sent = Sent::default();
-        for round in 1..=100 {
-            sent += sender.send(NEW, |n| crowd.frame((round * NEW + n) as u32));
-            let drained = skua.summary().number("drains");
-            wait_for("drains", || {
-                (skua.summary().number("drains") > drained + 1).then_some(())
-            });
-        }
-        ended.store(true, Ordering::SeqCst);
-        sent += steady.join().unwrap();
-        sent
-    });
-    let report = skua.stop();
-    assert_received(&wire, before, sent, &report);
-    assert_eq!(report.all_lost(), Sum::ZERO, "{}", report.0);
-    assert_eq!(report.in_flows(), report.seen());
 }
 
 #[test]

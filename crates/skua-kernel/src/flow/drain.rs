@@ -20,8 +20,9 @@ use super::{
     FlowTable,
     eviction::QuietCensus,
     layout::{
-        SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
-        SLOT_DYING, SLOT_EMPTY, SLOT_ENDED, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot, TcpSlot,
+        PROBES, SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED,
+        SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_ENDED, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot,
+        TcpSlot,
     },
 };
 use crate::{KernelError, clock, mapping::Window};
@@ -29,6 +30,9 @@ use crate::{KernelError, clock, mapping::Window};
 /// Slots mapped at a time: 4 MiB of slots and 2 MiB of TCP details, so that resident memory does
 /// not grow with the table.
 const WINDOW: usize = 32_768;
+
+/// Tombstones have gathered when they are more than one in so many slots.
+const MANY_TOMBS: usize = 16;
 
 /// Bits of `reason` kept with the index of a dying slot.
 const REASON_SHIFT: u32 = 30;
@@ -201,8 +205,13 @@ impl FlowTable {
         // update must come before the new one's first. Rare, so the quick way is one pass.
         let retired = self.control.elements()[0].retired.swap(0, AcqRel) > 0;
         let last_window = (count - 1) / WINDOW;
-        // From the end to the beginning: a tombstone before an empty slot is not needed any more.
-        let mut next_empty = false;
+        // From the end to the beginning: a tombstone before an empty slot is not needed any more,
+        // nor one before which no probe sequence of the entries behind it begins. To know the
+        // latter their keys are hashed, which is worth it only when many tombstones have gathered.
+        let mut next_empty = true;
+        let gathered = self.tombs > count / MANY_TOMBS;
+        let mut tombs = 0;
+        let mut begin = usize::MAX;
         for window in (0..=last_window).rev() {
             let first = window * WINDOW;
             let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
@@ -214,19 +223,22 @@ impl FlowTable {
                     continue;
                 }
                 if state == SLOT_TOMB {
-                    if next_empty
+                    next_empty = (next_empty || gathered && first + i < begin)
                         && slot
                             .state
                             .compare_exchange(SLOT_TOMB, SLOT_EMPTY, AcqRel, Relaxed)
-                            .is_err()
-                    {
-                        next_empty = false;
-                    }
+                            .is_ok();
+                    tombs += usize::from(!next_empty);
                     continue;
                 }
                 next_empty = false;
                 if state == SLOT_BUSY {
+                    // Its key is not there yet: the farthest that it may come from.
+                    begin = begin.min((first + i).saturating_sub(PROBES as usize - 1));
                     continue;
+                }
+                if gathered {
+                    begin = begin.min(self.probe_start(slot));
                 }
                 out.stats.live += 1;
                 let reason = match state {
@@ -256,12 +268,20 @@ impl FlowTable {
         if retired {
             self.take_live(&mut out)?;
         }
+        self.tombs = tombs;
         self.dying = dying;
         if self.dying.capacity() > 4 * self.dying.len().max(1024) {
             self.dying = Vec::new();
         }
         self.set_wakeup(self.live());
         Ok(stats)
+    }
+
+    /// Where the programs begin to look for an entry, as in `find_slot` of bpf/flow/table.h.
+    fn probe_start(&self, slot: &Slot) -> usize {
+        let key = super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed)));
+        let hash = key.hash64(self.settings.hash_seed);
+        ((hash >> 32) * u64::from(self.settings.slot_count) >> 32) as usize
     }
 
     /// Hands out the differences of all live entries.

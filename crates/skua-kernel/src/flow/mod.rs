@@ -98,6 +98,8 @@ pub struct FlowTable {
     grace: Grace,
     /// Indices of the slots that end in this drain; kept to save allocations.
     dying: Vec<u32>,
+    /// Freed slots that the last drain had to leave as tombstones.
+    tombs: usize,
     /// How fast entries are made.
     growth: Growth,
 }
@@ -135,6 +137,7 @@ impl FlowTable {
             control,
             grace: Grace::new()?,
             dying: Vec::new(),
+            tombs: 0,
             growth: Growth::default(),
         };
         table.set_wakeup(0);

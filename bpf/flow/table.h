@@ -370,14 +370,15 @@ static __always_inline bool count_packet(const struct packet *p)
 		return false;
 	}
 	now = now_coarse();
-	__sync_fetch_and_add(&slot->sent[side].packets, p->packets);
-	__sync_fetch_and_add(&slot->sent[side].bytes, p->bytes);
 	/* The coarse clock is behind the exact one that set it first. */
 	if (now > slot->last)
 		slot->last = now;
+	/* Before the counters: a drain in between knows of which direction they are. */
 	bits = (__u32)p->tcp_flags << (side * 8);
 	bits |= (p->direction == DIR_INGRESS ? SEEN_LO_INGRESS : SEEN_LO_EGRESS) << (side * 2);
 	set_bits(&slot->seen, bits);
+	__sync_fetch_and_add(&slot->sent[side].packets, p->packets);
+	__sync_fetch_and_add(&slot->sent[side].bytes, p->bytes);
 	if (p->is_tcp)
 		track_tcp(slot, index, p);
 	return true;

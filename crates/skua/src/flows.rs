@@ -5,8 +5,6 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
-use serde_json::Value;
 use skua_flow::{FlowRecord, Query};
 
 use crate::{
@@ -163,10 +161,8 @@ impl Printer {
         if self.format == OutputFormat::Table && io::stdout().is_terminal() {
             // Clears the screen and goes home.
             write!(out, "\x1b[2J\x1b[H")?;
-            let rows = parse(lines)?;
             let fit = output::height().saturating_sub(2).max(1);
-            output::flow_table(&mut out, &rows[..rows.len().min(fit)], output::width())?;
-            out.flush()?;
+            output::flow_table(&mut out, lines, fit, output::width())?;
             return Ok(());
         }
         self.print(&mut out, lines)
@@ -187,18 +183,10 @@ impl Printer {
                 out.write_all(lines)?;
             }
             OutputFormat::Table => {
-                output::flow_table(out, &parse(lines)?, output::width())?;
+                output::flow_table(out, lines, usize::MAX, output::width())?;
             }
         }
         out.flush()?;
         Ok(())
     }
-}
-
-fn parse(lines: &[u8]) -> anyhow::Result<Vec<Value>> {
-    lines
-        .split(|b| *b == b'\n')
-        .filter(|l| !l.is_empty())
-        .map(|l| serde_json::from_slice(l).context("cannot read a flow"))
-        .collect()
 }

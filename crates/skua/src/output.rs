@@ -1,7 +1,8 @@
 //! Tables for people: columns that fit the terminal, units, colours only on a terminal.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 
+use anyhow::Context as _;
 use serde_json::Value;
 
 /// Whether an error means that nobody reads our output any more.
@@ -236,61 +237,152 @@ const FLOW_COLUMNS: [Column; 14] = [
     },
 ];
 
-/// Writes flows (as parsed JSON lines) as a table at most `width` columns wide.
-pub fn flow_table(out: &mut impl Write, flows: &[Value], width: usize) -> io::Result<()> {
-    table(out, &FLOW_COLUMNS, flows, width)
+/// Writes flows (as JSON lines), at most `limit` of them, as a table at most `width` columns wide.
+pub fn flow_table(
+    out: &mut impl Write,
+    lines: &[u8],
+    limit: usize,
+    width: usize,
+) -> anyhow::Result<()> {
+    let mut cells = Cells::new(&FLOW_COLUMNS);
+    let lines = lines.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+    for line in lines.take(limit) {
+        cells.push(&serde_json::from_slice(line).context("cannot read a flow")?);
+    }
+    // The lines of a table of many flows are not worth a system call each.
+    let mut out = BufWriter::new(out);
+    cells.write(&mut out, width)?;
+    Ok(out.flush()?)
 }
 
-fn table(out: &mut impl Write, columns: &[Column], rows: &[Value], width: usize) -> io::Result<()> {
-    let cells: Vec<Vec<String>> = columns
-        .iter()
-        .map(|c| rows.iter().map(c.cell).collect())
-        .collect();
-    let widths: Vec<usize> = columns
-        .iter()
-        .zip(&cells)
-        .map(|(c, cells)| {
-            cells
-                .iter()
-                .map(String::len)
-                .max()
-                .unwrap_or(0)
-                .max(c.title.len())
-        })
-        .collect();
-    // Columns without content are not shown; of the others as many as fit.
-    let mut shown: Vec<usize> = (0..columns.len())
-        .filter(|i| rows.is_empty() || cells[*i].iter().any(|c| !c.is_empty()))
-        .collect();
-    let needed = |shown: &[usize]| shown.iter().map(|i| widths[*i] + 2).sum::<usize>();
-    while needed(&shown) > width.saturating_add(2) {
-        let Some(last) = shown.iter().copied().max_by_key(|i| (columns[*i].rank, *i)) else {
-            break;
-        };
-        if columns[last].rank == 0 {
-            break;
+/// Text of all cells, one after the other: tables may have millions of rows.
+struct Cells {
+    columns: &'static [Column],
+    text: String,
+    /// Where each cell ends.
+    ends: Vec<usize>,
+    /// Longest cell of each column, 0 when all are empty.
+    widths: Vec<usize>,
+}
+
+impl Cells {
+    fn new(columns: &'static [Column]) -> Self {
+        Self {
+            columns,
+            text: String::new(),
+            ends: Vec::new(),
+            widths: vec![0; columns.len()],
         }
-        shown.retain(|i| *i != last);
     }
-    let mut line = String::new();
-    let mut write_line = |out: &mut dyn Write, cell: &dyn Fn(usize) -> String| {
-        line.clear();
-        for i in &shown {
-            let text = cell(*i);
-            if columns[*i].right {
-                line += &format!("{text:>w$}  ", w = widths[*i]);
-            } else {
-                line += &format!("{text:<w$}  ", w = widths[*i]);
+
+    fn push(&mut self, row: &Value) {
+        for (column, width) in self.columns.iter().zip(&mut self.widths) {
+            let cell = (column.cell)(row);
+            self.text += &cell;
+            self.ends.push(self.text.len());
+            *width = cell.len().max(*width);
+        }
+    }
+
+    fn write<'a>(&'a self, out: &mut impl Write, width: usize) -> io::Result<()> {
+        let columns = self.columns;
+        let empty = self.ends.is_empty();
+        let widths: Vec<usize> = columns
+            .iter()
+            .zip(&self.widths)
+            .map(|(column, width)| column.title.len().max(*width))
+            .collect();
+        // Columns without content are not shown; of the others as many as fit.
+        let mut shown: Vec<usize> = (0..columns.len())
+            .filter(|i| empty || self.widths[*i] > 0)
+            .collect();
+        let needed = |shown: &[usize]| shown.iter().map(|i| widths[*i] + 2).sum::<usize>();
+        while needed(&shown) > width.saturating_add(2) {
+            let Some(last) = shown.iter().copied().max_by_key(|i| (columns[*i].rank, *i)) else {
+                break;
+            };
+            if columns[last].rank == 0 {
+                break;
             }
+            shown.retain(|i| *i != last);
         }
-        let fitting: String = line.trim_end().chars().take(width).collect();
-        writeln!(out, "{fitting}")
-    };
-    write_line(out, &|i| columns[i].title.to_owned())?;
-    let mut row = 0;
-    while row < rows.len() {
-        write_line(out, &|i| cells[i][row].clone())?;
-        row += 1;
+        let mut line = String::new();
+        let mut write_line = |cell: &dyn Fn(usize) -> &'a str| {
+            line.clear();
+            for i in &shown {
+                let (text, wide) = (cell(*i), widths[*i]);
+                let padding = wide.saturating_sub(text.chars().count()) + 2;
+                if columns[*i].right {
+                    line.extend(std::iter::repeat_n(' ', padding - 2));
+                    line += text;
+                    line += "  ";
+                } else {
+                    line += text;
+                    line.extend(std::iter::repeat_n(' ', padding));
+                }
+            }
+            let fitting = line.trim_end();
+            let end = match fitting.char_indices().nth(width) {
+                Some((end, _)) => end,
+                None => fitting.len(),
+            };
+            writeln!(out, "{}", fitting[..end].trim_end())
+        };
+        write_line(&|i| columns[i].title)?;
+        for row in 0..self.ends.len() / columns.len() {
+            write_line(&|i| self.cell(row, i))?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn cell(&self, row: usize, column: usize) -> &str {
+        let at = row * self.columns.len() + column;
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.text[start..self.ends[at]]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(lines: &str, limit: usize, width: usize) -> Vec<String> {
+        let mut out = Vec::new();
+        flow_table(&mut out, lines.as_bytes(), limit, width).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    const FLOWS: &str = concat!(
+        r#"{"interface":"eth0","protocol":"udp","a":{"address":"10.0.0.1","port":5},"#,
+        r#""b":{"address":"fd00::2","port":53},"ab":{"packets":1,"bytes":2048},"#,
+        r#""ba":{"packets":0,"bytes":0},"duration":1500000000}"#,
+        "\n",
+        r#"{"interface":"a-long-name","protocol":"arp","a":{"address":"02:00:00:00:00:01"},"#,
+        r#""b":{"address":"ff:ff:ff:ff:ff:ff"},"ab":{"packets":2,"bytes":84},"#,
+        r#""ba":{"packets":0,"bytes":0}}"#,
+        "\n"
+    );
+
+    #[test]
+    fn columns_are_aligned_and_those_without_content_left_out() {
+        assert_eq!(
+            table(FLOWS, 9, usize::MAX),
+            [
+                "INTERFACE    PROTO  A (spoke first)    B                  RATE  A>B PKTS      A>B  B>A PKTS  B>A   AGE",
+                "eth0         udp    10.0.0.1:5         [fd00::2]:53          -         1  2.0 KiB         0  0 B  1.5s",
+                "a-long-name  arp    02:00:00:00:00:01  ff:ff:ff:ff:ff:ff     -         2     84 B         0  0 B  0.0s",
+            ]
+        );
+        assert_eq!(table(FLOWS, 1, usize::MAX).len(), 2);
+        assert_eq!(table("", 9, usize::MAX).len(), 1);
+    }
+
+    #[test]
+    fn a_narrow_terminal_keeps_what_matters() {
+        let narrow = table(FLOWS, 9, 45);
+        assert_eq!(narrow[0], "PROTO  A (spoke first)    B");
+        assert!(narrow.iter().all(|line| line.chars().count() <= 45));
+        assert_eq!(table(FLOWS, 9, 5)[1], "udp");
+    }
 }

@@ -11,6 +11,7 @@ mod metrics;
 mod output;
 mod record_filter;
 mod replay;
+mod rights;
 mod run;
 mod session;
 mod state;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_log(arguments.verbose);
     skua_kernel::capture_libbpf_log();
+    config::warn_of_unknown_variables();
     let done = match arguments.command {
         Command::Run(run) => run::run(&run),
         Command::Flows(flows) => flows::flows(&flows),
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
         // Whoever read our output has seen enough (`skua flows | head`).
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("skua: {error:#}");
+            eprintln!("skua: {}", output::one_line(&rights::explain(error)));
             ExitCode::FAILURE
         }
     }

@@ -12,6 +12,25 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// An error with its causes; those that the text before names already are left out.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text += ": ";
+            text += &cause;
+        }
+    }
+    text
+}
+
+/// A number with its noun, like `2 interfaces`.
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Bytes with a binary unit, like `1.5 MiB`.
 pub fn bytes(value: u64) -> String {
     scaled(
@@ -80,7 +99,8 @@ pub fn height() -> usize {
 struct Column {
     title: &'static str,
     right: bool,
-    /// Columns with greater numbers are left out first when the terminal is narrow.
+    /// Columns with greater numbers are left out first when the terminal is narrow, those of the
+    /// same number together.
     rank: u8,
     cell: fn(&Value) -> String,
 }
@@ -153,7 +173,7 @@ const FLOW_COLUMNS: [Column; 14] = [
     Column {
         title: "INTERFACE",
         right: false,
-        rank: 3,
+        rank: 5,
         cell: |f| text(&f["interface"]),
     },
     Column {
@@ -183,55 +203,55 @@ const FLOW_COLUMNS: [Column; 14] = [
     Column {
         title: "A>B PKTS",
         right: true,
-        rank: 4,
+        rank: 7,
         cell: |f| count(f["ab"]["packets"].as_u64().unwrap_or(0)),
     },
     Column {
         title: "A>B",
         right: true,
-        rank: 1,
+        rank: 2,
         cell: |f| bytes(f["ab"]["bytes"].as_u64().unwrap_or(0)),
     },
     Column {
         title: "B>A PKTS",
         right: true,
-        rank: 4,
+        rank: 7,
         cell: |f| count(f["ba"]["packets"].as_u64().unwrap_or(0)),
     },
     Column {
         title: "B>A",
         right: true,
-        rank: 1,
+        rank: 2,
         cell: |f| bytes(f["ba"]["bytes"].as_u64().unwrap_or(0)),
     },
     Column {
         title: "AGE",
         right: true,
-        rank: 2,
+        rank: 3,
         cell: seconds,
     },
     Column {
         title: "STATE",
         right: false,
-        rank: 2,
+        rank: 4,
         cell: tcp,
     },
     Column {
         title: "RTT",
         right: true,
-        rank: 3,
+        rank: 6,
         cell: round_trip,
     },
     Column {
         title: "FLAGS",
         right: false,
-        rank: 5,
+        rank: 8,
         cell: flags,
     },
     Column {
         title: "COMMUNITY ID",
         right: false,
-        rank: 6,
+        rank: 9,
         cell: |f| text(&f["community_id"]),
     },
 ];
@@ -270,7 +290,7 @@ fn table(out: &mut impl Write, columns: &[Column], rows: &[Value], width: usize)
         if columns[last].rank == 0 {
             break;
         }
-        shown.retain(|i| *i != last);
+        shown.retain(|i| columns[*i].rank != columns[last].rank);
     }
     let mut line = String::new();
     let mut write_line = |out: &mut dyn Write, cell: &dyn Fn(usize) -> String| {
@@ -293,4 +313,62 @@ fn table(out: &mut impl Write, columns: &[Column], rows: &[Value], width: usize)
         row += 1;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn titles(width: usize) -> String {
+        let side = json!({"packets": 12, "bytes": 3456});
+        let flow = json!({
+            "interface": "eth0", "protocol": "TCP", "duration": 5_000_000_000u64,
+            "a": {"address": "192.0.2.1", "port": 40000},
+            "b": {"address": "192.0.2.2", "port": 443},
+            "ab": side, "ba": side, "community_id": "1:LQU9qZlK+B5F3KDmev6m5PMibrg=",
+            "tcp": {"state": "established", "ab_flags": "SPA", "ba_flags": "SPA", "handshake_rtt": 1000},
+        });
+        let mut out = Vec::new();
+        flow_table(&mut out, &[flow], width).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.lines().all(|l| l.len() <= width), "{text}");
+        text.lines().next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn both_directions_are_shown_or_none() {
+        for width in 20..220 {
+            let titles = titles(width);
+            assert_eq!(
+                titles.contains("A>B PKTS"),
+                titles.contains("B>A PKTS"),
+                "{width}: {titles}"
+            );
+            assert_eq!(
+                titles.replace("A>B PKTS", "").contains("A>B"),
+                titles.replace("B>A PKTS", "").contains("B>A"),
+                "{width}: {titles}"
+            );
+        }
+        assert!(titles(200).contains("COMMUNITY ID"));
+        assert!(!titles(80).contains("PKTS"));
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow::anyhow!("No such file or directory (os error 2)")
+            .context("/nope: No such file or directory (os error 2)")
+            .context("replay");
+        assert_eq!(
+            one_line(&error),
+            "replay: /nope: No such file or directory (os error 2)"
+        );
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(counted(1, "interface"), "1 interface");
+        assert_eq!(counted(0, "interface"), "0 interfaces");
+    }
 }

@@ -96,6 +96,9 @@ pub struct Agent {
     pub all_netns: bool,
     pub capture_type: CaptureType,
     pub flow: AgentFlow,
+    /// The only hook to use; not in the file.
+    #[serde(skip)]
+    pub hook: Option<skua_kernel::HookKind>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
@@ -145,6 +148,7 @@ impl Default for Agent {
             all_netns: false,
             capture_type: CaptureType::Auto,
             flow: AgentFlow::default(),
+            hook: None,
         }
     }
 }
@@ -331,6 +335,9 @@ impl Config {
         }
         if let Some(kind) = arguments.r#type {
             self.agent.capture_type = kind;
+        }
+        if let Some(hook) = arguments.hook {
+            self.agent.hook = Some(hook.kind());
         }
         self.checked()
     }

@@ -61,6 +61,9 @@ fn table_config(config: &Config, seed: u64) -> FlowTableConfig {
 
 /// A probe of the configured type.
 fn start_probe(config: &Config, seed: u64) -> anyhow::Result<Box<dyn Probe>> {
+    if let Some(hook) = config.agent.hook {
+        return Ok(Box::new(ebpf(config, seed, vec![hook])?));
+    }
     match config.agent.capture_type {
         CaptureType::Ebpf => Ok(Box::new(ebpf(config, seed, LADDER.to_vec())?)),
         CaptureType::Xdp if config.flow.exclude_self => bail!(

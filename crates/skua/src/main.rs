@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         // Whoever read our output has seen enough (`skua flows | head`).
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("skua: {}", output::one_line(&rights::explain(error)));
+            eprintln!("skua: {}", output::one_line(&error));
             ExitCode::FAILURE
         }
     }

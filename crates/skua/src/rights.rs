@@ -1,8 +1,9 @@
 //! What this process may do, and what it would have to be allowed.
 
-use std::io;
-
+use anyhow::bail;
 use skua_probe::ProbeError;
+
+use crate::args::CaptureType;
 
 /// A capability (linux/capability.h).
 pub struct Capability {
@@ -68,7 +69,7 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(set.trim(), 16).ok()
 }
 
-/// Names of the needed capabilities that are not in a set.
+/// Names of the capabilities that the flow table in the kernel needs and that are not in a set.
 pub fn missing(held: u64) -> Vec<&'static str> {
     missing_of(held, |c| c.needed)
 }
@@ -90,78 +91,85 @@ pub fn how_to_get() -> String {
     )
 }
 
-/// Says which capability is missing in place of an error that only comes from that.
-pub fn explain(error: anyhow::Error) -> anyhow::Error {
-    explain_for(error, held())
+/// Refuses to start what the kernel would refuse many times over, hook by hook.
+pub fn check(capture: CaptureType) -> anyhow::Result<()> {
+    match refusal(capture, held()) {
+        Some(missing) => bail!(
+            "no right to capture ({} missing): {}",
+            missing.join(", "),
+            how_to_get()
+        ),
+        None => Ok(()),
+    }
 }
 
-fn explain_for(error: anyhow::Error, held: u64) -> anyhow::Error {
-    // A packet socket wants less than the kernel's flow table.
-    let packet_socket = matches!(error.downcast_ref(), Some(ProbeError::Capture(_)));
-    let missing = if packet_socket {
-        missing_of(held, |c| c.name == "CAP_NET_RAW")
-    } else {
-        missing(held)
+/// What a type of capture lacks in a set of capabilities, none when it may try.
+fn refusal(capture: CaptureType, held: u64) -> Option<Vec<&'static str>> {
+    let table = missing(held);
+    let packets = missing_of(held, |c| c.name == "CAP_NET_RAW");
+    let lacking = match capture {
+        CaptureType::Ebpf | CaptureType::Xdp => table,
+        CaptureType::Afpacket | CaptureType::Pcap => packets,
+        // What packet sockets need alone is enough.
+        CaptureType::Auto if packets.is_empty() => packets,
+        CaptureType::Auto => table,
     };
-    let text = format!("{error:#}");
-    // Errors of libbpf are text only.
-    let refused = [1, 13].into_iter().any(|number| {
-        let words = io::Error::from_raw_os_error(number).to_string();
-        text.contains(words.split(" (").next().unwrap_or(&words))
-    });
-    // A file that may not be read, or an address below 1024, wants no capability of ours.
-    let ours = error.downcast_ref::<ProbeError>().is_some();
-    if missing.is_empty() || !refused || !ours {
-        return error;
+    (!lacking.is_empty()).then_some(lacking)
+}
+
+/// Why there is no flow table in the kernel: the rights, when they are missing.
+pub fn reason(no_hook: &ProbeError) -> String {
+    match missing(held())[..] {
+        [] => no_hook.to_string(),
+        ref missing => format!(
+            "no flow table in the kernel ({} missing)",
+            missing.join(", ")
+        ),
     }
-    tracing::info!("{text}");
-    anyhow::anyhow!(
-        "no right to capture ({} missing): {}",
-        missing.join(", "),
-        how_to_get()
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refusal() -> anyhow::Error {
-        ProbeError::NoHook(
-            "tcx is unsupported: no namespace: Operation not permitted (os error 1); clsact is \
-             unsupported: Operation not permitted (os error 1)"
-                .into(),
-        )
-        .into()
+    const NET_ADMIN: u64 = 1 << 12;
+    const NET_RAW: u64 = 1 << 13;
+    const SYS_ADMIN: u64 = 1 << 21;
+    const BPF: u64 = 1 << 39;
+
+    #[test]
+    fn names_what_each_type_lacks() {
+        use CaptureType::{Afpacket, Auto, Ebpf, Pcap, Xdp};
+        for capture in [Auto, Ebpf, Xdp] {
+            assert_eq!(refusal(capture, NET_ADMIN | SYS_ADMIN), None);
+            assert_eq!(
+                refusal(capture, NET_ADMIN | BPF),
+                Some(vec!["CAP_SYS_ADMIN"])
+            );
+            assert_eq!(
+                refusal(capture, 0),
+                Some(vec!["CAP_NET_ADMIN", "CAP_SYS_ADMIN"])
+            );
+        }
+        for capture in [Auto, Afpacket, Pcap] {
+            assert_eq!(refusal(capture, NET_RAW), None);
+        }
+        for capture in [Afpacket, Pcap] {
+            assert_eq!(
+                refusal(capture, NET_ADMIN | SYS_ADMIN),
+                Some(vec!["CAP_NET_RAW"])
+            );
+        }
     }
 
     #[test]
-    fn a_missing_right_is_said_once_with_the_way_to_it() {
-        let only_net_admin = 1 << 12;
-        let text = format!("{:#}", explain_for(refusal(), only_net_admin));
-        assert!(text.contains("(CAP_SYS_ADMIN missing)"), "{text}");
+    fn the_way_to_rights_is_one_line() {
+        let text = how_to_get();
         assert!(
             text.contains("sudo setcap cap_net_admin,cap_sys_admin"),
             "{text}"
         );
-        assert!(!text.contains("clsact") && !text.contains('\n'), "{text}");
-    }
-
-    #[test]
-    fn other_errors_stay() {
-        // Without a right that the error does not come from.
-        let unknown = ProbeError::UnknownInterface {
-            name: "eth7".into(),
-            suggestion: String::new(),
-        };
-        let text = format!("{:#}", explain_for(unknown.into(), 0));
-        assert!(text.contains("eth7"), "{text}");
-        // With all rights it is the kernel's refusal that matters.
-        let text = format!("{:#}", explain_for(refusal(), u64::MAX));
-        assert!(text.contains("tcx is unsupported"), "{text}");
-        let unreadable = anyhow::Error::from(io::Error::from_raw_os_error(13));
-        let text = format!("{:#}", explain_for(unreadable, 0));
-        assert!(text.starts_with("Permission denied"), "{text}");
+        assert!(!text.contains('\n'), "{text}");
     }
 
     #[test]

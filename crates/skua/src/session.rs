@@ -24,6 +24,7 @@ use skua_probe::{
 use crate::{
     args::CaptureType,
     config::Config,
+    rights,
     state::{Shared, State},
 };
 
@@ -78,7 +79,8 @@ fn start_probe(config: &Config, seed: u64) -> anyhow::Result<Box<dyn Probe>> {
             Err(no_hook @ ProbeError::NoHook(_)) => {
                 match userspace(config, seed, Capture::Afpacket) {
                     Ok(probe) => {
-                        tracing::warn!("{no_hook}; counting in user space instead (afpacket)");
+                        let reason = rights::reason(&no_hook);
+                        tracing::warn!("{reason}; counting in user space instead (afpacket)");
                         Ok(probe)
                     }
                     Err(error) => Err(error.context(no_hook)),
@@ -119,6 +121,7 @@ fn userspace(config: &Config, seed: u64, capture: Capture) -> anyhow::Result<Box
 impl Session {
     /// Starts to capture.
     pub fn start(config: &Config, records: usize) -> anyhow::Result<Self> {
+        rights::check(config.agent.capture_type)?;
         let (wake, waker) = UnixStream::pair().context("cannot make a socket pair")?;
         wake.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;

@@ -38,7 +38,7 @@ impl Default for TableConfig {
     fn default() -> Self {
         Self {
             max_entries: 500_000,
-            idle_timeout: Some(Duration::from_secs(60)),
+            idle_timeout: Some(Duration::from_secs(120)),
             tunnels: false,
             seed: RandomState::new().build_hasher().finish(),
         }

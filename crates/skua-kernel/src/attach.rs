@@ -6,10 +6,13 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-use crate::KernelError;
+use crate::{
+    KernelError,
+    orphans::{self, Classifier},
+};
 
 /// Which way packets go, seen from the interface.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Direction {
     /// Received.
     Ingress,
@@ -50,15 +53,14 @@ impl HookKind {
     }
 }
 
-/// Priority and handle of our classifiers; also how a later start finds what a killed one left.
+/// Priority and handle of our classifiers. Whatever an earlier run left there is replaced, should
+/// it have been killed together with the process that was to detach it ([`orphans`]).
 const CLSACT_PRIORITY: u32 = 0xc0de;
 const CLSACT_HANDLE: u32 = 0x5c0a;
 
 /// A program attached to one direction of one interface. Detaches when dropped, from any thread.
 #[derive(Debug)]
 pub struct Attachment {
-    ifindex: u32,
-    direction: Direction,
     hook: Hook,
 }
 
@@ -70,6 +72,8 @@ enum Hook {
     /// A classifier goes only by asking the namespace that it is in.
     Clsact {
         netns: File,
+        classifier: Classifier,
+        guarded: bool,
     },
 }
 
@@ -81,18 +85,35 @@ impl Attachment {
         direction: Direction,
         kind: HookKind,
     ) -> Result<Self, KernelError> {
+        Self::attach(program, ifindex, direction, kind, true)
+    }
+
+    /// As [`new`](Self::new), in a namespace that ends with the calling thread: nobody needs to
+    /// clean up there.
+    pub(crate) fn in_passing_namespace(
+        program: BorrowedFd<'_>,
+        ifindex: u32,
+        direction: Direction,
+        kind: HookKind,
+    ) -> Result<Self, KernelError> {
+        Self::attach(program, ifindex, direction, kind, false)
+    }
+
+    fn attach(
+        program: BorrowedFd<'_>,
+        ifindex: u32,
+        direction: Direction,
+        kind: HookKind,
+        guarded: bool,
+    ) -> Result<Self, KernelError> {
         let hook = match kind {
             HookKind::Tcx => tcx(program, ifindex, direction).map(|fd| Hook::Link(kind, fd)),
             HookKind::Xdp => xdp(program, ifindex).map(|fd| Hook::Link(kind, fd)),
             HookKind::Socket => socket(program, ifindex).map(Hook::Socket),
-            HookKind::Clsact => clsact(program, ifindex, direction),
+            HookKind::Clsact => clsact(program, ifindex, direction, guarded),
         };
         match hook {
-            Ok(hook) => Ok(Self {
-                ifindex,
-                direction,
-                hook,
-            }),
+            Ok(hook) => Ok(Self { hook }),
             Err(source) => Err(KernelError::Attach {
                 ifindex,
                 hook: kind.name(),
@@ -113,17 +134,28 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        if let Hook::Clsact { netns } = &self.hook
-            && let Err(error) = in_namespace(netns, || detach_clsact(self.ifindex, self.direction))
+        if let Hook::Clsact {
+            netns,
+            classifier,
+            guarded,
+        } = &self.hook
         {
-            // The interface is gone, and the classifier with it.
-            tracing::debug!(self.ifindex, %error, "classifier was gone before it was detached");
+            if let Err(error) = in_namespace(netns, || detach_clsact(*classifier)) {
+                // The interface is gone, and the classifier with it.
+                tracing::debug!(?classifier, %error, "was gone before it was detached");
+            }
+            if *guarded {
+                orphans::detached(netns, *classifier);
+            }
         }
     }
 }
 
 /// Runs `work` on a thread of its own inside a network namespace.
-fn in_namespace(netns: &File, work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+pub(crate) fn in_namespace(
+    netns: &File,
+    work: impl FnOnce() -> io::Result<()> + Send,
+) -> io::Result<()> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, || {
             // SAFETY: setns takes any descriptor and changes only this thread, which ends here.
@@ -248,7 +280,7 @@ fn hook_point(ifindex: u32, direction: Direction) -> libbpf_sys::bpf_tc_hook {
     }
 }
 
-fn classifier(program: Option<BorrowedFd<'_>>) -> libbpf_sys::bpf_tc_opts {
+fn classifier_options(program: Option<BorrowedFd<'_>>) -> libbpf_sys::bpf_tc_opts {
     libbpf_sys::bpf_tc_opts {
         sz: size_of::<libbpf_sys::bpf_tc_opts>() as _,
         prog_fd: program.map_or(0, |p| p.as_raw_fd()),
@@ -263,29 +295,72 @@ fn classifier(program: Option<BorrowedFd<'_>>) -> libbpf_sys::bpf_tc_opts {
     }
 }
 
-fn clsact(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Result<Hook> {
-    let netns = File::open("/proc/thread-self/ns/net")?;
-    let mut hook = hook_point(ifindex, direction);
-    // SAFETY: hook is a valid bpf_tc_hook with its size set.
-    let created = unsafe { libbpf_sys::bpf_tc_hook_create(&mut hook) };
-    if created < 0 && -created != libc::EEXIST {
-        return Err(io::Error::from_raw_os_error(-created));
-    }
-    let mut options = classifier(Some(program));
-    // SAFETY: both structs are valid, with their sizes set, and outlive the call.
-    match unsafe { libbpf_sys::bpf_tc_attach(&hook, &mut options) } {
-        0 => Ok(Hook::Clsact { netns }),
+/// Identifier of a loaded program.
+fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut size = size_of_val(&info) as u32;
+    // SAFETY: info is as long as size says, and zero is a valid request for nothing further.
+    let error = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut size)
+    };
+    match error {
+        0 => Ok(info.id),
         error => Err(io::Error::from_raw_os_error(-error)),
     }
 }
 
-/// Removes our classifier from the interface in the calling thread's namespace. The clsact
-/// queueing discipline stays: others may use it.
-pub fn detach_clsact(ifindex: u32, direction: Direction) -> io::Result<()> {
-    let hook = hook_point(ifindex, direction);
-    let options = classifier(None);
+fn clsact(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    direction: Direction,
+    guarded: bool,
+) -> io::Result<Hook> {
+    let netns = File::open("/proc/thread-self/ns/net")?;
+    let mut point = hook_point(ifindex, direction);
+    // SAFETY: point is a valid bpf_tc_hook with its size set.
+    let created = unsafe { libbpf_sys::bpf_tc_hook_create(&mut point) };
+    if created < 0 && -created != libc::EEXIST {
+        return Err(io::Error::from_raw_os_error(-created));
+    }
+    let classifier = Classifier {
+        ifindex,
+        direction,
+        program: program_id(program)?,
+    };
+    if guarded {
+        orphans::attaching(&netns, classifier);
+    }
+    // From here on its end is announced, also when it cannot be attached.
+    let attachment = Hook::Clsact {
+        netns,
+        classifier,
+        guarded,
+    };
+    let mut options = classifier_options(Some(program));
     // SAFETY: both structs are valid, with their sizes set, and outlive the call.
-    match unsafe { libbpf_sys::bpf_tc_detach(&hook, &options) } {
+    match unsafe { libbpf_sys::bpf_tc_attach(&point, &mut options) } {
+        0 => Ok(attachment),
+        error => {
+            drop(Attachment { hook: attachment });
+            Err(io::Error::from_raw_os_error(-error))
+        }
+    }
+}
+
+/// Removes our classifier from the interface in the calling thread's namespace; leaves it when it
+/// is another run's by now. The clsact queueing discipline stays: others may use it.
+pub(crate) fn detach_clsact(classifier: Classifier) -> io::Result<()> {
+    let point = hook_point(classifier.ifindex, classifier.direction);
+    let mut found = classifier_options(None);
+    // SAFETY: both structs are valid, with their sizes set, and outlive the call.
+    match unsafe { libbpf_sys::bpf_tc_query(&point, &mut found) } {
+        0 if found.prog_id != classifier.program => return Ok(()),
+        0 => {}
+        error => return Err(io::Error::from_raw_os_error(-error)),
+    }
+    let options = classifier_options(None);
+    // SAFETY: both structs are valid, with their sizes set, and outlive the call.
+    match unsafe { libbpf_sys::bpf_tc_detach(&point, &options) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(-error)),
     }

@@ -10,6 +10,7 @@ pub mod flow;
 mod grace;
 mod log;
 mod mapping;
+pub mod orphans;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use clock::unix_offset_ns;

@@ -1,5 +1,5 @@
 //! The flow table on a real interface.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(unsafe_code, clippy::unwrap_used)]
 
 use skua_kernel::{
     Attachment, Direction, HookKind,

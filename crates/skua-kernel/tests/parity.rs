@@ -1,7 +1,6 @@
 //! The kernel programs and the user-space path count the same packets the same way: both are fed
 //! with every packet of the corpus and with many that were damaged at random, and every entry and
 //! every counter is compared. Each program of the ladder that this kernel takes has its turn.
-
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};

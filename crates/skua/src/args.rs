@@ -40,6 +40,9 @@ pub enum Command {
     /// Attach the flow program and wait, for `make bench-flow`
     #[command(hide = true)]
     BenchHook(BenchHookArguments),
+    /// Detach classifiers when the process at the other end of standard input is gone
+    #[command(hide = true, name = skua_kernel::orphans::SUBCOMMAND)]
+    DetachWhenOrphaned,
     /// Write man pages into a directory
     #[command(hide = true)]
     Man {
@@ -81,6 +84,30 @@ pub struct CaptureArguments {
     /// How to capture
     #[arg(long, value_enum, value_name = "TYPE")]
     pub r#type: Option<CaptureType>,
+    /// Use this hook alone, whatever the kernel has
+    #[arg(long, value_enum, value_name = "HOOK", hide = true)]
+    pub hook: Option<Hook>,
+}
+
+/// Hooks to insist on, for tests and measurements.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hook {
+    Tcx,
+    Clsact,
+    Socket,
+    Xdp,
+}
+
+impl Hook {
+    /// The kernel's side of it.
+    pub fn kind(self) -> skua_kernel::HookKind {
+        match self {
+            Self::Tcx => skua_kernel::HookKind::Tcx,
+            Self::Clsact => skua_kernel::HookKind::Clsact,
+            Self::Socket => skua_kernel::HookKind::Socket,
+            Self::Xdp => skua_kernel::HookKind::Xdp,
+        }
+    }
 }
 
 /// Kinds of capture.

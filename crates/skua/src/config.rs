@@ -96,6 +96,9 @@ pub struct Agent {
     pub all_netns: bool,
     pub capture_type: CaptureType,
     pub flow: AgentFlow,
+    /// The only hook to use; not in the file.
+    #[serde(skip)]
+    pub hook: Option<skua_kernel::HookKind>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
@@ -145,6 +148,7 @@ impl Default for Agent {
             all_netns: false,
             capture_type: CaptureType::Auto,
             flow: AgentFlow::default(),
+            hook: None,
         }
     }
 }
@@ -332,6 +336,9 @@ impl Config {
         if let Some(kind) = arguments.r#type {
             self.agent.capture_type = kind;
         }
+        if let Some(hook) = arguments.hook {
+            self.agent.hook = Some(hook.kind());
+        }
         self.checked()
     }
 
@@ -361,6 +368,51 @@ impl Config {
 
 fn variable(path: &str) -> String {
     format!("SKUA_{}", path.replace('.', "_").to_uppercase())
+}
+
+/// Variables that are no keys of the configuration. The last are for tests and tools.
+const OTHER_VARIABLES: [&str; 8] = [
+    "SKUA_ANALYZER",
+    "SKUA_CONFIG",
+    "SKUA_LOG",
+    "SKUA_NO_ROOT_TESTS",
+    "SKUA_KERNEL_MATRIX",
+    "SKUA_CACHE",
+    "SKUA_STATIC_LIBRARIES",
+    "SKUA_TEST_SEED",
+];
+
+/// Warns of SKUA_… variables that mean nothing: mostly misspelt ones.
+pub fn warn_of_unknown_variables() {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if let Some(warning) = unknown_variable(&name) {
+            tracing::warn!("{warning}");
+        }
+    }
+}
+
+/// What is wrong with the name of a variable, if it is meant for us.
+fn unknown_variable(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("SKUA_")?;
+    let keys = KEYS.iter().map(|key| variable(key.path));
+    let known: Vec<String> = keys
+        .chain(OTHER_VARIABLES.into_iter().map(str::to_owned))
+        .collect();
+    if known.iter().any(|k| k == name) || rest.starts_with("MIRROR_") {
+        return None;
+    }
+    let alike = |k: &String| strsim::normalized_damerau_levenshtein(&k["SKUA_".len()..], rest);
+    let nearest = known.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
+    Some(match nearest {
+        Some(nearest) if alike(nearest) > 0.6 => {
+            format!("variable {name} is unknown and ignored (did you mean {nearest}?)")
+        }
+        _ => format!(
+            "variable {name} is unknown and ignored; `skua config --help` lists those that mean \
+             something"
+        ),
+    })
 }
 
 /// Adds the nearest of the expected keys to serde's "unknown field" message.
@@ -471,6 +523,25 @@ mod tests {
             config.agent.flow.ebpf.kernel_scan_interval,
             Duration::from_secs(2)
         );
+    }
+
+    #[test]
+    fn unknown_variables_are_named_with_a_suggestion() {
+        assert_eq!(unknown_variable("SKUA_FLOW_MAX_ENTRIES"), None);
+        assert_eq!(unknown_variable("SKUA_LOG"), None);
+        assert_eq!(unknown_variable("PATH"), None);
+        let warning = unknown_variable("SKUA_FLOW_MAX_ENTRYS").unwrap();
+        assert!(
+            warning.contains("did you mean SKUA_FLOW_MAX_ENTRIES?"),
+            "{warning}"
+        );
+        let warning = unknown_variable("SKUA_MAX_ENTRIES").unwrap();
+        assert!(
+            warning.contains("did you mean SKUA_FLOW_MAX_ENTRIES?"),
+            "{warning}"
+        );
+        let warning = unknown_variable("SKUA_XYZZY").unwrap();
+        assert!(!warning.contains("did you mean"), "{warning}");
     }
 
     #[test]

@@ -13,35 +13,15 @@ use crate::{
     args::{DoctorArguments, OutputFormat},
     client::Client,
     config::Config,
-    output,
+    output, rights,
 };
 
-/// Capabilities that matter, with their numbers (linux/capability.h) and what they are for.
-const CAPABILITIES: [(&str, u32, &str); 5] = [
-    (
-        "CAP_BPF",
-        39,
-        "load BPF programs and maps (before 5.8: CAP_SYS_ADMIN)",
-    ),
-    ("CAP_NET_ADMIN", 12, "attach to interfaces"),
-    ("CAP_PERFMON", 38, "let BPF programs read what they need"),
-    (
-        "CAP_SYS_ADMIN",
-        21,
-        "enter and make network namespaces: --all-netns, and proving the hooks",
-    ),
-    (
-        "CAP_NET_RAW",
-        13,
-        "packet sockets: capture types afpacket and pcap",
-    ),
-];
-
-/// Hooks in the order in which they are tried; XDP only on request.
+/// Hooks in the order in which they are tried, with the first kernel that can run our programs
+/// there; XDP only on request.
 const HOOKS: [(HookKind, &str); 4] = [
     (HookKind::Tcx, "6.6"),
-    (HookKind::Clsact, "4.5"),
-    (HookKind::Socket, "4.4"),
+    (HookKind::Clsact, "5.8"),
+    (HookKind::Socket, "5.12"),
     (HookKind::Xdp, "5.18, on request: --type xdp"),
 ];
 
@@ -112,16 +92,16 @@ fn kernel() -> Value {
 }
 
 fn capabilities() -> Vec<Value> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|l| l.strip_prefix("CapEff:"))
-        .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
-        .unwrap_or(0);
-    CAPABILITIES
+    let held = rights::held();
+    rights::CAPABILITIES
         .iter()
-        .map(|(name, number, purpose)| {
-            json!({"capability": name, "held": effective >> number & 1 == 1, "purpose": purpose})
+        .map(|capability| {
+            json!({
+                "capability": capability.name,
+                "held": held >> capability.number & 1 == 1,
+                "needed": capability.needed,
+                "purpose": capability.purpose,
+            })
         })
         .collect()
 }
@@ -162,15 +142,15 @@ fn advice(report: &Value) -> Vec<String> {
     let mut advice = Vec::new();
     let missing: Vec<&str> = each(&report["rights"])
         .iter()
-        .filter(|c| c["held"] == false)
+        .filter(|c| c["held"] == false && c["needed"] == true)
         .map(|c| text(c, "capability"))
         .collect();
     let hook_works = each(&report["hooks"]).iter().any(|h| h["taken"] == true);
     if !hook_works && !missing.is_empty() {
         advice.push(format!(
-            "rights are missing ({}): run as root, or grant them to the file: \
-             setcap cap_bpf,cap_net_admin,cap_perfmon,cap_sys_admin,cap_net_raw+ep skua",
-            missing.join(", ")
+            "rights are missing ({}): {}",
+            missing.join(", "),
+            rights::how_to_get()
         ));
     } else if !hook_works {
         advice.push(
@@ -223,14 +203,19 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
     )?;
     let mut title = "rights";
     for capability in each(&report["rights"]) {
-        let mark = if capability["held"] == true {
-            "held   "
+        let mark = match (&capability["held"], &capability["needed"]) {
+            (Value::Bool(true), _) => "held",
+            (_, Value::Bool(true)) => "missing",
+            _ => "not held",
+        };
+        let need = if capability["needed"] == true {
+            "needed"
         } else {
-            "missing"
+            "optional"
         };
         writeln!(
             out,
-            "{title:<9} {mark}  {:<14} {}",
+            "{title:<9} {mark:<8}  {need:<8}  {:<14} {}",
             text(capability, "capability"),
             text(capability, "purpose")
         )?;

@@ -56,8 +56,8 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
     let mut session = Session::start(&config, RECORDS)?;
     if duration.is_none() && io::stderr().is_terminal() {
         eprintln!(
-            "skua: capturing on {} interfaces; Ctrl-C ends",
-            session.interfaces()
+            "skua: capturing on {}; Ctrl-C ends",
+            output::counted(session.interfaces(), "interface")
         );
     }
     let mut printer = Printer::new(arguments);

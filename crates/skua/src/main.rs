@@ -8,9 +8,11 @@ mod doctor;
 mod flows;
 mod http;
 mod metrics;
+mod orphans;
 mod output;
 mod record_filter;
 mod replay;
+mod rights;
 mod run;
 mod session;
 mod state;
@@ -25,6 +27,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_log(arguments.verbose);
     skua_kernel::capture_libbpf_log();
+    if !matches!(arguments.command, Command::DetachWhenOrphaned) {
+        config::warn_of_unknown_variables();
+        skua_kernel::orphans::guard();
+    }
     let done = match arguments.command {
         Command::Run(run) => run::run(&run),
         Command::Flows(flows) => flows::flows(&flows),
@@ -33,6 +39,7 @@ fn main() -> ExitCode {
         Command::Config(config) => config::print(&config),
         Command::Completions { shell } => args::completions(shell),
         Command::BenchHook(hook) => bench_hook::bench_hook(&hook),
+        Command::DetachWhenOrphaned => orphans::detach_when_orphaned(),
         Command::Man { directory } => args::man_pages(&directory),
     };
     match done {
@@ -40,7 +47,7 @@ fn main() -> ExitCode {
         // Whoever read our output has seen enough (`skua flows | head`).
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("skua: {error:#}");
+            eprintln!("skua: {}", output::one_line(&error));
             ExitCode::FAILURE
         }
     }

@@ -1,9 +1,13 @@
 //! /metrics in Prometheus' text format.
 
-use std::fmt::{Display, Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::{Display, Write as _},
+};
 
+use skua_kernel::flow::{CauseCounters, PointTraffic};
 use skua_probe::{
-    PointAccount,
+    Account, PointAccount,
     account::{CauseKind, cause_kind},
 };
 
@@ -38,12 +42,45 @@ impl Text {
     }
 }
 
+/// The interface under which those that are gone go on being counted.
+const GONE: &str = "(gone)";
+
+/// Sums under one pair of labels.
+#[derive(Default)]
+struct Series {
+    flows: PointTraffic,
+    ingress: CauseCounters,
+    egress: CauseCounters,
+}
+
+impl Series {
+    fn add(&mut self, point: &PointAccount) {
+        self.flows += point.flows;
+        for i in 0..point.ingress.len() {
+            self.ingress[i] += point.ingress[i];
+            self.egress[i] += point.egress[i];
+        }
+    }
+}
+
+/// Sums by interface and namespace. Prometheus refuses the same labels twice, so an interface that
+/// was deleted and made again counts as one.
+fn series(account: &Account) -> BTreeMap<(&str, &str), Series> {
+    let mut series = BTreeMap::<_, Series>::new();
+    series.entry((GONE, "")).or_default().add(&account.gone);
+    for point in account.points.values() {
+        let labels = (point.interface.as_str(), point.netns.as_str());
+        series.entry(labels).or_default().add(point);
+    }
+    series
+}
+
 /// Everything that is counted.
 pub fn text(state: &State) -> String {
     let account = &state.account;
     let store = state.totals();
     let mut text = Text(String::new());
-    let points: Vec<&PointAccount> = account.points.values().collect();
+    let points = series(account);
     for (unit, name, help) in [
         (
             "packets",
@@ -57,7 +94,7 @@ pub fn text(state: &State) -> String {
         ),
     ] {
         text.family(name, "counter", help);
-        for point in &points {
+        for ((interface, netns), point) in &points {
             for (direction, sum) in [
                 ("ingress", point.flows.ingress),
                 ("egress", point.flows.egress),
@@ -69,8 +106,8 @@ pub fn text(state: &State) -> String {
                     sum.bytes
                 };
                 let labels = [
-                    ("interface", point.interface.as_str()),
-                    ("netns", point.netns.as_str()),
+                    ("interface", *interface),
+                    ("netns", *netns),
                     ("direction", direction),
                 ];
                 text.value(name, &labels, value);
@@ -98,17 +135,17 @@ pub fn text(state: &State) -> String {
                 "counter",
                 &format!("{unit} {help}, by interface and cause."),
             );
-            for point in &points {
+            for ((interface, netns), point) in &points {
                 for (direction, causes) in [("ingress", &point.ingress), ("egress", &point.egress)]
                 {
                     for cause in skua_flow::Cause::ALL {
                         let sum = causes[cause as usize];
-                        if cause_kind(cause) != kind || sum == skua_flow::Counters::default() {
+                        if cause_kind(cause) != kind {
                             continue;
                         }
                         let labels = [
-                            ("interface", point.interface.as_str()),
-                            ("netns", point.netns.as_str()),
+                            ("interface", *interface),
+                            ("netns", *netns),
                             ("direction", direction),
                             ("cause", cause.name()),
                         ];
@@ -195,4 +232,84 @@ pub fn text(state: &State) -> String {
         text.value("skua_map_bytes", &[("map", name)], bytes);
     }
     text.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use skua_flow::{Cause, Counters};
+
+    use super::*;
+
+    fn point(interface: &str, packets: u64) -> PointAccount {
+        let mut point = PointAccount {
+            interface: interface.into(),
+            ..PointAccount::default()
+        };
+        point.flows.ingress = Counters {
+            packets,
+            bytes: 60 * packets,
+        };
+        point
+    }
+
+    fn written(points: impl IntoIterator<Item = PointAccount>, gone: PointAccount) -> String {
+        let mut state = State::new(0, 1, 1, 1);
+        state.account.gone = gone;
+        for (i, point) in points.into_iter().enumerate() {
+            state.account.points.insert((0, i as u32), point);
+        }
+        text(&state)
+    }
+
+    fn total(text: &str, name: &str) -> u64 {
+        text.lines()
+            .filter(|l| l.starts_with(&format!("{name}{{")))
+            .map(|l| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    }
+
+    #[test]
+    fn sums_keep_what_interfaces_that_are_gone_counted() {
+        let name = "skua_flow_packets_total";
+        let before = written(
+            [point("eth0", 5), point("veth1", 7)],
+            PointAccount::default(),
+        );
+        let after = written([point("eth0", 5)], point("", 7));
+        assert_eq!((total(&before, name), total(&after, name)), (12, 12));
+        assert!(
+            after.contains(r#"{interface="(gone)",netns="",direction="ingress"} 7"#),
+            "{after}"
+        );
+        // The series is there before the first one is gone.
+        assert!(before.contains(r#"{interface="(gone)",netns="",direction="ingress"} 0"#));
+    }
+
+    #[test]
+    fn no_series_comes_twice() {
+        let text = written(
+            [point("veth1", 7), point("veth1", 2)],
+            PointAccount::default(),
+        );
+        let mut names = BTreeSet::new();
+        for line in text.lines().filter(|l| !l.starts_with('#')) {
+            let name = line.rsplit_once(' ').unwrap().0;
+            assert!(names.insert(name), "{name}");
+        }
+        assert_eq!(total(&text, "skua_flow_packets_total"), 9);
+    }
+
+    #[test]
+    fn every_cause_is_there_from_the_start() {
+        let text = written([point("eth0", 5)], PointAccount::default());
+        for cause in Cause::ALL {
+            let labels = format!(
+                r#"{{interface="eth0",netns="",direction="ingress",cause="{}"}} 0"#,
+                cause.name()
+            );
+            assert!(text.contains(&labels), "{labels}");
+        }
+    }
 }

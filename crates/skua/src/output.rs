@@ -304,7 +304,9 @@ impl Cells {
             if columns[last].rank == 0 {
                 break;
             }
-            shown.retain(|i| *i != last);
+            // What belongs together goes together: packets of both directions have one rank.
+            let rank = columns[last].rank;
+            shown.retain(|i| columns[*i].rank != rank);
         }
         let mut line = String::new();
         let mut write_line = |cell: &dyn Fn(usize) -> &'a str| {

@@ -4,11 +4,16 @@
 //! TCP flags seen), and libpcap's verdict on it taken. What a record does not know, like payload or
 //! MAC addresses of IP conversations, is zero.
 
-use skua_filter::{Filter, FilterError, LinkType};
+use anyhow::bail;
+use skua_filter::{Filter, LinkType};
 use skua_flow::{FlowKey, FlowRecord, Network};
 
 /// Longest packet that is made: Ethernet, two VLAN tags, IPv6, TCP.
 const LONGEST: usize = 14 + 8 + 40 + 20;
+
+/// Loads the packet's length (`BPF_LD | BPF_LEN` of libpcap's `pcap/bpf.h`): `len`, `less`,
+/// `greater`. To index register X it is not loaded by any expression.
+const LOAD_LENGTH: u16 = 0x80;
 
 /// A compiled expression.
 pub struct RecordFilter {
@@ -34,9 +39,21 @@ impl Packet {
 
 impl RecordFilter {
     /// Compiles an expression.
-    pub fn compile(expression: &str) -> Result<Self, FilterError> {
+    pub fn compile(expression: &str) -> anyhow::Result<Self> {
+        let ethernet = Filter::compile(expression, LinkType::Ethernet)?;
+        if ethernet
+            .instructions()
+            .iter()
+            .any(|i| i.code == LOAD_LENGTH)
+        {
+            bail!(
+                "filter '{expression}': conversations have no packet length, so `len`, `less` and \
+                 `greater` only work while capturing: `skua run --filter`, or `skua flows` with \
+                 --interface or --duration"
+            );
+        }
         Ok(Self {
-            ethernet: Filter::compile(expression, LinkType::Ethernet)?,
+            ethernet,
             ip: Filter::compile(expression, LinkType::RawIp).ok(),
         })
     }
@@ -165,6 +182,16 @@ mod tests {
         assert!(matches("vlan and tcp[tcpflags] & tcp-syn != 0", &syn));
         assert!(!matches("vlan and udp", &syn));
         assert!(!matches("vlan 8", &syn));
+    }
+
+    #[test]
+    fn lengths_of_packets_are_refused() {
+        for expression in ["greater 100", "tcp and len <= 60", "less 64 or udp"] {
+            let error = RecordFilter::compile(expression).err().unwrap().to_string();
+            assert!(error.contains("no packet length"), "{error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+        assert!(RecordFilter::compile("ip[2:2] > 100 and port 80").is_ok());
     }
 
     #[test]

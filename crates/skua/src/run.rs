@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::{args::RunArguments, config::Config, http, session::Session, summary};
+use crate::{args::RunArguments, config::Config, http, output, session::Session, summary};
 
 /// Records in the history at most; `history.memory` is the tighter limit.
 const RECORDS: usize = 50_000_000;
@@ -22,8 +22,8 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let capture = session.describe();
     writeln!(
         out,
-        "skua watches {} interfaces by {} ({}); see `skua flows`, http://{}/ and `skua doctor`; Ctrl-C ends",
-        session.interfaces(),
+        "skua watches {} by {} ({}); see `skua flows`, http://{}/ and `skua doctor`; Ctrl-C ends",
+        output::counted(session.interfaces(), "interface"),
         capture.hook,
         capture.rung,
         server.address()

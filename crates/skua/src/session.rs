@@ -24,6 +24,7 @@ use skua_probe::{
 use crate::{
     args::CaptureType,
     config::Config,
+    rights,
     state::{Shared, State},
 };
 
@@ -61,6 +62,9 @@ fn table_config(config: &Config, seed: u64) -> FlowTableConfig {
 
 /// A probe of the configured type.
 fn start_probe(config: &Config, seed: u64) -> anyhow::Result<Box<dyn Probe>> {
+    if let Some(hook) = config.agent.hook {
+        return Ok(Box::new(ebpf(config, seed, vec![hook])?));
+    }
     match config.agent.capture_type {
         CaptureType::Ebpf => Ok(Box::new(ebpf(config, seed, LADDER.to_vec())?)),
         CaptureType::Xdp if config.flow.exclude_self => bail!(
@@ -75,7 +79,8 @@ fn start_probe(config: &Config, seed: u64) -> anyhow::Result<Box<dyn Probe>> {
             Err(no_hook @ ProbeError::NoHook(_)) => {
                 match userspace(config, seed, Capture::Afpacket) {
                     Ok(probe) => {
-                        tracing::warn!("{no_hook}; counting in user space instead (afpacket)");
+                        let reason = rights::reason(&no_hook);
+                        tracing::warn!("{reason}; counting in user space instead (afpacket)");
                         Ok(probe)
                     }
                     Err(error) => Err(error.context(no_hook)),
@@ -116,6 +121,7 @@ fn userspace(config: &Config, seed: u64, capture: Capture) -> anyhow::Result<Box
 impl Session {
     /// Starts to capture.
     pub fn start(config: &Config, records: usize) -> anyhow::Result<Self> {
+        rights::check(config.agent.capture_type)?;
         let (wake, waker) = UnixStream::pair().context("cannot make a socket pair")?;
         wake.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;

@@ -85,29 +85,53 @@ pub fn print(format: Option<SummaryFormat>, account: &Account, store: &Summary) 
 }
 
 fn text(account: &Account, store: &Summary) -> String {
-    let line = |name: &str, sum: Counters| {
-        format!(
-            "  {name:<18} {:>14} packets {:>12}\n",
-            sum.packets,
-            output::bytes(sum.bytes)
-        )
-    };
-    let mut text = format!("{} flows\n", store.flows);
-    text += &line("seen", account.seen());
-    text += &line("in flows", account.in_flows());
+    let mut lines = vec![
+        ("seen".to_owned(), account.seen()),
+        ("in flows".to_owned(), account.in_flows()),
+    ];
     for (cause, name, sum) in account.causes() {
         let what = match cause_kind(cause) {
             CauseKind::Lost => "lost",
             CauseKind::LeftOut => "left out",
             CauseKind::Note => "note",
         };
-        text += &line(&format!("{what}: {name}"), sum);
+        lines.push((format!("{what}: {name}"), sum));
+    }
+    let names = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = format!("{}\n", output::counted(store.flows as usize, "flow"));
+    for (name, sum) in lines {
+        text += &format!(
+            "  {name:<names$} {:>14} packets {:>12}\n",
+            sum.packets,
+            output::bytes(sum.bytes)
+        );
     }
     if store.evicted > 0 {
         text += &format!(
-            "  {} flows did not fit into the history (history.memory)\n",
-            store.evicted
+            "  {} did not fit into the history (history.memory)\n",
+            output::counted(store.evicted as usize, "flow")
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skua_flow::Cause;
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let mut account = Account::default();
+        for cause in Cause::ALL {
+            account.gone.ingress[cause as usize] = Counters {
+                packets: 1,
+                bytes: 60,
+            };
+        }
+        let text = text(&account, &Summary::default());
+        let ends: Vec<_> = text.lines().skip(1).map(|l| l.find(" packets ")).collect();
+        assert_eq!(ends.len(), 2 + Cause::ALL.len());
+        assert!(ends.iter().all(|end| *end == ends[0]), "{text}");
+    }
 }

@@ -327,8 +327,8 @@ fn drains_yield_differences_of_what_changed() {
 fn idle_entries_end_and_leave_room() {
     let mut table = table_with(|config| config.max_entries = 1);
     feed(&mut table, &[there(b"")]);
-    assert_eq!(drain(&mut table, NOON + 60 * S - 1)[0].end, None);
-    let ended = drain(&mut table, NOON + 60 * S);
+    assert_eq!(drain(&mut table, NOON + 120 * S - 1)[0].end, None);
+    let ended = drain(&mut table, NOON + 120 * S);
     assert_eq!(
         (ended[0].end, ended[0].lo_sent),
         (Some(EndReason::Idle), counted(0, 0))

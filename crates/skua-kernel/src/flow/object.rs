@@ -273,7 +273,13 @@ impl FlowObject {
                             .and_then(|v| v.trim().parse().ok())
                     })
                     .unwrap_or(0);
-                (map.name().to_string_lossy().into_owned(), bytes)
+                let name = map.name().to_string_lossy().into_owned();
+                // libbpf puts a name for the object before `.rodata`, which changes.
+                let name = match name.rsplit_once('.') {
+                    Some((_, section)) => section.to_owned(),
+                    None => name,
+                };
+                (name, bytes)
             })
             .collect()
     }

@@ -78,7 +78,9 @@ fn exchange(hook: HookKind) -> Result<Proof, KernelError> {
     let directions = hook.directions(false);
     for direction in directions {
         if let Some(program) = table.program(0, *direction, LinkKind::Ethernet)? {
-            attachments.push(Attachment::new(program, LOOPBACK, *direction, hook)?);
+            attachments.push(Attachment::in_passing_namespace(
+                program, LOOPBACK, *direction, hook,
+            )?);
         }
     }
     talk().map_err(|source| KernelError::System {

@@ -231,6 +231,148 @@ fn nothing_stays_after_kill_9() {
     assert_eq!(sent.error, None);
 }
 
+/// The process that waits to clean up after `pid`. The kernel may leave out children in a reading
+/// of the list (proc(5)), hence more than one.
+fn cleaner_of(pid: u32) -> u32 {
+    wait_for("second process", || {
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let children: Vec<_> = list.split_whitespace().collect();
+        assert!(children.len() < 2, "{list}");
+        children.first()?.parse().ok()
+    })
+}
+
+fn classifiers(wire: &Wire, interface: &str) -> [String; 2] {
+    ["ingress", "egress"].map(|direction| {
+        wire.near
+            .exec(&format!("tc filter show dev {interface} {direction}"))
+            .trim()
+            .to_owned()
+    })
+}
+
+/// Classifiers are no links: a second process detaches them.
+#[test]
+fn no_classifier_stays_after_kill_9() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let load = Load::new();
+    let (sent, ()) = under_load(&wire, &load, || {
+        let skua = Skua::run(
+            &wire.near,
+            "--interface x0 --max-entries 1000 --hook clsact",
+        );
+        skua.wait_attached("x0");
+        for filters in classifiers(&wire, "x0") {
+            assert!(filters.contains("direct-action"), "{filters}");
+        }
+        let cleaner = cleaner_of(skua.pid());
+        // It must not hold what the kernel frees with the last descriptor.
+        assert_eq!(held(cleaner), Default::default());
+        // What is sent to all of the process group, or of the service, must not reach it.
+        let group = |pid: u32| {
+            rustix::process::getpgid(rustix::process::Pid::from_raw(pid as i32)).unwrap()
+        };
+        assert_ne!(group(cleaner), group(skua.pid()));
+        let cleaner_pid = rustix::process::Pid::from_raw(cleaner as i32).unwrap();
+        for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+            rustix::process::kill_process(cleaner_pid, signal).unwrap();
+        }
+        let (programs, _) = held(skua.pid());
+        let before = received(&wire);
+        wait_for("load", || {
+            (received(&wire).packets > before.packets + 20_000).then_some(())
+        });
+        skua.kill();
+        wait_for("end of the classifiers", || {
+            (classifiers(&wire, "x0") == ["", ""]).then_some(())
+        });
+        wait_for("end of the programs", || {
+            alive(&programs, &BTreeSet::new())
+                .0
+                .is_empty()
+                .then_some(())
+        });
+        wait_for("end of the cleaner", || {
+            (!std::path::Path::new(&format!("/proc/{cleaner}/ns/net")).exists()).then_some(())
+        });
+        let after = received(&wire);
+        wait_for("load", || {
+            (received(&wire).packets > after.packets + 20_000).then_some(())
+        });
+    });
+    assert_eq!(sent.error, None);
+}
+
+/// An interface that comes and one that goes; then an ordinary end.
+#[test]
+fn classifiers_are_followed_and_go_in_an_ordinary_end() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let skua = Skua::run(&wire.near, "--max-entries 1000 --hook clsact");
+    skua.wait_attached("x0");
+    wire.far.veth("late1", &wire.near, "late0");
+    skua.wait_attached("late0");
+    wire.far.veth("gone1", &wire.near, "gone0");
+    skua.wait_attached("gone0");
+    wire.near.ip("link del gone0");
+    let cleaner = cleaner_of(skua.pid());
+    skua.kill();
+    for interface in ["x0", "late0"] {
+        wait_for("end of the classifiers", || {
+            (classifiers(&wire, interface) == ["", ""]).then_some(())
+        });
+    }
+    wait_for("end of the cleaner", || {
+        (!std::path::Path::new(&format!("/proc/{cleaner}/ns/net")).exists()).then_some(())
+    });
+
+    let skua = Skua::run(
+        &wire.near,
+        "--interface x0 --max-entries 1000 --hook clsact",
+    );
+    let cleaner = cleaner_of(skua.pid());
+    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sent = sender.repeat(5000, &Flow::numbered(1).frame(99));
+    assert_eq!(skua.stop().seen(), sent.sum);
+    assert_eq!(classifiers(&wire, "x0"), ["", ""]);
+    wait_for("end of the cleaner", || {
+        (!std::path::Path::new(&format!("/proc/{cleaner}/ns/net")).exists()).then_some(())
+    });
+}
+
+/// What a killed run left because the one that cleans up was killed, too, is replaced; and what
+/// a later run attached is not detached with an earlier one.
+#[test]
+fn a_later_run_takes_the_place_of_what_was_left() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let arguments = "--interface x0 --max-entries 1000 --hook clsact";
+    let skua = Skua::run(&wire.near, arguments);
+    let cleaner = rustix::process::Pid::from_raw(cleaner_of(skua.pid()) as i32).unwrap();
+    rustix::process::kill_process(cleaner, rustix::process::Signal::KILL).unwrap();
+    skua.kill();
+    for filters in classifiers(&wire, "x0") {
+        assert!(filters.contains("direct-action"), "{filters}");
+    }
+    let one = Skua::run(&wire.near, arguments);
+    let two = Skua::run(&wire.near, arguments);
+    one.stop();
+    for filters in classifiers(&wire, "x0") {
+        assert_eq!(filters.matches("direct-action").count(), 1, "{filters}");
+    }
+    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sent = sender.repeat(5000, &Flow::numbered(1).frame(99));
+    assert_eq!(two.stop().seen(), sent.sum);
+    assert_eq!(classifiers(&wire, "x0"), ["", ""]);
+}
+
 /// A second look at the same interface does not change what the first counts.
 #[test]
 fn two_at_once_count_the_same() {

@@ -7,6 +7,10 @@ use crate::{
 };
 use std::{cmp::Ordering, collections::VecDeque};
 
+/// The first drain has none before it: its rates count from the conversation's beginning, but over no
+/// less than this, for one packet alone has no rate.
+const FIRST_INTERVAL_NS: u64 = 1_000_000_000;
+
 /// How much a [`FlowStore`] keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreLimits {
@@ -159,9 +163,11 @@ impl FlowStore {
             Some(_) => self.summary.inside_tunnels += counters,
         }
         let now_ns = self.drained_ns;
-        let interval_ns = self
-            .interval_ns
-            .unwrap_or_else(|| now_ns.saturating_sub(update.first_ns));
+        let interval_ns = self.interval_ns.unwrap_or_else(|| {
+            now_ns
+                .saturating_sub(update.first_ns)
+                .max(FIRST_INTERVAL_NS)
+        });
         let places = &mut self.places;
         let hash = KeyHash::new(&update.key, self.seed);
         let slot = self

@@ -13,6 +13,25 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// An error with its causes; those that the text before names already are left out.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text += ": ";
+            text += &cause;
+        }
+    }
+    text
+}
+
+/// A number with its noun, like `2 interfaces`.
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Bytes with a binary unit, like `1.5 MiB`.
 pub fn bytes(value: u64) -> String {
     scaled(
@@ -154,7 +173,7 @@ const FLOW_COLUMNS: [Column; 14] = [
     Column {
         title: "INTERFACE",
         right: false,
-        rank: 3,
+        rank: 5,
         cell: |f| text(&f["interface"]),
     },
     Column {
@@ -184,55 +203,55 @@ const FLOW_COLUMNS: [Column; 14] = [
     Column {
         title: "A>B PKTS",
         right: true,
-        rank: 4,
+        rank: 7,
         cell: |f| count(f["ab"]["packets"].as_u64().unwrap_or(0)),
     },
     Column {
         title: "A>B",
         right: true,
-        rank: 1,
+        rank: 2,
         cell: |f| bytes(f["ab"]["bytes"].as_u64().unwrap_or(0)),
     },
     Column {
         title: "B>A PKTS",
         right: true,
-        rank: 4,
+        rank: 7,
         cell: |f| count(f["ba"]["packets"].as_u64().unwrap_or(0)),
     },
     Column {
         title: "B>A",
         right: true,
-        rank: 1,
+        rank: 2,
         cell: |f| bytes(f["ba"]["bytes"].as_u64().unwrap_or(0)),
     },
     Column {
         title: "AGE",
         right: true,
-        rank: 2,
+        rank: 3,
         cell: seconds,
     },
     Column {
         title: "STATE",
         right: false,
-        rank: 2,
+        rank: 4,
         cell: tcp,
     },
     Column {
         title: "RTT",
         right: true,
-        rank: 3,
+        rank: 6,
         cell: round_trip,
     },
     Column {
         title: "FLAGS",
         right: false,
-        rank: 5,
+        rank: 8,
         cell: flags,
     },
     Column {
         title: "COMMUNITY ID",
         right: false,
-        rank: 6,
+        rank: 9,
         cell: |f| text(&f["community_id"]),
     },
 ];
@@ -386,5 +405,46 @@ mod tests {
         assert_eq!(narrow[0], "PROTO  A (spoke first)    B");
         assert!(narrow.iter().all(|line| line.chars().count() <= 45));
         assert_eq!(table(FLOWS, 9, 5)[1], "udp");
+    }
+
+    fn titles(width: usize) -> String {
+        let side = r#"{"packets":12,"bytes":3456}"#;
+        let flow = format!(
+            r#"{{"interface":"eth0","protocol":"TCP","duration":5000000000,"a":{{"address":"192.0.2.1","port":40000}},"b":{{"address":"192.0.2.2","port":443}},"ab":{side},"ba":{side},"community_id":"1:LQU9qZlK+B5F3KDmev6m5PMibrg=","tcp":{{"state":"established","ab_flags":"SPA","ba_flags":"SPA","handshake_rtt":1000}}}}"#
+        );
+        let lines = table(&flow, 1, width);
+        assert!(lines.iter().all(|l| l.len() <= width), "{lines:?}");
+        lines[0].clone()
+    }
+
+    #[test]
+    fn both_directions_are_shown_or_none() {
+        for width in 20..220 {
+            let titles = titles(width);
+            assert_eq!(
+                titles.contains("A>B PKTS"),
+                titles.contains("B>A PKTS"),
+                "{width}: {titles}"
+            );
+        }
+        assert!(titles(200).contains("COMMUNITY ID"));
+        assert!(!titles(80).contains("PKTS"));
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow::anyhow!("No such file or directory (os error 2)")
+            .context("/nope: No such file or directory (os error 2)")
+            .context("replay");
+        assert_eq!(
+            one_line(&error),
+            "replay: /nope: No such file or directory (os error 2)"
+        );
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(counted(1, "interface"), "1 interface");
+        assert_eq!(counted(0, "interface"), "0 interfaces");
     }
 }

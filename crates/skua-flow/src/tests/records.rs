@@ -58,7 +58,7 @@ fn json_has_the_promised_shape() {
             r#""a":{{"address":"10.0.0.9","port":1234}},"b":{{"address":"10.0.0.2","port":53}},"#,
             r#""ab":{{"packets":1,"bytes":51}},"ba":{{"packets":1,"bytes":52}},"#,
             r#""start":"2026-11-21T10:00:00.000000000Z","last":"2026-11-21T10:00:00.001000000Z","#,
-            r#""community_id":"{}","id":"{}","ifindex":2,"vlans":[7],"#,
+            r#""community_id":"{}","id":"{}","duration":1000000,"ifindex":2,"vlans":[7],"#,
             r#""rate":{{"bits_per_second":824.0,"packets_per_second":2.0}}}}"#,
         ),
         record.community_id().unwrap(),

@@ -281,7 +281,7 @@ impl FlowTable {
     fn probe_start(&self, slot: &Slot) -> usize {
         let key = super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed)));
         let hash = key.hash64(self.settings.hash_seed);
-        ((hash >> 32) * u64::from(self.settings.slot_count) >> 32) as usize
+        (((hash >> 32) * u64::from(self.settings.slot_count)) >> 32) as usize
     }
 
     /// Hands out the differences of all live entries.

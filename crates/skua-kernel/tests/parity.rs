@@ -236,7 +236,9 @@ fn rungs() -> Vec<Rung> {
             .is_ok()
         })
         .collect();
-    assert!(taken.contains(&Rung::TcLock), "no tc program loads");
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let old = release.starts_with("5.4.");
+    assert_eq!(taken.contains(&Rung::TcLock), !old, "{release}: {taken:?}");
     taken
 }
 

@@ -1,0 +1,80 @@
+//! The command as it is, on any kernel: what it needs is there, or it does without.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{
+    net::{Ipv4Addr, UdpSocket},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+fn skua() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skua"));
+    command.stdin(Stdio::null());
+    command
+}
+
+fn standard_output(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_conversation_on_loopback_is_seen() {
+    let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = receiver.local_addr().unwrap().port();
+    let capture = thread::spawn(|| {
+        let arguments = [
+            "flows",
+            "--interface",
+            "lo",
+            "--duration",
+            "4s",
+            "--output",
+            "json",
+        ];
+        skua().args(arguments).output().unwrap()
+    });
+    // Long enough for the slowest start, in an emulated machine.
+    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let begin = Instant::now();
+    while !capture.is_finished() && begin.elapsed() < Duration::from_secs(120) {
+        sender
+            .send_to(b"skua", receiver.local_addr().unwrap())
+            .unwrap();
+        thread::sleep(Duration::from_millis(50));
+    }
+    let lines = standard_output(&capture.join().unwrap());
+    let flow = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .find(|flow| flow["b"]["port"] == port)
+        .unwrap_or_else(|| panic!("not among {lines}"));
+    assert_eq!(flow["protocol"], "udp");
+    assert_eq!(flow["layers"], "Ethernet/IPv4/UDP");
+    // Ethernet, IPv4 and UDP headers and four bytes.
+    let packets = flow["ab"]["packets"].as_u64().unwrap();
+    assert!(packets > 5, "{packets}");
+    assert_eq!(flow["ab"]["bytes"], packets * 46);
+    assert_eq!(flow["ba"]["packets"], 0);
+}
+
+#[test]
+fn the_doctor_knows_the_kernel() {
+    let output = skua()
+        .args(["doctor", "--output", "json"])
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_str(&standard_output(&output)).unwrap();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(report["kernel"]["release"], release.trim());
+    for hook in report["hooks"].as_array().unwrap() {
+        let state = hook["state"].as_str().unwrap();
+        assert!(["active", "unsupported"].contains(&state), "{hook}");
+        assert_eq!(state == "active", hook["reason"] == "", "{hook}");
+    }
+}

@@ -168,7 +168,7 @@ struct flow_settings {
 	__u8 tunnels;	    /* look into tunnels */
 	__u8 coarse_clock;  /* bpf_ktime_get_coarse_ns is there, 5.11 */
 	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
-	__u8 exclude_self;  /* leave out sockets marked in self_sockets */
+	__u8 exclude_self;  /* leave out sockets marked in own_sockets */
 	__u8 pad[6];
 };
 

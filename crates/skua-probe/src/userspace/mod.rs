@@ -373,8 +373,8 @@ fn ring_bytes(rings: usize) -> Option<usize> {
         .map(|(_, bytes)| *bytes)
 }
 
-/// Which entries a drain ends: under pressure the least recently active first, as the kernel's
-/// table does.
+/// Which entries a drain ends: the fuller the table, the shorter they may be quiet. (The kernel's
+/// table goes by how fast new ones come; here a drain costs too little to be sparing.)
 fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
     const SECOND: u64 = 1_000_000_000;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

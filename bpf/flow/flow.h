@@ -96,9 +96,10 @@ struct flow_control {
 	__u64 inserted; /* by the programs */
 	__u64 woken;	/* value of wake_at for which user space was woken */
 	__u64 retired;	/* entries that a program ended */
-	__u64 pad0[5];
+	__u64 refused;	/* packets that wanted an entry of the full table */
+	__u64 pad0[4];
 	__u64 freed;   /* by user space */
-	__u64 wake_at; /* wake user space when inserted gets there */
+	__u64 wake_at; /* wake user space when inserted + refused gets there */
 	__u64 pad1[6];
 };
 

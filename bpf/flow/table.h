@@ -168,14 +168,15 @@ static __always_inline struct flow_control *the_control(void)
 	return bpf_map_lookup_elem(&control, &zero);
 }
 
-/* Called for each new entry: wakes user space once when the table fills up. */
-static __always_inline void note_insert(struct flow_control *ctl)
+/*
+ * Called for each entry that is wanted: wakes user space once when the table fills up. What the
+ * full table refuses counts, too, or nobody would come once it is full.
+ */
+static __always_inline void call_for_drain(struct flow_control *ctl)
 {
-	__u64 wake_at;
+	__u64 wake_at = ctl->wake_at;
 
-	__sync_fetch_and_add(&ctl->inserted, 1);
-	wake_at = ctl->wake_at;
-	if (ctl->inserted >= wake_at && ctl->woken != wake_at) {
+	if (ctl->inserted + ctl->refused >= wake_at && ctl->woken != wake_at) {
 		ctl->woken = wake_at;
 		bpf_ringbuf_output(&wakeups, &wake_at, sizeof(wake_at), BPF_RB_FORCE_WAKEUP);
 	}
@@ -225,8 +226,13 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 		/* Here it would be at the latest: the conversation is new. */
 		if (state == SLOT_EMPTY || i == PROBES - 1) {
 			ctl = the_control();
-			if (!ctl || table_full(ctl))
+			if (!ctl)
 				return NULL;
+			if (table_full(ctl)) {
+				__sync_fetch_and_add(&ctl->refused, 1);
+				call_for_drain(ctl);
+				return NULL;
+			}
 			if (tomb && swap_state(tomb, tomb_index, SLOT_TOMB, SLOT_BUSY)) {
 				slot = tomb;
 				index = tomb_index;
@@ -239,7 +245,8 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 		}
 		continue;
 	claimed:
-		note_insert(ctl);
+		__sync_fetch_and_add(&ctl->inserted, 1);
+		call_for_drain(ctl);
 		slot->key = p->key;
 		slot->tunnel_id = p->tunnel_id;
 		slot->seen = p->from_hi ? 0 : SEEN_LO_FIRST;

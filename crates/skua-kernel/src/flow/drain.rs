@@ -122,7 +122,7 @@ impl FlowTable {
     pub fn drain(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<DrainStats, KernelError> {
         let live = self.live();
         let now = clock::monotonic_ns();
-        self.growth.observe(self.inserted(), now);
+        self.growth.observe(self.wanted(), now);
         let excess = self.growth.excess(
             live,
             u64::from(self.config.max_entries),
@@ -357,9 +357,7 @@ impl FlowTable {
         };
         // Not too few at a time: each call costs a drain.
         let step = (room / 2).max(wanted / 32).max(1);
-        control
-            .wake_at
-            .store(control.inserted.load(Acquire) + step, Release);
+        control.wake_at.store(self.wanted() + step, Release);
     }
 }
 

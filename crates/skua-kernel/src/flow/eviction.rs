@@ -4,10 +4,10 @@
 /// processors are all taken by the storm.
 const LEAD_NS: u64 = 1_500_000_000;
 
-/// How fast entries are made.
+/// How fast entries are made, or would be if there were room.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Growth {
-    inserted: u64,
+    wanted: u64,
     at_ns: u64,
     /// New entries per second, of the last interval or half of what it was before, the greater:
     /// a storm is not forgotten in one quiet moment.
@@ -15,9 +15,9 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// Takes note of how many entries were made up to now.
-    pub(super) fn observe(&mut self, inserted: u64, now_ns: u64) {
-        let made = inserted - self.inserted;
+    /// Takes note of how many entries were wanted up to now.
+    pub(super) fn observe(&mut self, wanted: u64, now_ns: u64) {
+        let made = wanted.saturating_sub(self.wanted);
         let elapsed = now_ns.saturating_sub(self.at_ns).max(1);
         let rate = (u128::from(made) * 1_000_000_000 / u128::from(elapsed)) as u64;
         // The first interval has no beginning.
@@ -27,7 +27,7 @@ impl Growth {
         } else {
             rate.max(self.per_second / 2)
         };
-        self.inserted = inserted;
+        self.wanted = wanted;
         self.at_ns = now_ns;
     }
 

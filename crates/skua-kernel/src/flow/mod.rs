@@ -296,6 +296,13 @@ impl FlowTable {
             .saturating_sub(control.freed.load(Relaxed))
     }
 
+    /// Entries made since the start, and packets that the full table refused one.
+    fn wanted(&self) -> u64 {
+        use std::sync::atomic::Ordering::Acquire;
+        let control = &self.control.elements()[0];
+        control.inserted.load(Acquire) + control.refused.load(Acquire)
+    }
+
     /// Entries made since the start.
     pub fn inserted(&self) -> u64 {
         self.control.elements()[0]

@@ -1,5 +1,7 @@
 //! Flows against the interface's counters and the generator's own count.
 
+use std::time::Duration;
+
 use rustix::{
     process::Signal,
     thread::{CpuSet, sched_setaffinity},
@@ -9,7 +11,7 @@ use crate::lab::{
     Flow, Report, Sender, Sent, Skua, Sum, Way, Wire,
     frame::{CLASSES, Crowd},
     root_tests,
-    skua::sum_of,
+    skua::{parse_lines, sum_of},
     wait_for,
 };
 
@@ -335,6 +337,45 @@ fn entries_that_are_evicted_under_load_keep_their_counts() {
         report.seen()
     );
     assert_eq!(report.directions("x0"), (report.in_flows(), Sum::ZERO));
+}
+
+/// A storm fills the table faster than it can be drained; when it is over there must be room again,
+/// although the next drain by the clock is an hour away and nobody asks.
+#[test]
+fn a_full_table_calls_for_a_drain() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let skua = Skua::run(
+        &wire.near,
+        "--interface x0 --max-entries 50000 --scan-interval 1h",
+    );
+    let before = wire.near.counters("x0").rx;
+    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let crowd = Crowd::new(64);
+    let mut sent = sender.send(500_000, |n| crowd.frame(n as u32));
+    // Those that come first may still be refused, the last may not.
+    for number in 0..100 {
+        sent += sender.repeat(1, &crowd.frame(9_000_000 + number));
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    let late: Vec<_> = (9_000_080..9_000_100)
+        .map(|number| Flow::numbered(number).from.to_string())
+        .collect();
+    skua.fresh_summary();
+    let newest = parse_lines(&skua.get("/api/flows?sort=start&limit=100"));
+    let found = newest
+        .iter()
+        .filter(|f| late.iter().any(|address| f["a"]["address"] == **address));
+    assert_eq!(found.count(), late.len(), "{}", skua.summary().0);
+
+    let report = skua.stop();
+    assert_received(&wire, before, sent, &report);
+    assert_eq!(
+        report.in_flows() + report.lost("table_full_udp"),
+        report.seen()
+    );
 }
 
 #[test]

@@ -101,11 +101,11 @@ __noinline int is_own(struct __sk_buff *skb)
 			own = ask_receiver(skb, k, !to_hi);
 	} else {
 		own = ask_receiver(skb, k, to_hi);
-		/* On loopback both ends are here. */
+		/* On loopback both ends are here, and only both can say that it is not ours. */
 		if (own != OWN_YES && k->ifindex == LOOPBACK_IFINDEX) {
 			const __u32 other = ask_receiver(skb, k, !to_hi);
 
-			if (other != OWN_UNKNOWN)
+			if (other != OWN_NO)
 				own = other;
 		}
 	}

@@ -129,8 +129,8 @@ impl EbpfProbe {
         Ok(())
     }
 
-    fn read_links(&mut self, monitor: usize) -> Result<(), ProbeError> {
-        for change in self.watch.read(monitor)? {
+    fn links_changed(&mut self, changes: Vec<Change>) {
+        for change in changes {
             match change {
                 Change::Seen(number, link) => self.link_seen(number, link),
                 Change::Gone(number, ifindex) => self.link_gone(number, ifindex),
@@ -143,7 +143,6 @@ impl EbpfProbe {
                 }
             }
         }
-        Ok(())
     }
 
     fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
@@ -251,15 +250,19 @@ impl EbpfProbe {
     }
 
     fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
-        let changes = self.watch.refresh()?;
+        let changes = self.watch.refresh();
         for number in changes.removed {
             self.links_gone(number, |_| true);
             self.table.remove_namespace(number);
         }
         for number in changes.added {
-            self.table.add_namespace(number)?;
-            self.follow(number)?;
+            match self.table.add_namespace(number) {
+                Ok(()) => self.follow(number)?,
+                Err(error) => tracing::warn!(number, %error, "cannot watch a new namespace"),
+            }
         }
+        let recovered = self.watch.recover();
+        self.links_changed(recovered);
         Ok(())
     }
 
@@ -318,8 +321,9 @@ impl Probe for EbpfProbe {
             let mut fds = vec![self.wakeups.as_fd()];
             fds.extend(caller);
             let ready = self.watch.poll(&fds, next)?;
-            for monitor in ready.monitors {
-                self.read_links(monitor)?;
+            for namespace in ready.namespaces {
+                let changes = self.watch.read(namespace);
+                self.links_changed(changes);
             }
             if ready.given[0] {
                 self.wakeups.clear();

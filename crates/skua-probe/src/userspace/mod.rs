@@ -286,8 +286,8 @@ impl UserspaceProbe {
         }
     }
 
-    fn read_links(&mut self, monitor: usize) -> Result<(), ProbeError> {
-        for change in self.watch.read(monitor)? {
+    fn links_changed(&mut self, changes: Vec<Change>) {
+        for change in changes {
             match change {
                 Change::Seen(number, link) => {
                     // Not watching one interface is no reason to end.
@@ -303,11 +303,10 @@ impl UserspaceProbe {
                 }
             }
         }
-        Ok(())
     }
 
     fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
-        let changes = self.watch.refresh()?;
+        let changes = self.watch.refresh();
         for number in changes.removed {
             self.links_gone(number, |_| true);
         }
@@ -316,6 +315,8 @@ impl UserspaceProbe {
                 let _ = self.link_seen(number, link);
             }
         }
+        let recovered = self.watch.recover();
+        self.links_changed(recovered);
         Ok(())
     }
 
@@ -421,8 +422,9 @@ impl Probe for UserspaceProbe {
             let mut fds = vec![self.shared.wakeups.as_fd()];
             fds.extend(caller);
             let ready = self.watch.poll(&fds, next)?;
-            for monitor in ready.monitors {
-                self.read_links(monitor)?;
+            for namespace in ready.namespaces {
+                let changes = self.watch.read(namespace);
+                self.links_changed(changes);
             }
             if ready.given[0] {
                 let _ = rustix::io::read(&self.shared.wakeups, &mut [0; 8]);

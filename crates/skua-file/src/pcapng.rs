@@ -69,12 +69,32 @@ impl PcapNg {
 
     /// Whether the next block is one of a packet and wholly in the buffer.
     #[inline]
-    pub(super) fn has_packet<R>(&self, input: &Input<R>) -> bool {
+    fn has_packet<R>(&self, input: &Input<R>) -> bool {
         let have = input.available().len();
         let kind = u32_at(input.read(0), self.big);
         have >= FRAME as usize
             && matches!(kind, ENHANCED_PACKET | OBSOLETE_PACKET | SIMPLE_PACKET)
             && have >= u32_at(input.read(4), self.big) as usize
+    }
+
+    /// Takes packets that are wholly in the buffer, until `found` has `max`.
+    ///
+    /// # Errors
+    ///
+    /// What stopped it: packets before were found all the same.
+    pub(super) fn batch<R: Read>(
+        &mut self,
+        input: &mut Input<R>,
+        max: usize,
+        found: &mut Vec<Found>,
+    ) -> Result<(), Failure> {
+        while found.len() < max && self.has_packet(input) {
+            match self.next(input)? {
+                Some(packet) => found.push(packet),
+                None => break,
+            }
+        }
+        Ok(())
     }
 
     #[inline]
@@ -263,7 +283,8 @@ impl PcapNg {
             interface: local.index,
             link_type,
             timestamp_ns: local.clock.ns(ticks),
-            data: data..data + captured.min(wire_len) as usize,
+            data,
+            len: captured.min(wire_len),
             wire_len,
         })
     }
@@ -286,7 +307,8 @@ impl PcapNg {
             interface: local.index,
             link_type,
             timestamp_ns: 0,
-            data: data..data + captured.min(wire_len) as usize,
+            data,
+            len: captured.min(wire_len),
             wire_len,
         })
     }

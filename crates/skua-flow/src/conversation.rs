@@ -2,7 +2,7 @@
 
 use crate::{CapturePoint, FlowKey, key};
 use lru::LruCache;
-use skua_packet::{Fragment, Icmp, Level, Network, Transport, Tunnel};
+use skua_packet::{Fragment, Icmp, Level, Network, Plain, Transport, Tunnel};
 use std::num::NonZeroUsize;
 
 /// What the transport header adds to the key, seen from the packet.
@@ -148,6 +148,33 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    /// The conversation of a packet whose headers were read the short way; the same as by
+    /// [`Conversation::new`].
+    #[inline]
+    pub fn plain(point: CapturePoint, packet: &Plain) -> Self {
+        let src = (packet.src, packet.src_port);
+        let dst = (packet.dst, packet.dst_port);
+        let from_lo = src <= dst;
+        let (lo, hi) = if from_lo { (src, dst) } else { (dst, src) };
+        let network = match packet.network {
+            Network::None => 0,
+            Network::V4 => 1,
+            Network::V6 => 2,
+        };
+        let key = FlowKey {
+            lo: lo.0.to_be_bytes(),
+            hi: hi.0.to_be_bytes(),
+            lo_port: lo.1.to_be_bytes(),
+            hi_port: hi.1.to_be_bytes(),
+            ifindex: point.ifindex,
+            netns: point.netns,
+            proto: packet.proto,
+            kind: network | key::KIND_ETHERNET,
+            ..FlowKey::default()
+        };
+        Self { key, from_lo }
+    }
+
     /// The conversation of a decoded packet. `parent` is the `parent` field of the key, see
     /// [`FlowKey::child_parent`].
     #[inline]

@@ -128,6 +128,7 @@ impl FlowKey {
     }
 
     /// The key as seven little-endian words, as the kernel compares and hashes it.
+    #[inline]
     pub(crate) fn words(&self) -> [u64; 7] {
         let halves = |address: &[u8; 16]| {
             let whole = u128::from_le_bytes(*address);

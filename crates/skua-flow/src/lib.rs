@@ -12,6 +12,7 @@ mod index;
 pub mod key;
 pub mod names;
 pub mod point;
+mod recent;
 pub mod record;
 mod slab;
 pub mod store;

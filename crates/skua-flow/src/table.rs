@@ -5,11 +5,14 @@ use crate::{
     FragmentNotes, PointCounters, PointTraffic, Ports, TcpUpdate,
     index::{Index, KeyHash, Slot},
     point::Points,
+    recent::Recent,
     slab::Slab,
     tcp::{self, DetailsOf},
 };
 use hashbrown::HashMap;
-use skua_packet::{Decoded, Fragment, Frame, Level, Options, TcpSegment, Transport, decode_into};
+use skua_packet::{
+    Decoded, Fragment, Frame, Level, Options, Plain, TcpSegment, Transport, decode_into,
+};
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
     time::Duration,
@@ -113,9 +116,9 @@ impl Entry {
         Self {
             key: arrival.key,
             tunnel_id: arrival.tunnel_id,
-            first_ns: arrival.now_ns,
+            first_ns: arrival.share.now_ns,
             state: State::Live,
-            lo_first: arrival.from_lo,
+            lo_first: arrival.share.from_lo,
             lo_opened: arrival.lo_opened,
             ..Self::blank()
         }
@@ -134,6 +137,25 @@ impl Entry {
             Some(ageing.idle_reason)
         } else {
             None
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, share: &Share, details: &mut Slab<tcp::Details>) {
+        let side = usize::from(!share.from_lo);
+        let now_ns = share.now_ns;
+        self.sent[side] += share.counters;
+        self.ways |= way_bit(side, share.direction);
+        // Clocks of files may go back.
+        self.first_ns = self.first_ns.min(now_ns);
+        self.last_ns = self.last_ns.max(now_ns);
+        if let Some(segment) = &share.segment {
+            let details = DetailsOf {
+                all: details,
+                place: &mut self.details,
+            };
+            let opened = &mut self.lo_opened;
+            self.tcp.segment(side, segment, now_ns, opened, details);
         }
     }
 
@@ -159,9 +181,9 @@ impl Entry {
 
 /// Whether a packet begins a new conversation between the ports of one that is over.
 #[inline]
-fn reopens(entry: &Entry, arrival: &Arrival) -> bool {
+fn reopens(entry: &Entry, share: &Share) -> bool {
     let opens = |segment: &TcpSegment| segment.flags & (tcp::SYN | tcp::ACK) == tcp::SYN;
-    arrival.segment.as_ref().is_some_and(opens) && entry.tcp.closed()
+    share.segment.as_ref().is_some_and(opens) && entry.tcp.closed()
 }
 
 /// A bounded flow table; counts packets by the rules of `docs/accounting.md`.
@@ -176,6 +198,8 @@ pub struct FlowTable {
     /// At most one for each entry.
     details: Slab<tcp::Details>,
     index: Index,
+    /// Hints past the index, for packets that [`Plain`] reads.
+    recent: Recent,
     /// Entries whose ports were used again, oldest first.
     ended: Vec<u32>,
     fragments: FragmentNotes,
@@ -259,6 +283,10 @@ impl<'a> Batch<'a> {
     /// Adds a packet; the table counts when enough are there.
     #[inline]
     pub fn push(&mut self, table: &mut FlowTable, packet: Captured<'a>) {
+        // Packets of one conversation keep their order: none overtakes those that wait.
+        if self.len == 0 && table.known(&packet) {
+            return;
+        }
         self.packets[self.len] = packet;
         self.len += 1;
         if self.len == BATCH {
@@ -268,7 +296,7 @@ impl<'a> Batch<'a> {
 
     /// Has the table count what is there.
     pub fn flush(&mut self, table: &mut FlowTable) {
-        table.packets(&self.packets[..self.len]);
+        table.batch(&self.packets[..self.len]);
         self.len = 0;
     }
 }
@@ -312,16 +340,34 @@ impl Amount {
     }
 }
 
+/// What one level of a packet adds to its entry.
+struct Share {
+    counters: Counters,
+    now_ns: u64,
+    segment: Option<TcpSegment>,
+    from_lo: bool,
+    direction: Direction,
+}
+
+impl Share {
+    #[inline]
+    fn of(packet: &Captured<'_>, plain: &Plain, from_lo: bool) -> Self {
+        Self {
+            counters: Counters::new(1, packet.frame.wire_len.into()),
+            now_ns: packet.now_ns,
+            segment: plain.segment,
+            from_lo,
+            direction: packet.point.direction,
+        }
+    }
+}
+
 /// One level of a packet on its way to its entry.
 struct Arrival {
     key: FlowKey,
     hash: KeyHash,
-    counters: Counters,
-    now_ns: u64,
-    segment: Option<TcpSegment>,
+    share: Share,
     tunnel_id: u32,
-    from_lo: bool,
-    direction: Direction,
     /// For an entry that begins with this packet.
     lo_opened: Option<bool>,
 }
@@ -339,6 +385,7 @@ impl FlowTable {
             entries: Slab::new(config.max_entries, Entry::blank()),
             details: Slab::new(config.max_entries, tcp::Details::default()),
             index: Index::default(),
+            recent: Recent::default(),
             ended: Vec::new(),
             fragments: FragmentNotes::default(),
             points: Points::default(),
@@ -367,27 +414,62 @@ impl FlowTable {
     }
 
     /// Counts packets, in their order; quicker than one by one.
-    pub fn packets(&mut self, batch: &[Captured<'_>]) {
-        for batch in batch.chunks(BATCH) {
-            let mut arrivals: [Option<Arrival>; BATCH] = [const { None }; BATCH];
-            let mut places = [None; BATCH];
-            for (arrival, packet) in arrivals.iter_mut().zip(batch) {
-                *arrival = self.prepare(packet);
+    pub fn packets(&mut self, mut packets: &[Captured<'_>]) {
+        while let [first, rest @ ..] = packets {
+            if self.known(first) {
+                packets = rest;
+                continue;
             }
-            // Nothing in this loop waits for the memory of the packet before.
-            for (place, arrival) in places.iter_mut().zip(arrivals.iter().flatten()) {
-                *place = self.find(arrival);
-            }
-            let mut places = places.into_iter();
-            for (arrival, packet) in arrivals.iter().zip(batch) {
-                match arrival {
-                    Some(arrival) => {
-                        let place = places.next().flatten();
-                        self.arrive_at(place, packet.point, arrival);
-                    }
-                    None => {
-                        self.packet(packet.point, &packet.frame, packet.now_ns);
-                    }
+            let batch;
+            (batch, packets) = packets.split_at(packets.len().min(BATCH));
+            self.batch(batch);
+        }
+    }
+
+    /// Counts a packet of most kinds of a conversation that had one lately; false, and nothing
+    /// done, for others. Most packets need no more than this.
+    #[inline]
+    fn known(&mut self, packet: &Captured<'_>) -> bool {
+        let Some(plain) = Plain::read(&packet.frame, self.options) else {
+            return false;
+        };
+        let Conversation { key, from_lo } = Conversation::plain(packet.point, &plain);
+        let Some(place) = self.recent.get(&key) else {
+            return false;
+        };
+        let share = Share::of(packet, &plain, from_lo);
+        let Some(entry) = self.entries.get_mut(place) else {
+            return false;
+        };
+        let right = entry.state == State::Live
+            && entry.key.words() == key.words()
+            && !reopens(entry, &share);
+        if right {
+            entry.add(&share, &mut self.details);
+        }
+        right
+    }
+
+    /// Counts packets that fit into one batch, the long way.
+    fn batch(&mut self, batch: &[Captured<'_>]) {
+        let mut arrivals: [Option<Arrival>; BATCH] = [const { None }; BATCH];
+        let mut places = [None; BATCH];
+        for (arrival, packet) in arrivals.iter_mut().zip(batch) {
+            *arrival = self.prepare(packet);
+        }
+        // Nothing in this loop waits for the memory of the packet before.
+        for (place, arrival) in places.iter_mut().zip(arrivals.iter().flatten()) {
+            *place = self.find(arrival);
+        }
+        let mut places = places.into_iter();
+        for (arrival, packet) in arrivals.iter().zip(batch) {
+            match arrival {
+                Some(arrival) => {
+                    let place = places.next().flatten();
+                    self.arrive_at(place, packet.point, arrival);
+                }
+                None => {
+                    self.packet(packet.point, &packet.frame, packet.now_ns);
                 }
             }
         }
@@ -404,6 +486,16 @@ impl FlowTable {
     /// Decodes a packet that is one level and no fragment, and counts its notes. None for others.
     #[inline]
     fn prepare(&mut self, packet: &Captured<'_>) -> Option<Arrival> {
+        if let Some(plain) = Plain::read(&packet.frame, self.options) {
+            let Conversation { key, from_lo } = Conversation::plain(packet.point, &plain);
+            return Some(Arrival {
+                key,
+                hash: KeyHash::new(&key, self.seed),
+                share: Share::of(packet, &plain, from_lo),
+                tunnel_id: 0,
+                lo_opened: None,
+            });
+        }
         let mut decoded = Decoded::default();
         decode_into(&packet.frame, self.options_for(&packet.frame), &mut decoded).ok()?;
         let level = &decoded.outer;
@@ -433,8 +525,12 @@ impl FlowTable {
     fn arrive_at(&mut self, place: Option<u32>, point: CapturePoint, arrival: &Arrival) {
         if let Some(place) = place {
             let entry = &self.entries[place];
-            if entry.state == State::Live && entry.key == arrival.key && !reopens(entry, arrival) {
-                self.add(place, arrival);
+            if entry.state == State::Live
+                && entry.key == arrival.key
+                && !reopens(entry, &arrival.share)
+            {
+                self.entries[place].add(&arrival.share, &mut self.details);
+                self.recent.put(&arrival.key, place);
                 return;
             }
         }
@@ -442,7 +538,7 @@ impl FlowTable {
             self.lose(
                 point,
                 Cause::table_full(arrival.key.proto),
-                arrival.counters,
+                arrival.share.counters,
             );
         }
     }
@@ -516,15 +612,17 @@ impl FlowTable {
         Arrival {
             key,
             hash: KeyHash::new(&key, self.seed),
-            counters,
-            now_ns,
-            segment: match level.transport {
-                Transport::Tcp(segment) => Some(segment),
-                _ => None,
+            share: Share {
+                counters,
+                now_ns,
+                segment: match level.transport {
+                    Transport::Tcp(segment) => Some(segment),
+                    _ => None,
+                },
+                from_lo,
+                direction: point.direction,
             },
             tunnel_id: level.tunnel_id,
-            from_lo,
-            direction: point.direction,
             lo_opened: ports.request.map(|request| request == from_lo),
         }
     }
@@ -539,7 +637,7 @@ impl FlowTable {
         let place = match slot {
             Slot::Taken(mut slot) => {
                 let place = slot.get().place;
-                if reopens(&entries[place], arrival) {
+                if reopens(&entries[place], &arrival.share) {
                     entries[place].state = State::Ended;
                     self.ended.push(place);
                     let Some(place) = entries.insert(Entry::begin(arrival)) else {
@@ -559,31 +657,13 @@ impl FlowTable {
                 };
                 slot.insert(place);
                 self.inserted += 1;
+                self.recent.fit(self.entries.len());
                 place
             }
         };
-        self.add(place, arrival);
+        self.entries[place].add(&arrival.share, &mut self.details);
+        self.recent.put(&arrival.key, place);
         true
-    }
-
-    #[inline]
-    fn add(&mut self, place: u32, arrival: &Arrival) {
-        let side = usize::from(!arrival.from_lo);
-        let now_ns = arrival.now_ns;
-        let entry = &mut self.entries[place];
-        entry.sent[side] += arrival.counters;
-        entry.ways |= way_bit(side, arrival.direction);
-        // Clocks of files may go back.
-        entry.first_ns = entry.first_ns.min(now_ns);
-        entry.last_ns = entry.last_ns.max(now_ns);
-        if let Some(segment) = &arrival.segment {
-            let details = DetailsOf {
-                all: &mut self.details,
-                place: &mut entry.details,
-            };
-            let opened = &mut entry.lo_opened;
-            entry.tcp.segment(side, segment, now_ns, opened, details);
-        }
     }
 
     fn lose(&mut self, point: CapturePoint, cause: Cause, counters: Counters) -> Outcome {

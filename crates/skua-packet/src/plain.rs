@@ -1,0 +1,121 @@
+//! The short way through the headers of most packets.
+
+use crate::{
+    Frame, LinkType, Network, Options, TcpSegment,
+    cursor::be16,
+    link::{ETHERTYPE_IPV4, ETHERTYPE_IPV6},
+    transport, tunnel,
+};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Where the IP header begins, and where what follows it does.
+const IP_AT: usize = 14;
+const IPV4_END: usize = IP_AT + 20;
+const IPV6_END: usize = IP_AT + 40;
+
+/// What [`decode`](crate::decode) finds in a whole TCP or UDP packet that is one level, directly in
+/// IP without options or extension headers, in Ethernet without tags, well-formed, and alone in its
+/// frame. All in registers: the order of tests and loads is that of a packet, and nothing that such
+/// a packet does not have is written down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plain {
+    /// IPv4 or IPv6.
+    pub network: Network,
+    /// TCP or UDP.
+    pub proto: u8,
+    /// Source address as a number, IPv4 as `::ffff:a.b.c.d`.
+    pub src: u128,
+    /// Destination address.
+    pub dst: u128,
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// With TCP.
+    pub segment: Option<TcpSegment>,
+}
+
+impl Plain {
+    /// Reads the headers; none when the packet is of another kind, which says nothing about it.
+    #[inline]
+    pub fn read(frame: &Frame<'_>, options: Options) -> Option<Self> {
+        if frame.link != LinkType::Ethernet
+            || frame.stripped_vlan.is_some()
+            || frame.is_super_packet()
+        {
+            return None;
+        }
+        // As far as UDP over IPv4 reaches, which is the shortest.
+        let head: &[u8; IPV4_END + 8] = frame.data.first_chunk()?;
+        match be16(head[12], head[13]) {
+            ETHERTYPE_IPV4 => {
+                // Version and header length; flag for more fragments and offset.
+                if head[IP_AT] != 0x45 || be16(head[20], head[21]) & 0x3fff != 0 {
+                    return None;
+                }
+                let total = be16(head[16], head[17]);
+                let packet = Self {
+                    network: Network::V4,
+                    proto: head[23],
+                    src: mapped(head[26..].first_chunk()?),
+                    dst: mapped(head[30..].first_chunk()?),
+                    src_port: be16(head[34], head[35]),
+                    dst_port: be16(head[36], head[37]),
+                    segment: None,
+                };
+                packet.transport::<IPV4_END>(frame, options, total, 20)
+            }
+            ETHERTYPE_IPV6 => {
+                let head: &[u8; IPV6_END + 8] = frame.data.first_chunk()?;
+                if head[IP_AT] >> 4 != 6 {
+                    return None;
+                }
+                let packet = Self {
+                    network: Network::V6,
+                    proto: head[20],
+                    src: u128::from_be_bytes(*head[22..].first_chunk()?),
+                    dst: u128::from_be_bytes(*head[38..].first_chunk()?),
+                    src_port: be16(head[54], head[55]),
+                    dst_port: be16(head[56], head[57]),
+                    segment: None,
+                };
+                packet.transport::<IPV6_END>(frame, options, be16(head[18], head[19]), 0)
+            }
+            _ => None,
+        }
+    }
+
+    /// The rest, for a transport header at `AT`. `said` is the length that the IP header says, of
+    /// which `own` bytes are its own; 0 says nothing.
+    #[inline]
+    fn transport<const AT: usize>(
+        mut self,
+        frame: &Frame<'_>,
+        options: Options,
+        said: u16,
+        own: u32,
+    ) -> Option<Self> {
+        match self.proto {
+            UDP if !(options.tunnels && tunnel::is_udp_tunnel(self.dst_port)) => Some(self),
+            TCP => {
+                let header: &[u8; 20] = frame.data.get(AT..)?.first_chunk()?;
+                let header_len = transport::tcp_header_len(header)?;
+                let payload_len = match u32::from(said) {
+                    0 => frame.wire_len.saturating_sub(AT as u32 + header_len),
+                    said => said.saturating_sub(own).saturating_sub(header_len),
+                };
+                self.segment = Some(transport::segment(header, payload_len));
+                Some(self)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An IPv4 address as `::ffff:a.b.c.d`.
+#[inline]
+fn mapped(address: &[u8; 4]) -> u128 {
+    0xffff_0000_0000 | u128::from(u32::from_be_bytes(*address))
+}

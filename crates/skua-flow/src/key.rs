@@ -154,6 +154,14 @@ impl FlowKey {
         ]
     }
 
+    /// Whether two keys are the same. Compares words: a key that was just made up is still in
+    /// registers, from where a comparison of bytes would have to write it to memory first.
+    #[inline]
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        let pairs = self.words().into_iter().zip(other.words());
+        pairs.fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+    }
+
     /// Identifier of this flow as a parent: the low 48 bits of its hash, never 0.
     pub fn id48(&self, seed: u64) -> u64 {
         match self.hash64(seed) & 0xffff_ffff_ffff {

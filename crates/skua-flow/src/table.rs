@@ -281,7 +281,8 @@ impl Default for Batch<'_> {
 
 impl<'a> Batch<'a> {
     /// Adds a packet; the table counts when enough are there.
-    #[inline]
+    // By force: else each packet goes through memory on its way into the function.
+    #[inline(always)]
     pub fn push(&mut self, table: &mut FlowTable, packet: Captured<'a>) {
         // Packets of one conversation keep their order: none overtakes those that wait.
         if self.len == 0 && table.known(&packet) {
@@ -428,7 +429,7 @@ impl FlowTable {
 
     /// Counts a packet of most kinds of a conversation that had one lately; false, and nothing
     /// done, for others. Most packets need no more than this.
-    #[inline]
+    #[inline(always)]
     fn known(&mut self, packet: &Captured<'_>) -> bool {
         let Some(plain) = Plain::read(&packet.frame, self.options) else {
             return false;
@@ -441,9 +442,7 @@ impl FlowTable {
         let Some(entry) = self.entries.get_mut(place) else {
             return false;
         };
-        let right = entry.state == State::Live
-            && entry.key.words() == key.words()
-            && !reopens(entry, &share);
+        let right = entry.state == State::Live && entry.key.same(&key) && !reopens(entry, &share);
         if right {
             entry.add(&share, &mut self.details);
         }
@@ -512,9 +511,9 @@ impl FlowTable {
     /// The place of a live entry, with the entry on its way from memory.
     #[inline]
     fn find(&self, arrival: &Arrival) -> Option<u32> {
-        let place = self
-            .index
-            .find(arrival.hash, |place| self.entries[place].key == arrival.key)?;
+        let place = self.index.find(arrival.hash, |place| {
+            self.entries[place].key.same(&arrival.key)
+        })?;
         // The second cache line of the entry.
         std::hint::black_box(self.entries[place].last_ns);
         Some(place)
@@ -526,7 +525,7 @@ impl FlowTable {
         if let Some(place) = place {
             let entry = &self.entries[place];
             if entry.state == State::Live
-                && entry.key == arrival.key
+                && entry.key.same(&arrival.key)
                 && !reopens(entry, &arrival.share)
             {
                 self.entries[place].add(&arrival.share, &mut self.details);
@@ -633,7 +632,7 @@ impl FlowTable {
         let entries = &mut self.entries;
         let slot = self
             .index
-            .entry(arrival.hash, |place| entries[place].key == arrival.key);
+            .entry(arrival.hash, |place| entries[place].key.same(&arrival.key));
         let place = match slot {
             Slot::Taken(mut slot) => {
                 let place = slot.get().place;

@@ -39,7 +39,8 @@ pub struct Plain {
 
 impl Plain {
     /// Reads the headers; none when the packet is of another kind, which says nothing about it.
-    #[inline]
+    // By force, as below: what it finds is to stay in registers.
+    #[inline(always)]
     pub fn read(frame: &Frame<'_>, options: Options) -> Option<Self> {
         if frame.link != LinkType::Ethernet
             || frame.stripped_vlan.is_some()
@@ -89,7 +90,7 @@ impl Plain {
 
     /// The rest, for a transport header at `AT`. `said` is the length that the IP header says, of
     /// which `own` bytes are its own; 0 says nothing.
-    #[inline]
+    #[inline(always)]
     fn transport<const AT: usize>(
         mut self,
         frame: &Frame<'_>,

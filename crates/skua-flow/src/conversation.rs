@@ -152,15 +152,13 @@ impl Conversation {
     /// [`Conversation::new`].
     #[inline]
     pub fn plain(point: CapturePoint, packet: &Plain) -> Self {
-        let src = (packet.src, packet.src_port);
-        let dst = (packet.dst, packet.dst_port);
+        let address =
+            |words: [u64; 2]| (u128::from(words[0]) | u128::from(words[1]) << 64).to_le_bytes();
+        let side = |words, port: u16| (u128::from_be_bytes(address(words)), port);
+        let src = side(packet.src, packet.src_port());
+        let dst = side(packet.dst, packet.dst_port());
         let from_lo = src <= dst;
         let (lo, hi) = if from_lo { (src, dst) } else { (dst, src) };
-        let network = match packet.network {
-            Network::None => 0,
-            Network::V4 => 1,
-            Network::V6 => 2,
-        };
         let key = FlowKey {
             lo: lo.0.to_be_bytes(),
             hi: hi.0.to_be_bytes(),
@@ -169,7 +167,7 @@ impl Conversation {
             ifindex: point.ifindex,
             netns: point.netns,
             proto: packet.proto,
-            kind: network | key::KIND_ETHERNET,
+            kind: plain_kind(packet),
             ..FlowKey::default()
         };
         Self { key, from_lo }
@@ -224,6 +222,40 @@ impl Conversation {
         };
         Self { key, from_lo }
     }
+}
+
+/// The `kind` of a key.
+#[inline]
+fn plain_kind(packet: &Plain) -> u8 {
+    let network = match packet.network {
+        Network::None => 0,
+        Network::V4 => 1,
+        Network::V6 => 2,
+    };
+    network | key::KIND_ETHERNET
+}
+
+/// Whether `key` is that of [`Conversation::plain`], given that its `lo` (or else `hi`) sent the
+/// packet.
+#[inline]
+pub(crate) fn is_plain(key: &FlowKey, from_lo: bool, point: CapturePoint, packet: &Plain) -> bool {
+    let ports = packet.ports;
+    let (lo, hi, ports) = match from_lo {
+        true => (packet.src, packet.dst, ports),
+        false => (packet.dst, packet.src, ports.rotate_left(16)),
+    };
+    let expected = [
+        lo[0],
+        lo[1],
+        hi[0],
+        hi[1],
+        u64::from(ports) | u64::from(point.ifindex) << 32,
+        u64::from(point.netns)
+            | u64::from(packet.proto) << 48
+            | u64::from(plain_kind(packet)) << 56,
+        0,
+    ];
+    key.is(expected)
 }
 
 /// A MAC address as flow keys hold it; all zero stays all zero.

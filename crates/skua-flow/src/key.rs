@@ -154,11 +154,11 @@ impl FlowKey {
         ]
     }
 
-    /// Whether two keys are the same. Compares words: a key that was just made up is still in
+    /// Whether [`FlowKey::words`] are these. One after the other: what was just made up is still in
     /// registers, from where a comparison of bytes would have to write it to memory first.
     #[inline]
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        let pairs = self.words().into_iter().zip(other.words());
+    pub(crate) fn is(&self, words: [u64; 7]) -> bool {
+        let pairs = self.words().into_iter().zip(words);
         pairs.fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
     }
 

@@ -2,14 +2,19 @@
 //! just before.
 
 use crate::FlowKey;
+use skua_packet::Plain;
 
 /// Cells at first and at most: 8 KiB, and as much as a CPU's second-level cache has room for.
 const LEAST: usize = 1 << 10;
 const MOST: usize = 1 << 15;
 
-/// A place that a key may be at.
+/// Bit of a tag: `lo` is the sender.
+const FROM_LO: u32 = 1;
+
+/// A place that the conversation of packets from one side may be at.
 #[derive(Clone, Copy)]
 struct Cell {
+    /// Hash but for the last bit, which is [`FROM_LO`].
     tag: u32,
     place: u32,
 }
@@ -20,7 +25,7 @@ const NOWHERE: Cell = Cell {
     place: u32::MAX,
 };
 
-/// Hints at places by key: one cell for all keys of a hash, the last one wins. A hint may be wrong
+/// Hints at places by addresses and ports: one cell for all of a hash, the last one wins. A hint may be wrong
 /// or out of date; who takes it compares the key there. So nothing has to be taken out, and who
 /// aims at one cell makes others slower, never wrong; hence a hash without a secret.
 pub(crate) struct Recent {
@@ -43,18 +48,24 @@ impl Recent {
         }
     }
 
-    /// A place worth a look.
+    /// A place worth a look, and whether there its `lo` sent the packet.
     #[inline]
-    pub(crate) fn get(&self, key: &FlowKey) -> Option<u32> {
-        let tag = tag(key);
+    pub(crate) fn get(&self, packet: &Plain) -> Option<(u32, bool)> {
+        let tag = tag(packet.src, packet.dst, packet.ports);
         let cell = self.cells.get((tag >> self.shift) as usize)?;
-        (cell.tag == tag).then_some(cell.place)
+        let differing = cell.tag ^ tag;
+        (differing <= FROM_LO).then_some((cell.place, differing == FROM_LO))
     }
 
-    /// A packet of a key went to a place.
+    /// A packet that `lo` (or else `hi`) sent went to a place.
     #[inline]
-    pub(crate) fn put(&mut self, key: &FlowKey, place: u32) {
-        let tag = tag(key);
+    pub(crate) fn put(&mut self, key: &FlowKey, from_lo: bool, place: u32) {
+        let [lo, lo_end, hi, hi_end, ports, ..] = key.words();
+        let (lo, hi, ports) = ([lo, lo_end], [hi, hi_end], ports as u32);
+        let tag = match from_lo {
+            true => tag(lo, hi, ports) | FROM_LO,
+            false => tag(hi, lo, ports.rotate_left(16)),
+        };
         if let Some(cell) = self.cells.get_mut((tag >> self.shift) as usize) {
             *cell = Cell { tag, place };
         }
@@ -69,14 +80,14 @@ impl Recent {
     }
 }
 
-/// 32 bits of a hash, of which the highest choose the cell. Of the words only those are taken that
-/// differ between conversations of one link: addresses and ports.
+/// Hash of which the highest bits choose the cell; the last bit is 0. Addresses and ports as
+/// [`Plain`] has them.
 #[inline]
-fn tag(key: &FlowKey) -> u32 {
-    let [lo, lo_end, hi, hi_end, ports, ..] = key.words();
-    let ends = (lo_end ^ ports.rotate_left(8)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let sum = (ends ^ ends >> 32).wrapping_add(lo) ^ hi_end.rotate_left(32) ^ hi;
-    (sum.wrapping_mul(0xbb67_ae85_84ca_a73b) >> 32) as u32
+fn tag(src: [u64; 2], dst: [u64; 2], ports: u32) -> u32 {
+    // Products carry upwards only, and what differs most is at the words' upper end.
+    let ends = (src[1] ^ u64::from(ports)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let sum = (ends ^ ends >> 32).wrapping_add(src[0]) ^ dst[1].rotate_left(32) ^ dst[0];
+    (sum.wrapping_mul(0xbb67_ae85_84ca_a73b) >> 32) as u32 & !FROM_LO
 }
 
 #[cfg(test)]
@@ -90,17 +101,36 @@ mod tests {
         }
     }
 
+    /// What a side of a conversation sends.
+    fn packet(key: &FlowKey, from_lo: bool) -> Plain {
+        let [lo, lo_end, hi, hi_end, ports, ..] = key.words();
+        let (lo, hi, ports) = ([lo, lo_end], [hi, hi_end], ports as u32);
+        let (src, dst, ports) = match from_lo {
+            true => (lo, hi, ports),
+            false => (hi, lo, ports.rotate_left(16)),
+        };
+        Plain {
+            network: skua_packet::Network::V4,
+            proto: 17,
+            src,
+            dst,
+            ports,
+            segment: None,
+        }
+    }
+
     #[test]
     fn remembers_and_grows() {
         let mut recent = Recent::default();
-        recent.put(&key(7), 70);
-        assert_eq!(recent.get(&key(7)), Some(70));
+        recent.put(&key(7), true, 70);
+        assert_eq!(recent.get(&packet(&key(7), true)), Some((70, true)));
+        assert_eq!(recent.get(&packet(&key(7), false)), None);
         recent.fit(LEAST);
         assert_eq!(recent.cells.len(), 4 * LEAST);
         recent.fit(usize::MAX / 8);
         assert_eq!(recent.cells.len(), MOST);
-        recent.put(&key(7), 71);
-        assert_eq!(recent.get(&key(7)), Some(71));
+        recent.put(&key(7), false, 71);
+        assert_eq!(recent.get(&packet(&key(7), false)), Some((71, false)));
     }
 
     /// With twice as many cells as keys, 79% of keys are alone in theirs when the hash is good.
@@ -145,8 +175,9 @@ mod tests {
         ];
         for (what, make) in ways {
             let mut recent = Recent::of(1 << 14);
-            (0..1 << 13).for_each(|n| recent.put(&make(n), n.into()));
-            let found = (0..1 << 13).filter(|n| recent.get(&make(*n)) == Some((*n).into()));
+            (0..1 << 13).for_each(|n| recent.put(&make(n), true, n.into()));
+            let right = |n: &u16| recent.get(&packet(&make(*n), true)) == Some(((*n).into(), true));
+            let found = (0..1 << 13).filter(right);
             let found = found.count();
             assert!(found > (1 << 13) * 7 / 10, "{what}: {found}");
         }

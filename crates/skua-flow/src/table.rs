@@ -3,6 +3,7 @@
 use crate::{
     CapturePoint, Cause, Conversation, Counters, Direction, EndReason, FlowKey, FlowUpdate,
     FragmentNotes, PointCounters, PointTraffic, Ports, TcpUpdate,
+    conversation::is_plain,
     index::{Index, KeyHash, Slot},
     point::Points,
     recent::Recent,
@@ -140,7 +141,7 @@ impl Entry {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, share: &Share, details: &mut Slab<tcp::Details>) {
         let side = usize::from(!share.from_lo);
         let now_ns = share.now_ns;
@@ -434,15 +435,16 @@ impl FlowTable {
         let Some(plain) = Plain::read(&packet.frame, self.options) else {
             return false;
         };
-        let Conversation { key, from_lo } = Conversation::plain(packet.point, &plain);
-        let Some(place) = self.recent.get(&key) else {
+        let Some((place, from_lo)) = self.recent.get(&plain) else {
             return false;
         };
-        let share = Share::of(packet, &plain, from_lo);
         let Some(entry) = self.entries.get_mut(place) else {
             return false;
         };
-        let right = entry.state == State::Live && entry.key.same(&key) && !reopens(entry, &share);
+        let share = Share::of(packet, &plain, from_lo);
+        let right = entry.state == State::Live
+            && is_plain(&entry.key, from_lo, packet.point, &plain)
+            && !reopens(entry, &share);
         if right {
             entry.add(&share, &mut self.details);
         }
@@ -512,7 +514,7 @@ impl FlowTable {
     #[inline]
     fn find(&self, arrival: &Arrival) -> Option<u32> {
         let place = self.index.find(arrival.hash, |place| {
-            self.entries[place].key.same(&arrival.key)
+            self.entries[place].key.is(arrival.key.words())
         })?;
         // The second cache line of the entry.
         std::hint::black_box(self.entries[place].last_ns);
@@ -525,11 +527,11 @@ impl FlowTable {
         if let Some(place) = place {
             let entry = &self.entries[place];
             if entry.state == State::Live
-                && entry.key.same(&arrival.key)
+                && entry.key.is(arrival.key.words())
                 && !reopens(entry, &arrival.share)
             {
                 self.entries[place].add(&arrival.share, &mut self.details);
-                self.recent.put(&arrival.key, place);
+                self.recent.put(&arrival.key, arrival.share.from_lo, place);
                 return;
             }
         }
@@ -630,9 +632,9 @@ impl FlowTable {
     #[inline]
     fn arrive(&mut self, arrival: &Arrival) -> bool {
         let entries = &mut self.entries;
-        let slot = self
-            .index
-            .entry(arrival.hash, |place| entries[place].key.same(&arrival.key));
+        let slot = self.index.entry(arrival.hash, |place| {
+            entries[place].key.is(arrival.key.words())
+        });
         let place = match slot {
             Slot::Taken(mut slot) => {
                 let place = slot.get().place;
@@ -661,7 +663,7 @@ impl FlowTable {
             }
         };
         self.entries[place].add(&arrival.share, &mut self.details);
-        self.recent.put(&arrival.key, place);
+        self.recent.put(&arrival.key, arrival.share.from_lo, place);
         true
     }
 

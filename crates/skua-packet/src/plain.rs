@@ -25,14 +25,12 @@ pub struct Plain {
     pub network: Network,
     /// TCP or UDP.
     pub proto: u8,
-    /// Source address as a number, IPv4 as `::ffff:a.b.c.d`.
-    pub src: u128,
-    /// Destination address.
-    pub dst: u128,
-    /// Source port.
-    pub src_port: u16,
-    /// Destination port.
-    pub dst_port: u16,
+    /// Bytes of the source address, as two little-endian words; IPv4 as `::ffff:a.b.c.d`.
+    pub src: [u64; 2],
+    /// Bytes of the destination address.
+    pub dst: [u64; 2],
+    /// Source and destination port in network byte order, as one little-endian word.
+    pub ports: u32,
     /// With TCP.
     pub segment: Option<TcpSegment>,
 }
@@ -62,8 +60,7 @@ impl Plain {
                     proto: head[23],
                     src: mapped(head[26..].first_chunk()?),
                     dst: mapped(head[30..].first_chunk()?),
-                    src_port: be16(head[34], head[35]),
-                    dst_port: be16(head[36], head[37]),
+                    ports: u32::from_le_bytes(*head[34..].first_chunk()?),
                     segment: None,
                 };
                 packet.transport::<IPV4_END>(frame, options, total, 20)
@@ -76,16 +73,27 @@ impl Plain {
                 let packet = Self {
                     network: Network::V6,
                     proto: head[20],
-                    src: u128::from_be_bytes(*head[22..].first_chunk()?),
-                    dst: u128::from_be_bytes(*head[38..].first_chunk()?),
-                    src_port: be16(head[54], head[55]),
-                    dst_port: be16(head[56], head[57]),
+                    src: words(head[22..].first_chunk()?),
+                    dst: words(head[38..].first_chunk()?),
+                    ports: u32::from_le_bytes(*head[54..].first_chunk()?),
                     segment: None,
                 };
                 packet.transport::<IPV6_END>(frame, options, be16(head[18], head[19]), 0)
             }
             _ => None,
         }
+    }
+
+    /// Source port.
+    #[inline]
+    pub fn src_port(&self) -> u16 {
+        u16::from_be_bytes((self.ports as u16).to_le_bytes())
+    }
+
+    /// Destination port.
+    #[inline]
+    pub fn dst_port(&self) -> u16 {
+        u16::from_be_bytes(((self.ports >> 16) as u16).to_le_bytes())
     }
 
     /// The rest, for a transport header at `AT`. `said` is the length that the IP header says, of
@@ -99,7 +107,7 @@ impl Plain {
         own: u32,
     ) -> Option<Self> {
         match self.proto {
-            UDP if !(options.tunnels && tunnel::is_udp_tunnel(self.dst_port)) => Some(self),
+            UDP if !(options.tunnels && tunnel::is_udp_tunnel(self.dst_port())) => Some(self),
             TCP => {
                 let header: &[u8; 20] = frame.data.get(AT..)?.first_chunk()?;
                 let header_len = transport::tcp_header_len(header)?;
@@ -117,6 +125,15 @@ impl Plain {
 
 /// An IPv4 address as `::ffff:a.b.c.d`.
 #[inline]
-fn mapped(address: &[u8; 4]) -> u128 {
-    0xffff_0000_0000 | u128::from(u32::from_be_bytes(*address))
+fn mapped(address: &[u8; 4]) -> [u64; 2] {
+    [
+        0,
+        0xffff_0000 | u64::from(u32::from_le_bytes(*address)) << 32,
+    ]
+}
+
+#[inline]
+fn words(bytes: &[u8; 16]) -> [u64; 2] {
+    let whole = u128::from_le_bytes(*bytes);
+    [whole as u64, (whole >> 64) as u64]
 }

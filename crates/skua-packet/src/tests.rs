@@ -736,7 +736,7 @@ proptest! {
             // Options and extension headers are not for it, nor what may be a tunnel.
             let v4_options = expected.network == Network::V4 && data[14] != 0x45;
             let v6_extensions = expected.network == Network::V6 && data[20] != expected.proto;
-            let tunnel = tunnels && matches!(expected.dst_port, 4789 | 8472 | 6081);
+            let tunnel = tunnels && matches!(expected.dst_port(), 4789 | 8472 | 6081);
             prop_assert!(v4_options || v6_extensions || tunnel, "{expected:?}");
         }
     }
@@ -765,13 +765,16 @@ fn expected_plain(level: &Level) -> Option<Plain> {
         && level.fragment == Fragment::Whole
         && level.fragment_id == 0
         && !level.malformed;
+    let words = |address: [u8; 16]| {
+        let (a, b) = address.split_at(8);
+        [a, b].map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+    };
     plain.then_some(Plain {
         network: level.network,
         proto: level.proto,
-        src: u128::from_be_bytes(level.src),
-        dst: u128::from_be_bytes(level.dst),
-        src_port,
-        dst_port,
+        src: words(level.src),
+        dst: words(level.dst),
+        ports: u32::from(src_port.swap_bytes()) | u32::from(dst_port.swap_bytes()) << 16,
         segment,
     })
 }

@@ -151,7 +151,7 @@ impl Conversation {
     /// The conversation of a packet whose headers were read the short way; the same as by
     /// [`Conversation::new`].
     #[inline]
-    pub fn plain(point: CapturePoint, packet: &Plain) -> Self {
+    pub fn plain(point: CapturePoint, packet: &Plain<'_>) -> Self {
         let address =
             |words: [u64; 2]| (u128::from(words[0]) | u128::from(words[1]) << 64).to_le_bytes();
         let side = |words, port: u16| (u128::from_be_bytes(address(words)), port);
@@ -226,7 +226,7 @@ impl Conversation {
 
 /// The `kind` of a key.
 #[inline]
-fn plain_kind(packet: &Plain) -> u8 {
+fn plain_kind(packet: &Plain<'_>) -> u8 {
     let network = match packet.network {
         Network::None => 0,
         Network::V4 => 1,
@@ -238,7 +238,12 @@ fn plain_kind(packet: &Plain) -> u8 {
 /// Whether `key` is that of [`Conversation::plain`], given that its `lo` (or else `hi`) sent the
 /// packet.
 #[inline]
-pub(crate) fn is_plain(key: &FlowKey, from_lo: bool, point: CapturePoint, packet: &Plain) -> bool {
+pub(crate) fn is_plain(
+    key: &FlowKey,
+    from_lo: bool,
+    point: CapturePoint,
+    packet: &Plain<'_>,
+) -> bool {
     let ports = packet.ports;
     let (lo, hi, ports) = match from_lo {
         true => (packet.src, packet.dst, ports),

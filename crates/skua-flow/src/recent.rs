@@ -50,8 +50,12 @@ impl Recent {
 
     /// A place worth a look, and whether there its `lo` sent the packet.
     #[inline]
-    pub(crate) fn get(&self, packet: &Plain) -> Option<(u32, bool)> {
-        let tag = tag(packet.src, packet.dst, packet.ports);
+    pub(crate) fn get(&self, packet: &Plain<'_>) -> Option<(u32, bool)> {
+        self.look(tag(packet.src, packet.dst, packet.ports))
+    }
+
+    #[inline]
+    fn look(&self, tag: u32) -> Option<(u32, bool)> {
         let cell = self.cells.get((tag >> self.shift) as usize)?;
         let differing = cell.tag ^ tag;
         (differing <= FROM_LO).then_some((cell.place, differing == FROM_LO))
@@ -60,14 +64,13 @@ impl Recent {
     /// A packet that `lo` (or else `hi`) sent went to a place.
     #[inline]
     pub(crate) fn put(&mut self, key: &FlowKey, from_lo: bool, place: u32) {
-        let [lo, lo_end, hi, hi_end, ports, ..] = key.words();
-        let (lo, hi, ports) = ([lo, lo_end], [hi, hi_end], ports as u32);
-        let tag = match from_lo {
-            true => tag(lo, hi, ports) | FROM_LO,
-            false => tag(hi, lo, ports.rotate_left(16)),
-        };
+        let tag = tag_of(key, from_lo);
         if let Some(cell) = self.cells.get_mut((tag >> self.shift) as usize) {
-            *cell = Cell { tag, place };
+            let from_lo = if from_lo { FROM_LO } else { 0 };
+            *cell = Cell {
+                tag: tag | from_lo,
+                place,
+            };
         }
     }
 
@@ -90,6 +93,17 @@ fn tag(src: [u64; 2], dst: [u64; 2], ports: u32) -> u32 {
     (sum.wrapping_mul(0xbb67_ae85_84ca_a73b) >> 32) as u32 & !FROM_LO
 }
 
+/// The same from the key of what `lo` (or else `hi`) sent.
+#[inline]
+fn tag_of(key: &FlowKey, from_lo: bool) -> u32 {
+    let [lo, lo_end, hi, hi_end, ports, ..] = key.words();
+    let (lo, hi, ports) = ([lo, lo_end], [hi, hi_end], ports as u32);
+    match from_lo {
+        true => tag(lo, hi, ports),
+        false => tag(hi, lo, ports.rotate_left(16)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,36 +115,22 @@ mod tests {
         }
     }
 
-    /// What a side of a conversation sends.
-    fn packet(key: &FlowKey, from_lo: bool) -> Plain {
-        let [lo, lo_end, hi, hi_end, ports, ..] = key.words();
-        let (lo, hi, ports) = ([lo, lo_end], [hi, hi_end], ports as u32);
-        let (src, dst, ports) = match from_lo {
-            true => (lo, hi, ports),
-            false => (hi, lo, ports.rotate_left(16)),
-        };
-        Plain {
-            network: skua_packet::Network::V4,
-            proto: 17,
-            src,
-            dst,
-            ports,
-            segment: None,
-        }
+    fn look(recent: &Recent, key: &FlowKey, from_lo: bool) -> Option<(u32, bool)> {
+        recent.look(tag_of(key, from_lo))
     }
 
     #[test]
     fn remembers_and_grows() {
         let mut recent = Recent::default();
         recent.put(&key(7), true, 70);
-        assert_eq!(recent.get(&packet(&key(7), true)), Some((70, true)));
-        assert_eq!(recent.get(&packet(&key(7), false)), None);
+        assert_eq!(look(&recent, &key(7), true), Some((70, true)));
+        assert_eq!(look(&recent, &key(7), false), None);
         recent.fit(LEAST);
         assert_eq!(recent.cells.len(), 4 * LEAST);
         recent.fit(usize::MAX / 8);
         assert_eq!(recent.cells.len(), MOST);
         recent.put(&key(7), false, 71);
-        assert_eq!(recent.get(&packet(&key(7), false)), Some((71, false)));
+        assert_eq!(look(&recent, &key(7), false), Some((71, false)));
     }
 
     /// With twice as many cells as keys, 79% of keys are alone in theirs when the hash is good.
@@ -176,7 +176,7 @@ mod tests {
         for (what, make) in ways {
             let mut recent = Recent::of(1 << 14);
             (0..1 << 13).for_each(|n| recent.put(&make(n), true, n.into()));
-            let right = |n: &u16| recent.get(&packet(&make(*n), true)) == Some(((*n).into(), true));
+            let right = |n: &u16| look(&recent, &make(*n), true) == Some(((*n).into(), true));
             let found = (0..1 << 13).filter(right);
             let found = found.count();
             assert!(found > (1 << 13) * 7 / 10, "{what}: {found}");

@@ -142,7 +142,12 @@ impl Entry {
     }
 
     #[inline(always)]
-    fn add(&mut self, share: &Share, details: &mut Slab<tcp::Details>) {
+    fn add(
+        &mut self,
+        share: &Share,
+        segment: Option<&TcpSegment>,
+        details: &mut Slab<tcp::Details>,
+    ) {
         let side = usize::from(!share.from_lo);
         let now_ns = share.now_ns;
         self.sent[side] += share.counters;
@@ -150,7 +155,7 @@ impl Entry {
         // Clocks of files may go back.
         self.first_ns = self.first_ns.min(now_ns);
         self.last_ns = self.last_ns.max(now_ns);
-        if let Some(segment) = &share.segment {
+        if let Some(segment) = segment {
             let details = DetailsOf {
                 all: details,
                 place: &mut self.details,
@@ -182,9 +187,9 @@ impl Entry {
 
 /// Whether a packet begins a new conversation between the ports of one that is over.
 #[inline]
-fn reopens(entry: &Entry, share: &Share) -> bool {
+fn reopens(entry: &Entry, segment: Option<&TcpSegment>) -> bool {
     let opens = |segment: &TcpSegment| segment.flags & (tcp::SYN | tcp::ACK) == tcp::SYN;
-    share.segment.as_ref().is_some_and(opens) && entry.tcp.closed()
+    segment.is_some_and(opens) && entry.tcp.closed()
 }
 
 /// A bounded flow table; counts packets by the rules of `docs/accounting.md`.
@@ -346,18 +351,16 @@ impl Amount {
 struct Share {
     counters: Counters,
     now_ns: u64,
-    segment: Option<TcpSegment>,
     from_lo: bool,
     direction: Direction,
 }
 
 impl Share {
     #[inline]
-    fn of(packet: &Captured<'_>, plain: &Plain, from_lo: bool) -> Self {
+    fn of(packet: &Captured<'_>, from_lo: bool) -> Self {
         Self {
             counters: Counters::new(1, packet.frame.wire_len.into()),
             now_ns: packet.now_ns,
-            segment: plain.segment,
             from_lo,
             direction: packet.point.direction,
         }
@@ -369,6 +372,7 @@ struct Arrival {
     key: FlowKey,
     hash: KeyHash,
     share: Share,
+    segment: Option<TcpSegment>,
     tunnel_id: u32,
     /// For an entry that begins with this packet.
     lo_opened: Option<bool>,
@@ -441,12 +445,13 @@ impl FlowTable {
         let Some(entry) = self.entries.get_mut(place) else {
             return false;
         };
-        let share = Share::of(packet, &plain, from_lo);
+        let segment = plain.segment();
         let right = entry.state == State::Live
             && is_plain(&entry.key, from_lo, packet.point, &plain)
-            && !reopens(entry, &share);
+            && !reopens(entry, segment.as_ref());
         if right {
-            entry.add(&share, &mut self.details);
+            let share = Share::of(packet, from_lo);
+            entry.add(&share, segment.as_ref(), &mut self.details);
         }
         right
     }
@@ -492,7 +497,8 @@ impl FlowTable {
             return Some(Arrival {
                 key,
                 hash: KeyHash::new(&key, self.seed),
-                share: Share::of(packet, &plain, from_lo),
+                share: Share::of(packet, from_lo),
+                segment: plain.segment(),
                 tunnel_id: 0,
                 lo_opened: None,
             });
@@ -528,9 +534,13 @@ impl FlowTable {
             let entry = &self.entries[place];
             if entry.state == State::Live
                 && entry.key.is(arrival.key.words())
-                && !reopens(entry, &arrival.share)
+                && !reopens(entry, arrival.segment.as_ref())
             {
-                self.entries[place].add(&arrival.share, &mut self.details);
+                self.entries[place].add(
+                    &arrival.share,
+                    arrival.segment.as_ref(),
+                    &mut self.details,
+                );
                 self.recent.put(&arrival.key, arrival.share.from_lo, place);
                 return;
             }
@@ -616,12 +626,12 @@ impl FlowTable {
             share: Share {
                 counters,
                 now_ns,
-                segment: match level.transport {
-                    Transport::Tcp(segment) => Some(segment),
-                    _ => None,
-                },
                 from_lo,
                 direction: point.direction,
+            },
+            segment: match level.transport {
+                Transport::Tcp(segment) => Some(segment),
+                _ => None,
             },
             tunnel_id: level.tunnel_id,
             lo_opened: ports.request.map(|request| request == from_lo),
@@ -638,7 +648,7 @@ impl FlowTable {
         let place = match slot {
             Slot::Taken(mut slot) => {
                 let place = slot.get().place;
-                if reopens(&entries[place], &arrival.share) {
+                if reopens(&entries[place], arrival.segment.as_ref()) {
                     entries[place].state = State::Ended;
                     self.ended.push(place);
                     let Some(place) = entries.insert(Entry::begin(arrival)) else {
@@ -662,7 +672,7 @@ impl FlowTable {
                 place
             }
         };
-        self.entries[place].add(&arrival.share, &mut self.details);
+        self.entries[place].add(&arrival.share, arrival.segment.as_ref(), &mut self.details);
         self.recent.put(&arrival.key, arrival.share.from_lo, place);
         true
     }

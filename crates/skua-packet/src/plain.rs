@@ -20,7 +20,7 @@ const IPV6_END: usize = IP_AT + 40;
 /// frame. All in registers: the order of tests and loads is that of a packet, and nothing that such
 /// a packet does not have is written down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Plain {
+pub struct Plain<'a> {
     /// IPv4 or IPv6.
     pub network: Network,
     /// TCP or UDP.
@@ -31,15 +31,15 @@ pub struct Plain {
     pub dst: [u64; 2],
     /// Source and destination port in network byte order, as one little-endian word.
     pub ports: u32,
-    /// With TCP.
-    pub segment: Option<TcpSegment>,
+    /// Header of TCP without its options, and length of the payload: read when asked for.
+    tcp: Option<(&'a [u8; 20], u32)>,
 }
 
-impl Plain {
+impl<'a> Plain<'a> {
     /// Reads the headers; none when the packet is of another kind, which says nothing about it.
     // By force, as below: what it finds is to stay in registers.
     #[inline(always)]
-    pub fn read(frame: &Frame<'_>, options: Options) -> Option<Self> {
+    pub fn read(frame: &Frame<'a>, options: Options) -> Option<Self> {
         if frame.link != LinkType::Ethernet
             || frame.stripped_vlan.is_some()
             || frame.is_super_packet()
@@ -61,7 +61,7 @@ impl Plain {
                     src: mapped(head[26..].first_chunk()?),
                     dst: mapped(head[30..].first_chunk()?),
                     ports: u32::from_le_bytes(*head[34..].first_chunk()?),
-                    segment: None,
+                    tcp: None,
                 };
                 packet.transport::<IPV4_END>(frame, options, total, 20)
             }
@@ -76,7 +76,7 @@ impl Plain {
                     src: words(head[22..].first_chunk()?),
                     dst: words(head[38..].first_chunk()?),
                     ports: u32::from_le_bytes(*head[54..].first_chunk()?),
-                    segment: None,
+                    tcp: None,
                 };
                 packet.transport::<IPV6_END>(frame, options, be16(head[18], head[19]), 0)
             }
@@ -96,18 +96,32 @@ impl Plain {
         u16::from_be_bytes(((self.ports >> 16) as u16).to_le_bytes())
     }
 
+    /// With TCP.
+    #[inline]
+    pub fn segment(&self) -> Option<TcpSegment> {
+        let (header, payload_len) = self.tcp?;
+        Some(transport::segment(header, payload_len))
+    }
+
+    // Not inlined, for a CPU would be made to look at the port in any case.
+    #[inline(never)]
+    fn may_be_tunnel(&self) -> bool {
+        tunnel::is_udp_tunnel(self.dst_port())
+    }
+
     /// The rest, for a transport header at `AT`. `said` is the length that the IP header says, of
     /// which `own` bytes are its own; 0 says nothing.
     #[inline(always)]
     fn transport<const AT: usize>(
         mut self,
-        frame: &Frame<'_>,
+        frame: &Frame<'a>,
         options: Options,
         said: u16,
         own: u32,
     ) -> Option<Self> {
         match self.proto {
-            UDP if !(options.tunnels && tunnel::is_udp_tunnel(self.dst_port())) => Some(self),
+            UDP if options.tunnels && self.may_be_tunnel() => None,
+            UDP => Some(self),
             TCP => {
                 let header: &[u8; 20] = frame.data.get(AT..)?.first_chunk()?;
                 let header_len = transport::tcp_header_len(header)?;
@@ -115,7 +129,7 @@ impl Plain {
                     0 => frame.wire_len.saturating_sub(AT as u32 + header_len),
                     said => said.saturating_sub(own).saturating_sub(header_len),
                 };
-                self.segment = Some(transport::segment(header, payload_len));
+                self.tcp = Some((header, payload_len));
                 Some(self)
             }
             _ => None,

@@ -59,5 +59,5 @@ static __always_inline bool left_out_by_address(void)
 	if (!ctl)
 		return false;
 	set = *(volatile __u64 *)&ctl->address_set;
-	return set && addresses_leave_out(set);
+	return (set & ADDRESSES_SET) && addresses_leave_out(set);
 }

@@ -100,12 +100,12 @@ struct flow_control {
 	__u64 pad0[4];
 	__u64 freed;	   /* by user space */
 	__u64 wake_at;	   /* wake user space when inserted + refused gets there */
-	__u64 address_set; /* ADDRESSES_…, 0: there is none */
+	__u64 address_set; /* ADDRESSES_… */
 	__u64 pad1[5];
 };
 
 /* Bits of flow_control.address_set. */
-#define ADDRESSES_SET	      1
+#define ADDRESSES_SET	      1 /* there is one */
 #define ADDRESSES_GENERATION  2 /* which half of the trie is in force */
 #define ADDRESSES_HAS_INCLUDE 4
 

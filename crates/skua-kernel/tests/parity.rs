@@ -465,7 +465,7 @@ fn address_sets_leave_out_the_same_packets() {
                         continue;
                     }
                     let set = match addresses.is_empty() || random.one_in(10) {
-                        // Everything is in the set, or nothing is left of it.
+                        // Now and then there is none.
                         true => AddressSet::default(),
                         false => random_set(&mut random, &addresses),
                     };

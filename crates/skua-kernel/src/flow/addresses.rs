@@ -65,14 +65,10 @@ impl Addresses {
         self.fill(spare, set)?;
         // Programs that began before it was filled, and that may have read ahead, have ended.
         self.grace.wait()?;
-        let word = match set.is_empty() {
-            true => 0,
-            false => {
-                ADDRESSES_SET
-                    | ADDRESSES_GENERATION * spare as u64
-                    | ADDRESSES_HAS_INCLUDE * u64::from(set.counts().include > 0)
-            }
-        };
+        let bit = |bit: u64, on: bool| if on { bit } else { 0 };
+        let word = bit(ADDRESSES_SET, !set.is_empty())
+            | bit(ADDRESSES_GENERATION, spare == 1)
+            | bit(ADDRESSES_HAS_INCLUDE, set.counts().include > 0);
         self.control.elements()[0].address_set.store(word, Release);
         self.in_force = spare;
         // Those that read the old word: their generation is the next to be changed.

@@ -293,7 +293,7 @@ fn print_running(out: &mut impl Write, running: &Value) -> io::Result<()> {
     if addresses["include"] != 0 || addresses["exclude"] != 0 {
         writeln!(
             out,
-            "          address set: {} prefixes to include, {} to exclude",
+            "          address set: {} to include, {} to exclude",
             count(&addresses["include"]),
             count(&addresses["exclude"])
         )?;

@@ -109,7 +109,7 @@ fn text(account: &Account, store: &Summary) -> String {
     }
     let AddressCounts { include, exclude } = account.addresses;
     if include + exclude > 0 {
-        text += &format!("  address set of {include} prefixes to include, {exclude} to exclude\n");
+        text += &format!("  address set: {include} to include, {exclude} to exclude\n");
     }
     if store.evicted > 0 {
         text += &format!(

@@ -11,12 +11,15 @@ type Apply = Box<dyn FnMut(&Arc<AddressSet>) -> Result<(), ProbeError> + Send>;
 
 /// The set that is in force, and how to change it. Clones are the same set.
 #[derive(Clone)]
-pub struct LiveAddresses(Arc<Mutex<Inner>>);
+pub struct LiveAddresses(Arc<Inner>);
 
 struct Inner {
-    set: Arc<AddressSet>,
     most: u32,
-    apply: Apply,
+    /// Replaced at the end of a change.
+    set: Mutex<Arc<AddressSet>>,
+    /// Locked for the whole of a change, which may take a second: whoever only asks for the set,
+    /// like a drain, must not wait for that.
+    apply: Mutex<Apply>,
 }
 
 /// What a change did, in prefixes.
@@ -48,31 +51,26 @@ impl LiveAddresses {
         most: u32,
         apply: impl FnMut(&Arc<AddressSet>) -> Result<(), ProbeError> + Send + 'static,
     ) -> Self {
-        Self(Arc::new(Mutex::new(Inner {
-            set: Arc::default(),
+        Self(Arc::new(Inner {
             most,
-            apply: Box::new(apply),
-        })))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // The set in it is replaced at the end of a change or not at all.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+            set: Mutex::default(),
+            apply: Mutex::new(Box::new(apply)),
+        }))
     }
 
     /// The set that is in force.
     pub fn set(&self) -> Arc<AddressSet> {
-        Arc::clone(&self.lock().set)
+        Arc::clone(&lock(&self.0.set))
     }
 
     /// How many prefixes it has.
     pub fn counts(&self) -> AddressCounts {
-        self.lock().set.counts()
+        self.set().counts()
     }
 
     /// How many prefixes it may have (`flow.addresses.max_entries`).
     pub fn max_entries(&self) -> u32 {
-        self.lock().most
+        self.0.most
     }
 
     /// Changes the set, as a whole: each packet is judged by the set before or by the set after.
@@ -81,21 +79,25 @@ impl LiveAddresses {
     ///
     /// When it would have too many prefixes, or the kernel refuses. Then nothing has changed.
     pub fn edit(&self, edit: AddressEdit<'_>) -> Result<AddressChange, ProbeError> {
-        let mut inner = self.lock();
-        let (set, change) = edited(&inner.set, edit);
-        if set.len() > inner.most as usize {
-            return Err(ProbeError::TooManyAddresses {
-                wanted: set.len(),
-                most: inner.most,
-            });
+        let mut apply = lock(&self.0.apply);
+        let (set, change) = edited(&self.set(), edit);
+        let most = self.0.most;
+        if set.len() > most as usize {
+            let wanted = set.len();
+            return Err(ProbeError::TooManyAddresses { wanted, most });
         }
         if change != AddressChange::default() {
             let set = Arc::new(set);
-            (inner.apply)(&set)?;
-            inner.set = set;
+            apply(&set)?;
+            *lock(&self.0.set) = set;
         }
         Ok(change)
     }
+}
+
+/// What the locks guard is replaced as a whole: nobody leaves it half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn edited(before: &AddressSet, edit: AddressEdit<'_>) -> (AddressSet, AddressChange) {

@@ -59,10 +59,9 @@ pub fn marks(
                 .parse()
                 .with_context(|| format!("{place}{name}[{i}]"))?;
             match seen.insert(prefix, mark) {
-                Some(other) if other != mark => bail!(
-                    "{place}{name}[{i}]: {prefix} is in {} as well; it can only be in one",
-                    other.name()
-                ),
+                Some(other) if other != mark => {
+                    bail!("{prefix} is to be included and excluded; it can only be one")
+                }
                 _ => marks.push((prefix, mark)),
             }
         }
@@ -135,7 +134,7 @@ mod tests {
         let both = marks("", &list(&["::/0"]), &list(&["10.0.0.0/8", "::/0"])).unwrap_err();
         assert_eq!(
             both.to_string(),
-            "exclude[1]: ::/0 is in include as well; it can only be in one"
+            "::/0 is to be included and excluded; it can only be one"
         );
     }
 

@@ -423,7 +423,7 @@ fn what_is_wrong_is_told_in_one_line_and_changes_nothing() {
             "PUT",
             r#"{"include":["::/0"],"exclude":["::/0"]}"#,
             400,
-            "::/0 is in include as well",
+            "::/0 is to be included and excluded",
         ),
         (
             "POST",

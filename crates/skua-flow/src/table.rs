@@ -1,8 +1,8 @@
 //! The flow table of the user-space path: AF_PACKET, pcap and replay.
 
 use crate::{
-    CapturePoint, Cause, Conversation, Counters, Direction, EndReason, FlowKey, FlowUpdate,
-    FragmentNotes, PointCounters, PointTraffic, Ports, TcpUpdate,
+    AddressSet, CapturePoint, Cause, Conversation, Counters, Direction, EndReason, FlowKey,
+    FlowUpdate, FragmentNotes, PointCounters, PointTraffic, Ports, TcpUpdate,
     conversation::is_plain,
     index::{Index, KeyHash, Slot},
     point::Points,
@@ -16,6 +16,7 @@ use skua_packet::{
 };
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
+    sync::Arc,
     time::Duration,
 };
 
@@ -210,6 +211,8 @@ pub struct FlowTable {
     ended: Vec<u32>,
     fragments: FragmentNotes,
     points: Points,
+    /// Which packets are counted, none: all.
+    addresses: Option<Arc<AddressSet>>,
     /// Entries made since the start.
     inserted: u64,
 }
@@ -378,6 +381,26 @@ struct Arrival {
     lo_opened: Option<bool>,
 }
 
+/// A packet that was decoded for [`FlowTable::packets`].
+#[allow(clippy::large_enum_variant, reason = "sixteen of them, on the stack")]
+enum Prepared {
+    Arrival(Arrival),
+    /// Left out and counted so.
+    LeftOut,
+    /// A fragment, or with something inside: for [`FlowTable::packet`].
+    NotSimple,
+}
+
+impl Prepared {
+    #[inline]
+    fn arrival(&self) -> Option<&Arrival> {
+        match self {
+            Self::Arrival(arrival) => Some(arrival),
+            _ => None,
+        }
+    }
+}
+
 impl FlowTable {
     /// An empty table. It takes memory as flows come.
     pub fn new(config: &TableConfig) -> Self {
@@ -395,6 +418,7 @@ impl FlowTable {
             ended: Vec::new(),
             fragments: FragmentNotes::default(),
             points: Points::default(),
+            addresses: None,
             inserted: 0,
         }
     }
@@ -419,6 +443,18 @@ impl FlowTable {
         self.seed
     }
 
+    /// Counts from the next packet on only what a set does not leave out.
+    pub fn set_addresses(&mut self, addresses: Arc<AddressSet>) {
+        self.addresses = (!addresses.is_empty()).then_some(addresses);
+    }
+
+    #[inline]
+    fn left_out_by_address(&self, level: &Level) -> bool {
+        self.addresses
+            .as_ref()
+            .is_some_and(|addresses| addresses.leaves_out(level))
+    }
+
     /// Counts packets, in their order; quicker than one by one.
     pub fn packets(&mut self, mut packets: &[Captured<'_>]) {
         while let [first, rest @ ..] = packets {
@@ -432,11 +468,20 @@ impl FlowTable {
         }
     }
 
+    /// The short way through a packet's headers, closed while a set of addresses is to be asked.
+    #[inline(always)]
+    fn plain<'a>(&self, frame: &Frame<'a>) -> Option<Plain<'a>> {
+        match self.addresses {
+            None => Plain::read(frame, self.options),
+            Some(_) => None,
+        }
+    }
+
     /// Counts a packet of most kinds of a conversation that had one lately; false, and nothing
     /// done, for others. Most packets need no more than this.
     #[inline(always)]
     fn known(&mut self, packet: &Captured<'_>) -> bool {
-        let Some(plain) = Plain::read(&packet.frame, self.options) else {
+        let Some(plain) = self.plain(&packet.frame) else {
             return false;
         };
         let Some((place, from_lo)) = self.recent.get(&plain) else {
@@ -458,23 +503,27 @@ impl FlowTable {
 
     /// Counts packets that fit into one batch, the long way.
     fn batch(&mut self, batch: &[Captured<'_>]) {
-        let mut arrivals: [Option<Arrival>; BATCH] = [const { None }; BATCH];
+        let mut arrivals: [Prepared; BATCH] = [const { Prepared::NotSimple }; BATCH];
         let mut places = [None; BATCH];
         for (arrival, packet) in arrivals.iter_mut().zip(batch) {
             *arrival = self.prepare(packet);
         }
         // Nothing in this loop waits for the memory of the packet before.
-        for (place, arrival) in places.iter_mut().zip(arrivals.iter().flatten()) {
+        for (place, arrival) in places
+            .iter_mut()
+            .zip(arrivals.iter().filter_map(Prepared::arrival))
+        {
             *place = self.find(arrival);
         }
         let mut places = places.into_iter();
         for (arrival, packet) in arrivals.iter().zip(batch) {
             match arrival {
-                Some(arrival) => {
+                Prepared::Arrival(arrival) => {
                     let place = places.next().flatten();
                     self.arrive_at(place, packet.point, arrival);
                 }
-                None => {
+                Prepared::LeftOut => {}
+                Prepared::NotSimple => {
                     self.packet(packet.point, &packet.frame, packet.now_ns);
                 }
             }
@@ -489,12 +538,12 @@ impl FlowTable {
         }
     }
 
-    /// Decodes a packet that is one level and no fragment, and counts its notes. None for others.
+    /// Decodes a packet that is one level and no fragment, and counts its notes.
     #[inline]
-    fn prepare(&mut self, packet: &Captured<'_>) -> Option<Arrival> {
-        if let Some(plain) = Plain::read(&packet.frame, self.options) {
+    fn prepare(&mut self, packet: &Captured<'_>) -> Prepared {
+        if let Some(plain) = self.plain(&packet.frame) {
             let Conversation { key, from_lo } = Conversation::plain(packet.point, &plain);
-            return Some(Arrival {
+            return Prepared::Arrival(Arrival {
                 key,
                 hash: KeyHash::new(&key, self.seed),
                 share: Share::of(packet, from_lo),
@@ -504,16 +553,25 @@ impl FlowTable {
             });
         }
         let mut decoded = Decoded::default();
-        decode_into(&packet.frame, self.options_for(&packet.frame), &mut decoded).ok()?;
+        if decode_into(&packet.frame, self.options_for(&packet.frame), &mut decoded).is_err() {
+            return Prepared::NotSimple;
+        }
         let level = &decoded.outer;
         if level.fragment != Fragment::Whole || decoded.child.is_some() {
-            return None;
+            return Prepared::NotSimple;
         }
         let amount = Amount::new(&packet.frame, Some(&decoded));
+        if self.left_out_by_address(level) {
+            self.notes(packet.point, &amount, false);
+            self.points
+                .add(packet.point, Cause::AddressSet, amount.all());
+            return Prepared::LeftOut;
+        }
         self.notes(packet.point, &amount, decoded.malformed());
         let ports = Ports::of(&level.transport, level.network);
         let counters = amount.all();
-        Some(self.arrival(packet.point, level, &ports, [0; 6], counters, packet.now_ns))
+        let now_ns = packet.now_ns;
+        Prepared::Arrival(self.arrival(packet.point, level, &ports, [0; 6], counters, now_ns))
     }
 
     /// The place of a live entry, with the entry on its way from memory.
@@ -563,7 +621,13 @@ impl FlowTable {
             true => decoded.malformed(),
             false => decoded.outer.malformed,
         };
-        self.notes(point, &amount, malformed);
+        let left_out = !truncated && self.left_out_by_address(&decoded.outer);
+        self.notes(point, &amount, malformed && !left_out);
+        if left_out {
+            // Should the set be changed before the later fragments come.
+            self.fragments.ports(point, &decoded.outer);
+            return self.lose(point, Cause::AddressSet, amount.all());
+        }
         if truncated {
             return self.lose(point, Cause::Truncated, amount.all());
         }

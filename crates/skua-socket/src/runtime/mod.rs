@@ -12,6 +12,7 @@ mod breaker;
 mod cri;
 mod docker;
 mod http;
+mod messages;
 
 use asker::Asker;
 

@@ -2,6 +2,7 @@
 //! ourselves in a network namespace of our own and look what of it was seen.
 
 use std::{
+    fs::File,
     io::{self, Read as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket},
     os::{fd::AsRawFd as _, linux::fs::MetadataExt as _},
@@ -91,7 +92,7 @@ pub(super) fn prove(
 ) -> Result<SocketTracer, KernelError> {
     let (to_us, from_exchange) = channel();
     let (to_exchange, from_us) = channel();
-    let (seen, netns) = std::thread::scope(|scope| {
+    let (seen, netns, kept) = std::thread::scope(|scope| {
         let exchange = std::thread::Builder::new()
             .name("proof".into())
             .spawn_scoped(scope, move || exchange(&to_us, &from_us))
@@ -101,7 +102,12 @@ pub(super) fn prove(
             })?;
         let mut seen = Seen::default();
         // The thread ends without a word when it fails; its result says why.
-        let netns = from_exchange.recv().unwrap_or(0);
+        let (netns, kept) = from_exchange.recv().unwrap_or_default();
+        // The numbers of namespaces are used again: what came until now is of others.
+        let (mut early, mut early_pairs) = (Vec::new(), Vec::new());
+        tracer.ended(&mut |update| early.push(*update))?;
+        tracer.pairs(&mut |update| early_pairs.push(*update))?;
+        (tracer.early, tracer.early_pairs) = (early, early_pairs);
         tracer.open(&mut |update| {
             if update.netns == netns && update.state == SocketState::Listen {
                 seen.listeners_open += 1;
@@ -117,9 +123,10 @@ pub(super) fn prove(
                 });
             }
         }
-        Ok((seen, netns))
+        Ok((seen, netns, kept))
     })?;
     let seen = gather(&mut tracer, config, seen, netns)?;
+    drop(kept);
     judge(&mut tracer, config, &seen)?;
     Ok(tracer)
 }
@@ -133,7 +140,8 @@ fn gather(
 ) -> Result<Seen, KernelError> {
     let by_cgroup = !tracer.beside.is_empty();
     let deadline = Instant::now() + PATIENCE;
-    let (mut early, mut early_pairs) = (Vec::new(), Vec::new());
+    let mut early = std::mem::take(&mut tracer.early);
+    let mut early_pairs = std::mem::take(&mut tracer.early_pairs);
     loop {
         tracer.ended(&mut |update| {
             if update.netns != netns {
@@ -260,8 +268,11 @@ fn judge(
     Ok(())
 }
 
+/// The number of the exchange's namespace, and what keeps it from being used again.
+type Ready = (u32, Option<File>);
+
 /// Talks; tells its namespace when there is something to look at, and goes on when that was done.
-fn exchange(ready: &Sender<u32>, looked: &Receiver<()>) -> Result<(), KernelError> {
+fn exchange(ready: &Sender<Ready>, looked: &Receiver<()>) -> Result<(), KernelError> {
     private_network::enter()?;
     talk(ready, looked).map_err(|source| KernelError::System {
         what: "cannot talk to ourselves",
@@ -269,11 +280,12 @@ fn exchange(ready: &Sender<u32>, looked: &Receiver<()>) -> Result<(), KernelErro
     })
 }
 
-fn talk(ready: &Sender<u32>, looked: &Receiver<()>) -> io::Result<()> {
-    let netns = std::fs::metadata("/proc/thread-self/ns/net")?.st_ino();
+fn talk(ready: &Sender<Ready>, looked: &Receiver<()>) -> io::Result<()> {
+    let netns = File::open("/proc/thread-self/ns/net")?;
+    let number = netns.metadata()?.st_ino() as u32;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
-    let _ = ready.send(netns as u32);
+    let _ = ready.send((number, Some(netns)));
     let _ = looked.recv();
 
     let mut client = TcpStream::connect_timeout(&address, PATIENCE)?;

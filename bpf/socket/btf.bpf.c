@@ -9,67 +9,53 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/*
- * The kernel leaves a tracing program out where the CPU is just running it. Newer kernels (6.19)
- * let other tasks run in the middle of one, so that their events would be missed by the dozen;
- * these have calls (6.10) that keep the CPU.
- */
-extern void bpf_preempt_disable(void) __weak __ksym;
-extern void bpf_preempt_enable(void) __weak __ksym;
-
-#define KEEPING_CPU(work)                                                                          \
-	do {                                                                                       \
-		if (bpf_ksym_exists(bpf_preempt_disable) && bpf_ksym_exists(bpf_preempt_enable)) { \
-			bpf_preempt_disable();                                                     \
-			work;                                                                      \
-			bpf_preempt_enable();                                                      \
-		} else {                                                                           \
-			work;                                                                      \
-		}                                                                                  \
-	} while (0)
-
-static __always_inline void state_changes(struct sock *sk, int old, int new)
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(socket_state, struct sock *sk, int old, int new)
 {
 	struct tcp_sock *tp;
 
 	if (!state_matters(new))
-		return;
+		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (tp)
 		tcp_state_changes(sk, tp, old, new);
-}
-
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(socket_state, struct sock *sk, int old, int new)
-{
-	KEEPING_CPU(state_changes(sk, old, new));
 	return 0;
 }
 
-static __always_inline void destroyed(struct sock *sk)
-{
-	struct socket_track *track = track_find(sk);
-	struct tcp_sock *tp;
-
-	if (!track || !track_is_of(track, sk) || track->flags & TRACK_ENDED ||
-	    track->state == TCP_CLOSE)
-		return;
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
-		return;
-	track->flags |= TRACK_ENDED;
-	/* In which state it ended is gone; most end by both FINs. */
-	tcp_ended(sk, tp, track, track->state == TCP_ESTABLISHED ? TCP_LAST_ACK : track->state);
-}
-
 /*
- * An interrupt's events may still miss the first program, if they come while it runs. This is
- * another one, and sees to it that no end is missed.
+ * The kernel leaves a tracing program out where the CPU is in the middle of it: an interrupt's
+ * events, and on newer kernels (7.2) those of other tasks, miss it then. This is another program,
+ * and sees to it that no end is missed.
  */
 SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(socket_destroyed, struct sock *sk)
 {
-	KEEPING_CPU(destroyed(sk));
+	struct socket_track *track = track_find(sk);
+	struct tcp_sock *tp;
+	__u32 state;
+
+	if (!track || (track_is_of(track, sk) && track->flags & TRACK_ENDED))
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	if (!track_is_of(track, sk)) {
+		/* The listener had no room, or its owner knows nothing of it. */
+		if (!tp->bytes_received && !tp->bytes_acked)
+			return 0;
+		track_accepted(track, sk);
+	}
+	/* Nothing was begun on it. */
+	if (!tp->segs_out && track->state != TCP_LISTEN)
+		return 0;
+	track->flags |= TRACK_ENDED;
+	/* In which state it ended is gone. Most end by both FINs. */
+	state = track->state;
+	if (state != TCP_LISTEN && tp->segs_in && sk->sk_err != ECONNREFUSED)
+		state = TCP_LAST_ACK;
+	else if (state == TCP_CLOSE)
+		state = TCP_SYN_SENT;
+	tcp_ended(sk, tp, track, state);
 	return 0;
 }
 

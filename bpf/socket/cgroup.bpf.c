@@ -37,23 +37,51 @@ static __always_inline struct socket_track *udp_begins(struct bpf_sock *sk, __u8
 	return track;
 }
 
-static __always_inline int udp_connects(struct bpf_sock_addr *context)
+/*
+ * A TCP connection begins. The change to SYN-SENT would tell, too, but tracing programs may miss
+ * it, see socket_destroyed, and with it the owner.
+ */
+static __always_inline void tcp_begins(struct bpf_sock *sk)
 {
-	if (context->protocol == UDP_PROTOCOL && context->sk)
-		udp_begins(context->sk, RULE_CONNECT);
+	struct socket_track *track = track_make(sk);
+
+	if (!track) {
+		count_loss(LOSS_TABLE_FULL);
+		return;
+	}
+	track_begin(track, sk, OPENER_LOCAL);
+	track->state = TCP_CLOSE; /* not begun if connect fails before */
+	track->flags = TRACK_CONNECTING;
+	track->rule = RULE_UNKNOWN;
+	/* Anew, though the process may be the same: it may have become another program. */
+	track->task.pid = 0;
+	track_owner(track, RULE_CONNECT);
+}
+
+static __always_inline int connects(struct bpf_sock_addr *context)
+{
+	struct bpf_sock *sk = context->sk;
+
+	if (!sk)
+		return GO_ON;
+	if (context->protocol == UDP_PROTOCOL)
+		udp_begins(sk, RULE_CONNECT);
+	/* Not where connect is called again on a connection. */
+	else if (context->protocol == TCP_PROTOCOL && sk->state == TCP_CLOSE)
+		tcp_begins(sk);
 	return GO_ON;
 }
 
 SEC("cgroup/connect4")
 int socket_connect4(struct bpf_sock_addr *context)
 {
-	return udp_connects(context);
+	return connects(context);
 }
 
 SEC("cgroup/connect6")
 int socket_connect6(struct bpf_sock_addr *context)
 {
-	return udp_connects(context);
+	return connects(context);
 }
 
 /* Whether an unconnected socket sends for the first time; if so it gets known. */

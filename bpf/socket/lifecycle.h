@@ -52,6 +52,13 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 			count_loss(LOSS_TABLE_FULL);
 			return;
 		}
+		/* By the hook of connect, which misses nothing, just before. */
+		if (new == TCP_SYN_SENT && track_is_of(track, sk) &&
+		    track->flags &TRACK_CONNECTING) {
+			track->flags &= ~TRACK_CONNECTING;
+			track->state = new;
+			return;
+		}
 		track_begin(track, sk, new == TCP_SYN_SENT ? OPENER_LOCAL : OPENER_UNKNOWN);
 		track->state = new;
 		/* Anew, though the process may be the same: it may have become another program. */
@@ -82,6 +89,8 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 		track = track_find(sk);
 		if (!track)
 			return;
+		if (!track_is_of(track, sk))
+			track_accepted(track, sk);
 		track->data_in = READ(tp, data_segs_in);
 		track->flags |= TRACK_CLOSED;
 		return;

@@ -29,6 +29,7 @@ struct socket_track {
 #define TRACK_ENDED	 (1 << 0) /* the record of its end was made */
 #define TRACK_RESET_SENT (1 << 1)
 #define TRACK_CLOSED	 (1 << 2) /* the process closed both directions: data_in holds */
+#define TRACK_CONNECTING (1 << 3) /* connect was called, its SYN is not sent yet */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);

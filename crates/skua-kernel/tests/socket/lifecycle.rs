@@ -77,6 +77,7 @@ fn carry(mut client: TcpStream, mut server: TcpStream, number: usize) -> Carried
 
 fn check(updates: &[SocketUpdate], carried: &[Carried], loopback: bool) {
     let (mut clients, mut servers) = (Vec::new(), Vec::new());
+    let mut unseen = 0;
     for update in updates {
         let tcp = update.tcp.unwrap();
         let remote = update.remote.unwrap();
@@ -94,12 +95,19 @@ fn check(updates: &[SocketUpdate], carried: &[Carried], loopback: bool) {
         }
         assert_eq!(update.end, Some(End::Closed), "{update:#?}");
         assert_me(&update.task);
-        assert!(update.start_ns > 0 && update.start_ns <= update.established_ns);
-        assert!(update.established_ns <= update.now_ns);
+        assert!(update.start_ns > 0 && update.start_ns <= update.now_ns);
+        if update.established_ns == 0 {
+            unseen += 1;
+        } else {
+            assert!(update.start_ns <= update.established_ns);
+            assert!(update.established_ns <= update.now_ns);
+        }
         assert!(tcp.segments_sent >= 2 && tcp.segments_received >= 2);
         assert!(!loopback || tcp.srtt_us > 0 || bytes.0 == 0, "{update:#?}");
         assert!(tcp.mss > 500 && tcp.cwnd > 0);
     }
+    // Events that a tracing program missed cost no more than a time, and are rare.
+    assert!(unseen * 50 <= updates.len(), "{unseen}");
     // A port may serve twice, so this is about how often each comes.
     let mut expected: Vec<_> = carried
         .iter()

@@ -314,9 +314,8 @@ impl FlowStore {
     /// A record with its current rate and its interface's name, ready to be written.
     pub fn line<'a>(&self, record: &'a FlowRecord, interface: &'a str) -> FlowLine<'a> {
         FlowLine {
-            record,
-            interface,
             rate: self.rate(record),
+            ..record.line(interface)
         }
     }
 

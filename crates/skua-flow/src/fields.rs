@@ -171,7 +171,7 @@ pub const FIELDS: &[Field] = &[
         "",
         NO_OWNER,
         "its user, a number where there is no name",
-        |l| Value::nonempty(party(l, true).user),
+        |l| party(l, true).user_value(),
     ),
     field(
         "a.container",
@@ -225,7 +225,7 @@ pub const FIELDS: &[Field] = &[
         "",
         NO_OWNER,
         "its user, a number where there is no name",
-        |l| Value::nonempty(party(l, false).user),
+        |l| party(l, false).user_value(),
     ),
     field(
         "b.container",

@@ -299,14 +299,26 @@ pub struct Party<'a> {
     pub process: &'a str,
     /// Process identifier.
     pub pid: u32,
-    /// User: name or number.
+    /// Name of the user.
     pub user: &'a str,
+    /// Number of the user, shown without a name.
+    pub uid: Option<u32>,
     /// Container: name or identifier.
     pub container: &'a str,
     /// Kubernetes pod.
     pub pod: &'a str,
     /// systemd unit.
     pub unit: &'a str,
+}
+
+impl<'a> Party<'a> {
+    /// Value of a field for the user.
+    pub fn user_value<O>(&self) -> skua_record::Value<'a, O> {
+        match (self.user, self.uid) {
+            ("", Some(uid)) => skua_record::Value::Numeral(uid.into()),
+            (name, _) => skua_record::Value::nonempty(name),
+        }
+    }
 }
 
 /// A flow record as it is written, as JSON by [`Serialize`] or as a CSV row; both have the fields

@@ -16,6 +16,8 @@ pub enum Value<'a, O> {
     Number(f64),
     /// Text, perhaps a name from outside: any characters.
     Text(&'a str),
+    /// Number in the place of a name.
+    Numeral(u64),
     /// Address.
     Ip(IpAddr),
     /// ns since the Unix epoch.
@@ -66,7 +68,7 @@ impl<O: fmt::Display> fmt::Display for Value<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => Ok(()),
-            Self::Integer(value) => value.fmt(f),
+            Self::Integer(value) | Self::Numeral(value) => value.fmt(f),
             Self::Number(value) => value.fmt(f),
             Self::Text(value) => f.write_str(value),
             Self::Ip(value) => value.fmt(f),

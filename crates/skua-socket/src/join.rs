@@ -151,8 +151,7 @@ impl SocketIndex {
         &mut self,
         protocol: Protocol,
         netns: u32,
-        local: SocketAddr,
-        remote: SocketAddr,
+        (local, remote): (SocketAddr, SocketAddr),
         owner: Option<OwnerId>,
         opener: Opener,
         last_ns: u64,
@@ -178,8 +177,7 @@ impl SocketIndex {
             ended_s,
             opener,
         };
-        let same =
-            |e: &Entry| e.hash == new.hash && e.local == new.local && e.netns == new.netns;
+        let same = |e: &Entry| e.hash == new.hash && e.local == new.local && e.netns == new.netns;
         if let Some(entry) = self.entries.find_mut(new.hash, same) {
             // The ports may be in use again already when the end of their last use is told.
             if ended_s == OPEN || entry.ended_s != OPEN || entry.owner == owner {
@@ -329,9 +327,7 @@ impl SocketIndex {
                 }
             }
         }
-        std::array::from_fn(|side| {
-            here[side].or(elsewhere[side].filter(|_| !several[side]))
-        })
+        std::array::from_fn(|side| here[side].or(elsewhere[side].filter(|_| !several[side])))
     }
 
     #[inline]
@@ -352,9 +348,7 @@ impl SocketIndex {
         let here = || there.iter().filter(|l| l.netns == netns);
         here()
             .find(|l| l.address == address)
-            .or_else(|| {
-                here().find(|l| is_wildcard(l.address) && self.is_local(netns, address))
-            })
+            .or_else(|| here().find(|l| is_wildcard(l.address) && self.is_local(netns, address)))
             .or_else(|| {
                 // Bound to this very address elsewhere, and nowhere else.
                 let mut bound = there
@@ -384,6 +378,21 @@ impl SocketIndex {
                         l.netns == netns && (is_wildcard(l.address) || l.address == local.ip())
                     })
                 })
+    }
+
+    /// Whether a socket waits at an endpoint that a socket of this namespace is connected to.
+    pub fn waits_at(&self, protocol: Protocol, netns: u32, remote: SocketAddr) -> bool {
+        self.may_listen(protocol, remote.port())
+            && self
+                .listener(protocol, netns, remote.ip(), remote.port())
+                .is_some()
+    }
+
+    /// Calls `used` with every owner that is in the index.
+    pub fn owners(&self, used: &mut dyn FnMut(OwnerId)) {
+        let entries = self.entries.iter().filter_map(|e| e.owner);
+        let listeners = self.listeners.values().flatten().filter_map(|l| l.owner);
+        entries.chain(listeners).for_each(used);
     }
 
     /// The socket at the other end of a connection, when that is on this host, too; else the owner of

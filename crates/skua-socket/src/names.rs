@@ -13,7 +13,9 @@ impl Protocol {
 
     /// The protocol of this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::Tcp, Self::Udp].into_iter().find(|p| p.name() == name)
+        [Self::Tcp, Self::Udp]
+            .into_iter()
+            .find(|p| p.name() == name)
     }
 }
 

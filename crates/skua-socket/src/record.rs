@@ -6,7 +6,8 @@ use serde::{Serialize, Serializer};
 use skua_flow::{Party, ServiceRule};
 
 use crate::{
-    End, Opener, Protocol, SocketState, SocketUpdate, TaskRule, TcpMetrics, fields, owner::OwnerId,
+    End, Opener, Owner, Protocol, SocketState, SocketUpdate, TaskRule, TcpMetrics, fields,
+    owner::OwnerId,
 };
 
 /// A socket, summed up from its updates.
@@ -91,6 +92,13 @@ impl SocketRecord {
         self.established_ns = known(self.established_ns, old.established_ns);
         self.tcp = self.tcp.or(old.tcp);
         self.backlog = self.backlog.or(old.backlog);
+        let (now_ns, updated_ns) = (self.now_ns, self.updated_ns);
+        (self.now_ns, self.updated_ns) = (old.now_ns, old.updated_ns);
+        let changed = *self != old;
+        self.now_ns = now_ns;
+        if changed {
+            self.updated_ns = updated_ns;
+        }
     }
 
     /// Whether it waits for others: a listening TCP socket, or a UDP socket without a peer.
@@ -129,6 +137,23 @@ pub struct ServiceSide {
     pub local: bool,
     /// How that is known.
     pub by: ServiceRule,
+}
+
+/// What records show of an owner.
+pub fn party(owner: &Owner) -> Party<'_> {
+    let container = owner.container.as_deref();
+    let pod = container.and_then(|c| c.pod.as_ref());
+    Party {
+        process: &owner.process,
+        pid: owner.pid,
+        user: owner.user.as_deref().unwrap_or_default(),
+        uid: Some(owner.uid),
+        container: container.map_or("", |c| c.name.as_deref().unwrap_or(&c.id)),
+        pod: pod
+            .and_then(|p| p.name.as_deref().or(p.uid.as_deref()))
+            .unwrap_or_default(),
+        unit: owner.unit.as_deref().unwrap_or_default(),
+    }
 }
 
 /// A socket with its names, ready to be written as JSON by [`Serialize`] or as a CSV row; both have

@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
-    End, Opener, PairUpdate, Protocol, RttSum, SocketIndex, SocketRecord, TcpMetrics,
-    owner::OwnerId, record::ServiceSide,
+    End, Opener, Owner, Owners, PairUpdate, Protocol, RttSum, SocketIndex, SocketRecord,
+    TcpMetrics, owner::OwnerId, record::ServiceSide,
 };
 
 /// New connections are counted over at least so long, ns: an answer on request is no interval.
@@ -161,9 +161,7 @@ impl Sums {
 
     fn add_pair_health(&mut self, pair: &PairUpdate) {
         self.segments = self.segments.saturating_add(pair.tcp.segments_sent);
-        self.retransmits = self
-            .retransmits
-            .saturating_add(pair.tcp.retransmits.into());
+        self.retransmits = self.retransmits.saturating_add(pair.tcp.retransmits.into());
     }
 }
 
@@ -217,7 +215,11 @@ impl RttSum {
         for (place, count) in self.histogram.iter().enumerate() {
             let count = f64::from(*count);
             if count > 0.0 && below + count >= wanted {
-                let floor = if place == 0 { 0.0 } else { (1u64 << place) as f64 };
+                let floor = if place == 0 {
+                    0.0
+                } else {
+                    (1u64 << place) as f64
+                };
                 let width = (1u64 << (place + 1)) as f64 - floor;
                 let us = floor + width * (wanted - below) / count;
                 return Some(us.clamp(self.min_us.into(), self.max_us.into()));
@@ -232,6 +234,12 @@ impl RttSum {
 pub trait ServiceNames {
     /// Name of the service that an owner belongs to: container, unit or process.
     fn service(&self, owner: OwnerId) -> Option<&str>;
+}
+
+impl ServiceNames for Owners {
+    fn service(&self, owner: OwnerId) -> Option<&str> {
+        self.get(owner).map(Owner::service)
+    }
 }
 
 /// Sums by dependency.
@@ -348,10 +356,11 @@ impl Services {
         self.edges.entry(key).or_default()
     }
 
-    /// Adds an ended connection.
+    /// Adds an ended connection. `met`: it was counted already when it began.
     pub(crate) fn ended(
         &mut self,
         record: &SocketRecord,
+        met: bool,
         side: Option<ServiceSide>,
         index: &SocketIndex,
         names: &dyn ServiceNames,
@@ -365,6 +374,7 @@ impl Services {
             sums.add_health(record);
         } else {
             sums.add_socket(record, ends.client_side);
+            sums.begun += u64::from(!met);
         }
     }
 

@@ -1,0 +1,327 @@
+//! Netlink sockets: one that asks for sockets, one that hears of their end.
+
+use crate::record::{self, Family, Record, SOCK_DIAG_BY_FAMILY};
+use crate::{Error, account};
+use netlink_packet_core::{ErrorBuffer, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN, NetlinkBuffer};
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use netlink_sys::{Socket, SocketAddr};
+use skua_link::Namespace;
+use skua_socket::{Opener, Protocol, SocketState, TcpMetrics};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The kernel writes dumps in datagrams of up to 32 KiB; a notification is smaller.
+const BUFFER: usize = 64 << 10;
+/// Room for notifications until they are read, bytes as the kernel counts them (about 1.3 KiB
+/// each). Only what waits takes memory.
+const QUEUE: usize = 32 << 20;
+/// Notifications that one [`DestroyMonitor::read`] takes at most, so that a flood cannot hold it.
+const READ_AT_MOST: usize = 1 << 17;
+/// MSG_TRUNC of recv(2), the same on all architectures.
+const MSG_TRUNC: i32 = 0x20;
+const ENOBUFS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
+
+/// Multicast groups (`enum sknetlink_groups`, linux/sock_diag.h): sockets that are destroyed.
+const GROUPS: [(u32, &str); 4] = [
+    (1, "SKNLGRP_INET_TCP_DESTROY"),
+    (2, "SKNLGRP_INET_UDP_DESTROY"),
+    (3, "SKNLGRP_INET6_TCP_DESTROY"),
+    (4, "SKNLGRP_INET6_UDP_DESTROY"),
+];
+
+/// Asks for the sockets of one network namespace: that in which it was opened. It needs no
+/// rights. While it is open it keeps its namespace alive.
+#[derive(Debug)]
+pub struct DiagSocket {
+    socket: Socket,
+    buffer: Vec<u8>,
+    sequence: u32,
+}
+
+impl DiagSocket {
+    /// Opens a socket in the calling thread's namespace.
+    pub fn open() -> Result<Self, Error> {
+        Ok(Self {
+            socket: open_socket()?,
+            buffer: Vec::with_capacity(BUFFER),
+            sequence: 0,
+        })
+    }
+
+    /// Opens a socket in `namespace`; it goes on asking there.
+    pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
+        namespace.enter(Self::open)?
+    }
+
+    /// All sockets of a protocol and family. Sockets that come or go meanwhile may be missing or
+    /// be there twice. TCP: without those in TIME-WAIT or CLOSE and without connections of which
+    /// only the SYN has come.
+    pub fn dump(
+        &mut self,
+        protocol: Protocol,
+        family: Family,
+        sink: &mut dyn FnMut(&Record),
+    ) -> Result<(), Error> {
+        const ACTION: &str = "reading sockets";
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = record::request(protocol, family, self.sequence);
+        self.socket
+            .send_to(&request, &SocketAddr::new(0, 0), 0)
+            .map_err(Error::netlink("asking for sockets"))?;
+        loop {
+            self.buffer.clear();
+            // MSG_TRUNC: the true length is returned, so that a cut is noticed.
+            let received = self.socket.recv_from(&mut self.buffer, MSG_TRUNC);
+            let length = match received {
+                Ok((length, _)) => length,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(Error::netlink(ACTION)(e)),
+            };
+            if length > self.buffer.len() {
+                return Err(Error::Decode(format!("{length} bytes at once")));
+            }
+            for message in messages(&self.buffer) {
+                let message = message?;
+                if message.sequence_number() != self.sequence {
+                    // The rest of an answer that an earlier error left unread.
+                    continue;
+                }
+                match message.message_type() {
+                    NLMSG_DONE => return done(message.payload(), ACTION),
+                    NLMSG_ERROR => return check_error(message.payload(), ACTION),
+                    SOCK_DIAG_BY_FAMILY => {
+                        let record = record::decode(message.payload(), Some(protocol));
+                        if let Some(record) = record.filter(|record| !is_request(record)) {
+                            sink(&record);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// All TCP and UDP sockets of both families; what this kernel does not have is left out.
+    pub fn dump_all(&mut self, sink: &mut dyn FnMut(&Record)) -> Result<(), Error> {
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            for family in [Family::V4, Family::V6] {
+                match self.dump(protocol, family, sink) {
+                    Err(error) if error.is_unknown_family() => {}
+                    other => other?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// TCP's metrics of all connections, by socket cookie: for probes that know the rest. `opener`
+    /// says who opened; where it does not know, the numbers are asked, see
+    /// [`account::opener_of_open`].
+    pub fn tcp_metrics(
+        &mut self,
+        opener: &mut dyn FnMut(u64) -> Opener,
+        sink: &mut dyn FnMut(u64, SocketState, &TcpMetrics),
+    ) -> Result<(), Error> {
+        for family in [Family::V4, Family::V6] {
+            let result = self.dump(Protocol::Tcp, family, &mut |record| {
+                let mut opener = opener(record.cookie);
+                if opener == Opener::Unknown {
+                    opener = account::opener_of_open(record).0;
+                }
+                if let Some(metrics) = account::metrics_of_open(record, opener) {
+                    sink(record.cookie, record.state, &metrics);
+                }
+            });
+            match result {
+                Err(error) if error.is_unknown_family() => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A connection of which only the SYN has come is no socket yet: the kernel tells nothing of it
+/// but its addresses.
+fn is_request(record: &Record) -> bool {
+    record.state == SocketState::SynRecv && record.info.is_none()
+}
+
+/// What a [`DestroyMonitor`] read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Heard {
+    /// The kernel had to drop notifications.
+    pub overrun: bool,
+    /// Messages that could not be read.
+    pub unreadable: u64,
+}
+
+/// Hears of sockets of one network namespace that are destroyed, with their last numbers.
+#[derive(Debug)]
+pub(crate) struct DestroyMonitor {
+    socket: Socket,
+    buffer: Vec<u8>,
+    port: u32,
+    namespace: Option<Namespace>,
+    /// Groups that the kernel refused, with its answer.
+    pub missing: Vec<String>,
+}
+
+impl DestroyMonitor {
+    /// Opens a monitor in the calling thread's namespace.
+    pub fn open() -> Result<Self, Error> {
+        let mut socket = open_socket()?;
+        // A larger queue than the system's limit needs CAP_NET_ADMIN; without it the limit will
+        // do, for lost notifications are counted.
+        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE).is_err() {
+            rustix::net::sockopt::set_socket_recv_buffer_size(&socket, QUEUE)
+                .map_err(|e| Error::netlink("setting the queue's size")(e.into()))?;
+        }
+        socket
+            .set_non_blocking(true)
+            .map_err(Error::netlink("setting non-blocking"))?;
+        let address = socket.bind_auto().map_err(Error::netlink("binding"))?;
+        let mut missing = Vec::new();
+        for (group, name) in GROUPS {
+            if let Err(error) = socket.add_membership(group) {
+                missing.push(format!("{name}: {error}"));
+            }
+        }
+        Ok(Self {
+            socket,
+            buffer: Vec::with_capacity(BUFFER),
+            port: address.port_number(),
+            namespace: Namespace::own().ok(),
+            missing,
+        })
+    }
+
+    /// Takes the notifications that are there, without waiting. After a flood some may be left:
+    /// the descriptor is then still readable.
+    pub fn read(&mut self, sink: &mut dyn FnMut(&Record)) -> Result<Heard, Error> {
+        let mut heard = Heard::default();
+        for _ in 0..READ_AT_MOST {
+            self.buffer.clear();
+            match self.socket.recv_from(&mut self.buffer, MSG_TRUNC) {
+                Ok((length, sender)) => {
+                    // Port 0 is the kernel; others are not believed.
+                    if sender.port_number() != 0 {
+                        continue;
+                    }
+                    if length > self.buffer.len() {
+                        heard.unreadable += 1;
+                    } else {
+                        heard.add(read_destroyed(&self.buffer, sink));
+                    }
+                }
+                Err(e) if e.raw_os_error() == Some(ENOBUFS) => heard.overrun = true,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::netlink("reading ended sockets")(e)),
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Notifications that the kernel dropped since this was opened. Only the table of netlink
+    /// sockets in the monitor's namespace says it.
+    pub fn dropped(&self) -> Option<u64> {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/netlink").ok();
+        let table = self.namespace.as_ref()?.enter(read).ok()??;
+        drops_in(&table, self.port)
+    }
+}
+
+impl AsFd for DestroyMonitor {
+    /// Descriptor that becomes readable when there are notifications.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Heard {
+    fn add(&mut self, other: Self) {
+        self.overrun |= other.overrun;
+        self.unreadable += other.unreadable;
+    }
+}
+
+/// Decodes one datagram of notifications.
+pub(crate) fn read_destroyed(datagram: &[u8], sink: &mut dyn FnMut(&Record)) -> Heard {
+    let mut heard = Heard::default();
+    for message in messages(datagram) {
+        let Ok(message) = message else {
+            heard.unreadable += 1;
+            break;
+        };
+        match message.message_type() {
+            NLMSG_OVERRUN => heard.overrun = true,
+            SOCK_DIAG_BY_FAMILY => match record::decode(message.payload(), None) {
+                Some(record) => sink(&record),
+                None => heard.unreadable += 1,
+            },
+            _ => {}
+        }
+    }
+    heard
+}
+
+/// Column `Drops` of the line of `/proc/net/netlink` with this protocol and port.
+fn drops_in(table: &str, port: u32) -> Option<u64> {
+    let heading: Vec<&str> = table.lines().next()?.split_whitespace().collect();
+    let column = |name| heading.iter().position(|heading| *heading == name);
+    let (protocol, pid, drops) = (column("Eth")?, column("Pid")?, column("Drops")?);
+    table.lines().skip(1).find_map(|line| {
+        let field = |at| line.split_whitespace().nth(at);
+        let ours =
+            field(protocol)?.parse() == Ok(NETLINK_SOCK_DIAG) && field(pid)?.parse() == Ok(port);
+        ours.then(|| field(drops)?.parse().ok())?
+    })
+}
+
+fn open_socket() -> Result<Socket, Error> {
+    Socket::new(NETLINK_SOCK_DIAG).map_err(Error::netlink("opening a socket"))
+}
+
+/// The messages of a datagram, each checked to lie wholly within it.
+fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>, Error>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        match NetlinkBuffer::new_checked(rest) {
+            Ok(message) => {
+                let length = message.length() as usize;
+                let (whole, _) = rest.split_at(length);
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+                Some(Ok(NetlinkBuffer::new(whole)))
+            }
+            Err(error) => {
+                rest = &[];
+                Some(Err(Error::Decode(error.to_string())))
+            }
+        }
+    })
+}
+
+/// NLMSG_DONE ends a dump and carries its error, 0 or a negative errno.
+fn done(payload: &[u8], action: &'static str) -> Result<(), Error> {
+    match payload.first_chunk().map(|code| i32::from_ne_bytes(*code)) {
+        Some(code) if code < 0 => Err(Error::netlink(action)(io::Error::from_raw_os_error(
+            code.saturating_neg(),
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The error that an NLMSG_ERROR carries; its code 0 is an acknowledgement.
+fn check_error(payload: &[u8], action: &'static str) -> Result<(), Error> {
+    let error = ErrorBuffer::new_checked(payload).map_err(|e| Error::Decode(e.to_string()))?;
+    match error.code() {
+        None => Ok(()),
+        Some(code) => Err(Error::netlink(action)(io::Error::from_raw_os_error(
+            code.get().saturating_neg(),
+        ))),
+    }
+}

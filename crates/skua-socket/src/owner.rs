@@ -207,7 +207,7 @@ pub struct OwnerCounters {
 
 impl OwnerCounters {
     /// Causes with their names.
-    pub fn by_cause(&self) -> [(&'static str, u64); 13] {
+    pub fn by_cause(&self) -> [(&'static str, u64); 14] {
         let runtimes = &self.runtimes;
         [
             ("owners_full", self.owners_full),
@@ -222,6 +222,7 @@ impl OwnerCounters {
             ("runtime_unreachable", runtimes.unreachable),
             ("runtime_timeout", runtimes.timeout),
             ("runtime_rubbish", runtimes.rubbish),
+            ("runtime_suspended", runtimes.suspended),
             ("runtime_queue_full", runtimes.queue_full),
         ]
     }

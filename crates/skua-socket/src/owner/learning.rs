@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Asking, Container, Containment, Kept, OwnerId, Owners, Pod};
 use crate::container::Found;
-use crate::runtime::{Answer, Names};
+use crate::runtime::Names;
 
 /// Until a question without an answer is asked again the first time; then twice as long each time.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -55,14 +55,14 @@ impl Owners {
                     continue;
                 }
                 match &answer {
-                    Answer::Names(names) => {
+                    Ok(names) => {
                         self.memory -= kept.container.memory();
                         kept.container = Arc::new(Container::new(containment, Some(names)));
                         self.memory += kept.container.memory();
                         kept.asking = Asking::Done;
                         changed = true;
                     }
-                    Answer::None => kept.no_answer(),
+                    Err(_) => kept.no_answer(),
                 }
             }
         }

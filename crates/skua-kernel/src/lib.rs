@@ -11,6 +11,7 @@ mod grace;
 mod log;
 mod mapping;
 pub mod orphans;
+pub mod priority;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use clock::unix_offset_ns;

@@ -1,5 +1,7 @@
 //! What sources of sockets have in common.
 
+pub mod diag;
+
 use std::os::fd::BorrowedFd;
 
 use skua_socket::{HookStatus, PairUpdate, SocketLosses, SocketUpdate};

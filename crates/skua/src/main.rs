@@ -4,8 +4,11 @@ mod args;
 mod bench_hook;
 mod client;
 mod config;
+#[cfg(test)]
+mod docs;
 mod doctor;
 mod flows;
+mod groups;
 mod http;
 mod metrics;
 mod orphans;
@@ -15,6 +18,7 @@ mod replay;
 mod rights;
 mod run;
 mod session;
+mod sockets;
 mod state;
 mod summary;
 
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Run(run) => run::run(&run),
         Command::Flows(flows) => flows::flows(&flows),
+        Command::Sockets(sockets) => sockets::command::sockets(&sockets),
+        Command::Services(services) => sockets::command::services(&services),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Config(config) => config::print(&config),

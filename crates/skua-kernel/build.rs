@@ -3,11 +3,15 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 4] = [
+const OBJECTS: [(&str, &str, &[&str]); 8] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),
     ("flow_xdp", "flow/xdp.bpf.c", &[]),
+    ("socket_btf", "socket/btf.bpf.c", &[]),
+    ("socket_cgroup", "socket/cgroup.bpf.c", &[]),
+    ("socket_accept", "socket/accept.bpf.c", &[]),
+    ("socket_paths", "socket/paths.bpf.c", &[]),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -5,6 +5,7 @@
 
 mod attach;
 mod clock;
+mod embedded;
 mod error;
 pub mod flow;
 mod grace;
@@ -12,6 +13,8 @@ mod log;
 mod mapping;
 pub mod orphans;
 pub mod priority;
+mod private_network;
+pub mod socket;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use clock::unix_offset_ns;

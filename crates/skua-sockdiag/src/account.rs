@@ -101,6 +101,8 @@ fn metrics(info: &TcpInfo, sent_control: u64, received_control: u64) -> TcpMetri
 pub(crate) struct Before {
     /// Who opened, or who must have opened because the local port is a listening one.
     pub opener: Opener,
+    /// The last look saw no listening socket by which it could have come in.
+    pub no_listener: bool,
     /// State at the last look.
     pub state: Option<SocketState>,
     /// How often the namespace sends a SYN again (`net.ipv4.tcp_syn_retries`).
@@ -139,6 +141,8 @@ pub(crate) fn ended(record: &Record, info: &TcpInfo, before: Before) -> Ended {
         (Opener::Unknown, _) if !established => Opener::Local,
         (Opener::Unknown, Some(0)) => Opener::Remote,
         (Opener::Unknown, Some(2)) => Opener::Local,
+        // A SYN or a FIN: had it come in, there would have been a listening socket, most likely.
+        (Opener::Unknown, Some(1)) if before.no_listener => Opener::Local,
         (known, _) => known,
     };
     let syn = match opener {

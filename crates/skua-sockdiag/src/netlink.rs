@@ -325,3 +325,137 @@ fn check_error(payload: &[u8], action: &'static str) -> Result<(), Error> {
         ))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    /// Messages as this kernel writes them: one of each kind of socket.
+    fn samples() -> Vec<Vec<u8>> {
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let _connection = TcpStream::connect(("127.0.0.1", listener.local_addr().unwrap().port()));
+        let _udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let query = DiagSocket::open().unwrap();
+        let mut samples = Vec::new();
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            for family in [Family::V4, Family::V6] {
+                let request = record::request(protocol, family, 1);
+                let to = SocketAddr::new(0, 0);
+                query.socket.send_to(&request, &to, 0).unwrap();
+                let mut done = false;
+                while !done {
+                    let (datagram, _) = query.socket.recv_from_full().unwrap();
+                    done = messages(&datagram)
+                        .any(|message| message.unwrap().message_type() == NLMSG_DONE);
+                    samples.push(datagram);
+                }
+            }
+        }
+        samples
+    }
+
+    /// What a dump and a monitor make of a datagram.
+    fn read_all(datagram: &[u8]) -> usize {
+        let mut count = 0;
+        read_destroyed(datagram, &mut |_| count += 1);
+        for message in messages(datagram).map_while(Result::ok) {
+            for protocol in [None, Some(Protocol::Tcp), Some(Protocol::Udp)] {
+                if let Some(record) = record::decode(message.payload(), protocol) {
+                    let (opener, _) = account::opener_of_open(&record);
+                    let _ = account::metrics_of_open(&record, opener);
+                    if let Some(info) = &record.info {
+                        let _ = account::ended(&record, info, account::Before::default());
+                    }
+                    count += 1;
+                }
+            }
+            let _ = done(message.payload(), "");
+            let _ = check_error(message.payload(), "");
+        }
+        count
+    }
+
+    #[test]
+    fn cut_messages_never_panic() {
+        for sample in samples() {
+            let whole = read_all(&sample);
+            for cut in 0..sample.len().min(4000) {
+                assert!(read_all(&sample[..cut]) <= whole);
+                // The length in the header says that there is more in it than there is.
+                let mut short = sample[..cut].to_vec();
+                if let Some(length) = short.first_chunk_mut::<4>() {
+                    *length = (cut as u32).to_ne_bytes();
+                }
+                read_all(&short);
+            }
+        }
+    }
+
+    #[test]
+    fn the_column_of_drops_is_found() {
+        let table = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n\
+                     0000000000000000 0   42         00000000 0        0        0     2        7        1\n\
+                     0000000000000000 4   42         0000000f 0        0        0     2        1234     2\n\
+                     short\n";
+        assert_eq!(drops_in(table, 42), Some(1234));
+        assert_eq!(drops_in(table, 43), None);
+        assert_eq!(drops_in("", 42), None);
+    }
+
+    #[test]
+    fn what_the_kernel_drops_is_counted_exactly() {
+        const SOCKETS: usize = 20_000;
+        let mut monitor = DestroyMonitor::open().unwrap();
+        // As small as the kernel allows.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&monitor.socket, 4096).unwrap();
+        let mut made = std::collections::HashSet::new();
+        for _ in 0..SOCKETS {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            made.insert(rustix::net::sockopt::socket_cookie(&socket).unwrap());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let mut heard = 0;
+        let mut read = || monitor.read(&mut |_| heard += 1).unwrap();
+        assert!(read().overrun);
+        read();
+        // Sockets of other processes in this namespace may end, too.
+        let dropped = monitor.dropped().unwrap() as usize;
+        assert!(dropped > 0);
+        assert!(heard + dropped >= SOCKETS, "{heard} + {dropped}");
+        assert!(heard + dropped < SOCKETS + 1000, "{heard} + {dropped}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            read_all(&bytes);
+            let mut message = vec![0; 16];
+            message[..4].copy_from_slice(&(16 + bytes.len() as u32).to_ne_bytes());
+            message[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+            message.extend_from_slice(&bytes);
+            read_all(&message);
+            let _ = crate::tcp_info::TcpInfo::parse(&bytes);
+        }
+
+        #[test]
+        fn changed_messages_are_read_without_panic(
+            changes in prop::collection::vec((0_usize..3000, any::<u8>()), 1..20),
+            cut in 0_usize..3000,
+        ) {
+            thread_local! {
+                static SAMPLES: Vec<Vec<u8>> = samples();
+            }
+            SAMPLES.with(|samples| for sample in samples {
+                let mut changed = sample.clone();
+                for (at, byte) in &changes {
+                    let at = at % changed.len();
+                    changed[at] = *byte;
+                }
+                changed.truncate(cut.max(1));
+                read_all(&changed);
+            });
+        }
+    }
+}

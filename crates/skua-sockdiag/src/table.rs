@@ -203,6 +203,7 @@ impl Table {
         };
         let before = Before {
             opener: known.opener,
+            no_listener: known.listener(netns, &self.listeners).is_none(),
             state: Some(known.record.state),
             syn_retries,
         };
@@ -233,6 +234,8 @@ impl Table {
             known.come_in(key.netns, &self.listeners);
             let before = Before {
                 opener: known.opener,
+                // `come_in` would have found it.
+                no_listener: self.look != 0,
                 state: None,
                 syn_retries,
             };
@@ -345,17 +348,9 @@ impl Known {
         {
             return;
         }
-        let local = self.record.local;
-        let port = local.port();
-        let any = [
-            local.ip(),
-            IpAddr::from([0_u8; 4]),
-            IpAddr::from([0_u16; 8]),
-        ];
-        let found = any
-            .iter()
-            .find_map(|address| listeners.get(&(netns, *address, port)));
-        let Some(task) = found else { return };
+        let Some(task) = self.listener(netns, listeners) else {
+            return;
+        };
         if self.opener == Opener::Unknown {
             self.opener = Opener::Remote;
         }
@@ -368,6 +363,18 @@ impl Known {
             self.task = *task;
             self.rule = TaskRule::Listener;
         }
+    }
+
+    /// Owner of the listening socket at its local address.
+    fn listener<'a>(&self, netns: u32, listeners: &'a HashMap<Place, Task>) -> Option<&'a Task> {
+        let local = self.record.local;
+        let any = [
+            local.ip(),
+            IpAddr::from([0_u8; 4]),
+            IpAddr::from([0_u16; 8]),
+        ];
+        any.iter()
+            .find_map(|address| listeners.get(&(netns, *address, local.port())))
     }
 
     fn tcp(&self) -> Option<TcpMetrics> {

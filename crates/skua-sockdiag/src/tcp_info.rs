@@ -94,3 +94,62 @@ impl TcpInfo {
         self.bytes_sent?.checked_sub(self.bytes_retrans)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As long as the newest kernel's, each byte its place.
+    fn whole() -> Vec<u8> {
+        (0..=255).collect()
+    }
+
+    fn at<const N: usize>(place: u8) -> [u8; N] {
+        std::array::from_fn(|n| place + n as u8)
+    }
+
+    #[test]
+    fn fields_lie_where_the_kernel_puts_them() {
+        // offsetof() of struct tcp_info in linux/tcp.h.
+        let info = TcpInfo::parse(&whole()).unwrap();
+        assert_eq!((info.retransmits, info.probes), (2, 3));
+        assert_eq!(info.snd_mss, u32::from_ne_bytes(at(16)));
+        assert_eq!(info.unacked, u32::from_ne_bytes(at(24)));
+        assert_eq!(info.lost, u32::from_ne_bytes(at(32)));
+        assert_eq!(info.last_data_sent_ms, u32::from_ne_bytes(at(44)));
+        assert_eq!(info.last_data_recv_ms, u32::from_ne_bytes(at(52)));
+        assert_eq!(info.rtt_us, u32::from_ne_bytes(at(68)));
+        assert_eq!(info.rttvar_us, u32::from_ne_bytes(at(72)));
+        assert_eq!(info.snd_cwnd, u32::from_ne_bytes(at(80)));
+        assert_eq!(info.total_retrans, u32::from_ne_bytes(at(100)));
+        assert_eq!(info.bytes_acked, u64::from_ne_bytes(at(120)));
+        assert_eq!(info.bytes_received, u64::from_ne_bytes(at(128)));
+        assert_eq!(info.segs_out, u32::from_ne_bytes(at(136)));
+        assert_eq!(info.segs_in, u32::from_ne_bytes(at(140)));
+        assert_eq!(info.notsent_bytes, u32::from_ne_bytes(at(144)));
+        assert_eq!(info.min_rtt_us, Some(u32::from_ne_bytes(at(148))));
+        assert_eq!(info.delivery_rate, u64::from_ne_bytes(at(160)));
+        assert_eq!(info.bytes_sent, Some(u64::from_ne_bytes(at(200))));
+        assert_eq!(info.bytes_retrans, u64::from_ne_bytes(at(208)));
+    }
+
+    #[test]
+    fn shorter_ones_of_older_kernels_are_read() {
+        let whole = whole();
+        for length in 0..LEAST_BYTES {
+            assert_eq!(TcpInfo::parse(&whole[..length]), None);
+        }
+        let full = TcpInfo::parse(&whole).unwrap();
+        // 4.9 and 4.15, 4.18, and the first that says payload bytes (4.19), 5.5, 6.7.
+        for length in [160, 168, 192, 200, 224, 232, 240, 248] {
+            let info = TcpInfo::parse(&whole[..length]).unwrap();
+            assert_eq!(info.bytes_acked, full.bytes_acked);
+            assert_eq!(info.bytes_sent, full.bytes_sent.filter(|_| length >= 224));
+            assert_eq!(info.delivery_rate != 0, length >= 168);
+        }
+        assert_eq!(
+            TcpInfo::parse(&whole[..LEAST_BYTES]).unwrap().bytes_acked,
+            0
+        );
+    }
+}

@@ -77,13 +77,6 @@ pub(crate) struct Place {
     pub(crate) unit: Option<String>,
 }
 
-impl Place {
-    /// The innermost container.
-    pub(crate) fn container(&self) -> Option<&Found> {
-        self.inner.as_ref().or(self.outer.as_ref())
-    }
-}
-
 /// Reads a path, relative to the root of its hierarchy.
 pub(crate) fn place(path: &[u8]) -> Place {
     let mut place = Place::default();
@@ -174,10 +167,10 @@ fn container(component: &[u8], parents: &[&[u8]]) -> Component {
         }
     }
 
-    if is_id(component) {
+    // Podman's pods are named so.
+    if is_id(component) && parent != b"libpod_parent" {
         let runtime = match parent {
             b"docker" => Docker,
-            b"libpod_parent" => Podman,
             _ if parents.first() == Some(&&b"ecs"[..]) => Docker,
             b"k8s.io" | b"default" | b"moby" => Containerd,
             _ => Unknown,
@@ -212,17 +205,16 @@ fn container(component: &[u8], parents: &[&[u8]]) -> Component {
             }
             let machine = name
                 .strip_prefix(b"machine-")
-                .zip(name.strip_suffix(b".scope"));
-            if let Some((machine, _)) = machine {
-                let machine = machine.strip_suffix(b".scope").unwrap_or(machine);
-                let machine = unescaped(machine);
-                // libvirt's machines are KIND-NUMBER-NAME.
-                if let Some(rest) = machine.strip_prefix(b"lxc-") {
-                    return found(Lxc, after_number(rest));
+                .and_then(|name| name.strip_suffix(b".scope"))
+                .map(unescaped);
+            match machine.as_deref() {
+                // libvirt's machines are KIND-NUMBER-NAME; virtual ones are no containers.
+                Some(name) if name.starts_with(b"lxc-") => {
+                    return found(Lxc, after_number(&name[4..]));
                 }
-                if !machine.starts_with(b"qemu-") && !machine.starts_with(b"xen-") {
-                    return found(Nspawn, &machine);
-                }
+                Some(name) if name.starts_with(b"qemu-") || name.starts_with(b"xen-") => {}
+                Some(name) => return found(Nspawn, name),
+                None => {}
             }
             Component::Other
         }
@@ -318,3 +310,6 @@ fn after_number(name: &[u8]) -> &[u8] {
         _ => name,
     }
 }
+
+#[cfg(test)]
+mod tests;

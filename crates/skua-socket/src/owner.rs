@@ -408,7 +408,7 @@ impl Owners {
     /// Frees owners that nobody uses, when there are many (three quarters of a limit). `used` calls
     /// what it is given with every id that is in use; the others are freed, and their ids may mean
     /// other owners from then on. How many were freed.
-    pub fn sweep(&mut self, used: &mut dyn FnMut(&mut dyn FnMut(OwnerId))) -> usize {
+    pub fn sweep(&mut self, used: impl FnOnce(&mut dyn FnMut(OwnerId))) -> usize {
         let many = self.len() >= self.config.max_owners / 4 * 3
             || self.memory >= self.config.max_memory / 4 * 3;
         if !many {

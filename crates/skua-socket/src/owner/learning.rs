@@ -1,11 +1,12 @@
 //! What is learned of owners after they were first seen.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Asking, Container, Containment, Kept, OwnerId, Owners, Pod};
 use crate::container::Found;
-use crate::runtime::Names;
+use crate::runtime::{Lookups, Names};
 
 /// Until a question without an answer is asked again the first time; then twice as long each time.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -39,31 +40,33 @@ impl Owners {
         container
     }
 
-    /// Asks the runtimes what is not known.
+    /// Asks the runtimes what is not known, until their queue is full.
     pub(super) fn ask(&mut self) {
         let now = Instant::now();
         for (containment, kept) in &mut self.containers {
-            kept.ask(&containment.outer, &mut self.lookups, now);
+            if !kept.ask(&containment.outer, &mut self.lookups, now) {
+                return;
+            }
         }
     }
 
     pub(super) fn take_answers(&mut self) {
+        let answers: HashMap<_, _> = std::iter::from_fn(|| self.lookups.answer()).collect();
+        if answers.is_empty() {
+            return;
+        }
         let mut changed = false;
-        while let Some((found, answer)) = self.lookups.answer() {
-            for (containment, kept) in &mut self.containers {
-                if containment.outer != found {
-                    continue;
+        for (containment, kept) in &mut self.containers {
+            match answers.get(&containment.outer) {
+                Some(Ok(names)) => {
+                    self.memory -= kept.container.memory();
+                    kept.container = Arc::new(Container::new(containment, Some(names)));
+                    self.memory += kept.container.memory();
+                    kept.asking = Asking::Done;
+                    changed = true;
                 }
-                match &answer {
-                    Ok(names) => {
-                        self.memory -= kept.container.memory();
-                        kept.container = Arc::new(Container::new(containment, Some(names)));
-                        self.memory += kept.container.memory();
-                        kept.asking = Asking::Done;
-                        changed = true;
-                    }
-                    Err(_) => kept.no_answer(),
-                }
+                Some(Err(_)) => kept.no_answer(),
+                None => {}
             }
         }
         if !changed {
@@ -121,12 +124,17 @@ impl Owners {
 }
 
 impl Kept {
-    fn ask(&mut self, found: &Found, lookups: &mut crate::runtime::Lookups, now: Instant) {
-        if let Asking::At { when, tries } = self.asking
-            && when <= now
-            && lookups.ask(found)
-        {
-            self.asking = Asking::Asked { tries: tries + 1 };
+    /// Asks when it is time to; false: there is no room for more questions.
+    fn ask(&mut self, found: &Found, lookups: &mut Lookups, now: Instant) -> bool {
+        match self.asking {
+            Asking::At { when, tries } if when <= now => {
+                let asked = lookups.ask(found);
+                if asked {
+                    self.asking = Asking::Asked { tries: tries + 1 };
+                }
+                asked
+            }
+            _ => true,
         }
     }
 
@@ -145,7 +153,7 @@ impl Kept {
 }
 
 impl Container {
-    fn new(containment: &Containment, names: Option<&Names>) -> Self {
+    pub(super) fn new(containment: &Containment, names: Option<&Names>) -> Self {
         let Containment { outer, inner, pod } = containment;
         let told = names.cloned().unwrap_or_default();
         let pod_told = told.pod_name.is_some() || told.pod_namespace.is_some();

@@ -9,6 +9,9 @@ use hyper::{Request, StatusCode};
 use prost::Message;
 
 use super::http::Server;
+use super::messages::{
+    ById, ContainerStatusResponse, GetContainerResponse, PodSandboxStatusResponse,
+};
 use super::{Answer, Fail, Names};
 use crate::container::Found;
 use crate::text::shown;
@@ -20,84 +23,6 @@ const NOT_FOUND: &str = "5";
 const UNIMPLEMENTED: &str = "12";
 /// Since containerd 1.6 and CRI-O 1.20, and before; the messages are the same.
 const VERSIONS: [&str; 2] = ["runtime.v1", "runtime.v1alpha2"];
-
-/// `ContainerStatusRequest` and `PodSandboxStatusRequest`, and containerd's `GetContainerRequest`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ById {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ContainerStatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) status: Option<ContainerStatus>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ContainerStatus {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-    #[prost(message, optional, tag = "2")]
-    pub(super) metadata: Option<ContainerMetadata>,
-    #[prost(message, optional, tag = "8")]
-    pub(super) image: Option<ImageSpec>,
-    #[prost(map = "string, string", tag = "12")]
-    pub(super) labels: HashMap<String, String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ContainerMetadata {
-    #[prost(string, tag = "1")]
-    pub(super) name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ImageSpec {
-    #[prost(string, tag = "1")]
-    pub(super) image: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct PodSandboxStatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) status: Option<PodSandboxStatus>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct PodSandboxStatus {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-    #[prost(message, optional, tag = "2")]
-    pub(super) metadata: Option<PodSandboxMetadata>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct PodSandboxMetadata {
-    #[prost(string, tag = "1")]
-    pub(super) name: String,
-    #[prost(string, tag = "2")]
-    pub(super) uid: String,
-    #[prost(string, tag = "3")]
-    pub(super) namespace: String,
-}
-
-/// `containerd.services.containers.v1.GetContainerResponse`.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct GetContainerResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) container: Option<ContainerdContainer>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ContainerdContainer {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-    #[prost(map = "string, string", tag = "2")]
-    pub(super) labels: HashMap<String, String>,
-    #[prost(string, tag = "3")]
-    pub(super) image: String,
-}
 
 /// Asks by CRI.
 pub(super) async fn ask(server: Server<'_>, found: &Found) -> Answer {

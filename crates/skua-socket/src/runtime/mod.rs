@@ -12,6 +12,7 @@ mod breaker;
 mod cri;
 mod docker;
 mod http;
+mod messages;
 
 use asker::Asker;
 
@@ -99,11 +100,14 @@ pub(crate) enum Fail {
 
 pub(crate) type Answer = Result<Names, Fail>;
 
+/// Our ends of the channels to the thread that asks, and from it.
+type Ends = (Sender<Found>, Receiver<(Found, Answer)>);
+
 /// Questions on their way.
 pub(crate) struct Lookups {
     config: RuntimeConfig,
     /// The thread that asks; begun with the first question.
-    asker: Option<(Sender<Found>, Receiver<(Found, Answer)>)>,
+    asker: Option<Ends>,
     /// Questions without an answer that was taken.
     waiting: usize,
     counters: RuntimeCounters,
@@ -169,7 +173,7 @@ impl Lookups {
 }
 
 /// Begins the thread. It ends when nobody takes its answers any more.
-fn begin(config: &RuntimeConfig) -> Option<(Sender<Found>, Receiver<(Found, Answer)>)> {
+fn begin(config: &RuntimeConfig) -> Option<Ends> {
     let (questions, to_ask) = channel::<Found>();
     let (answered, answers) = channel();
     let mut asker = Asker::new(config.clone()).ok()?;

@@ -1,9 +1,11 @@
 //! What sources of sockets have in common.
 
 pub mod diag;
+mod tracer;
 
 use std::os::fd::BorrowedFd;
 
+pub use skua_kernel::socket::{SocketTracer, SocketTracerConfig};
 use skua_socket::{HookStatus, PairUpdate, SocketLosses, SocketUpdate};
 
 use crate::ProbeError;

@@ -104,10 +104,8 @@ impl Sockets {
 
     /// Frees owners that neither sockets nor flows have any more.
     pub fn sweep<'a>(&mut self, flows: impl Iterator<Item = &'a FlowRecord>) {
-        let mut flows = Some(flows);
-        self.owners.sweep(&mut |used| {
+        self.owners.sweep(|used: &mut dyn FnMut(OwnerId)| {
             self.store.owners(used);
-            let flows = flows.take().into_iter().flatten();
             let owners = flows.flat_map(|flow| flow.owners).flatten();
             owners.map(OwnerId::numbered).for_each(used);
         });

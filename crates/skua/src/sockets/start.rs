@@ -1,9 +1,15 @@
 //! The best source of sockets that works here.
 
-use skua_probe::{SocketProbe, socket::diag::DiagProbe};
+use skua_probe::{
+    SocketProbe,
+    socket::{SocketTracer, SocketTracerConfig, diag::DiagProbe},
+};
 
-use super::{Sockets, Started};
-use crate::config::Config;
+use super::{
+    Sockets, Started,
+    settings::{Mode, btf},
+};
+use crate::{config::Config, rights};
 
 /// Starts a probe for sockets. None when that is not wanted, or when nothing works: all else goes on.
 pub fn start(config: &Config) -> Option<Started> {
@@ -35,6 +41,19 @@ pub fn start(config: &Config) -> Option<Started> {
 
 /// The socket programs in the kernel.
 fn programs(config: &Config) -> Result<Box<dyn SocketProbe>, String> {
-    let _ = config;
-    Err("not yet".into())
+    let sockets = &config.sockets;
+    let started = SocketTracer::start(SocketTracerConfig {
+        aggregate: sockets.mode == Mode::Aggregate,
+        udp_sends: sockets.udp_sends,
+        max_sockets: sockets.max_sockets,
+        btf: btf(&config.agent.btf),
+        ..SocketTracerConfig::default()
+    });
+    match started {
+        Ok(tracer) => Ok(Box::new(tracer)),
+        Err(error) => Err(match rights::missing(rights::held())[..] {
+            [] => error.to_string(),
+            ref missing => format!("{} missing", missing.join(", ")),
+        }),
+    }
 }

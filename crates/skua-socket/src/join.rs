@@ -9,7 +9,7 @@ use std::{
 use hashbrown::HashTable;
 use skua_flow::{FlowKey, Service, ServiceRule};
 
-use crate::{Opener, Protocol, SocketRecord, owner::OwnerId, record::is_wildcard};
+use crate::{Opener, Protocol, SocketRecord, SocketState, owner::OwnerId, record::is_wildcard};
 
 const NS: u64 = 1_000_000_000;
 /// The seconds of an entry whose socket is open.
@@ -43,6 +43,8 @@ struct Entry {
 #[derive(Clone, Copy)]
 struct Listener {
     id: u64,
+    /// It spoke first: it waits for answers only.
+    calls: bool,
     netns: u32,
     address: IpAddr,
     owner: Option<OwnerId>,
@@ -135,13 +137,17 @@ impl SocketIndex {
             None => OPEN,
             Some(_) => ((record.now_ns / NS) as u32).max(OPEN + 1),
         };
-        match record.remote {
-            Some(remote) => {
-                let pair = self.pair_of(record.protocol, record.local, remote);
-                self.put_pair(&pair, record.netns, record.owner, record.opener, ended_s);
-            }
-            None if record.listens() => self.put_listener(record, ended_s),
-            None => {}
+        if let Some(remote) = record.remote
+            && !is_wildcard(record.local.ip())
+        {
+            let pair = self.pair_of(record.protocol, record.local, remote);
+            self.put_pair(&pair, record.netns, record.owner, record.opener, ended_s);
+        }
+        if matches!(
+            record.state,
+            SocketState::Listen | SocketState::UdpUnconnected
+        ) {
+            self.put_listener(record, ended_s);
         }
     }
 
@@ -200,6 +206,7 @@ impl SocketIndex {
         let there = self.listeners.entry((protocol, port)).or_default();
         let new = Listener {
             id: record.id,
+            calls: !record.listens(),
             netns: record.netns,
             address: record.local.ip(),
             owner: record.owner,
@@ -297,9 +304,15 @@ impl SocketIndex {
                 joined.owners[side] = listener.owner;
             }
             if joined.service.is_none() {
-                joined.service = Some(Service {
-                    lo: side == 0,
-                    by: ServiceRule::Listening,
+                joined.service = Some(match listener.calls {
+                    false => Service {
+                        lo: side == 0,
+                        by: ServiceRule::Listening,
+                    },
+                    true => Service {
+                        lo: side == 1,
+                        by: ServiceRule::Kernel,
+                    },
                 });
             }
         }
@@ -350,11 +363,13 @@ impl SocketIndex {
             .find(|l| l.address == address)
             .or_else(|| here().find(|l| is_wildcard(l.address) && self.is_local(netns, address)))
             .or_else(|| {
-                // Bound to this very address elsewhere, and nowhere else.
-                let mut bound = there
-                    .iter()
-                    .filter(|l| l.address == address && !address.is_loopback());
-                bound.next().filter(|_| bound.next().is_none())
+                // In another namespace that has this address, when there is only one.
+                let mut elsewhere = there.iter().filter(|l| {
+                    !address.is_loopback()
+                        && (l.address == address
+                            || is_wildcard(l.address) && self.is_local(l.netns, address))
+                });
+                elsewhere.next().filter(|_| elsewhere.next().is_none())
             })
     }
 
@@ -375,7 +390,9 @@ impl SocketIndex {
                 .get(&(protocol, local.port()))
                 .is_some_and(|there| {
                     there.iter().any(|l| {
-                        l.netns == netns && (is_wildcard(l.address) || l.address == local.ip())
+                        !l.calls
+                            && l.netns == netns
+                            && (is_wildcard(l.address) || l.address == local.ip())
                     })
                 })
     }
@@ -385,7 +402,7 @@ impl SocketIndex {
         self.may_listen(protocol, remote.port())
             && self
                 .listener(protocol, netns, remote.ip(), remote.port())
-                .is_some()
+                .is_some_and(|l| !l.calls)
     }
 
     /// Calls `used` with every owner that is in the index.
@@ -417,7 +434,7 @@ impl SocketIndex {
         let listener = self.listener(protocol, netns, remote.ip(), remote.port())?;
         Some(Peer {
             owner: listener.owner,
-            connected: false,
+            connected: listener.calls,
         })
     }
 }

@@ -101,13 +101,19 @@ impl SocketRecord {
         }
     }
 
-    /// Whether it waits for others: a listening TCP socket, or a UDP socket without a peer.
+    /// Whether it waits for others: a listening TCP socket, or a UDP socket without a fixed peer that
+    /// did not speak first. What such a one answered to first is only one of its clients.
     pub fn listens(&self) -> bool {
         match self.state {
             SocketState::Listen => true,
-            SocketState::UdpUnconnected => self.remote.is_none(),
+            SocketState::UdpUnconnected => self.opener != Opener::Local,
             _ => false,
         }
+    }
+
+    /// The other side of a connection, or of what stands for one.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.remote.filter(|_| !self.listens())
     }
 
     /// Time from the begin to the end or the last look, ns; none when the begin is not known.

@@ -468,7 +468,7 @@ fn ends(record: &SocketRecord, side: Option<ServiceSide>) -> Option<Ends> {
         protocol: record.protocol,
         netns: record.netns,
         local: record.local,
-        remote: record.remote?,
+        remote: record.peer()?,
         owner: record.owner,
         client_side: !side?.local,
     })

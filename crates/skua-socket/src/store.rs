@@ -163,7 +163,7 @@ impl SocketStore {
     fn close(&mut self, record: SocketRecord, met: bool, names: &dyn ServiceNames) {
         self.counts.ended += 1;
         self.index.put(&record);
-        if record.remote.is_some() {
+        if record.peer().is_some() {
             self.pending.push((record, met));
             if self.pending.len() >= PENDING {
                 self.settle(names);
@@ -201,7 +201,7 @@ impl SocketStore {
         self.counts.seen += 1;
         let record = SocketRecord::new(update, owner, self.now_ns);
         self.index.put(&record);
-        if record.remote.is_some() && record.start_ns != 0 && !self.config.aggregate {
+        if record.peer().is_some() && record.start_ns != 0 && !self.config.aggregate {
             self.begun.push(record.id);
         }
         let open = Open {
@@ -282,13 +282,13 @@ impl SocketStore {
     /// Which side of a socket offers the service (`docs/sockets.md` section 5).
     pub fn service_of(&self, record: &SocketRecord) -> Option<ServiceSide> {
         let side = |local, by| Some(ServiceSide { local, by });
-        let Some(remote) = record.remote else {
-            return record
-                .listens()
-                .then_some(())
-                .filter(|()| self.offers(record))
-                .and(side(true, ServiceRule::Listening));
-        };
+        if record.listens() {
+            return self.offers(record).then_some(ServiceSide {
+                local: true,
+                by: ServiceRule::Listening,
+            });
+        }
+        let remote = record.remote?;
         match record.opener {
             Opener::Local => return side(false, ServiceRule::Kernel),
             Opener::Remote => return side(true, ServiceRule::Kernel),

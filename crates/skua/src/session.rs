@@ -26,7 +26,7 @@ use crate::{
     args::CaptureType,
     config::Config,
     rights, sockets,
-    state::{Shared, State},
+    state::{Shared, State, unix_ns},
 };
 
 /// A probe with its state.
@@ -157,7 +157,9 @@ impl Session {
         state.map_memory = probe.map_memory();
         state.rung = probe.describe().rung;
         let mut sockets = None;
-        if let Some(started) = sockets::start(config) {
+        if let Some(mut started) = sockets::start(config) {
+            // What is there already, before the first packet.
+            started.state.drain(&mut *started.probe, unix_ns())?;
             state.sockets = Some(started.state);
             sockets = Some(started.probe);
         }

@@ -1,9 +1,16 @@
 //! What is said of the socket probe: in the summary, in /api/status, in /metrics and by the doctor.
 
+use std::io::{self, Write};
+
 use serde_json::{Map, Value, json};
 use skua_socket::HookState;
 
-use super::{Sockets, settings::Mode};
+use super::{Sockets, settings::Mode, start};
+use crate::{
+    config::Config,
+    doctor::{each, text},
+    output,
+};
 
 /// Name of a hook's state.
 fn state_name(state: HookState) -> &'static str {
@@ -125,6 +132,127 @@ pub fn advice(status: &Value, summary: &Value) -> Vec<String> {
         ));
     }
     advice
+}
+
+/// Status of a probe that is started for a moment.
+pub fn trial(config: &Config) -> Value {
+    match start(config) {
+        Some(started) => status(&started.state),
+        None => Value::Null,
+    }
+}
+
+/// Prints the doctor's part about the probe.
+pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
+    if status.is_null() {
+        return writeln!(out, "sockets   not watched");
+    }
+    let memory: u64 = each(&status["maps"])
+        .iter()
+        .filter_map(|map| map["bytes"].as_u64())
+        .sum();
+    writeln!(
+        out,
+        "sockets   {} ({}), maps take {}",
+        text(status, "probe"),
+        text(status, "mode"),
+        output::bytes(memory)
+    )?;
+    for hook in each(&status["hooks"]) {
+        let arrow = if hook["state"] == "active" {
+            "->"
+        } else {
+            "  "
+        };
+        write!(
+            out,
+            "          {arrow} {:<11} {}: {}",
+            text(hook, "state"),
+            text(hook, "capability"),
+            text(hook, "hook")
+        )?;
+        match text(hook, "reason") {
+            "" => writeln!(out)?,
+            reason => writeln!(out, ": {reason}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Prints the doctor's part about what was seen and lost.
+pub fn print_sums(out: &mut impl Write, sums: &Value) -> io::Result<()> {
+    if sums.is_null() {
+        return Ok(());
+    }
+    let number = |value: &Value| output::count(value.as_u64().unwrap_or(0));
+    writeln!(
+        out,
+        "          {} sockets seen, {} open, {} ended, of them {} without a word",
+        number(&sums["seen"]),
+        number(&sums["open"]),
+        number(&sums["ended"]),
+        number(&sums["vanished"])
+    )?;
+    for (cause, lost) in sums["lost"].as_object().into_iter().flatten() {
+        writeln!(out, "          sockets lost: {cause} {}", number(lost))?;
+    }
+    Ok(())
+}
+
+/// Metrics: (name, kind, help, value).
+pub fn metrics(sockets: &Sockets) -> [(&'static str, &'static str, &'static str, u64); 8] {
+    let counts = sockets.store.counts();
+    let (counter, gauge) = ("counter", "gauge");
+    [
+        (
+            "skua_sockets_open",
+            gauge,
+            "Open sockets at the last look.",
+            sockets.store.open().count() as u64,
+        ),
+        (
+            "skua_sockets_seen_total",
+            counter,
+            "Sockets met, open or ended.",
+            counts.seen,
+        ),
+        (
+            "skua_sockets_ended_total",
+            counter,
+            "Sockets that have ended.",
+            counts.ended,
+        ),
+        (
+            "skua_sockets_vanished_total",
+            counter,
+            "Of them gone without a word: their numbers are those of the last look.",
+            counts.vanished,
+        ),
+        (
+            "skua_sockets_not_kept_total",
+            counter,
+            "Open sockets that found no room, at each look.",
+            counts.not_kept,
+        ),
+        (
+            "skua_sockets_history_evicted_total",
+            counter,
+            "Ended sockets that left the history for lack of room.",
+            counts.evicted,
+        ),
+        (
+            "skua_socket_owners",
+            gauge,
+            "Processes that are known.",
+            sockets.owners.len() as u64,
+        ),
+        (
+            "skua_socket_memory_bytes",
+            gauge,
+            "Memory for sockets and their owners.",
+            (sockets.store.memory() + sockets.owners.memory()) as u64,
+        ),
+    ]
 }
 
 #[cfg(test)]

@@ -57,7 +57,10 @@ fn opener(socket: &Value) -> String {
 }
 
 fn age(socket: &Value) -> String {
-    optional(&socket["age"], output::duration)
+    optional(&socket["age"], |ns| match ns {
+        0..1_000_000_000 => output::nanoseconds(ns),
+        _ => output::duration(ns),
+    })
 }
 
 fn remote(socket: &Value) -> String {

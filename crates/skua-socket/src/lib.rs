@@ -14,6 +14,8 @@ mod record;
 mod runtime;
 mod service;
 mod store;
+#[cfg(test)]
+mod tests;
 mod text;
 pub mod update;
 mod user;

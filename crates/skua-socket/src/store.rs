@@ -8,8 +8,8 @@ use std::{
 use skua_flow::{FlowKey, FlowRecord, Ownership, Service, ServiceRule};
 
 use crate::{
-    EdgeKey, End, Opener, OwnerId, PairUpdate, Protocol, ServiceSide, Services, SocketIndex,
-    SocketRecord, SocketState, SocketUpdate, Sums, service::ServiceNames, service::pair_endpoints,
+    EdgeKey, End, Opener, OwnerId, PairUpdate, ServiceSide, Services, SocketIndex, SocketRecord,
+    SocketState, SocketUpdate, Sums, service::ServiceNames, service::pair_endpoints,
 };
 
 /// Ended connections that wait to be summed up until both ends have been looked at.
@@ -230,7 +230,7 @@ impl SocketStore {
             };
             record.end = Some(End::Vanished);
             record.updated_ns = self.now_ns;
-            if self.config.aggregate && record.protocol == Protocol::Tcp && !record.listens() {
+            if self.config.aggregate && !record.listens() {
                 // Its numbers are in a pair.
                 self.index.put(&record);
                 continue;

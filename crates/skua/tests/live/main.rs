@@ -10,4 +10,5 @@ mod lab;
 mod links;
 mod namespaces;
 mod segments;
+mod sockets;
 mod stopping;

@@ -1,5 +1,5 @@
 //! Sockets, services and whose flows are, as a user meets them. The programs see the sockets of the
-//! whole host: every test asks for its own addresses and ports.
+//! whole host: every test has ports of its own, and asks for these.
 
 use std::{
     io::{Read as _, Write as _},
@@ -46,13 +46,13 @@ impl Drop for Process {
     }
 }
 
-/// A server that answers `bytes` bytes to each connection, on port 7000 of 10.7.0.2.
-fn server(net: &Net, bytes: usize) -> Process {
+/// A server that answers `bytes` bytes to each connection.
+fn server(net: &Net, port: u16, bytes: usize) -> Process {
     Process::python(
         net,
         &format!(
             "import socket\n\
-             s = socket.create_server(('10.7.0.2', 7000))\n\
+             s = socket.create_server(('10.7.0.2', {port}))\n\
              print('on', flush=True)\n\
              while True:\n\
              \x20   c, _ = s.accept()\n\
@@ -64,16 +64,16 @@ fn server(net: &Net, bytes: usize) -> Process {
 }
 
 /// A client that comes and goes: one request, the whole answer.
-fn call(net: &Net) {
+fn call(net: &Net, port: u16) {
+    let script = format!(
+        "import socket\n\
+         s = socket.create_connection(('10.7.0.2', {port}))\n\
+         s.sendall(b'hello')\n\
+         while s.recv(65536): pass\n"
+    );
     let out = net
         .command("python3")
-        .args([
-            "-c",
-            "import socket\n\
-             s = socket.create_connection(('10.7.0.2', 7000))\n\
-             s.sendall(b'hello')\n\
-             while s.recv(65536): pass\n",
-        ])
+        .args(["-c", &script])
         .output()
         .unwrap();
     assert!(
@@ -109,12 +109,12 @@ fn connections_have_their_processes_and_numbers() {
     }
     let wire = wire();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
-    let served = server(&wire.near, 100_000);
+    let served = server(&wire.near, 7100, 100_000);
     for _ in 0..5 {
-        call(&wire.far);
+        call(&wire.far, 7100);
     }
     let sockets = wait_for("ends of both sides", || {
-        let found = get(&skua, "/api/sockets?closed=true&port=7000&protocol=tcp");
+        let found = get(&skua, "/api/sockets?closed=true&port=7100&protocol=tcp");
         (found.len() == 10).then_some(found)
     });
     let (servers, clients): (Vec<_>, Vec<_>) = sockets
@@ -147,7 +147,7 @@ fn connections_have_their_processes_and_numbers() {
     let flows: Vec<_> = skua
         .flows()
         .into_iter()
-        .filter(|f| f["b"]["port"] == 7000)
+        .filter(|f| f["b"]["port"] == 7100)
         .collect();
     assert_eq!(flows.len(), 5);
     for flow in &flows {
@@ -158,7 +158,7 @@ fn connections_have_their_processes_and_numbers() {
     }
 
     // The sums.
-    let services = get(&skua, "/api/services?port=7000");
+    let services = get(&skua, "/api/services?port=7100");
     assert_eq!(services.len(), 1, "{services:?}");
     let service = &services[0];
     assert_eq!(service["connections"], 5);
@@ -166,14 +166,14 @@ fn connections_have_their_processes_and_numbers() {
     assert_eq!(service["bytes"]["to_client"], 500_000);
     assert_eq!(service["bytes"]["to_server"], 25);
     assert_eq!(service["rtt"]["samples"], 5);
-    let dependencies = get(&skua, "/api/dependencies?port=7000");
+    let dependencies = get(&skua, "/api/dependencies?port=7100");
     assert_eq!(dependencies.len(), 1, "{dependencies:?}");
     assert_eq!(dependencies[0]["connections"], 5, "counted once");
     assert!(dependencies[0]["client"]["service"].is_string());
 
     // By process: each flow with both.
     let groups = get(&skua, "/api/flows?by=service");
-    let group = groups.iter().find(|g| g["port"] == 7000).unwrap();
+    let group = groups.iter().find(|g| g["port"] == 7100).unwrap();
     assert_eq!(group["flows"], 5);
     assert!(group["sent"]["bytes"].as_u64() > Some(500_000), "{group}");
 
@@ -198,19 +198,19 @@ fn the_kernels_sums_tell_the_same() {
         ),
     );
     std::fs::remove_file(&config).unwrap();
-    let _served = server(&wire.near, 1000);
+    let _served = server(&wire.near, 7200, 1000);
     for _ in 0..5 {
-        call(&wire.far);
+        call(&wire.far, 7200);
     }
     let dependency = wait_for("five connections", || {
-        let found = get(&skua, "/api/dependencies?port=7000");
+        let found = get(&skua, "/api/dependencies?port=7200");
         (found.len() == 1 && found[0]["connections"] == 5).then(|| found[0].clone())
     });
     assert_eq!(dependency["bytes"]["to_client"], 5000, "{dependency}");
     assert_eq!(dependency["bytes"]["to_server"], 25);
     assert_eq!(dependency["rtt"]["samples"], 5);
     // None of them is a record by itself.
-    let ended = get(&skua, "/api/sockets?closed=true&port=7000&protocol=tcp");
+    let ended = get(&skua, "/api/sockets?closed=true&port=7200&protocol=tcp");
     assert!(ended.iter().all(|s| s["end"].is_null()), "{ended:?}");
     skua.stop();
 }
@@ -223,11 +223,11 @@ fn open_listening_and_refused_sockets_are_shown() {
     let wire = wire();
     let listener = wire
         .near
-        .inside(|| TcpListener::bind("10.7.0.2:7000"))
+        .inside(|| TcpListener::bind("10.7.0.2:7300"))
         .unwrap();
     let mut old = wire
         .far
-        .inside(|| TcpStream::connect("10.7.0.2:7000"))
+        .inside(|| TcpStream::connect("10.7.0.2:7300"))
         .unwrap();
     let (mut accepted, _) = listener.accept().unwrap();
     // Older than `skua run`.
@@ -238,31 +238,31 @@ fn open_listening_and_refused_sockets_are_shown() {
     let own = std::process::id();
 
     let open = wait_for("bytes of an old connection", || {
-        let found = get(&skua, &format!("/api/sockets?port=7000&pid={own}"));
+        let found = get(&skua, &format!("/api/sockets?port=7300&pid={own}"));
         let bytes = |s: &Value| s["sent"]["bytes"].as_u64().unwrap();
         (found.len() == 2 && found.iter().map(bytes).sum::<u64>() == 10).then_some(found)
     });
     for socket in &open {
         assert_eq!(socket["state"], "established", "{socket}");
         assert!(socket["start"].is_null(), "{socket}");
-        let serves = socket["local"]["port"] == 7000;
+        let serves = socket["local"]["port"] == 7300;
         let side = if serves { "local" } else { "remote" };
         assert_eq!(socket["service"]["side"], side, "{socket}");
     }
-    let listening = get(&skua, "/api/sockets?listen=true&port=7000");
+    let listening = get(&skua, "/api/sockets?listen=true&port=7300");
     assert_eq!(listening.len(), 1, "{listening:?}");
     assert_eq!(listening[0]["pid"], own);
     assert_eq!(listening[0]["backlog"]["waiting"], 0);
 
-    let refused = wire.far.inside(|| TcpStream::connect("10.7.0.2:7001"));
+    let refused = wire.far.inside(|| TcpStream::connect("10.7.0.2:7301"));
     assert!(refused.is_err());
     let found = wait_for("the refused attempt", || {
-        get(&skua, "/api/sockets?closed=true&port=7001")
+        get(&skua, "/api/sockets?closed=true&port=7301")
             .into_iter()
             .find(|s| s["end"] == "refused")
     });
     assert_eq!(found["pid"], own, "{found}");
-    let calls = get(&skua, "/api/dependencies?port=7001");
+    let calls = get(&skua, "/api/dependencies?port=7301");
     assert_eq!(
         (&calls[0]["failed"], &calls[0]["refused"]),
         (&1.into(), &1.into())
@@ -271,19 +271,19 @@ fn open_listening_and_refused_sockets_are_shown() {
     // UDP without connect, on both sides.
     let server = wire
         .near
-        .inside(|| UdpSocket::bind("0.0.0.0:7002"))
+        .inside(|| UdpSocket::bind("0.0.0.0:7302"))
         .unwrap();
     let client = wire.far.inside(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-    client.send_to(b"hello", "10.7.0.2:7002").unwrap();
+    client.send_to(b"hello", "10.7.0.2:7302").unwrap();
     let (_, from) = server.recv_from(&mut [0; 10]).unwrap();
     server.send_to(b"you", from).unwrap();
     let flow = wait_for("the UDP flow", || {
-        skua.flows().into_iter().find(|f| f["b"]["port"] == 7002)
+        skua.flows().into_iter().find(|f| f["b"]["port"] == 7302)
     });
     assert_eq!(flow["b"]["pid"], own, "{flow}");
     let udp = get(
         &skua,
-        &format!("/api/sockets?protocol=udp&port=7002&pid={own}"),
+        &format!("/api/sockets?protocol=udp&port=7302&pid={own}"),
     );
     assert_eq!(udp.len(), 1, "{udp:?}");
     assert_eq!(udp[0]["opened_by"], "local");
@@ -304,22 +304,22 @@ fn commands_ask_the_running_one() {
     }
     let wire = wire();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
-    let _served = server(&wire.near, 10);
-    call(&wire.far);
+    let _served = server(&wire.near, 7400, 10);
+    call(&wire.far, 7400);
     wait_for("the connection", || {
-        (get(&skua, "/api/sockets?closed=true&port=7000&protocol=tcp").len() == 2).then_some(())
+        (get(&skua, "/api/sockets?closed=true&port=7400&protocol=tcp").len() == 2).then_some(())
     });
     let near = &wire.near;
-    let table = ask(near, &skua, "sockets --closed --port 7000 --protocol tcp");
+    let table = ask(near, &skua, "sockets --closed --port 7400 --protocol tcp");
     let lines: Vec<_> = table.lines().collect();
     assert_eq!(lines.len(), 3, "{table}");
     assert!(lines[0].starts_with("PROTO  PROCESS"), "{table}");
-    assert!(table.contains("10.7.0.2:7000") && table.contains("closed"));
+    assert!(table.contains("10.7.0.2:7400") && table.contains("closed"));
 
     let csv = ask(
         near,
         &skua,
-        "sockets --closed --port 7000 --protocol tcp --output csv --process python3",
+        "sockets --closed --port 7400 --protocol tcp --output csv --process python3",
     );
     let lines: Vec<_> = csv.lines().collect();
     assert_eq!(lines.len(), 3, "{csv}");
@@ -330,11 +330,11 @@ fn commands_ask_the_running_one() {
         "{csv}"
     );
 
-    let services = ask(near, &skua, "services --port 7000");
+    let services = ask(near, &skua, "services --port 7400");
     assert!(services.starts_with("SERVICE"), "{services}");
-    assert!(services.contains("7000"), "{services}");
-    let whom = ask(near, &skua, "services --dependencies --port 7000");
-    assert!(whom.contains("10.7.0.2:7000"), "{whom}");
+    assert!(services.contains("7400"), "{services}");
+    let whom = ask(near, &skua, "services --dependencies --port 7400");
+    assert!(whom.contains("10.7.0.2:7400"), "{whom}");
     let by = ask(near, &skua, "flows --by process --output json");
     assert!(
         parse_lines(&by).iter().any(|g| g["name"] == "python3"),
@@ -359,10 +359,10 @@ fn without_a_running_one_sockets_are_looked_at_on_the_spot() {
         return;
     }
     let wire = wire();
-    let served = server(&wire.near, 10);
+    let served = server(&wire.near, 7500, 10);
     let out = skua::output(
         &wire.near,
-        "sockets --listen --port 7000 --output json --analyzer 127.0.0.1:1",
+        "sockets --listen --port 7500 --output json --analyzer 127.0.0.1:1",
     );
     let found = parse_lines(&String::from_utf8(out.stdout).unwrap());
     assert_eq!(found.len(), 1, "{found:?}");
@@ -376,7 +376,7 @@ fn without_rights_for_programs_sock_diag_serves() {
         return;
     }
     let wire = wire();
-    let served = server(&wire.near, 10);
+    let served = server(&wire.near, 7600, 10);
     // What afpacket needs alone: flows go on, and so do sockets.
     let caps = "-all,+net_raw,+net_admin,+sys_ptrace,+dac_read_search";
     let mut command = wire.near.command("setpriv");
@@ -393,7 +393,7 @@ fn without_rights_for_programs_sock_diag_serves() {
     let status: Value = serde_json::from_str(&skua.get("/api/status")).unwrap();
     let fallback = status["sockets"]["fallback"].as_str().unwrap();
     assert!(fallback.contains("CAP_SYS_ADMIN"), "{status}");
-    let listening = get(&skua, "/api/sockets?listen=true&port=7000");
+    let listening = get(&skua, "/api/sockets?listen=true&port=7600");
     assert_eq!(listening[0]["pid"], served.pid(), "{listening:?}");
     skua.stop();
 }

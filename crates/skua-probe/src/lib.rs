@@ -3,6 +3,7 @@
 //! [`SocketProbe`]s.
 
 pub mod account;
+mod addresses;
 pub mod ebpf;
 mod error;
 mod probe;
@@ -15,6 +16,7 @@ mod watch;
 pub use skua_file as file;
 
 pub use account::{Account, PointAccount};
+pub use addresses::{AddressChange, AddressEdit, LiveAddresses};
 pub use error::ProbeError;
 pub use probe::{Description, Probe, Wake, Watched, WatchedNamespace};
 pub use select::Selection;

@@ -1,18 +1,28 @@
-//! Measures looks at many sockets: `look CONNECTIONS [LOOKS]` opens so many connections over
-//! loopback (two sockets each) in the network namespace that it is started in, and prints how long
-//! looks take, then how long ends take to read. `look 0` looks at what is there.
+//! Measures looks at many sockets: `look PROCESSES CONNECTIONS [LOOKS]` starts so many processes
+//! that each hold so many connections over loopback (two sockets each) in the network namespace
+//! that it is started in, prints how long looks take, runs `ss` beside them when `SS` is set, and
+//! then ends the processes and reads the ends.
 #![allow(clippy::print_stdout, reason = "it is what it is for")]
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use skua_link::Namespace;
 use skua_sockdiag::{DiagSocket, SockDiag};
+use std::error::Error;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>());
-    let connections = arguments.next().transpose()?.unwrap_or(0);
-    let looks = arguments.next().transpose()?.unwrap_or(5);
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |place: usize, otherwise: usize| {
+        let text = arguments.get(place);
+        text.map_or(Ok(otherwise), |text| text.parse::<usize>())
+    };
+    if arguments.first().is_some_and(|first| first == "hold") {
+        return hold(number(1, 0)?, number(2, 0)?);
+    }
+    let (processes, connections, looks) = (number(0, 0)?, number(1, 0)?, number(2, 5)?);
     let own = Namespace::own()?;
     let mut probe = SockDiag::start(std::iter::once(&own))?;
     for status in probe.describe() {
@@ -21,17 +31,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             status.capability, status.hook, status.state, status.reason
         );
     }
-
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let to = listener.local_addr()?;
-    let mut kept: Vec<(TcpStream, TcpStream)> = Vec::with_capacity(connections);
-    for number in 0..connections {
-        // Ports of one address would not do.
-        let [.., high, low] = (number / 20_000).to_be_bytes();
-        let client = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-        bind(&client, &SocketAddr::from(([127, 1, high, low], 0)))?;
-        connect(&client, &to)?;
-        kept.push((client.into(), listener.accept()?.0));
+    let mut children = Vec::new();
+    for place in 0..processes {
+        children.push(spawn(place, connections)?);
     }
 
     let mut query = DiagSocket::open()?;
@@ -46,27 +48,63 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             open += 1;
             owned += u32::from(update.task.pid != 0);
         });
-        println!(
-            "look: {open} sockets, {owned} with an owner, {:.1} ms",
-            millis(begin)
-        );
+        let took = millis(begin);
+        println!("look: {open} sockets, {owned} with an owner, {took:.1} ms");
+        if std::env::var_os("SS").is_some() {
+            for options in ["-tin", "-tinp"] {
+                let begin = Instant::now();
+                let mut ss = Command::new("ss");
+                ss.args([options, "-O"]).stdout(Stdio::null()).status()?;
+                println!("ss {options}: {:.1} ms", millis(begin));
+            }
+        }
     }
-    if std::env::var_os("WAIT").is_some() {
-        println!("waiting for a line");
-        std::io::stdin().read_line(&mut String::new())?;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    for line in status.lines().filter(|line| line.starts_with("VmRSS")) {
+        println!("{line}");
     }
 
-    let sockets = 2 * connections;
-    drop(kept);
-    std::thread::sleep(Duration::from_secs(2));
+    for child in &mut children {
+        child.kill()?;
+        child.wait()?;
+    }
+    std::thread::sleep(Duration::from_secs(3));
     let begin = Instant::now();
     let mut ended = 0;
     probe.ended(&mut |_| ended += 1);
-    println!(
-        "ends: {ended} of {sockets}, {:.1} ms; {:?}",
-        millis(begin),
-        probe.losses()
-    );
+    let took = millis(begin);
+    println!("ends: {ended}, {took:.1} ms; {:?}", probe.losses());
+    Ok(())
+}
+
+/// Starts a process that holds connections, and waits until it has them.
+fn spawn(place: usize, connections: usize) -> Result<Child, Box<dyn Error>> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["hold", &place.to_string(), &connections.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let ready = child.stdout.as_mut().ok_or("no output")?;
+    ready.read_exact(&mut [0])?;
+    Ok(child)
+}
+
+/// Holds connections until it is killed.
+fn hold(place: usize, connections: usize) -> Result<(), Box<dyn Error>> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let to = listener.local_addr()?;
+    let mut kept: Vec<(TcpStream, TcpStream)> = Vec::with_capacity(connections);
+    let [.., low] = place.to_be_bytes();
+    for _ in 0..connections {
+        // The ports of one address would not do for all processes.
+        let client = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        bind(&client, &SocketAddr::from(([127, 1, 1, low], 0)))?;
+        connect(&client, &to)?;
+        kept.push((client.into(), listener.accept()?.0));
+    }
+    std::io::stdout().write_all(b"+")?;
+    std::io::stdout().flush()?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
 

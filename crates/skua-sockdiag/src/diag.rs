@@ -163,7 +163,7 @@ impl SockDiag {
     }
 
     /// What did not become a record. `ring_full`: ends that the kernel dropped because they were
-    /// not read in time; `table_full`: open sockets (once per look) beyond the limit.
+    /// not read in time, also of sockets that would have been no record; `table_full`: open sockets (once per look) beyond the limit.
     pub fn losses(&self) -> SocketLosses {
         SocketLosses {
             ring_full: self.ring_full,

@@ -16,9 +16,9 @@ pub enum Error {
     /// The kernel's netlink message could not be read; says what and why.
     #[error("sock_diag: unreadable message: {0}")]
     Decode(String),
-    /// A network namespace could not be entered.
+    /// A network namespace could not be entered, or the kernel answered with an error.
     #[error(transparent)]
-    Namespace(#[from] skua_link::Error),
+    Link(#[from] skua_link::Error),
 }
 
 impl Error {
@@ -31,7 +31,11 @@ impl Error {
     pub(crate) fn is_unknown_family(&self) -> bool {
         const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
         const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
-        matches!(self, Self::Netlink { source, .. }
-            if matches!(source.raw_os_error(), Some(ENOENT | EINVAL)))
+        let (Self::Netlink { source, .. } | Self::Link(skua_link::Error::Netlink { source, .. })) =
+            self
+        else {
+            return false;
+        };
+        matches!(source.raw_os_error(), Some(ENOENT | EINVAL))
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::record::{self, Family, Record, SOCK_DIAG_BY_FAMILY};
 use crate::{Error, account};
-use netlink_packet_core::{ErrorBuffer, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN, NetlinkBuffer};
+use netlink_packet_core::{NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr};
-use skua_link::Namespace;
+use skua_link::{Namespace, check_error, messages};
 use skua_socket::{Opener, Protocol, SocketState, TcpMetrics};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -88,7 +88,7 @@ impl DiagSocket {
                 }
                 match message.message_type() {
                     NLMSG_DONE => return done(message.payload(), ACTION),
-                    NLMSG_ERROR => return check_error(message.payload(), ACTION),
+                    NLMSG_ERROR => return Ok(check_error(message.payload(), ACTION)?),
                     SOCK_DIAG_BY_FAMILY => {
                         let record = record::decode(message.payload(), Some(protocol));
                         if let Some(record) = record.filter(|record| !is_request(record)) {
@@ -283,28 +283,6 @@ fn open_socket() -> Result<Socket, Error> {
     Socket::new(NETLINK_SOCK_DIAG).map_err(Error::netlink("opening a socket"))
 }
 
-/// The messages of a datagram, each checked to lie wholly within it.
-fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>, Error>> {
-    let mut rest = datagram;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        match NetlinkBuffer::new_checked(rest) {
-            Ok(message) => {
-                let length = message.length() as usize;
-                let (whole, _) = rest.split_at(length);
-                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-                Some(Ok(NetlinkBuffer::new(whole)))
-            }
-            Err(error) => {
-                rest = &[];
-                Some(Err(Error::Decode(error.to_string())))
-            }
-        }
-    })
-}
-
 /// NLMSG_DONE ends a dump and carries its error, 0 or a negative errno.
 fn done(payload: &[u8], action: &'static str) -> Result<(), Error> {
     match payload.first_chunk().map(|code| i32::from_ne_bytes(*code)) {
@@ -312,17 +290,6 @@ fn done(payload: &[u8], action: &'static str) -> Result<(), Error> {
             code.saturating_neg(),
         ))),
         _ => Ok(()),
-    }
-}
-
-/// The error that an NLMSG_ERROR carries; its code 0 is an acknowledgement.
-fn check_error(payload: &[u8], action: &'static str) -> Result<(), Error> {
-    let error = ErrorBuffer::new_checked(payload).map_err(|e| Error::Decode(e.to_string()))?;
-    match error.code() {
-        None => Ok(()),
-        Some(code) => Err(Error::netlink(action)(io::Error::from_raw_os_error(
-            code.get().saturating_neg(),
-        ))),
     }
 }
 

@@ -1,5 +1,7 @@
 //! How connections end, and that each ends once, against real sockets in namespaces of our own.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 #[path = "../../skua-link/tests/support/mod.rs"]
 mod support;
 

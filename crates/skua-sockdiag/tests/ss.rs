@@ -1,5 +1,7 @@
 //! The same sockets as `ss` shows, with the same numbers.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 #[path = "../../skua-link/tests/support/mod.rs"]
 mod support;
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::container::place;
+use crate::update::Task;
 
 /// Most that is read of the list of mounts.
 const MOUNTS: u64 = 4 * 1024 * 1024;
@@ -49,7 +50,6 @@ struct Hierarchy {
 
 #[derive(Debug)]
 struct Entry {
-    kind: Kind,
     path: Box<[u8]>,
     /// Folder to look into, when it was listed.
     listed: Option<PathBuf>,
@@ -59,7 +59,10 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     hierarchies: Vec<Hierarchy>,
+    /// By id, with [`Task::CGROUP_V1`] where it was listed in a hierarchy of version 1.
     paths: HashMap<u64, Entry>,
+    /// Whether the unified hierarchy has more than its root.
+    unified: bool,
     bytes: usize,
     max: usize,
     pause: Duration,
@@ -75,6 +78,7 @@ impl Cgroups {
         Self {
             hierarchies: hierarchies(&read_mounts(mountinfo)),
             paths: HashMap::new(),
+            unified: false,
             bytes: 0,
             max,
             pause,
@@ -89,13 +93,24 @@ impl Cgroups {
         if id == 0 {
             return None;
         }
+        let version_1 = id | Task::CGROUP_V1;
+        self.find(id)
+            .or_else(|| (!self.unified && version_1 != id).then(|| self.find(version_1))?)
+    }
+
+    /// Whether a process may be in groups of several hierarchies that tell different things.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.hierarchies.len() > 1
+    }
+
+    fn find(&self, id: u64) -> Option<Vec<u8>> {
         if let Some(entry) = self.paths.get(&id) {
             return Some(entry.path.to_vec());
         }
         // Before 5.5 an id is the inode number with a generation above it. Where inode numbers have
         // 64 bits this finds nothing wrong: two groups with the same lower half never live at once.
         let inode = id & u64::from(u32::MAX);
-        let entry = self.paths.get(&inode).filter(|_| inode != id)?;
+        let entry = self.paths.get(&(inode | id & Task::CGROUP_V1))?;
         let lives = fs::metadata(entry.listed.as_ref()?).is_ok_and(|of| of.ino() == inode);
         lives.then(|| entry.path.to_vec())
     }
@@ -103,8 +118,6 @@ impl Cgroups {
     /// Remembers what the kernel told.
     pub(crate) fn note(&mut self, id: u64, path: &[u8]) {
         let entry = Entry {
-            // Whose hierarchy it is the kernel's event decided.
-            kind: Kind::Unified,
             path: path.into(),
             listed: None,
         };
@@ -115,9 +128,6 @@ impl Cgroups {
 
     fn insert(&mut self, id: u64, entry: Entry) {
         let known = self.paths.get(&id);
-        if known.is_some_and(|known| known.kind < entry.kind) {
-            return;
-        }
         let before = known.map_or(0, |known| known.path.len());
         let bytes = self.bytes - before + entry.path.len();
         let no_room = known.is_none() && self.paths.len() >= self.max;
@@ -136,19 +146,13 @@ impl Cgroups {
             return false;
         }
         self.make_room();
-        for kind in [Kind::Unified, Kind::Pids, Kind::Memory, Kind::Systemd] {
-            let found: Vec<Hierarchy> = self
-                .hierarchies
-                .iter()
-                .filter(|hierarchy| hierarchy.kind == kind)
-                .cloned()
-                .collect();
-            let groups: usize = found.iter().map(|hierarchy| self.list_one(hierarchy)).sum();
-            // Ids are of the unified hierarchy unless that only has its root.
-            if kind == Kind::Unified && groups > 1 {
-                break;
-            }
+        let hierarchies = std::mem::take(&mut self.hierarchies);
+        self.unified = false;
+        for hierarchy in &hierarchies {
+            let groups = self.list_one(hierarchy);
+            self.unified |= hierarchy.kind == Kind::Unified && groups > 1;
         }
+        self.hierarchies = hierarchies;
         self.next = Some(begin + self.pause.max(begin.elapsed() * SHARE));
         true
     }
@@ -169,7 +173,7 @@ impl Cgroups {
         let mut groups = 0;
         let mut folders = vec![hierarchy.mounted.clone()];
         if let Ok(of) = fs::metadata(&hierarchy.mounted) {
-            self.insert(of.ino(), hierarchy.entry(&hierarchy.mounted));
+            self.insert(hierarchy.id(of.ino()), hierarchy.entry(&hierarchy.mounted));
         }
         while let Some(folder) = folders.pop() {
             groups += 1;
@@ -184,7 +188,7 @@ impl Cgroups {
             for item in list.flatten() {
                 if item.file_type().is_ok_and(|kind| kind.is_dir()) {
                     let path = item.path();
-                    self.insert(item.ino(), hierarchy.entry(&path));
+                    self.insert(hierarchy.id(item.ino()), hierarchy.entry(&path));
                     folders.push(path);
                 }
             }
@@ -198,6 +202,13 @@ impl Cgroups {
 }
 
 impl Hierarchy {
+    fn id(&self, inode: u64) -> u64 {
+        match self.kind {
+            Kind::Unified => inode,
+            _ => inode | Task::CGROUP_V1,
+        }
+    }
+
     fn entry(&self, folder: &Path) -> Entry {
         let below = folder.strip_prefix(&self.mounted).unwrap_or(folder);
         let mut path = self.root.clone();
@@ -209,7 +220,6 @@ impl Hierarchy {
             path.push(b'/');
         }
         Entry {
-            kind: self.kind,
             path: path.into(),
             listed: Some(folder.to_owned()),
         }
@@ -224,15 +234,16 @@ fn read_mounts(path: &Path) -> Vec<u8> {
     text
 }
 
-/// Mounted hierarchies by proc_pid_mountinfo(5): where one is mounted several times, the mount that
-/// shows most of it.
+/// Mounted hierarchies whose ids tasks have, by proc_pid_mountinfo(5): the unified one and of version
+/// 1 `pids`, or without that `memory`. Where one is mounted several times, the mount that shows most.
 fn hierarchies(mountinfo: &[u8]) -> Vec<Hierarchy> {
     let mut all: Vec<Hierarchy> = mountinfo
         .split(|&byte| byte == b'\n')
         .filter_map(hierarchy)
         .collect();
     all.sort_by_key(|hierarchy| (hierarchy.kind, hierarchy.root.len()));
-    all.dedup_by_key(|hierarchy| hierarchy.kind);
+    all.retain(|hierarchy| hierarchy.kind != Kind::Systemd);
+    all.dedup_by_key(|hierarchy| hierarchy.kind == Kind::Unified);
     all
 }
 

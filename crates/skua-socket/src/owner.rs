@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cgroup::Cgroups;
+use crate::cgroup::{Cgroups, path_of_process};
 use crate::container::{Found, Place, Runtime, place};
-use crate::process::{Proc, ProcError, base_name, is_executable, name, without_deleted};
+use crate::process::{Proc, ProcError, base_name, executable, name};
 use crate::runtime::{Lookups, RuntimeConfig, RuntimeCounters};
 use crate::text::{shown, until_nul};
 use crate::update::Task;
@@ -263,7 +263,7 @@ struct Slot {
     key: Key,
     comm: [u8; 16],
     /// What its path told of containers.
-    containment: Option<Containment>,
+    containment: Option<Arc<Containment>>,
 }
 
 /// What a path tells of containers; owners in the same share one [`Container`].
@@ -299,7 +299,7 @@ pub struct Owners {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     by_key: HashMap<Key, OwnerId>,
-    containers: HashMap<Containment, Kept>,
+    containers: HashMap<Arc<Containment>, Kept>,
     /// Owners whose control group's path is not known yet.
     pending: HashSet<OwnerId>,
     /// Bytes of owners and containers, without the tables.
@@ -387,7 +387,7 @@ impl Owners {
         self.len() == 0
     }
 
-    /// A control group was made: its id as in [`Task::cgroup`] and its path from the root of its
+    /// A control group was made: its id as in [`Task::cgroup`] (also its mark) and its path from the root of its
     /// hierarchy. For groups that are gone before anybody can list them.
     pub fn note_cgroup(&mut self, id: u64, path: &[u8]) {
         self.cgroups.note(id, path);
@@ -450,7 +450,7 @@ impl Owners {
         self.memory
             + self.slots.capacity() * (size_of::<Option<Slot>>() - size_of::<Owner>())
             + self.by_key.capacity() * entry
-            + self.containers.capacity() * size_of::<(Containment, Kept)>()
+            + self.containers.capacity() * size_of::<(Arc<Containment>, Containment, Kept)>()
             + self.cgroups.memory()
     }
 
@@ -494,23 +494,17 @@ impl Owners {
             unit: None,
         };
         let exe = until_nul(&task.exe);
-        let mut path = None;
-        match self.proc.read(task.pid, task.start_ns) {
+        let mut path = self.cgroups.path(task.cgroup);
+        // The process's own list says more where both versions are in use.
+        let groups = path.is_none() || self.cgroups.is_mixed();
+        match self.proc.read(task.pid, task.start_ns, groups) {
             Ok(told) => {
-                path = told
-                    .cgroup
-                    .as_deref()
-                    .and_then(crate::cgroup::path_of_process);
-                if let Some(link) = &told.executable {
-                    let link = if is_executable(link, exe) {
-                        link
-                    } else {
-                        without_deleted(link)
-                    };
-                    if is_executable(link, exe) {
-                        owner.executable = Some(shown(link, EXECUTABLE));
-                    } else {
-                        self.counters.executed += 1;
+                let listed = told.cgroup.as_deref().and_then(path_of_process);
+                path = listed.or(path);
+                if let Some(link) = told.executable {
+                    match executable(&link, exe) {
+                        Some(link) => owner.executable = Some(shown(link, EXECUTABLE)),
+                        None => self.counters.executed += 1,
                     }
                 }
             }
@@ -521,7 +515,6 @@ impl Owners {
         if owner.executable.is_none() && !exe.is_empty() {
             owner.executable = Some(shown(base_name(exe), EXECUTABLE));
         }
-        let path = path.or_else(|| self.cgroups.path(task.cgroup));
         let mut slot = Slot {
             owner,
             key,
@@ -548,9 +541,10 @@ impl Owners {
         } = place(path);
         slot.owner.cgroup = Some(shown(path, CGROUP));
         slot.owner.unit = unit;
-        slot.containment = outer.map(|outer| Containment { outer, inner, pod });
-        if let Some(containment) = &slot.containment {
-            slot.owner.container = Some(self.container(containment));
+        if let Some(outer) = outer {
+            let (containment, container) = self.container(Containment { outer, inner, pod });
+            slot.containment = Some(containment);
+            slot.owner.container = Some(container);
         }
         self.name_user(slot);
     }

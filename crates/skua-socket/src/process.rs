@@ -57,8 +57,9 @@ impl Proc {
     }
 
     /// Reads of process `pid`, which started at `start_ns` (CLOCK_BOOTTIME; 0: not known, nothing is
-    /// read, for the pid may be another's by now). Arguments and environment are never read.
-    pub(crate) fn read(&self, pid: u32, start_ns: u64) -> Result<Told, ProcError> {
+    /// read, for the pid may be another's by now), and its groups when wanted. Arguments and
+    /// environment are never read.
+    pub(crate) fn read(&self, pid: u32, start_ns: u64, groups: bool) -> Result<Told, ProcError> {
         if pid == 0 || start_ns == 0 {
             return Err(ProcError::Gone);
         }
@@ -79,7 +80,7 @@ impl Proc {
             executable: readlinkat(&folder, "exe", Vec::new())
                 .ok()
                 .map(|link| link.into_bytes()),
-            cgroup: contents(&folder, "cgroup").ok(),
+            cgroup: groups.then(|| contents(&folder, "cgroup").ok()).flatten(),
         })
     }
 }
@@ -96,13 +97,12 @@ fn contents(folder: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
     loop {
         let got = read(&file, &mut bytes[length..])?;
         length += got;
-        if got == 0 || length >= MOST {
+        // These files are written in one piece: what does not fill the room is all.
+        if length < bytes.len() || length >= MOST {
             bytes.truncate(length);
             return Ok(bytes);
         }
-        if length == bytes.len() {
-            bytes.resize((length * 4).min(MOST), 0);
-        }
+        bytes.resize((length * 4).min(MOST), 0);
     }
 }
 
@@ -113,18 +113,16 @@ fn start_ticks(stat: &[u8]) -> Option<u64> {
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether `path` is an executable with the last component `event`, which the kernel cuts at 32
-/// bytes. Nothing from the kernel agrees with all.
-pub(crate) fn is_executable(path: &[u8], event: &[u8]) -> bool {
-    let name = base_name(path);
-    // 31 and a NUL, or 32 without one.
-    let cut = event.len() >= 31;
-    event.is_empty() || name == event || (cut && name.starts_with(event))
-}
-
-/// The path without the mark that the kernel adds when the file was deleted since.
-pub(crate) fn without_deleted(path: &[u8]) -> &[u8] {
-    path.strip_suffix(b" (deleted)").unwrap_or(path)
+/// The path that `/proc` gives, when it is that of the executable that the kernel's event named by its
+/// last component, cut at 32 bytes; without the mark of a file that was deleted since.
+pub(crate) fn executable<'a>(link: &'a [u8], event: &[u8]) -> Option<&'a [u8]> {
+    let whole = link.strip_suffix(b" (deleted)");
+    [Some(link), whole].into_iter().flatten().find(|path| {
+        let name = base_name(path);
+        // 31 and a NUL, or 32 without one.
+        let cut = event.len() >= 31;
+        event.is_empty() || name == event || (cut && name.starts_with(event))
+    })
 }
 
 /// Last component.

@@ -10,13 +10,18 @@ use axum::{
     Router,
     extract::{Query, State as Extract},
     http::{StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::get,
 };
 use serde::Deserialize;
 use skua_flow::{FlowRecord, SortBy};
+use skua_probe::LiveAddresses;
 
-use crate::{flows, groups, metrics, record_filter::RecordFilter, sockets, state::Shared, summary};
+use crate::{
+    addresses, flows, groups, guard, metrics, record_filter::RecordFilter, sockets, state::Shared,
+    summary,
+};
 
 const WELCOME: &str = "\
 skua run
@@ -32,6 +37,7 @@ skua run
   GET /api/dependencies  who calls whom; parameters as above
   GET /api/summary     sums: seen, in flows, lost by cause
   GET /api/status      what is watched and how
+  GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
   GET /metrics         for Prometheus
 ";
 
@@ -65,7 +71,7 @@ impl Server {
     }
 
     /// Serves on a thread of its own until the process ends.
-    pub fn serve(&self, shared: Shared) -> anyhow::Result<()> {
+    pub fn serve(&self, shared: Shared, live: LiveAddresses) -> anyhow::Result<()> {
         let listener = self.listener.try_clone()?;
         let app = Router::new()
             .route("/", get(|| async { WELCOME }))
@@ -74,7 +80,9 @@ impl Server {
             .route("/api/status", get(get_status))
             .route("/metrics", get(get_metrics))
             .with_state(shared.clone())
-            .merge(sockets::api::routes(shared));
+            .merge(sockets::api::routes(shared))
+            .merge(addresses::api::routes(live))
+            .layer(middleware::from_fn(guard::guard));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -198,7 +206,8 @@ async fn get_flows(
     .await
 }
 
-fn json(value: &serde_json::Value) -> Response {
+/// One object.
+pub fn json_answer(value: &serde_json::Value) -> Response {
     (
         [(header::CONTENT_TYPE, "application/json")],
         format!("{value}\n"),
@@ -209,7 +218,7 @@ fn json(value: &serde_json::Value) -> Response {
 async fn get_summary(Extract(shared): Extract<Shared>) -> Response {
     blocking(move || {
         let state = shared.fresh();
-        json(&summary::of(&state))
+        json_answer(&summary::of(&state))
     })
     .await
 }
@@ -217,7 +226,7 @@ async fn get_summary(Extract(shared): Extract<Shared>) -> Response {
 async fn get_status(Extract(shared): Extract<Shared>) -> Response {
     blocking(move || {
         let state = shared.fresh();
-        json(&serde_json::json!({
+        json_answer(&serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "rung": state.rung,
             "sockets": state.sockets.as_ref().map(sockets::report::status),

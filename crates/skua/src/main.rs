@@ -1,5 +1,6 @@
 //! The `skua` command: arguments, configuration, wiring.
 
+mod addresses;
 mod args;
 mod bench_hook;
 mod client;
@@ -9,6 +10,7 @@ mod docs;
 mod doctor;
 mod flows;
 mod groups;
+mod guard;
 mod http;
 mod metrics;
 mod orphans;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Command::Sockets(sockets) => sockets::command::sockets(&sockets),
         Command::Services(services) => sockets::command::services(&services),
         Command::Replay(replay) => replay::replay(&replay),
+        Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Config(config) => config::print(&config),
         Command::Completions { shell } => args::completions(shell),

@@ -36,7 +36,6 @@ fn create(max_pairs: u32) -> Result<OwnedFd, KernelError> {
 
 impl Pairs {
     pub(super) fn new(max_pairs: u32) -> Result<Self, KernelError> {
-        let max_pairs = max_pairs.max(1);
         Ok(Self {
             used: create(max_pairs)?,
             spare: create(max_pairs)?,

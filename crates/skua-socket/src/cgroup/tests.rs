@@ -66,31 +66,44 @@ fn version_1_serves_where_the_unified_hierarchy_only_has_its_root() {
     let (folder, mountinfo) = host(&[
         ("cgroup2", "rw", &[]),
         ("cgroup", "rw,cpu,cpuacct", &["wrong"]),
+        ("cgroup", "rw,memory", &["wrong"]),
         ("cgroup", "rw,pids", &["docker/x"]),
-        ("cgroup", "rw,memory", &["m"]),
-        ("cgroup", "rw,xattr,name=systemd", &["s"]),
+        ("cgroup", "rw,xattr,name=systemd", &["wrong"]),
     ]);
     let cgroups = listed(&mountinfo, 100);
+    let id = inode(&folder, "h 3/docker/x");
+    assert_eq!(path(&cgroups, id).as_deref(), Some("/docker/x"));
     assert_eq!(
-        path(&cgroups, inode(&folder, "h 2/docker/x")).as_deref(),
+        path(&cgroups, id | Task::CGROUP_V1).as_deref(),
         Some("/docker/x")
     );
+    assert_eq!(path(&cgroups, id | 7 << 32).as_deref(), Some("/docker/x"));
+    for other in [1, 2, 4] {
+        assert_eq!(
+            path(&cgroups, inode(&folder, &format!("h {other}/wrong"))),
+            None
+        );
+    }
+    let (folder, mountinfo) = host(&[("cgroup", "rw,memory", &["m"])]);
+    let cgroups = listed(&mountinfo, 100);
     assert_eq!(
-        path(&cgroups, inode(&folder, "h 3/m")).as_deref(),
+        path(&cgroups, inode(&folder, "h 0/m")).as_deref(),
         Some("/m")
     );
-    assert_eq!(
-        path(&cgroups, inode(&folder, "h 4/s")).as_deref(),
-        Some("/s")
-    );
-    assert_eq!(path(&cgroups, inode(&folder, "h 1/wrong")), None);
 }
 
 #[test]
-fn version_1_is_left_alone_where_the_unified_hierarchy_is_used() {
+fn both_versions_are_told_apart_where_both_are_used() {
     let (folder, mountinfo) = host(&[("cgroup2", "rw", &["a"]), ("cgroup", "rw,pids", &["x"])]);
     let cgroups = listed(&mountinfo, 100);
-    assert_eq!(path(&cgroups, inode(&folder, "h 1/x")), None);
+    let (unified, first) = (inode(&folder, "h 0/a"), inode(&folder, "h 1/x"));
+    assert_eq!(path(&cgroups, unified).as_deref(), Some("/a"));
+    assert_eq!(path(&cgroups, unified | Task::CGROUP_V1), None);
+    assert_eq!(path(&cgroups, first), None);
+    assert_eq!(
+        path(&cgroups, first | Task::CGROUP_V1).as_deref(),
+        Some("/x")
+    );
 }
 
 #[test]

@@ -17,15 +17,20 @@ const SHORT: usize = 12;
 
 impl Owners {
     /// The container that a path tells of; asked about when it is new.
-    pub(super) fn container(&mut self, containment: &Containment) -> Arc<Container> {
-        if let Some(kept) = self.containers.get(containment) {
-            return kept.container.clone();
+    pub(super) fn container(
+        &mut self,
+        containment: Containment,
+    ) -> (Arc<Containment>, Arc<Container>) {
+        if let Some((containment, kept)) = self.containers.get_key_value(&containment) {
+            return (containment.clone(), kept.container.clone());
         }
-        let container = Arc::new(Container::new(containment, None));
+        let containment = Arc::new(containment);
+        let container = Arc::new(Container::new(&containment, None));
         self.memory += container.memory();
+        let now = Instant::now();
         let asking = if self.lookups.can_ask(&containment.outer) {
             Asking::At {
-                when: Instant::now(),
+                when: now,
                 tries: 0,
             }
         } else {
@@ -35,9 +40,9 @@ impl Owners {
             container: container.clone(),
             asking,
         };
-        kept.ask(&containment.outer, &mut self.lookups, Instant::now());
+        kept.ask(&containment.outer, &mut self.lookups, now);
         self.containers.insert(containment.clone(), kept);
-        container
+        (containment, container)
     }
 
     /// Asks the runtimes what is not known, until their queue is full.

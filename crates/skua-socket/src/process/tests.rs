@@ -28,18 +28,20 @@ fn stat(name: &str, start: u64) -> Vec<u8> {
 #[test]
 fn the_process_that_is_meant_is_read() {
     let (_root, proc) = fake(7, &stat("a) R (b c) d", 1234));
-    let told = proc.read(7, 1234 * TICK + 5).unwrap();
+    let told = proc.read(7, 1234 * TICK + 5, true).unwrap();
     assert_eq!(told.executable.unwrap(), b"/usr/bin/x");
     assert_eq!(told.cgroup.unwrap(), b"0::/system.slice/x.service\n");
+    let told = proc.read(7, 1234 * TICK, false).unwrap();
+    assert_eq!((told.executable.is_some(), told.cgroup), (true, None));
 }
 
 #[test]
 fn another_start_time_is_another_process() {
     let (_root, proc) = fake(7, &stat("x", 1234));
-    assert_eq!(proc.read(7, 1235 * TICK), Err(ProcError::Another));
-    assert_eq!(proc.read(7, 1233 * TICK), Err(ProcError::Another));
-    assert_eq!(proc.read(7, 0), Err(ProcError::Gone));
-    assert_eq!(proc.read(8, 1234 * TICK), Err(ProcError::Gone));
+    assert_eq!(proc.read(7, 1235 * TICK, true), Err(ProcError::Another));
+    assert_eq!(proc.read(7, 1233 * TICK, true), Err(ProcError::Another));
+    assert_eq!(proc.read(7, 0, true), Err(ProcError::Gone));
+    assert_eq!(proc.read(8, 1234 * TICK, true), Err(ProcError::Gone));
 }
 
 #[test]
@@ -53,7 +55,11 @@ fn rubbish_is_unreadable() {
         &[b')'; 100_000],
     ] {
         let (_root, proc) = fake(7, bytes);
-        assert_eq!(proc.read(7, TICK), Err(ProcError::Unreadable), "{bytes:?}");
+        assert_eq!(
+            proc.read(7, TICK, true),
+            Err(ProcError::Unreadable),
+            "{bytes:?}"
+        );
     }
 }
 
@@ -67,26 +73,31 @@ fn a_living_process_is_found_by_its_start_time() {
         .unwrap();
     let stat = fs::read(format!("/proc/{}/stat", child.id())).unwrap();
     let start_ns = start_ticks(&stat).unwrap() * TICK;
-    let told = proc.read(child.id(), start_ns);
-    let other = proc.read(child.id(), start_ns + TICK);
+    let told = proc.read(child.id(), start_ns, true);
+    let other = proc.read(child.id(), start_ns + TICK, true);
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(told.unwrap().cgroup.is_some());
     assert_eq!(other, Err(ProcError::Another));
-    assert_eq!(proc.read(child.id(), start_ns), Err(ProcError::Gone));
+    assert_eq!(proc.read(child.id(), start_ns, true), Err(ProcError::Gone));
 }
 
 #[test]
 fn executables_are_compared_by_their_last_component() {
-    assert!(is_executable(b"/usr/bin/curl", b"curl"));
-    assert!(!is_executable(b"/usr/bin/curl", b"sh"));
-    assert!(!is_executable(b"/usr/bin/curlew", b"curl"));
-    assert!(is_executable(b"/usr/bin/curl", b""));
+    let same = |link: &[u8], event: &[u8]| executable(link, event) == Some(link);
+    assert!(same(b"/usr/bin/curl", b"curl"));
+    assert!(same(b"/usr/bin/curl", b""));
     let long = [b'a'; 40];
-    assert!(is_executable(&long, &long[..31]));
-    assert!(is_executable(&long, &long[..32]));
-    assert!(!is_executable(&long, &long[..30]));
-    assert_eq!(without_deleted(b"/usr/bin/x (deleted)"), b"/usr/bin/x");
+    assert!(same(&long, &long[..31]));
+    assert!(same(&long, &long[..32]));
+    assert_eq!(executable(b"/usr/bin/curl", b"sh"), None);
+    assert_eq!(executable(b"/usr/bin/curlew", b"curl"), None);
+    assert_eq!(executable(&long, &long[..30]), None);
+    assert_eq!(
+        executable(b"/usr/bin/x (deleted)", b"x"),
+        Some(&b"/usr/bin/x"[..])
+    );
+    assert!(same(b"/usr/bin/x (deleted)", b"x (deleted)"));
     assert_eq!(base_name(b"/usr/bin/\xff"), b"\xff");
 }
 

@@ -56,6 +56,8 @@ pub struct SocketIndex {
     seeds: [u64; 4],
     entries: HashTable<Entry>,
     limit: usize,
+    /// Whether there are sums of the kernel among the entries.
+    sums: bool,
     listeners: HashMap<(Protocol, u16), Vec<Listener>>,
     listening: usize,
     /// A bit for each port in `listeners`, TCP first: most ports are not there.
@@ -80,6 +82,7 @@ impl SocketIndex {
             seeds: std::array::from_fn(|i| random.hash_one(i) | 1),
             entries: HashTable::new(),
             limit,
+            sums: false,
             listeners: HashMap::new(),
             listening: 0,
             ports: Box::new([[0; 1024]; 2]),
@@ -162,6 +165,7 @@ impl SocketIndex {
         opener: Opener,
         last_ns: u64,
     ) {
+        self.sums = true;
         let pair = self.pair_of(protocol, local, remote);
         let ended_s = ((last_ns / NS) as u32).max(OPEN + 1);
         self.put_pair(&pair, netns, owner, opener, ended_s);
@@ -260,7 +264,7 @@ impl SocketIndex {
         let pair = self.pair(key.proto, ends[0], ends[1]);
         let mut sides = self.sides(&pair, netns);
         let mut joined = Joined::default();
-        if sides.iter().all(Option::is_none) {
+        if self.sums && sides.iter().all(Option::is_none) {
             // In aggregate mode only addresses and the service's port are known.
             for service in 0..2 {
                 let client = self.endpoint(addresses[1 - service], 0);

@@ -26,26 +26,16 @@ pub fn routes(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Whether CSV is wanted.
-fn wants_csv(format: Option<&str>) -> Result<bool, Response> {
-    match format {
-        None | Some("json") => Ok(false),
-        Some("csv") => Ok(true),
-        Some(other) => Err(bad_request(format_args!(
-            "no format \"{other}\": json or csv"
-        ))),
-    }
-}
-
 /// Lines of fresh sockets.
 async fn answer(
     shared: Shared,
     format: Option<String>,
     lines: impl FnOnce(&mut super::Sockets, bool) -> Vec<u8> + Send + 'static,
 ) -> Response {
-    let csv = match wants_csv(format.as_deref()) {
-        Ok(csv) => csv,
-        Err(response) => return response,
+    let csv = match format.as_deref() {
+        None | Some("json") => false,
+        Some("csv") => true,
+        Some(other) => return bad_request(format_args!("no format \"{other}\": json or csv")),
     };
     blocking(move || {
         let mut state = shared.fresh();

@@ -5,97 +5,64 @@ use crate::{
     EndReason, FlowKey, FlowLine, Network,
     community::CommunityId,
     names::{self, Layers, Protocol, TcpFlags},
-    time::UnixNs,
+    record::Party,
 };
-use serde::{Serialize, Serializer, ser::SerializeMap, ser::SerializeSeq};
-use std::{fmt, io, net::IpAddr};
+use serde::{Serialize, Serializer, ser::SerializeSeq};
+pub use skua_record::FieldType;
+use std::{fmt, io};
 
-/// A field of the flow record.
-pub struct Field {
-    /// Place in the JSON object, `ab.packets` being `packets` in the object `ab`.
-    pub path: &'static str,
-    /// Type of the value.
-    pub kind: FieldType,
-    /// Unit of the value, empty for none.
-    pub unit: &'static str,
-    /// When the field is left out, empty for never.
-    pub absent: &'static str,
-    /// What the value means.
-    pub meaning: &'static str,
-    value: for<'a> fn(&FlowLine<'a>) -> Value<'a>,
-}
+/// The flow record.
+pub struct Flows;
 
-/// Type of a field, in the words of JSON Schema.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FieldType {
-    /// Text.
-    String,
-    /// Whole number, not negative.
-    Integer,
-    /// Number, not negative.
-    Number,
-    /// List of whole numbers; in CSV separated by spaces.
-    Integers,
-}
+impl skua_record::Record for Flows {
+    type Line<'a> = FlowLine<'a>;
+    type Other<'a> = Own<'a>;
+    type Getter = for<'a, 'b> fn(&'b FlowLine<'a>) -> Value<'a>;
 
-impl FieldType {
-    /// Name in the documentation.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Integers => "integers",
-        }
+    fn get<'a>(
+        getter: Self::Getter,
+        line: &Self::Line<'a>,
+    ) -> skua_record::Value<'a, Self::Other<'a>> {
+        getter(line)
     }
 }
 
-/// Value of a field. Nothing is formatted before it is written.
-enum Value<'a> {
-    Absent,
-    Integer(u64),
-    Number(f64),
-    Text(&'a str),
+/// A field of the flow record.
+pub type Field = skua_record::Field<Flows>;
+
+type Value<'a> = skua_record::Value<'a, Own<'a>>;
+
+/// Values that only flows have.
+pub enum Own<'a> {
+    /// VLAN identifiers.
     Vlans(&'a FlowKey),
-    Ip(IpAddr),
+    /// MAC address.
     Mac([u8; 6]),
+    /// 48-bit identifier.
     Id48(u64),
-    Time(u64),
+    /// Layers of the packets.
     Layers(&'a FlowKey),
+    /// Transport protocol.
     Protocol(&'a FlowKey),
+    /// TCP flags.
     Flags(u8),
+    /// Community ID.
     Community(CommunityId),
 }
 
-impl<'a> Value<'a> {
-    fn or_absent<T>(value: Option<T>, some: impl FnOnce(T) -> Value<'a>) -> Self {
-        value.map_or(Self::Absent, some)
-    }
-
-    fn is_absent(&self) -> bool {
-        matches!(self, Self::Absent)
-    }
-}
-
-impl fmt::Display for Value<'_> {
+impl fmt::Display for Own<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Absent => Ok(()),
-            Self::Integer(value) => value.fmt(f),
-            Self::Number(value) => value.fmt(f),
-            Self::Text(value) => f.write_str(value),
             Self::Vlans(key) => {
                 for (place, id) in key.vlan_ids().enumerate() {
                     write!(f, "{}{id}", if place == 0 { "" } else { " " })?;
                 }
                 Ok(())
             }
-            Self::Ip(value) => value.fmt(f),
             Self::Mac([a, b, c, d, e, g]) => {
                 write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
             }
             Self::Id48(value) => write!(f, "{value:012x}"),
-            Self::Time(value) => UnixNs(*value).fmt(f),
             Self::Layers(key) => Layers(key).fmt(f),
             Self::Protocol(key) => Protocol(key).fmt(f),
             Self::Flags(flags) => TcpFlags(*flags).fmt(f),
@@ -104,13 +71,9 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-impl Serialize for Value<'_> {
+impl Serialize for Own<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Absent => serializer.serialize_none(),
-            Self::Integer(value) => serializer.serialize_u64(*value),
-            Self::Number(value) => serializer.serialize_f64(*value),
-            Self::Text(value) => serializer.serialize_str(value),
             Self::Vlans(key) => {
                 let mut list = serializer.serialize_seq(None)?;
                 for id in key.vlan_ids() {
@@ -129,7 +92,7 @@ const fn field(
     unit: &'static str,
     absent: &'static str,
     meaning: &'static str,
-    value: for<'a> fn(&FlowLine<'a>) -> Value<'a>,
+    value: for<'a, 'b> fn(&'b FlowLine<'a>) -> Value<'a>,
 ) -> Field {
     Field {
         path,
@@ -146,6 +109,8 @@ use FieldType::{Integer, Integers, Number, String};
 const NO_TCP: &str = "not TCP";
 const NO_TUNNEL: &str = "not inside a tunnel";
 const NO_HANDSHAKE: &str = "handshake not seen";
+const NO_SERVICE: &str = "not known";
+const NO_OWNER: &str = "not known, or not on this host";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
 pub const FIELDS: &[Field] = &[
@@ -158,7 +123,7 @@ pub const FIELDS: &[Field] = &[
         "",
         "",
         "layers of the packets, outermost first, separated by `/`: `Ethernet/Dot1Q/IPv4/UDP`; begins with the network layer when there is no Ethernet header",
-        |l| Value::Layers(&l.record.key),
+        |l| Value::Other(Own::Layers(&l.record.key)),
     ),
     field(
         "protocol",
@@ -166,7 +131,7 @@ pub const FIELDS: &[Field] = &[
         "",
         "",
         "transport protocol, or what stands in its place: `tcp`, `icmpv6`, `arp`; a number where there is no name",
-        |l| Value::Protocol(&l.record.key),
+        |l| Value::Other(Own::Protocol(&l.record.key)),
     ),
     field(
         "a.address",
@@ -185,6 +150,44 @@ pub const FIELDS: &[Field] = &[
         |l| port(&l.record.key, l.record.a().1),
     ),
     field(
+        "a.process",
+        String,
+        "",
+        NO_OWNER,
+        "name of the process that has its socket",
+        |l| Value::nonempty(party(l, true).process),
+    ),
+    field(
+        "a.pid",
+        Integer,
+        "",
+        NO_OWNER,
+        "its process identifier",
+        |l| Value::nonzero(party(l, true).pid.into()),
+    ),
+    field(
+        "a.user",
+        String,
+        "",
+        NO_OWNER,
+        "its user, a number where there is no name",
+        |l| party(l, true).user_value(),
+    ),
+    field(
+        "a.container",
+        String,
+        "",
+        NO_OWNER,
+        "its container: the name, else the identifier",
+        |l| Value::nonempty(party(l, true).container),
+    ),
+    field("a.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
+        Value::nonempty(party(l, true).pod)
+    }),
+    field("a.unit", String, "", NO_OWNER, "its systemd unit", |l| {
+        Value::nonempty(party(l, true).unit)
+    }),
+    field(
         "b.address",
         String,
         "",
@@ -200,6 +203,44 @@ pub const FIELDS: &[Field] = &[
         "its transport port",
         |l| port(&l.record.key, l.record.b().1),
     ),
+    field(
+        "b.process",
+        String,
+        "",
+        NO_OWNER,
+        "name of the process that has the socket of `b`",
+        |l| Value::nonempty(party(l, false).process),
+    ),
+    field(
+        "b.pid",
+        Integer,
+        "",
+        NO_OWNER,
+        "its process identifier",
+        |l| Value::nonzero(party(l, false).pid.into()),
+    ),
+    field(
+        "b.user",
+        String,
+        "",
+        NO_OWNER,
+        "its user, a number where there is no name",
+        |l| party(l, false).user_value(),
+    ),
+    field(
+        "b.container",
+        String,
+        "",
+        NO_OWNER,
+        "its container: the name, else the identifier",
+        |l| Value::nonempty(party(l, false).container),
+    ),
+    field("b.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
+        Value::nonempty(party(l, false).pod)
+    }),
+    field("b.unit", String, "", NO_OWNER, "its systemd unit", |l| {
+        Value::nonempty(party(l, false).unit)
+    }),
     field(
         "ab.packets",
         Integer,
@@ -254,7 +295,7 @@ pub const FIELDS: &[Field] = &[
         "",
         "without IP",
         "Community ID version 1, seed 0",
-        |l| Value::or_absent(l.record.community_id(), Value::Community),
+        |l| own(l.record.community_id(), Own::Community),
     ),
     field(
         "id",
@@ -262,7 +303,7 @@ pub const FIELDS: &[Field] = &[
         "",
         "",
         "identifier of the conversation at this capture point for as long as the agent runs, 12 hexadecimal digits",
-        |l| Value::Id48(l.record.id),
+        |l| Value::Other(Own::Id48(l.record.id)),
     ),
     field(
         "end",
@@ -289,7 +330,7 @@ pub const FIELDS: &[Field] = &[
         "",
         "the agent's own",
         "the agent's number of the network namespace",
-        |l| nonzero(l.record.key.netns.into()),
+        |l| Value::nonzero(l.record.key.netns.into()),
     ),
     field(
         "vlans",
@@ -298,7 +339,7 @@ pub const FIELDS: &[Field] = &[
         "without tags",
         "VLAN identifiers, outermost first",
         |l| match l.record.key.vlan_ids().next() {
-            Some(_) => Value::Vlans(&l.record.key),
+            Some(_) => Value::Other(Own::Vlans(&l.record.key)),
             None => Value::Absent,
         },
     ),
@@ -384,7 +425,7 @@ pub const FIELDS: &[Field] = &[
         "ns",
         NO_HANDSHAKE,
         "SYN to SYN+ACK",
-        |l| nonzero(l.record.tcp.server_rtt_ns),
+        |l| Value::nonzero(l.record.tcp.server_rtt_ns),
     ),
     field(
         "tcp.client_rtt",
@@ -392,7 +433,7 @@ pub const FIELDS: &[Field] = &[
         "ns",
         NO_HANDSHAKE,
         "SYN+ACK to ACK",
-        |l| nonzero(l.record.tcp.client_rtt_ns),
+        |l| Value::nonzero(l.record.tcp.client_rtt_ns),
     ),
     field(
         "tcp.ab_flags",
@@ -400,7 +441,7 @@ pub const FIELDS: &[Field] = &[
         "",
         NO_TCP,
         "flags seen from `a` as letters of `FSRPAUEC`: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR",
-        |l| tcp(l, |r| Value::Flags(r.by_a(r.tcp.flags)[0])),
+        |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[0]))),
     ),
     field(
         "tcp.ba_flags",
@@ -408,7 +449,7 @@ pub const FIELDS: &[Field] = &[
         "",
         NO_TCP,
         "flags seen from `b`",
-        |l| tcp(l, |r| Value::Flags(r.by_a(r.tcp.flags)[1])),
+        |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[1]))),
     ),
     field(
         "tcp.ab_retransmitted",
@@ -484,7 +525,33 @@ pub const FIELDS: &[Field] = &[
         "",
         NO_TUNNEL,
         "`id` of the flow that carries this one",
-        |l| Value::or_absent(l.record.key.parent_id48(l.record.tunnel_id), Value::Id48),
+        |l| own(l.record.key.parent_id48(l.record.tunnel_id), Own::Id48),
+    ),
+    field(
+        "service.side",
+        String,
+        "",
+        NO_SERVICE,
+        "which side offers the service: `a` or `b`",
+        |l| match l.record.service {
+            Some(service) => Value::Text(if service.lo == l.record.lo_first {
+                "a"
+            } else {
+                "b"
+            }),
+            None => Value::Absent,
+        },
+    ),
+    field(
+        "service.by",
+        String,
+        "",
+        NO_SERVICE,
+        "how that is known, best first: `kernel` (accept or connect was seen), `listening` (a socket listens there), `syn` (who sent the SYN), `ephemeral` (the other port is in the host's ephemeral range), `well-known` (its port is below 1024)",
+        |l| match l.record.service {
+            Some(service) => Value::Text(service.by.name()),
+            None => Value::Absent,
+        },
     ),
     field(
         "sampling",
@@ -492,7 +559,7 @@ pub const FIELDS: &[Field] = &[
         "",
         "all packets counted",
         "one in so many packets was counted; counters are not scaled up",
-        |l| nonzero(l.record.sampling.into()).unless(l.record.sampling == 1),
+        |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1),
     ),
     field(
         "rate.bits_per_second",
@@ -500,7 +567,7 @@ pub const FIELDS: &[Field] = &[
         "bit/s",
         "",
         "both directions over the last interval",
-        |l| Value::Number(rounded(l.rate.bits_per_second)),
+        |l| Value::rounded(l.rate.bits_per_second),
     ),
     field(
         "rate.packets_per_second",
@@ -508,14 +575,19 @@ pub const FIELDS: &[Field] = &[
         "packets/s",
         "",
         "both directions over the last interval",
-        |l| Value::Number(rounded(l.rate.packets_per_second)),
+        |l| Value::rounded(l.rate.packets_per_second),
     ),
 ];
 
-impl Value<'_> {
-    fn unless(self, absent: bool) -> Self {
-        if absent { Self::Absent } else { self }
-    }
+/// A value that only flows have, and that may be missing.
+fn own<'a, T>(value: Option<T>, some: impl FnOnce(T) -> Own<'a>) -> Value<'a> {
+    Value::or_absent(value, |value| Value::Other(some(value)))
+}
+
+/// What is known of the owner of `a`, or of `b`.
+fn party<'a>(line: &FlowLine<'a>, a: bool) -> Party<'a> {
+    let [first, second] = line.record.by_a(line.parties);
+    if a { first } else { second }
 }
 
 fn is_tcp(line: &FlowLine<'_>) -> bool {
@@ -548,7 +620,7 @@ fn address<'a>(key: &FlowKey, address: &[u8; 16]) -> Value<'a> {
         None if key.ethernet() => {
             let mut mac = [0; 6];
             mac.copy_from_slice(&address[10..]);
-            Value::Mac(mac)
+            Value::Other(Own::Mac(mac))
         }
         None => Value::Text(""),
     }
@@ -559,18 +631,6 @@ fn port<'a>(key: &FlowKey, port: u16) -> Value<'a> {
         Network::None => Value::Absent,
         _ => Value::Integer(port.into()),
     }
-}
-
-fn nonzero<'a>(value: u64) -> Value<'a> {
-    match value {
-        0 => Value::Absent,
-        value => Value::Integer(value),
-    }
-}
-
-/// Rates to a thousandth: more digits would only feign precision.
-fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
 }
 
 /// Name of an end reason in records.
@@ -588,59 +648,7 @@ pub(crate) fn serialize<S: Serializer>(
     line: &FlowLine<'_>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(None)?;
-    let mut rest = FIELDS;
-    while let [first, ..] = rest {
-        let group = group_len(rest);
-        let (fields, after) = rest.split_at(group);
-        rest = after;
-        match first.path.split_once('.') {
-            None => {
-                let value = (first.value)(line);
-                if !value.is_absent() {
-                    map.serialize_entry(first.path, &value)?;
-                }
-            }
-            Some((name, _)) => {
-                if fields.iter().any(|f| !(f.value)(line).is_absent()) {
-                    map.serialize_entry(name, &Group { fields, line })?;
-                }
-            }
-        }
-    }
-    map.end()
-}
-
-/// How many fields at the start share an object; 1 for a field outside of objects.
-fn group_len(fields: &[Field]) -> usize {
-    let object = |field: &Field| field.path.split_once('.').map(|(name, _)| name);
-    match fields.first().and_then(object) {
-        None => 1,
-        name => fields.iter().take_while(|f| object(f) == name).count(),
-    }
-}
-
-/// An object inside of the record's.
-struct Group<'a> {
-    fields: &'a [Field],
-    line: &'a FlowLine<'a>,
-}
-
-impl Serialize for Group<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for field in self.fields {
-            let value = (field.value)(self.line);
-            if !value.is_absent() {
-                let name = field
-                    .path
-                    .split_once('.')
-                    .map_or(field.path, |(_, name)| name);
-                map.serialize_entry(name, &value)?;
-            }
-        }
-        map.end()
-    }
+    skua_record::serialize(FIELDS, line, serializer)
 }
 
 /// Writes the CSV header: the paths with `_` for `.`.
@@ -649,11 +657,7 @@ impl Serialize for Group<'_> {
 ///
 /// Those of `out`.
 pub fn write_csv_header(out: &mut impl io::Write) -> io::Result<()> {
-    for (place, field) in FIELDS.iter().enumerate() {
-        separate(out, place)?;
-        out.write_all(field.path.replace('.', "_").as_bytes())?;
-    }
-    out.write_all(b"\n")
+    skua_record::write_csv_header(FIELDS, out)
 }
 
 /// Writes a record as a CSV row (RFC 4180, but LF); fields that do not apply are empty.
@@ -662,119 +666,23 @@ pub fn write_csv_header(out: &mut impl io::Write) -> io::Result<()> {
 ///
 /// Those of `out`.
 pub fn write_csv_row(out: &mut impl io::Write, line: &FlowLine<'_>) -> io::Result<()> {
-    for (place, field) in FIELDS.iter().enumerate() {
-        separate(out, place)?;
-        match (field.value)(line) {
-            // Only names from outside can hold characters that need quotes.
-            Value::Text(text) if text.contains([',', '"', '\n', '\r']) => {
-                write!(out, "\"{}\"", text.replace('"', "\"\""))?;
-            }
-            value => write!(out, "{value}")?,
-        }
-    }
-    out.write_all(b"\n")
+    skua_record::write_csv_row(FIELDS, out, line)
 }
 
-fn separate(out: &mut impl io::Write, place: usize) -> io::Result<()> {
-    if place == 0 {
-        return Ok(());
-    }
-    out.write_all(b",")
-}
-
-/// The text of `docs/records.md`.
+/// The chapter on flows of `docs/records.md`.
 pub fn documentation() -> std::string::String {
-    let mut text = std::string::String::from(DOCUMENTATION);
-    for field in FIELDS {
-        let cells = [
-            format!("`{}`", field.path),
-            field.kind.name().into(),
-            field.unit.into(),
-            field.meaning.into(),
-            field.absent.into(),
-        ];
-        text.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    text
+    DOCUMENTATION.to_owned() + &skua_record::markdown(FIELDS)
 }
 
 const DOCUMENTATION: &str = "\
-# Flow records
-
-This page is made from `crates/skua-flow/src/fields.rs`: `UPDATE_DOCS=1 cargo test -p skua-flow`
-writes it anew.
-
 A record is a conversation at one capture point: the packets between two endpoints, both directions
 together. [How packets are counted](accounting.md) is a page of its own.
 
-JSON is one object a line, without line breaks inside. `ab.packets` in the table is the field `packets` of
-the object `ab`. Fields that do not apply are left out, as the last column says; an object without
-fields, too. New fields may come, none of these will change its meaning.
+What is said of the process behind `a` or `b` comes from its [socket](#socket-records).
 
-CSV has a column for each field in the order of the table, with `_` for `.` in its name (`ab_packets`);
-what does not apply is empty, lists are separated by spaces. The first line has the names.
-
-| field | type | unit | meaning | left out |
-|---|---|---|---|---|
 ";
 
 /// JSON Schema (2020-12) of a record.
 pub fn json_schema() -> serde_json::Value {
-    let mut properties = serde_json::Map::new();
-    let mut required = Vec::new();
-    let mut rest = FIELDS;
-    while let [first, ..] = rest {
-        let (fields, after) = rest.split_at(group_len(rest));
-        rest = after;
-        let (name, schema) = match first.path.split_once('.') {
-            None => (first.path, field_schema(first)),
-            Some((name, _)) => (name, object_schema(fields)),
-        };
-        if fields.iter().any(|field| field.absent.is_empty()) {
-            required.push(name);
-        }
-        properties.insert(name.into(), schema);
-    }
-    serde_json::json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Skua flow record",
-        "type": "object",
-        "properties": properties,
-        "required": required,
-    })
-}
-
-fn object_schema(fields: &[Field]) -> serde_json::Value {
-    let own_name = |field: &Field| {
-        field
-            .path
-            .split_once('.')
-            .map_or(field.path, |(_, name)| name)
-    };
-    let properties: serde_json::Map<_, _> = fields
-        .iter()
-        .map(|field| (own_name(field).into(), field_schema(field)))
-        .collect();
-    let required: Vec<_> = fields
-        .iter()
-        .filter(|field| field.absent.is_empty())
-        .map(own_name)
-        .collect();
-    serde_json::json!({"type": "object", "properties": properties, "required": required})
-}
-
-fn field_schema(field: &Field) -> serde_json::Value {
-    let description = match field.unit {
-        "" => field.meaning.to_owned(),
-        unit => format!("{} ({unit})", field.meaning),
-    };
-    match field.kind {
-        FieldType::Integers => serde_json::json!({
-            "type": "array", "items": {"type": "integer", "minimum": 0}, "description": description,
-        }),
-        String => serde_json::json!({"type": "string", "description": description}),
-        number => serde_json::json!({
-            "type": number.name(), "minimum": 0, "description": description,
-        }),
-    }
+    skua_record::json_schema("Skua flow record", FIELDS)
 }

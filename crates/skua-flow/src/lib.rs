@@ -21,7 +21,7 @@ pub mod table;
 mod tcp;
 #[cfg(test)]
 mod tests;
-pub mod time;
+pub use skua_record::time;
 pub mod update;
 
 pub use addresses::{AddressCounts, AddressSet, Mark, Prefix, PrefixError};
@@ -29,7 +29,7 @@ pub use community::community_id;
 pub use conversation::{Conversation, FragmentNotes, Ports};
 pub use key::{FlowKey, Network, Tunnel};
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};
-pub use record::{FlowLine, FlowRecord, Rate, TcpState};
-pub use store::{FlowStore, Query, SortBy, StoreLimits, Summary};
+pub use record::{FlowLine, FlowRecord, Party, Rate, Service, ServiceRule, TcpState};
+pub use store::{FlowStore, Ownership, Query, SortBy, StoreLimits, Summary};
 pub use table::{Ageing, Batch, Captured, Drained, FlowTable, Outcome, TableConfig};
 pub use update::{Counters, EndReason, FlowUpdate, TcpUpdate};

@@ -6,6 +6,7 @@ use crate::{
     fields, tcp,
 };
 use serde::{Serialize, Serializer};
+use std::num::NonZeroU32;
 
 /// Traffic in both directions over the last interval between drains that changed the record.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -114,6 +115,49 @@ pub struct FlowRecord {
     pub lo_first: bool,
     /// Why the conversation ended, none while it is active.
     pub end: Option<EndReason>,
+    /// Who owns the sockets of `lo` and `hi`: numbers of the caller's, who filled them in.
+    pub owners: [Option<NonZeroU32>; 2],
+    /// Which side offers a service.
+    pub service: Option<Service>,
+    /// How often owners were looked for.
+    pub joins: u8,
+}
+
+/// The side of a conversation that offers a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Service {
+    /// Whether it is `lo`.
+    pub lo: bool,
+    /// How that is known.
+    pub by: ServiceRule,
+}
+
+/// How the service's side is known, best first (`docs/sockets.md` section 5).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ServiceRule {
+    /// Accept or connect was seen.
+    Kernel,
+    /// A socket listens at its address and port.
+    Listening,
+    /// The other side sent the SYN.
+    Syn,
+    /// Only the other side's port is in the host's ephemeral range.
+    Ephemeral,
+    /// Only its port is below 1024.
+    WellKnown,
+}
+
+impl ServiceRule {
+    /// Name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Listening => "listening",
+            Self::Syn => "syn",
+            Self::Ephemeral => "ephemeral",
+            Self::WellKnown => "well-known",
+        }
+    }
 }
 
 impl FlowRecord {
@@ -140,6 +184,9 @@ impl FlowRecord {
             sampling,
             lo_first: update.lo_first,
             end: update.end,
+            owners: [None; 2],
+            service: None,
+            joins: 0,
         }
     }
 
@@ -240,6 +287,36 @@ impl FlowRecord {
             record: self,
             interface,
             rate: self.rate,
+            parties: [Party::default(); 2],
+        }
+    }
+}
+
+/// What is known of the process that owns a side's socket. Empty or 0: not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Party<'a> {
+    /// Name of the process; any characters.
+    pub process: &'a str,
+    /// Process identifier.
+    pub pid: u32,
+    /// Name of the user.
+    pub user: &'a str,
+    /// Number of the user, shown without a name.
+    pub uid: Option<u32>,
+    /// Container: name or identifier.
+    pub container: &'a str,
+    /// Kubernetes pod.
+    pub pod: &'a str,
+    /// systemd unit.
+    pub unit: &'a str,
+}
+
+impl<'a> Party<'a> {
+    /// Value of a field for the user.
+    pub fn user_value<O>(&self) -> skua_record::Value<'a, O> {
+        match (self.user, self.uid) {
+            ("", Some(uid)) => skua_record::Value::Numeral(uid.into()),
+            (name, _) => skua_record::Value::nonempty(name),
         }
     }
 }
@@ -254,6 +331,8 @@ pub struct FlowLine<'a> {
     pub interface: &'a str,
     /// The current rate, see [`crate::FlowStore::rate`].
     pub rate: Rate,
+    /// Who owns the sockets of `lo` and `hi`.
+    pub parties: [Party<'a>; 2],
 }
 
 impl Serialize for FlowLine<'_> {

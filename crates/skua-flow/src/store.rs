@@ -1,15 +1,28 @@
 //! Bounded history of flow records in memory.
 
 use crate::{
-    Counters, EndReason, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate,
+    Counters, EndReason, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate, Service,
     index::{Index, KeyHash, Slot},
     slab::Slab,
 };
-use std::{cmp::Ordering, collections::VecDeque};
+use std::{cmp::Ordering, collections::VecDeque, num::NonZeroU32};
 
 /// The first drain has none before it: its rates count from the conversation's beginning, but over no
 /// less than this, for one packet alone has no rate.
 const FIRST_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// With how many updates the owners of a conversation are looked for: its sockets may be met a
+/// little later than its first packets, but mostly the other side is on another host for ever.
+pub const JOINS: u8 = 3;
+
+/// Whose a conversation is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ownership {
+    /// Who owns the sockets of `lo` and `hi`: numbers of the caller's.
+    pub owners: [Option<NonZeroU32>; 2],
+    /// Which side offers a service.
+    pub service: Option<Service>,
+}
 
 /// How much a [`FlowStore`] keeps.
 #[derive(Clone, Copy, Debug)]
@@ -157,6 +170,34 @@ impl FlowStore {
     /// Adds an update to its record and returns the record. Of two entries with one key, the older
     /// one's updates must come first.
     pub fn apply(&mut self, update: &FlowUpdate) -> &FlowRecord {
+        let place = self.sum_up(update);
+        &self.places[place].record
+    }
+
+    /// As [`apply`](Self::apply), and asks `owners` whose the conversation is, with its first
+    /// [`JOINS`] updates and as long as not both sides are known.
+    pub fn apply_owned(
+        &mut self,
+        update: &FlowUpdate,
+        mut owners: impl FnMut(&FlowRecord) -> Ownership,
+    ) -> &FlowRecord {
+        let place = self.sum_up(update);
+        let record = &mut self.places[place].record;
+        if record.joins < JOINS && record.owners.iter().any(Option::is_none) {
+            let found = owners(record);
+            record.joins += 1;
+            for (known, new) in record.owners.iter_mut().zip(found.owners) {
+                *known = new.or(*known);
+            }
+            record.service = match (record.service, found.service) {
+                (Some(known), Some(new)) if known.by < new.by => Some(known),
+                (known, new) => new.or(known),
+            };
+        }
+        record
+    }
+
+    fn sum_up(&mut self, update: &FlowUpdate) -> u32 {
         let counters = update.lo_sent + update.hi_sent;
         match update.key.tunnel() {
             None => self.summary.counted += counters,
@@ -204,7 +245,7 @@ impl FlowStore {
         if update.end.is_some() && !std::mem::replace(&mut self.places[place].queued, true) {
             self.ended.push_back(place);
         }
-        &self.places[place].record
+        place
     }
 
     /// Puts a new record into the full store.
@@ -314,9 +355,8 @@ impl FlowStore {
     /// A record with its current rate and its interface's name, ready to be written.
     pub fn line<'a>(&self, record: &'a FlowRecord, interface: &'a str) -> FlowLine<'a> {
         FlowLine {
-            record,
-            interface,
             rate: self.rate(record),
+            ..record.line(interface)
         }
     }
 

@@ -12,6 +12,7 @@ mod grace;
 mod log;
 mod mapping;
 pub mod orphans;
+pub mod priority;
 mod private_network;
 pub mod socket;
 

@@ -3,16 +3,19 @@
 use crate::{Error, Link, Namespace, link};
 use netlink_packet_core::{
     ErrorBuffer, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
-    NLMSG_OVERRUN, NetlinkBuffer, NetlinkMessage,
+    NLMSG_OVERRUN, NetlinkBuffer, NetlinkMessage, Parseable as _,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::LinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
 /// Multicast group of interface changes (RTNLGRP_LINK, linux/rtnetlink.h).
 const RTNLGRP_LINK: u32 = 1;
 /// The kernel writes dumps in datagrams of up to 32 KiB; a notification is smaller.
@@ -57,18 +60,43 @@ impl LinkSocket {
         for _ in 0..LIST_ATTEMPTS {
             let mut links = Vec::new();
             self.request(0, NLM_F_DUMP)?;
-            if self.answers(&mut links)? {
+            if self.links(&mut links)? {
                 return Ok(links);
             }
         }
         Err(Error::Interrupted(LIST_ATTEMPTS))
     }
 
+    /// The addresses of all interfaces, each once. Those that come or go underway may be missing.
+    pub fn addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
+        let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        self.send(NetlinkMessage::from(message), NLM_F_DUMP)?;
+        let mut addresses = Vec::new();
+        self.answers(RTM_NEWADDR, |payload| {
+            let message =
+                AddressMessage::parse(payload).map_err(|e| Error::Decode(e.to_string()))?;
+            let (mut local, mut address) = (None, None);
+            for attribute in &message.attributes {
+                match attribute {
+                    // Of a point-to-point interface `Address` is the other end's.
+                    AddressAttribute::Local(ip) => local = Some(*ip),
+                    AddressAttribute::Address(ip) => address = Some(*ip),
+                    _ => {}
+                }
+            }
+            addresses.extend(local.or(address));
+            Ok(())
+        })?;
+        addresses.sort_unstable();
+        addresses.dedup();
+        Ok(addresses)
+    }
+
     /// The interface with this index, with fresh counters; `None` when there is none.
     pub fn get(&mut self, ifindex: u32) -> Result<Option<Link>, Error> {
         let mut links = Vec::new();
         self.request(ifindex, 0)?;
-        match self.answers(&mut links) {
+        match self.links(&mut links) {
             Err(Error::Netlink { source, .. }) if source.raw_os_error() == Some(ENODEV) => Ok(None),
             Err(error) => Err(error),
             Ok(_) => Ok(links.pop()),
@@ -79,7 +107,17 @@ impl LinkSocket {
     fn request(&mut self, ifindex: u32, flags: u16) -> Result<(), Error> {
         let mut link = LinkMessage::default();
         link.header.index = ifindex;
-        let mut message = NetlinkMessage::from(RouteNetlinkMessage::GetLink(link));
+        self.send(
+            NetlinkMessage::from(RouteNetlinkMessage::GetLink(link)),
+            flags,
+        )
+    }
+
+    fn send(
+        &mut self,
+        mut message: NetlinkMessage<RouteNetlinkMessage>,
+        flags: u16,
+    ) -> Result<(), Error> {
         self.sequence = self.sequence.wrapping_add(1);
         message.header.flags = NLM_F_REQUEST | flags;
         message.header.sequence_number = self.sequence;
@@ -92,9 +130,21 @@ impl LinkSocket {
         Ok(())
     }
 
-    /// Reads the answer to the last request to its end. False: the kernel says that the
-    /// interfaces changed while it listed them.
-    fn answers(&mut self, links: &mut Vec<Link>) -> Result<bool, Error> {
+    /// Reads the interfaces in the answer to the last request, see [`answers`](Self::answers).
+    fn links(&mut self, links: &mut Vec<Link>) -> Result<bool, Error> {
+        self.answers(RTM_NEWLINK, |payload| {
+            links.extend(link::decode(payload)?.map(|decoded| decoded.link));
+            Ok(())
+        })
+    }
+
+    /// Reads the answer to the last request to its end and hands out the messages of a type. False:
+    /// the kernel says that things changed while it listed them.
+    fn answers(
+        &mut self,
+        wanted: u16,
+        mut take: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
         const ACTION: &str = "reading interfaces";
         let mut consistent = true;
         loop {
@@ -121,10 +171,8 @@ impl LinkSocket {
                         check_error(message.payload(), ACTION)?;
                         return Ok(consistent);
                     }
-                    RTM_NEWLINK => {
-                        if let Some(decoded) = link::decode(message.payload())? {
-                            links.push(decoded.link);
-                        }
+                    kind if kind == wanted => {
+                        take(message.payload())?;
                         if !multipart {
                             return Ok(consistent);
                         }

@@ -296,3 +296,27 @@ fn many_interfaces_are_listed_whole() {
             .all(|link| !link.name.is_empty() && link.mtu > 0)
     );
 }
+
+#[test]
+fn addresses_of_all_interfaces_are_listed() {
+    if !root_tests() {
+        return;
+    }
+    let a = TestNamespace::new(PREFIX);
+    a.ip("link set lo up");
+    a.ip("link add va type veth peer name vb");
+    a.ip("addr add 10.1.2.3/24 dev va");
+    a.ip("addr add fd00::7/64 dev va nodad");
+    // Of a point-to-point interface the own address counts, not the other end's.
+    a.ip("addr add 10.9.9.1 peer 10.9.9.2 dev vb");
+    a.ip("link set va up");
+    let mut socket = LinkSocket::open_in(&a.open()).unwrap();
+    let addresses = socket.addresses().unwrap();
+    let has = |text: &str| addresses.contains(&text.parse().unwrap());
+    for there in ["127.0.0.1", "10.1.2.3", "fd00::7", "10.9.9.1"] {
+        assert!(has(there), "{there} in {addresses:?}");
+    }
+    assert!(!has("10.9.9.2"), "{addresses:?}");
+    // The socket goes on listing interfaces.
+    assert!(socket.list().unwrap().iter().any(|link| link.name == "va"));
+}

@@ -16,6 +16,7 @@ use skua_link::{Link, LinkStats};
 pub use crate::Wake;
 use crate::{
     Account, AddressEdit, Description, LiveAddresses, PointAccount, Probe, ProbeError, Watched,
+    WatchedNamespace,
     account::add_point,
     watch::{Change, Watch, grown, link_kind, thread_cpu_ns, wanted},
 };
@@ -395,6 +396,10 @@ impl Probe for EbpfProbe {
                 name: point.link.name.clone(),
             })
             .collect()
+    }
+
+    fn namespaces(&self) -> Vec<WatchedNamespace> {
+        self.watch.namespaces()
     }
 
     fn describe(&self) -> Description {

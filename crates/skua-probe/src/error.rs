@@ -31,6 +31,9 @@ pub enum ProbeError {
     /// Packets could not be captured in user space.
     #[error(transparent)]
     Capture(#[from] skua_afpacket::Error),
+    /// Sockets cannot be listed.
+    #[error(transparent)]
+    SockDiag(#[from] skua_sockdiag::Error),
     /// The filter expression is wrong.
     #[error(transparent)]
     Filter(#[from] skua_filter::FilterError),

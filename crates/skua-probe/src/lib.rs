@@ -1,5 +1,6 @@
 //! Sources of flows. Each yields the same updates ([`skua_flow::FlowUpdate`]) and the same account
-//! of what was seen and lost ([`Account`]); those that are live are [`Probe`]s.
+//! of what was seen and lost ([`Account`]); those that are live are [`Probe`]s. Sources of sockets are
+//! [`SocketProbe`]s.
 
 pub mod account;
 mod addresses;
@@ -7,6 +8,7 @@ pub mod ebpf;
 mod error;
 mod probe;
 mod select;
+pub mod socket;
 pub mod userspace;
 mod watch;
 
@@ -16,6 +18,7 @@ pub use skua_file as file;
 pub use account::{Account, PointAccount};
 pub use addresses::{AddressChange, AddressEdit, LiveAddresses};
 pub use error::ProbeError;
-pub use probe::{Description, Probe, Wake, Watched};
+pub use probe::{Description, Probe, Wake, Watched, WatchedNamespace};
 pub use select::Selection;
+pub use socket::SocketProbe;
 pub use watch::{link_kind, unknown_interface};

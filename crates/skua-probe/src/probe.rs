@@ -1,6 +1,6 @@
 //! What all live probes have in common.
 
-use std::{os::fd::BorrowedFd, time::Instant};
+use std::{net::IpAddr, os::fd::BorrowedFd, time::Instant};
 
 use skua_flow::FlowUpdate;
 
@@ -39,6 +39,17 @@ pub struct Watched {
     pub name: String,
 }
 
+/// A network namespace that is watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WatchedNamespace {
+    /// Its number in flow keys.
+    pub number: u16,
+    /// Its inode number, by which sockets name it.
+    pub inode: u32,
+    /// Addresses of its interfaces.
+    pub addresses: Vec<IpAddr>,
+}
+
 /// A live source of flows. Use it from one thread: [`wait`](Self::wait), then
 /// [`drain`](Self::drain), at the end [`finish`](Self::finish).
 pub trait Probe {
@@ -73,6 +84,9 @@ pub trait Probe {
 
     /// The interfaces that are watched.
     fn interfaces(&self) -> Vec<Watched>;
+
+    /// The namespaces that are watched.
+    fn namespaces(&self) -> Vec<WatchedNamespace>;
 
     /// What it works with.
     fn describe(&self) -> Description;

@@ -12,7 +12,7 @@ use skua_link::{
     nearest_names,
 };
 
-use crate::ProbeError;
+use crate::{ProbeError, WatchedNamespace};
 
 /// What happened to interfaces of the namespace with the number.
 pub(crate) enum Change {
@@ -70,6 +70,21 @@ impl Watch {
     /// The namespace of this number.
     pub fn namespace(&self, number: u16) -> Option<&Namespace> {
         self.namespaces.get(number)
+    }
+
+    /// The namespaces with their addresses; none where these cannot be asked for.
+    pub fn namespaces(&self) -> Vec<WatchedNamespace> {
+        self.namespaces
+            .list()
+            .iter()
+            .map(|namespace| WatchedNamespace {
+                number: namespace.number,
+                inode: namespace.id.inode as u32,
+                addresses: LinkSocket::open_in(namespace)
+                    .and_then(|mut socket| socket.addresses())
+                    .unwrap_or_default(),
+            })
+            .collect()
     }
 
     /// Runs `work` in a namespace: on our own thread when that is our own.

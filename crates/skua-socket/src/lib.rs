@@ -2,18 +2,31 @@
 //!
 //! A socket probe yields [`SocketUpdate`]s, by the rules of `docs/sockets.md`.
 
+pub mod call;
 mod cgroup;
 mod container;
+pub mod fields;
+mod join;
+mod names;
 pub mod owner;
 mod process;
+mod record;
 mod runtime;
+mod service;
+mod store;
+#[cfg(test)]
+mod tests;
 mod text;
 pub mod update;
 mod user;
 
 pub use container::Runtime;
+pub use join::{Joined, Peer, SocketIndex};
 pub use owner::{Container, Owner, OwnerCounters, OwnerId, Owners, OwnersConfig, Pod};
+pub use record::{ServiceSide, SocketLine, SocketRecord, party};
 pub use runtime::{RuntimeConfig, RuntimeCounters};
+pub use service::{EdgeKey, Party, ServiceNames, Services, Sums};
+pub use store::{SocketCounts, SocketStore, SocketStoreConfig};
 pub use update::{
     End, HookState, HookStatus, Opener, PairUpdate, Protocol, RttSum, SocketLosses, SocketState,
     SocketUpdate, Task, TaskRule, TcpMetrics,

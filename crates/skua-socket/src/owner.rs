@@ -35,6 +35,16 @@ impl OwnerId {
     fn index(self) -> usize {
         self.0.get() as usize - 1
     }
+
+    /// The id as a number, for records that know nothing of sockets.
+    pub fn number(self) -> NonZeroU32 {
+        self.0
+    }
+
+    /// The id of that number.
+    pub fn numbered(number: NonZeroU32) -> Self {
+        Self(number)
+    }
 }
 
 /// A process that owns sockets. All text is safe to show: what could drive a terminal is escaped.

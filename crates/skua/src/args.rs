@@ -26,6 +26,10 @@ pub enum Command {
     Run(RunArguments),
     /// Show conversations: of the running `skua run`, or captured on the spot
     Flows(FlowsArguments),
+    /// Show sockets: whose they are, and how TCP fares
+    Sockets(crate::sockets::command::SocketsArguments),
+    /// Show services, their clients and who calls whom
+    Services(crate::sockets::command::ServicesArguments),
     /// Show the conversations in a capture file (pcap, pcapng; - for standard input)
     Replay(ReplayArguments),
     /// Show or change which addresses a running `skua run` counts
@@ -181,6 +185,9 @@ pub struct FlowsArguments {
     /// Only conversations that have not ended
     #[arg(long)]
     pub active: bool,
+    /// Sums by process, container or service instead of each conversation
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub by: Option<crate::groups::By>,
     /// Address of `skua run`
     #[arg(
         long,
@@ -341,7 +348,8 @@ impl Sort {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A time as flags give it.
+pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(duration) if duration < Duration::from_millis(10) => Err("at least 10ms, please".into()),
         Ok(duration) => Ok(duration),

@@ -25,6 +25,7 @@ pub struct FlowsQuery<'a> {
     pub active: bool,
     pub since: u64,
     pub csv: bool,
+    pub by: Option<crate::groups::By>,
 }
 
 impl Client {
@@ -118,8 +119,24 @@ impl Client {
         if query.active {
             parameters.push(("active", "true".to_owned()));
         }
+        if let Some(by) = query.by {
+            parameters.push(("by", by.name().to_owned()));
+        }
         let (lines, drained) = self.get("/api/flows", &parameters)?;
         Ok((lines, drained.unwrap_or(query.since)))
+    }
+
+    /// Lines of any list of the API, and the time of the drain that they are from.
+    pub fn lines(
+        &self,
+        path: &str,
+        parameters: &[(String, String)],
+    ) -> anyhow::Result<(Vec<u8>, Option<u64>)> {
+        let parameters: Vec<_> = parameters
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()))
+            .collect();
+        self.get(path, &parameters)
     }
 
     /// Any object of the API.

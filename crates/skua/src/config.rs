@@ -14,6 +14,7 @@ use skua_flow::{Mark, Prefix};
 use crate::{
     addresses,
     args::{CaptureArguments, CaptureType, ConfigArguments},
+    sockets::settings::{IoNice, Sockets},
 };
 
 /// Where the file is looked for when none is named.
@@ -28,7 +29,7 @@ struct Key {
     meaning: &'static str,
 }
 
-const KEYS: [Key; 16] = [
+const KEYS: [Key; 24] = [
     Key {
         path: "agent.interfaces",
         meaning: "interfaces to watch, a list; empty: all that are up",
@@ -86,6 +87,39 @@ const KEYS: [Key; 16] = [
         meaning: "a closed TCP connection ends after so long",
     },
     Key {
+        path: "agent.btf",
+        meaning: "file with the kernel's BTF, where the kernel has none itself; empty: its own",
+    },
+    Key {
+        path: "agent.nice",
+        meaning: "lowers the agent's CPU priority: 0 (as it was started) to 19 (last)",
+    },
+    Key {
+        path: "agent.ionice",
+        meaning: "the agent's disk priority: none (as it was started), idle, best-effort:0 to 7",
+    },
+    Key {
+        path: "sockets.enabled",
+        meaning: "watch sockets: which process talks, and how TCP fares",
+    },
+    Key {
+        path: "sockets.mode",
+        meaning: "events: each ended connection is a record; aggregate: the kernel sums them up by \
+                  process and peer, for tens of thousands of connections per second",
+    },
+    Key {
+        path: "sockets.udp_sends",
+        meaning: "also UDP sockets that send without connect, known by their first datagram",
+    },
+    Key {
+        path: "sockets.max_sockets",
+        meaning: "open sockets at a time",
+    },
+    Key {
+        path: "sockets.history",
+        meaning: "memory for sockets that have ended; 0: none",
+    },
+    Key {
         path: "history.memory",
         meaning: "memory for conversations, also ended ones; 0: no history",
     },
@@ -103,6 +137,8 @@ pub struct Config {
     pub agent: Agent,
     /// How flows are counted.
     pub flow: Flow,
+    /// How sockets are watched.
+    pub sockets: Sockets,
     /// What is kept.
     pub history: History,
     /// What is served.
@@ -116,6 +152,9 @@ pub struct Agent {
     pub all_netns: bool,
     pub capture_type: CaptureType,
     pub flow: AgentFlow,
+    pub btf: String,
+    pub nice: i32,
+    pub ionice: String,
     /// The only hook to use; not in the file.
     #[serde(skip)]
     pub hook: Option<skua_kernel::HookKind>,
@@ -195,6 +234,9 @@ impl Default for Agent {
             all_netns: false,
             capture_type: CaptureType::Auto,
             flow: AgentFlow::default(),
+            btf: String::new(),
+            nice: 0,
+            ionice: "none".into(),
             hook: None,
         }
     }
@@ -268,7 +310,7 @@ mod time {
 }
 
 /// Sizes as text, like `64MiB`, or a number of bytes.
-mod size {
+pub mod size {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
@@ -418,6 +460,13 @@ impl Config {
         }
         if self.agent.flow.ebpf.kernel_scan_interval < Duration::from_millis(10) {
             bail!("agent.flow.ebpf.kernel_scan_interval must be at least 10ms");
+        }
+        self.sockets.check()?;
+        if !(0..=19).contains(&self.agent.nice) {
+            bail!("agent.nice is {}, must be 0 to 19", self.agent.nice);
+        }
+        if let Err(error) = self.agent.ionice.parse::<IoNice>() {
+            bail!("agent.ionice: {error}");
         }
         if !self.api.listen.ip().is_loopback() {
             bail!(

@@ -13,7 +13,7 @@ use crate::{
     args::{DoctorArguments, OutputFormat},
     client::Client,
     config::Config,
-    output, rights,
+    output, rights, sockets,
 };
 
 /// Hooks in the order in which they are tried, with the first kernel that can run our programs
@@ -61,12 +61,18 @@ fn examine(config: &Config, running: Option<Value>) -> Value {
     }
     let programs = programs(taken.unwrap_or(HookKind::Tcx));
     let memory = FlowTable::memory(config.flow.max_entries);
+    // Of the one that runs, or else of one that is tried now.
+    let sockets = match &running {
+        Some(running) => running["sockets"].clone(),
+        None => sockets::report::trial(config),
+    };
     let mut report = json!({
         "kernel": kernel(),
         "rights": capabilities,
         "hooks": hooks,
         "programs": programs,
         "table": {"max_entries": config.flow.max_entries, "bytes": memory},
+        "sockets": sockets,
         "running": running,
     });
     report["advice"] = advice(&report).into();
@@ -130,11 +136,13 @@ fn programs(hook: HookKind) -> Vec<Value> {
         .collect()
 }
 
-fn each(value: &Value) -> &[Value] {
+/// Elements of a list, none when it is none.
+pub fn each(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+/// A text of an object.
+pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
@@ -186,6 +194,10 @@ fn advice(report: &Value) -> Vec<String> {
             summary["not_kept"]["flows"]
         ));
     }
+    advice.extend(sockets::report::advice(
+        &report["sockets"],
+        &summary["sockets"],
+    ));
     advice
 }
 
@@ -243,6 +255,7 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
         table["max_entries"],
         output::bytes(table["bytes"].as_u64().unwrap_or(0))
     )?;
+    sockets::report::print(out, &report["sockets"])?;
     print_running(out, &report["running"])?;
     title = "advice";
     for line in each(&report["advice"]) {
@@ -312,6 +325,7 @@ fn print_running(out: &mut impl Write, running: &Value) -> io::Result<()> {
             )?;
         }
     }
+    sockets::report::print_sums(out, &summary["sockets"])?;
     for interface in each(&summary["interfaces"]) {
         let netns = text(interface, "netns");
         writeln!(

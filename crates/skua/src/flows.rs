@@ -1,7 +1,7 @@
 //! `skua flows`: conversations of the running `skua run`, or captured on the spot.
 
 use std::{
-    io::{self, IsTerminal as _, Write},
+    io::{self, IsTerminal as _},
     time::Duration,
 };
 
@@ -12,7 +12,8 @@ use crate::{
     args::{FlowsArguments, OutputFormat},
     client::{self, Client},
     config::Config,
-    output,
+    groups,
+    output::{self, Printer},
     session::Session,
     state::State,
     summary,
@@ -51,6 +52,13 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     capture(arguments, duration)
 }
 
+fn printer(arguments: &FlowsArguments) -> Printer {
+    match arguments.by {
+        None => Printer::of_flows(arguments.output),
+        Some(by) => groups::printer(by, arguments.output),
+    }
+}
+
 /// Captures in this process.
 fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Result<()> {
     let mut config =
@@ -69,7 +77,7 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
             output::counted(session.interfaces(), "interface")
         );
     }
-    let mut printer = Printer::new(arguments);
+    let mut printer = printer(arguments);
     let mut shown = 0;
     session.run(duration, |shared| {
         if arguments.follow {
@@ -79,12 +87,12 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
         }
         Ok(())
     })?;
-    let (shared, account) = session.finish()?;
+    let shared = session.finish()?;
     let state = shared.lock();
     let since = if arguments.follow { shown } else { 0 };
     printer.finish(&select(&state, arguments, since))?;
     if arguments.summary.is_some() || io::stderr().is_terminal() {
-        summary::print(arguments.summary, &account, &state.totals());
+        summary::print(arguments.summary, &state);
     }
     Ok(())
 }
@@ -92,16 +100,16 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
 /// Conversations that changed after `since`, as JSON or CSV lines.
 fn select(state: &State, arguments: &FlowsArguments, since: u64) -> Vec<u8> {
     let mut lines = Vec::new();
-    write_flows(
-        &mut lines,
-        state,
-        &Query {
-            filter: |r: &FlowRecord| r.updated_ns > since && !(arguments.active && r.end.is_some()),
-            sort: arguments.sort.by(),
-            limit: arguments.limit.unwrap_or(usize::MAX),
-        },
-        arguments.output == OutputFormat::Csv,
-    );
+    let csv = arguments.output == OutputFormat::Csv;
+    let query = Query {
+        filter: |r: &FlowRecord| r.updated_ns > since && !(arguments.active && r.end.is_some()),
+        sort: arguments.sort.by(),
+        limit: arguments.limit.unwrap_or(usize::MAX),
+    };
+    match arguments.by {
+        None => write_flows(&mut lines, state, &query, csv),
+        Some(by) => groups::write(&mut lines, state, by, &query, csv),
+    }
     lines
 }
 
@@ -114,7 +122,10 @@ pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
 ) {
     for record in state.store.query(query) {
         let interface = state.interface_of(record);
-        let line = state.store.line(record, &interface);
+        let mut line = state.store.line(record, &interface);
+        if let Some(sockets) = &state.sockets {
+            line.parties = sockets.parties(record);
+        }
         // Writing to memory does not fail.
         if csv {
             let _ = skua_flow::fields::write_csv_row(lines, &line);
@@ -126,7 +137,7 @@ pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
 }
 
 fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<()> {
-    let mut printer = Printer::new(arguments);
+    let mut printer = printer(arguments);
     let mut since = 0;
     loop {
         let (lines, drained) = client.flows(&client::FlowsQuery {
@@ -136,66 +147,16 @@ fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<
             active: arguments.active,
             since,
             csv: arguments.output == OutputFormat::Csv,
+            by: arguments.by,
         })?;
         if !arguments.follow {
             return printer.finish(&lines);
         }
-        since = drained;
+        // Groups are sums: all of them, at each look.
+        if arguments.by.is_none() {
+            since = drained;
+        }
         printer.follow(&lines)?;
         std::thread::sleep(FOLLOW_INTERVAL);
-    }
-}
-
-/// Prints flows in the format that was asked for.
-pub struct Printer {
-    format: OutputFormat,
-    header: bool,
-}
-
-impl Printer {
-    pub fn new(arguments: &FlowsArguments) -> Self {
-        Self::for_format(arguments.output)
-    }
-
-    pub fn for_format(format: OutputFormat) -> Self {
-        Self {
-            format,
-            header: false,
-        }
-    }
-
-    /// Prints what is new; on a terminal a table is drawn over the last one.
-    fn follow(&mut self, lines: &[u8]) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
-        if self.format == OutputFormat::Table && io::stdout().is_terminal() {
-            // Clears the screen and goes home.
-            write!(out, "\x1b[2J\x1b[H")?;
-            let fit = output::height().saturating_sub(2).max(1);
-            output::flow_table(&mut out, lines, fit, output::width())?;
-            return Ok(());
-        }
-        self.print(&mut out, lines)
-    }
-
-    /// Prints all.
-    pub fn finish(&mut self, lines: &[u8]) -> anyhow::Result<()> {
-        self.print(&mut io::stdout().lock(), lines)
-    }
-
-    fn print(&mut self, out: &mut impl Write, lines: &[u8]) -> anyhow::Result<()> {
-        match self.format {
-            OutputFormat::Json => out.write_all(lines)?,
-            OutputFormat::Csv => {
-                if !std::mem::replace(&mut self.header, true) {
-                    skua_flow::fields::write_csv_header(out)?;
-                }
-                out.write_all(lines)?;
-            }
-            OutputFormat::Table => {
-                output::flow_table(out, lines, usize::MAX, output::width())?;
-            }
-        }
-        out.flush()?;
-        Ok(())
     }
 }

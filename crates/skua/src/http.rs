@@ -19,7 +19,8 @@ use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
 
 use crate::{
-    addresses, flows, guard, metrics, record_filter::RecordFilter, state::Shared, summary,
+    addresses, flows, groups, guard, metrics, record_filter::RecordFilter, sockets, state::Shared,
+    summary,
 };
 
 const WELCOME: &str = "\
@@ -27,7 +28,13 @@ skua run
 
   GET /api/flows       conversations, one JSON object a line
                        ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&active=true
-                       &since=NS&format=json|csv
+                       &since=NS&format=json|csv&by=process|container|service
+  GET /api/sockets     sockets, one JSON object a line
+                       ?listen=true&closed=true&process=NAME&pid=N&container=NAME&unit=NAME&port=N
+                       &state=NAME&protocol=tcp|udp&netns=INODE&sort=…&limit=N&since=NS&format=json|csv
+  GET /api/services    sums by service
+                       ?clients=true&service=NAME&port=N&protocol=tcp|udp&sort=…&limit=N&format=json|csv
+  GET /api/dependencies  who calls whom; parameters as above
   GET /api/summary     sums: seen, in flows, lost by cause
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
@@ -72,7 +79,8 @@ impl Server {
             .route("/api/summary", get(get_summary))
             .route("/api/status", get(get_status))
             .route("/metrics", get(get_metrics))
-            .with_state(shared)
+            .with_state(shared.clone())
+            .merge(sockets::api::routes(shared))
             .merge(addresses::api::routes(live))
             .layer(middleware::from_fn(guard::guard));
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -118,9 +126,11 @@ struct FlowsParameters {
     active: Option<bool>,
     since: Option<u64>,
     format: Option<String>,
+    by: Option<groups::By>,
 }
 
-type Parameters<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
+/// Parameters of a request, or what is wrong with them.
+pub type Parameters<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
 /// One line that says what is wrong with a request.
 pub fn bad_request(text: impl std::fmt::Display) -> Response {
@@ -166,20 +176,19 @@ async fn get_flows(
         let since = parameters.since.unwrap_or(0);
         let active = parameters.active.unwrap_or(false);
         let mut lines = Vec::new();
-        flows::write_flows(
-            &mut lines,
-            &state,
-            &skua_flow::Query {
-                filter: |r: &FlowRecord| {
-                    r.updated_ns > since
-                        && !(active && r.end.is_some())
-                        && filter.as_ref().is_none_or(|filter| filter.matches(r))
-                },
-                sort,
-                limit: parameters.limit.unwrap_or(usize::MAX),
+        let query = skua_flow::Query {
+            filter: |r: &FlowRecord| {
+                r.updated_ns > since
+                    && !(active && r.end.is_some())
+                    && filter.as_ref().is_none_or(|filter| filter.matches(r))
             },
-            csv,
-        );
+            sort,
+            limit: parameters.limit.unwrap_or(usize::MAX),
+        };
+        match parameters.by {
+            None => flows::write_flows(&mut lines, &state, &query, csv),
+            Some(by) => groups::write(&mut lines, &state, by, &query, csv),
+        }
         let kind = if csv {
             "text/csv"
         } else {
@@ -209,7 +218,7 @@ pub fn json_answer(value: &serde_json::Value) -> Response {
 async fn get_summary(Extract(shared): Extract<Shared>) -> Response {
     blocking(move || {
         let state = shared.fresh();
-        json_answer(&summary::json(&state.account, &state.totals()))
+        json_answer(&summary::of(&state))
     })
     .await
 }
@@ -220,8 +229,9 @@ async fn get_status(Extract(shared): Extract<Shared>) -> Response {
         json_answer(&serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "rung": state.rung,
+            "sockets": state.sockets.as_ref().map(sockets::report::status),
             "maps": state.map_memory.iter().map(|(name, bytes)| serde_json::json!({"name": name, "bytes": bytes})).collect::<Vec<_>>(),
-            "summary": summary::json(&state.account, &state.totals()),
+            "summary": summary::of(&state),
         }))
     })
     .await

@@ -5,8 +5,11 @@ mod args;
 mod bench_hook;
 mod client;
 mod config;
+#[cfg(test)]
+mod docs;
 mod doctor;
 mod flows;
+mod groups;
 mod guard;
 mod http;
 mod metrics;
@@ -17,6 +20,7 @@ mod replay;
 mod rights;
 mod run;
 mod session;
+mod sockets;
 mod state;
 mod summary;
 
@@ -36,6 +40,8 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Run(run) => run::run(&run),
         Command::Flows(flows) => flows::flows(&flows),
+        Command::Sockets(sockets) => sockets::command::sockets(&sockets),
+        Command::Services(services) => sockets::command::services(&services),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::Doctor(doctor) => doctor::doctor(&doctor),

@@ -11,7 +11,10 @@ use skua_probe::{
     account::{CauseKind, cause_kind},
 };
 
-use crate::state::State;
+use crate::{
+    sockets::{Sockets, report},
+    state::State,
+};
 
 struct Text(String);
 
@@ -235,7 +238,31 @@ pub fn text(state: &State) -> String {
     for (name, bytes) in &state.map_memory {
         text.value("skua_map_bytes", &[("map", name)], bytes);
     }
+    if let Some(sockets) = &state.sockets {
+        socket_text(&mut text, sockets);
+    }
     text.0
+}
+
+/// What is counted of sockets.
+fn socket_text(text: &mut Text, sockets: &Sockets) {
+    for (name, kind, help, value) in report::metrics(sockets) {
+        text.single(name, kind, help, value);
+    }
+    let name = "skua_sockets_lost_total";
+    text.family(name, "counter", "Sockets that became no record, by cause.");
+    for (cause, lost) in sockets.losses.by_cause() {
+        text.value(name, &[("cause", cause)], lost);
+    }
+    let name = "skua_socket_map_bytes";
+    text.family(
+        name,
+        "gauge",
+        "Kernel memory of a map of the socket programs.",
+    );
+    for (map, bytes) in &sockets.map_memory {
+        text.value(name, &[("map", map)], bytes);
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use anyhow::Context as _;
 use serde_json::Value;
 
+use crate::args::OutputFormat;
+
 /// Whether an error means that nobody reads our output any more.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
@@ -97,19 +99,21 @@ pub fn height() -> usize {
 }
 
 /// A column of a table.
-struct Column {
-    title: &'static str,
-    right: bool,
+pub struct Column {
+    pub title: &'static str,
+    pub right: bool,
     /// Columns with greater numbers are left out first when the terminal is narrow.
-    rank: u8,
-    cell: fn(&Value) -> String,
+    pub rank: u8,
+    pub cell: fn(&Value) -> String,
 }
 
-fn text(value: &Value) -> String {
+/// A text, empty when there is none.
+pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn endpoint(value: &Value) -> String {
+/// Address and port, as one writes them.
+pub fn endpoint(value: &Value) -> String {
     let address = text(&value["address"]);
     match value["port"].as_u64() {
         Some(0) | None => address,
@@ -119,7 +123,22 @@ fn endpoint(value: &Value) -> String {
 }
 
 fn seconds(flow: &Value) -> String {
-    let ns = flow["duration"].as_u64().unwrap_or(0);
+    duration(flow["duration"].as_u64().unwrap_or(0))
+}
+
+/// Processes of both sides, as far as they are known: `curl > nginx`, `curl >`, `> nginx`.
+fn processes(flow: &Value) -> String {
+    let [a, b] = ["a", "b"].map(|side| text(&flow[side]["process"]));
+    match (a.is_empty(), b.is_empty()) {
+        (true, true) => String::new(),
+        (false, true) => format!("{a} >"),
+        (true, false) => format!("> {b}"),
+        (false, false) => format!("{a} > {b}"),
+    }
+}
+
+/// A long time, from ns.
+pub fn duration(ns: u64) -> String {
     match ns {
         0..60_000_000_000 => format!("{:.1}s", ns as f64 / 1e9),
         _ => {
@@ -169,7 +188,8 @@ fn round_trip(flow: &Value) -> String {
         .unwrap_or_default()
 }
 
-const FLOW_COLUMNS: [Column; 14] = [
+/// Columns of `skua flows`.
+pub const FLOW_COLUMNS: [Column; 15] = [
     Column {
         title: "INTERFACE",
         right: false,
@@ -193,6 +213,12 @@ const FLOW_COLUMNS: [Column; 14] = [
         right: false,
         rank: 0,
         cell: |f| endpoint(&f["b"]),
+    },
+    Column {
+        title: "PROCESSES",
+        right: false,
+        rank: 4,
+        cell: processes,
     },
     Column {
         title: "RATE",
@@ -256,22 +282,115 @@ const FLOW_COLUMNS: [Column; 14] = [
     },
 ];
 
-/// Writes flows (as JSON lines), at most `limit` of them, as a table at most `width` columns wide.
-pub fn flow_table(
+/// Writes records (as JSON lines), at most `limit` of them, as a table at most `width` columns wide.
+pub fn table(
     out: &mut impl Write,
+    columns: &'static [Column],
     lines: &[u8],
     limit: usize,
     width: usize,
 ) -> anyhow::Result<()> {
-    let mut cells = Cells::new(&FLOW_COLUMNS);
+    let mut cells = Cells::new(columns);
     let lines = lines.split(|b| *b == b'\n').filter(|line| !line.is_empty());
     for line in lines.take(limit) {
-        cells.push(&serde_json::from_slice(line).context("cannot read a flow")?);
+        cells.push(&serde_json::from_slice(line).context("cannot read a record")?);
     }
     // The lines of a table of many flows are not worth a system call each.
     let mut out = BufWriter::new(out);
     cells.write(&mut out, width)?;
     Ok(out.flush()?)
+}
+
+/// Prints records in the format that was asked for.
+pub struct Printer {
+    format: OutputFormat,
+    columns: &'static [Column],
+    header: fn(&mut Vec<u8>) -> io::Result<()>,
+    wide: bool,
+    headed: bool,
+}
+
+impl Printer {
+    /// For records with these columns and this CSV header; `wide`: all columns, whatever the
+    /// terminal.
+    pub fn new(
+        format: OutputFormat,
+        columns: &'static [Column],
+        header: fn(&mut Vec<u8>) -> io::Result<()>,
+        wide: bool,
+    ) -> Self {
+        Self {
+            format,
+            columns,
+            header,
+            wide,
+            headed: false,
+        }
+    }
+
+    /// For flows.
+    pub fn of_flows(format: OutputFormat) -> Self {
+        Self::new(
+            format,
+            &FLOW_COLUMNS,
+            skua_flow::fields::write_csv_header,
+            false,
+        )
+    }
+
+    fn width(&self) -> usize {
+        if self.wide { usize::MAX } else { width() }
+    }
+
+    /// Prints what is new; on a terminal a table is drawn over the last one.
+    pub fn follow(&mut self, lines: &[u8]) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.format == OutputFormat::Table && io::stdout().is_terminal() {
+            // Clears the screen and goes home.
+            write!(out, "\x1b[2J\x1b[H")?;
+            let fit = height().saturating_sub(2).max(1);
+            table(&mut out, self.columns, lines, fit, self.width())?;
+            return Ok(());
+        }
+        self.print(&mut out, lines)
+    }
+
+    /// Prints all.
+    pub fn finish(&mut self, lines: &[u8]) -> anyhow::Result<()> {
+        self.print(&mut io::stdout().lock(), lines)
+    }
+
+    fn print(&mut self, out: &mut impl Write, lines: &[u8]) -> anyhow::Result<()> {
+        match self.format {
+            OutputFormat::Json => out.write_all(lines)?,
+            OutputFormat::Csv => {
+                if !std::mem::replace(&mut self.headed, true) {
+                    let mut header = Vec::new();
+                    (self.header)(&mut header)?;
+                    out.write_all(&header)?;
+                }
+                out.write_all(lines)?;
+            }
+            OutputFormat::Table => {
+                table(out, self.columns, lines, usize::MAX, self.width())?;
+            }
+        }
+        out.flush()?;
+        Ok(())
+    }
+}
+
+/// What is shown for a character: names come from outside, and some characters drive terminals, end
+/// the line or turn the direction of writing.
+fn harmless(c: char) -> char {
+    match c {
+        '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}'
+        | '\u{feff}' => char::REPLACEMENT_CHARACTER,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    }
 }
 
 /// Text of all cells, one after the other: tables may have millions of rows.
@@ -297,9 +416,9 @@ impl Cells {
     fn push(&mut self, row: &Value) {
         for (column, width) in self.columns.iter().zip(&mut self.widths) {
             let cell = (column.cell)(row);
-            self.text += &cell;
+            self.text.extend(cell.chars().map(harmless));
             self.ends.push(self.text.len());
-            *width = cell.len().max(*width);
+            *width = cell.chars().count().max(*width);
         }
     }
 
@@ -369,7 +488,7 @@ mod tests {
 
     fn table(lines: &str, limit: usize, width: usize) -> Vec<String> {
         let mut out = Vec::new();
-        flow_table(&mut out, lines.as_bytes(), limit, width).unwrap();
+        super::table(&mut out, &FLOW_COLUMNS, lines.as_bytes(), limit, width).unwrap();
         let text = String::from_utf8(out).unwrap();
         text.lines().map(str::to_owned).collect()
     }
@@ -429,6 +548,32 @@ mod tests {
         }
         assert!(titles(200).contains("COMMUNITY ID"));
         assert!(!titles(80).contains("PKTS"));
+    }
+
+    #[test]
+    fn bad_names_do_not_break_the_terminal() {
+        let flow = r#"{"interface":"e\u001b[2Jth\n0","protocol":"tcp","a":{"address":"10.0.0.1","port":5,"process":"\u202eevil\u0007\u009b"},"b":{"address":"10.0.0.2","port":53}}"#;
+        let lines = table(flow, 1, usize::MAX);
+        assert_eq!(lines.len(), 2);
+        assert!(
+            lines[1].starts_with("e\u{fffd}[2Jth\u{fffd}0 "),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].contains("\u{fffd}evil\u{fffd}\u{fffd} >"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn processes_stand_beside_their_sides() {
+        let of = |a: &str, b: &str| {
+            processes(&serde_json::json!({"a": {"process": a}, "b": {"process": b}}))
+        };
+        assert_eq!(of("curl", "nginx"), "curl > nginx");
+        assert_eq!(of("curl", ""), "curl >");
+        assert_eq!(of("", "nginx"), "> nginx");
+        assert_eq!(of("", ""), "");
     }
 
     #[test]

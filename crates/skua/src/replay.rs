@@ -14,7 +14,8 @@ use skua_probe::{Account, Selection};
 use crate::{
     addresses,
     args::{OutputFormat, ReplayArguments, SummaryFormat},
-    flows::{Printer, write_flows},
+    flows::write_flows,
+    output::Printer,
     state::State,
     summary,
 };
@@ -139,11 +140,12 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         },
         arguments.output == OutputFormat::Csv,
     );
-    Printer::for_format(arguments.output).finish(&lines)?;
+    Printer::of_flows(arguments.output).finish(&lines)?;
     let lost = account.lost();
     if arguments.summary.is_some() || lost.packets > 0 {
         let format = arguments.summary.or(Some(SummaryFormat::Text));
-        summary::print(format, &account, &state.totals());
+        state.account = account;
+        summary::print(format, &state);
     }
     Ok(())
 }

@@ -2,7 +2,10 @@
 
 use std::io::Write as _;
 
-use crate::{args::RunArguments, config::Config, http, output, session::Session, summary};
+use crate::{
+    args::RunArguments, config::Config, http, output, session::Session,
+    sockets::settings::lower_priority, summary,
+};
 
 /// Records in the history at most; `history.memory` is the tighter limit.
 const RECORDS: usize = 50_000_000;
@@ -13,6 +16,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         config.api.listen = listen;
     }
     let config = config.with_arguments(&arguments.capture)?;
+    lower_priority(config.agent.nice, &config.agent.ionice)?;
     // First the address: an occupied one is a clearer error than a half-started probe.
     let server = http::Server::bind(config.api.listen)?;
     let mut session = Session::start(&config, RECORDS)?;
@@ -30,7 +34,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     )?;
     out.flush()?;
     session.run(None, |_| Ok(()))?;
-    let (shared, account) = session.finish()?;
-    summary::print(arguments.summary, &account, &shared.lock().totals());
+    let shared = session.finish()?;
+    summary::print(arguments.summary, &shared.lock());
     Ok(())
 }

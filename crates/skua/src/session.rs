@@ -3,7 +3,7 @@
 use std::{
     io::Read as _,
     os::{
-        fd::{AsFd as _, BorrowedFd},
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
     sync::{
@@ -14,10 +14,11 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use rustix::event::epoll;
 use skua_flow::{Mark, Prefix};
 use skua_kernel::{HookKind, flow::FlowTableConfig};
 use skua_probe::{
-    Account, Description, LiveAddresses, Probe, ProbeError, Wake,
+    Description, LiveAddresses, Probe, ProbeError, SocketProbe, Wake,
     ebpf::{EbpfConfig, EbpfProbe, LADDER},
     userspace::{Capture, UserspaceConfig, UserspaceProbe},
 };
@@ -25,18 +26,36 @@ use skua_probe::{
 use crate::{
     args::CaptureType,
     config::Config,
-    rights,
-    state::{Shared, State},
+    rights, sockets,
+    state::{Shared, State, unix_ns},
 };
 
 /// A probe with its state.
 pub struct Session {
     probe: Box<dyn Probe>,
     shared: Shared,
+    sockets: Option<Box<dyn SocketProbe>>,
     /// Readable when a signal came or somebody wants a drain.
     wake: UnixStream,
+    /// Readable when that is, or when sockets have ended.
+    any_wake: OwnedFd,
+    /// When sockets were taken last because they said so.
+    sockets_taken: Instant,
     stop: Arc<AtomicBool>,
     exclude_self: bool,
+}
+
+/// Sockets that have ended are taken at most so often because they say so.
+const TAKE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A descriptor that is readable when one of two is.
+fn poll_both(one: &UnixStream, other: Option<BorrowedFd<'_>>) -> anyhow::Result<OwnedFd> {
+    let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for fd in [Some(one.as_fd()), other].into_iter().flatten() {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&both, fd, data, epoll::EventFlags::IN)?;
+    }
+    Ok(both)
 }
 
 /// A seed that nobody outside can know.
@@ -157,7 +176,18 @@ impl Session {
         let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
         state.map_memory = probe.map_memory();
         state.rung = probe.describe().rung;
+        let mut sockets = None;
+        if let Some(mut started) = sockets::start(config) {
+            // What is there already, before the first packet.
+            started.state.drain(&mut *started.probe, unix_ns())?;
+            state.sockets = Some(started.state);
+            sockets = Some(started.probe);
+        }
+        let any_wake = poll_both(&wake, sockets.as_deref().and_then(|s| s.wake()))?;
         let session = Self {
+            sockets,
+            any_wake,
+            sockets_taken: Instant::now(),
             probe,
             shared: Shared::new(state, waker),
             wake,
@@ -205,10 +235,16 @@ impl Session {
     ) -> anyhow::Result<()> {
         let end = duration.map(|d| Instant::now() + d);
         while !self.stop.load(Ordering::Acquire) && end.is_none_or(|e| Instant::now() < e) {
-            let wake = self.probe.wait(Some(self.wake.as_fd()), end)?;
+            let wake = self.probe.wait(Some(self.any_wake.as_fd()), end)?;
             let mut ignored = [0; 64];
-            while matches!(self.wake.read(&mut ignored), Ok(n) if n > 0) {}
+            let mut called = false;
+            while matches!(self.wake.read(&mut ignored), Ok(n) if n > 0) {
+                called = true;
+            }
             if wake == Wake::Caller && !self.shared.take_wanted() {
+                if !called {
+                    self.take_ended();
+                }
                 continue;
             }
             self.drain(wake)?;
@@ -217,10 +253,37 @@ impl Session {
         Ok(())
     }
 
+    /// Takes the sockets that have ended before there is no room for more.
+    fn take_ended(&mut self) {
+        // Sock_diag tells each end at once: take many at a time.
+        std::thread::sleep(TAKE_INTERVAL.saturating_sub(self.sockets_taken.elapsed()));
+        self.sockets_taken = Instant::now();
+        let mut state = self.shared.lock();
+        if let (Some(probe), Some(sockets)) = (&mut self.sockets, &mut state.sockets)
+            && let Err(error) = sockets.take_ended(&mut **probe)
+        {
+            tracing::warn!(%error, "sockets that have ended cannot be read");
+        }
+    }
+
+    /// Looks at the sockets, so that flows find theirs.
+    fn drain_sockets(&mut self, state: &mut State) {
+        let (Some(probe), Some(sockets)) = (&mut self.sockets, &mut state.sockets) else {
+            return;
+        };
+        sockets.set_namespaces(self.probe.namespaces());
+        if let Err(error) = sockets.drain(&mut **probe, state.drained_ns) {
+            tracing::warn!(%error, "sockets cannot be looked at");
+        }
+        sockets.sweep(state.store.iter());
+    }
+
     fn drain(&mut self, wake: Wake) -> anyhow::Result<()> {
         self.name_interfaces();
-        let mut state = self.shared.lock();
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
         state.begin_drain();
+        self.drain_sockets(&mut state);
         self.probe.drain(wake, &mut |update| state.apply(update))?;
         state.account = self.probe.account();
         state.drains += 1;
@@ -229,18 +292,19 @@ impl Session {
         Ok(())
     }
 
-    /// Detaches, drains a last time, and returns the account.
-    pub fn finish(mut self) -> anyhow::Result<(Shared, Account)> {
+    /// Detaches, drains a last time, and returns the state.
+    pub fn finish(mut self) -> anyhow::Result<Shared> {
         self.name_interfaces();
-        let mut state = self.shared.lock();
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
         state.begin_drain();
+        self.drain_sockets(&mut state);
         self.probe.finish(&mut |update| state.apply(update))?;
         state.account = self.probe.account();
         state.drains += 1;
-        let account = state.account.clone();
         drop(state);
         self.shared.announce();
-        Ok((self.shared, account))
+        Ok(shared)
     }
 
     fn name_interfaces(&self) {

@@ -13,6 +13,8 @@ use std::{
 use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
 use skua_probe::Account;
 
+use crate::sockets::Sockets;
+
 /// Records kept without history: enough to sum up, not to look back.
 const NO_HISTORY_RECORDS: usize = 1;
 
@@ -37,6 +39,8 @@ pub struct State {
     pub map_memory: Vec<(String, u64)>,
     /// What the table is made of, for `skua doctor`.
     pub rung: String,
+    /// Sockets, when they are watched.
+    pub sockets: Option<Sockets>,
 }
 
 impl State {
@@ -62,6 +66,7 @@ impl State {
             drains: 0,
             map_memory: Vec::new(),
             rung: String::new(),
+            sockets: None,
         }
     }
 
@@ -78,9 +83,15 @@ impl State {
 
     /// Takes an update.
     pub fn apply(&mut self, update: &FlowUpdate) {
-        if self.history {
-            self.store.apply(update);
+        if !self.history {
+            return;
         }
+        match &self.sockets {
+            Some(sockets) => self
+                .store
+                .apply_owned(update, |record| sockets.join(record)),
+            None => self.store.apply(update),
+        };
     }
 
     /// Totals of the conversations; without history only how many entries there were.

@@ -8,14 +8,23 @@ use skua_probe::{
     account::{CauseKind, cause_kind},
 };
 
-use crate::{args::SummaryFormat, output};
+use crate::{args::SummaryFormat, output, sockets::report, state::State};
 
 fn counters(value: Counters) -> Value {
     json!({"packets": value.packets, "bytes": value.bytes})
 }
 
-/// All sums as one JSON object.
-pub fn json(account: &Account, store: &Summary) -> Value {
+/// All sums of a state.
+pub fn of(state: &State) -> Value {
+    let mut sums = json(&state.account, &state.totals());
+    if let Some(sockets) = &state.sockets {
+        sums["sockets"] = report::summary(sockets);
+    }
+    sums
+}
+
+/// The sums of flows as one JSON object.
+fn json(account: &Account, store: &Summary) -> Value {
     let mut lost = Map::new();
     let mut left_out = Map::new();
     let mut notes = Map::new();
@@ -78,11 +87,41 @@ pub fn interfaces(account: &Account) -> Vec<Value> {
 }
 
 /// Prints the sums to standard error.
-pub fn print(format: Option<SummaryFormat>, account: &Account, store: &Summary) {
+pub fn print(format: Option<SummaryFormat>, state: &State) {
     match format {
-        Some(SummaryFormat::Json) => eprintln!("{}", json(account, store)),
-        Some(SummaryFormat::Text) | None => eprint!("{}", text(account, store)),
+        Some(SummaryFormat::Json) => eprintln!("{}", of(state)),
+        Some(SummaryFormat::Text) | None => {
+            eprint!("{}", text(&state.account, &state.totals()));
+            if let Some(sockets) = &state.sockets {
+                eprint!("{}", sockets_text(&report::summary(sockets)));
+            }
+        }
     }
+}
+
+fn sockets_text(sums: &Value) -> String {
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let mut text = format!(
+        "{}: {} ended, {} open\n",
+        output::counted(number(&sums["seen"]) as usize, "socket"),
+        number(&sums["ended"]),
+        number(&sums["open"]),
+    );
+    for (cause, lost) in sums["lost"].as_object().into_iter().flatten() {
+        text += &format!("  lost: {cause} {lost}\n");
+    }
+    for (what, name) in [
+        ("open", "open sockets found no room (sockets.max_sockets)"),
+        (
+            "ended",
+            "ended sockets did not fit into the history (sockets.history)",
+        ),
+    ] {
+        if number(&sums["not_kept"][what]) > 0 {
+            text += &format!("  {} {name}\n", sums["not_kept"][what]);
+        }
+    }
+    text
 }
 
 fn text(account: &Account, store: &Summary) -> String {

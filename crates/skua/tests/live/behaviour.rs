@@ -90,7 +90,9 @@ fn capture(near: &Net, args: &str, traffic: impl FnOnce()) -> (String, Report) {
         let links = std::fs::read_dir(format!("/proc/{}/fdinfo", skua.pid())).unwrap();
         let attached = links
             .flatten()
-            .filter(|l| std::fs::read_to_string(l.path()).is_ok_and(|t| t.contains("link_id:")))
+            .filter(|l| {
+                std::fs::read_to_string(l.path()).is_ok_and(|t| t.contains("link_type:\ttcx"))
+            })
             .count();
         (attached == 2).then_some(())
     });

@@ -11,4 +11,5 @@ mod lab;
 mod links;
 mod namespaces;
 mod segments;
+mod sockets;
 mod stopping;

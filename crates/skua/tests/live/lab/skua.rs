@@ -80,6 +80,13 @@ impl Skua {
         skua
     }
 
+    /// A `skua run` that was put together elsewhere, when it says that it watches.
+    pub fn run_command(net: &Net, command: &mut Command) -> Self {
+        let mut skua = Self::start(net, command);
+        skua.wait_ready();
+        skua
+    }
+
     /// `skua run --all-netns ARGS…` for which the machine has no namespaces but these.
     pub fn run_among(net: &Net, rooms: &[&Net], args: &str) -> Self {
         let names: Vec<_> = rooms.iter().map(|room| room.name.as_str()).collect();

@@ -1,0 +1,435 @@
+//! Every field of the socket record, once: JSON, CSV, their schema and `docs/records.md` come from
+//! [`FIELDS`].
+
+use std::io;
+
+pub use skua_record::FieldType;
+use skua_record::NoOther;
+
+use crate::{End, TaskRule, TcpMetrics, record::SocketLine};
+
+/// The socket record.
+pub struct Sockets;
+
+impl skua_record::Record for Sockets {
+    type Line<'a> = SocketLine<'a>;
+    type Other<'a> = NoOther;
+    type Getter = for<'a, 'b> fn(&'b SocketLine<'a>) -> Value<'a>;
+
+    fn get<'a>(
+        getter: Self::Getter,
+        line: &Self::Line<'a>,
+    ) -> skua_record::Value<'a, Self::Other<'a>> {
+        getter(line)
+    }
+}
+
+/// A field of the socket record.
+pub type Field = skua_record::Field<Sockets>;
+
+type Value<'a> = skua_record::Value<'a, NoOther>;
+
+const fn field(
+    path: &'static str,
+    kind: FieldType,
+    unit: &'static str,
+    absent: &'static str,
+    meaning: &'static str,
+    value: for<'a, 'b> fn(&'b SocketLine<'a>) -> Value<'a>,
+) -> Field {
+    Field {
+        path,
+        kind,
+        unit,
+        absent,
+        meaning,
+        value,
+    }
+}
+
+use FieldType::{Integer, String};
+
+const NO_OWNER: &str = "not known";
+const NO_PEER: &str = "no peer";
+const NO_TCP: &str = "not TCP, or listening";
+const NO_SAMPLE: &str = "no sample";
+const NOT_LISTENING: &str = "not a listening TCP socket";
+const NO_SERVICE: &str = "not known";
+
+/// All fields in the order in which they are written. Fields of one JSON object stand together.
+pub const FIELDS: &[Field] = &[
+    field("protocol", String, "", "", "`tcp` or `udp`", |l| {
+        Value::Text(l.record.protocol.name())
+    }),
+    field(
+        "state",
+        String,
+        "",
+        "",
+        "TCP: state by RFC 9293 in lower case, of an ended socket the last one before it was closed; UDP: `connected` (has a fixed peer) or `unconnected`",
+        |l| Value::Text(l.record.state.name()),
+    ),
+    field(
+        "process",
+        String,
+        "",
+        NO_OWNER,
+        "name of the process that owns it",
+        |l| Value::nonempty(l.owner.process),
+    ),
+    field(
+        "pid",
+        Integer,
+        "",
+        NO_OWNER,
+        "its process identifier",
+        |l| Value::nonzero(l.owner.pid.into()),
+    ),
+    field(
+        "user",
+        String,
+        "",
+        NO_OWNER,
+        "its user, a number where there is no name",
+        |l| l.owner.user_value(),
+    ),
+    field(
+        "executable",
+        String,
+        "",
+        NO_OWNER,
+        "path of its executable, or the last part of it",
+        |l| Value::nonempty(l.executable),
+    ),
+    field(
+        "container",
+        String,
+        "",
+        "not in a container",
+        "its container: the name, else the identifier",
+        |l| Value::nonempty(l.owner.container),
+    ),
+    field(
+        "pod",
+        String,
+        "",
+        "not in a pod",
+        "its Kubernetes pod",
+        |l| Value::nonempty(l.owner.pod),
+    ),
+    field(
+        "unit",
+        String,
+        "",
+        "not in a unit",
+        "its systemd unit",
+        |l| Value::nonempty(l.owner.unit),
+    ),
+    field(
+        "owner_by",
+        String,
+        "",
+        NO_OWNER,
+        "how the owner is known, best first: `accept` (it accepted), `connect` (it called connect or listen), `file` (it has the socket open), `close` (it closed it), `send` (it sent first), `create` (it made it), `listener` (it made the listening socket)",
+        |l| match l.record.owner_by {
+            TaskRule::Unknown => Value::Absent,
+            rule => Value::Text(rule.name()),
+        },
+    ),
+    field(
+        "local.address",
+        String,
+        "",
+        "",
+        "local address, unspecified (`0.0.0.0`, `::`) for all",
+        |l| Value::Ip(l.record.local.ip()),
+    ),
+    field("local.port", Integer, "", "", "local port", |l| {
+        Value::Integer(l.record.local.port().into())
+    }),
+    field(
+        "remote.address",
+        String,
+        "",
+        NO_PEER,
+        "address of the other side; of a UDP socket without connect the first that it sent to",
+        |l| Value::or_absent(l.record.remote, |r| Value::Ip(r.ip())),
+    ),
+    field("remote.port", Integer, "", NO_PEER, "its port", |l| {
+        Value::or_absent(l.record.remote, |r| Value::Integer(r.port().into()))
+    }),
+    field(
+        "opened_by",
+        String,
+        "",
+        "older than the agent",
+        "`local` or `remote`: who began",
+        |l| Value::or_absent(l.record.opener.name(), Value::Text),
+    ),
+    field(
+        "service.side",
+        String,
+        "",
+        NO_SERVICE,
+        "which side offers the service: `local` or `remote`",
+        |l| {
+            Value::or_absent(l.service, |s| {
+                Value::Text(if s.local { "local" } else { "remote" })
+            })
+        },
+    ),
+    field(
+        "service.by",
+        String,
+        "",
+        NO_SERVICE,
+        "how that is known, best first: `kernel` (accept or connect was seen), `listening` (a socket listens there), `ephemeral` (the other port is in the host's ephemeral range), `well-known` (its port is below 1024)",
+        |l| Value::or_absent(l.service, |s| Value::Text(s.by.name())),
+    ),
+    field(
+        "start",
+        String,
+        "RFC 3339, UTC",
+        "older than the agent",
+        "begin: SYN sent or connection accepted; UDP: connect or first send",
+        |l| match l.record.start_ns {
+            0 => Value::Absent,
+            ns => Value::Time(ns),
+        },
+    ),
+    field(
+        "established",
+        String,
+        "RFC 3339, UTC",
+        "never, or not seen",
+        "time at which the connection was established",
+        |l| match l.record.established_ns {
+            0 => Value::Absent,
+            ns => Value::Time(ns),
+        },
+    ),
+    field(
+        "seen",
+        String,
+        "RFC 3339, UTC",
+        "",
+        "time of the end or of the last look; the numbers are of this moment",
+        |l| Value::Time(l.record.now_ns),
+    ),
+    field(
+        "age",
+        Integer,
+        "ns",
+        "older than the agent",
+        "time from `start` to `seen`",
+        |l| Value::or_absent(l.record.age_ns(), Value::Integer),
+    ),
+    field(
+        "end",
+        String,
+        "",
+        "still open",
+        "why it ended: `closed`, `reset-local` (this side sent a RST), `reset-remote`, `refused`, `timed-out`, `error` (see `errno`), `vanished` (gone without a word: the numbers are those of the last look)",
+        |l| Value::or_absent(l.record.end, |end| Value::Text(end.name())),
+    ),
+    field(
+        "errno",
+        Integer,
+        "",
+        "`end` is not `error`",
+        "Linux' number of the error",
+        |l| match l.record.end {
+            Some(End::Error(errno)) => Value::Integer(errno.unsigned_abs().into()),
+            _ => Value::Absent,
+        },
+    ),
+    field(
+        "sent.bytes",
+        Integer,
+        "bytes",
+        NO_TCP,
+        "payload that the other side acknowledged",
+        |l| tcp(l, |t| t.bytes_sent),
+    ),
+    field(
+        "sent.segments",
+        Integer,
+        "segments",
+        NO_TCP,
+        "segments sent, those without payload and retransmitted ones included",
+        |l| tcp(l, |t| t.segments_sent),
+    ),
+    field(
+        "received.bytes",
+        Integer,
+        "bytes",
+        NO_TCP,
+        "payload received in order",
+        |l| tcp(l, |t| t.bytes_received),
+    ),
+    field(
+        "received.segments",
+        Integer,
+        "segments",
+        NO_TCP,
+        "segments received",
+        |l| tcp(l, |t| t.segments_received),
+    ),
+    field(
+        "tcp.srtt",
+        Integer,
+        "µs",
+        NO_SAMPLE,
+        "smoothed round-trip time",
+        |l| sample(l, |t| t.srtt_us.into()),
+    ),
+    field(
+        "tcp.rttvar",
+        Integer,
+        "µs",
+        NO_SAMPLE,
+        "its mean deviation",
+        |l| match l.record.tcp {
+            Some(t) if t.srtt_us != 0 => Value::Integer(t.rttvar_us.into()),
+            _ => Value::Absent,
+        },
+    ),
+    field(
+        "tcp.min_rtt",
+        Integer,
+        "µs",
+        NO_SAMPLE,
+        "smallest round-trip time of the kernel's window",
+        |l| sample(l, |t| t.min_rtt_us.into()),
+    ),
+    field(
+        "tcp.retransmits",
+        Integer,
+        "segments",
+        NO_TCP,
+        "segments sent again",
+        |l| tcp(l, |t| t.retransmits.into()),
+    ),
+    field(
+        "tcp.retransmitted",
+        Integer,
+        "bytes",
+        NO_TCP,
+        "payload sent again",
+        |l| tcp(l, |t| t.bytes_retransmitted),
+    ),
+    field(
+        "tcp.lost",
+        Integer,
+        "segments",
+        NO_TCP,
+        "segments held for lost at that moment",
+        |l| tcp(l, |t| t.lost.into()),
+    ),
+    field(
+        "tcp.cwnd",
+        Integer,
+        "segments",
+        NO_TCP,
+        "congestion window",
+        |l| tcp(l, |t| t.cwnd.into()),
+    ),
+    field(
+        "tcp.mss",
+        Integer,
+        "bytes",
+        NO_TCP,
+        "maximum segment size for sending",
+        |l| tcp(l, |t| t.mss.into()),
+    ),
+    field(
+        "tcp.delivery_rate",
+        Integer,
+        "bytes/s",
+        NO_SAMPLE,
+        "latest sample of how fast data is delivered",
+        |l| sample(l, |t| t.delivery_rate),
+    ),
+    field(
+        "backlog.waiting",
+        Integer,
+        "connections",
+        NOT_LISTENING,
+        "connections that wait for accept",
+        |l| {
+            Value::or_absent(l.record.backlog, |(waiting, _)| {
+                Value::Integer(waiting.into())
+            })
+        },
+    ),
+    field(
+        "backlog.limit",
+        Integer,
+        "connections",
+        NOT_LISTENING,
+        "the most that may",
+        |l| Value::or_absent(l.record.backlog, |(_, limit)| Value::Integer(limit.into())),
+    ),
+    field(
+        "netns",
+        Integer,
+        "",
+        "",
+        "inode number of its network namespace (`lsns -t net`)",
+        |l| Value::Integer(l.record.netns.into()),
+    ),
+    field(
+        "id",
+        Integer,
+        "",
+        "",
+        "the kernel's socket cookie, as `ss -e` shows it (`sk:`, there in hexadecimal)",
+        |l| Value::Integer(l.record.id),
+    ),
+];
+
+fn tcp<'a>(line: &SocketLine<'a>, value: impl FnOnce(&TcpMetrics) -> u64) -> Value<'a> {
+    match &line.record.tcp {
+        Some(tcp) => Value::Integer(value(tcp)),
+        None => Value::Absent,
+    }
+}
+
+/// A measurement that may not have been made yet.
+fn sample<'a>(line: &SocketLine<'a>, value: impl FnOnce(&TcpMetrics) -> u64) -> Value<'a> {
+    Value::nonzero(line.record.tcp.as_ref().map_or(0, value))
+}
+
+/// Writes the CSV header: the paths with `_` for `.`.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_csv_header(out: &mut impl io::Write) -> io::Result<()> {
+    skua_record::write_csv_header(FIELDS, out)
+}
+
+/// Writes a socket as a CSV row (RFC 4180, but LF); fields that do not apply are empty.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_csv_row(out: &mut impl io::Write, line: &SocketLine<'_>) -> io::Result<()> {
+    skua_record::write_csv_row(FIELDS, out, line)
+}
+
+/// The chapter on sockets of `docs/records.md`.
+pub fn documentation() -> std::string::String {
+    DOCUMENTATION.to_owned() + &skua_record::markdown(FIELDS)
+}
+
+const DOCUMENTATION: &str = "\
+A record is a TCP or UDP socket of the host: open, or just closed. [How sockets become
+records](sockets.md) is a page of its own.
+
+";
+
+/// JSON Schema (2020-12) of a record.
+pub fn json_schema() -> serde_json::Value {
+    skua_record::json_schema("Skua socket record", FIELDS)
+}

@@ -1,0 +1,413 @@
+//! The sockets of the host: open ones, and as many that have ended as there is room for.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::RangeInclusive,
+};
+
+use skua_flow::{FlowKey, FlowRecord, Ownership, Service, ServiceRule};
+
+use crate::{
+    EdgeKey, End, Opener, OwnerId, PairUpdate, ServiceSide, Services, SocketIndex, SocketRecord,
+    SocketState, SocketUpdate, Sums, service::ServiceNames, service::pair_endpoints,
+};
+
+/// Ended connections that wait to be summed up until both ends have been looked at.
+const PENDING: usize = 16_384;
+/// Dependencies that are kept apart.
+const DEPENDENCIES: usize = 65_536;
+/// Sockets that ended stay joinable at least so long, ns: packets come as long as TIME-WAIT lasts
+/// (60 s, `TCP_TIMEWAIT_LEN`).
+const JOINABLE_NS: u64 = 90_000_000_000;
+/// … and for so many intervals between drains.
+const JOINABLE_DRAINS: u64 = 3;
+/// What is not joinable any more is forgotten that often, ns.
+const FORGET_NS: u64 = 15_000_000_000;
+/// Ports from here on are not for services alone (RFC 6335 section 6).
+const WELL_KNOWN: u16 = 1024;
+
+/// How much a [`SocketStore`] keeps.
+#[derive(Clone, Debug)]
+pub struct SocketStoreConfig {
+    /// Open sockets at most.
+    pub max_sockets: usize,
+    /// Memory for sockets that have ended, bytes.
+    pub history: usize,
+    /// Ended connections come summed up ([`PairUpdate`]): a socket that is gone at a look is in a
+    /// pair, not lost.
+    pub aggregate: bool,
+    /// Ports that the host gives to those who call (`net.ipv4.ip_local_port_range`).
+    pub ephemeral: RangeInclusive<u16>,
+}
+
+impl Default for SocketStoreConfig {
+    fn default() -> Self {
+        Self {
+            max_sockets: 262_144,
+            history: 32 << 20,
+            aggregate: false,
+            ephemeral: 32_768..=60_999,
+        }
+    }
+}
+
+/// What a store was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SocketCounts {
+    /// Sockets that were met, open or ended.
+    pub seen: u64,
+    /// Sockets that ended; those of pairs included.
+    pub ended: u64,
+    /// Of them gone without a word.
+    pub vanished: u64,
+    /// Open sockets that found no room.
+    pub not_kept: u64,
+    /// Ended sockets that left the history for lack of room.
+    pub evicted: u64,
+    /// Ended connections that came summed up.
+    pub in_pairs: u64,
+    /// Sockets that found no room in the index for flows.
+    pub not_joined: u64,
+    /// Connections that were summed up under others for lack of room for their dependency.
+    pub other_dependencies: u64,
+}
+
+struct Open {
+    record: SocketRecord,
+    /// The look that saw it last.
+    look: u64,
+    /// The look before did not see it.
+    missing: bool,
+}
+
+/// See the module.
+pub struct SocketStore {
+    config: SocketStoreConfig,
+    open: HashMap<u64, Open>,
+    closed: VecDeque<SocketRecord>,
+    index: SocketIndex,
+    services: Services,
+    /// Ended connections that are not summed up yet, and those that have begun.
+    pending: Vec<(SocketRecord, bool)>,
+    begun: Vec<u64>,
+    pending_pairs: Vec<(PairUpdate, Option<OwnerId>)>,
+    look: u64,
+    now_ns: u64,
+    interval_ns: u64,
+    forgot_ns: u64,
+    counts: SocketCounts,
+}
+
+impl SocketStore {
+    /// An empty store.
+    pub fn new(config: SocketStoreConfig) -> Self {
+        Self {
+            index: SocketIndex::new(config.max_sockets.saturating_mul(4)),
+            services: Services::new(DEPENDENCIES),
+            config,
+            open: HashMap::new(),
+            closed: VecDeque::new(),
+            pending: Vec::new(),
+            begun: Vec::new(),
+            pending_pairs: Vec::new(),
+            look: 0,
+            now_ns: 0,
+            interval_ns: 0,
+            forgot_ns: 0,
+            counts: SocketCounts::default(),
+        }
+    }
+
+    /// Says that a drain begins.
+    pub fn begin_drain(&mut self, now_ns: u64) {
+        self.interval_ns = now_ns.saturating_sub(self.now_ns);
+        if self.now_ns == 0 {
+            self.interval_ns = 0;
+        }
+        self.now_ns = now_ns;
+        if now_ns.saturating_sub(self.forgot_ns) > FORGET_NS || self.index.is_tight() {
+            self.forgot_ns = now_ns;
+            let joinable = JOINABLE_NS.max(JOINABLE_DRAINS * self.interval_ns);
+            // What ended before the last drain was joined by it.
+            let joinable = if self.index.is_tight() {
+                self.interval_ns
+            } else {
+                joinable
+            };
+            self.index.forget_before(now_ns.saturating_sub(joinable));
+        }
+    }
+
+    /// Takes a socket that has ended.
+    pub fn ended(
+        &mut self,
+        update: &SocketUpdate,
+        owner: Option<OwnerId>,
+        names: &dyn ServiceNames,
+    ) {
+        let (record, met) = match self.open.remove(&update.id) {
+            Some(Open { mut record, .. }) => {
+                record.apply(update, owner, self.now_ns);
+                (record, true)
+            }
+            None => {
+                self.counts.seen += 1;
+                let record = SocketRecord::new(update, owner, self.now_ns);
+                (record, record.start_ns == 0)
+            }
+        };
+        self.close(record, met, names);
+    }
+
+    /// `met`: it was counted already when it began.
+    fn close(&mut self, record: SocketRecord, met: bool, names: &dyn ServiceNames) {
+        self.counts.ended += 1;
+        self.index.put(&record);
+        if record.peer().is_some() {
+            self.pending.push((record, met));
+            if self.pending.len() >= PENDING {
+                self.settle(names);
+            }
+        }
+        let most = self.config.history / size_of::<SocketRecord>();
+        while self.closed.len() >= most.max(1) {
+            self.closed.pop_front();
+            self.counts.evicted += 1;
+        }
+        if most > 0 {
+            self.closed.push_back(record);
+        }
+    }
+
+    /// Says that a look at all open sockets begins.
+    pub fn begin_look(&mut self) {
+        self.look += 1;
+    }
+
+    /// Takes an open socket.
+    pub fn seen(&mut self, update: &SocketUpdate, owner: Option<OwnerId>) {
+        let look = self.look;
+        if let Some(open) = self.open.get_mut(&update.id) {
+            open.record.apply(update, owner, self.now_ns);
+            open.look = look;
+            open.missing = false;
+            self.index.put(&open.record);
+            return;
+        }
+        if self.open.len() >= self.config.max_sockets {
+            self.counts.not_kept += 1;
+            return;
+        }
+        self.counts.seen += 1;
+        let record = SocketRecord::new(update, owner, self.now_ns);
+        self.index.put(&record);
+        if record.peer().is_some() && record.start_ns != 0 && !self.config.aggregate {
+            self.begun.push(record.id);
+        }
+        let open = Open {
+            record,
+            look,
+            missing: false,
+        };
+        self.open.insert(update.id, open);
+    }
+
+    /// Says that the look is over. A socket that two looks in a row did not see, and whose end nobody
+    /// told, has vanished: between one look and the word of its end there may be a moment.
+    pub fn end_look(&mut self, names: &dyn ServiceNames) {
+        let mut gone = Vec::new();
+        for (id, open) in &mut self.open {
+            if open.look == self.look {
+                continue;
+            }
+            if std::mem::replace(&mut open.missing, true) {
+                gone.push(*id);
+            }
+        }
+        for id in gone {
+            let Some(Open { mut record, .. }) = self.open.remove(&id) else {
+                continue;
+            };
+            record.end = Some(End::Vanished);
+            record.updated_ns = self.now_ns;
+            if self.config.aggregate && !record.listens() {
+                // Its numbers are in a pair.
+                self.index.put(&record);
+                continue;
+            }
+            self.counts.vanished += 1;
+            self.close(record, true, names);
+        }
+        self.settle(names);
+        self.services.roll(self.now_ns);
+    }
+
+    /// Takes ended connections that the kernel summed up.
+    pub fn pair(&mut self, update: &PairUpdate, owner: Option<OwnerId>, names: &dyn ServiceNames) {
+        self.counts.ended += update.connections;
+        self.counts.in_pairs += update.connections;
+        let (local, remote) = pair_endpoints(update);
+        self.index.put_addresses(
+            update.protocol,
+            update.netns,
+            (local, remote),
+            owner,
+            update.opener,
+            update.last_ns,
+        );
+        self.pending_pairs.push((*update, owner));
+        if self.pending_pairs.len() >= PENDING {
+            self.settle(names);
+        }
+    }
+
+    /// Sums up what has waited.
+    fn settle(&mut self, names: &dyn ServiceNames) {
+        for (record, met) in std::mem::take(&mut self.pending) {
+            let side = self.service_of(&record);
+            self.services.ended(&record, met, side, &self.index, names);
+        }
+        for (pair, owner) in std::mem::take(&mut self.pending_pairs) {
+            self.services.pair(&pair, owner, &self.index, names);
+        }
+        for id in std::mem::take(&mut self.begun) {
+            let Some(open) = self.open.get(&id) else {
+                continue;
+            };
+            let side = self.service_of(&open.record);
+            self.services.begun(&open.record, side, &self.index, names);
+        }
+    }
+
+    /// Which side of a socket offers the service (`docs/sockets.md` section 5).
+    pub fn service_of(&self, record: &SocketRecord) -> Option<ServiceSide> {
+        let side = |local, by| Some(ServiceSide { local, by });
+        if record.listens() {
+            return self.offers(record).then_some(ServiceSide {
+                local: true,
+                by: ServiceRule::Listening,
+            });
+        }
+        let remote = record.remote?;
+        match record.opener {
+            Opener::Local => return side(false, ServiceRule::Kernel),
+            Opener::Remote => return side(true, ServiceRule::Kernel),
+            Opener::Unknown => {}
+        }
+        let (protocol, netns) = (record.protocol, record.netns);
+        if self.index.listens_at(protocol, netns, record.local) {
+            return side(true, ServiceRule::Listening);
+        }
+        if self.index.waits_at(protocol, netns, remote) {
+            return side(false, ServiceRule::Listening);
+        }
+        let (lo, by) = self.by_ports(record.local.port(), remote.port())?;
+        side(lo, by)
+    }
+
+    /// Whether a socket that waits offers something: TCP always, UDP unless its port is one of those
+    /// that the host gives to those who call.
+    fn offers(&self, record: &SocketRecord) -> bool {
+        record.state == SocketState::Listen || !self.config.ephemeral.contains(&record.local.port())
+    }
+
+    /// Whether the first of two ports is the service's, and by which rule.
+    fn by_ports(&self, first: u16, second: u16) -> Option<(bool, ServiceRule)> {
+        let ephemeral = |port| self.config.ephemeral.contains(&port);
+        if ephemeral(first) != ephemeral(second) {
+            return Some((ephemeral(second), ServiceRule::Ephemeral));
+        }
+        if (first < WELL_KNOWN) != (second < WELL_KNOWN) {
+            return Some((first < WELL_KNOWN, ServiceRule::WellKnown));
+        }
+        None
+    }
+
+    /// Whose a conversation is, by the sockets that are known; `netns` is the inode number of the
+    /// namespace in which it was captured, 0 when not known.
+    pub fn join(&self, flow: &FlowRecord, netns: u32) -> Ownership {
+        let key: &FlowKey = &flow.key;
+        if !key.has_ports() {
+            return Ownership::default();
+        }
+        let joined = self.index.join(key, netns);
+        let service = joined
+            .service
+            .or_else(|| {
+                let opened = flow.tcp.lo_opened?;
+                Some(Service {
+                    lo: !opened,
+                    by: ServiceRule::Syn,
+                })
+            })
+            .or_else(|| {
+                let [lo, hi] = [key.lo_port, key.hi_port].map(u16::from_be_bytes);
+                let (lo, by) = self.by_ports(lo, hi)?;
+                Some(Service { lo, by })
+            });
+        Ownership {
+            owners: joined.owners.map(|owner| owner.map(OwnerId::number)),
+            service,
+        }
+    }
+
+    /// The index, to tell it of addresses.
+    pub fn index_mut(&mut self) -> &mut SocketIndex {
+        &mut self.index
+    }
+
+    /// Open sockets, in no order.
+    pub fn open(&self) -> impl Iterator<Item = &SocketRecord> {
+        self.open.values().map(|open| &open.record)
+    }
+
+    /// Sockets that have ended, the oldest first.
+    pub fn closed(&self) -> impl Iterator<Item = &SocketRecord> {
+        self.closed.iter()
+    }
+
+    /// Dependencies with their sums, open connections included.
+    pub fn dependencies(&mut self, names: &dyn ServiceNames) -> HashMap<EdgeKey, Sums> {
+        let sides: Vec<_> = self
+            .open()
+            .map(|record| (*record, self.service_of(record)))
+            .collect();
+        let open = sides.iter().map(|(record, side)| (record, *side));
+        self.services.with_open(open, &self.index, names)
+    }
+
+    /// Name of a service by the number in [`EdgeKey`].
+    pub fn service_name(&self, number: u32) -> &str {
+        self.services.name(number)
+    }
+
+    /// Calls `used` with every owner that a socket has.
+    pub fn owners(&self, used: &mut dyn FnMut(OwnerId)) {
+        let records = self
+            .open()
+            .chain(&self.closed)
+            .chain(self.pending.iter().map(|(record, _)| record));
+        records.filter_map(|r| r.owner).for_each(&mut *used);
+        self.pending_pairs
+            .iter()
+            .filter_map(|(_, owner)| *owner)
+            .for_each(&mut *used);
+        self.index.owners(used);
+    }
+
+    /// What was taken so far.
+    pub fn counts(&self) -> SocketCounts {
+        SocketCounts {
+            not_joined: self.index.dropped(),
+            other_dependencies: self.services.overflowed(),
+            ..self.counts
+        }
+    }
+
+    /// Bytes of memory, about.
+    pub fn memory(&self) -> usize {
+        self.open.capacity() * (size_of::<Open>() + size_of::<u64>() + 1)
+            + (self.closed.capacity() + self.pending.capacity()) * size_of::<SocketRecord>()
+            + self.index.memory()
+    }
+}

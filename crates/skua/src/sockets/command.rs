@@ -1,0 +1,250 @@
+//! `skua sockets` and `skua services`: of the running `skua run`, or looked at on the spot.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use serde::Serialize;
+use skua_socket::{call, fields};
+
+use super::{
+    Sockets, Started,
+    calls::{self, CallsQuery},
+    query::{self, SocketQuery},
+    start, tables,
+};
+use crate::{
+    args::OutputFormat,
+    client::Client,
+    config::Config,
+    output::{Column, Printer},
+    state::unix_ns,
+};
+
+/// Time between looks with `--follow`.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+/// How long services are watched on the spot when nobody says.
+const SERVICES_DURATION: Duration = Duration::from_secs(10);
+
+/// How to show, and of whom.
+#[derive(Args, Debug)]
+pub struct Show {
+    /// Go on showing what is new or has changed
+    #[arg(short = 'F', long)]
+    pub follow: bool,
+    /// All columns, however wide the terminal is
+    #[arg(short, long)]
+    pub wide: bool,
+    /// How to print
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
+    pub output: OutputFormat,
+    /// Watch on the spot for so long, like 10s, instead of asking `skua run`
+    #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
+    pub duration: Option<Duration>,
+    /// Address of `skua run`
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        env = "SKUA_ANALYZER",
+        default_value = "127.0.0.1:8082"
+    )]
+    pub analyzer: String,
+    /// Configuration file for watching on the spot
+    #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  skua sockets                                    with a peer, most bytes first
+  skua sockets --listen
+  skua sockets --closed --process curl
+  skua sockets --sort rtt --limit 20 --wide
+  skua sockets --follow --output json | jq .")]
+pub struct SocketsArguments {
+    #[command(flatten)]
+    pub query: SocketQuery,
+    #[command(flatten)]
+    pub show: Show,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  skua services                                   what listens, and how its connections fare
+  skua services --clients                         who calls
+  skua services --dependencies                    who calls whom
+  skua services --sort rtt --output json")]
+pub struct ServicesArguments {
+    /// Who calls whom
+    #[arg(short, long, conflicts_with = "clients")]
+    pub dependencies: bool,
+    #[command(flatten)]
+    pub query: CallsQuery,
+    #[command(flatten)]
+    pub show: Show,
+}
+
+/// `skua sockets`.
+pub fn sockets(arguments: &SocketsArguments) -> anyhow::Result<()> {
+    arguments.query.check()?;
+    let show = &arguments.show;
+    let printer = Printer::new(
+        show.output,
+        &tables::SOCKETS,
+        fields::write_csv_header,
+        show.wide,
+    );
+    let ask = |query: &SocketQuery| ("/api/sockets", parameters(query, show.output));
+    run(
+        show,
+        printer,
+        None,
+        |since| {
+            ask(&SocketQuery {
+                since,
+                ..arguments.query.clone()
+            })
+        },
+        |sockets, since| {
+            let query = SocketQuery {
+                since,
+                ..arguments.query.clone()
+            };
+            query::lines(sockets, &query, show.output == OutputFormat::Csv)
+        },
+    )
+}
+
+/// `skua services`.
+pub fn services(arguments: &ServicesArguments) -> anyhow::Result<()> {
+    let (show, dependencies) = (&arguments.show, arguments.dependencies);
+    let columns: &[Column] = if dependencies {
+        &tables::DEPENDENCIES
+    } else {
+        &tables::SERVICES
+    };
+    let printer = Printer::new(show.output, columns, call::write_csv_header, show.wide);
+    let path = if dependencies {
+        "/api/dependencies"
+    } else {
+        "/api/services"
+    };
+    run(
+        show,
+        printer,
+        Some(SERVICES_DURATION),
+        // Sums have no moment since which they are new.
+        |_| (path, parameters(&arguments.query, show.output)),
+        |sockets, _| {
+            let csv = show.output == OutputFormat::Csv;
+            calls::lines(sockets, &arguments.query, dependencies, csv)
+        },
+    )
+}
+
+/// A query as parameters of the API.
+fn parameters(query: &impl Serialize, output: OutputFormat) -> Vec<(String, String)> {
+    let mut parameters = Vec::new();
+    if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(query) {
+        for (name, value) in fields {
+            match value {
+                serde_json::Value::Null => {}
+                serde_json::Value::String(text) => parameters.push((name, text)),
+                other => parameters.push((name, other.to_string())),
+            }
+        }
+    }
+    if output == OutputFormat::Csv {
+        parameters.push(("format".into(), "csv".into()));
+    }
+    parameters
+}
+
+/// Shows what `skua run` knows, or watches on the spot: at one look, or for `spot` when the numbers
+/// need time.
+fn run(
+    show: &Show,
+    mut printer: Printer,
+    spot: Option<Duration>,
+    ask: impl Fn(u64) -> (&'static str, Vec<(String, String)>),
+    lines: impl Fn(&mut Sockets, u64) -> Vec<u8>,
+) -> anyhow::Result<()> {
+    if show.duration.is_none()
+        && let Some(client) = Client::connect(&show.analyzer)?
+    {
+        let mut since = 0;
+        loop {
+            let (path, parameters) = ask(since);
+            let (lines, drained) = client.lines(path, &parameters)?;
+            if !show.follow {
+                return printer.finish(&lines);
+            }
+            printer.follow(&lines)?;
+            // A table shows all that is there, JSON and CSV what is new.
+            if show.output != OutputFormat::Table {
+                since = drained.unwrap_or(since);
+            }
+            std::thread::sleep(FOLLOW_INTERVAL);
+        }
+    }
+    on_the_spot(show, printer, spot, lines)
+}
+
+fn on_the_spot(
+    show: &Show,
+    mut printer: Printer,
+    spot: Option<Duration>,
+    lines: impl Fn(&mut Sockets, u64) -> Vec<u8>,
+) -> anyhow::Result<()> {
+    let mut config = Config::load(show.config.as_deref())?;
+    config.sockets.enabled = true;
+    let duration = show.duration.or(if show.follow { None } else { spot });
+    if show.duration.is_none()
+        && let Some(spot) = duration
+    {
+        eprintln!(
+            "skua: no `skua run` answers at {}; watching for {} s (--duration says otherwise)",
+            show.analyzer,
+            spot.as_secs()
+        );
+    }
+    let Some(Started {
+        mut probe,
+        mut state,
+    }) = start(&config)
+    else {
+        anyhow::bail!(
+            "sockets cannot be watched here: {}",
+            crate::rights::how_to_get()
+        );
+    };
+    let end = duration.map(|duration| Instant::now() + duration);
+    let mut since = 0;
+    loop {
+        state.drain(&mut *probe, unix_ns())?;
+        let now = Instant::now();
+        let over = !show.follow && end.is_none_or(|end| now >= end)
+            || show.follow && end.is_some_and(|end| now >= end);
+        if over {
+            return printer.finish(&lines(&mut state, since));
+        }
+        if show.follow {
+            printer.follow(&lines(&mut state, since))?;
+            if show.output != OutputFormat::Table {
+                since = unix_ns();
+            }
+        }
+        let rest = end.map_or(FOLLOW_INTERVAL, |end| end.saturating_duration_since(now));
+        std::thread::sleep(rest.min(FOLLOW_INTERVAL));
+    }
+}

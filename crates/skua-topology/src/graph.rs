@@ -500,8 +500,8 @@ impl Graph {
             let node = || self.nodes.of_event(logged.slot, seq).cloned();
             let edge = || self.edges.of_event(logged.slot, seq).cloned();
             // The last version is marked as deleted once it is, which was not known before.
-            let past_node = || node().map(|node| unmarked(node));
-            let past_edge = || edge().map(|edge| unmarked(edge));
+            let past_node = || node().map(unmarked);
+            let past_edge = || edge().map(unmarked);
             let change = match logged.kind {
                 Kind::NodeAdded => Change::NodeAdded(past_node()?),
                 Kind::NodeUpdated => Change::NodeUpdated(past_node()?),

@@ -7,6 +7,8 @@ use std::{
 };
 
 /// Slots of elements of which something is or was true.
+// Most have neither a second element nor a past: there are very many of these, so they are small.
+#[allow(clippy::box_collection)]
 #[derive(Default)]
 pub(crate) struct Postings {
     live: Live,
@@ -16,6 +18,7 @@ pub(crate) struct Postings {
 }
 
 /// Most values that are worth an index belong to one element.
+#[allow(clippy::box_collection)]
 #[derive(Default)]
 enum Live {
     #[default]

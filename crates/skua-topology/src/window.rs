@@ -35,6 +35,16 @@ impl Window {
         self.lo == self.hi
     }
 
+    /// The part that both show, none if there is none.
+    pub fn overlap(self, other: Self) -> Option<Self> {
+        let both = Self {
+            lo: self.lo.max(other.lo),
+            hi: self.hi.min(other.hi),
+            ..self
+        };
+        (both.lo <= both.hi).then_some(both)
+    }
+
     pub(crate) fn sees(&self, span: Span) -> bool {
         span.since <= self.hi && span.until > self.lo
     }

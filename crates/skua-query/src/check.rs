@@ -60,6 +60,20 @@ impl Kind {
         }
     }
 
+    /// Which steps fit, in a sentence.
+    pub(crate) fn advice(self) -> String {
+        let fitting: Vec<&str> = StepName::ALL
+            .iter()
+            .filter(|name| self.after(**name).is_some())
+            .map(|name| name.name())
+            .collect();
+        if fitting.is_empty() {
+            format!("nothing can follow {}", self.name())
+        } else {
+            format!("on {} work: {}", self.name(), fitting.join(", "))
+        }
+    }
+
     /// What `step` yields on this, none when it does not fit.
     pub fn after(self, step: StepName) -> Option<Self> {
         use StepName as S;
@@ -267,16 +281,7 @@ fn misfit(kind: Kind, step: &Step) -> QueryError {
     if step.name == StepName::At {
         return error.help("At stands right after G, as in G.At(\"-5m\").V()");
     }
-    let fitting: Vec<&str> = StepName::ALL
-        .iter()
-        .filter(|name| kind.after(**name).is_some())
-        .map(|name| name.name())
-        .collect();
-    error.help(if fitting.is_empty() {
-        format!("nothing can follow {}", kind.name())
-    } else {
-        format!("on {} work: {}", kind.name(), fitting.join(", "))
-    })
+    error.help(kind.advice())
 }
 
 /// Reads the arguments of one step.

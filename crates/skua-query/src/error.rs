@@ -156,5 +156,6 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         (strsim::damerau_levenshtein(&wanted, &lower), candidate)
     });
     let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= (wanted.len() / 3).max(1)).then_some(best)
+    let near = distance <= (wanted.len() / 3).max(1) && distance < wanted.len();
+    near.then_some(best)
 }

@@ -17,7 +17,7 @@ pub mod syntax;
 mod time;
 
 pub use error::{Class, QueryError, Span};
-pub use eval::{Answer, ById, Flow, Limits};
+pub use eval::{Answer, ById, Flow, Limits, execute};
 pub use record::{FLOW_KEYS, FlowRecord, Leaf, Record};
 pub use source::{
     FlowLookup, FlowSource, FlowTime, GraphSource, PacketFilters, PacketTest, RawPacket,

@@ -168,8 +168,17 @@ impl Run<'_> {
         mut packets: ById<Vec<RawPacket>>,
     ) -> Done<Stage> {
         match action {
-            Action::Count => Ok(Stage::Value(Value::Int(packets.len() as i64))),
-            Action::Range(from, to) => Ok(Stage::Packets(range(packets, *from, *to))),
+            Action::Count => {
+                let count = packets.iter().map(|(_, list)| list.len()).sum::<usize>();
+                Ok(Stage::Value(Value::Int(count as i64)))
+            }
+            Action::Range(from, to) => {
+                let single = packets.into_iter().flat_map(|(id, list)| {
+                    list.into_iter().map(move |packet| (id.clone(), packet))
+                });
+                let chosen = single.take(*to).skip(*from);
+                Ok(Stage::Packets(by_id(chosen)))
+            }
             Action::Bpf(expression) => {
                 let Some(filters) = self.sources.filters else {
                     return Err(unavailable("pcap expressions cannot be compiled here"));

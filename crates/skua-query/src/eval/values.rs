@@ -163,7 +163,7 @@ impl Sum {
             }
             Leaf::Null => {}
             other => {
-                self.other = Some(identity(&other.to_value()));
+                self.other.get_or_insert_with(|| identity(&other.to_value()));
                 return ControlFlow::Break(());
             }
         }
@@ -177,7 +177,7 @@ impl Sum {
             } else {
                 format!(" under {key:?}")
             };
-            let message = format!("only numbers have a sum; the values{what} have {other}");
+            let message = format!("only numbers have a sum; the values{what} include {other}");
             return Err(QueryError::new(Class::Query, message));
         }
         Ok(match i64::try_from(self.whole) {

@@ -4,7 +4,10 @@ use super::{
     Arg, ArgKind, PredicateName, Query, Step, StepName, Word,
     lexer::{Lexer, Token},
 };
-use crate::error::{Class, QueryError, Span, nearest};
+use crate::{
+    check::Kind,
+    error::{Class, QueryError, Span, nearest},
+};
 
 /// How large a query may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +51,7 @@ pub fn parse(text: &str, limits: &SyntaxLimits) -> Result<Query, QueryError> {
         token,
         span,
         limits,
+        kind: Some(Kind::Graph),
     }
     .query()
 }
@@ -58,6 +62,8 @@ struct Parser<'a> {
     token: Token<'a>,
     span: Span,
     limits: &'a SyntaxLimits,
+    /// What the steps so far yield, if they fit: only for advice.
+    kind: Option<Kind>,
 }
 
 impl<'a> Parser<'a> {
@@ -99,6 +105,7 @@ impl<'a> Parser<'a> {
                 error.class = Class::Limit;
                 return Err(error);
             }
+            self.kind = self.kind.and_then(|kind| kind.after(step.name));
             steps.push(step);
         }
         Ok(Query { steps })
@@ -119,7 +126,10 @@ impl<'a> Parser<'a> {
                     ))
                 }
                 (Some(known), None) => error.help(format!("did you mean `{known}`?")),
-                (None, None) => error,
+                (None, None) => match self.kind {
+                    Some(kind) => error.help(kind.advice()),
+                    None => error,
+                },
             });
         };
         let (_, span) = self.advance()?;

@@ -3,7 +3,7 @@
 use crate::{
     check::{Action, Checked, Kind, Order},
     error::Span,
-    filter::{Filter, Literal, Test},
+    filter::{Filter, Literal, Term, Test},
     source::{FlowSource, GraphSource, Sources},
 };
 use skua_topology::IndexKey;
@@ -165,23 +165,46 @@ fn estimate(kind: Kind, key: &str, value: &IndexKey, sources: &Sources<'_>) -> O
     }
 }
 
+/// Most values that are looked up one after the other.
+const MAX_LOOKUPS: usize = 64;
+
+/// Keys of which one must have one of some values for the filter to hold.
+fn candidates(filter: &Filter) -> Vec<(&[Arc<str>], Vec<&Literal>)> {
+    fn of_term(term: &Term) -> Option<Vec<&Literal>> {
+        match &term.test {
+            Test::Equal(literal) => Some(vec![literal]),
+            Test::Within(literals) if literals.len() <= MAX_LOOKUPS => {
+                Some(literals.iter().collect())
+            }
+            _ => None,
+        }
+    }
+    if !filter.any {
+        let terms = filter.terms.iter();
+        return terms
+            .filter_map(|term| Some((term.keys(), of_term(term)?)))
+            .collect();
+    }
+    // Either of several is as one of several values, when all are under the same key.
+    let Some(first) = filter.terms.first() else {
+        return Vec::new();
+    };
+    let same = filter.terms.iter().all(|term| term.key == first.key);
+    let all: Option<Vec<Vec<&Literal>>> = filter.terms.iter().map(of_term).collect();
+    match all.map(|all| all.concat()) {
+        Some(all) if same && all.len() <= MAX_LOOKUPS => vec![(first.keys(), all)],
+        _ => Vec::new(),
+    }
+}
+
 /// The term with an index that leaves the least to look at.
 fn best_access(kind: Kind, filters: &[Filter], sources: &Sources<'_>) -> Access {
     let mut best = Access::All;
     let mut least = usize::MAX;
-    let certain = filters
-        .iter()
-        .filter(|filter| !filter.any || filter.terms.len() == 1);
-    for term in certain.flat_map(|filter| &filter.terms) {
-        let literals: &[Literal] = match &term.test {
-            Test::Equal(literal) => std::slice::from_ref(literal),
-            Test::Within(literals) if literals.len() <= 64 => literals,
-            _ => continue,
-        };
+    for (keys, literals) in filters.iter().flat_map(candidates) {
         let mut values: Vec<IndexKey> = literals.iter().map(|value| value.key.clone()).collect();
         values.sort();
         values.dedup();
-        let keys = term.keys();
         let pairs = keys
             .iter()
             .flat_map(|key| values.iter().map(move |value| (key, value)));
@@ -295,7 +318,10 @@ impl Display for Scan {
             write!(f, "; sort {order} by {}", key.as_deref().unwrap_or("time"))?;
         }
         if let Some((from, to)) = self.shape.range {
-            write!(f, "; positions {from} to {to}, and no more are looked at")?;
+            write!(f, "; positions {from} to {to}")?;
+            if self.shape.sort.is_none() {
+                f.write_str(", no more are looked at")?;
+            }
         }
         f.write_str(if self.shape.count { "; count" } else { "" })
     }

@@ -19,10 +19,16 @@ fn rows(text: &str) -> Vec<Row<'_>> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let expectation = ["= ", "->", "! ", "^ ", "? "].iter().any(|sign| line.starts_with(sign));
+        let expectation = ["= ", "->", "! ", "^ ", "? "]
+            .iter()
+            .any(|sign| line.starts_with(sign));
         match rows.last_mut() {
             Some(row) if expectation => row.expected.push(line),
-            _ => rows.push(Row { line: at + 1, query: line, expected: Vec::new() }),
+            _ => rows.push(Row {
+                line: at + 1,
+                query: line,
+                expected: Vec::new(),
+            }),
         }
     }
     rows
@@ -31,14 +37,25 @@ fn rows(text: &str) -> Vec<Row<'_>> {
 fn ids(answer: &Answer) -> Option<Vec<String>> {
     Some(match answer {
         Answer::Nodes(nodes) => nodes.iter().map(|node| node.id.to_string()).collect(),
-        Answer::Edges(edges) => edges.iter().map(|edge| edge.element.id.to_string()).collect(),
+        Answer::Edges(edges) => edges
+            .iter()
+            .map(|edge| edge.element.id.to_string())
+            .collect(),
         Answer::Flows(flows) => flows
             .iter()
-            .map(|flow| flow.get("UUID").and_then(|id| id.as_str().map(str::to_owned)))
+            .map(|flow| {
+                flow.get("UUID")
+                    .and_then(|id| id.as_str().map(str::to_owned))
+            })
             .collect::<Option<_>>()?,
         Answer::Paths(paths) => paths
             .iter()
-            .map(|path| path.iter().map(|node| &*node.id).collect::<Vec<_>>().join("/"))
+            .map(|path| {
+                path.iter()
+                    .map(|node| &*node.id)
+                    .collect::<Vec<_>>()
+                    .join("/")
+            })
             .collect(),
         _ => return None,
     })
@@ -53,7 +70,11 @@ fn describe(query: &str, result: &Result<Answer, QueryError>) -> Vec<String> {
         }],
         Err(error) => {
             let mut lines = vec![format!("! {}", error.message)];
-            lines.extend(error.span.map(|span| format!("^ {}", &query[span.start..span.end])));
+            lines.extend(
+                error
+                    .span
+                    .map(|span| format!("^ {}", &query[span.start..span.end])),
+            );
             lines.extend(error.help.as_ref().map(|help| format!("? {help}")));
             lines
         }
@@ -109,7 +130,11 @@ fn every_step_and_predicate_occurs() {
 /// With and without what the planner does, answers are the same.
 #[test]
 fn plans_change_no_answer() {
-    use skua_query::{Limits, Sources, check, plan::{Access, Op}, plan, syntax};
+    use skua_query::{
+        Limits, Sources, check, plan,
+        plan::{Access, Op},
+        syntax,
+    };
     use std::sync::atomic::AtomicBool;
     let lab = Lab::new();
     let mut compared = 0;
@@ -130,7 +155,8 @@ fn plans_change_no_answer() {
                 compared += 1;
             }
         }
-        let run = |plan| skua_query::execute(plan, sources, Limits::default(), &AtomicBool::new(false));
+        let run =
+            |plan| skua_query::execute(plan, sources, Limits::default(), &AtomicBool::new(false));
         let fast = lab.query(row.query);
         let sorted = |answer: &Result<Answer, QueryError>| {
             let mut lines = describe(row.query, answer);

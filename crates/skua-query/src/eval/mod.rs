@@ -93,6 +93,12 @@ pub enum Answer {
     NextHops(ById<Value>),
 }
 
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        crate::output::json(self).fmt(f)
+    }
+}
+
 impl Answer {
     /// How many there are.
     pub fn len(&self) -> usize {

@@ -163,7 +163,8 @@ impl Sum {
             }
             Leaf::Null => {}
             other => {
-                self.other.get_or_insert_with(|| identity(&other.to_value()));
+                self.other
+                    .get_or_insert_with(|| identity(&other.to_value()));
                 return ControlFlow::Break(());
             }
         }

@@ -49,7 +49,9 @@ struct Lengths;
 
 impl PacketFilters for Lengths {
     fn compile(&self, expression: &str, _: u32) -> Result<PacketTest, String> {
-        let least = expression.strip_prefix("len > ").and_then(|number| number.parse().ok());
+        let least = expression
+            .strip_prefix("len > ")
+            .and_then(|number| number.parse().ok());
         let least: usize = least.ok_or("syntax error")?;
         Ok(Box::new(move |data| data.len() > least))
     }
@@ -66,8 +68,9 @@ impl Lab {
             }
             if let Some(id) = &change.update {
                 let set = change.set.iter().flat_map(Map::iter);
-                let patches: Vec<Patch> =
-                    set.map(|(name, value)| Patch::Set((&**name).into(), value.clone())).collect();
+                let patches: Vec<Patch> = set
+                    .map(|(name, value)| Patch::Set((&**name).into(), value.clone()))
+                    .collect();
                 graph.patch_node(id, &patches, change.at).unwrap();
             }
             if let Some(id) = &change.delete {
@@ -75,7 +78,14 @@ impl Lab {
             }
         }
         let file: Flows = serde_json::from_str(include_str!("../conformance/flows.json")).unwrap();
-        let keys = ["UUID", "TrackingID", "NodeTID", "Network.A", "Network.B", "Application"];
+        let keys = [
+            "UUID",
+            "TrackingID",
+            "NodeTID",
+            "Network.A",
+            "Network.B",
+            "Application",
+        ];
         let mut flows = MemoryFlows::new(&keys, 60_000);
         for flow in file.flows {
             flows.add(ValueFlow(flow));
@@ -91,9 +101,13 @@ impl Lab {
             }
         };
         let packets = file.packets.into_iter();
-        flows.packets =
-            packets.map(|(id, list)| (id, list.into_iter().map(packet).collect())).collect();
-        Self { graph: graph.into(), flows }
+        flows.packets = packets
+            .map(|(id, list)| (id, list.into_iter().map(packet).collect()))
+            .collect();
+        Self {
+            graph: graph.into(),
+            flows,
+        }
     }
 
     pub fn sources(&self) -> Sources<'_> {

@@ -302,6 +302,7 @@ fn main() {
     let elements = format!("{} nodes, {} edges", stats.nodes, stats.edges);
     let per_node = (with_graph - empty) / stats.nodes;
     println!("{elements}: {per_node} bytes per node with its edges, indexes and history");
+    let history_before = stats.history_bytes;
     let flows = flows();
     let per_flow = (resident() - with_graph) / FLOWS;
     println!("{FLOWS} flows in the store for tests: {per_flow} bytes per flow with indexes");
@@ -417,10 +418,9 @@ fn main() {
         }
     });
     let stats = graph.read().stats();
-    let versions = graph_changes.load(Ordering::Relaxed).max(1) as usize;
+    let changes = graph_changes.load(Ordering::Relaxed).max(1) as usize;
     println!(
-        "history: {} events, {} bytes for each of the {versions} changes as it counts them",
-        stats.events,
-        stats.history_bytes / stats.events.max(1),
+        "history: {} bytes for each of {changes} changes, as it counts them",
+        stats.history_bytes.saturating_sub(history_before) / changes,
     );
 }

@@ -4,7 +4,7 @@
 mod lab;
 
 use lab::Lab;
-use skua_query::{Answer, QueryError, Record, output};
+use skua_query::{Answer, QueryError, output};
 
 /// A query with what is expected of it, and where it stands in the file.
 struct Row<'a> {

@@ -1,6 +1,8 @@
 //! What people see: errors, plans, tables, dot, JSON. Each file in `golden/` has queries after `>>> `
 //! and below each what is written for it.
 
+#![allow(clippy::unwrap_used)]
+
 mod lab;
 
 use lab::{Lab, NOW};

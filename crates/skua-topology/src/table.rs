@@ -27,6 +27,9 @@ impl<T> Slot<T> {
     }
 }
 
+/// Visits a version with its slot, and the part of the window in which it was valid.
+pub(crate) type VisitSlot<'a, T> = &'a mut dyn FnMut(u32, &Arc<T>, Window) -> ControlFlow<()>;
+
 /// What an element had been when a version was forgotten.
 pub(crate) struct Forgotten<T> {
     pub item: Arc<T>,
@@ -235,7 +238,7 @@ impl<T: Element> Table<T> {
         value: &IndexKey,
         window: Window,
         from: u32,
-        visit: &mut dyn FnMut(u32, &Arc<T>, Window) -> ControlFlow<()>,
+        visit: VisitSlot<'_, T>,
     ) -> ControlFlow<()> {
         index.visit(value, window, from, &mut |slot, span| {
             self.versions(slot, window.within(span), &mut |item, part| {

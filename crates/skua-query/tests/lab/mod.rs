@@ -1,5 +1,5 @@
 //! The fixed topology and flows of `conformance/`.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use serde::Deserialize;
 use skua_query::{

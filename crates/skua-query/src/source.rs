@@ -23,6 +23,8 @@ pub enum When {
 }
 
 /// A graph with its history. What is visited comes with the part of the window in which it was so.
+///
+/// Visitors must not ask the source: it may be locked while they run.
 pub trait GraphSource: Sync {
     /// The window for a moment or span.
     fn window(&self, when: When) -> Result<Window, SourceError>;
@@ -88,7 +90,7 @@ pub struct RawPacket {
     pub link_type: u32,
 }
 
-/// A store of flows with its history.
+/// A store of flows with its history. Visitors must not ask it, as with [`GraphSource`].
 pub trait FlowSource: Sync {
     /// Visits flows that were active at `time` (ms since the Unix epoch, from and to).
     fn flows(
@@ -183,10 +185,14 @@ impl GraphSource for SharedGraph {
         visit: Visit<'_, Node>,
     ) -> Result<(), SourceError> {
         let mut from = 0;
-        while let Scan::More(next) = self.read().scan_nodes(window, lookup, from, PART, visit)? {
+        loop {
+            // The lock is let go of after each part.
+            let part = self.read().scan_nodes(window, lookup, from, PART, visit)?;
+            let Scan::More(next) = part else {
+                return Ok(());
+            };
             from = next;
         }
-        Ok(())
     }
 
     fn edges(
@@ -196,10 +202,14 @@ impl GraphSource for SharedGraph {
         visit: Visit<'_, Edge>,
     ) -> Result<(), SourceError> {
         let mut from = 0;
-        while let Scan::More(next) = self.read().scan_edges(window, lookup, from, PART, visit)? {
+        loop {
+            // The lock is let go of after each part.
+            let part = self.read().scan_edges(window, lookup, from, PART, visit)?;
+            let Scan::More(next) = part else {
+                return Ok(());
+            };
             from = next;
         }
-        Ok(())
     }
 
     fn edges_of(

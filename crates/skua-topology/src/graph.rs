@@ -433,7 +433,7 @@ impl Graph {
         }
     }
 
-    /// Adds all elements of an export.
+    /// Adds all elements of an export, up to the first that is refused.
     pub fn import(&mut self, export: &Export, now: i64) -> Result<(), GraphError> {
         for node in &export.nodes {
             self.add_node(Node::clone(node), now)?;

@@ -202,9 +202,12 @@ fn best_access(kind: Kind, filters: &[Filter], sources: &Sources<'_>) -> Access 
     let mut best = Access::All;
     let mut least = usize::MAX;
     for (keys, literals) in filters.iter().flat_map(candidates) {
-        let mut values: Vec<IndexKey> = literals.iter().map(|value| value.key.clone()).collect();
-        values.sort();
-        values.dedup();
+        let mut values: Vec<IndexKey> = Vec::with_capacity(literals.len());
+        for literal in literals {
+            if !values.contains(&literal.key) {
+                values.push(literal.key.clone());
+            }
+        }
         let pairs = keys
             .iter()
             .flat_map(|key| values.iter().map(move |value| (key, value)));

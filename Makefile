@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-addresses bench-drain \
-	bench-breaking-point bench-replay bench screenshot clean
+	bench-breaking-point bench-replay bench-graph bench screenshot clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ lint: ## format and clippy
 fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
-bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay ## all benchmarks
+bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-graph ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-addresses: $(SKUA) ## cost of the address set per packet
@@ -57,6 +57,9 @@ bench-breaking-point: $(SKUA) ## new flows per second until packets are lost
 	@$(MAKE) -C bench breaking-point ARGS='$(ARGS)'
 bench-replay: $(SKUA) ## replay speed beside softflowd and tshark
 	@$(MAKE) -C bench replay ARGS='$(ARGS)'
+
+bench-graph: ## queries on 100,000 nodes and 1,000,000 flows that change (needs no root, 1 GB)
+	@$(CARGO) run --release --quiet -p skua-query --example bench_graph
 
 screenshot: $(SKUA) ## the pictures in docs/images
 	@docs/images/screenshot

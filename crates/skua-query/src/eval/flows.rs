@@ -1,0 +1,224 @@
+//! Steps on flows, their groups and packets.
+
+use super::{
+    ById, Done, Flow, Run, Seen, Stage,
+    scan::identity,
+    unavailable,
+    values::{View, by_id, range},
+};
+use crate::{
+    check::{Action, FlowEnd},
+    error::{Class, QueryError},
+    filter::Filter,
+    record::Record,
+    source::{PacketTest, RawPacket},
+};
+use hashbrown::HashMap;
+use skua_topology::{IndexKey, Lookup, Node, Value};
+use std::{ops::ControlFlow, sync::Arc};
+
+/// What a flow's own identifier is.
+pub(super) fn uuid(flow: &dyn Record) -> Arc<str> {
+    text(flow, "UUID").unwrap_or_else(|| "".into())
+}
+
+/// A value as text.
+pub(super) fn text(record: &dyn Record, key: &str) -> Option<Arc<str>> {
+    match record.get(key)? {
+        Value::Str(text) => Some(text),
+        Value::Null => None,
+        other => Some(identity(&other).into()),
+    }
+}
+
+const FLOWS: View<Flow> = View {
+    record: |flow| &**flow as &dyn Record,
+    id: |flow| {
+        text(&**flow, "TrackingID")
+            .or_else(|| text(&**flow, "UUID"))
+            .map(|id| id.to_string())
+    },
+    sort_by: "Last",
+    stage: Stage::Flows,
+};
+
+/// Nodes found before, by the key and the value they were looked up by.
+type Found = HashMap<(&'static str, Arc<str>), Option<Seen<Node>>>;
+
+impl Run<'_> {
+    pub(super) fn on_flows(&mut self, action: &Action, flows: Vec<Flow>) -> Done<Stage> {
+        let flows = match self.on_records(action, flows, &FLOWS)? {
+            Ok(stage) => return Ok(stage),
+            Err(flows) => flows,
+        };
+        match action {
+            Action::FlowNodes(end, filter) => self.flow_nodes(&flows, *end, filter),
+            Action::Metrics(key) => self.flow_metrics(&flows, key.as_deref()),
+            Action::Sockets => self.flow_sockets(&flows),
+            Action::RawPackets => self.raw_packets(&flows),
+            Action::Group(key) => {
+                let keyed = flows.into_iter().map(|flow| {
+                    let group = text(&*flow, key).unwrap_or_else(|| "".into());
+                    (group, flow)
+                });
+                Ok(Stage::Groups(by_id(keyed)))
+            }
+            _ => Err(Self::misfit()),
+        }
+    }
+
+    fn flow_nodes(&self, flows: &[Flow], end: FlowEnd, filter: &Filter) -> Done<Stage> {
+        const CAPTURE: (&str, &[&str]) = ("NodeTID", &["TID"]);
+        // The peer of an interface in another place may be all that is known of the other side.
+        const A: (&str, &[&str]) = ("Link.A", &["MAC", "PeerIntfMAC"]);
+        const B: (&str, &[&str]) = ("Link.B", &["MAC", "PeerIntfMAC"]);
+        const OWN_A: (&str, &[&str]) = ("Link.A", &["MAC"]);
+        const OWN_B: (&str, &[&str]) = ("Link.B", &["MAC"]);
+        let wanted: &[(&str, &[&'static str])] = match end {
+            FlowEnd::Capture => &[CAPTURE],
+            FlowEnd::A => &[A],
+            FlowEnd::B => &[B],
+            FlowEnd::Both => &[A, B],
+            FlowEnd::All => &[CAPTURE, OWN_A, OWN_B],
+        };
+        let mut found = Found::new();
+        let mut nodes = Vec::new();
+        for flow in flows {
+            for (field, keys) in wanted {
+                let Some(value) = text(&**flow, field).filter(|value| !value.is_empty()) else {
+                    continue;
+                };
+                for key in *keys {
+                    let place = (*key, value.clone());
+                    let node = match found.get(&place) {
+                        Some(node) => node.clone(),
+                        None => {
+                            let node = self.first_node(key, &value, filter)?;
+                            found.insert(place, node.clone());
+                            node
+                        }
+                    };
+                    if let Some(node) = node {
+                        if self.budget.hold(nodes.len()).is_break() {
+                            self.budget.check()?;
+                        }
+                        nodes.push(node);
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(Stage::Nodes(nodes))
+    }
+
+    /// The first node that passes among those with a text under a key.
+    fn first_node(&self, key: &str, text: &Arc<str>, filter: &Filter) -> Done<Option<Seen<Node>>> {
+        let Some(value) = IndexKey::of(&Value::Str(text.clone())) else {
+            return Ok(None);
+        };
+        let indexed = self.graph().estimate_nodes(key, &value).is_some();
+        let lookup = if indexed {
+            Lookup::Key(key, &value)
+        } else {
+            Lookup::All
+        };
+        let mut first = None;
+        self.graph()
+            .nodes(self.window, lookup, &mut |item, window| {
+                self.budget.spend()?;
+                let same = indexed
+                    || item.leaves(key, &mut |leaf| {
+                        IndexKey::of(&leaf.to_value()).as_ref() == Some(&value)
+                    });
+                if same && filter.holds(&**item) {
+                    first = Some(Seen {
+                        item: item.clone(),
+                        window,
+                    });
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            })?;
+        self.budget.check()?;
+        Ok(first)
+    }
+
+    fn raw_packets(&self, flows: &[Flow]) -> Done<Stage> {
+        let Some(source) = self.sources.flows else {
+            return Err(unavailable("there is no store of flows here"));
+        };
+        let mut all = Vec::new();
+        let mut held = 0;
+        for flow in flows {
+            let packets = source.raw_packets(&**flow, self.flow_time)?;
+            held += packets.len();
+            if self.budget.hold(held).is_break() {
+                self.budget.check()?;
+            }
+            if !packets.is_empty() {
+                all.push((uuid(&**flow), packets));
+            }
+        }
+        Ok(Stage::Packets(all))
+    }
+
+    pub(super) fn on_packets(
+        &self,
+        action: &Action,
+        mut packets: ById<Vec<RawPacket>>,
+    ) -> Done<Stage> {
+        match action {
+            Action::Count => {
+                let count = packets.iter().map(|(_, list)| list.len()).sum::<usize>();
+                Ok(Stage::Value(Value::Int(count as i64)))
+            }
+            Action::Range(from, to) => {
+                let single = packets.into_iter().flat_map(|(id, list)| {
+                    list.into_iter().map(move |packet| (id.clone(), packet))
+                });
+                let chosen = single.take(*to).skip(*from);
+                Ok(Stage::Packets(by_id(chosen)))
+            }
+            Action::Bpf(expression) => {
+                let Some(filters) = self.sources.filters else {
+                    return Err(unavailable("pcap expressions cannot be compiled here"));
+                };
+                let mut tests: HashMap<u32, PacketTest> = HashMap::new();
+                for (_, list) in &mut packets {
+                    for link_type in list.iter().map(|packet| packet.link_type) {
+                        if !tests.contains_key(&link_type) {
+                            let test = filters.compile(expression, link_type).map_err(|what| {
+                                QueryError::new(
+                                    Class::Query,
+                                    format!("this is no pcap expression: {what}"),
+                                )
+                            })?;
+                            tests.insert(link_type, test);
+                        }
+                    }
+                    list.retain(|packet| {
+                        self.budget.spend().is_continue()
+                            && tests
+                                .get(&packet.link_type)
+                                .is_some_and(|test| test(&packet.data))
+                    });
+                }
+                packets.retain(|(_, list)| !list.is_empty());
+                Ok(Stage::Packets(packets))
+            }
+            _ => Err(Self::misfit()),
+        }
+    }
+
+    pub(super) fn on_groups(action: &Action, mut groups: ById<Vec<Flow>>) -> Done<Stage> {
+        match action {
+            Action::Count => Ok(Stage::Value(Value::Int(groups.len() as i64))),
+            Action::Range(from, to) => Ok(Stage::Groups(range(groups, *from, *to))),
+            Action::MoreThan(least) => {
+                groups.retain(|(_, flows)| flows.len() > *least);
+                Ok(Stage::Groups(groups))
+            }
+            _ => Err(Self::misfit()),
+        }
+    }
+}

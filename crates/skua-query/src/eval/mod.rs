@@ -1,0 +1,381 @@
+//! Carrying out a plan, within bounds.
+
+mod flows;
+mod graph;
+mod metrics;
+mod nexthop;
+mod scan;
+mod sockets;
+mod subgraph;
+mod values;
+
+use crate::{
+    check::{Action, Checked},
+    error::{Class, QueryError},
+    plan::{Op, Plan},
+    record::FlowRecord,
+    source::{FlowTime, GraphSource, RawPacket, SourceError, Sources, When},
+};
+use hashbrown::HashMap;
+use skua_topology::{Edge, Export, Node, Value, Window};
+use std::{
+    cell::Cell,
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+pub(crate) use subgraph::SubGraph;
+
+/// How much a query may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Time to answer.
+    pub time: Duration,
+    /// Elements that are held at once.
+    pub elements: usize,
+    /// Elements of the answer.
+    pub results: usize,
+}
+
+impl Default for Limits {
+    /// Five seconds, a million elements, 200,000 in the answer.
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(5),
+            elements: 1_000_000,
+            results: 200_000,
+        }
+    }
+}
+
+/// An element with the part of the window in which it was so.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen<T> {
+    pub item: Arc<T>,
+    pub window: Window,
+}
+
+/// What belongs to a node or flow, by its identifier.
+pub type ById<T> = Vec<(Arc<str>, T)>;
+
+/// A flow that is kept.
+pub type Flow = Arc<dyn FlowRecord>;
+
+/// What a query yields.
+#[derive(Clone)]
+pub enum Answer {
+    /// A graph.
+    Graph(Export),
+    /// Nodes.
+    Nodes(Vec<Arc<Node>>),
+    /// Edges.
+    Edges(Vec<Arc<Edge>>),
+    /// Paths.
+    Paths(Vec<Vec<Arc<Node>>>),
+    /// Values.
+    Values(Vec<Value>),
+    /// One value.
+    Value(Value),
+    /// Flows.
+    Flows(Vec<Flow>),
+    /// Metrics, each a map with `Start`, `Last` and counters.
+    Metrics(ById<Vec<Value>>),
+    /// Packets.
+    Packets(ById<Vec<RawPacket>>),
+    /// Sockets, each a map.
+    Sockets(ById<Vec<Value>>),
+    /// Flows by the text of the key.
+    Groups(ById<Vec<Flow>>),
+    /// Next hops, each a map.
+    NextHops(ById<Value>),
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        crate::output::json(self).fmt(f)
+    }
+}
+
+impl Answer {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Graph(graph) => graph.nodes.len() + graph.edges.len(),
+            Self::Nodes(nodes) => nodes.len(),
+            Self::Edges(edges) => edges.len(),
+            Self::Paths(paths) => paths.iter().map(Vec::len).sum(),
+            Self::Values(values) => values.len(),
+            Self::Value(_) => 1,
+            Self::Flows(flows) => flows.len(),
+            Self::Metrics(lists) | Self::Sockets(lists) => lists.iter().map(|(_, l)| l.len()).sum(),
+            Self::Packets(lists) => lists.iter().map(|(_, list)| list.len()).sum(),
+            Self::Groups(lists) => lists.iter().map(|(_, list)| list.len()).sum(),
+            Self::NextHops(hops) => hops.len(),
+        }
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a step leaves for the next.
+pub(crate) enum Stage {
+    Graph,
+    Nodes(Vec<Seen<Node>>),
+    Edges(Vec<Seen<Edge>>),
+    Paths(Vec<Vec<Seen<Node>>>),
+    Values(Vec<Value>),
+    Value(Value),
+    Flows(Vec<Flow>),
+    Metrics(ById<Vec<Value>>),
+    Packets(ById<Vec<RawPacket>>),
+    Sockets(ById<Vec<Value>>),
+    Groups(ById<Vec<Flow>>),
+    NextHops(ById<Value>),
+}
+
+/// Counts what is done, and ends it in time.
+pub(crate) struct Budget<'a> {
+    limits: Limits,
+    cancel: &'a AtomicBool,
+    end: Instant,
+    work: Cell<u32>,
+    error: Cell<Option<(Class, &'static str)>>,
+}
+
+impl Budget<'_> {
+    /// One piece of work more.
+    pub fn spend(&self) -> ControlFlow<()> {
+        let work = self.work.get().wrapping_add(1);
+        self.work.set(work);
+        // Looking at the clock costs more than most pieces of work.
+        if work.is_multiple_of(256) {
+            self.look()
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    fn look(&self) -> ControlFlow<()> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return self.fail(Class::Cancelled, "cancelled");
+        }
+        if Instant::now() >= self.end {
+            return self.fail(Class::Limit, "time");
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn fail(&self, class: Class, what: &'static str) -> ControlFlow<()> {
+        self.error.set(Some((class, what)));
+        ControlFlow::Break(())
+    }
+
+    /// Room for one element more besides `held`.
+    pub fn hold(&self, held: usize) -> ControlFlow<()> {
+        if held >= self.limits.elements {
+            return self.fail(Class::Limit, "elements");
+        }
+        self.spend()
+    }
+
+    /// The error that ended the work, if one did.
+    pub fn check(&self) -> Result<(), QueryError> {
+        let Some((class, what)) = self.error.get() else {
+            return Ok(());
+        };
+        let limits = &self.limits;
+        Err(match what {
+            "time" => {
+                let message = format!("the query takes longer than {:?}", limits.time);
+                QueryError::new(class, message)
+                    .help("a key with an index, Limit or a shorter span make it faster")
+            }
+            "elements" => {
+                let message = format!("a step yields more than {} elements", limits.elements);
+                QueryError::new(class, message)
+                    .help("Has, Dedup or Limit before it keep it smaller")
+            }
+            _ => QueryError::new(class, "the query was cancelled"),
+        })
+    }
+}
+
+/// A query while it runs.
+pub(crate) struct Run<'a> {
+    pub sources: Sources<'a>,
+    pub budget: Budget<'a>,
+    /// The graph that steps go through: the source's, or one that SubGraph made.
+    pub own: Option<Arc<SubGraph>>,
+    pub window: Window,
+    pub flow_time: FlowTime,
+    marks: HashMap<Arc<str>, Vec<Seen<Node>>>,
+}
+
+pub(crate) type Done<T> = Result<T, QueryError>;
+
+impl From<SourceError> for QueryError {
+    fn from(error: SourceError) -> Self {
+        Self::new(Class::Unavailable, error.0)
+    }
+}
+
+/// Carries out `plan`; `cancel` ends it when it becomes true.
+pub fn execute(
+    plan: &Plan,
+    sources: Sources<'_>,
+    limits: Limits,
+    cancel: &AtomicBool,
+) -> Result<Answer, QueryError> {
+    let window = sources.graph.window(When::Now)?;
+    let mut run = Run {
+        sources,
+        budget: Budget {
+            limits,
+            cancel,
+            end: Instant::now() + limits.time,
+            work: Cell::new(0),
+            error: Cell::new(None),
+        },
+        own: None,
+        window,
+        flow_time: None,
+        marks: HashMap::new(),
+    };
+    let mut stage = Stage::Graph;
+    for op in &plan.ops {
+        let span = match op {
+            Op::Scan(scan) => scan.span,
+            Op::Single(step) => step.span,
+        };
+        stage = run.op(op, stage).map_err(|error| error.located(span))?;
+    }
+    run.answer(stage)
+}
+
+impl Run<'_> {
+    pub fn graph(&self) -> &dyn GraphSource {
+        match &self.own {
+            Some(own) => &**own,
+            None => self.sources.graph,
+        }
+    }
+
+    fn op(&mut self, op: &Op, stage: Stage) -> Done<Stage> {
+        let _ = self.budget.look();
+        self.budget.check()?;
+        let stage = match op {
+            Op::Scan(scan) => self.scan(scan, stage)?,
+            Op::Single(step) => self.single(step, stage)?,
+        };
+        self.budget.check()?;
+        Ok(stage)
+    }
+
+    fn single(&mut self, step: &Checked, stage: Stage) -> Done<Stage> {
+        match (&step.action, stage) {
+            (Action::Graph, _) => {
+                self.own = None;
+                Ok(Stage::Graph)
+            }
+            (Action::At(when), stage) => {
+                self.travel(*when)?;
+                Ok(stage)
+            }
+            (Action::As(name), Stage::Nodes(nodes)) => {
+                self.marks.insert(name.clone(), nodes.clone());
+                Ok(Stage::Nodes(nodes))
+            }
+            (Action::Select(names), Stage::Nodes(_)) => self.select(names),
+            (action, Stage::Nodes(nodes)) => self.on_nodes(action, nodes),
+            (action, Stage::Edges(edges)) => self.on_edges(action, edges),
+            (action, Stage::Paths(paths)) => self.on_paths(action, paths),
+            (action, Stage::Flows(flows)) => self.on_flows(action, flows),
+            (action, Stage::Values(values)) => self.on_values(action, values),
+            (action, Stage::Metrics(metrics)) => self.on_metrics(action, metrics),
+            (action, Stage::Sockets(sockets)) => self.on_sockets(action, sockets),
+            (action, Stage::Packets(packets)) => self.on_packets(action, packets),
+            (action, Stage::Groups(groups)) => Self::on_groups(action, groups),
+            _ => Err(Self::misfit()),
+        }
+    }
+
+    /// The check of the query allows no such thing.
+    fn misfit() -> QueryError {
+        QueryError::new(Class::Query, "this step does not fit here")
+    }
+
+    fn travel(&mut self, when: When) -> Done<()> {
+        if self.own.is_some() {
+            return Err(QueryError::new(
+                Class::Query,
+                "At does not work on a graph that SubGraph made",
+            )
+            .help("go to the time first, as in G.At(\"-5m\").V().SubGraph()"));
+        }
+        self.window = self.sources.graph.window(when)?;
+        self.flow_time = match when {
+            When::Now => None,
+            When::At(time) => Some((time, time)),
+            When::Between(end, Some(duration)) => Some((end.saturating_sub(duration), end)),
+            When::Between(end, None) => Some((i64::MIN, end)),
+        };
+        Ok(())
+    }
+
+    fn select(&self, names: &[Arc<str>]) -> Done<Stage> {
+        let mut nodes = Vec::new();
+        for node in names
+            .iter()
+            .filter_map(|name| self.marks.get(name))
+            .flatten()
+        {
+            if self.budget.hold(nodes.len()).is_break() {
+                break;
+            }
+            nodes.push(node.clone());
+        }
+        Ok(Stage::Nodes(nodes))
+    }
+
+    fn answer(self, stage: Stage) -> Result<Answer, QueryError> {
+        fn items<T>(seen: Vec<Seen<T>>) -> Vec<Arc<T>> {
+            seen.into_iter().map(|seen| seen.item).collect()
+        }
+        let answer = match stage {
+            Stage::Graph => self.export()?,
+            Stage::Nodes(nodes) => Answer::Nodes(items(nodes)),
+            Stage::Edges(edges) => Answer::Edges(items(edges)),
+            Stage::Paths(paths) => Answer::Paths(paths.into_iter().map(items).collect()),
+            Stage::Values(values) => Answer::Values(values),
+            Stage::Value(value) => Answer::Value(value),
+            Stage::Flows(flows) => Answer::Flows(flows),
+            Stage::Metrics(metrics) => Answer::Metrics(metrics),
+            Stage::Packets(packets) => Answer::Packets(packets),
+            Stage::Sockets(sockets) => Answer::Sockets(sockets),
+            Stage::Groups(groups) => Answer::Groups(groups),
+            Stage::NextHops(hops) => Answer::NextHops(hops),
+        };
+        self.budget.check()?;
+        let most = self.budget.limits.results;
+        if answer.len() > most {
+            let message = format!(
+                "the answer has {} elements; {most} are allowed",
+                answer.len()
+            );
+            return Err(QueryError::new(Class::Limit, message)
+                .help("end with Limit, or with Count to know only how many"));
+        }
+        Ok(answer)
+    }
+}
+
+/// An error about something that a source does not have.
+pub(crate) fn unavailable(what: &str) -> QueryError {
+    QueryError::new(Class::Unavailable, what)
+}

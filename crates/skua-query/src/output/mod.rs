@@ -1,0 +1,33 @@
+//! Answers as text.
+
+mod dot;
+mod json;
+mod table;
+
+use crate::{Answer, QueryError};
+
+/// How an answer is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// As Skydive answers.
+    Json,
+    /// For Graphviz.
+    Dot,
+    /// For people.
+    Table,
+}
+
+/// Writes an answer.
+pub fn format(answer: &Answer, format: Format) -> Result<String, QueryError> {
+    match format {
+        Format::Json => Ok(json::write(answer)),
+        Format::Dot => dot::write(answer),
+        Format::Table => Ok(table::write(answer)),
+    }
+}
+
+/// An answer as JSON: a list of what was found, or the single value. Metrics, packets, sockets,
+/// groups and next hops are a list of one object with an entry for each node, flow or group.
+pub fn json(answer: &Answer) -> serde_json::Value {
+    json::value(answer)
+}

@@ -1,6 +1,6 @@
 //! Errors of this crate.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 /// What the kernel refused.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,14 @@ pub enum KernelError {
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,
+    },
+    /// A file has no types of a kernel.
+    #[error("no types of a kernel in {}: {reason}", path.display())]
+    Types {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The filter expression is wrong.
     #[error(transparent)]

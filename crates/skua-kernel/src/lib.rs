@@ -4,6 +4,7 @@
 //! calls that libraries do not wrap, and libbpf.
 
 mod attach;
+mod btf;
 mod clock;
 mod error;
 pub mod flow;
@@ -13,6 +14,7 @@ mod mapping;
 pub mod orphans;
 
 pub use attach::{Attachment, Direction, HookKind};
+pub use btf::KernelTypes;
 pub use clock::unix_offset_ns;
 pub use error::KernelError;
 pub use log::capture_libbpf_log;

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * All that we know of the kernel's own structs: only the fields that we read. Offsets and sizes
+ * here mean nothing, the loader takes the running kernel's from its BTF (CO-RE). Each struct says
+ * since when its fields are as they are here; nothing said: since before 5.4, the oldest we run on.
+ */
+#pragma once
+#include <linux/types.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* Namespaces. */
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+/* Sockets. */
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+};
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;	  /* CONFIG_IPV6 */
+	struct in6_addr skc_v6_rcv_saddr; /* CONFIG_IPV6 */
+	unsigned long skc_flags;
+};
+
+struct socket;
+
+struct sock {
+	struct sock_common __sk_common;
+	int sk_err;
+	/* Bit fields before 5.6, userlocks before 6.4. */
+	__u16 sk_protocol;
+	__u8 sk_userlocks;
+	__u8 sk_shutdown; /* bit field before 5.6 */
+	__u32 sk_ack_backlog;
+	__u32 sk_max_ack_backlog;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+struct inet_sock {
+	struct sock sk;
+	__be16 inet_sport;
+};
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+};
+
+struct minmax_sample {
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u32 mss_cache;
+	__u32 snd_cwnd;
+	__u32 lost_out;
+	struct minmax rtt_min;
+	__u32 segs_out;
+	__u64 bytes_sent; /* 4.19 */
+	__u32 write_seq;
+	__u32 mdev_us;
+	__u32 snd_nxt;
+	__u32 snd_una;
+	__u32 srtt_us;
+	__u64 bytes_received;
+	__u32 segs_in;
+	__u32 data_segs_in;
+	__u32 rate_delivered;
+	__u32 rate_interval_us;
+	__u64 bytes_acked;
+	__u64 bytes_retrans; /* 4.19 */
+	__u32 total_retrans;
+};
+
+/* Files. */
+struct qstr {
+	__u32 len;
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct qstr d_name;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
+struct file {
+	struct path f_path;
+};
+
+/* Control groups. */
+struct kernfs_node {
+	__u64 id; /* 5.5; before: union kernfs_node_id */
+};
+
+struct cgroup_root {
+	int hierarchy_id;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+struct cgroup {
+	int level;
+	struct kernfs_node *kn;
+	struct cgroup_subsys_state *subsys[1];
+	struct cgroup_root *root;
+};
+
+struct css_set {
+	struct cgroup_subsys_state *subsys[1];
+	struct cgroup *dfl_cgrp;
+};
+
+/* Tasks. */
+typedef struct {
+	__u32 val;
+} kuid_t;
+
+struct cred {
+	kuid_t euid;
+};
+
+struct mm_struct {
+	struct file *exe_file;
+};
+
+struct task_struct {
+	unsigned int flags;
+	int tgid;
+	struct mm_struct *mm;
+	struct task_struct *group_leader;
+	__u64 start_boottime; /* 5.5; before: real_start_time */
+	const struct cred *cred;
+	char comm[16];
+	struct css_set *cgroups;
+};
+
+/* Iterators, 5.8. */
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	__u64 session_id;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	struct file *file;
+};
+
+struct bpf_iter__bpf_sk_storage_map { /* 5.9 */
+	struct bpf_iter_meta *meta;
+	struct sock *sk;
+	void *value;
+};
+
+#pragma clang attribute pop
+
+/* Their values differ with the configuration. */
+enum cgroup_subsys_id {
+	memory_cgrp_id = 4,
+	pids_cgrp_id = 11,
+};
+
+/* include/net/tcp_states.h */
+enum tcp_state {
+	TCP_ESTABLISHED = 1,
+	TCP_SYN_SENT,
+	TCP_SYN_RECV,
+	TCP_FIN_WAIT1,
+	TCP_FIN_WAIT2,
+	TCP_TIME_WAIT,
+	TCP_CLOSE,
+	TCP_CLOSE_WAIT,
+	TCP_LAST_ACK,
+	TCP_LISTEN,
+	TCP_CLOSING,
+};
+
+#define AF_INET	 2
+#define AF_INET6 10
+
+#define SOCK_DEAD 0 /* bits of sk_flags, include/net/sock.h */
+#define SOCK_DONE 1 /* set by the other side's FIN, and only by that */
+
+#define SEND_RCV_SHUTDOWN  3	      /* of sk_shutdown */
+#define SOCK_BINDPORT_LOCK 8	      /* of sk_userlocks: bound to a port on purpose */
+#define PF_KTHREAD	   0x00200000 /* of task_struct.flags */

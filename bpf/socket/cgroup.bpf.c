@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Hooks of the unified hierarchy's root. All run in the system call of the process: UDP's connect
+ * and first send, the close of any socket, and accept, when it asks for the other side's address.
+ * They always let the call go on.
+ */
+#include "lifecycle.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define GO_ON 1
+
+/*
+ * The socket, for reading: the verifier lets nobody calculate with the pointer that a program was
+ * given, but with the number in the track.
+ */
+static __always_inline struct sock *readable(struct socket_track *track)
+{
+	return (struct sock *)(unsigned long)*(volatile __u64 *)&track->self;
+}
+
+/* A UDP socket gets known. */
+static __always_inline struct socket_track *udp_begins(struct bpf_sock *sk, __u8 rule)
+{
+	struct socket_track *track = track_make(sk);
+
+	if (!track) {
+		count_loss(LOSS_TABLE_FULL);
+		return NULL;
+	}
+	if (!track_is_of(track, sk))
+		track_adopt(track, sk);
+	if (!track->start_ns)
+		track_begin(track, sk, OPENER_LOCAL);
+	track_owner(track, rule);
+	return track;
+}
+
+static __always_inline int udp_connects(struct bpf_sock_addr *context)
+{
+	if (context->protocol == UDP_PROTOCOL && context->sk)
+		udp_begins(context->sk, RULE_CONNECT);
+	return GO_ON;
+}
+
+SEC("cgroup/connect4")
+int socket_connect4(struct bpf_sock_addr *context)
+{
+	return udp_connects(context);
+}
+
+SEC("cgroup/connect6")
+int socket_connect6(struct bpf_sock_addr *context)
+{
+	return udp_connects(context);
+}
+
+/* Whether an unconnected socket sends for the first time; if so it gets known. */
+static __always_inline struct socket_track *udp_first_send(struct bpf_sock_addr *context)
+{
+	struct bpf_sock *sk = context->sk;
+	struct socket_track *track;
+
+	if (!sk || context->protocol != UDP_PROTOCOL)
+		return NULL;
+	track = track_find(sk);
+	if (track && track->remote_port)
+		return NULL;
+	track = udp_begins(sk, RULE_SEND);
+	if (!track)
+		return NULL;
+	/* Who was bound to its port on purpose may well answer. */
+	if (BPF_CORE_READ_BITFIELD_PROBED(readable(track), sk_userlocks) & SOCK_BINDPORT_LOCK)
+		track->opener = OPENER_UNKNOWN;
+	return track;
+}
+
+SEC("cgroup/sendmsg4")
+int socket_sendmsg4(struct bpf_sock_addr *context)
+{
+	struct socket_track *track = udp_first_send(context);
+
+	if (track) {
+		put_ipv4(track->remote, context->user_ip4);
+		track->remote_port = bpf_ntohs(context->user_port);
+	}
+	return GO_ON;
+}
+
+SEC("cgroup/sendmsg6")
+int socket_sendmsg6(struct bpf_sock_addr *context)
+{
+	struct socket_track *track = udp_first_send(context);
+
+	if (track) {
+		__u32 *words = (__u32 *)track->remote;
+
+		words[0] = context->user_ip6[0];
+		words[1] = context->user_ip6[1];
+		words[2] = context->user_ip6[2];
+		words[3] = context->user_ip6[3];
+		track->remote_port = bpf_ntohs(context->user_port);
+	}
+	return GO_ON;
+}
+
+static __always_inline void udp_ends(struct bpf_sock *context, struct socket_track *track)
+{
+	struct sock *sk = (struct sock *)(void *)context;
+	struct socket_record *record;
+
+	/* Made known by a connect that failed: nothing was ever sent. */
+	if (READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED && !track->remote_port &&
+	    track->start_ns)
+		return;
+	if (settings.aggregate) {
+		struct pair_key key = {.protocol = UDP_PROTOCOL};
+		struct pair_end what = {
+			.now_ns = bpf_ktime_get_ns(), .end = END_CLOSED, .established = true};
+		const __u16 port = READ(sk, __sk_common.skc_num);
+
+		fill_pair_key(&key, sk, track, port);
+		if (READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED) {
+			__builtin_memcpy(key.remote, track->remote, 16);
+			key.service_port = service_port(key.opener, port, track->remote_port);
+		}
+		pair_add(&key, track, &what);
+		return;
+	}
+	record = record_reserve();
+	if (!record)
+		return;
+	fill_udp(record, sk, track);
+	record->id = track_id(track, context);
+	record->end = END_CLOSED;
+	record_submit(record);
+}
+
+/* The last descriptor is closed: also of accepted sockets, whose owner may be unknown till now. */
+SEC("cgroup/sock_release")
+int socket_release(struct bpf_sock *context)
+{
+	struct socket_track *track = track_find(context);
+
+	if (!track || !track_is_of(track, context))
+		return GO_ON;
+	track_owner(track, RULE_CLOSE);
+	if (context->protocol == UDP_PROTOCOL && !(track->flags & TRACK_ENDED)) {
+		track->flags |= TRACK_ENDED;
+		udp_ends(context, track);
+	}
+	return GO_ON;
+}
+
+/* accept asks for the other side's name as getpeername does, of an owner alike. */
+static __always_inline int named(struct bpf_sock_addr *context)
+{
+	struct bpf_sock *sk = context->sk;
+	struct socket_track *track;
+
+	if (!sk || context->protocol != TCP_PROTOCOL)
+		return GO_ON;
+	track = track_find(sk);
+	if (!track || (track_is_of(track, sk) && track->opener != OPENER_REMOTE))
+		return GO_ON;
+	if (!track_is_of(track, sk)) /* TCP fast open: accepted before it is established */
+		track_accepted(track, sk);
+	track_owner(track, RULE_ACCEPT);
+	return GO_ON;
+}
+
+SEC("cgroup/getpeername4")
+int socket_getpeername4(struct bpf_sock_addr *context)
+{
+	return named(context);
+}
+
+SEC("cgroup/getpeername6")
+int socket_getpeername6(struct bpf_sock_addr *context)
+{
+	return named(context);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* From one state to the next: the same on every rung that sees TCP's state changes. */
+#pragma once
+#include "pairs.h"
+
+/* The connection ended; `state` is the last one before TCP_CLOSE. */
+static __always_inline void tcp_ended(struct sock *sk, struct tcp_sock *tp,
+				      struct socket_track *track, __u32 state)
+{
+	if (settings.aggregate && state != TCP_LISTEN) {
+		struct pair_key key = {.protocol = TCP_PROTOCOL};
+		struct socket_tcp tcp;
+		struct pair_end what = {.tcp = &tcp, .now_ns = bpf_ktime_get_ns()};
+		__u16 error;
+
+		fill_pair_key(&key, sk, track, bpf_ntohs(READ(tp, inet_conn.icsk_inet.inet_sport)));
+		read_tcp(&tcp, sk, tp, state, key.opener);
+		what.end = end_of(sk, tp, track, state, &error);
+		what.established = (track && track->established_ns) ||
+				   (state != TCP_SYN_SENT && state != TCP_SYN_RECV);
+		pair_add(&key, track, &what);
+	} else {
+		struct socket_record *record = record_reserve();
+
+		if (!record)
+			return;
+		fill_tcp(record, sk, tp, track, state);
+		record->id = track_id(track, sk);
+		record->end = end_of(sk, tp, track, state, &record->error);
+		record_submit(record);
+	}
+}
+
+static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *tp, __u32 old,
+					      __u32 new)
+{
+	struct socket_track *track;
+
+	switch (new) {
+	/* In the system call of the process that connects or listens. */
+	case TCP_SYN_SENT:
+	case TCP_LISTEN:
+		track = track_make(sk);
+		if (!track) {
+			count_loss(LOSS_TABLE_FULL);
+			return;
+		}
+		track_begin(track, sk, new == TCP_SYN_SENT ? OPENER_LOCAL : OPENER_UNKNOWN);
+		track->state = new;
+		track->rule = RULE_UNKNOWN;
+		track_owner(track, RULE_CONNECT);
+		return;
+	/* By an interrupt, mostly: the running task means nothing. */
+	case TCP_ESTABLISHED:
+		track = track_make(sk);
+		if (!track) {
+			count_loss(LOSS_TABLE_FULL);
+			return;
+		}
+		if (!track_is_of(track, sk)) {
+			track_accepted(track, sk);
+			if (old == TCP_SYN_SENT) { /* connect was before our time */
+				track->opener = OPENER_LOCAL;
+				track->start_ns = 0;
+			}
+		}
+		track->state = new;
+		track->established_ns = bpf_ktime_get_ns();
+		return;
+	case TCP_FIN_WAIT1:
+		if (READ(sk, sk_shutdown) != SEND_RCV_SHUTDOWN)
+			return;
+		track = track_find(sk);
+		if (!track)
+			return;
+		track->data_in = READ(tp, data_segs_in);
+		track->flags |= TRACK_CLOSED;
+		return;
+	case TCP_CLOSE:
+		if (old == TCP_CLOSE)
+			return;
+		track = track_find(sk);
+		if (track) {
+			if (!track_is_of(track, sk)) {
+				/* Never got through: the listener has no room, or is gone. */
+				if (old == TCP_SYN_RECV && !READ(tp, bytes_received))
+					return;
+				track_accepted(track, sk);
+			}
+			if (track->flags & TRACK_ENDED)
+				return;
+			track->flags |= TRACK_ENDED;
+		} else if (old == TCP_SYN_RECV) {
+			return;
+		}
+		tcp_ended(sk, tp, track, old);
+		return;
+	}
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Settings and maps of the socket programs. The loader sets sizes and read-only data before
+ * loading, and gives the maps of the first object to the others.
+ */
+#pragma once
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/errno.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include "kernel.h"
+#include "socket.h"
+
+const volatile struct socket_settings settings = {
+	.wake_at = 1 << 20,
+	.accept_args = 2,
+};
+
+/* Ended sockets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} ended SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOSSES);
+	__type(key, __u32);
+	__type(value, __u64);
+} losses SEC(".maps");
+
+struct pair_map {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct pair_key));
+	__uint(value_size, sizeof(struct pair_sums));
+};
+
+/* Where sums go now; user space puts another map in its place and has this one for itself. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct pair_map);
+} pairs SEC(".maps");
+
+static __always_inline void count_loss(__u32 cause)
+{
+	__u64 *count = bpf_map_lookup_elem(&losses, &cause);
+
+	/* Interrupts come between, so this is atomic though it is the CPU's own. */
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}

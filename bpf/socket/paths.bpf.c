@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/* Paths of control groups as they are made: some are gone before anybody can look. */
+#define SKUA_DIRECT
+#include "maps.h"
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define PATH_SIZE 4096
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} paths SEC(".maps");
+
+struct path_message {
+	struct cgroup_made made;
+	char path[PATH_SIZE];
+};
+
+/* A message is built here. Groups are made in system calls, under a lock of the whole host. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_message);
+} message SEC(".maps");
+
+/* Whether it is of a hierarchy whose ids stand in struct socket_task. */
+static __always_inline bool names_tasks(struct cgroup *cgroup)
+{
+	struct cgroup_subsys_state *state = NULL;
+	void *states = (void *)cgroup + bpf_core_field_offset(cgroup->subsys);
+
+	if (!cgroup->root->hierarchy_id)
+		return true;
+	if (bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id))
+		bpf_probe_read_kernel(
+			&state, sizeof(state),
+			states + sizeof(state) *
+					 bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id));
+	if (!state && bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
+		bpf_probe_read_kernel(&state, sizeof(state),
+				      states + sizeof(state) *
+						       bpf_core_enum_value(enum cgroup_subsys_id,
+									   memory_cgrp_id));
+	return state != NULL;
+}
+
+SEC("tp_btf/cgroup_mkdir")
+int BPF_PROG(socket_cgroup_made, struct cgroup *cgroup, const char *path)
+{
+	struct path_message *to;
+	__u32 zero = 0;
+	long size;
+
+	if (!names_tasks(cgroup))
+		return 0;
+	to = bpf_map_lookup_elem(&message, &zero);
+	if (!to)
+		return 0;
+	size = bpf_probe_read_kernel_str(to->path, sizeof(to->path), path);
+	if (size <= 1 || size > PATH_SIZE)
+		return 0;
+	to->made.id = cgroup->kn->id;
+	to->made.length = size - 1;
+	to->made.pad = 0;
+	/* Without room it is left out: user space still has the mounted hierarchy to look into. */
+	bpf_ringbuf_output(&paths, to, sizeof(to->made) + size, BPF_RB_NO_WAKEUP);
+	return 0;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Who a task is. */
+#pragma once
+#include "read.h"
+
+/* A version 1 hierarchy's control group of the task, by the hierarchy's controller. */
+static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controller)
+{
+	struct cgroup_subsys_state *state = NULL;
+	struct cgroup *cgroup;
+	struct kernfs_node *node;
+
+	bpf_probe_read_kernel(&state, sizeof(state),
+			      (void *)set + bpf_core_field_offset(set->subsys) +
+				      controller * sizeof(state));
+	cgroup = BPF_CORE_READ(state, cgroup);
+	if (BPF_CORE_READ(cgroup, level) < 1)
+		return 0;
+	node = BPF_CORE_READ(cgroup, kn);
+	return BPF_CORE_READ(node, id);
+}
+
+/*
+ * The unified hierarchy's, unless the task is in its root: then, on a host with version 1, the one
+ * that tells containers and services apart.
+ */
+static __always_inline __u64 read_cgroup(struct task_struct *task)
+{
+	struct css_set *set = READ(task, cgroups);
+	struct cgroup *cgroup = READ(set, dfl_cgrp);
+	struct kernfs_node *node;
+	__u64 id = 0;
+
+	if (READ(cgroup, level) < 1) {
+		if (bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id))
+			id = read_v1_cgroup(
+				set, bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id));
+		if (!id && bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
+			id = read_v1_cgroup(
+				set, bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id));
+		if (id)
+			return id;
+	}
+	node = READ(cgroup, kn);
+	return READ(node, id);
+}
+
+/* The process's name and executable, not the calling thread's. */
+static __always_inline void read_task(struct socket_task *to, struct task_struct *task)
+{
+	struct task_struct *leader = READ(task, group_leader);
+	const struct cred *cred = READ(task, cred);
+	struct mm_struct *mm = READ(task, mm);
+	struct file *exe;
+	struct dentry *dentry;
+	__u32 length;
+
+	to->pid = READ(task, tgid);
+	to->uid = READ(cred, euid.val);
+	to->start_ns = READ(leader, start_boottime);
+	to->cgroup = read_cgroup(task);
+	READ_BYTES(to->comm, leader, comm);
+	__builtin_memset(to->exe, 0, sizeof(to->exe));
+	/* Kernel threads have neither. */
+	if (!mm)
+		return;
+	exe = READ(mm, exe_file);
+	if (!exe)
+		return;
+	dentry = READ(exe, f_path.dentry);
+	length = READ(dentry, d_name.len);
+	if (length > sizeof(to->exe))
+		length = sizeof(to->exe);
+	bpf_probe_read_kernel(to->exe, length, READ(dentry, d_name.name));
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What is remembered of a socket from its begin to its end. Programs ask for it by track_find and
+ * track_make only, so that another kind of map can stand behind them.
+ */
+#pragma once
+#include "task.h"
+
+struct socket_track {
+	/*
+	 * Address of the socket that this is of: an accepted socket gets a copy of what is
+	 * remembered of its listener, and this shows that it is one.
+	 */
+	__u64 self;
+	__u64 start_ns;
+	__u64 established_ns;
+	struct socket_task task;
+	__u32 pass;	   /* of the file tables in which `task` was seen */
+	__u32 data_in;	   /* data segments received when the process closed */
+	__u16 incarnation; /* connections before on the same socket */
+	__u8 rule;
+	__u8 opener;
+	__u8 flags;
+	__u8 state;	   /* last one that was noted; TCP_CLOSE: nothing began yet */
+	__u16 remote_port; /* first destination of an unconnected UDP socket */
+	__u8 remote[16];
+};
+
+#define TRACK_ENDED	 (1 << 0) /* the record of its end was made */
+#define TRACK_RESET_SENT (1 << 1)
+#define TRACK_CLOSED	 (1 << 2) /* the process closed both directions: data_in holds */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, struct socket_track);
+} tracks SEC(".maps");
+
+#define track_find(sk) ((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, 0))
+#define track_make(sk)                                                                             \
+	((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE))
+
+/* Never used again on this host: cookies are counted up and need far less than 48 bits. */
+#define track_id(track, sk)                                                                        \
+	(bpf_get_socket_cookie(sk) + ((track) ? (__u64)(track)->incarnation << 48 : 0))
+
+/* Whether it is of this socket, and not new or copied from its listener. */
+static __always_inline bool track_is_of(struct socket_track *track, const void *sk)
+{
+	return track->self == (__u64)(unsigned long)sk;
+}
+
+/* A new connection begins on the socket. */
+static __always_inline void track_begin(struct socket_track *track, const void *sk, __u8 opener)
+{
+	if (track_is_of(track, sk) && track->flags & TRACK_ENDED)
+		track->incarnation++;
+	track->self = (__u64)(unsigned long)sk;
+	track->start_ns = bpf_ktime_get_ns();
+	track->established_ns = 0;
+	track->opener = opener;
+	track->flags = 0;
+}
+
+/*
+ * A track that is new or a copy becomes the socket's own. Its owner is then the listener's, if that
+ * is known.
+ */
+static __always_inline void track_adopt(struct socket_track *track, const void *sk)
+{
+	track->rule = track->task.pid ? RULE_LISTENER : RULE_UNKNOWN;
+	track->incarnation = 0;
+	track->pass = 0;
+	track->self = 0;
+}
+
+static __always_inline void track_accepted(struct socket_track *track, const void *sk)
+{
+	track_adopt(track, sk);
+	track_begin(track, sk, OPENER_REMOTE);
+	track->state = TCP_SYN_RECV;
+}
+
+/* The running task owns the socket, if no better rule has said who does. */
+static __always_inline void track_owner(struct socket_track *track, __u8 rule)
+{
+	struct task_struct *task;
+
+	if (track->rule <= rule)
+		return;
+#ifdef SKUA_DIRECT
+	task = bpf_get_current_task_btf();
+#else
+	task = (struct task_struct *)bpf_get_current_task();
+#endif
+	/* Work that a process left to the kernel: the last file may be put later. */
+	if (READ(task, flags) & PF_KTHREAD)
+		return;
+	read_task(&track->task, task);
+	track->rule = rule;
+}

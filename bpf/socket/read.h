@@ -15,6 +15,13 @@
 #define READ_BYTES(to, pointer, field) BPF_CORE_READ_INTO(to, pointer, field)
 #endif
 
+/* For what is a bit field on some kernels. */
+#ifdef SKUA_DIRECT
+#define READ_BITS(pointer, field) ((pointer)->field)
+#else
+#define READ_BITS(pointer, field) BPF_CORE_READ_BITFIELD_PROBED(pointer, field)
+#endif
+
 #define UDP_PROTOCOL 17
 #define TCP_PROTOCOL 6
 

@@ -3,6 +3,25 @@
 #pragma once
 #include "read.h"
 
+/* A group's id is its directory's inode number. */
+static __always_inline __u64 read_node_id(struct kernfs_node *node)
+{
+#ifndef SKUA_DIRECT
+	if (!bpf_core_field_exists(node->id))
+		return (__u32)BPF_CORE_READ((struct kernfs_node___old *)node, id.id);
+#endif
+	return READ(node, id);
+}
+
+static __always_inline __u64 read_start(struct task_struct *task)
+{
+#ifndef SKUA_DIRECT
+	if (!bpf_core_field_exists(task->start_boottime))
+		return BPF_CORE_READ((struct task_struct___old *)task, real_start_time);
+#endif
+	return READ(task, start_boottime);
+}
+
 /* A version 1 hierarchy's control group of the task, by the hierarchy's controller. */
 static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controller)
 {
@@ -17,7 +36,7 @@ static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controlle
 	if (BPF_CORE_READ(cgroup, level) < 1)
 		return 0;
 	node = BPF_CORE_READ(cgroup, kn);
-	return BPF_CORE_READ(node, id);
+	return read_node_id(node);
 }
 
 /*
@@ -42,7 +61,7 @@ static __always_inline __u64 read_cgroup(struct task_struct *task)
 			return id;
 	}
 	node = READ(cgroup, kn);
-	return READ(node, id);
+	return read_node_id(node);
 }
 
 /* The process's name and executable, not the calling thread's. */
@@ -57,7 +76,7 @@ static __always_inline void read_task(struct socket_task *to, struct task_struct
 
 	to->pid = READ(task, tgid);
 	to->uid = READ(cred, euid.val);
-	to->start_ns = READ(leader, start_boottime);
+	to->start_ns = read_start(leader);
 	to->cgroup = read_cgroup(task);
 	READ_BYTES(to->comm, leader, comm);
 	__builtin_memset(to->exe, 0, sizeof(to->exe));

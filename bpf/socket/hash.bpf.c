@@ -329,7 +329,7 @@ int BPF_KPROBE(socket_udp_destroy, struct sock *sk)
 /* ---- looks ---- */
 
 #define LOOKED_AT_ONCE 1024
-#define OWNED_AT_ONCE  64
+#define OWNED_AT_ONCE  16
 
 /* What one answer of the kernel's dump was about. Only the thread that asks runs the program. */
 struct look_control {
@@ -457,17 +457,21 @@ int BPF_KPROBE(socket_owner, void *file, void *namespace, void *pid, struct task
 	struct look_control *control = our_look();
 	struct socket_track *track;
 	struct socket_task *owner;
-	__u32 i, zero = 0;
+	__u32 zero = 0;
 	__u64 *sk;
 
 	owner = bpf_map_lookup_elem(&owner_task, &zero);
 	if (!control || !owner)
 		return 0;
 	read_task(owner, task);
-	for (i = 0; i < OWNED_AT_ONCE; i++) {
-		if (i >= control->owned)
+	/* Old verifiers take the loop for an endless one. */
+#pragma unroll
+	for (int i = 0; i < OWNED_AT_ONCE; i++) {
+		const __u32 place = i;
+
+		if (place >= control->owned)
 			break;
-		sk = bpf_map_lookup_elem(&owned, &i);
+		sk = bpf_map_lookup_elem(&owned, &place);
 		if (!sk)
 			break;
 		track = bpf_map_lookup_elem(&tracks, sk);

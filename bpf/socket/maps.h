@@ -4,14 +4,7 @@
  * loading, and gives the maps of the first object to the others.
  */
 #pragma once
-#include <stdbool.h>
-#include <linux/bpf.h>
-#include <linux/errno.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_endian.h>
-#include "kernel.h"
-#include "socket.h"
+#include "base.h"
 
 const volatile struct socket_settings settings = {
 	.wake_at = 1 << 20,

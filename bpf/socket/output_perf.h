@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#define RECORD_PLACES 4
+#define RECORD_PLACES 4 /* a power of two */
 
 struct record_places {
 	__u32 taken;
@@ -28,6 +28,13 @@ static __always_inline struct record_places *record_places(void)
 	return bpf_map_lookup_elem(&places, &zero);
 }
 
+/* By a mask that the compiler cannot leave out: old verifiers do not follow the comparison. */
+static __always_inline struct socket_record *record_at(struct record_places *places, __u64 place)
+{
+	asm volatile("" : "+r"(place));
+	return &places->records[place & (RECORD_PLACES - 1)];
+}
+
 static __always_inline struct socket_record *record_reserve(void)
 {
 	struct record_places *places = record_places();
@@ -41,7 +48,7 @@ static __always_inline struct socket_record *record_reserve(void)
 		return NULL;
 	}
 	*(volatile __u32 *)&places->taken = place + 1;
-	return &places->records[place];
+	return record_at(places, place);
 }
 
 /* It is sent by who called the program's work, for only there is the context that this takes. */
@@ -63,7 +70,7 @@ static __always_inline void records_send(void *context, __u32 before)
 	if (!places || before >= RECORD_PLACES || places->taken == before)
 		return;
 	/* The kernel tells when there is no room, so what it counts itself is not needed. */
-	if (bpf_perf_event_output(context, &ended, BPF_F_CURRENT_CPU, &places->records[before],
+	if (bpf_perf_event_output(context, &ended, BPF_F_CURRENT_CPU, record_at(places, before),
 				  sizeof(struct socket_record)))
 		count_loss(LOSS_RING_FULL);
 	*(volatile __u32 *)&places->taken = before;

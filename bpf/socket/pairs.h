@@ -3,7 +3,8 @@
 #pragma once
 #include "emit.h"
 
-static const struct pair_sums no_sums;
+/* In a section of its own, for the settings are the first in the common one. */
+static const struct pair_sums no_sums SEC(".rodata.zero");
 
 static __always_inline void add(__u64 *to, __u64 value)
 {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* Paths of control groups as they are made: some are gone before anybody can look. */
-#define SKUA_DIRECT
-#include "maps.h"
+#include "base.h"
 #include <bpf/bpf_tracing.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

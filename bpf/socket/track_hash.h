@@ -13,7 +13,8 @@ struct {
 	__type(value, struct socket_track);
 } tracks SEC(".maps");
 
-static const struct socket_track no_track;
+/* In a section of its own, for the settings are the first in the common one. */
+static const struct socket_track no_track SEC(".rodata.zero");
 
 /*
  * A number with the promise of a socket cookie. The kernel gives cookies only to sockets whose

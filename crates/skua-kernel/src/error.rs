@@ -39,6 +39,12 @@ pub enum KernelError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The kernel was built without types and no file has them.
+    #[error("types of the kernel: {0}")]
+    NoTypes(String),
+    /// None of the ways to use the kernel works here.
+    #[error("{0}")]
+    NoRung(String),
     /// The filter expression is wrong.
     #[error(transparent)]
     Filter(#[from] skua_filter::FilterError),

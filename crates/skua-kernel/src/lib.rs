@@ -6,12 +6,15 @@
 mod attach;
 mod btf;
 mod clock;
+mod embedded;
 mod error;
 pub mod flow;
 mod grace;
 mod log;
 mod mapping;
 pub mod orphans;
+mod private_network;
+pub mod socket;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use btf::KernelTypes;

@@ -2,25 +2,13 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use libbpf_rs::{MapCore as _, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{MapCore as _, Object, OpenObject};
 
 use super::layout::{PROBES, Settings};
-use crate::{Direction, HookKind, KernelError, log};
-
-macro_rules! object {
-    ($name:literal) => {{
-        // ELF parsing wants alignment, which include_bytes! alone does not promise.
-        #[repr(C, align(8))]
-        struct Aligned<T: ?Sized>(T);
-        static BYTES: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
-            env!("OUT_DIR"),
-            "/",
-            $name,
-            ".bpf.o"
-        )));
-        &BYTES.0
-    }};
-}
+use crate::{
+    Direction, HookKind, KernelError,
+    embedded::{self, object},
+};
 
 /// A rung: one object, and what of the kernel it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,28 +191,8 @@ impl FlowObject {
         settings: Settings,
         prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
     ) -> Result<Self, KernelError> {
-        let (name, bytes) = rung.bytes();
-        log::forget();
-        let load = || -> libbpf_rs::Result<Object> {
-            let mut open = ObjectBuilder::default().open_memory(bytes)?;
-            for mut map in open.maps_mut() {
-                if map.name().to_string_lossy().ends_with(".rodata")
-                    && let Some(data) = map.initial_value_mut()
-                    && let Some(place) = data.get_mut(..size_of::<Settings>())
-                {
-                    place.copy_from_slice(settings.bytes());
-                }
-            }
-            prepare(&mut open)?;
-            open.load()
-        };
-        match load() {
-            Ok(object) => Ok(Self { object }),
-            Err(error) => Err(KernelError::Load {
-                object: name,
-                reason: log::reason(&error),
-            }),
-        }
+        let object = embedded::load(rung.bytes(), settings.bytes(), None, prepare)?;
+        Ok(Self { object })
     }
 
     /// A map by name.
@@ -261,26 +229,6 @@ impl FlowObject {
 
     /// Kernel memory of each map.
     pub(super) fn map_memory(&self) -> Vec<(String, u64)> {
-        self.object
-            .maps()
-            .map(|map| {
-                let info = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
-                let bytes = std::fs::read_to_string(info)
-                    .ok()
-                    .and_then(|text| {
-                        text.lines()
-                            .find_map(|l| l.strip_prefix("memlock:"))
-                            .and_then(|v| v.trim().parse().ok())
-                    })
-                    .unwrap_or(0);
-                let name = map.name().to_string_lossy().into_owned();
-                // libbpf puts a name for the object before `.rodata`, which changes.
-                let name = match name.rsplit_once('.') {
-                    Some((_, section)) => section.to_owned(),
-                    None => name,
-                };
-                (name, bytes)
-            })
-            .collect()
+        embedded::map_memory(&self.object)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{FlowTable, FlowTableConfig, LinkKind};
-use crate::{Attachment, HookKind, KernelError};
+use crate::{Attachment, HookKind, KernelError, private_network};
 
 /// What an exchange of our own showed about a hook.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,13 +60,7 @@ pub fn prove(hook: HookKind) -> Proof {
 }
 
 fn exchange(hook: HookKind) -> Result<Proof, KernelError> {
-    // SAFETY: changes only this thread, which ends with the proof.
-    if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
-        return Err(KernelError::last(
-            "cannot make a network namespace (CAP_SYS_ADMIN)",
-        ));
-    }
-    set_up_loopback()?;
+    private_network::enter()?;
     let config = FlowTableConfig {
         max_entries: 64,
         max_points: 1,
@@ -122,24 +116,4 @@ fn talk() -> io::Result<()> {
     client.write_all(b"skua")?;
     server.read_exact(&mut [0; 4])?;
     Ok(())
-}
-
-fn set_up_loopback() -> Result<(), KernelError> {
-    let failed = || KernelError::last("cannot set up loopback");
-    // SAFETY: no pointers; the result is checked.
-    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if socket < 0 {
-        return Err(failed());
-    }
-    // SAFETY: an all-zero ifreq is valid; the name is shorter than its field.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name[0] = b'l' as libc::c_char;
-    request.ifr_name[1] = b'o' as libc::c_char;
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
-    // SAFETY: SIOCSIFFLAGS reads an ifreq; the descriptor is ours and closed just after.
-    let set = unsafe { libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request) };
-    let error = failed();
-    // SAFETY: the descriptor is ours and not used again.
-    unsafe { libc::close(socket) };
-    if set < 0 { Err(error) } else { Ok(()) }
 }

@@ -144,7 +144,9 @@ static __always_inline int named(struct bpf_sock_addr *context)
 		return GO_ON;
 	if (!track_is_of(track, sk)) /* TCP fast open: accepted before it is established */
 		track_accepted(track, sk);
-	track_owner(track, RULE_ACCEPT);
+	/* An owner that was found later than at accept only asked for the name. */
+	if (track->rule > RULE_FILE)
+		track_owner(track, RULE_ACCEPT);
 	return GO_ON;
 }
 

@@ -11,8 +11,9 @@
 #define READ_BYTES(to, pointer, field)                                                             \
 	bpf_probe_read_kernel(to, sizeof((pointer)->field), &(pointer)->field)
 #else
-#define READ(pointer, field)	       BPF_CORE_READ(pointer, field)
-#define READ_BYTES(to, pointer, field) BPF_CORE_READ_INTO(to, pointer, field)
+#define READ(pointer, field) BPF_CORE_READ(pointer, field)
+#define READ_BYTES(to, pointer, field)                                                             \
+	bpf_core_read(to, sizeof((pointer)->field), &(pointer)->field)
 #endif
 
 /* For what is a bit field on some kernels. */
@@ -35,11 +36,6 @@ static __always_inline void put_ipv4(__u8 to[16], __be32 address)
 	words[2] = bpf_htonl(0xffff);
 	words[3] = address;
 }
-
-struct endpoints {
-	__u8 *local;
-	__u8 *remote;
-};
 
 /*
  * Both addresses and the remote port. The local port is read elsewhere: skc_num is 0 at close,

@@ -78,7 +78,9 @@ static __always_inline void read_task(struct socket_task *to, struct task_struct
 	to->uid = READ(cred, euid.val);
 	to->start_ns = read_start(leader);
 	to->cgroup = read_cgroup(task);
-	READ_BYTES(to->comm, leader, comm);
+	/* What a longer name left behind the NUL is no part of it. */
+	__builtin_memset(to->comm, 0, sizeof(to->comm));
+	bpf_core_read_str(to->comm, sizeof(to->comm), &leader->comm);
 	__builtin_memset(to->exe, 0, sizeof(to->exe));
 	/* Kernel threads have neither. */
 	if (!mm)

@@ -44,7 +44,7 @@ pub struct SocketTracerConfig {
     pub udp_sends: bool,
     /// Sockets at a time at most, where the kernel has no storage in the socket itself.
     pub max_sockets: u32,
-    /// Pairs from drain to drain at most (aggregate mode).
+    /// Pairs from drain to drain at most (aggregate mode), at least 1,024.
     pub max_pairs: u32,
     /// Room for ended sockets from drain to drain, bytes; rounded up to a power of two. A socket
     /// takes 240.
@@ -66,6 +66,9 @@ impl Default for SocketTracerConfig {
     }
 }
 
+/// Pairs that a table has room for in any case, so that the proof finds some.
+const LEAST_PAIRS: u32 = 1024;
+
 /// Room for paths of control groups from drain to drain.
 const PATH_RING_BYTES: u32 = 256 << 10;
 
@@ -78,7 +81,7 @@ pub struct SocketTracer {
     pairs: Option<Pairs>,
     looker: Looker,
     /// Objects on the maps of `main`.
-    beside: Vec<Attached>,
+    _beside: Vec<Attached>,
     main: Attached,
     hooks: Vec<HookStatus>,
     /// What came while we proved the hooks, for the first drains.
@@ -124,7 +127,7 @@ impl SocketTracer {
             ..Settings::default()
         };
         let pairs = match config.aggregate {
-            true => Some(Pairs::new(config.max_pairs)?),
+            true => Some(Pairs::new(config.max_pairs.max(LEAST_PAIRS))?),
             false => None,
         };
         let template = pairs.as_ref().map(Pairs::template);
@@ -139,7 +142,6 @@ impl SocketTracer {
                 Messages::Ring(Ring::new(map.as_fd(), ring_bytes, size_of::<RawRecord>())?)
             }
         };
-        drop(map);
         let mut hooks = Vec::new();
         let mut beside = Vec::new();
         // The hooks that name owners first: what begins then is complete.
@@ -179,7 +181,7 @@ impl SocketTracer {
             paths,
             pairs,
             looker,
-            beside,
+            _beside: beside,
             main,
             hooks,
             early: Vec::new(),

@@ -2,6 +2,7 @@
 //! ourselves in a network namespace of our own and look what of it was seen.
 
 use std::{
+    fs::File,
     io::{self, Read as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket},
     os::{fd::AsRawFd as _, linux::fs::MetadataExt as _},
@@ -9,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skua_socket::{End, HookState, HookStatus, Opener, Protocol, SocketState, TaskRule};
+use skua_socket::{
+    End, HookState, HookStatus, Opener, PairUpdate, Protocol, SocketState, SocketUpdate, TaskRule,
+};
 
 use super::{SocketTracer, SocketTracerConfig};
 use crate::{KernelError, private_network};
@@ -74,13 +77,64 @@ struct Seen {
 }
 
 impl Seen {
-    fn complete(&self, config: &SocketTracerConfig, sees_udp: bool) -> bool {
+    /// Whether TCP's part was seen whole.
+    fn tcp(&self) -> bool {
         self.opened == CONNECTIONS
             && self.bytes == CONNECTIONS * MESSAGE.len() as u64
             && self.refused == 1
             && self.accepted_ended == CONNECTIONS
+    }
+
+    fn complete(&self, config: &SocketTracerConfig, tracer: &SocketTracer) -> bool {
+        let hooked = |capability| {
+            tracer
+                .hooks
+                .iter()
+                .any(|h| h.capability == capability && h.state == HookState::Silent)
+        };
+        self.tcp()
             && self.listeners_ended == 1
-            && (!sees_udp || (self.udp_connected == 1 && self.udp_sent >= config.udp_sends.into()))
+            && (!hooked(UDP_CONNECT) || self.udp_connected == 1)
+            && (!hooked(UDP_SEND) || !config.udp_sends || self.udp_sent == 1)
+    }
+
+    fn ended(&mut self, update: &SocketUpdate) {
+        match (update.protocol, update.state, update.opener) {
+            (Protocol::Tcp, SocketState::Listen, _) => self.listeners_ended += 1,
+            (Protocol::Tcp, _, Opener::Local) if update.end == Some(End::Refused) => {
+                self.refused += 1;
+            }
+            (Protocol::Tcp, _, Opener::Local) => {
+                self.opened += 1;
+                self.bytes += update.tcp.map_or(0, |t| t.bytes_sent);
+            }
+            (Protocol::Tcp, _, _) => {
+                self.accepted_ended += 1;
+                self.accepted += u64::from(update.task_rule == TaskRule::Accept);
+            }
+            (Protocol::Udp, SocketState::UdpConnected, _) => self.udp_connected += 1,
+            (Protocol::Udp, _, _) => self.udp_sent += u64::from(update.remote.is_some()),
+        }
+    }
+
+    fn pair(&mut self, update: &PairUpdate) {
+        match (update.protocol, update.opener) {
+            (Protocol::Tcp, Opener::Local) => {
+                self.refused += update.failed;
+                self.opened += update.connections - update.failed;
+                self.bytes += update.tcp.bytes_sent;
+            }
+            (Protocol::Tcp, _) => {
+                self.accepted_ended += update.connections;
+                if update.task_rule == TaskRule::Accept {
+                    self.accepted += update.connections;
+                }
+            }
+            (Protocol::Udp, _) if update.task_rule == TaskRule::Connect => {
+                self.udp_connected += update.connections;
+            }
+            (Protocol::Udp, _) => self.udp_sent += update.connections,
+        }
     }
 }
 
@@ -89,9 +143,27 @@ pub(super) fn prove(
     mut tracer: SocketTracer,
     config: &SocketTracerConfig,
 ) -> Result<SocketTracer, KernelError> {
+    let mut attempts = 3;
+    loop {
+        let losses = tracer.losses();
+        let seen = observe(&mut tracer, config)?;
+        attempts -= 1;
+        // Others of this host may have filled what ours should go to.
+        if seen.complete(config, &tracer) || tracer.losses() == losses || attempts == 0 {
+            judge(&mut tracer, config, &seen)?;
+            return Ok(tracer);
+        }
+    }
+}
+
+/// Has an exchange and takes what is seen of it.
+fn observe(tracer: &mut SocketTracer, config: &SocketTracerConfig) -> Result<Seen, KernelError> {
     let (to_us, from_exchange) = channel();
     let (to_exchange, from_us) = channel();
-    let (seen, netns) = std::thread::scope(|scope| {
+    let mut seen = Seen::default();
+    std::thread::scope(|scope| {
+        // Dropped when something fails here: else the exchange would wait for ever.
+        let to_exchange = to_exchange;
         let exchange = std::thread::Builder::new()
             .name("proof".into())
             .spawn_scoped(scope, move || exchange(&to_us, &from_us))
@@ -99,15 +171,21 @@ pub(super) fn prove(
                 what: "cannot start a thread to talk to ourselves",
                 source,
             })?;
-        let mut seen = Seen::default();
-        // The thread ends without a word when it fails; its result says why.
-        let netns = from_exchange.recv().unwrap_or(0);
+        // The thread ends without a word when it fails; its result says why. The namespace is kept
+        // until the end, for its number would be used again.
+        let (netns, _kept) = from_exchange.recv().unwrap_or_default();
+        // The number may have been another's before.
+        take(tracer, 0, &mut Seen::default())?;
         tracer.open(&mut |update| {
             if update.netns == netns && update.state == SocketState::Listen {
                 seen.listeners_open += 1;
             }
         })?;
         let _ = to_exchange.send(());
+        while !exchange.is_finished() {
+            take(tracer, netns, &mut seen)?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
         match exchange.join() {
             Ok(result) => result?,
             Err(_) => {
@@ -117,79 +195,38 @@ pub(super) fn prove(
                 });
             }
         }
-        Ok((seen, netns))
-    })?;
-    let seen = gather(&mut tracer, config, seen, netns)?;
-    judge(&mut tracer, config, &seen)?;
-    Ok(tracer)
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            take(tracer, netns, &mut seen)?;
+            if seen.complete(config, tracer) || Instant::now() > deadline {
+                return Ok(seen);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    })
 }
 
-/// Takes what ended; what is not ours is kept for the first drains.
-fn gather(
-    tracer: &mut SocketTracer,
-    config: &SocketTracerConfig,
-    mut seen: Seen,
-    netns: u32,
-) -> Result<Seen, KernelError> {
-    let sees_udp = tracer
-        .hooks
-        .iter()
-        .any(|h| h.capability == UDP_CONNECT && h.state != HookState::Unsupported);
-    let deadline = Instant::now() + PATIENCE;
-    let (mut early, mut early_pairs) = (Vec::new(), Vec::new());
-    loop {
-        tracer.ended(&mut |update| {
-            if update.netns != netns {
-                early.push(*update);
-                return;
-            }
-            match (update.protocol, update.state, update.opener) {
-                (Protocol::Tcp, SocketState::Listen, _) => seen.listeners_ended += 1,
-                (Protocol::Tcp, _, Opener::Local) if update.end == Some(End::Refused) => {
-                    seen.refused += 1;
-                }
-                (Protocol::Tcp, _, Opener::Local) => {
-                    seen.opened += 1;
-                    seen.bytes += update.tcp.map_or(0, |t| t.bytes_sent);
-                }
-                (Protocol::Tcp, _, _) => {
-                    seen.accepted_ended += 1;
-                    seen.accepted += u64::from(update.task_rule == TaskRule::Accept);
-                }
-                (Protocol::Udp, SocketState::UdpConnected, _) => seen.udp_connected += 1,
-                (Protocol::Udp, _, _) => seen.udp_sent += u64::from(update.remote.is_some()),
-            }
-        })?;
-        tracer.pairs(&mut |update| {
-            if update.netns != netns {
-                early_pairs.push(*update);
-                return;
-            }
-            match (update.protocol, update.opener) {
-                (Protocol::Tcp, Opener::Local) => {
-                    seen.refused += update.failed;
-                    seen.opened += update.connections - update.failed;
-                    seen.bytes += update.tcp.bytes_sent;
-                }
-                (Protocol::Tcp, _) => {
-                    seen.accepted_ended += update.connections;
-                    if update.task_rule == TaskRule::Accept {
-                        seen.accepted += update.connections;
-                    }
-                }
-                (Protocol::Udp, _) if update.task_rule == TaskRule::Connect => {
-                    seen.udp_connected += update.connections;
-                }
-                (Protocol::Udp, _) => seen.udp_sent += update.connections,
-            }
-        })?;
-        if seen.complete(config, sees_udp) || Instant::now() > deadline {
-            tracer.early = early;
-            tracer.early_pairs = early_pairs;
-            return Ok(seen);
+/// Takes what ended; what is not of our namespace is kept for the first drains.
+fn take(tracer: &mut SocketTracer, netns: u32, seen: &mut Seen) -> Result<(), KernelError> {
+    let mut early = std::mem::take(&mut tracer.early);
+    tracer.ended(&mut |update| {
+        if update.netns == netns {
+            seen.ended(update);
+        } else {
+            early.push(*update);
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    })?;
+    tracer.early = early;
+    let mut early_pairs = std::mem::take(&mut tracer.early_pairs);
+    tracer.pairs(&mut |update| {
+        if update.netns == netns {
+            seen.pair(update);
+        } else {
+            early_pairs.push(*update);
+        }
+    })?;
+    tracer.early_pairs = early_pairs;
+    Ok(())
 }
 
 /// Says of each hook how it did.
@@ -198,11 +235,7 @@ fn judge(
     config: &SocketTracerConfig,
     seen: &Seen,
 ) -> Result<(), KernelError> {
-    let tcp = seen.opened == CONNECTIONS
-        && seen.bytes == CONNECTIONS * MESSAGE.len() as u64
-        && seen.refused == 1
-        && seen.accepted_ended == CONNECTIONS;
-    if !tcp {
+    if !seen.tcp() {
         return Err(KernelError::System {
             what: "the socket programs are attached, but silent",
             source: io::Error::other(format!("of our own exchange they saw {seen:?}")),
@@ -263,8 +296,11 @@ fn judge(
     Ok(())
 }
 
+/// The number of the exchange's namespace, and what keeps it from being used again.
+type Ready = (u32, Option<File>);
+
 /// Talks; tells its namespace when there is something to look at, and goes on when that was done.
-fn exchange(ready: &Sender<u32>, looked: &Receiver<()>) -> Result<(), KernelError> {
+fn exchange(ready: &Sender<Ready>, looked: &Receiver<()>) -> Result<(), KernelError> {
     private_network::enter()?;
     talk(ready, looked).map_err(|source| KernelError::System {
         what: "cannot talk to ourselves",
@@ -272,11 +308,12 @@ fn exchange(ready: &Sender<u32>, looked: &Receiver<()>) -> Result<(), KernelErro
     })
 }
 
-fn talk(ready: &Sender<u32>, looked: &Receiver<()>) -> io::Result<()> {
-    let netns = std::fs::metadata("/proc/thread-self/ns/net")?.st_ino();
+fn talk(ready: &Sender<Ready>, looked: &Receiver<()>) -> io::Result<()> {
+    let netns = File::open("/proc/thread-self/ns/net")?;
+    let number = netns.metadata()?.st_ino() as u32;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
-    let _ = ready.send(netns as u32);
+    let _ = ready.send((number, Some(netns)));
     let _ = looked.recv();
 
     let mut client = TcpStream::connect_timeout(&address, PATIENCE)?;

@@ -1,0 +1,10 @@
+//! The socket programs, against what the tests' own clients and servers did. Needs root. The
+//! programs see the whole host, so each test looks only at namespaces of its own.
+#![allow(unsafe_code, clippy::unwrap_used)]
+
+mod aggregate;
+mod ends;
+mod lab;
+mod lifecycle;
+mod owners;
+mod udp;

@@ -16,6 +16,18 @@
 	bpf_core_read(to, sizeof((pointer)->field), &(pointer)->field)
 #endif
 
+/*
+ * As READ, for what hangs on the running task. Programs that know no socket's type may still know
+ * the task's (5.15): SKUA_DIRECT_TASK.
+ */
+#if defined(SKUA_DIRECT) || defined(SKUA_DIRECT_TASK)
+#define READ_TASK(pointer, field) ((pointer)->field)
+#define CURRENT_TASK()		  bpf_get_current_task_btf()
+#else
+#define READ_TASK(pointer, field) BPF_CORE_READ(pointer, field)
+#define CURRENT_TASK()		  ((struct task_struct *)bpf_get_current_task())
+#endif
+
 #define UDP_PROTOCOL 17
 #define TCP_PROTOCOL 6
 

@@ -9,15 +9,18 @@ static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controlle
 	struct cgroup_subsys_state *state = NULL;
 	struct cgroup *cgroup;
 	struct kernfs_node *node;
+	void *place = (void *)set + bpf_core_field_offset(set->subsys) + controller * sizeof(state);
 
-	bpf_probe_read_kernel(&state, sizeof(state),
-			      (void *)set + bpf_core_field_offset(set->subsys) +
-				      controller * sizeof(state));
-	cgroup = BPF_CORE_READ(state, cgroup);
-	if (BPF_CORE_READ(cgroup, level) < 1)
+#if defined(SKUA_DIRECT) || defined(SKUA_DIRECT_TASK)
+	state = *(struct cgroup_subsys_state **)place;
+#else
+	bpf_probe_read_kernel(&state, sizeof(state), place);
+#endif
+	cgroup = READ_TASK(state, cgroup);
+	if (READ_TASK(cgroup, level) < 1)
 		return 0;
-	node = BPF_CORE_READ(cgroup, kn);
-	return BPF_CORE_READ(node, id);
+	node = READ_TASK(cgroup, kn);
+	return READ_TASK(node, id);
 }
 
 /*
@@ -26,12 +29,12 @@ static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controlle
  */
 static __always_inline __u64 read_cgroup(struct task_struct *task)
 {
-	struct css_set *set = READ(task, cgroups);
-	struct cgroup *cgroup = READ(set, dfl_cgrp);
+	struct css_set *set = READ_TASK(task, cgroups);
+	struct cgroup *cgroup = READ_TASK(set, dfl_cgrp);
 	struct kernfs_node *node;
 	__u64 id = 0;
 
-	if (READ(cgroup, level) < 1) {
+	if (READ_TASK(cgroup, level) < 1) {
 		if (bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id))
 			id = read_v1_cgroup(
 				set, bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id));
@@ -41,35 +44,46 @@ static __always_inline __u64 read_cgroup(struct task_struct *task)
 		if (id)
 			return id;
 	}
-	node = READ(cgroup, kn);
-	return READ(node, id);
+	node = READ_TASK(cgroup, kn);
+	return READ_TASK(node, id);
+}
+
+/* Whether `to` is of the task's process already. */
+static __always_inline bool is_task(struct socket_task *to, struct task_struct *task)
+{
+	struct task_struct *leader;
+
+	if (to->pid != READ_TASK(task, tgid))
+		return false;
+	leader = READ_TASK(task, group_leader);
+	return to->start_ns == READ_TASK(leader, start_boottime);
 }
 
 /* The process's name and executable, not the calling thread's. */
 static __always_inline void read_task(struct socket_task *to, struct task_struct *task)
 {
-	struct task_struct *leader = READ(task, group_leader);
-	const struct cred *cred = READ(task, cred);
-	struct mm_struct *mm = READ(task, mm);
+	struct task_struct *leader = READ_TASK(task, group_leader);
+	const struct cred *cred = READ_TASK(task, cred);
+	struct mm_struct *mm = READ_TASK(task, mm);
 	struct file *exe;
 	struct dentry *dentry;
 	__u32 length;
 
-	to->pid = READ(task, tgid);
-	to->uid = READ(cred, euid.val);
-	to->start_ns = READ(leader, start_boottime);
+	to->pid = READ_TASK(task, tgid);
+	to->uid = READ_TASK(cred, euid.val);
+	to->start_ns = READ_TASK(leader, start_boottime);
 	to->cgroup = read_cgroup(task);
-	READ_BYTES(to->comm, leader, comm);
+	bpf_core_read(to->comm, sizeof(to->comm), &leader->comm);
 	__builtin_memset(to->exe, 0, sizeof(to->exe));
 	/* Kernel threads have neither. */
 	if (!mm)
 		return;
-	exe = READ(mm, exe_file);
+	exe = READ_TASK(mm, exe_file);
 	if (!exe)
 		return;
-	dentry = READ(exe, f_path.dentry);
-	length = READ(dentry, d_name.len);
+	dentry = READ_TASK(exe, f_path.dentry);
+	length = READ_TASK(dentry, d_name.len);
 	if (length > sizeof(to->exe))
 		length = sizeof(to->exe);
-	bpf_probe_read_kernel(to->exe, length, READ(dentry, d_name.name));
+	bpf_probe_read_kernel(to->exe, length, READ_TASK(dentry, d_name.name));
 }

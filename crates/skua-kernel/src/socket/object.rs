@@ -107,7 +107,7 @@ impl Attached {
     /// Attaches the programs that events run.
     pub(super) fn attach(&mut self) -> Result<(), KernelError> {
         for program in self.object.progs_mut() {
-            if !ITERATORS.iter().any(|name| program.name() == *name) {
+            if program.autoload() && !ITERATORS.iter().any(|name| program.name() == *name) {
                 self.links.push(program.attach().map_err(cannot_attach)?);
             }
         }
@@ -191,17 +191,18 @@ impl Attached {
         config: &SocketTracerConfig,
     ) -> Result<Self, KernelError> {
         let mut refused = None;
-        for accept_args in [2, 4] {
-            let settings = Settings {
-                accept_args,
-                ..settings
-            };
+        for fitting in ["socket_accept_2", "socket_accept_4"] {
             let loaded = self
                 .load_beside(
                     ("socket_accept", object!("socket_accept")),
                     settings,
                     config.btf.as_deref(),
-                    |_| Ok(()),
+                    |open| {
+                        for mut program in open.progs_mut() {
+                            program.set_autoload(program.name() == fitting);
+                        }
+                        Ok(())
+                    },
                 )
                 .and_then(attach_all);
             match loaded {

@@ -6,17 +6,12 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* (socket, flags, error, by the kernel), since 6.10 (socket, arguments); then what it returns. */
-SEC("fexit/inet_csk_accept")
-int socket_accept(unsigned long long *context)
+struct proto_accept_arg;
+
+static __always_inline int accepted(struct sock *sk)
 {
 	struct socket_track *track;
-	struct sock *sk;
 
-	if (settings.accept_args == 4)
-		sk = (struct sock *)context[4];
-	else
-		sk = (struct sock *)context[2];
 	if (!sk)
 		return 0;
 	track = track_find(sk);
@@ -26,4 +21,21 @@ int socket_accept(unsigned long long *context)
 		track_accepted(track, sk);
 	track_owner(track, RULE_ACCEPT);
 	return 0;
+}
+
+/* Of the two only the one loads that fits the kernel's function; the loader tries both. */
+
+/* Since 6.10. */
+SEC("fexit/inet_csk_accept")
+int BPF_PROG(socket_accept_2, struct sock *listener, struct proto_accept_arg *arguments,
+	     struct sock *sk)
+{
+	return accepted(sk);
+}
+
+SEC("fexit/inet_csk_accept")
+int BPF_PROG(socket_accept_4, struct sock *listener, int flags, int *error, bool kernel,
+	     struct sock *sk)
+{
+	return accepted(sk);
 }

@@ -12,8 +12,11 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(socket_state, struct sock *sk, int old, int new)
 {
-	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct tcp_sock *tp;
 
+	if (!state_matters(new))
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
 	if (tp)
 		tcp_state_changes(sk, tp, old, new);
 	return 0;

@@ -4,6 +4,7 @@
  * and first send, the close of any socket, and accept, when it asks for the other side's address.
  * They always let the call go on.
  */
+#define SKUA_DIRECT_TASK
 #include "lifecycle.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

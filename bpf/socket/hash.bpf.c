@@ -103,7 +103,7 @@ static __always_inline void state_changes(struct sock *sk, __u32 old, __u32 new)
 SEC("raw_tp/inet_sock_set_state")
 int BPF_PROG(socket_state, struct sock *sk, int old, int new)
 {
-	if (is_tcp(sk))
+	if (state_matters(new) && is_tcp(sk))
 		WITH_RECORD(ctx, state_changes(sk, old, new));
 	return 0;
 }

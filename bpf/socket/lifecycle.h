@@ -31,6 +31,13 @@ static __always_inline void tcp_ended(struct sock *sk, struct tcp_sock *tp,
 	}
 }
 
+/* Whether a change to this state means anything to us; most do not. */
+static __always_inline bool state_matters(__u32 state)
+{
+	return state == TCP_SYN_SENT || state == TCP_LISTEN || state == TCP_ESTABLISHED ||
+	       state == TCP_FIN_WAIT1 || state == TCP_CLOSE;
+}
+
 static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *tp, __u32 old,
 					      __u32 new)
 {
@@ -47,7 +54,9 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 		}
 		track_begin(track, sk, new == TCP_SYN_SENT ? OPENER_LOCAL : OPENER_UNKNOWN);
 		track->state = new;
+		/* Anew, though the process may be the same: it may have become another program. */
 		track->rule = RULE_UNKNOWN;
+		track->task.pid = 0;
 		track_owner(track, RULE_CONNECT);
 		return;
 	/* By an interrupt, mostly: the running task means nothing. */

@@ -8,7 +8,6 @@
 
 const volatile struct socket_settings settings = {
 	.wake_at = 1 << 20,
-	.accept_args = 2,
 };
 
 /* Ended sockets. */

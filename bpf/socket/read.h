@@ -4,7 +4,7 @@
  * read is one load that cannot fault; elsewhere it is a call.
  */
 #pragma once
-#include "maps.h"
+#include "base.h"
 
 #ifdef SKUA_DIRECT
 #define READ(pointer, field) ((pointer)->field)
@@ -21,6 +21,18 @@
 #define READ_BITS(pointer, field) ((pointer)->field)
 #else
 #define READ_BITS(pointer, field) BPF_CORE_READ_BITFIELD_PROBED(pointer, field)
+#endif
+
+/*
+ * As READ, for what hangs on the running task. Programs that know no socket's type may still know
+ * the task's (5.15): SKUA_DIRECT_TASK.
+ */
+#if defined(SKUA_DIRECT) || defined(SKUA_DIRECT_TASK)
+#define READ_TASK(pointer, field) ((pointer)->field)
+#define CURRENT_TASK()		  bpf_get_current_task_btf()
+#else
+#define READ_TASK(pointer, field) BPF_CORE_READ(pointer, field)
+#define CURRENT_TASK()		  ((struct task_struct *)bpf_get_current_task())
 #endif
 
 #define UDP_PROTOCOL 17

@@ -146,10 +146,9 @@ enum socket_loss {
 };
 
 struct socket_settings {
-	__u32 wake_at;	  /* bytes in the ring that are worth waking up for */
-	__u8 aggregate;	  /* sum up instead of one record per end */
-	__u8 accept_args; /* of inet_csk_accept */
-	__u8 pad[2];
+	__u32 wake_at;	/* bytes in the ring that are worth waking up for */
+	__u8 aggregate; /* sum up instead of one record per end */
+	__u8 pad[3];
 };
 
 _Static_assert(sizeof(struct socket_task) == 72, "shared with layout.rs");

@@ -6,20 +6,20 @@
 /* A group's id is its directory's inode number. */
 static __always_inline __u64 read_node_id(struct kernfs_node *node)
 {
-#ifndef SKUA_DIRECT
+#if !defined(SKUA_DIRECT) && !defined(SKUA_DIRECT_TASK)
 	if (!bpf_core_field_exists(node->id))
 		return (__u32)BPF_CORE_READ((struct kernfs_node___old *)node, id.id);
 #endif
-	return READ(node, id);
+	return READ_TASK(node, id);
 }
 
 static __always_inline __u64 read_start(struct task_struct *task)
 {
-#ifndef SKUA_DIRECT
+#if !defined(SKUA_DIRECT) && !defined(SKUA_DIRECT_TASK)
 	if (!bpf_core_field_exists(task->start_boottime))
 		return BPF_CORE_READ((struct task_struct___old *)task, real_start_time);
 #endif
-	return READ(task, start_boottime);
+	return READ_TASK(task, start_boottime);
 }
 
 /* A version 1 hierarchy's control group of the task, by the hierarchy's controller. */
@@ -28,14 +28,17 @@ static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controlle
 	struct cgroup_subsys_state *state = NULL;
 	struct cgroup *cgroup;
 	struct kernfs_node *node;
+	void *place = (void *)set + bpf_core_field_offset(set->subsys) + controller * sizeof(state);
 
-	bpf_probe_read_kernel(&state, sizeof(state),
-			      (void *)set + bpf_core_field_offset(set->subsys) +
-				      controller * sizeof(state));
-	cgroup = BPF_CORE_READ(state, cgroup);
-	if (BPF_CORE_READ(cgroup, level) < 1)
+#if defined(SKUA_DIRECT) || defined(SKUA_DIRECT_TASK)
+	state = *(struct cgroup_subsys_state **)place;
+#else
+	bpf_probe_read_kernel(&state, sizeof(state), place);
+#endif
+	cgroup = READ_TASK(state, cgroup);
+	if (READ_TASK(cgroup, level) < 1)
 		return 0;
-	node = BPF_CORE_READ(cgroup, kn);
+	node = READ_TASK(cgroup, kn);
 	return read_node_id(node);
 }
 
@@ -45,12 +48,12 @@ static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controlle
  */
 static __always_inline __u64 read_cgroup(struct task_struct *task)
 {
-	struct css_set *set = READ(task, cgroups);
-	struct cgroup *cgroup = READ(set, dfl_cgrp);
+	struct css_set *set = READ_TASK(task, cgroups);
+	struct cgroup *cgroup = READ_TASK(set, dfl_cgrp);
 	struct kernfs_node *node;
 	__u64 id = 0;
 
-	if (READ(cgroup, level) < 1) {
+	if (READ_TASK(cgroup, level) < 1) {
 		if (bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id))
 			id = read_v1_cgroup(
 				set, bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id));
@@ -60,22 +63,33 @@ static __always_inline __u64 read_cgroup(struct task_struct *task)
 		if (id)
 			return id;
 	}
-	node = READ(cgroup, kn);
+	node = READ_TASK(cgroup, kn);
 	return read_node_id(node);
+}
+
+/* Whether `to` is of the task's process already. */
+static __always_inline bool is_task(struct socket_task *to, struct task_struct *task)
+{
+	struct task_struct *leader;
+
+	if (to->pid != READ_TASK(task, tgid))
+		return false;
+	leader = READ_TASK(task, group_leader);
+	return to->start_ns == read_start(leader);
 }
 
 /* The process's name and executable, not the calling thread's. */
 static __always_inline void read_task(struct socket_task *to, struct task_struct *task)
 {
-	struct task_struct *leader = READ(task, group_leader);
-	const struct cred *cred = READ(task, cred);
-	struct mm_struct *mm = READ(task, mm);
+	struct task_struct *leader = READ_TASK(task, group_leader);
+	const struct cred *cred = READ_TASK(task, cred);
+	struct mm_struct *mm = READ_TASK(task, mm);
 	struct file *exe;
 	struct dentry *dentry;
 	__u32 length;
 
-	to->pid = READ(task, tgid);
-	to->uid = READ(cred, euid.val);
+	to->pid = READ_TASK(task, tgid);
+	to->uid = READ_TASK(cred, euid.val);
 	to->start_ns = read_start(leader);
 	to->cgroup = read_cgroup(task);
 	/* What a longer name left behind the NUL is no part of it. */
@@ -85,12 +99,12 @@ static __always_inline void read_task(struct socket_task *to, struct task_struct
 	/* Kernel threads have neither. */
 	if (!mm)
 		return;
-	exe = READ(mm, exe_file);
+	exe = READ_TASK(mm, exe_file);
 	if (!exe)
 		return;
-	dentry = READ(exe, f_path.dentry);
-	length = READ(dentry, d_name.len);
+	dentry = READ_TASK(exe, f_path.dentry);
+	length = READ_TASK(dentry, d_name.len);
 	if (length > sizeof(to->exe))
 		length = sizeof(to->exe);
-	bpf_probe_read_kernel(to->exe, length, READ(dentry, d_name.name));
+	bpf_probe_read_kernel(to->exe, length, READ_TASK(dentry, d_name.name));
 }

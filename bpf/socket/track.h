@@ -4,6 +4,7 @@
  * track_make only, so that another kind of map can stand behind them.
  */
 #pragma once
+#include "maps.h"
 #include "task.h"
 
 struct socket_track {
@@ -83,14 +84,12 @@ static __always_inline void track_owner(struct socket_track *track, __u8 rule)
 
 	if (track->rule <= rule)
 		return;
-#ifdef SKUA_DIRECT
-	task = bpf_get_current_task_btf();
-#else
-	task = (struct task_struct *)bpf_get_current_task();
-#endif
+	task = CURRENT_TASK();
 	/* Work that a process left to the kernel: the last file may be put later. */
-	if (READ(task, flags) & PF_KTHREAD)
+	if (READ_TASK(task, flags) & PF_KTHREAD)
 		return;
-	read_task(&track->task, task);
+	/* Accepted and closed by the listener's owner, mostly. */
+	if (!is_task(&track->task, task))
+		read_task(&track->task, task);
 	track->rule = rule;
 }

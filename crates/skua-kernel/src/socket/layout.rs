@@ -45,8 +45,7 @@ pub(super) unsafe trait Plain: Copy {
 pub(super) struct Settings {
     pub wake_at: u32,
     pub aggregate: u8,
-    pub accept_args: u8,
-    pub pad: [u8; 2],
+    pub pad: [u8; 3],
 }
 
 /// `struct socket_task`.

@@ -77,7 +77,7 @@ pub struct SocketTracer {
     rung: Rung,
     // Links before objects, readers before maps: dropped in this order.
     ended: Messages,
-    paths: Option<(Ring, Attached)>,
+    paths: Option<(Messages, Attached)>,
     pairs: Option<Pairs>,
     looker: Looker,
     /// Objects on the maps of `main`.
@@ -135,13 +135,7 @@ impl SocketTracer {
         if let Some(pairs) = &pairs {
             pairs.install(main.map("pairs")?.as_fd())?;
         }
-        let map = main.map("ended")?;
-        let ended = match rung {
-            Rung::HashPerf => Messages::Perf(Perf::new(map.as_fd(), ring_bytes)?),
-            Rung::Btf | Rung::HashRing => {
-                Messages::Ring(Ring::new(map.as_fd(), ring_bytes, size_of::<RawRecord>())?)
-            }
-        };
+        let ended = messages(rung, &main, "ended", ring_bytes, size_of::<RawRecord>())?;
         let mut hooks = Vec::new();
         let mut beside = Vec::new();
         // The hooks that name owners first: what begins then is complete.
@@ -166,15 +160,12 @@ impl SocketTracer {
                 Looker::Dump(Dump::default())
             }
         };
-        let paths = object::paths(config, PATH_RING_BYTES).and_then(|attached| {
-            let ring = Ring::new(
-                attached.map("paths")?.as_fd(),
-                PATH_RING_BYTES,
-                size_of::<CgroupMade>(),
-            )?;
-            Ok((ring, attached))
+        let paths = object::paths(rung, config, PATH_RING_BYTES).and_then(|attached| {
+            let least = size_of::<CgroupMade>();
+            let messages = messages(rung, &attached, "paths", PATH_RING_BYTES, least)?;
+            Ok((messages, attached))
         });
-        let paths = note(&mut hooks, proof::PATH_HOOKS, paths);
+        let paths = note(&mut hooks, proof::path_hooks(rung), paths);
         let mut tracer = Self {
             rung,
             ended,
@@ -302,6 +293,21 @@ impl SocketTracer {
         }
         maps
     }
+}
+
+/// Opens a map of messages of at least `message` bytes.
+fn messages(
+    rung: Rung,
+    of: &Attached,
+    map: &'static str,
+    bytes: u32,
+    message: usize,
+) -> Result<Messages, KernelError> {
+    let map = of.map(map)?;
+    Ok(match rung {
+        Rung::HashPerf => Messages::Perf(Perf::new(map.as_fd(), bytes)?),
+        Rung::Btf | Rung::HashRing => Messages::Ring(Ring::new(map.as_fd(), bytes, message)?),
+    })
 }
 
 /// Notes hooks as silent until they are proven, or why there are none.

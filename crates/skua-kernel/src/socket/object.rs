@@ -142,11 +142,11 @@ impl Attached {
     /// Attaches the programs that events run.
     pub(super) fn attach(&mut self) -> Result<(), KernelError> {
         for program in self.object.progs_mut() {
-            if !ITERATORS
+            let elsewhere = ITERATORS
                 .iter()
                 .chain(&PROBED_LATER)
-                .any(|name| program.name() == *name)
-            {
+                .any(|name| program.name() == *name);
+            if program.autoload() && !elsewhere {
                 self.links.push(program.attach().map_err(cannot_attach)?);
             }
         }
@@ -261,17 +261,18 @@ impl Attached {
         config: &SocketTracerConfig,
     ) -> Result<Self, KernelError> {
         let mut refused = None;
-        for accept_args in [2, 4] {
-            let settings = Settings {
-                accept_args,
-                ..settings
-            };
+        for fitting in ["socket_accept_2", "socket_accept_4"] {
             let loaded = self
                 .load_beside(
                     ("socket_accept", object!("socket_accept")),
                     settings,
                     config.btf.as_deref(),
-                    |_| Ok(()),
+                    |open| {
+                        for mut program in open.progs_mut() {
+                            program.set_autoload(program.name() == fitting);
+                        }
+                        Ok(())
+                    },
                 )
                 .and_then(attach_all);
             match loaded {
@@ -294,20 +295,23 @@ impl Attached {
 }
 
 /// Paths of control groups as they are made.
-pub(super) fn paths(config: &SocketTracerConfig, bytes: u32) -> Result<Attached, KernelError> {
-    embedded::load(
-        ("socket_paths", object!("socket_paths")),
-        &[],
-        config.btf.as_deref(),
-        |open| {
-            for mut map in open.maps_mut() {
-                if map.name() == "paths" {
-                    map.set_max_entries(bytes)?;
-                }
+pub(super) fn paths(
+    rung: Rung,
+    config: &SocketTracerConfig,
+    bytes: u32,
+) -> Result<Attached, KernelError> {
+    let object: (_, &[u8]) = match rung {
+        Rung::Btf | Rung::HashRing => ("socket_paths", object!("socket_paths")),
+        Rung::HashPerf => ("socket_paths_perf", object!("socket_paths_perf")),
+    };
+    embedded::load(object, &[], config.btf.as_deref(), |open| {
+        for mut map in open.maps_mut() {
+            if map.name() == "paths" && rung != Rung::HashPerf {
+                map.set_max_entries(bytes)?;
             }
-            Ok(())
-        },
-    )
+        }
+        Ok(())
+    })
     .and_then(attach_all)
 }
 

@@ -14,7 +14,7 @@ use skua_socket::{
     End, HookState, HookStatus, Opener, PairUpdate, Protocol, SocketState, SocketUpdate, TaskRule,
 };
 
-use super::{SocketTracer, SocketTracerConfig};
+use super::{Rung, SocketTracer, SocketTracerConfig};
 use crate::{KernelError, private_network};
 
 /// A hook and what it is for.
@@ -52,10 +52,22 @@ pub(super) const ACCEPT_HOOKS: &[Hook] = &[Hook {
     capability: ACCEPT,
     hook: "fexit/inet_csk_accept",
 }];
-pub(super) const PATH_HOOKS: &[Hook] = &[Hook {
+const PATH_HOOKS: &[Hook] = &[Hook {
     capability: PATHS,
     hook: "tp_btf/cgroup_mkdir",
 }];
+const PATH_HOOKS_WITHOUT_BTF: &[Hook] = &[Hook {
+    capability: PATHS,
+    hook: "raw_tp/cgroup_mkdir",
+}];
+
+/// What tells paths of control groups on a rung.
+pub(super) fn path_hooks(rung: Rung) -> &'static [Hook] {
+    match rung {
+        Rung::Btf | Rung::HashRing => PATH_HOOKS,
+        Rung::HashPerf => PATH_HOOKS_WITHOUT_BTF,
+    }
+}
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What each connection carries from the client.

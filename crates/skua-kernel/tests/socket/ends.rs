@@ -126,10 +126,11 @@ fn given_up_while_connecting() {
     );
 }
 
+/// End, bytes sent, bytes received.
+type Brief = (Option<End>, u64, u64);
+
 /// Ends of both sides, of a connection on which `deed` was done.
-fn ends_of(
-    deed: impl FnOnce(TcpStream, TcpStream) + Send,
-) -> ((Option<End>, u64, u64), (Option<End>, u64, u64)) {
+fn ends_of(deed: impl FnOnce(TcpStream, TcpStream) + Send) -> (Brief, Brief) {
     let net = Net::new();
     let mut watch = Watch::new(&[&net]);
     net.run(|| {

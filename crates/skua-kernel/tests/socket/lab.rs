@@ -81,11 +81,10 @@ impl Net {
 
     /// Puts the calling thread inside.
     pub fn enter(&self) {
+        let file = self.file();
         // SAFETY: changes only this thread, which the callers made for it.
-        assert_eq!(
-            unsafe { libc::setns(self.file().as_raw_fd(), libc::CLONE_NEWNET) },
-            0
-        );
+        let result = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
+        assert_eq!(result, 0);
     }
 
     /// Writes to /proc/sys/net as seen inside.

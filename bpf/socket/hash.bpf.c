@@ -212,7 +212,7 @@ static __always_inline struct socket_track *udp_begins(struct sock *sk, __u8 rul
 	struct socket_track *track = track_make(sk);
 
 	if (!track) {
-		count_loss(LOSS_TABLE_FULL);
+		track_refused();
 		return NULL;
 	}
 	if (!track_is_of(track, sk)) {
@@ -311,8 +311,12 @@ static __always_inline void udp_ends(struct sock *sk)
 {
 	struct socket_track *track = track_find(sk);
 
-	if (!track)
+	if (!track) {
+		/* One without a port was never used. */
+		if (track_was_refused() && BPF_CORE_READ(sk, __sk_common.skc_num))
+			count_loss(LOSS_TABLE_FULL);
 		return;
+	}
 	track_owner(track, RULE_CLOSE);
 	udp_ended(sk, track, track->id);
 	track_drop(sk);
@@ -390,7 +394,7 @@ static __always_inline struct socket_track *found(struct sock *sk, bool tcp, __u
 	struct socket_track *track = track_make(sk);
 
 	if (!track) {
-		count_loss(LOSS_TABLE_FULL);
+		track_refused();
 		return NULL;
 	}
 	if (!track_is_of(track, sk)) {

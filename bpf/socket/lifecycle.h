@@ -49,7 +49,7 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 	case TCP_LISTEN:
 		track = track_make(sk);
 		if (!track) {
-			count_loss(LOSS_TABLE_FULL);
+			track_refused();
 			return;
 		}
 		track_begin(track, sk, new == TCP_SYN_SENT ? OPENER_LOCAL : OPENER_UNKNOWN);
@@ -63,7 +63,7 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 	case TCP_ESTABLISHED:
 		track = track_make(sk);
 		if (!track) {
-			count_loss(LOSS_TABLE_FULL);
+			track_refused();
 			return;
 		}
 		if (!track_is_of(track, sk)) {
@@ -100,6 +100,9 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 				return;
 			track->flags |= TRACK_ENDED;
 		} else if (old == TCP_SYN_RECV) {
+			return;
+		} else if (track_was_refused()) {
+			count_loss(LOSS_TABLE_FULL);
 			return;
 		}
 		tcp_ended(sk, tp, track, old);

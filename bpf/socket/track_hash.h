@@ -63,3 +63,18 @@ static __always_inline __u64 track_id(struct socket_track *track, struct sock *s
 	cookie = READ(sk, __sk_common.skc_cookie.counter);
 	return cookie ? cookie : new_id();
 }
+
+/* Whether there was ever no room for a track. */
+static volatile bool table_was_full;
+
+/* It is counted when the socket ends, so that it is counted once. */
+static __always_inline void track_refused(void)
+{
+	table_was_full = true;
+}
+
+/* All that were open at the start got tracks, so a socket without one found no room. */
+static __always_inline bool track_was_refused(void)
+{
+	return table_was_full;
+}

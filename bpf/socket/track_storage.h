@@ -21,3 +21,14 @@ struct {
 static __always_inline void track_drop(void *sk)
 {
 }
+
+/* The kernel had no memory. The end of such a socket is still seen. */
+static __always_inline void track_refused(void)
+{
+	count_loss(LOSS_TABLE_FULL);
+}
+
+static __always_inline bool track_was_refused(void)
+{
+	return false;
+}

@@ -42,7 +42,8 @@ pub struct SocketTracerConfig {
     /// Know UDP sockets by their first send, too. Costs some tens of ns for each send of a socket
     /// that is not connected.
     pub udp_sends: bool,
-    /// Sockets at a time at most, where the kernel has no storage in the socket itself.
+    /// Sockets at a time at most, at least 256, where the kernel has no storage in the socket
+    /// itself (before 5.15). Each takes 210 bytes of kernel memory from the start.
     pub max_sockets: u32,
     /// Pairs from drain to drain at most (aggregate mode), at least 1,024.
     pub max_pairs: u32,
@@ -58,7 +59,7 @@ impl Default for SocketTracerConfig {
         Self {
             aggregate: false,
             udp_sends: true,
-            max_sockets: 262_144,
+            max_sockets: 65_536,
             max_pairs: 16_384,
             ring_bytes: 8 << 20,
             btf: None,

@@ -71,6 +71,9 @@ const SHARED_MAPS: [&str; 4] = ["tracks", "ended", "losses", "pairs"];
 /// Programs of the first object that are run by reading, not by events.
 const ITERATORS: [&str; 2] = ["socket_files", "socket_open"];
 
+/// Sockets that a table has room for in any case, so that the proof finds some.
+const LEAST_SOCKETS: u32 = 256;
+
 /// Ports listened on, on kernels where the owner of a listening socket is kept beside it.
 const MOST_LISTENERS: u32 = 16_384;
 
@@ -124,7 +127,7 @@ impl Attached {
                             map.set_max_entries(config.max_sockets.clamp(1, MOST_LISTENERS))?
                         }
                         (Some("tracks"), _) if rung != Rung::Btf => {
-                            map.set_max_entries(config.max_sockets.max(1))?;
+                            map.set_max_entries(config.max_sockets.max(LEAST_SOCKETS))?;
                         }
                         (Some("pairs"), Some(inner)) => map.set_inner_map_fd(inner)?,
                         _ => {}

@@ -6,7 +6,7 @@ SKUA = target/release/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-drain \
+.PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench screenshot clean
 
 help: ## this list
@@ -46,9 +46,11 @@ lint: ## format and clippy
 fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
-bench: bench-flow bench-drain bench-breaking-point bench-replay ## all benchmarks
+bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
+bench-addresses: $(SKUA) ## cost of the address set per packet
+	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
 bench-drain: $(SKUA) ## user-space cost and memory with 500,000 flows
 	@$(MAKE) -C bench drain ARGS='$(ARGS)'
 bench-breaking-point: $(SKUA) ## new flows per second until packets are lost

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Packets per second and core from a capture file to flows: `skua replay` beside softflowd and tshark.
 
-Two files, generated: many flows (small packets of 10,000 flows, in random order) and one big flow
-(full-size packets cut at 128 bytes). CPU time is user + system of the whole process.
+Three files, generated: many flows (small packets of 10,000 flows, in random order), 50 and one
+big flow (full-size packets cut at 128 bytes). CPU time is user + system of the whole process. dd shows
+what only reading the file takes, which is a part of each.
 """
 
 import os
@@ -40,8 +41,10 @@ def write_pcap(path, packets, flows, size, snap):
 def programs(options):
     """name -> command for a file, of those that are installed."""
     found = {"skua replay": [options.skua, "replay", "FILE"],
+             "skua replay, JSON": [options.skua, "replay", "--output", "json", "FILE"],
              "softflowd": ["softflowd", "-r", "FILE", "-d", "-m", "1000000", "-n", "127.0.0.1:9"],
-             "tshark": ["tshark", "-q", "-n", "-z", "conv,ip", "-r", "FILE"]}
+             "tshark": ["tshark", "-q", "-n", "-z", "conv,ip", "-r", "FILE"],
+             "dd": ["dd", "if=FILE", "of=/dev/null", "bs=256k"]}
     for name, command in list(found.items()):
         if not shutil.which(command[0]):
             say(f"{name}: left out: {command[0]} is not there")
@@ -52,7 +55,7 @@ def programs(options):
 def run(command, path):
     """CPU and wall seconds of one run; the output is thrown away."""
     begin = time.monotonic()
-    process = subprocess.Popen(["taskset", "-c", "1", *[path if c == "FILE" else c for c in command]],
+    process = subprocess.Popen(["taskset", "-c", "1", *[c.replace("FILE", path) for c in command]],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, code, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(code)
@@ -69,7 +72,7 @@ def main():
 
     results, tested = [], programs(options)
     with tempfile.TemporaryDirectory(prefix="bn-replay-") as folder:
-        files = {"10,000 flows": (10_000, 60), "one big flow": (1, 1514)}
+        files = {"10,000 flows": (10_000, 60), "50 big flows": (50, 1514), "one big flow": (1, 1514)}
         if options.file:
             files = {os.path.basename(options.file): None}
         for label, shape in files.items():
@@ -88,7 +91,7 @@ def main():
                 say(f"{label}: round {number + 1} of {options.rounds}")
             rows = []
             best = max((options.packets / spread([c for c, _, _ in s])["median"]
-                        for n, s in samples.items() if n != "skua replay"), default=None)
+                        for n, s in samples.items() if n in ("softflowd", "tshark")), default=None)
             for name, runs in samples.items():
                 cpu = spread([c for c, _, _ in runs])
                 rate = {k: options.packets / v for k, v in cpu.items()}

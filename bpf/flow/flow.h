@@ -98,9 +98,34 @@ struct flow_control {
 	__u64 retired;	/* entries that a program ended */
 	__u64 refused;	/* packets that wanted an entry of the full table */
 	__u64 pad0[4];
-	__u64 freed;   /* by user space */
-	__u64 wake_at; /* wake user space when inserted + refused gets there */
-	__u64 pad1[6];
+	__u64 freed;	   /* by user space */
+	__u64 wake_at;	   /* wake user space when inserted + refused gets there */
+	__u64 address_set; /* ADDRESSES_… */
+	__u64 pad1[5];
+};
+
+/* Bits of flow_control.address_set. */
+#define ADDRESSES_SET	      1 /* there is one */
+#define ADDRESSES_GENERATION  2 /* which half of the trie is in force */
+#define ADDRESSES_HAS_INCLUDE 4
+
+/*
+ * Key of the address trie. Before the address stands what chooses one of four tries in it, so that
+ * one map, and one look-up, serves them all.
+ */
+struct address_key {
+	__u32 prefix_length; /* of all that follows */
+	__u8 network;	     /* KIND_IPV4 or KIND_IPV6 */
+	__u8 generation;     /* 0 or 1 */
+	__u8 pad[2];
+	__u8 address[16]; /* IPv4 in the first 4 */
+};
+
+#define ADDRESS_KEY_HEAD 32 /* bits before the address */
+
+enum address_mark {
+	ADDRESS_INCLUDE = 1,
+	ADDRESS_EXCLUDE = 2,
 };
 
 /* Counters per capture point, direction and cause, section 5. */
@@ -110,6 +135,7 @@ enum point_cause {
 	CAUSE_TABLE_FULL_ICMP,
 	CAUSE_TABLE_FULL_OTHER,
 	CAUSE_FILTERED,
+	CAUSE_ADDRESS_SET,
 	CAUSE_SAMPLED_OUT,
 	CAUSE_SELF,
 	CAUSE_TRUNCATED,
@@ -170,7 +196,8 @@ struct flow_settings {
 	__u8 coarse_clock;  /* bpf_ktime_get_coarse_ns is there, 5.11 */
 	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
 	__u8 exclude_self;  /* leave out sockets marked in own_sockets */
-	__u8 pad[6];
+	__u8 addresses;	    /* there may be an address set */
+	__u8 pad[5];
 };
 
 /* A conversation wherever it is seen. */
@@ -191,3 +218,4 @@ _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");
 _Static_assert(sizeof(struct flow_tcp) == 64, "flow_tcp");
 _Static_assert(sizeof(struct flow_control) == 128, "flow_control");
 _Static_assert(sizeof(struct fragment_key) == 44, "fragment_key");
+_Static_assert(sizeof(struct address_key) == 24, "address_key");

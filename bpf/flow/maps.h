@@ -67,6 +67,15 @@ struct {
 	__type(value, struct fragment_note);
 } fragments SEC(".maps");
 
+/* Two generations of the address set, of which one is in force; see crates/skua-kernel. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct address_key);
+	__type(value, __u32);
+} addresses SEC(".maps");
+
 /* Carries one message: "the table fills up, drain now". */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

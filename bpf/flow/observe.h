@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The walk of one packet through the flow program, the same for every hook. */
 #pragma once
+#include "addresses.h"
 #include "own.h"
 
 #ifdef SKUA_XDP
@@ -348,6 +349,10 @@ __noinline int observe_any(context *ctx)
 	}
 	measure(ctx);
 	note_size(l);
+	if (left_out_by_address()) {
+		count_cause(ifindex, direction, CAUSE_ADDRESS_SET, l->p.packets, l->p.bytes);
+		return 0;
+	}
 	if (settings.exclude_self && is_own(ctx)) {
 		count_cause(ifindex, direction, CAUSE_SELF, l->p.packets, l->p.bytes);
 		return 0;
@@ -371,6 +376,10 @@ static __always_inline void observe(context *ctx, bool ethernet, __u8 direction)
 	}
 #ifdef SKUA_LINEAR
 	if (!needs_care(ctx, ethernet) && decode_fast(ctx, &l->p, ethernet, direction)) {
+		if (left_out_by_address()) {
+			count_cause(l->p.key.ifindex, direction, CAUSE_ADDRESS_SET, 1, l->p.bytes);
+			return;
+		}
 		if (settings.exclude_self && is_own(ctx)) {
 			count_cause(l->p.key.ifindex, direction, CAUSE_SELF, 1, l->p.bytes);
 			return;

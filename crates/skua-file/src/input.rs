@@ -72,8 +72,15 @@ impl<R: Read> Input<R> {
 
 impl<R> Input<R> {
     /// The bytes that are there.
+    #[inline]
     pub(super) fn available(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
+    }
+
+    /// Where in the buffer they lie.
+    #[inline]
+    pub(super) fn position(&self) -> usize {
+        self.start
     }
 
     /// `N` bytes at `at`, zeros beyond what [`Input::ensure`] made available.

@@ -16,7 +16,6 @@ mod pcapng;
 
 use std::fs::File;
 use std::io::Read;
-use std::ops::Range;
 use std::path::Path;
 
 pub use error::{CutOff, FileError, Problem};
@@ -56,12 +55,13 @@ pub struct Interface {
 }
 
 /// Where the next packet lies in the buffer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Found {
     interface: u32,
     link_type: LinkType,
     timestamp_ns: u64,
-    data: Range<usize>,
+    data: usize,
+    len: u32,
     wire_len: u32,
 }
 
@@ -72,7 +72,9 @@ impl Found {
             interface: self.interface,
             link_type: self.link_type,
             timestamp_ns: self.timestamp_ns,
-            data: buffer.get(self.data.clone()).unwrap_or_default(),
+            data: buffer
+                .get(self.data..self.data + self.len as usize)
+                .unwrap_or_default(),
             wire_len: self.wire_len,
         }
     }
@@ -92,12 +94,19 @@ impl Reader {
         }
     }
 
-    /// Whether what comes next is a packet that is wholly in the buffer.
-    #[inline]
-    fn has_packet<R>(&self, input: &Input<R>) -> bool {
+    /// Takes packets that are wholly in the buffer, which does not move, until `found` has `max`.
+    fn batch<R: Read>(
+        &mut self,
+        input: &mut Input<R>,
+        max: usize,
+        found: &mut Vec<Found>,
+    ) -> Result<(), Failure> {
         match self {
-            Self::Pcap(pcap) => pcap.has_packet(input),
-            Self::PcapNg(pcapng) => pcapng.has_packet(input),
+            Self::Pcap(pcap) => {
+                pcap.batch(input, max, found);
+                Ok(())
+            }
+            Self::PcapNg(pcapng) => pcapng.batch(input, max, found),
         }
     }
 }
@@ -218,17 +227,10 @@ impl<R: Read> CaptureFile<R> {
             return Ok(None);
         };
         self.batch.push(first);
-        // None of these moves what the buffer holds: their records are wholly there.
-        while self.batch.len() < max && self.reader.has_packet(&self.input) {
-            match self.reader.next(&mut self.input) {
-                Ok(Some(found)) => self.batch.push(found),
-                Ok(None) => break,
-                Err(failure) => {
-                    self.failure = Some(failure);
-                    break;
-                }
-            }
-        }
+        self.failure = self
+            .reader
+            .batch(&mut self.input, max, &mut self.batch)
+            .err();
         Ok(Some(Packets {
             found: self.batch.iter(),
             bytes: self.input.buffer(),

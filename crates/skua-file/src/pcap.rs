@@ -87,22 +87,59 @@ impl Pcap {
         &self.interfaces
     }
 
-    /// Whether the whole next record is in the buffer.
+    /// Takes records that are wholly in the buffer, until `found` has `max` or one is not as it
+    /// should be.
+    pub(super) fn batch<R>(&self, input: &mut Input<R>, max: usize, found: &mut Vec<Found>) {
+        match self.variant.big {
+            false => self.batch_of::<false, R>(input, max, found),
+            true => self.batch_of::<true, R>(input, max, found),
+        }
+    }
+
+    fn batch_of<const BIG: bool, R>(
+        &self,
+        input: &mut Input<R>,
+        max: usize,
+        found: &mut Vec<Found>,
+    ) {
+        let record_header = self.variant.record_header;
+        let (start, bytes) = (input.position(), input.available());
+        let mut at = 0;
+        while found.len() < max {
+            let rest = &bytes[at..];
+            let Some(header) = rest.first_chunk() else {
+                break;
+            };
+            let record = Record::read(header, BIG);
+            let total = record_header + record.captured as usize;
+            if record.captured > MAX_PACKET_BYTES || rest.len() < total {
+                break;
+            }
+            found.push(self.found(&record, start + at + record_header));
+            at += total;
+        }
+        input.consume(at);
+    }
+
+    /// A record whose bytes begin at `data` in the buffer.
     #[inline]
-    pub(super) fn has_packet<R>(&self, input: &Input<R>) -> bool {
-        let (header, have) = (self.variant.record_header, input.available().len());
-        have >= header && {
-            let captured = u32_at(input.read(8), self.variant.big) as usize;
-            have - header >= captured
+    fn found(&self, record: &Record, data: usize) -> Found {
+        let wire_len = record.original.saturating_sub(self.fcs);
+        Found {
+            interface: 0,
+            link_type: self.link_type,
+            timestamp_ns: u64::from(record.seconds) * 1_000_000_000
+                + u64::from(record.ticks) * self.variant.ns_per_tick,
+            data,
+            len: record.captured.min(wire_len),
+            wire_len,
         }
     }
 
     #[inline]
     pub(super) fn next<R: Read>(&mut self, input: &mut Input<R>) -> Result<Option<Found>, Failure> {
         let Variant {
-            big,
-            ns_per_tick,
-            record_header,
+            big, record_header, ..
         } = self.variant;
         if !input.ensure(record_header)? {
             return match input.available().len() {
@@ -110,14 +147,8 @@ impl Pcap {
                 have => Err(cut_off(input, have)),
             };
         }
-        let header: [u8; 16] = input.read(0);
-        let word = |i: usize| {
-            u32_at(
-                [header[i], header[i + 1], header[i + 2], header[i + 3]],
-                big,
-            )
-        };
-        let (seconds, ticks, captured, original) = (word(0), word(4), word(8), word(12));
+        let record = Record::read(&input.read(0), big);
+        let captured = record.captured;
         if captured > MAX_PACKET_BYTES {
             let problem = Problem::PacketTooLong(captured);
             return Err(Failure::at(input.offset(), problem));
@@ -126,15 +157,32 @@ impl Pcap {
         if !input.ensure(total)? {
             return Err(cut_off(input, input.available().len()));
         }
-        let wire_len = original.saturating_sub(self.fcs);
         let data = input.consume(total) + record_header;
-        Ok(Some(Found {
-            interface: 0,
-            link_type: self.link_type,
-            timestamp_ns: u64::from(seconds) * 1_000_000_000 + u64::from(ticks) * ns_per_tick,
-            data: data..data + captured.min(wire_len) as usize,
-            wire_len,
-        }))
+        Ok(Some(self.found(&record, data)))
+    }
+}
+
+/// What all variants have before each packet.
+struct Record {
+    seconds: u32,
+    ticks: u32,
+    captured: u32,
+    original: u32,
+}
+
+impl Record {
+    #[inline]
+    fn read(header: &[u8; 16], big: bool) -> Self {
+        let word = |i: usize| {
+            let bytes = [header[i], header[i + 1], header[i + 2], header[i + 3]];
+            u32_at(bytes, big)
+        };
+        Self {
+            seconds: word(0),
+            ticks: word(4),
+            captured: word(8),
+            original: word(12),
+        }
     }
 }
 

@@ -24,6 +24,8 @@ const ENHANCED_PACKET: u32 = 6;
 
 /// Type, two lengths.
 const FRAME: u32 = 12;
+/// An enhanced packet block up to the packet's bytes.
+const PACKET_HEADER: u32 = 28;
 /// Most bytes of a block that must be looked at: a packet and room for options.
 const MAX_BLOCK: u32 = MAX_PACKET_BYTES + (1 << 20);
 
@@ -69,12 +71,72 @@ impl PcapNg {
 
     /// Whether the next block is one of a packet and wholly in the buffer.
     #[inline]
-    pub(super) fn has_packet<R>(&self, input: &Input<R>) -> bool {
+    fn has_packet<R>(&self, input: &Input<R>) -> bool {
         let have = input.available().len();
         let kind = u32_at(input.read(0), self.big);
         have >= FRAME as usize
             && matches!(kind, ENHANCED_PACKET | OBSOLETE_PACKET | SIMPLE_PACKET)
             && have >= u32_at(input.read(4), self.big) as usize
+    }
+
+    /// Takes packets that are wholly in the buffer, until `found` has `max` or one is not as it
+    /// should be.
+    ///
+    /// # Errors
+    ///
+    /// What stopped it: packets before were found all the same.
+    pub(super) fn batch<R: Read>(
+        &mut self,
+        input: &mut Input<R>,
+        max: usize,
+        found: &mut Vec<Found>,
+    ) -> Result<(), Failure> {
+        while found.len() < max {
+            self.enhanced(input, max, found);
+            if found.len() >= max || !self.has_packet(input) {
+                break;
+            }
+            match self.next(input)? {
+                Some(packet) => found.push(packet),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes enhanced packet blocks, of which files mostly consist. What is not as it should be is
+    /// left to [`PcapNg::next`], which says what is wrong.
+    fn enhanced<R>(&self, input: &mut Input<R>, max: usize, found: &mut Vec<Found>) {
+        let (start, bytes, big) = (input.position(), input.available(), self.big);
+        let mut at = 0;
+        while found.len() < max {
+            let rest = &bytes[at..];
+            let Some(block) = rest.first_chunk().map(|header| Enhanced::read(header, big)) else {
+                break;
+            };
+            let Some(room) = block.length.checked_sub(PACKET_HEADER + 4) else {
+                break;
+            };
+            let Some(again) = rest.get(block.length as usize - 4..block.length as usize) else {
+                break;
+            };
+            let same = again.first_chunk().map(|again| u32_at(*again, big)) == Some(block.length);
+            let whole = block.kind == ENHANCED_PACKET
+                && block.length.is_multiple_of(4)
+                && block.length <= MAX_BLOCK
+                && block.captured <= room
+                && same;
+            let local = self.section.get(block.interface as usize);
+            let (true, Some(local)) = (whole, local) else {
+                break;
+            };
+            let Some(link_type) = local.link_type else {
+                break;
+            };
+            found.push(block.found(local, link_type, start + at + PACKET_HEADER as usize));
+            at += block.length as usize;
+        }
+        input.consume(at);
     }
 
     #[inline]
@@ -237,35 +299,18 @@ impl PcapNg {
 
     #[inline]
     fn packet<R: Read>(&self, input: &mut Input<R>, kind: u32) -> Result<Found, Failure> {
-        const HEADER: u32 = 28;
-        let length = self.whole_block(input, HEADER + 4)?;
-        let big = self.big;
-        let header: [u8; 20] = input.read(8);
-        let word = |i: usize| {
-            u32_at(
-                [header[i], header[i + 1], header[i + 2], header[i + 3]],
-                big,
-            )
-        };
-        let id = match kind {
-            OBSOLETE_PACKET => u32::from(u16_at([header[0], header[1]], big)),
-            _ => word(0),
-        };
-        let (captured, original) = (word(12), word(16));
-        let ticks = u64::from(word(4)) << 32 | u64::from(word(8));
-        let (local, link_type) = self.local(input, id)?;
-        if captured > length - HEADER - 4 {
-            return Err(beyond_block(input.offset(), captured, length));
+        let length = self.whole_block(input, PACKET_HEADER + 4)?;
+        let mut block = Enhanced::read(&input.read(0), self.big);
+        if kind == OBSOLETE_PACKET {
+            let [a, b] = input.read(8);
+            block.interface = u32::from(u16_at([a, b], self.big));
         }
-        let wire_len = original.saturating_sub(local.fcs);
-        let data = input.consume(length as usize) + HEADER as usize;
-        Ok(Found {
-            interface: local.index,
-            link_type,
-            timestamp_ns: local.clock.ns(ticks),
-            data: data..data + captured.min(wire_len) as usize,
-            wire_len,
-        })
+        let (local, link_type) = self.local(input, block.interface)?;
+        if block.captured > length - PACKET_HEADER - 4 {
+            return Err(beyond_block(input.offset(), block.captured, length));
+        }
+        let data = input.consume(length as usize) + PACKET_HEADER as usize;
+        Ok(block.found(local, link_type, data))
     }
 
     fn simple_packet<R: Read>(&self, input: &mut Input<R>) -> Result<Found, Failure> {
@@ -286,9 +331,55 @@ impl PcapNg {
             interface: local.index,
             link_type,
             timestamp_ns: 0,
-            data: data..data + captured.min(wire_len) as usize,
+            data,
+            len: captured.min(wire_len),
             wire_len,
         })
+    }
+}
+
+/// What stands before the bytes of an enhanced packet block; the obsolete packet block differs in
+/// the interface only, which has 16 bits there.
+struct Enhanced {
+    kind: u32,
+    length: u32,
+    interface: u32,
+    ticks: u64,
+    captured: u32,
+    original: u32,
+}
+
+impl Enhanced {
+    #[inline]
+    fn read(header: &[u8; PACKET_HEADER as usize], big: bool) -> Self {
+        let word = |i: usize| {
+            u32_at(
+                [header[i], header[i + 1], header[i + 2], header[i + 3]],
+                big,
+            )
+        };
+        Self {
+            kind: word(0),
+            length: word(4),
+            interface: word(8),
+            ticks: u64::from(word(12)) << 32 | u64::from(word(16)),
+            captured: word(20),
+            original: word(24),
+        }
+    }
+
+    /// The packet, whose bytes begin at `data` in the buffer.
+    #[inline]
+    fn found(&self, local: &Local, link_type: LinkType, data: usize) -> Found {
+        let wire_len = self.original.saturating_sub(local.fcs);
+        Found {
+            interface: local.index,
+            link_type,
+            timestamp_ns: local.clock.ns(self.ticks),
+            data,
+            len: self.captured.min(wire_len),
+            wire_len,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{CapturePoint, FlowKey, key};
 use lru::LruCache;
-use skua_packet::{Fragment, Icmp, Level, Network, Transport, Tunnel};
+use skua_packet::{Fragment, Icmp, Level, Network, Plain, Transport, Tunnel};
 use std::num::NonZeroUsize;
 
 /// What the transport header adds to the key, seen from the packet.
@@ -148,6 +148,31 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    /// The conversation of a packet whose headers were read the short way; the same as by
+    /// [`Conversation::new`].
+    #[inline]
+    pub fn plain(point: CapturePoint, packet: &Plain<'_>) -> Self {
+        let address =
+            |words: [u64; 2]| (u128::from(words[0]) | u128::from(words[1]) << 64).to_le_bytes();
+        let side = |words, port: u16| (u128::from_be_bytes(address(words)), port);
+        let src = side(packet.src, packet.src_port());
+        let dst = side(packet.dst, packet.dst_port());
+        let from_lo = src <= dst;
+        let (lo, hi) = if from_lo { (src, dst) } else { (dst, src) };
+        let key = FlowKey {
+            lo: lo.0.to_be_bytes(),
+            hi: hi.0.to_be_bytes(),
+            lo_port: lo.1.to_be_bytes(),
+            hi_port: hi.1.to_be_bytes(),
+            ifindex: point.ifindex,
+            netns: point.netns,
+            proto: packet.proto,
+            kind: plain_kind(packet),
+            ..FlowKey::default()
+        };
+        Self { key, from_lo }
+    }
+
     /// The conversation of a decoded packet. `parent` is the `parent` field of the key, see
     /// [`FlowKey::child_parent`].
     #[inline]
@@ -197,6 +222,45 @@ impl Conversation {
         };
         Self { key, from_lo }
     }
+}
+
+/// The `kind` of a key.
+#[inline]
+fn plain_kind(packet: &Plain<'_>) -> u8 {
+    let network = match packet.network {
+        Network::None => 0,
+        Network::V4 => 1,
+        Network::V6 => 2,
+    };
+    network | key::KIND_ETHERNET
+}
+
+/// Whether `key` is that of [`Conversation::plain`], given that its `lo` (or else `hi`) sent the
+/// packet.
+#[inline]
+pub(crate) fn is_plain(
+    key: &FlowKey,
+    from_lo: bool,
+    point: CapturePoint,
+    packet: &Plain<'_>,
+) -> bool {
+    let ports = packet.ports;
+    let (lo, hi, ports) = match from_lo {
+        true => (packet.src, packet.dst, ports),
+        false => (packet.dst, packet.src, ports.rotate_left(16)),
+    };
+    let expected = [
+        lo[0],
+        lo[1],
+        hi[0],
+        hi[1],
+        u64::from(ports) | u64::from(point.ifindex) << 32,
+        u64::from(point.netns)
+            | u64::from(packet.proto) << 48
+            | u64::from(plain_kind(packet)) << 56,
+        0,
+    ];
+    key.is(expected)
 }
 
 /// A MAC address as flow keys hold it; all zero stays all zero.

@@ -128,6 +128,7 @@ impl FlowKey {
     }
 
     /// The key as seven little-endian words, as the kernel compares and hashes it.
+    #[inline]
     pub(crate) fn words(&self) -> [u64; 7] {
         let halves = |address: &[u8; 16]| {
             let whole = u128::from_le_bytes(*address);
@@ -151,6 +152,14 @@ impl FlowKey {
                 | u64::from(self.kind) << 56,
             u64::from_le_bytes([0, 0, p[0], p[1], p[2], p[3], p[4], p[5]]) | u64::from(self.detail),
         ]
+    }
+
+    /// Whether [`FlowKey::words`] are these. One after the other: what was just made up is still in
+    /// registers, from where a comparison of bytes would have to write it to memory first.
+    #[inline]
+    pub(crate) fn is(&self, words: [u64; 7]) -> bool {
+        let pairs = self.words().into_iter().zip(words);
+        pairs.fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
     }
 
     /// Identifier of this flow as a parent: the low 48 bits of its hash, never 0.

@@ -5,6 +5,7 @@
 //! A packet walks through [`FlowTable`] (or the kernel's table), whose drains yield [`FlowUpdate`]s;
 //! [`FlowStore`] sums them up to [`FlowRecord`]s, which users see as JSON or CSV.
 
+pub mod addresses;
 mod community;
 mod conversation;
 pub mod fields;
@@ -12,6 +13,7 @@ mod index;
 pub mod key;
 pub mod names;
 pub mod point;
+mod recent;
 pub mod record;
 mod slab;
 pub mod store;
@@ -22,6 +24,7 @@ mod tests;
 pub mod time;
 pub mod update;
 
+pub use addresses::{AddressCounts, AddressSet, Mark, Prefix, PrefixError};
 pub use community::community_id;
 pub use conversation::{Conversation, FragmentNotes, Ports};
 pub use key::{FlowKey, Network, Tunnel};

@@ -49,6 +49,8 @@ pub enum Cause {
     TableFullOther,
     /// Did not match the filter.
     Filtered,
+    /// The address set left it out.
+    AddressSet,
     /// Sampling left it out.
     SampledOut,
     /// Our own traffic, left out.
@@ -73,12 +75,13 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::TableFullTcp,
         Self::TableFullUdp,
         Self::TableFullIcmp,
         Self::TableFullOther,
         Self::Filtered,
+        Self::AddressSet,
         Self::SampledOut,
         Self::Own,
         Self::Truncated,
@@ -113,6 +116,7 @@ impl Cause {
             Self::TableFullIcmp => "table_full_icmp",
             Self::TableFullOther => "table_full_other",
             Self::Filtered => "filtered",
+            Self::AddressSet => "address_set",
             Self::SampledOut => "sampled_out",
             Self::Own => "self",
             Self::Truncated => "truncated",

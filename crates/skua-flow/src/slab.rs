@@ -55,6 +55,13 @@ impl<T: Copy> Slab<T> {
         self.free.push(place);
     }
 
+    /// What is at a place that may never have been given out.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
+        let piece = self.pieces.get_mut(place as usize / PIECE)?;
+        piece.get_mut(place as usize % PIECE)
+    }
+
     /// Upper end of the numbers given out so far.
     pub(crate) fn end(&self) -> u32 {
         self.used

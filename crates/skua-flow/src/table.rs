@@ -1,17 +1,22 @@
 //! The flow table of the user-space path: AF_PACKET, pcap and replay.
 
 use crate::{
-    CapturePoint, Cause, Conversation, Counters, Direction, EndReason, FlowKey, FlowUpdate,
-    FragmentNotes, PointCounters, PointTraffic, Ports, TcpUpdate,
+    AddressSet, CapturePoint, Cause, Conversation, Counters, Direction, EndReason, FlowKey,
+    FlowUpdate, FragmentNotes, PointCounters, PointTraffic, Ports, TcpUpdate,
+    conversation::is_plain,
     index::{Index, KeyHash, Slot},
     point::Points,
+    recent::Recent,
     slab::Slab,
     tcp::{self, DetailsOf},
 };
 use hashbrown::HashMap;
-use skua_packet::{Decoded, Fragment, Frame, Level, Options, TcpSegment, Transport, decode_into};
+use skua_packet::{
+    Decoded, Fragment, Frame, Level, Options, Plain, TcpSegment, Transport, decode_into,
+};
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
+    sync::Arc,
     time::Duration,
 };
 
@@ -113,9 +118,9 @@ impl Entry {
         Self {
             key: arrival.key,
             tunnel_id: arrival.tunnel_id,
-            first_ns: arrival.now_ns,
+            first_ns: arrival.share.now_ns,
             state: State::Live,
-            lo_first: arrival.from_lo,
+            lo_first: arrival.share.from_lo,
             lo_opened: arrival.lo_opened,
             ..Self::blank()
         }
@@ -134,6 +139,30 @@ impl Entry {
             Some(ageing.idle_reason)
         } else {
             None
+        }
+    }
+
+    #[inline(always)]
+    fn add(
+        &mut self,
+        share: &Share,
+        segment: Option<&TcpSegment>,
+        details: &mut Slab<tcp::Details>,
+    ) {
+        let side = usize::from(!share.from_lo);
+        let now_ns = share.now_ns;
+        self.sent[side] += share.counters;
+        self.ways |= way_bit(side, share.direction);
+        // Clocks of files may go back.
+        self.first_ns = self.first_ns.min(now_ns);
+        self.last_ns = self.last_ns.max(now_ns);
+        if let Some(segment) = segment {
+            let details = DetailsOf {
+                all: details,
+                place: &mut self.details,
+            };
+            let opened = &mut self.lo_opened;
+            self.tcp.segment(side, segment, now_ns, opened, details);
         }
     }
 
@@ -159,9 +188,9 @@ impl Entry {
 
 /// Whether a packet begins a new conversation between the ports of one that is over.
 #[inline]
-fn reopens(entry: &Entry, arrival: &Arrival) -> bool {
+fn reopens(entry: &Entry, segment: Option<&TcpSegment>) -> bool {
     let opens = |segment: &TcpSegment| segment.flags & (tcp::SYN | tcp::ACK) == tcp::SYN;
-    arrival.segment.as_ref().is_some_and(opens) && entry.tcp.closed()
+    segment.is_some_and(opens) && entry.tcp.closed()
 }
 
 /// A bounded flow table; counts packets by the rules of `docs/accounting.md`.
@@ -176,10 +205,14 @@ pub struct FlowTable {
     /// At most one for each entry.
     details: Slab<tcp::Details>,
     index: Index,
+    /// Hints past the index, for packets that [`Plain`] reads.
+    recent: Recent,
     /// Entries whose ports were used again, oldest first.
     ended: Vec<u32>,
     fragments: FragmentNotes,
     points: Points,
+    /// Which packets are counted, none: all.
+    addresses: Option<Arc<AddressSet>>,
     /// Entries made since the start.
     inserted: u64,
 }
@@ -257,8 +290,13 @@ impl Default for Batch<'_> {
 
 impl<'a> Batch<'a> {
     /// Adds a packet; the table counts when enough are there.
-    #[inline]
+    // By force: else each packet goes through memory on its way into the function.
+    #[inline(always)]
     pub fn push(&mut self, table: &mut FlowTable, packet: Captured<'a>) {
+        // Packets of one conversation keep their order: none overtakes those that wait.
+        if self.len == 0 && table.known(&packet) {
+            return;
+        }
         self.packets[self.len] = packet;
         self.len += 1;
         if self.len == BATCH {
@@ -268,7 +306,7 @@ impl<'a> Batch<'a> {
 
     /// Has the table count what is there.
     pub fn flush(&mut self, table: &mut FlowTable) {
-        table.packets(&self.packets[..self.len]);
+        table.batch(&self.packets[..self.len]);
         self.len = 0;
     }
 }
@@ -312,18 +350,55 @@ impl Amount {
     }
 }
 
+/// What one level of a packet adds to its entry.
+struct Share {
+    counters: Counters,
+    now_ns: u64,
+    from_lo: bool,
+    direction: Direction,
+}
+
+impl Share {
+    #[inline]
+    fn of(packet: &Captured<'_>, from_lo: bool) -> Self {
+        Self {
+            counters: Counters::new(1, packet.frame.wire_len.into()),
+            now_ns: packet.now_ns,
+            from_lo,
+            direction: packet.point.direction,
+        }
+    }
+}
+
 /// One level of a packet on its way to its entry.
 struct Arrival {
     key: FlowKey,
     hash: KeyHash,
-    counters: Counters,
-    now_ns: u64,
+    share: Share,
     segment: Option<TcpSegment>,
     tunnel_id: u32,
-    from_lo: bool,
-    direction: Direction,
     /// For an entry that begins with this packet.
     lo_opened: Option<bool>,
+}
+
+/// A packet that was decoded for [`FlowTable::packets`].
+#[allow(clippy::large_enum_variant, reason = "sixteen of them, on the stack")]
+enum Prepared {
+    Arrival(Arrival),
+    /// Left out and counted so.
+    LeftOut,
+    /// A fragment, or with something inside: for [`FlowTable::packet`].
+    NotSimple,
+}
+
+impl Prepared {
+    #[inline]
+    fn arrival(&self) -> Option<&Arrival> {
+        match self {
+            Self::Arrival(arrival) => Some(arrival),
+            _ => None,
+        }
+    }
 }
 
 impl FlowTable {
@@ -339,9 +414,11 @@ impl FlowTable {
             entries: Slab::new(config.max_entries, Entry::blank()),
             details: Slab::new(config.max_entries, tcp::Details::default()),
             index: Index::default(),
+            recent: Recent::default(),
             ended: Vec::new(),
             fragments: FragmentNotes::default(),
             points: Points::default(),
+            addresses: None,
             inserted: 0,
         }
     }
@@ -366,28 +443,88 @@ impl FlowTable {
         self.seed
     }
 
+    /// Counts from the next packet on only what a set does not leave out.
+    pub fn set_addresses(&mut self, addresses: Arc<AddressSet>) {
+        self.addresses = (!addresses.is_empty()).then_some(addresses);
+    }
+
+    #[inline]
+    fn left_out_by_address(&self, level: &Level) -> bool {
+        self.addresses
+            .as_ref()
+            .is_some_and(|addresses| addresses.leaves_out(level))
+    }
+
     /// Counts packets, in their order; quicker than one by one.
-    pub fn packets(&mut self, batch: &[Captured<'_>]) {
-        for batch in batch.chunks(BATCH) {
-            let mut arrivals: [Option<Arrival>; BATCH] = [const { None }; BATCH];
-            let mut places = [None; BATCH];
-            for (arrival, packet) in arrivals.iter_mut().zip(batch) {
-                *arrival = self.prepare(packet);
+    pub fn packets(&mut self, mut packets: &[Captured<'_>]) {
+        while let [first, rest @ ..] = packets {
+            if self.known(first) {
+                packets = rest;
+                continue;
             }
-            // Nothing in this loop waits for the memory of the packet before.
-            for (place, arrival) in places.iter_mut().zip(arrivals.iter().flatten()) {
-                *place = self.find(arrival);
-            }
-            let mut places = places.into_iter();
-            for (arrival, packet) in arrivals.iter().zip(batch) {
-                match arrival {
-                    Some(arrival) => {
-                        let place = places.next().flatten();
-                        self.arrive_at(place, packet.point, arrival);
-                    }
-                    None => {
-                        self.packet(packet.point, &packet.frame, packet.now_ns);
-                    }
+            let batch;
+            (batch, packets) = packets.split_at(packets.len().min(BATCH));
+            self.batch(batch);
+        }
+    }
+
+    /// The short way through a packet's headers, closed while a set of addresses is to be asked.
+    #[inline(always)]
+    fn plain<'a>(&self, frame: &Frame<'a>) -> Option<Plain<'a>> {
+        match self.addresses {
+            None => Plain::read(frame, self.options),
+            Some(_) => None,
+        }
+    }
+
+    /// Counts a packet of most kinds of a conversation that had one lately; false, and nothing
+    /// done, for others. Most packets need no more than this.
+    #[inline(always)]
+    fn known(&mut self, packet: &Captured<'_>) -> bool {
+        let Some(plain) = self.plain(&packet.frame) else {
+            return false;
+        };
+        let Some((place, from_lo)) = self.recent.get(&plain) else {
+            return false;
+        };
+        let Some(entry) = self.entries.get_mut(place) else {
+            return false;
+        };
+        let segment = plain.segment();
+        let right = entry.state == State::Live
+            && is_plain(&entry.key, from_lo, packet.point, &plain)
+            && !reopens(entry, segment.as_ref());
+        if right {
+            let share = Share::of(packet, from_lo);
+            entry.add(&share, segment.as_ref(), &mut self.details);
+        }
+        right
+    }
+
+    /// Counts packets that fit into one batch, the long way.
+    fn batch(&mut self, batch: &[Captured<'_>]) {
+        let mut arrivals: [Prepared; BATCH] = [const { Prepared::NotSimple }; BATCH];
+        let mut places = [None; BATCH];
+        for (arrival, packet) in arrivals.iter_mut().zip(batch) {
+            *arrival = self.prepare(packet);
+        }
+        // Nothing in this loop waits for the memory of the packet before.
+        for (place, arrival) in places
+            .iter_mut()
+            .zip(arrivals.iter().filter_map(Prepared::arrival))
+        {
+            *place = self.find(arrival);
+        }
+        let mut places = places.into_iter();
+        for (arrival, packet) in arrivals.iter().zip(batch) {
+            match arrival {
+                Prepared::Arrival(arrival) => {
+                    let place = places.next().flatten();
+                    self.arrive_at(place, packet.point, arrival);
+                }
+                Prepared::LeftOut => {}
+                Prepared::NotSimple => {
+                    self.packet(packet.point, &packet.frame, packet.now_ns);
                 }
             }
         }
@@ -401,28 +538,48 @@ impl FlowTable {
         }
     }
 
-    /// Decodes a packet that is one level and no fragment, and counts its notes. None for others.
+    /// Decodes a packet that is one level and no fragment, and counts its notes.
     #[inline]
-    fn prepare(&mut self, packet: &Captured<'_>) -> Option<Arrival> {
+    fn prepare(&mut self, packet: &Captured<'_>) -> Prepared {
+        if let Some(plain) = self.plain(&packet.frame) {
+            let Conversation { key, from_lo } = Conversation::plain(packet.point, &plain);
+            return Prepared::Arrival(Arrival {
+                key,
+                hash: KeyHash::new(&key, self.seed),
+                share: Share::of(packet, from_lo),
+                segment: plain.segment(),
+                tunnel_id: 0,
+                lo_opened: None,
+            });
+        }
         let mut decoded = Decoded::default();
-        decode_into(&packet.frame, self.options_for(&packet.frame), &mut decoded).ok()?;
+        if decode_into(&packet.frame, self.options_for(&packet.frame), &mut decoded).is_err() {
+            return Prepared::NotSimple;
+        }
         let level = &decoded.outer;
         if level.fragment != Fragment::Whole || decoded.child.is_some() {
-            return None;
+            return Prepared::NotSimple;
         }
         let amount = Amount::new(&packet.frame, Some(&decoded));
+        if self.left_out_by_address(level) {
+            self.notes(packet.point, &amount, false);
+            self.points
+                .add(packet.point, Cause::AddressSet, amount.all());
+            return Prepared::LeftOut;
+        }
         self.notes(packet.point, &amount, decoded.malformed());
         let ports = Ports::of(&level.transport, level.network);
         let counters = amount.all();
-        Some(self.arrival(packet.point, level, &ports, [0; 6], counters, packet.now_ns))
+        let now_ns = packet.now_ns;
+        Prepared::Arrival(self.arrival(packet.point, level, &ports, [0; 6], counters, now_ns))
     }
 
     /// The place of a live entry, with the entry on its way from memory.
     #[inline]
     fn find(&self, arrival: &Arrival) -> Option<u32> {
-        let place = self
-            .index
-            .find(arrival.hash, |place| self.entries[place].key == arrival.key)?;
+        let place = self.index.find(arrival.hash, |place| {
+            self.entries[place].key.is(arrival.key.words())
+        })?;
         // The second cache line of the entry.
         std::hint::black_box(self.entries[place].last_ns);
         Some(place)
@@ -433,8 +590,16 @@ impl FlowTable {
     fn arrive_at(&mut self, place: Option<u32>, point: CapturePoint, arrival: &Arrival) {
         if let Some(place) = place {
             let entry = &self.entries[place];
-            if entry.state == State::Live && entry.key == arrival.key && !reopens(entry, arrival) {
-                self.add(place, arrival);
+            if entry.state == State::Live
+                && entry.key.is(arrival.key.words())
+                && !reopens(entry, arrival.segment.as_ref())
+            {
+                self.entries[place].add(
+                    &arrival.share,
+                    arrival.segment.as_ref(),
+                    &mut self.details,
+                );
+                self.recent.put(&arrival.key, arrival.share.from_lo, place);
                 return;
             }
         }
@@ -442,7 +607,7 @@ impl FlowTable {
             self.lose(
                 point,
                 Cause::table_full(arrival.key.proto),
-                arrival.counters,
+                arrival.share.counters,
             );
         }
     }
@@ -456,7 +621,13 @@ impl FlowTable {
             true => decoded.malformed(),
             false => decoded.outer.malformed,
         };
-        self.notes(point, &amount, malformed);
+        let left_out = !truncated && self.left_out_by_address(&decoded.outer);
+        self.notes(point, &amount, malformed && !left_out);
+        if left_out {
+            // Should the set be changed before the later fragments come.
+            self.fragments.ports(point, &decoded.outer);
+            return self.lose(point, Cause::AddressSet, amount.all());
+        }
         if truncated {
             return self.lose(point, Cause::Truncated, amount.all());
         }
@@ -516,15 +687,17 @@ impl FlowTable {
         Arrival {
             key,
             hash: KeyHash::new(&key, self.seed),
-            counters,
-            now_ns,
+            share: Share {
+                counters,
+                now_ns,
+                from_lo,
+                direction: point.direction,
+            },
             segment: match level.transport {
                 Transport::Tcp(segment) => Some(segment),
                 _ => None,
             },
             tunnel_id: level.tunnel_id,
-            from_lo,
-            direction: point.direction,
             lo_opened: ports.request.map(|request| request == from_lo),
         }
     }
@@ -533,13 +706,13 @@ impl FlowTable {
     #[inline]
     fn arrive(&mut self, arrival: &Arrival) -> bool {
         let entries = &mut self.entries;
-        let slot = self
-            .index
-            .entry(arrival.hash, |place| entries[place].key == arrival.key);
+        let slot = self.index.entry(arrival.hash, |place| {
+            entries[place].key.is(arrival.key.words())
+        });
         let place = match slot {
             Slot::Taken(mut slot) => {
                 let place = slot.get().place;
-                if reopens(&entries[place], arrival) {
+                if reopens(&entries[place], arrival.segment.as_ref()) {
                     entries[place].state = State::Ended;
                     self.ended.push(place);
                     let Some(place) = entries.insert(Entry::begin(arrival)) else {
@@ -559,31 +732,13 @@ impl FlowTable {
                 };
                 slot.insert(place);
                 self.inserted += 1;
+                self.recent.fit(self.entries.len());
                 place
             }
         };
-        self.add(place, arrival);
+        self.entries[place].add(&arrival.share, arrival.segment.as_ref(), &mut self.details);
+        self.recent.put(&arrival.key, arrival.share.from_lo, place);
         true
-    }
-
-    #[inline]
-    fn add(&mut self, place: u32, arrival: &Arrival) {
-        let side = usize::from(!arrival.from_lo);
-        let now_ns = arrival.now_ns;
-        let entry = &mut self.entries[place];
-        entry.sent[side] += arrival.counters;
-        entry.ways |= way_bit(side, arrival.direction);
-        // Clocks of files may go back.
-        entry.first_ns = entry.first_ns.min(now_ns);
-        entry.last_ns = entry.last_ns.max(now_ns);
-        if let Some(segment) = &arrival.segment {
-            let details = DetailsOf {
-                all: &mut self.details,
-                place: &mut entry.details,
-            };
-            let opened = &mut entry.lo_opened;
-            entry.tcp.segment(side, segment, now_ns, opened, details);
-        }
     }
 
     fn lose(&mut self, point: CapturePoint, cause: Cause, counters: Counters) -> Outcome {

@@ -61,6 +61,9 @@ impl<T: Shared> Window<T> {
     }
 }
 
+// SAFETY: the mapping belongs to the process, not to a thread, and its elements are atomics.
+unsafe impl<T: Shared> Send for Window<T> {}
+
 impl<T> Drop for Window<T> {
     fn drop(&mut self) {
         // SAFETY: base and bytes come from a successful mmap, and no reference outlives self.

@@ -3,12 +3,16 @@
 //! every counter is compared. Each program of the ladder that this kernel takes has its turn.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    os::fd::{AsRawFd as _, BorrowedFd},
+    sync::Arc,
+};
 
-use skua_flow::{CapturePoint, Cause, Counters, FlowUpdate, TableConfig};
+use skua_flow::{AddressSet, CapturePoint, Cause, Counters, FlowUpdate, Mark, Prefix, TableConfig};
 use skua_kernel::{
     Direction,
-    flow::{FlowTable, FlowTableConfig, LinkKind, Rung},
+    flow::{Addresses, FlowTable, FlowTableConfig, LinkKind, Rung},
 };
 use skua_packet::{Frame, LinkType};
 use skua_testkit::{Random, corpus};
@@ -97,6 +101,8 @@ fn entry(update: &FlowUpdate) -> Entry {
 
 struct Both {
     kernel: FlowTable,
+    /// How the kernel's address set is changed; none: it can have none.
+    addresses: Option<Addresses>,
     user: skua_flow::FlowTable,
     tunnels: bool,
     rung: Rung,
@@ -106,10 +112,16 @@ struct Both {
 
 impl Both {
     fn new(rung: Rung, link: LinkKind, tunnels: bool) -> Self {
+        Self::with_addresses(rung, link, tunnels, 0)
+    }
+
+    /// Both can have address sets of so many prefixes.
+    fn with_addresses(rung: Rung, link: LinkKind, tunnels: bool, max_addresses: u32) -> Self {
         let config = FlowTableConfig {
             max_entries: ENTRIES as u32,
             tunnels,
             hash_seed: SEED,
+            max_addresses,
             ..FlowTableConfig::default()
         };
         let kernel = FlowTable::with_rungs(&[rung], config).expect("this kernel takes the rung");
@@ -121,12 +133,20 @@ impl Both {
             seed: SEED,
         });
         Self {
+            addresses: kernel.addresses().unwrap(),
             kernel,
             user,
             tunnels,
             rung,
             link,
             fed: 0,
+        }
+    }
+
+    fn link_type(&self) -> LinkType {
+        match self.link {
+            LinkKind::Ethernet => LinkType::Ethernet,
+            LinkKind::Ip => LinkType::RawIp,
         }
     }
 
@@ -152,10 +172,7 @@ impl Both {
         let frame = Frame {
             data: packet,
             wire_len: packet.len() as u32,
-            link: match self.link {
-                LinkKind::Ethernet => LinkType::Ethernet,
-                LinkKind::Ip => LinkType::RawIp,
-            },
+            link: self.link_type(),
             stripped_vlan: None,
             segments: gso.map_or(1, |(segments, _)| segments as u16),
         };
@@ -168,6 +185,18 @@ impl Both {
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap();
         self.user.packet(point, &frame, now.as_nanos() as u64);
+    }
+
+    fn set_addresses(&mut self, set: AddressSet) {
+        let set = Arc::new(set);
+        self.addresses.as_mut().unwrap().set(&set).unwrap();
+        self.user.set_addresses(set);
+    }
+
+    /// Packets that the address set left out, in user space.
+    fn left_out(&self) -> u64 {
+        let sets = self.user.points().map(|(_, c)| c[Cause::AddressSet]);
+        sets.map(|sum| sum.packets).sum()
     }
 
     /// Compares and empties both.
@@ -353,6 +382,109 @@ fn super_packets_count_as_their_segments() {
             both.compare("the last captures");
             both.compare_causes();
             assert!(both.fed > 10);
+        }
+    }
+}
+
+/// Prefixes at most in a set.
+const PREFIXES: u32 = 40;
+
+/// Addresses of the outer levels of a capture's packets.
+fn addresses_in(packets: &[&[u8]], link: LinkType) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    for data in packets {
+        let frame = Frame {
+            link,
+            ..Frame::ethernet(data)
+        };
+        let Ok(decoded) = skua_packet::decode(&frame, skua_packet::Options::default()) else {
+            continue;
+        };
+        let level = decoded.outer;
+        for octets in [level.src, level.dst] {
+            match level.network {
+                skua_packet::Network::None => {}
+                skua_packet::Network::V4 => found.push(Ipv6Addr::from(octets).to_canonical()),
+                skua_packet::Network::V6 => found.push(Ipv6Addr::from(octets).into()),
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// A set about some of the addresses: hosts, short prefixes, one in another.
+fn random_set(random: &mut Random, addresses: &[IpAddr]) -> AddressSet {
+    let mut set = AddressSet::default();
+    let marks: &[Mark] = match random.below(4) {
+        0 => &[Mark::Include],
+        1 => &[Mark::Exclude],
+        _ => &[Mark::Include, Mark::Exclude],
+    };
+    let many = random.one_in(3);
+    let most = random.below(if many { PREFIXES.into() } else { 6 }) + 1;
+    for _ in 0..most {
+        let address = *random.pick(addresses);
+        let bits: u64 = if address.is_ipv4() { 32 } else { 128 };
+        let length = match random.below(4) {
+            0 => bits,
+            1 => bits - random.below(9),
+            _ => random.below(bits + 1),
+        };
+        let prefix = Prefix::holding(address, length as u8).unwrap();
+        set.insert(prefix, *random.pick(marks));
+    }
+    set
+}
+
+#[test]
+fn address_sets_leave_out_the_same_packets() {
+    let mut random = Random::new(31);
+    for rung in rungs() {
+        for link in links(rung) {
+            for tunnels in [false, true] {
+                let mut both = Both::with_addresses(rung, *link, tunnels, PREFIXES);
+                for (i, entry) in corpus().enumerate() {
+                    let capture = entry.capture();
+                    let packets: Vec<&[u8]> = capture
+                        .records
+                        .iter()
+                        .filter(|record| {
+                            let number = capture.interfaces[record.interface].link_type.0;
+                            match link {
+                                LinkKind::Ethernet => number == 1,
+                                LinkKind::Ip => matches!(number, 101 | 228 | 229),
+                            }
+                        })
+                        .map(|record| record.data.as_slice())
+                        .take(packets_at_most().min(300))
+                        .collect();
+                    let addresses = addresses_in(&packets, both.link_type());
+                    if addresses.is_empty() && !random.one_in(3) {
+                        continue;
+                    }
+                    let set = match addresses.is_empty() || random.one_in(10) {
+                        // Now and then there is none.
+                        true => AddressSet::default(),
+                        false => random_set(&mut random, &addresses),
+                    };
+                    both.set_addresses(set);
+                    for packet in &packets {
+                        both.feed(packet, None);
+                        if random.one_in(8) && *link == LinkKind::Ethernet && rung != Rung::Xdp {
+                            both.feed(packet, Some((3, 100)));
+                        }
+                    }
+                    if i % captures_at_once() == 0 {
+                        both.compare(entry.name);
+                    }
+                }
+                both.compare("the last captures");
+                both.compare_causes();
+                let (fed, left_out) = (both.fed, both.left_out());
+                assert!(fed > 10 && left_out > fed / 10, "{fed} {left_out}");
+            }
         }
     }
 }

@@ -14,5 +14,5 @@ mod suggest;
 pub use error::Error;
 pub use link::{Link, LinkStats};
 pub use namespace::{Changes, MAX_NAMESPACES, Namespace, NamespaceId, Namespaces, in_namespace};
-pub use socket::{LinkEvent, LinkMonitor, LinkSocket};
+pub use socket::{LinkEvent, LinkMonitor, LinkSocket, check_error, messages};
 pub use suggest::nearest_names;

@@ -274,7 +274,7 @@ fn open_socket() -> Result<Socket, Error> {
 }
 
 /// The messages of a datagram, each checked to lie wholly within it.
-fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>, Error>> {
+pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>, Error>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -296,7 +296,7 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>
 }
 
 /// The error that an NLMSG_ERROR carries; its code 0 is an acknowledgement.
-fn check_error(payload: &[u8], action: &'static str) -> Result<(), Error> {
+pub fn check_error(payload: &[u8], action: &'static str) -> Result<(), Error> {
     let error = ErrorBuffer::new_checked(payload).map_err(|e| Error::Decode(e.to_string()))?;
     match error.code() {
         None => Ok(()),

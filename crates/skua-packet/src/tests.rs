@@ -701,4 +701,101 @@ proptest! {
             }
         }
     }
+
+    /// The short way finds what the long one does, and turns nothing away that it is made for.
+    #[test]
+    fn the_short_way_agrees(
+        data in prop_oneof![
+            1 => nearly_sensible(),
+            4 => (plain_packet(), prop::option::weighted(0.3, 0..90usize), any::<u8>()).prop_map(
+                |(mut data, at, value)| {
+                    if let Some(byte) = at.and_then(|at| data.get_mut(at)) {
+                        *byte = value;
+                    }
+                    data
+                }
+            ),
+        ],
+        cut in prop::option::weighted(0.1, 0..100usize),
+        wire_len: u32,
+        tag in prop::option::weighted(0.1, any::<u16>()),
+        segments in prop_oneof![9 => 0..2u16, 1 => any::<u16>()],
+        tunnels: bool,
+    ) {
+        let data = &data[..cut.unwrap_or(usize::MAX).min(data.len())];
+        let frame = Frame { data, wire_len, link: LinkType::Ethernet, stripped_vlan: tag, segments };
+        let options = Options { tunnels };
+        let expected = match decode(&frame, options) {
+            Ok(Decoded { outer, child: None, .. }) if segments < 2 => expected_plain(&outer),
+            _ => None,
+        };
+        let plain = Plain::read(&frame, options).map(|plain| Expected {
+            network: plain.network,
+            proto: plain.proto,
+            src: plain.src,
+            dst: plain.dst,
+            src_port: plain.src_port(),
+            dst_port: plain.dst_port(),
+            segment: plain.segment(),
+        });
+        if plain.is_some() {
+            prop_assert_eq!(plain, expected);
+        } else if let Some(expected) = expected {
+            // Options and extension headers are not for it, nor what may be a tunnel.
+            let v4_options = expected.network == Network::V4 && data[14] != 0x45;
+            let v6_extensions = expected.network == Network::V6 && data[20] != expected.proto;
+            let tunnel = tunnels && matches!(expected.dst_port, 4789 | 8472 | 6081);
+            prop_assert!(v4_options || v6_extensions || tunnel, "{expected:?}");
+        }
+    }
+}
+
+/// UDP and TCP over IPv4 and IPv6.
+fn plain_packet() -> impl Strategy<Value = Vec<u8>> {
+    let udp = prop_oneof![Just(53), Just(4789), any::<u16>()]
+        .prop_map(|dst| (17, udp(dst, &[8, 0, 0, 0, 0, 0, 1, 0])));
+    let tcp = (5..8u8, any::<u8>()).prop_map(|(offset, flags)| (6, tcp(offset, flags, &[0; 20])));
+    (prop_oneof![udp, tcp], any::<bool>()).prop_map(|((proto, payload), six)| match six {
+        true => ethernet(0x86dd, &ipv6(proto, &payload)),
+        false => ethernet(0x0800, &ipv4(proto, 0, &payload)),
+    })
+}
+
+/// As [`Plain`].
+#[derive(PartialEq, Debug)]
+struct Expected {
+    network: Network,
+    proto: u8,
+    src: [u64; 2],
+    dst: [u64; 2],
+    src_port: u16,
+    dst_port: u16,
+    segment: Option<TcpSegment>,
+}
+
+/// What the short way should find of a packet that the long one found to be this.
+fn expected_plain(level: &Level) -> Option<Expected> {
+    let (src_port, dst_port, segment) = match level.transport {
+        Transport::Ports { src, dst } => (src, dst, None),
+        Transport::Tcp(segment) => (segment.src_port, segment.dst_port, Some(segment)),
+        _ => return None,
+    };
+    let plain = matches!(level.proto, 6 | 17)
+        && level.vlan == [0; 2]
+        && level.fragment == Fragment::Whole
+        && level.fragment_id == 0
+        && !level.malformed;
+    let words = |address: [u8; 16]| {
+        let (a, b) = address.split_at(8);
+        [a, b].map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+    };
+    plain.then_some(Expected {
+        network: level.network,
+        proto: level.proto,
+        src: words(level.src),
+        dst: words(level.dst),
+        src_port,
+        dst_port,
+        segment,
+    })
 }

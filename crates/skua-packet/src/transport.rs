@@ -28,17 +28,28 @@ pub(crate) fn transport(cursor: &mut Cursor<'_>, level: &mut Level, ip_payload: 
 #[inline]
 fn tcp(cursor: &mut Cursor<'_>, level: &mut Level, ip_payload: Option<u32>) -> Option<()> {
     let header: &[u8; 20] = cursor.peek()?;
-    let header_len = u32::from(header[12] >> 4) * 4;
-    if header_len < 20 {
-        return None;
-    }
+    let header_len = tcp_header_len(header)?;
     cursor.skip(header_len as usize);
     let payload_len = match ip_payload {
         Some(len) if !cursor.super_packet() => len.saturating_sub(header_len),
         _ => cursor.wire_rest(),
     };
     level.payload = cursor.at();
-    level.transport = Transport::Tcp(TcpSegment {
+    level.transport = Transport::Tcp(segment(header, payload_len));
+    Some(())
+}
+
+/// Length of a TCP header with its options, none when it is impossible.
+#[inline]
+pub(crate) fn tcp_header_len(header: &[u8; 20]) -> Option<u32> {
+    let len = u32::from(header[12] >> 4) * 4;
+    (len >= 20).then_some(len)
+}
+
+/// What is read of a TCP header.
+#[inline]
+pub(crate) fn segment(header: &[u8; 20], payload_len: u32) -> TcpSegment {
+    TcpSegment {
         src_port: be16(header[0], header[1]),
         dst_port: be16(header[2], header[3]),
         seq: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
@@ -46,8 +57,7 @@ fn tcp(cursor: &mut Cursor<'_>, level: &mut Level, ip_payload: Option<u32>) -> O
         flags: header[13],
         window: be16(header[14], header[15]),
         payload_len,
-    });
-    Some(())
+    }
 }
 
 /// A header of `N` bytes that starts with two ports.

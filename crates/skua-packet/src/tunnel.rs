@@ -13,6 +13,17 @@ const ETHERTYPE_MPLS: std::ops::RangeInclusive<u16> = 0x8847..=0x8848;
 /// The most labels of a stack that are read.
 const MAX_LABELS: usize = 8;
 
+/// UDP destination ports.
+const VXLAN_IANA: u16 = 4789;
+const VXLAN_LINUX: u16 = 8472;
+const GENEVE: u16 = 6081;
+
+/// Whether UDP packets to a port are looked into.
+#[inline]
+pub(crate) fn is_udp_tunnel(dst: u16) -> bool {
+    matches!(dst, VXLAN_IANA | VXLAN_LINUX | GENEVE)
+}
+
 /// How the inner packet starts.
 enum Inner {
     Ethernet,
@@ -32,8 +43,8 @@ pub(crate) fn inner(cursor: &mut Cursor<'_>, outer: &Level) -> Option<Level> {
         }
         (Network::None, ..) => return None,
         (_, 17, Transport::Ports { dst, .. }) => match dst {
-            4789 | 8472 => vxlan(cursor)?,
-            6081 => geneve(cursor)?,
+            VXLAN_IANA | VXLAN_LINUX => vxlan(cursor)?,
+            GENEVE => geneve(cursor)?,
             _ => return None,
         },
         (_, 47, _) => gre(cursor)?,

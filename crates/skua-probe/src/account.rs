@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use skua_flow::{Cause, Counters};
+use skua_flow::{AddressCounts, Cause, Counters};
 use skua_kernel::flow::{CauseCounters, PointTraffic};
 use skua_link::LinkStats;
 
@@ -66,7 +66,7 @@ pub fn cause_kind(cause: Cause) -> CauseKind {
         | Cause::Truncated
         | Cause::NoDecode
         | Cause::RingFull => CauseKind::Lost,
-        Cause::Filtered | Cause::SampledOut | Cause::Own => CauseKind::LeftOut,
+        Cause::Filtered | Cause::AddressSet | Cause::SampledOut | Cause::Own => CauseKind::LeftOut,
         Cause::Malformed | Cause::Segmented | Cause::TagBytes | Cause::ChildFull => CauseKind::Note,
     }
 }
@@ -92,6 +92,8 @@ pub struct Account {
     pub drain_ns: u64,
     /// Updates handed out.
     pub updates: u64,
+    /// Prefixes in the address set.
+    pub addresses: AddressCounts,
 }
 
 impl Account {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skua_flow::FlowUpdate;
+use skua_flow::{FlowUpdate, Mark, Prefix};
 use skua_kernel::{
     Attachment, HookKind, KernelError,
     flow::{DrainStats, FlowTable, FlowTableConfig, Proof, Wakeups, prove},
@@ -15,7 +15,7 @@ use skua_link::{Link, LinkStats};
 
 pub use crate::Wake;
 use crate::{
-    Account, Description, PointAccount, Probe, ProbeError, Watched,
+    Account, AddressEdit, Description, LiveAddresses, PointAccount, Probe, ProbeError, Watched,
     account::add_point,
     watch::{Change, Watch, grown, link_kind, thread_cpu_ns, wanted},
 };
@@ -29,6 +29,8 @@ pub struct EbpfConfig {
     pub all_netns: bool,
     /// The flow table.
     pub table: FlowTableConfig,
+    /// The address set at the start.
+    pub addresses: Vec<(Prefix, Mark)>,
     /// Time between drains (`agent.flow.ebpf.kernel_scan_interval`).
     pub scan_interval: Duration,
     /// Hooks to try, best first.
@@ -44,6 +46,7 @@ impl Default for EbpfConfig {
             interfaces: Vec::new(),
             all_netns: false,
             table: FlowTableConfig::default(),
+            addresses: Vec::new(),
             scan_interval: Duration::from_secs(10),
             hooks: LADDER.to_vec(),
         }
@@ -66,6 +69,7 @@ pub struct EbpfProbe {
     proofs: Vec<(HookKind, Proof)>,
     table: FlowTable,
     wakeups: Wakeups,
+    addresses: LiveAddresses,
     watch: Watch,
     points: BTreeMap<(u16, u32), Point>,
     /// Points whose interface is gone but whose counters were not yet taken.
@@ -82,6 +86,9 @@ impl EbpfProbe {
         let (hook, proofs) = choose_hook(&config.hooks)?;
         let mut table = FlowTable::new(hook, config.table.clone())?;
         let wakeups = table.wakeups()?;
+        let addresses = live_addresses(&table)?;
+        // Before anything is attached.
+        addresses.edit(AddressEdit::Replace(&config.addresses))?;
         let watch = Watch::start(config.all_netns, &config.interfaces)?;
         let numbers = watch.numbers();
         for number in &numbers {
@@ -94,6 +101,7 @@ impl EbpfProbe {
             proofs,
             table,
             wakeups,
+            addresses,
             watch,
             points: BTreeMap::new(),
             leaving: Vec::new(),
@@ -129,8 +137,8 @@ impl EbpfProbe {
         Ok(())
     }
 
-    fn read_links(&mut self, monitor: usize) -> Result<(), ProbeError> {
-        for change in self.watch.read(monitor)? {
+    fn links_changed(&mut self, changes: Vec<Change>) {
+        for change in changes {
             match change {
                 Change::Seen(number, link) => self.link_seen(number, link),
                 Change::Gone(number, ifindex) => self.link_gone(number, ifindex),
@@ -143,7 +151,6 @@ impl EbpfProbe {
                 }
             }
         }
-        Ok(())
     }
 
     fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
@@ -251,15 +258,19 @@ impl EbpfProbe {
     }
 
     fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
-        let changes = self.watch.refresh()?;
+        let changes = self.watch.refresh();
         for number in changes.removed {
             self.links_gone(number, |_| true);
             self.table.remove_namespace(number);
         }
         for number in changes.added {
-            self.table.add_namespace(number)?;
-            self.follow(number)?;
+            match self.table.add_namespace(number) {
+                Ok(()) => self.follow(number)?,
+                Err(error) => tracing::warn!(number, %error, "cannot watch a new namespace"),
+            }
         }
+        let recovered = self.watch.recover();
+        self.links_changed(recovered);
         Ok(())
     }
 
@@ -318,8 +329,9 @@ impl Probe for EbpfProbe {
             let mut fds = vec![self.wakeups.as_fd()];
             fds.extend(caller);
             let ready = self.watch.poll(&fds, next)?;
-            for monitor in ready.monitors {
-                self.read_links(monitor)?;
+            for namespace in ready.namespaces {
+                let changes = self.watch.read(namespace);
+                self.links_changed(changes);
             }
             if ready.given[0] {
                 self.wakeups.clear();
@@ -369,6 +381,7 @@ impl Probe for EbpfProbe {
         self.account.live = self.table.live();
         self.account.inserted = self.table.inserted();
         self.account.max_entries = u64::from(self.table.config().max_entries);
+        self.account.addresses = self.addresses.counts();
         self.account.clone()
     }
 
@@ -391,6 +404,10 @@ impl Probe for EbpfProbe {
         }
     }
 
+    fn addresses(&self) -> LiveAddresses {
+        self.addresses.clone()
+    }
+
     fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), ProbeError> {
         Ok(self.table.mark_own(socket)?)
     }
@@ -398,6 +415,17 @@ impl Probe for EbpfProbe {
     fn map_memory(&self) -> Vec<(String, u64)> {
         self.table.map_memory()
     }
+}
+
+fn live_addresses(table: &FlowTable) -> Result<LiveAddresses, ProbeError> {
+    let mut kernel = table.addresses()?;
+    Ok(LiveAddresses::new(
+        table.config().max_addresses,
+        move |set| match &mut kernel {
+            Some(kernel) => Ok(kernel.set(set)?),
+            None => Err(ProbeError::NoAddresses),
+        },
+    ))
 }
 
 /// The first hook that is proven to work, with all that was found out on the way.

@@ -40,6 +40,19 @@ pub enum ProbeError {
     /// Packet rings for so many interfaces would take too much memory.
     #[error("{0} interfaces have a packet ring already; no memory is taken for more")]
     TooManyRings(usize),
+    /// The address set would be too large.
+    #[error(
+        "the address set would have {wanted} prefixes, but flow.addresses.max_entries is {most}"
+    )]
+    TooManyAddresses {
+        /// Prefixes that it would have.
+        wanted: usize,
+        /// Prefixes that it may have.
+        most: u32,
+    },
+    /// There can be no address set.
+    #[error("flow.addresses.max_entries is 0: there is no address set")]
+    NoAddresses,
     /// Waiting for events failed.
     #[error("cannot wait for events: {0}")]
     Wait(#[from] std::io::Error),

@@ -2,6 +2,7 @@
 //! of what was seen and lost ([`Account`]); those that are live are [`Probe`]s.
 
 pub mod account;
+mod addresses;
 pub mod ebpf;
 mod error;
 mod probe;
@@ -13,6 +14,7 @@ mod watch;
 pub use skua_file as file;
 
 pub use account::{Account, PointAccount};
+pub use addresses::{AddressChange, AddressEdit, LiveAddresses};
 pub use error::ProbeError;
 pub use probe::{Description, Probe, Wake, Watched};
 pub use select::Selection;

@@ -4,7 +4,7 @@ use std::{os::fd::BorrowedFd, time::Instant};
 
 use skua_flow::FlowUpdate;
 
-use crate::{Account, ProbeError};
+use crate::{Account, LiveAddresses, ProbeError};
 
 /// Why [`Probe::wait`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +76,9 @@ pub trait Probe {
 
     /// What it works with.
     fn describe(&self) -> Description;
+
+    /// The address set, for whoever is to change it while the probe works.
+    fn addresses(&self) -> LiveAddresses;
 
     /// Marks a socket, and those that it will accept, as our own: with `exclude_self` its traffic
     /// is left out. Probes that cannot know sockets do nothing.

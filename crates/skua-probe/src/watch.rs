@@ -28,14 +28,16 @@ pub(crate) enum Change {
 pub(crate) struct Ready {
     /// Of the descriptors that were given.
     pub given: Vec<bool>,
-    /// Places of monitors, for [`Watch::read`].
-    pub monitors: Vec<usize>,
+    /// Namespaces whose monitors have something to tell, for [`Watch::read`].
+    pub namespaces: Vec<u16>,
 }
 
 /// Namespaces with their monitors.
 pub(crate) struct Watch {
     namespaces: Namespaces,
     monitors: Vec<(u16, LinkMonitor)>,
+    /// Namespaces whose monitor failed: tried again by [`recover`](Self::recover).
+    lost: Vec<u16>,
 }
 
 impl Watch {
@@ -44,6 +46,7 @@ impl Watch {
         let watch = Self {
             namespaces: Namespaces::discover(all_netns)?,
             monitors: Vec::new(),
+            lost: Vec::new(),
         };
         let mut known = Vec::new();
         for namespace in watch.namespaces.list() {
@@ -81,24 +84,30 @@ impl Watch {
         }
     }
 
-    /// Begins to follow a namespace's interfaces, and lists them.
+    /// Begins to follow a namespace's interfaces, and lists them. Only for our own it is an error
+    /// that this cannot be done.
     pub fn follow(&mut self, number: u16) -> Result<Vec<Link>, ProbeError> {
+        match self.open(number) {
+            Ok(links) => Ok(links.unwrap_or_default()),
+            Err(error) if number == 0 => Err(error),
+            Err(error) => {
+                let namespace = self.namespaces.get(number).map(|n| n.name.as_str());
+                tracing::warn!(namespace, %error, "cannot watch this namespace");
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Opens a monitor, and lists the interfaces; none when the namespace is gone.
+    fn open(&mut self, number: u16) -> Result<Option<Vec<Link>>, ProbeError> {
         let Some(namespace) = self.namespaces.get(number) else {
-            return Ok(Vec::new());
+            return Ok(None);
         };
         // First listen, then list: nothing falls in between.
-        let opened = LinkMonitor::open_in(namespace)
-            .and_then(|monitor| Ok((monitor, LinkSocket::open_in(namespace)?.list()?)));
-        let (monitor, links) = match opened {
-            Ok(opened) => opened,
-            Err(error) if number == 0 => return Err(error.into()),
-            Err(error) => {
-                tracing::warn!(namespace = namespace.name, %error, "cannot watch this namespace");
-                return Ok(Vec::new());
-            }
-        };
+        let monitor = LinkMonitor::open_in(namespace)?;
+        let links = LinkSocket::open_in(namespace)?.list()?;
         self.monitors.push((number, monitor));
-        Ok(links)
+        Ok(Some(links))
     }
 
     /// Waits until one of the given descriptors or a monitor is readable, or `until`.
@@ -124,19 +133,32 @@ impl Watch {
         let (given, monitors) = fds.split_at(given.len());
         Ok(Ready {
             given: given.iter().map(ready).collect(),
-            monitors: (0..monitors.len())
-                .filter(|i| ready(&monitors[*i]))
+            namespaces: monitors
+                .iter()
+                .zip(&self.monitors)
+                .filter(|(fd, _)| ready(fd))
+                .map(|(_, (number, _))| *number)
                 .collect(),
         })
     }
 
-    /// What a monitor has to tell.
-    pub fn read(&mut self, monitor: usize) -> Result<Vec<Change>, ProbeError> {
-        let Some((number, monitor)) = self.monitors.get_mut(monitor) else {
-            return Ok(Vec::new());
-        };
-        let number = *number;
+    /// What a namespace's monitor has to tell. One that fails is given up until
+    /// [`recover`](Self::recover): what is watched goes on meanwhile.
+    pub fn read(&mut self, number: u16) -> Vec<Change> {
+        self.changes(number).unwrap_or_else(|error| {
+            let namespace = self.namespaces.get(number).map(|n| n.name.as_str());
+            tracing::warn!(namespace, %error, "cannot follow interfaces; will try again");
+            self.monitors.retain(|(n, _)| *n != number);
+            self.lost.push(number);
+            Vec::new()
+        })
+    }
+
+    fn changes(&mut self, number: u16) -> Result<Vec<Change>, ProbeError> {
         let mut changes = Vec::new();
+        let Some((_, monitor)) = self.monitors.iter_mut().find(|(n, _)| *n == number) else {
+            return Ok(changes);
+        };
         for event in monitor.read()? {
             changes.push(match event {
                 LinkEvent::New(link) => Change::Seen(number, link),
@@ -150,12 +172,33 @@ impl Watch {
         Ok(changes)
     }
 
-    /// Looks for namespaces again; those that are gone are not followed any more.
-    pub fn refresh(&mut self) -> Result<Changes, ProbeError> {
-        let changes = self.namespaces.refresh()?;
+    /// Tries to follow those namespaces again whose monitor failed.
+    pub fn recover(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for number in std::mem::take(&mut self.lost) {
+            match self.open(number) {
+                Ok(Some(links)) => changes.push(Change::All(number, links)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::debug!(number, %error, "still cannot follow interfaces");
+                    self.lost.push(number);
+                }
+            }
+        }
+        changes
+    }
+
+    /// Looks for namespaces again; those that are gone are not followed any more. When they cannot
+    /// be looked for, nothing has changed.
+    pub fn refresh(&mut self) -> Changes {
+        let changes = self.namespaces.refresh().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot look for network namespaces");
+            Changes::default()
+        });
         self.monitors
             .retain(|(number, _)| !changes.removed.contains(number));
-        Ok(changes)
+        self.lost.retain(|number| !changes.removed.contains(number));
+        changes
     }
 
     /// Calls `take` for every interface that is there now, with fresh counters.

@@ -28,6 +28,8 @@ pub enum Command {
     Flows(FlowsArguments),
     /// Show the conversations in a capture file (pcap, pcapng; - for standard input)
     Replay(ReplayArguments),
+    /// Show or change which addresses a running `skua run` counts
+    Addresses(crate::addresses::command::AddressesArguments),
     /// Say what this kernel allows, which hooks are used and why, and what is lost
     Doctor(DoctorArguments),
     /// Show the configuration, or explain every key with --help
@@ -66,6 +68,13 @@ pub struct CaptureArguments {
     /// Count only what matches a pcap expression, like 'tcp port 443 and net 10.0.0.0/8'
     #[arg(short, long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
+    /// Count only packets from or to a prefix, like 10.0.0.0/8; @FILE has one a line, - is standard
+    /// input; may be given several times
+    #[arg(long, value_name = "PREFIX|@FILE|-")]
+    pub include_net: Vec<String>,
+    /// Leave out packets from or to a prefix; the longest prefix that holds an address decides
+    #[arg(long, value_name = "PREFIX|@FILE|-")]
+    pub exclude_net: Vec<String>,
     /// Count one packet of N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub sampling: Option<u32>,
@@ -192,6 +201,13 @@ pub struct ReplayArguments {
     /// Count only what matches a pcap expression
     #[arg(short, long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
+    /// Count only packets from or to a prefix, like 10.0.0.0/8; @FILE has one a line, - is standard
+    /// input; may be given several times
+    #[arg(long, value_name = "PREFIX|@FILE|-")]
+    pub include_net: Vec<String>,
+    /// Leave out packets from or to a prefix; the longest prefix that holds an address decides
+    #[arg(long, value_name = "PREFIX|@FILE|-")]
+    pub exclude_net: Vec<String>,
     /// Look into tunnels
     #[arg(long)]
     pub tunnels: bool,
@@ -258,6 +274,12 @@ pub struct BenchHookArguments {
     /// Entries of the flow table
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     pub max_entries: u32,
+    /// Prefixes that an address set may have
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub max_addresses: u32,
+    /// Prefixes to leave out
+    #[arg(long, value_name = "PREFIX|@FILE|-")]
+    pub exclude_net: Vec<String>,
 }
 
 /// Formats of tables.

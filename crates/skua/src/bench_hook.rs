@@ -1,16 +1,17 @@
 //! `skua bench-hook`, for `make bench-flow`: the flow program on one interface and nothing else.
 
-use std::{io::Write as _, os::fd::AsRawFd as _};
+use std::{io::Write as _, os::fd::AsRawFd as _, sync::Arc};
 
 use anyhow::Context as _;
 use signal_hook::iterator::Signals;
+use skua_flow::{AddressSet, Mark};
 use skua_kernel::{
     Attachment, Direction, HookKind,
     flow::{FlowTable, FlowTableConfig, LinkKind},
 };
 use skua_link::LinkSocket;
 
-use crate::args::BenchHookArguments;
+use crate::{addresses, args::BenchHookArguments};
 
 pub fn bench_hook(arguments: &BenchHookArguments) -> anyhow::Result<()> {
     let links = LinkSocket::open()?.list()?;
@@ -20,9 +21,17 @@ pub fn bench_hook(arguments: &BenchHookArguments) -> anyhow::Result<()> {
         .with_context(|| format!("no interface is called {}", arguments.interface))?;
     let config = FlowTableConfig {
         max_entries: arguments.max_entries,
+        max_addresses: arguments.max_addresses,
         ..FlowTableConfig::default()
     };
     let mut table = FlowTable::new(HookKind::Tcx, config)?;
+    if let Some(mut addresses) = table.addresses()? {
+        let mut set = AddressSet::default();
+        for text in addresses::expand("--exclude-net", &arguments.exclude_net)? {
+            set.insert(text.parse()?, Mark::Exclude);
+        }
+        addresses.set(&Arc::new(set))?;
+    }
     table.add_point(0, link.ifindex)?;
     let program = table
         .program(0, Direction::Ingress, LinkKind::Ethernet)?

@@ -7,9 +7,13 @@ use anyhow::{Context as _, bail};
 /// Most of an answer that is read.
 const ANSWER_LIMIT: u64 = 4 << 30;
 
+type Answer = ureq::http::Response<ureq::Body>;
+
 /// A `skua run` that answers.
 pub struct Client {
     address: String,
+    /// With the address as a number, as the API wants it in the Host header.
+    url: String,
     agent: ureq::Agent,
 }
 
@@ -42,6 +46,7 @@ impl Client {
             .new_agent();
         Ok(Some(Self {
             address: address.to_owned(),
+            url: format!("http://{place}"),
             agent,
         }))
     }
@@ -51,13 +56,23 @@ impl Client {
         path: &str,
         parameters: &[(&str, String)],
     ) -> anyhow::Result<(Vec<u8>, Option<u64>)> {
-        let mut request = self.agent.get(format!("http://{}{path}", self.address));
+        let mut request = self.agent.get(format!("{}{path}", self.url));
         for (name, value) in parameters {
             request = request.query(*name, value);
         }
-        let mut answer = request
-            .call()
-            .with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
+        let (answer, body) = self.answer(request.call())?;
+        let drained = answer
+            .headers()
+            .get("x-skua-drained")
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.parse().ok());
+        Ok((body, drained))
+    }
+
+    /// An answer and its body; what it says when it is a refusal is the error.
+    fn answer(&self, answer: Result<Answer, ureq::Error>) -> anyhow::Result<(Answer, Vec<u8>)> {
+        let mut answer =
+            answer.with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
         let body = answer
             .body_mut()
             .with_config()
@@ -66,12 +81,25 @@ impl Client {
         if !answer.status().is_success() {
             bail!("{}", String::from_utf8_lossy(&body).trim());
         }
-        let drained = answer
-            .headers()
-            .get("x-skua-drained")
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| v.parse().ok());
-        Ok((body, drained))
+        Ok((answer, body))
+    }
+
+    /// Changes something: an object there, an object back.
+    pub fn change(
+        &self,
+        method: &str,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> anyhow::Result<serde_json::Value> {
+        let url = format!("{}{path}", self.url);
+        let request = match method {
+            "PUT" => self.agent.put(url),
+            "DELETE" => self.agent.delete(url).force_send_body(),
+            _ => self.agent.post(url),
+        };
+        let request = request.content_type("application/json");
+        let (_, body) = self.answer(request.send(body.to_string()))?;
+        serde_json::from_slice(&body).context("the answer is no JSON")
     }
 
     /// Flows as lines, and the time of the drain that they are from.

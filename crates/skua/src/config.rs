@@ -9,10 +9,18 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{CaptureArguments, CaptureType, ConfigArguments};
+use skua_flow::{Mark, Prefix};
+
+use crate::{
+    addresses,
+    args::{CaptureArguments, CaptureType, ConfigArguments},
+};
 
 /// Where the file is looked for when none is named.
 const DEFAULT_FILE: &str = "/etc/skua.yaml";
+
+/// Prefixes in an address set at most: a gigabyte in the kernel.
+const MOST_ADDRESSES: u32 = 4 << 20;
 
 /// A key with its meaning, for `skua config --help` and the SKUA_… variables.
 struct Key {
@@ -20,7 +28,7 @@ struct Key {
     meaning: &'static str,
 }
 
-const KEYS: [Key; 13] = [
+const KEYS: [Key; 16] = [
     Key {
         path: "agent.interfaces",
         meaning: "interfaces to watch, a list; empty: all that are up",
@@ -48,6 +56,18 @@ const KEYS: [Key; 13] = [
     Key {
         path: "flow.filter",
         meaning: "pcap expression; only matching packets are counted",
+    },
+    Key {
+        path: "flow.addresses.include",
+        meaning: "prefixes whose packets are counted, a list; empty: all but the excluded",
+    },
+    Key {
+        path: "flow.addresses.exclude",
+        meaning: "prefixes whose packets are left out; the longest that holds an address decides",
+    },
+    Key {
+        path: "flow.addresses.max_entries",
+        meaning: "prefixes that `skua addresses` may bring the set to; 0: it cannot be changed",
     },
     Key {
         path: "flow.tunnels",
@@ -120,12 +140,39 @@ pub struct Flow {
     pub max_entries: u32,
     pub sampling: u32,
     pub filter: String,
+    pub addresses: Addresses,
     pub tunnels: bool,
     pub exclude_self: bool,
     #[serde(with = "time")]
     pub idle_timeout: Duration,
     #[serde(with = "time")]
     pub closed_timeout: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Addresses {
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+    pub max_entries: u32,
+}
+
+impl Addresses {
+    /// The prefixes with their marks.
+    pub fn marks(&self) -> anyhow::Result<Vec<(Prefix, Mark)>> {
+        addresses::marks("flow.addresses.", &self.include, &self.exclude)
+    }
+
+    /// Flags: each list replaces that of the file.
+    fn take_arguments(&mut self, include: &[String], exclude: &[String]) -> anyhow::Result<()> {
+        if !include.is_empty() {
+            self.include = addresses::expand("--include-net", include)?;
+        }
+        if !exclude.is_empty() {
+            self.exclude = addresses::expand("--exclude-net", exclude)?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -167,10 +214,21 @@ impl Default for Flow {
             max_entries: 500_000,
             sampling: 1,
             filter: String::new(),
+            addresses: Addresses::default(),
             tunnels: false,
             exclude_self: false,
             idle_timeout: Duration::from_secs(120),
             closed_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self {
+            include: Vec::new(),
+            exclude: Vec::new(),
+            max_entries: 65_536,
         }
     }
 }
@@ -324,6 +382,8 @@ impl Config {
         if let Some(filter) = &arguments.filter {
             self.flow.filter.clone_from(filter);
         }
+        let (include, exclude) = (&arguments.include_net, &arguments.exclude_net);
+        self.flow.addresses.take_arguments(include, exclude)?;
         if let Some(sampling) = arguments.sampling {
             self.flow.sampling = sampling;
         }
@@ -349,6 +409,10 @@ impl Config {
                 self.flow.max_entries
             );
         }
+        if self.flow.addresses.max_entries > MOST_ADDRESSES {
+            bail!("flow.addresses.max_entries must be at most {MOST_ADDRESSES}");
+        }
+        self.flow.addresses.marks()?;
         if self.flow.sampling == 0 {
             bail!("flow.sampling is 0, must be at least 1");
         }

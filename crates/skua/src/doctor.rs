@@ -289,6 +289,15 @@ fn print_running(out: &mut impl Write, running: &Value) -> io::Result<()> {
         count(&summary["seen"]["packets"]),
         count(&summary["in_flows"]["packets"])
     )?;
+    let addresses = &summary["addresses"];
+    if addresses["include"] != 0 || addresses["exclude"] != 0 {
+        writeln!(
+            out,
+            "          address set: {} to include, {} to exclude",
+            count(&addresses["include"]),
+            count(&addresses["exclude"])
+        )?;
+    }
     for (kind, name) in [
         ("lost", "lost"),
         ("left_out", "left out"),

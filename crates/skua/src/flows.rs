@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::bail;
 use skua_flow::{FlowRecord, Query};
 
 use crate::{
@@ -27,6 +28,12 @@ const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     let here = !arguments.capture.interface.is_empty() || arguments.duration.is_some();
     if !here && let Some(client) = Client::connect(&arguments.analyzer)? {
+        if !arguments.capture.include_net.is_empty() || !arguments.capture.exclude_net.is_empty() {
+            bail!(
+                "--include-net and --exclude-net choose what is captured: add --interface or \
+                 --duration, or use `skua addresses` for the running `skua run`"
+            );
+        }
         return from_analyzer(arguments, &client);
     }
     let on_purpose = here || arguments.follow;
@@ -51,6 +58,8 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
     if arguments.follow && arguments.capture.scan_interval.is_none() {
         config.agent.flow.ebpf.kernel_scan_interval = FOLLOW_INTERVAL;
     }
+    // Nobody can change the address set: where there is none, nothing is paid for it.
+    config.flow.addresses.max_entries = config.flow.addresses.marks()?.len() as u32;
     // All flows are printed at the end: they must fit.
     config.history.memory = u64::MAX;
     let mut session = Session::start(&config, RECORDS)?;

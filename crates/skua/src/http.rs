@@ -10,13 +10,17 @@ use axum::{
     Router,
     extract::{Query, State as Extract},
     http::{StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::get,
 };
 use serde::Deserialize;
 use skua_flow::{FlowRecord, SortBy};
+use skua_probe::LiveAddresses;
 
-use crate::{flows, metrics, record_filter::RecordFilter, state::Shared, summary};
+use crate::{
+    addresses, flows, guard, metrics, record_filter::RecordFilter, state::Shared, summary,
+};
 
 const WELCOME: &str = "\
 skua run
@@ -26,6 +30,7 @@ skua run
                        &since=NS&format=json|csv
   GET /api/summary     sums: seen, in flows, lost by cause
   GET /api/status      what is watched and how
+  GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
   GET /metrics         for Prometheus
 ";
 
@@ -59,7 +64,7 @@ impl Server {
     }
 
     /// Serves on a thread of its own until the process ends.
-    pub fn serve(&self, shared: Shared) -> anyhow::Result<()> {
+    pub fn serve(&self, shared: Shared, live: LiveAddresses) -> anyhow::Result<()> {
         let listener = self.listener.try_clone()?;
         let app = Router::new()
             .route("/", get(|| async { WELCOME }))
@@ -67,7 +72,9 @@ impl Server {
             .route("/api/summary", get(get_summary))
             .route("/api/status", get(get_status))
             .route("/metrics", get(get_metrics))
-            .with_state(shared);
+            .with_state(shared)
+            .merge(addresses::api::routes(live))
+            .layer(middleware::from_fn(guard::guard));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -92,7 +99,7 @@ impl Server {
 }
 
 /// Runs work that may wait.
-async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response {
+pub async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response {
     match tokio::task::spawn_blocking(work).await {
         Ok(response) => response,
         Err(error) => {
@@ -115,7 +122,8 @@ struct FlowsParameters {
 
 type Parameters<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
-fn bad_request(text: impl std::fmt::Display) -> Response {
+/// One line that says what is wrong with a request.
+pub fn bad_request(text: impl std::fmt::Display) -> Response {
     (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response()
 }
 
@@ -189,7 +197,8 @@ async fn get_flows(
     .await
 }
 
-fn json(value: &serde_json::Value) -> Response {
+/// One object.
+pub fn json_answer(value: &serde_json::Value) -> Response {
     (
         [(header::CONTENT_TYPE, "application/json")],
         format!("{value}\n"),
@@ -200,7 +209,7 @@ fn json(value: &serde_json::Value) -> Response {
 async fn get_summary(Extract(shared): Extract<Shared>) -> Response {
     blocking(move || {
         let state = shared.fresh();
-        json(&summary::json(&state.account, &state.totals()))
+        json_answer(&summary::json(&state.account, &state.totals()))
     })
     .await
 }
@@ -208,7 +217,7 @@ async fn get_summary(Extract(shared): Extract<Shared>) -> Response {
 async fn get_status(Extract(shared): Extract<Shared>) -> Response {
     blocking(move || {
         let state = shared.fresh();
-        json(&serde_json::json!({
+        json_answer(&serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "rung": state.rung,
             "maps": state.map_memory.iter().map(|(name, bytes)| serde_json::json!({"name": name, "bytes": bytes})).collect::<Vec<_>>(),

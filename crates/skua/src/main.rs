@@ -1,11 +1,13 @@
 //! The `skua` command: arguments, configuration, wiring.
 
+mod addresses;
 mod args;
 mod bench_hook;
 mod client;
 mod config;
 mod doctor;
 mod flows;
+mod guard;
 mod http;
 mod metrics;
 mod orphans;
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run::run(&run),
         Command::Flows(flows) => flows::flows(&flows),
         Command::Replay(replay) => replay::replay(&replay),
+        Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Config(config) => config::print(&config),
         Command::Completions { shell } => args::completions(shell),

@@ -179,6 +179,10 @@ pub fn text(state: &State) -> String {
         "Entries made.",
         account.inserted,
     );
+    let name = "skua_address_prefixes";
+    text.family(name, gauge, "Prefixes in the address set, by mark.");
+    text.value(name, &[("mark", "include")], account.addresses.include);
+    text.value(name, &[("mark", "exclude")], account.addresses.exclude);
     text.single(
         "skua_drains_total",
         counter,

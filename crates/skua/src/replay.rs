@@ -3,14 +3,16 @@
 use std::{
     io::{self, Read},
     path::Path,
+    sync::Arc,
 };
 
 use skua_file::CaptureFile;
-use skua_flow::{Batch, CapturePoint, Captured, FlowTable, Query, TableConfig};
+use skua_flow::{AddressSet, Batch, CapturePoint, Captured, FlowTable, Query, TableConfig};
 use skua_packet::Frame;
 use skua_probe::{Account, Selection};
 
 use crate::{
+    addresses,
     args::{OutputFormat, ReplayArguments, SummaryFormat},
     flows::{Printer, write_flows},
     state::State,
@@ -33,6 +35,19 @@ pub fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
     }
 }
 
+impl ReplayArguments {
+    /// The address set.
+    fn addresses(&self) -> anyhow::Result<AddressSet> {
+        let include = addresses::expand("--include-net", &self.include_net)?;
+        let exclude = addresses::expand("--exclude-net", &self.exclude_net)?;
+        let mut set = AddressSet::default();
+        for (prefix, mark) in addresses::marks("--", &include, &exclude)? {
+            set.insert(prefix, mark);
+        }
+        Ok(set)
+    }
+}
+
 fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow::Result<()> {
     let mut selection = Selection::new(
         arguments.filter.as_deref().unwrap_or_default(),
@@ -45,6 +60,9 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         tunnels: arguments.tunnels,
         ..TableConfig::default()
     });
+    let addresses = arguments.addresses()?;
+    let prefixes = addresses.counts();
+    table.set_addresses(Arc::new(addresses));
     let mut last_ns = 0;
     while let Some(packets) = file.next_batch(BATCH)? {
         let mut batch = Batch::default();
@@ -93,6 +111,7 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     }
     let mut account = Account {
         max_entries: u64::from(arguments.max_entries),
+        addresses: prefixes,
         ..Account::default()
     };
     account.inserted = table.inserted();

@@ -17,7 +17,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let server = http::Server::bind(config.api.listen)?;
     let mut session = Session::start(&config, RECORDS)?;
     session.mark_own(server.socket())?;
-    server.serve(session.shared())?;
+    server.serve(session.shared(), session.addresses())?;
     let mut out = std::io::stdout();
     let capture = session.describe();
     writeln!(

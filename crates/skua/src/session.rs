@@ -14,9 +14,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use skua_flow::{Mark, Prefix};
 use skua_kernel::{HookKind, flow::FlowTableConfig};
 use skua_probe::{
-    Account, Description, Probe, ProbeError, Wake,
+    Account, Description, LiveAddresses, Probe, ProbeError, Wake,
     ebpf::{EbpfConfig, EbpfProbe, LADDER},
     userspace::{Capture, UserspaceConfig, UserspaceProbe},
 };
@@ -56,28 +57,35 @@ fn table_config(config: &Config, seed: u64) -> FlowTableConfig {
         hash_seed: seed,
         filter: config.flow.filter.clone(),
         exclude_self: config.flow.exclude_self,
+        max_addresses: config.flow.addresses.max_entries,
         ..FlowTableConfig::default()
     }
 }
 
 /// A probe of the configured type.
 fn start_probe(config: &Config, seed: u64) -> anyhow::Result<Box<dyn Probe>> {
+    let addresses = config.flow.addresses.marks()?;
     if let Some(hook) = config.agent.hook {
-        return Ok(Box::new(ebpf(config, seed, vec![hook])?));
+        return Ok(Box::new(ebpf(config, &addresses, seed, vec![hook])?));
     }
     match config.agent.capture_type {
-        CaptureType::Ebpf => Ok(Box::new(ebpf(config, seed, LADDER.to_vec())?)),
+        CaptureType::Ebpf => Ok(Box::new(ebpf(config, &addresses, seed, LADDER.to_vec())?)),
         CaptureType::Xdp if config.flow.exclude_self => bail!(
             "leaving out our own traffic (flow.exclude_self) needs tc: at XDP there are no sockets yet"
         ),
-        CaptureType::Xdp => Ok(Box::new(ebpf(config, seed, vec![HookKind::Xdp])?)),
-        CaptureType::Afpacket => userspace(config, seed, Capture::Afpacket),
-        CaptureType::Pcap => userspace(config, seed, Capture::Pcap),
-        CaptureType::Auto => match ebpf(config, seed, LADDER.to_vec()) {
+        CaptureType::Xdp => Ok(Box::new(ebpf(
+            config,
+            &addresses,
+            seed,
+            vec![HookKind::Xdp],
+        )?)),
+        CaptureType::Afpacket => userspace(config, &addresses, seed, Capture::Afpacket),
+        CaptureType::Pcap => userspace(config, &addresses, seed, Capture::Pcap),
+        CaptureType::Auto => match ebpf(config, &addresses, seed, LADDER.to_vec()) {
             Ok(probe) => Ok(Box::new(probe)),
             // This kernel, or our rights in it, do not let us have a flow table there.
             Err(no_hook @ ProbeError::NoHook(_)) => {
-                match userspace(config, seed, Capture::Afpacket) {
+                match userspace(config, &addresses, seed, Capture::Afpacket) {
                     Ok(probe) => {
                         let reason = rights::reason(&no_hook);
                         tracing::warn!("{reason}; counting in user space instead (afpacket)");
@@ -91,17 +99,28 @@ fn start_probe(config: &Config, seed: u64) -> anyhow::Result<Box<dyn Probe>> {
     }
 }
 
-fn ebpf(config: &Config, seed: u64, hooks: Vec<HookKind>) -> Result<EbpfProbe, ProbeError> {
+fn ebpf(
+    config: &Config,
+    addresses: &[(Prefix, Mark)],
+    seed: u64,
+    hooks: Vec<HookKind>,
+) -> Result<EbpfProbe, ProbeError> {
     EbpfProbe::start(EbpfConfig {
         hooks,
         interfaces: config.agent.interfaces.clone(),
         all_netns: config.agent.all_netns,
         table: table_config(config, seed),
+        addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
     })
 }
 
-fn userspace(config: &Config, seed: u64, capture: Capture) -> anyhow::Result<Box<dyn Probe>> {
+fn userspace(
+    config: &Config,
+    addresses: &[(Prefix, Mark)],
+    seed: u64,
+    capture: Capture,
+) -> anyhow::Result<Box<dyn Probe>> {
     if config.flow.exclude_self {
         bail!(
             "leaving out our own traffic (flow.exclude_self) needs capture type ebpf: \
@@ -114,6 +133,7 @@ fn userspace(config: &Config, seed: u64, capture: Capture) -> anyhow::Result<Box
         interfaces: config.agent.interfaces.clone(),
         all_netns: config.agent.all_netns,
         table: table_config(config, seed),
+        addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
     })?))
 }
@@ -159,6 +179,11 @@ impl Session {
     /// The state.
     pub fn shared(&self) -> Shared {
         self.shared.clone()
+    }
+
+    /// The address set, for whoever is to change it.
+    pub fn addresses(&self) -> LiveAddresses {
+        self.probe.addresses()
     }
 
     /// Number of interfaces watched.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use skua_flow::{Counters, Summary};
+use skua_flow::{AddressCounts, Counters, Summary};
 use skua_probe::{
     Account,
     account::{CauseKind, cause_kind},
@@ -36,6 +36,7 @@ pub fn json(account: &Account, store: &Summary) -> Value {
         "flows": store.flows,
         "not_kept": {"flows": store.evicted, "packets": store.evicted_counted.packets, "bytes": store.evicted_counted.bytes},
         "inside_tunnels": counters(store.inside_tunnels),
+        "addresses": {"include": account.addresses.include, "exclude": account.addresses.exclude},
         "drains": account.drains,
         "drains_under_pressure": account.pressed_drains,
         "table": {"live": account.live, "max_entries": account.max_entries, "inserted": account.inserted},
@@ -105,6 +106,10 @@ fn text(account: &Account, store: &Summary) -> String {
             sum.packets,
             output::bytes(sum.bytes)
         );
+    }
+    let AddressCounts { include, exclude } = account.addresses;
+    if include + exclude > 0 {
+        text += &format!("  address set: {include} to include, {exclude} to exclude\n");
     }
     if store.evicted > 0 {
         text += &format!(

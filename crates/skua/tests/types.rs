@@ -54,9 +54,7 @@ impl Pair {
              peer name vb address 02:00:00:00:0b:0b netns {}",
             b.name
         ));
-        for (ns, link) in [(&a, "va"), (&b, "vb")] {
-            ns.ip(&format!("link set {link} arp off up"));
-        }
+        bring_up(&a, &b);
         let (in_a, in_b) = (a.open(), b.open());
         Self { a, b, in_a, in_b }
     }
@@ -110,6 +108,22 @@ impl Pair {
             arrived(sent);
         }
     }
+}
+
+/// Sets both ends up. The kernel opens their queues a while after it has seen that both are: what is
+/// sent before that is lost.
+fn bring_up(a: &TestNamespace, b: &TestNamespace) {
+    let ends = [(a, "va"), (b, "vb")];
+    for (ns, link) in ends {
+        ns.ip(&format!("link set {link} arp off up"));
+    }
+    for (ns, link) in ends {
+        while !ns.ip(&format!("link show {link}")).contains("state UP") {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    // The queue is opened right after the state is set.
+    thread::sleep(Duration::from_millis(20));
 }
 
 /// A running `skua flows` that captures on `vb`.
@@ -359,9 +373,7 @@ fn links_come_and_go_without_a_loss() {
             "link add va type veth peer name vb netns {}",
             pair.b.name
         ));
-        for (ns, link) in [(&pair.a, "va"), (&pair.b, "vb")] {
-            ns.ip(&format!("link set {link} arp off up"));
-        }
+        bring_up(&pair.a, &pair.b);
         flows.wait_for("attached interface=\"vb\"");
         pair.send(&capture);
         let (_, sums) = flows.finish();

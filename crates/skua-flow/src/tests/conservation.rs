@@ -1,7 +1,7 @@
 //! Whatever comes: nothing is lost that is not counted, and the ways of feeding agree.
 
 use super::{packets::*, *};
-use crate::{FlowKey, FlowStore, StoreLimits};
+use crate::{Batch, FlowKey, FlowStore, StoreLimits};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ enum Step {
 }
 
 fn frame() -> impl Strategy<Value = Vec<u8>> {
-    let host = 1..5u8;
+    let host = 1..4u8;
     let flags = prop::sample::select(vec![SYN, SYN | ACK, ACK, FIN | ACK, RST, 0]);
     let ip = prop_oneof![
         (host.clone(), host.clone(), 0..3u16, 0..3u16).prop_map(|(a, b, s, d)| ipv4(
@@ -51,12 +51,14 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
     ];
     let plain = prop_oneof![
         4 => ip.prop_map(|ip| ethernet(0x0800, &ip)),
-        1 => (host.clone(), host).prop_map(|(a, b)| ethernet(0x86dd, &ipv6(a, b, 58, &icmp(128, 0, 1)))),
+        1 => (host.clone(), host.clone()).prop_map(|(a, b)| ethernet(0x86dd, &ipv6(a, b, 58, &icmp(128, 0, 1)))),
+        1 => (host.clone(), host.clone(), 0..3u16).prop_map(|(a, b, port)| ethernet(0x86dd, &ipv6(a, b, 17, &udp(port, 1, b"data")))),
+        1 => (host.clone(), host, 0..9u32).prop_map(|(a, b, seq)| ethernet(0x86dd, &ipv6(a, b, 6, &tcp(1, 2, ACK, seq, b"data")))),
         1 => prop::collection::vec(any::<u8>(), 0..40),
     ];
     (
         plain,
-        any::<bool>(),
+        prop::bool::weighted(0.3),
         prop::option::weighted(0.1, 0..80usize),
     )
         .prop_map(|(frame, inside, cut)| {
@@ -69,8 +71,8 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 fn step() -> impl Strategy<Value = Step> {
     let packet = (
         frame(),
-        prop::option::weighted(0.2, any::<u16>()),
-        prop_oneof![3 => Just(1u16), 1 => any::<u16>()],
+        prop::option::weighted(0.1, any::<u16>()),
+        prop_oneof![6 => Just(1u16), 1 => any::<u16>()],
         any::<u16>(),
         1..3u32,
     );
@@ -89,10 +91,13 @@ struct Sums {
     outside: Counters,
     inside: Counters,
     flows: BTreeMap<(FlowKey, u64), (Counters, Counters)>,
+    /// All of them, whole.
+    updates: Vec<FlowUpdate>,
 }
 
 impl Sums {
     fn add(&mut self, update: &FlowUpdate) {
+        self.updates.push(*update);
         let both = update.lo_sent + update.hi_sent;
         match update.key.tunnel() {
             None => self.outside += both,
@@ -113,9 +118,31 @@ struct Run {
     captured: Counters,
 }
 
-fn run(steps: &[Step], max_entries: usize, records: usize, batch: usize) -> Run {
+/// How packets are handed in.
+#[derive(Clone, Copy)]
+enum Feed {
+    Single,
+    /// As slices of so many.
+    Slices(usize),
+    /// One by one into a batch that is flushed after so many.
+    Batch(usize),
+}
+
+impl Feed {
+    fn size(self) -> usize {
+        match self {
+            Self::Single => 1,
+            Self::Slices(size) | Self::Batch(size) => size,
+        }
+    }
+}
+
+fn run(steps: &[Step], max_entries: usize, records: usize, tunnels: bool, feed: Feed) -> Run {
     let mut run = Run {
-        table: table_with(|config| config.max_entries = max_entries),
+        table: table_with(|config| {
+            config.max_entries = max_entries;
+            config.tunnels = tunnels;
+        }),
         store: FlowStore::new(
             StoreLimits {
                 records,
@@ -157,12 +184,12 @@ fn run(steps: &[Step], max_entries: usize, records: usize, batch: usize) -> Run 
                     frame,
                     now_ns,
                 });
-                if waiting.len() == batch {
-                    run.feed(&mut waiting, batch);
+                if waiting.len() == feed.size() {
+                    run.feed(&mut waiting, feed);
                 }
             }
             Step::Drain => {
-                run.feed(&mut waiting, batch);
+                run.feed(&mut waiting, feed);
                 let (store, sums) = (&mut run.store, &mut run.sums);
                 store.begin_drain(now_ns);
                 run.table.drain(now_ns, |update| {
@@ -173,7 +200,7 @@ fn run(steps: &[Step], max_entries: usize, records: usize, batch: usize) -> Run 
             Step::Wait(seconds) => now_ns += seconds * S,
         }
     }
-    run.feed(&mut waiting, batch);
+    run.feed(&mut waiting, feed);
     let (store, sums) = (&mut run.store, &mut run.sums);
     store.begin_drain(now_ns);
     run.table.finish(|update| {
@@ -184,14 +211,22 @@ fn run(steps: &[Step], max_entries: usize, records: usize, batch: usize) -> Run 
 }
 
 impl Run {
-    fn feed(&mut self, waiting: &mut Vec<Captured<'_>>, batch: usize) {
-        if batch == 1 {
-            for packet in waiting.iter() {
-                self.table
-                    .packet(packet.point, &packet.frame, packet.now_ns);
+    fn feed(&mut self, waiting: &mut Vec<Captured<'_>>, feed: Feed) {
+        match feed {
+            Feed::Single => {
+                for packet in waiting.iter() {
+                    self.table
+                        .packet(packet.point, &packet.frame, packet.now_ns);
+                }
             }
-        } else {
-            self.table.packets(waiting);
+            Feed::Slices(_) => self.table.packets(waiting),
+            Feed::Batch(_) => {
+                let mut batch = Batch::default();
+                for packet in waiting.iter() {
+                    batch.push(&mut self.table, *packet);
+                }
+                batch.flush(&mut self.table);
+            }
         }
         waiting.clear();
     }
@@ -205,9 +240,10 @@ proptest! {
         steps in prop::collection::vec(step(), 0..120),
         max_entries in prop_oneof![Just(1000usize), 0..12usize],
         records in prop_oneof![Just(1000usize), 1..12usize],
-        batch in 2..40usize,
+        tunnels: bool,
+        batch in 1..40usize,
     ) {
-        let one = run(&steps, max_entries, records, 1);
+        let one = run(&steps, max_entries, records, tunnels, Feed::Single);
         let counters = points(&one.table);
         let all = one.sums.outside + counters.lost();
         prop_assert_eq!(all.packets, one.fed.packets);
@@ -232,10 +268,12 @@ proptest! {
             prop_assert_eq!(summary.active, 0, "all have ended");
         }
 
-        // Batches make the same flows.
-        let many = run(&steps, max_entries, records, batch);
-        prop_assert_eq!(&many.sums, &one.sums);
-        prop_assert_eq!(points(&many.table), counters);
+        // Batches make the same flows, the short way and the long one.
+        for feed in [Feed::Slices(batch), Feed::Batch(batch)] {
+            let many = run(&steps, max_entries, records, tunnels, feed);
+            prop_assert_eq!(&many.sums, &one.sums);
+            prop_assert_eq!(points(&many.table), counters);
+        }
     }
 
     /// A packet and its mirror image are in one flow, as its two directions.

@@ -1,6 +1,7 @@
 //! Packets through the table to records, case by case of `docs/accounting.md` and with any packets.
 
 mod accounting;
+mod addresses;
 mod conservation;
 mod packets;
 mod records;

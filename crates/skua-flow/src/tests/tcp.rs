@@ -238,3 +238,46 @@ fn states_by_flags() {
     );
     assert_eq!(state(&[client(0, 1, b"")]), None);
 }
+
+/// Packets of a conversation that is known go the short way: it must see that one is over, that
+/// its entry is not the live one any more, and that its place is another's now.
+#[test]
+fn the_short_way_knows_what_is_over() {
+    // Each packet is a batch of its own, so that none goes the long way because of one before.
+    let single = |table: &mut FlowTable, frame: &[u8], ms| {
+        let mut batch = crate::Batch::default();
+        batch.push(table, captured(Frame::ethernet(frame), NOON + ms * MS));
+        batch.flush(table);
+    };
+    let over = [
+        client(SYN, 1, b""),
+        client(ACK, 2, b"a"),
+        server(RST | ACK, 0, b""),
+    ];
+    for max_entries in [1, 2] {
+        let mut table = table_with(|config| config.max_entries = max_entries);
+        for (frame, ms) in over.iter().zip(0..) {
+            single(&mut table, frame, ms);
+        }
+        // The conversation is over: this begins another, for which there may be no room.
+        single(&mut table, &client(SYN, 9, b""), 10);
+        single(&mut table, &client(ACK, 10, b"b"), 11);
+        let room = max_entries == 2;
+        let missing = lost(&table, Cause::TableFullTcp);
+        assert_eq!(missing.packets, if room { 0 } else { 2 });
+        let updates = drain(&mut table, NOON + 20 * MS);
+        assert_eq!(updates[0].lo_sent.packets, 2);
+        assert_eq!(updates[0].hi_sent.packets, 1);
+        assert_eq!(updates.len(), max_entries);
+        assert!(!room || updates[1].lo_sent.packets == 2);
+
+        // Idle ones leave; another conversation takes the place.
+        assert!(drain(&mut table, NOON + 500 * S).len() <= 1);
+        assert!(table.is_empty());
+        single(&mut table, &there(b"x"), 600_000);
+        single(&mut table, &client(ACK, 11, b"c"), 600_001);
+        let after = finish(&mut table);
+        assert_eq!(after[0].lo_sent.packets, 1);
+        assert!(!room || after[1].lo_sent.packets == 1);
+    }
+}

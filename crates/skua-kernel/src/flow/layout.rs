@@ -68,7 +68,8 @@ pub(crate) struct Control {
     pub pad0: [AtomicU64; 4],
     pub freed: AtomicU64,
     pub wake_at: AtomicU64,
-    pub pad1: [AtomicU64; 6],
+    pub address_set: AtomicU64,
+    pub pad1: [AtomicU64; 5],
 }
 
 // SAFETY: all fields are atomics, every bit pattern is valid.
@@ -95,7 +96,8 @@ pub(crate) struct Settings {
     pub coarse_clock: u8,
     pub gso_size: u8,
     pub exclude_self: u8,
-    pub pad: [u8; 6],
+    pub addresses: u8,
+    pub pad: [u8; 5],
 }
 
 const _: () = assert!(size_of::<Settings>() == 32);

@@ -1,5 +1,6 @@
 //! The flow table that lives in the kernel: loading its programs, attaching them, draining it.
 
+mod addresses;
 mod drain;
 mod eviction;
 mod filter;
@@ -7,6 +8,7 @@ mod layout;
 mod object;
 mod proof;
 
+pub use addresses::Addresses;
 pub use drain::DrainStats;
 pub use object::{FlowObject, LinkKind, Rung};
 pub use proof::{Proof, prove};
@@ -59,6 +61,9 @@ pub struct FlowTableConfig {
     pub filter: String,
     /// Leave out the traffic of sockets given to [`FlowTable::mark_own`]; tc programs only.
     pub exclude_self: bool,
+    /// Prefixes that an address set may have (`flow.addresses.max_entries`); 0: there is never one,
+    /// and nothing is paid for it.
+    pub max_addresses: u32,
 }
 
 impl Default for FlowTableConfig {
@@ -73,6 +78,7 @@ impl Default for FlowTableConfig {
             max_points: 4096,
             filter: String::new(),
             exclude_self: false,
+            max_addresses: 0,
         }
     }
 }
@@ -123,9 +129,10 @@ impl FlowTable {
             sampling: config.sampling.max(1),
             tunnels: config.tunnels.into(),
             exclude_self: config.exclude_self.into(),
+            addresses: (config.max_addresses > 0).into(),
             ..Settings::default()
         };
-        let (object, rung, settings) = FlowObject::load_best(rungs, settings, config.max_points)?;
+        let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
         let table = Self {
             config,
@@ -273,6 +280,19 @@ impl FlowTable {
         Ok(values
             .map(|values| sum_counters(&values))
             .unwrap_or_default())
+    }
+
+    /// The means to change the address set, of which there must be one at a time; none without
+    /// `max_addresses`.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn addresses(&self) -> Result<Option<Addresses>, KernelError> {
+        match self.config.max_addresses {
+            0 => Ok(None),
+            _ => Addresses::new(self.first()?).map(Some),
+        }
     }
 
     /// Marks a socket, and with it those that it will accept, as our own.

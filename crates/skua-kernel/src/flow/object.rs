@@ -4,7 +4,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore as _, Object, OpenObject};
 
-use super::layout::{PROBES, Settings};
+use super::{
+    FlowTableConfig,
+    addresses::trie_elements,
+    layout::{PROBES, Settings},
+};
 use crate::{
     Direction, HookKind, KernelError,
     embedded::{self, object},
@@ -115,7 +119,8 @@ pub struct FlowObject {
 }
 
 /// Names of the maps that all namespaces share.
-const SHARED_MAPS: [&str; 10] = [
+const SHARED_MAPS: [&str; 11] = [
+    "addresses",
     "own_sockets",
     "own_conversations",
     "slots",
@@ -133,7 +138,7 @@ impl FlowObject {
     pub(super) fn load_best(
         rungs: &[Rung],
         settings: Settings,
-        max_points: u32,
+        config: &FlowTableConfig,
     ) -> Result<(Self, Rung, Settings), KernelError> {
         let mut refused = None;
         for rung in rungs.iter().copied() {
@@ -142,7 +147,7 @@ impl FlowObject {
                 gso_size: 1,
                 ..settings
             };
-            match Self::load_new(rung, settings, max_points) {
+            match Self::load_new(rung, settings, config) {
                 Ok(object) => return Ok((object, rung, settings)),
                 Err(error) => {
                     tracing::info!(rung = rung.describe(), %error, "rung not taken");
@@ -153,12 +158,17 @@ impl FlowObject {
         Err(refused.unwrap_or(KernelError::Missing("rung")))
     }
 
-    fn load_new(rung: Rung, settings: Settings, max_points: u32) -> Result<Self, KernelError> {
+    fn load_new(
+        rung: Rung,
+        settings: Settings,
+        config: &FlowTableConfig,
+    ) -> Result<Self, KernelError> {
         Self::load(rung, settings, |open| {
             for mut map in open.maps_mut() {
                 let entries = match map.name().to_str() {
                     Some("slots" | "tcp_slots") => settings.slot_count + PROBES,
-                    Some("points") => max_points,
+                    Some("points") => config.max_points,
+                    Some("addresses") => trie_elements(config.max_addresses),
                     _ => continue,
                 };
                 map.set_max_entries(entries)?;

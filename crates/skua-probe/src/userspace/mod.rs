@@ -14,14 +14,16 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 use skua_flow::{
-    Ageing, CapturePoint, Direction, Drained, EndReason, FlowTable, FlowUpdate, TableConfig,
+    Ageing, CapturePoint, Direction, Drained, EndReason, FlowTable, FlowUpdate, Mark, Prefix,
+    TableConfig,
 };
 use skua_kernel::flow::{CauseCounters, FlowTableConfig, LinkKind};
 use skua_link::{Link, LinkStats};
 use skua_packet::LinkType;
 
 use crate::{
-    Account, Description, PointAccount, Probe, ProbeError, Selection, Wake, Watched,
+    Account, AddressEdit, Description, LiveAddresses, PointAccount, Probe, ProbeError, Selection,
+    Wake, Watched,
     account::add_point,
     watch::{Change, Watch, grown, link_kind, thread_cpu_ns, wanted},
 };
@@ -63,6 +65,8 @@ pub struct UserspaceConfig {
     pub all_netns: bool,
     /// The flow table.
     pub table: FlowTableConfig,
+    /// The address set at the start.
+    pub addresses: Vec<(Prefix, Mark)>,
     /// Time between drains (`agent.flow.ebpf.kernel_scan_interval`).
     pub scan_interval: Duration,
 }
@@ -74,6 +78,7 @@ impl Default for UserspaceConfig {
             interfaces: Vec::new(),
             all_netns: false,
             table: FlowTableConfig::default(),
+            addresses: Vec::new(),
             scan_interval: Duration::from_secs(10),
         }
     }
@@ -122,6 +127,7 @@ pub struct UserspaceProbe {
     config: UserspaceConfig,
     selection: Selection,
     shared: Arc<Shared>,
+    addresses: LiveAddresses,
     watch: Watch,
     points: BTreeMap<(u16, u32), Point>,
     /// Points whose interface is gone but whose counters were not yet taken.
@@ -153,15 +159,19 @@ impl UserspaceProbe {
         let watch = Watch::start(config.all_netns, &config.interfaces)?;
         let numbers = watch.numbers();
         let next_drain = Instant::now() + config.scan_interval;
+        let shared = Arc::new(Shared {
+            table: Mutex::new(Table {
+                flows,
+                wake_at: Some(u64::from(config.table.max_entries).div_ceil(2)),
+            }),
+            wakeups,
+        });
+        let addresses = live_addresses(config.table.max_addresses, &shared);
+        addresses.edit(AddressEdit::Replace(&config.addresses))?;
         let mut probe = Self {
             selection,
-            shared: Arc::new(Shared {
-                table: Mutex::new(Table {
-                    flows,
-                    wake_at: Some(u64::from(config.table.max_entries).div_ceil(2)),
-                }),
-                wakeups,
-            }),
+            shared,
+            addresses,
             config,
             watch,
             points: BTreeMap::new(),
@@ -286,8 +296,8 @@ impl UserspaceProbe {
         }
     }
 
-    fn read_links(&mut self, monitor: usize) -> Result<(), ProbeError> {
-        for change in self.watch.read(monitor)? {
+    fn links_changed(&mut self, changes: Vec<Change>) {
+        for change in changes {
             match change {
                 Change::Seen(number, link) => {
                     // Not watching one interface is no reason to end.
@@ -303,11 +313,10 @@ impl UserspaceProbe {
                 }
             }
         }
-        Ok(())
     }
 
     fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
-        let changes = self.watch.refresh()?;
+        let changes = self.watch.refresh();
         for number in changes.removed {
             self.links_gone(number, |_| true);
         }
@@ -316,6 +325,8 @@ impl UserspaceProbe {
                 let _ = self.link_seen(number, link);
             }
         }
+        let recovered = self.watch.recover();
+        self.links_changed(recovered);
         Ok(())
     }
 
@@ -363,6 +374,14 @@ impl UserspaceProbe {
         self.account.live = table.flows.len() as u64;
         self.account.inserted = table.flows.inserted();
     }
+}
+
+fn live_addresses(most: u32, shared: &Arc<Shared>) -> LiveAddresses {
+    let shared = Arc::clone(shared);
+    LiveAddresses::new(most, move |set| {
+        shared.lock().flows.set_addresses(Arc::clone(set));
+        Ok(())
+    })
 }
 
 /// Bytes of one more ring, none when there are enough.
@@ -421,8 +440,9 @@ impl Probe for UserspaceProbe {
             let mut fds = vec![self.shared.wakeups.as_fd()];
             fds.extend(caller);
             let ready = self.watch.poll(&fds, next)?;
-            for monitor in ready.monitors {
-                self.read_links(monitor)?;
+            for namespace in ready.namespaces {
+                let changes = self.watch.read(namespace);
+                self.links_changed(changes);
             }
             if ready.given[0] {
                 let _ = rustix::io::read(&self.shared.wakeups, &mut [0; 8]);
@@ -483,6 +503,7 @@ impl Probe for UserspaceProbe {
             .map(|(key, point)| (*key, point.account.clone()))
             .collect();
         self.account.max_entries = u64::from(self.config.table.max_entries);
+        self.account.addresses = self.addresses.counts();
         self.account.clone()
     }
 
@@ -507,6 +528,10 @@ impl Probe for UserspaceProbe {
             }
             .to_owned(),
         }
+    }
+
+    fn addresses(&self) -> LiveAddresses {
+        self.addresses.clone()
     }
 
     fn map_memory(&self) -> Vec<(String, u64)> {

@@ -1,0 +1,195 @@
+//! Container runtimes asked for names, on a thread of their own: they may hang.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::container::{Found, Runtime};
+
+mod asker;
+mod breaker;
+mod cri;
+mod docker;
+mod http;
+mod messages;
+
+use asker::Asker;
+
+/// Where runtimes are asked, and how long.
+#[derive(Clone, Debug)]
+pub struct RuntimeConfig {
+    /// Sockets of Docker's API.
+    pub docker: Vec<PathBuf>,
+    /// Sockets of Podman's API.
+    pub podman: Vec<PathBuf>,
+    /// Sockets of containerd.
+    pub containerd: Vec<PathBuf>,
+    /// Sockets of CRI-O.
+    pub crio: Vec<PathBuf>,
+    /// Folder with a folder per user (`/run/user`), for Docker and Podman without root. A user's
+    /// runtime is only asked about containers under that user's slice.
+    pub users: Option<PathBuf>,
+    /// Longest that one socket may take for one question.
+    pub timeout: Duration,
+    /// Longest answer that is read, bytes.
+    pub max_answer: usize,
+    /// Most questions that wait.
+    pub max_waiting: usize,
+}
+
+impl Default for RuntimeConfig {
+    fn default() -> Self {
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+        Self {
+            docker: paths(&["/run/docker.sock"]),
+            podman: paths(&["/run/podman/podman.sock"]),
+            containerd: paths(&[
+                "/run/containerd/containerd.sock",
+                "/run/k3s/containerd/containerd.sock",
+            ]),
+            crio: paths(&["/run/crio/crio.sock"]),
+            users: Some("/run/user".into()),
+            timeout: Duration::from_secs(2),
+            max_answer: 4 * 1024 * 1024,
+            max_waiting: 1024,
+        }
+    }
+}
+
+/// What became of questions, by cause; since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RuntimeCounters {
+    /// Answered with names.
+    pub answered: u64,
+    /// No runtime knows the container.
+    pub unknown: u64,
+    /// No socket there, or nobody accepts.
+    pub unreachable: u64,
+    /// No answer in time.
+    pub timeout: u64,
+    /// The answer was not understood, too long, or cut off.
+    pub rubbish: u64,
+    /// Not asked, for the socket hung or talked rubbish too often; it is tried again later.
+    pub suspended: u64,
+    /// Questions that found no room in the queue; they are asked again.
+    pub queue_full: u64,
+}
+
+/// What a runtime told of a container.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Names {
+    /// The runtime, where the path does not say it.
+    pub(crate) runtime: Option<Runtime>,
+    pub(crate) name: Option<String>,
+    pub(crate) image: Option<String>,
+    pub(crate) pod_name: Option<String>,
+    pub(crate) pod_namespace: Option<String>,
+    pub(crate) pod_uid: Option<String>,
+}
+
+/// Why there are no names, what says least first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Fail {
+    Unreachable,
+    Unknown,
+    Suspended,
+    Rubbish,
+    Timeout,
+}
+
+pub(crate) type Answer = Result<Names, Fail>;
+
+/// Our ends of the channels to the thread that asks, and from it.
+type Ends = (Sender<Found>, Receiver<(Found, Answer)>);
+
+/// Questions on their way.
+pub(crate) struct Lookups {
+    config: RuntimeConfig,
+    /// The thread that asks; begun with the first question.
+    asker: Option<Ends>,
+    /// Questions without an answer that was taken.
+    waiting: usize,
+    counters: RuntimeCounters,
+}
+
+impl Lookups {
+    pub(crate) fn new(config: RuntimeConfig) -> Self {
+        Self {
+            config,
+            asker: None,
+            waiting: 0,
+            counters: RuntimeCounters::default(),
+        }
+    }
+
+    /// Whether there is a runtime to ask about this container.
+    pub(crate) fn can_ask(&self, found: &Found) -> bool {
+        !asker::sockets(&self.config, found).is_empty()
+    }
+
+    /// Asks, if there is room. The answer comes later.
+    pub(crate) fn ask(&mut self, found: &Found) -> bool {
+        if self.waiting >= self.config.max_waiting {
+            self.counters.queue_full += 1;
+            return false;
+        }
+        if self.asker.is_none() {
+            self.asker = begin(&self.config);
+        }
+        let asked = self
+            .asker
+            .as_ref()
+            .is_some_and(|(questions, _)| questions.send(found.clone()).is_ok());
+        if asked {
+            self.waiting += 1;
+        } else {
+            self.asker = None;
+            self.counters.unreachable += 1;
+        }
+        asked
+    }
+
+    /// An answer that came meanwhile.
+    pub(crate) fn answer(&mut self) -> Option<(Found, Answer)> {
+        let (_, answers) = self.asker.as_ref()?;
+        let (found, answer) = answers.try_recv().ok()?;
+        self.waiting -= 1;
+        let counter = match answer {
+            Ok(_) => &mut self.counters.answered,
+            Err(Fail::Unreachable) => &mut self.counters.unreachable,
+            Err(Fail::Unknown) => &mut self.counters.unknown,
+            Err(Fail::Suspended) => &mut self.counters.suspended,
+            Err(Fail::Rubbish) => &mut self.counters.rubbish,
+            Err(Fail::Timeout) => &mut self.counters.timeout,
+        };
+        *counter += 1;
+        Some((found, answer))
+    }
+
+    pub(crate) fn counters(&self) -> RuntimeCounters {
+        self.counters
+    }
+}
+
+/// Begins the thread. It ends when nobody takes its answers any more.
+fn begin(config: &RuntimeConfig) -> Option<Ends> {
+    let (questions, to_ask) = channel::<Found>();
+    let (answered, answers) = channel();
+    let mut asker = Asker::new(config.clone()).ok()?;
+    thread::Builder::new()
+        .name("skua-names".into())
+        .spawn(move || {
+            for found in to_ask {
+                let answer = asker.ask(&found);
+                if answered.send((found, answer)).is_err() {
+                    return;
+                }
+            }
+        })
+        .ok()?;
+    Some((questions, answers))
+}
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,9 @@ fn main() {
             );
         }
     };
+    let (mut open, before) = (0, std::time::Instant::now());
+    tracer.open(&mut |_| open += 1).unwrap();
+    println!("a look at {open} sockets took {:?}", before.elapsed());
     tracer.open(&mut |u| show("open", u)).unwrap();
     tracer.ended(&mut |u| show("ended", u)).unwrap();
     tracer.pairs(&mut |p| println!("{p:?}")).unwrap();

@@ -40,6 +40,9 @@ struct sock_common {
 	struct in6_addr skc_v6_daddr;	  /* CONFIG_IPV6 */
 	struct in6_addr skc_v6_rcv_saddr; /* CONFIG_IPV6 */
 	unsigned long skc_flags;
+	struct {
+		__s64 counter;
+	} skc_cookie; /* 0 until somebody asks for it */
 };
 
 struct socket;
@@ -53,10 +56,25 @@ struct sock {
 	__u8 sk_shutdown; /* bit field before 5.6 */
 	__u32 sk_ack_backlog;
 	__u32 sk_max_ack_backlog;
+	struct socket *sk_socket;
 };
 
 struct socket {
 	struct sock *sk;
+};
+
+struct inode {
+	unsigned long i_ino;
+};
+
+struct socket_alloc {
+	struct socket socket;
+	struct inode vfs_inode;
+};
+
+struct msghdr {
+	void *msg_name;
+	int msg_namelen;
 };
 
 struct inet_sock {
@@ -122,6 +140,15 @@ struct kernfs_node {
 	__u64 id; /* 5.5; before: union kernfs_node_id */
 };
 
+/* Before 5.5; the inode's number are the lower 32 bits. */
+union kernfs_node_id {
+	__u64 id;
+};
+
+struct kernfs_node___old {
+	union kernfs_node_id id;
+};
+
 struct cgroup_root {
 	int hierarchy_id;
 };
@@ -164,6 +191,10 @@ struct task_struct {
 	const struct cred *cred;
 	char comm[16];
 	struct css_set *cgroups;
+};
+
+struct task_struct___old {
+	__u64 real_start_time; /* before 5.5, what start_boottime is since */
 };
 
 /* Iterators, 5.8. */

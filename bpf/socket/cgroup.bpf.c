@@ -136,33 +136,12 @@ int socket_sendmsg6(struct bpf_sock_addr *context)
 static __always_inline void udp_ends(struct bpf_sock *context, struct socket_track *track)
 {
 	struct sock *sk = (struct sock *)(void *)context;
-	struct socket_record *record;
 
 	/* Made known by a connect that failed: nothing was ever sent. */
 	if (READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED && !track->remote_port &&
 	    track->start_ns)
 		return;
-	if (settings.aggregate) {
-		struct pair_key key = {.protocol = UDP_PROTOCOL};
-		struct pair_end what = {
-			.now_ns = bpf_ktime_get_ns(), .end = END_CLOSED, .established = true};
-		const __u16 port = READ(sk, __sk_common.skc_num);
-
-		fill_pair_key(&key, sk, track, port);
-		if (READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED) {
-			__builtin_memcpy(key.remote, track->remote, 16);
-			key.service_port = service_port(key.opener, port, track->remote_port);
-		}
-		pair_add(&key, track, &what);
-		return;
-	}
-	record = record_reserve();
-	if (!record)
-		return;
-	fill_udp(record, sk, track);
-	record->id = track_id(track, context);
-	record->end = END_CLOSED;
-	record_submit(record);
+	udp_ended(sk, track, track_id(track, context));
 }
 
 /* The last descriptor is closed: also of accepted sockets, whose owner may be unknown till now. */

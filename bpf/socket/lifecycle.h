@@ -49,7 +49,7 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 	case TCP_LISTEN:
 		track = track_make(sk);
 		if (!track) {
-			count_loss(LOSS_TABLE_FULL);
+			track_refused();
 			return;
 		}
 		/* By the hook of connect, which misses nothing, just before. */
@@ -70,7 +70,7 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 	case TCP_ESTABLISHED:
 		track = track_make(sk);
 		if (!track) {
-			count_loss(LOSS_TABLE_FULL);
+			track_refused();
 			return;
 		}
 		if (!track_is_of(track, sk)) {
@@ -84,7 +84,7 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 		track->established_ns = bpf_ktime_get_ns();
 		return;
 	case TCP_FIN_WAIT1:
-		if (READ(sk, sk_shutdown) != SEND_RCV_SHUTDOWN)
+		if (READ_BITS(sk, sk_shutdown) != SEND_RCV_SHUTDOWN)
 			return;
 		track = track_find(sk);
 		if (!track)
@@ -110,8 +110,40 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 			track->flags |= TRACK_ENDED;
 		} else if (old == TCP_SYN_RECV) {
 			return;
+		} else if (track_was_refused()) {
+			count_loss(LOSS_TABLE_FULL);
+			return;
 		}
 		tcp_ended(sk, tp, track, old);
+		track_drop(sk);
 		return;
 	}
+}
+
+/* The last descriptor of a UDP socket was closed. */
+static __always_inline void udp_ended(struct sock *sk, struct socket_track *track, __u64 id)
+{
+	struct socket_record *record;
+
+	if (settings.aggregate) {
+		struct pair_key key = {.protocol = UDP_PROTOCOL};
+		struct pair_end what = {
+			.now_ns = bpf_ktime_get_ns(), .end = END_CLOSED, .established = true};
+		const __u16 port = READ(sk, __sk_common.skc_num);
+
+		fill_pair_key(&key, sk, track, port);
+		if (READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED) {
+			__builtin_memcpy(key.remote, track->remote, 16);
+			key.service_port = service_port(key.opener, port, track->remote_port);
+		}
+		pair_add(&key, track, &what);
+		return;
+	}
+	record = record_reserve();
+	if (!record)
+		return;
+	fill_udp(record, sk, track);
+	record->id = id;
+	record->end = END_CLOSED;
+	record_submit(record);
 }

@@ -12,6 +12,14 @@ static __always_inline void add(__u64 *to, __u64 value)
 		__sync_fetch_and_add(to, value);
 }
 
+#ifdef SKUA_NO_CMPXCHG
+/* Before 5.12: when two CPUs raise it at the same instant the lower value may stay. */
+static __always_inline void raise_to(__u64 *to, __u64 value)
+{
+	if (*(volatile __u64 *)to < value)
+		*(volatile __u64 *)to = value;
+}
+#else
 static __always_inline void raise_to(__u64 *to, __u64 value)
 {
 	__u64 old = *(volatile __u64 *)to, seen;
@@ -24,6 +32,7 @@ static __always_inline void raise_to(__u64 *to, __u64 value)
 		old = seen;
 	}
 }
+#endif
 
 /* Bucket n holds [2^n, 2^(n+1)) us. */
 static __always_inline __u32 rtt_bucket(__u32 us)

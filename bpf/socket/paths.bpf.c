@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* Paths of control groups as they are made: some are gone before anybody can look. */
-#include "base.h"
+#ifndef SKUA_PERF
+#define SKUA_DIRECT
+#endif
+#include "task.h"
 #include <bpf/bpf_tracing.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define PATH_SIZE 4096
 
+#ifdef SKUA_PERF
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__type(key, __u32);
+	__type(value, __u32);
+} paths SEC(".maps");
+#else
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } paths SEC(".maps");
+#endif
 
 struct path_message {
 	struct cgroup_made made;
@@ -30,8 +41,9 @@ static __always_inline bool names_tasks(struct cgroup *cgroup)
 {
 	struct cgroup_subsys_state *state = NULL;
 	void *states = (void *)cgroup + bpf_core_field_offset(cgroup->subsys);
+	struct cgroup_root *root = READ(cgroup, root);
 
-	if (!cgroup->root->hierarchy_id)
+	if (!READ(root, hierarchy_id))
 		return true;
 	if (bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id))
 		bpf_probe_read_kernel(
@@ -46,9 +58,14 @@ static __always_inline bool names_tasks(struct cgroup *cgroup)
 	return state != NULL;
 }
 
+#ifdef SKUA_PERF
+SEC("raw_tp/cgroup_mkdir")
+#else
 SEC("tp_btf/cgroup_mkdir")
+#endif
 int BPF_PROG(socket_cgroup_made, struct cgroup *cgroup, const char *path)
 {
+	struct kernfs_node *node;
 	struct path_message *to;
 	__u32 zero = 0;
 	long size;
@@ -61,10 +78,15 @@ int BPF_PROG(socket_cgroup_made, struct cgroup *cgroup, const char *path)
 	size = bpf_probe_read_kernel_str(to->path, sizeof(to->path), path);
 	if (size <= 1 || size > PATH_SIZE)
 		return 0;
-	to->made.id = cgroup->kn->id;
+	node = READ(cgroup, kn);
+	to->made.id = read_node_id(node);
 	to->made.length = size - 1;
 	to->made.pad = 0;
 	/* Without room it is left out: user space still has the mounted hierarchy to look into. */
+#ifdef SKUA_PERF
+	bpf_perf_event_output(ctx, &paths, BPF_F_CURRENT_CPU, to, sizeof(to->made) + size);
+#else
 	bpf_ringbuf_output(&paths, to, sizeof(to->made) + size, BPF_RB_NO_WAKEUP);
+#endif
 	return 0;
 }

@@ -4,7 +4,7 @@
  * read is one load that cannot fault; elsewhere it is a call.
  */
 #pragma once
-#include "maps.h"
+#include "base.h"
 
 #ifdef SKUA_DIRECT
 #define READ(pointer, field) ((pointer)->field)
@@ -14,6 +14,13 @@
 #define READ(pointer, field) BPF_CORE_READ(pointer, field)
 #define READ_BYTES(to, pointer, field)                                                             \
 	bpf_core_read(to, sizeof((pointer)->field), &(pointer)->field)
+#endif
+
+/* For what is a bit field on some kernels. */
+#ifdef SKUA_DIRECT
+#define READ_BITS(pointer, field) ((pointer)->field)
+#else
+#define READ_BITS(pointer, field) BPF_CORE_READ_BITFIELD_PROBED(pointer, field)
 #endif
 
 /*

@@ -3,6 +3,25 @@
 #pragma once
 #include "read.h"
 
+/* A group's id is its directory's inode number. */
+static __always_inline __u64 read_node_id(struct kernfs_node *node)
+{
+#if !defined(SKUA_DIRECT) && !defined(SKUA_DIRECT_TASK)
+	if (!bpf_core_field_exists(node->id))
+		return (__u32)BPF_CORE_READ((struct kernfs_node___old *)node, id.id);
+#endif
+	return READ_TASK(node, id);
+}
+
+static __always_inline __u64 read_start(struct task_struct *task)
+{
+#if !defined(SKUA_DIRECT) && !defined(SKUA_DIRECT_TASK)
+	if (!bpf_core_field_exists(task->start_boottime))
+		return BPF_CORE_READ((struct task_struct___old *)task, real_start_time);
+#endif
+	return READ_TASK(task, start_boottime);
+}
+
 /* A version 1 hierarchy's control group of the task, by the hierarchy's controller. */
 static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controller)
 {
@@ -20,7 +39,7 @@ static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controlle
 	if (READ_TASK(cgroup, level) < 1)
 		return 0;
 	node = READ_TASK(cgroup, kn);
-	return READ_TASK(node, id);
+	return read_node_id(node);
 }
 
 /*
@@ -45,7 +64,7 @@ static __always_inline __u64 read_cgroup(struct task_struct *task)
 			return id;
 	}
 	node = READ_TASK(cgroup, kn);
-	return READ_TASK(node, id);
+	return read_node_id(node);
 }
 
 /* Whether `to` is of the task's process already. */
@@ -56,7 +75,7 @@ static __always_inline bool is_task(struct socket_task *to, struct task_struct *
 	if (to->pid != READ_TASK(task, tgid))
 		return false;
 	leader = READ_TASK(task, group_leader);
-	return to->start_ns == READ_TASK(leader, start_boottime);
+	return to->start_ns == read_start(leader);
 }
 
 /* The process's name and executable, not the calling thread's. */
@@ -71,9 +90,11 @@ static __always_inline void read_task(struct socket_task *to, struct task_struct
 
 	to->pid = READ_TASK(task, tgid);
 	to->uid = READ_TASK(cred, euid.val);
-	to->start_ns = READ_TASK(leader, start_boottime);
+	to->start_ns = read_start(leader);
 	to->cgroup = read_cgroup(task);
-	bpf_core_read(to->comm, sizeof(to->comm), &leader->comm);
+	/* What a longer name left behind the NUL is no part of it. */
+	__builtin_memset(to->comm, 0, sizeof(to->comm));
+	bpf_core_read_str(to->comm, sizeof(to->comm), &leader->comm);
 	__builtin_memset(to->exe, 0, sizeof(to->exe));
 	/* Kernel threads have neither. */
 	if (!mm)

@@ -4,6 +4,7 @@
  * track_make only, so that another kind of map can stand behind them.
  */
 #pragma once
+#include "maps.h"
 #include "task.h"
 
 struct socket_track {
@@ -24,6 +25,9 @@ struct socket_track {
 	__u8 state;	   /* last one that was noted; TCP_CLOSE: nothing began yet */
 	__u16 remote_port; /* first destination of an unconnected UDP socket */
 	__u8 remote[16];
+#ifdef SKUA_HASH
+	__u64 id;
+#endif
 };
 
 #define TRACK_ENDED	 (1 << 0) /* the record of its end was made */
@@ -31,20 +35,11 @@ struct socket_track {
 #define TRACK_CLOSED	 (1 << 2) /* the process closed both directions: data_in holds */
 #define TRACK_CONNECTING (1 << 3) /* connect was called, its SYN is not sent yet */
 
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
-	__type(key, int);
-	__type(value, struct socket_track);
-} tracks SEC(".maps");
-
-#define track_find(sk) ((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, 0))
-#define track_make(sk)                                                                             \
-	((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE))
-
-/* Never used again on this host: cookies are counted up and need far less than 48 bits. */
-#define track_id(track, sk)                                                                        \
-	(bpf_get_socket_cookie(sk) + ((track) ? (__u64)(track)->incarnation << 48 : 0))
+#ifdef SKUA_HASH
+#include "track_hash.h"
+#else
+#include "track_storage.h"
+#endif
 
 /* Whether it is of this socket, and not new or copied from its listener. */
 static __always_inline bool track_is_of(struct socket_track *track, const void *sk)

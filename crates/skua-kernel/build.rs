@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 8] = [
+const OBJECTS: [(&str, &str, &[&str]); 11] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),
@@ -12,6 +12,17 @@ const OBJECTS: [(&str, &str, &[&str]); 8] = [
     ("socket_cgroup", "socket/cgroup.bpf.c", &[]),
     ("socket_accept", "socket/accept.bpf.c", &[]),
     ("socket_paths", "socket/paths.bpf.c", &[]),
+    ("socket_paths_perf", "socket/paths.bpf.c", &["-DSKUA_PERF"]),
+    (
+        "socket_hash_ring",
+        "socket/hash.bpf.c",
+        &["-DSKUA_NO_CMPXCHG"],
+    ),
+    (
+        "socket_hash_perf",
+        "socket/hash.bpf.c",
+        &["-DSKUA_NO_CMPXCHG", "-DSKUA_PERF"],
+    ),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,6 +32,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = env::var("TARGET")?;
     // libbpf-sys unpacks libbpf's headers and tells where.
     let include = env::var("DEP_BPF_INCLUDE")?;
+    // Where a function's arguments are.
+    let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        other => return Err(format!("kernel programs are not made for {other}").into()),
+    };
     println!("cargo:rerun-if-changed={}", root.display());
     println!("cargo:rerun-if-env-changed=CLANG");
     for (object, source, arguments) in OBJECTS {
@@ -32,6 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .arg(format!("-I{}", root.join("include").display()))
             .arg(format!("-I{include}"))
             .arg(format!("-I/usr/include/{}", target.replace("-unknown", "")))
+            .arg(format!("-D__TARGET_ARCH_{arch}"))
             .args(arguments)
             .arg("-c")
             .arg(root.join(source))

@@ -4,7 +4,9 @@
 use skua_kernel::socket::{SocketTracer, SocketTracerConfig};
 
 fn main() {
-    skua_kernel::capture_libbpf_log();
+    if std::env::var_os("LIBBPF_LOG").is_none() {
+        skua_kernel::capture_libbpf_log();
+    }
     let mut arguments = std::env::args().skip(1);
     let seconds = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(0);
     let config = SocketTracerConfig {

@@ -1,6 +1,6 @@
 //! Errors of this crate.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 /// What the kernel refused.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,20 @@ pub enum KernelError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// A file has no types of a kernel.
+    #[error("no types of a kernel in {}: {reason}", path.display())]
+    Types {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The kernel was built without types and no file has them.
+    #[error("types of the kernel: {0}")]
+    NoTypes(String),
+    /// None of the ways to use the kernel works here.
+    #[error("{0}")]
+    NoRung(String),
     /// The filter expression is wrong.
     #[error(transparent)]
     Filter(#[from] skua_filter::FilterError),

@@ -4,6 +4,7 @@
 //! calls that libraries do not wrap, and libbpf.
 
 mod attach;
+mod btf;
 mod clock;
 mod embedded;
 mod error;
@@ -17,6 +18,7 @@ mod private_network;
 pub mod socket;
 
 pub use attach::{Attachment, Direction, HookKind};
+pub use btf::KernelTypes;
 pub use clock::unix_offset_ns;
 pub use error::KernelError;
 pub use log::capture_libbpf_log;

@@ -39,7 +39,9 @@ fn wakes_only_for_a_quarter_of_the_ring() {
     for _ in 0..3 {
         // 20 ends are far from a quarter (16 KiB), unless others of this host make many.
         some(10);
-        assert!(!readable(&watch), "woken early");
+        // Perf events count what a CPU wrote since the call before, drained or not.
+        let by_quarters = !watch.tracer.describe().contains("perf events");
+        assert!(!by_quarters || !readable(&watch), "woken early");
         some(40);
         assert!(readable(&watch), "not woken");
         taken += watch.connections(1).len();

@@ -107,6 +107,27 @@ pub(super) struct RawRecord {
     tcp: RawTcp,
 }
 
+/// `struct look` of `bpf/socket/hash.bpf.c`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawLook {
+    pub record: RawRecord,
+    /// Address of the socket.
+    pub sk: u64,
+    /// Inode number of its file; 0: nobody has it open.
+    pub inode: u64,
+}
+
+/// `struct look_control` of `bpf/socket/hash.bpf.c`.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct LookControl {
+    pub thread: u32,
+    pub looked: u32,
+    pub owned: u32,
+    pub pad: u32,
+}
+
 /// `struct pair_key`.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
@@ -161,6 +182,12 @@ unsafe impl Plain for Settings {}
 // SAFETY: as above.
 unsafe impl Plain for RawRecord {}
 // SAFETY: as above.
+unsafe impl Plain for RawTask {}
+// SAFETY: as above.
+unsafe impl Plain for RawLook {}
+// SAFETY: as above.
+unsafe impl Plain for LookControl {}
+// SAFETY: as above.
 unsafe impl Plain for PairKey {}
 // SAFETY: as above.
 unsafe impl Plain for PairSums {}
@@ -171,6 +198,8 @@ const _: () = assert!(size_of::<Settings>() == 8);
 const _: () = assert!(size_of::<RawTask>() == 72);
 const _: () = assert!(size_of::<RawTcp>() == 72);
 const _: () = assert!(size_of::<RawRecord>() == 232);
+const _: () = assert!(size_of::<RawLook>() == 248);
+const _: () = assert!(size_of::<LookControl>() == 16);
 const _: () = assert!(size_of::<PairKey>() == 56);
 const _: () = assert!(size_of::<PairSums>() == 296);
 const _: () = assert!(size_of::<CgroupMade>() == 16);
@@ -192,6 +221,11 @@ impl Clock {
 }
 
 impl RawTask {
+    /// Process; 0: unknown.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     fn task(&self) -> Task {
         Task {
             pid: self.pid,
@@ -203,6 +237,9 @@ impl RawTask {
         }
     }
 }
+
+/// `RULE_FILE` of `enum socket_rule`.
+const RULE_FILE: u8 = 2;
 
 fn address(bytes: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(bytes).to_canonical()
@@ -300,6 +337,17 @@ impl RawTcp {
 }
 
 impl RawRecord {
+    /// Whether the file tables say better than what is known who the owner is.
+    pub fn wants_file(&self) -> bool {
+        self.rule >= RULE_FILE
+    }
+
+    /// The owner is who has it open.
+    pub fn owned_by_file(&mut self, task: &RawTask) {
+        self.task = *task;
+        self.rule = RULE_FILE;
+    }
+
     /// As an update; none if the record makes no sense.
     pub fn update(&self, clock: Clock) -> Option<SocketUpdate> {
         let protocol = protocol(self.protocol)?;

@@ -4,11 +4,56 @@ use std::io::Read as _;
 
 use libbpf_rs::{Iter, Link};
 
-use super::layout::{Plain as _, RawRecord};
+use super::{
+    dump::Dump,
+    layout::{Plain as _, RawRecord},
+    object::Attached,
+};
 use crate::KernelError;
 
 /// A read of an iterator gives at most 32 KiB (BPF_SEQ_FILE_BUFF of kernel/bpf/bpf_iter.c).
 const READ_BYTES: usize = 64 << 10;
+
+/// How a rung looks at what is open.
+pub(super) enum Looker {
+    /// By iterators: over the file tables, then over the sockets that are known.
+    Iterators {
+        files: Link,
+        open: Link,
+        buffer: Look,
+    },
+    /// By the kernel's own dump.
+    Dump(Dump),
+}
+
+impl Looker {
+    /// Makes known what is open, and who has it open.
+    pub(super) fn find(&mut self, main: &Attached) -> Result<(), KernelError> {
+        match self {
+            Self::Iterators { files, buffer, .. } => buffer.run(files, &mut |_| {}),
+            Self::Dump(dump) => dump.run(main, &mut |_| {}),
+        }
+    }
+
+    /// The same, and shows it.
+    pub(super) fn run(
+        &mut self,
+        main: &Attached,
+        sink: &mut dyn FnMut(&RawRecord),
+    ) -> Result<(), KernelError> {
+        match self {
+            Self::Iterators {
+                files,
+                open,
+                buffer,
+            } => {
+                buffer.run(files, &mut |_| {})?;
+                buffer.run(open, sink)
+            }
+            Self::Dump(dump) => dump.run(main, sink),
+        }
+    }
+}
 
 /// The buffer of reads, kept to save allocations.
 pub(super) struct Look(Box<[u8]>);

@@ -2,10 +2,16 @@
 //! their owners and TCP's own numbers. The contract is `docs/sockets.md`.
 
 mod cgroup;
+mod dump;
+mod kprobes;
 mod layout;
 mod look;
+mod messages;
+mod namespaces;
 mod object;
+mod owners;
 mod pairs;
+mod perf;
 mod proof;
 mod ring;
 
@@ -14,14 +20,18 @@ use std::{
     path::PathBuf,
 };
 
-use libbpf_rs::{Link, MapCore as _, MapFlags};
+use libbpf_rs::{MapCore as _, MapFlags};
 use skua_socket::{HookState, HookStatus, PairUpdate, SocketLosses, SocketUpdate};
 
-use crate::{KernelError, clock, embedded};
+use crate::{KernelError, KernelTypes, clock, embedded};
+use dump::Dump;
 use layout::{CgroupMade, Clock, Plain as _, RawRecord, Settings};
-use look::Look;
-use object::{Attached, Rung};
+use look::{Look, Looker};
+use messages::Messages;
+use object::Attached;
+pub use object::Rung;
 use pairs::Pairs;
+use perf::Perf;
 use ring::Ring;
 
 /// What a tracer is made with.
@@ -32,7 +42,8 @@ pub struct SocketTracerConfig {
     /// Know UDP sockets by their first send, too. Costs some tens of ns for each send of a socket
     /// that is not connected.
     pub udp_sends: bool,
-    /// Sockets at a time at most, where the kernel has no storage in the socket itself.
+    /// Sockets at a time at most, at least 256, where the kernel has no storage in the socket
+    /// itself (before 5.15). Each takes 210 bytes of kernel memory from the start.
     pub max_sockets: u32,
     /// Pairs from drain to drain at most (aggregate mode), at least 1,024.
     pub max_pairs: u32,
@@ -48,7 +59,7 @@ impl Default for SocketTracerConfig {
         Self {
             aggregate: false,
             udp_sends: true,
-            max_sockets: 262_144,
+            max_sockets: 65_536,
             max_pairs: 16_384,
             ring_bytes: 8 << 20,
             btf: None,
@@ -66,12 +77,10 @@ const PATH_RING_BYTES: u32 = 256 << 10;
 pub struct SocketTracer {
     rung: Rung,
     // Links before objects, readers before maps: dropped in this order.
-    ended: Ring,
-    paths: Option<(Ring, Attached)>,
+    ended: Messages,
+    paths: Option<(Messages, Attached)>,
     pairs: Option<Pairs>,
-    files: Link,
-    open: Link,
-    look: Look,
+    looker: Looker,
     /// Objects on the maps of `main`.
     _beside: Vec<Attached>,
     main: Attached,
@@ -84,17 +93,27 @@ pub struct SocketTracer {
 impl SocketTracer {
     /// Loads and attaches the best rung that proves to see an exchange of our own.
     pub fn start(config: SocketTracerConfig) -> Result<Self, KernelError> {
-        let mut refused = None;
-        for rung in Rung::LADDER {
+        Self::with_rungs(&Rung::LADDER, config)
+    }
+
+    /// As [`start`](Self::start), with the rungs to try.
+    pub fn with_rungs(rungs: &[Rung], mut config: SocketTracerConfig) -> Result<Self, KernelError> {
+        let types = KernelTypes::find(config.btf.as_deref())?;
+        if types == KernelTypes::Missing {
+            return Err(KernelError::NoTypes(types.describe()));
+        }
+        config.btf = types.file().map(Into::into);
+        let mut refused = Vec::new();
+        for rung in rungs.iter().copied() {
             match Self::attach(rung, &config).and_then(|tracer| proof::prove(tracer, &config)) {
                 Ok(tracer) => return Ok(tracer),
                 Err(error) => {
                     tracing::info!(rung = rung.describe(), %error, "rung not taken");
-                    refused.get_or_insert(error);
+                    refused.push(format!("{}: {error}", rung.describe()));
                 }
             }
         }
-        Err(refused.unwrap_or(KernelError::Missing("rung")))
+        Err(KernelError::NoRung(refused.join("; ")))
     }
 
     fn attach(rung: Rung, config: &SocketTracerConfig) -> Result<Self, KernelError> {
@@ -117,37 +136,43 @@ impl SocketTracer {
         if let Some(pairs) = &pairs {
             pairs.install(main.map("pairs")?.as_fd())?;
         }
-        let ended = Ring::new(
-            main.map("ended")?.as_fd(),
-            ring_bytes,
-            size_of::<RawRecord>(),
-        )?;
+        let ended = messages(rung, &main, "ended", ring_bytes, size_of::<RawRecord>())?;
         let mut hooks = Vec::new();
         let mut beside = Vec::new();
         // The hooks that name owners first: what begins then is complete.
-        let cgroup = cgroup::open_root().and_then(|root| main.cgroup(settings, config, &root));
-        beside.extend(note(&mut hooks, proof::CGROUP_HOOKS, cgroup));
-        let accept = main.accept(settings, config);
-        beside.extend(note(&mut hooks, proof::ACCEPT_HOOKS, accept));
-        main.attach()?;
-        let (files, open) = main.iterators()?;
-        let paths = object::paths(config, PATH_RING_BYTES).and_then(|attached| {
-            let ring = Ring::new(
-                attached.map("paths")?.as_fd(),
-                PATH_RING_BYTES,
-                size_of::<CgroupMade>(),
-            )?;
-            Ok((ring, attached))
+        let looker = match rung {
+            Rung::Btf => {
+                let cgroup =
+                    cgroup::open_root().and_then(|root| main.cgroup(settings, config, &root));
+                beside.extend(note(&mut hooks, proof::CGROUP_HOOKS, cgroup));
+                let accept = main.accept(settings, config);
+                beside.extend(note(&mut hooks, proof::ACCEPT_HOOKS, accept));
+                main.attach()?;
+                let (files, open) = main.iterators()?;
+                Looker::Iterators {
+                    files,
+                    open,
+                    buffer: Look::new(),
+                }
+            }
+            Rung::HashRing | Rung::HashPerf => {
+                hooks = kprobes::attach(&mut main, config)?;
+                main.attach()?;
+                Looker::Dump(Dump::default())
+            }
+        };
+        let paths = object::paths(rung, config, PATH_RING_BYTES).and_then(|attached| {
+            let least = size_of::<CgroupMade>();
+            let messages = messages(rung, &attached, "paths", PATH_RING_BYTES, least)?;
+            Ok((messages, attached))
         });
-        let paths = note(&mut hooks, proof::PATH_HOOKS, paths);
+        let paths = note(&mut hooks, proof::path_hooks(rung), paths);
         let mut tracer = Self {
             rung,
             ended,
             paths,
             pairs,
-            files,
-            open,
-            look: Look::new(),
+            looker,
             _beside: beside,
             main,
             hooks,
@@ -155,7 +180,7 @@ impl SocketTracer {
             early_pairs: Vec::new(),
         };
         // What was open before.
-        tracer.look.run(&tracer.files, &mut |_| {})?;
+        tracer.looker.find(&tracer.main)?;
         Ok(tracer)
     }
 
@@ -180,9 +205,8 @@ impl SocketTracer {
     /// Looks at all open sockets of all network namespaces, listening ones included. A socket that
     /// changes meanwhile may come twice, or only at the next look.
     pub fn open(&mut self, sink: &mut dyn FnMut(&SocketUpdate)) -> Result<(), KernelError> {
-        self.look.run(&self.files, &mut |_| {})?;
         let clock = Clock(clock::unix_offset_ns());
-        self.look.run(&self.open, &mut |record| {
+        self.looker.run(&self.main, &mut |record| {
             if let Some(update) = record.update(clock) {
                 sink(&update);
             }
@@ -270,6 +294,21 @@ impl SocketTracer {
         }
         maps
     }
+}
+
+/// Opens a map of messages of at least `message` bytes.
+fn messages(
+    rung: Rung,
+    of: &Attached,
+    map: &'static str,
+    bytes: u32,
+    message: usize,
+) -> Result<Messages, KernelError> {
+    let map = of.map(map)?;
+    Ok(match rung {
+        Rung::HashPerf => Messages::Perf(Perf::new(map.as_fd(), bytes)?),
+        Rung::Btf | Rung::HashRing => Messages::Ring(Ring::new(map.as_fd(), bytes, message)?),
+    })
 }
 
 /// Notes hooks as silent until they are proven, or why there are none.

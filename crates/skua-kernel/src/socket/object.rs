@@ -18,19 +18,25 @@ use crate::{
 
 /// A way to use the kernel for TCP's states and for what is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Rung {
+pub enum Rung {
     /// BTF tracepoints, socket storage, iterators: 5.15.
     Btf,
+    /// Raw tracepoints, kprobes and a hash table, with a ring buffer: 5.8.
+    HashRing,
+    /// The same with perf events, types of the kernel from a file if need be: 5.4.
+    HashPerf,
 }
 
 impl Rung {
     /// Best first.
-    pub(super) const LADDER: [Self; 1] = [Self::Btf];
+    pub const LADDER: [Self; 3] = [Self::Btf, Self::HashRing, Self::HashPerf];
 
     /// As users see it.
-    pub(super) fn describe(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Self::Btf => "BTF tracepoints with socket storage and iterators (5.15)",
+            Self::HashRing => "raw tracepoints and kprobes with a hash table and ring buffer (5.8)",
+            Self::HashPerf => "raw tracepoints and kprobes with a hash table and perf events (5.4)",
         }
     }
 
@@ -38,6 +44,7 @@ impl Rung {
     pub(super) fn hook(self) -> &'static str {
         match self {
             Self::Btf => "tp_btf/inet_sock_set_state",
+            Self::HashRing | Self::HashPerf => "raw_tp/inet_sock_set_state",
         }
     }
 
@@ -45,12 +52,15 @@ impl Rung {
     pub(super) fn look(self) -> &'static str {
         match self {
             Self::Btf => "iter/task_file, iter/bpf_sk_storage_map",
+            Self::HashRing | Self::HashPerf => "kprobe/sock_diag_save_cookie, proc_tgid_stat",
         }
     }
 
     fn bytes(self) -> (&'static str, &'static [u8]) {
         match self {
             Self::Btf => ("socket_btf", object!("socket_btf")),
+            Self::HashRing => ("socket_hash_ring", object!("socket_hash_ring")),
+            Self::HashPerf => ("socket_hash_perf", object!("socket_hash_perf")),
         }
     }
 }
@@ -60,6 +70,26 @@ const SHARED_MAPS: [&str; 4] = ["tracks", "ended", "losses", "pairs"];
 
 /// Programs of the first object that are run by reading, not by events.
 const ITERATORS: [&str; 2] = ["socket_files", "socket_open"];
+
+/// Sockets that a table has room for in any case, so that the proof finds some.
+const LEAST_SOCKETS: u32 = 256;
+
+/// Ports listened on, on kernels where the owner of a listening socket is kept beside it.
+const MOST_LISTENERS: u32 = 16_384;
+
+/// Programs of the first object that kprobes run: their functions differ from kernel to kernel.
+pub(super) const PROBED_LATER: [&str; 10] = [
+    "socket_grafted",
+    "socket_accept",
+    "socket_tcp_close",
+    "socket_tcp_shutdown",
+    "socket_udp_connect",
+    "socket_udp_connected",
+    "socket_udp_send",
+    "socket_udp_destroy",
+    "socket_looked",
+    "socket_owner",
+];
 
 /// An object's programs, attached until it is dropped.
 pub(super) struct Attached {
@@ -90,7 +120,15 @@ impl Attached {
             |open| {
                 for mut map in open.maps_mut() {
                     match (map.name().to_str(), pairs) {
+                        // libbpf makes perf events for each CPU.
+                        (Some("ended"), _) if rung == Rung::HashPerf => {}
                         (Some("ended"), _) => map.set_max_entries(ring_bytes)?,
+                        (Some("listeners"), _) => {
+                            map.set_max_entries(config.max_sockets.clamp(1, MOST_LISTENERS))?
+                        }
+                        (Some("tracks"), _) if rung != Rung::Btf => {
+                            map.set_max_entries(config.max_sockets.max(LEAST_SOCKETS))?;
+                        }
                         (Some("pairs"), Some(inner)) => map.set_inner_map_fd(inner)?,
                         _ => {}
                     }
@@ -107,11 +145,46 @@ impl Attached {
     /// Attaches the programs that events run.
     pub(super) fn attach(&mut self) -> Result<(), KernelError> {
         for program in self.object.progs_mut() {
-            if program.autoload() && !ITERATORS.iter().any(|name| program.name() == *name) {
+            let elsewhere = ITERATORS
+                .iter()
+                .chain(&PROBED_LATER)
+                .any(|name| program.name() == *name);
+            if program.autoload() && !elsewhere {
                 self.links.push(program.attach().map_err(cannot_attach)?);
             }
         }
         Ok(())
+    }
+
+    /// Attaches a program to the begin or the return of a function of the kernel.
+    pub(super) fn attach_probe(
+        &mut self,
+        program: &'static str,
+        function: &str,
+        at_return: bool,
+    ) -> Result<(), KernelError> {
+        let program = self
+            .object
+            .progs_mut()
+            .find(|p| p.name() == program)
+            .ok_or(KernelError::Missing(program))?;
+        let link = program
+            .attach_kprobe(at_return, function)
+            .map_err(|error| {
+                cannot_attach(std::io::Error::other(format!("{function}: {error:#}")))
+            })?;
+        self.links.push(link);
+        Ok(())
+    }
+
+    /// How many programs are attached.
+    pub(super) fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Detaches what was attached after there were `count`.
+    pub(super) fn detach_from(&mut self, count: usize) {
+        self.links.truncate(count);
     }
 
     /// An iterator over the file tables, and one over the sockets that are known.
@@ -225,20 +298,23 @@ impl Attached {
 }
 
 /// Paths of control groups as they are made.
-pub(super) fn paths(config: &SocketTracerConfig, bytes: u32) -> Result<Attached, KernelError> {
-    embedded::load(
-        ("socket_paths", object!("socket_paths")),
-        &[],
-        config.btf.as_deref(),
-        |open| {
-            for mut map in open.maps_mut() {
-                if map.name() == "paths" {
-                    map.set_max_entries(bytes)?;
-                }
+pub(super) fn paths(
+    rung: Rung,
+    config: &SocketTracerConfig,
+    bytes: u32,
+) -> Result<Attached, KernelError> {
+    let object: (_, &[u8]) = match rung {
+        Rung::Btf | Rung::HashRing => ("socket_paths", object!("socket_paths")),
+        Rung::HashPerf => ("socket_paths_perf", object!("socket_paths_perf")),
+    };
+    embedded::load(object, &[], config.btf.as_deref(), |open| {
+        for mut map in open.maps_mut() {
+            if map.name() == "paths" && rung != Rung::HashPerf {
+                map.set_max_entries(bytes)?;
             }
-            Ok(())
-        },
-    )
+        }
+        Ok(())
+    })
     .and_then(attach_all)
 }
 

@@ -87,6 +87,10 @@ impl Pairs {
             };
             let error = std::io::Error::last_os_error();
             let ended = result < 0 && error.raw_os_error() == Some(libc::ENOENT);
+            // Before 5.6 the system call does not know the command.
+            if first && result < 0 && error.raw_os_error() == Some(libc::EINVAL) {
+                return self.drain_one_by_one(sink);
+            }
             if result < 0 && !ended {
                 return Err(KernelError::System {
                     what: "cannot read the table of pairs",
@@ -101,6 +105,45 @@ impl Pairs {
             }
             at = next;
             first = false;
+        }
+    }
+
+    /// Empties the map that no program adds to, on kernels without batches.
+    fn drain_one_by_one(
+        &mut self,
+        sink: &mut dyn FnMut(&PairKey, &PairSums),
+    ) -> Result<(), KernelError> {
+        let failed = || KernelError::last("cannot read the table of pairs");
+        let map = self.spare.as_raw_fd();
+        let (key, sums) = (&mut self.keys[0], &mut self.sums[0]);
+        loop {
+            // SAFETY: without a key before it, the first key is asked for; key has its size.
+            let next = unsafe {
+                libbpf_sys::bpf_map_get_next_key(map, std::ptr::null(), (&raw mut *key).cast())
+            };
+            if next < 0 {
+                let error = std::io::Error::last_os_error();
+                return match error.raw_os_error() {
+                    Some(libc::ENOENT) => Ok(()),
+                    _ => Err(failed()),
+                };
+            }
+            // SAFETY: key and sums have the map's sizes.
+            let found = unsafe {
+                libbpf_sys::bpf_map_lookup_elem(
+                    map,
+                    (&raw const *key).cast(),
+                    (&raw mut *sums).cast(),
+                )
+            };
+            if found < 0 {
+                return Err(failed());
+            }
+            sink(key, sums);
+            // SAFETY: key has the map's size.
+            if unsafe { libbpf_sys::bpf_map_delete_elem(map, (&raw const *key).cast()) } < 0 {
+                return Err(failed());
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use skua_socket::{
     End, HookState, HookStatus, Opener, PairUpdate, Protocol, SocketState, SocketUpdate, TaskRule,
 };
 
-use super::{SocketTracer, SocketTracerConfig};
+use super::{Rung, SocketTracer, SocketTracerConfig};
 use crate::{KernelError, private_network};
 
 /// A hook and what it is for.
@@ -23,11 +23,11 @@ pub(super) struct Hook {
     pub hook: &'static str,
 }
 
-const UDP_CONNECT: &str = "udp connect";
-const UDP_SEND: &str = "udp send";
-const CLOSE: &str = "close";
+pub(super) const UDP_CONNECT: &str = "udp connect";
+pub(super) const UDP_SEND: &str = "udp send";
+pub(super) const CLOSE: &str = "close";
 const ACCEPT_NAMED: &str = "accept with address";
-const ACCEPT: &str = "accept";
+pub(super) const ACCEPT: &str = "accept";
 const PATHS: &str = "control group paths";
 
 pub(super) const CGROUP_HOOKS: &[Hook] = &[
@@ -52,10 +52,22 @@ pub(super) const ACCEPT_HOOKS: &[Hook] = &[Hook {
     capability: ACCEPT,
     hook: "fexit/inet_csk_accept",
 }];
-pub(super) const PATH_HOOKS: &[Hook] = &[Hook {
+const PATH_HOOKS: &[Hook] = &[Hook {
     capability: PATHS,
     hook: "tp_btf/cgroup_mkdir",
 }];
+const PATH_HOOKS_WITHOUT_BTF: &[Hook] = &[Hook {
+    capability: PATHS,
+    hook: "raw_tp/cgroup_mkdir",
+}];
+
+/// What tells paths of control groups on a rung.
+pub(super) fn path_hooks(rung: Rung) -> &'static [Hook] {
+    match rung {
+        Rung::Btf | Rung::HashRing => PATH_HOOKS,
+        Rung::HashPerf => PATH_HOOKS_WITHOUT_BTF,
+    }
+}
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What each connection carries from the client.
@@ -162,6 +174,8 @@ fn observe(tracer: &mut SocketTracer, config: &SocketTracerConfig) -> Result<See
     let (to_exchange, from_us) = channel();
     let mut seen = Seen::default();
     std::thread::scope(|scope| {
+        // Dropped when something fails here: else the exchange would wait for ever.
+        let to_exchange = to_exchange;
         let exchange = std::thread::Builder::new()
             .name("proof".into())
             .spawn_scoped(scope, move || exchange(&to_us, &from_us))

@@ -11,11 +11,32 @@ use rustix::event::epoll;
 
 use crate::KernelError;
 
-type Sink<'a> = dyn FnMut(&[u8]) + 'a;
+pub(super) type Sink<'a> = dyn FnMut(&[u8]) + 'a;
 
-/// Where the messages of the drain that runs go; none between drains.
+/// Where the messages of the drain that runs go; none between drains. libbpf is given its address.
 #[derive(Default)]
-struct Target(Option<NonNull<Sink<'static>>>);
+pub(super) struct Target(Option<NonNull<Sink<'static>>>);
+
+impl Target {
+    /// A message.
+    pub(super) fn receive(&mut self, data: &[u8]) {
+        if let Some(sink) = self.0.as_mut() {
+            // SAFETY: set by `collect` from a reference that lives until it clears it.
+            unsafe { sink.as_mut()(data) };
+        }
+    }
+
+    /// Messages that come while `drain` runs go to `sink`.
+    pub(super) fn collect<R>(&mut self, sink: &mut Sink<'_>, drain: impl FnOnce() -> R) -> R {
+        let sink: NonNull<Sink<'_>> = sink.into();
+        // SAFETY: only the lifetime changes; the pointer is cleared before `sink` goes.
+        self.0 =
+            Some(unsafe { std::mem::transmute::<NonNull<Sink<'_>>, NonNull<Sink<'static>>>(sink) });
+        let result = drain();
+        self.0 = None;
+        result
+    }
+}
 
 /// A ring buffer of which this is the only reader.
 pub(super) struct Ring {
@@ -35,13 +56,11 @@ unsafe extern "C" fn receive(
     data: *mut c_void,
     size: libbpf_sys::size_t,
 ) -> c_int {
+    // SAFETY: libbpf gives `size` bytes at `data` that stay until this returns.
+    let data = unsafe { std::slice::from_raw_parts(data.cast(), size as usize) };
     // SAFETY: `target` is Ring::target, which is boxed and lives as long as the ring buffer; only
     // `drain` leads here, and it holds the ring exclusively.
-    if let Some(sink) = unsafe { &mut *target.cast::<Target>() }.0.as_mut() {
-        // SAFETY: set by `drain` from a reference that lives until it clears it; libbpf gives
-        // `size` bytes at `data` that stay until this returns.
-        unsafe { sink.as_mut()(std::slice::from_raw_parts(data.cast(), size as usize)) };
-    }
+    unsafe { &mut *target.cast::<Target>() }.receive(data);
     0
 }
 
@@ -101,14 +120,11 @@ impl Ring {
             &mut calls[..],
             Some(&Duration::ZERO.try_into().unwrap_or_default()),
         );
-        let sink: NonNull<Sink<'_>> = sink.into();
-        // SAFETY: only the lifetime changes; the pointer is cleared before `sink` goes.
-        self.target.0 =
-            Some(unsafe { std::mem::transmute::<NonNull<Sink<'_>>, NonNull<Sink<'static>>>(sink) });
-        // SAFETY: the ring buffer is ours alone (&mut self).
-        let taken =
-            unsafe { libbpf_sys::ring_buffer__consume_n(self.ring.as_ptr(), self.most as _) };
-        self.target.0 = None;
+        let (ring, most) = (self.ring.as_ptr(), self.most);
+        let taken = self.target.collect(sink, || {
+            // SAFETY: the ring buffer is ours alone (&mut self).
+            unsafe { libbpf_sys::ring_buffer__consume_n(ring, most as _) }
+        });
         if taken < 0 {
             return Err(KernelError::System {
                 what: "cannot read a ring buffer",

@@ -4,6 +4,7 @@
 
 mod aggregate;
 mod ends;
+mod hooks;
 mod lab;
 mod lifecycle;
 mod owners;

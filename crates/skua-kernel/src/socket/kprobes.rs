@@ -1,0 +1,171 @@
+//! Attaching the rung of kernels without socket storage: which function of the kernel each probe
+//! goes to.
+
+use skua_socket::{HookState, HookStatus};
+
+use super::{
+    SocketTracerConfig,
+    object::Attached,
+    proof::{ACCEPT, CLOSE, UDP_CONNECT, UDP_SEND},
+};
+use crate::KernelError;
+
+/// A program and the function at whose begin, or return, it runs.
+struct Probe {
+    program: &'static str,
+    function: &'static str,
+    at_return: bool,
+}
+
+const fn begin(program: &'static str, function: &'static str) -> Probe {
+    Probe {
+        program,
+        function,
+        at_return: false,
+    }
+}
+
+const fn end(program: &'static str, function: &'static str) -> Probe {
+    Probe {
+        program,
+        function,
+        at_return: true,
+    }
+}
+
+/// What takes all of its probes; of several ways the first that attaches is taken.
+struct Capability {
+    name: &'static str,
+    ways: &'static [&'static [Probe]],
+}
+
+const ALWAYS: &[Capability] = &[
+    Capability {
+        name: ACCEPT,
+        ways: &[
+            &[begin("socket_grafted", "security_sock_graft")],
+            &[end("socket_accept", "inet_csk_accept")],
+        ],
+    },
+    Capability {
+        name: UDP_CONNECT,
+        ways: &[
+            // From 6.18 on the functions of older kernels are there and nobody calls them.
+            &[
+                begin("socket_udp_connect", "udp_connect"),
+                end("socket_udp_connected", "udp_connect"),
+                begin("socket_udp_connect", "udpv6_connect"),
+                end("socket_udp_connected", "udpv6_connect"),
+            ],
+            &[
+                begin("socket_udp_connect", "ip4_datagram_connect"),
+                end("socket_udp_connected", "ip4_datagram_connect"),
+                begin("socket_udp_connect", "ip6_datagram_connect"),
+                end("socket_udp_connected", "ip6_datagram_connect"),
+            ],
+        ],
+    },
+    Capability {
+        name: CLOSE,
+        ways: &[&[
+            begin("socket_tcp_close", "tcp_close"),
+            begin("socket_tcp_shutdown", "tcp_shutdown"),
+            begin("socket_udp_destroy", "udp_destroy_sock"),
+            begin("socket_udp_destroy", "udpv6_destroy_sock"),
+        ]],
+    },
+];
+
+const SENDS: Capability = Capability {
+    name: UDP_SEND,
+    ways: &[&[
+        begin("socket_udp_send", "udp_sendmsg"),
+        begin("socket_udp_send", "udpv6_sendmsg"),
+    ]],
+};
+
+/// Without these there are no looks at what is open.
+const LOOKS: [Probe; 2] = [
+    begin("socket_looked", "sock_diag_save_cookie"),
+    begin("socket_owner", "proc_tgid_stat"),
+];
+
+/// Attaches the probes. Hooks that did are silent until they are proven.
+pub(super) fn attach(
+    main: &mut Attached,
+    config: &SocketTracerConfig,
+) -> Result<Vec<HookStatus>, KernelError> {
+    let mut hooks = Vec::new();
+    let sends = config.udp_sends.then_some(&SENDS);
+    for capability in ALWAYS.iter().chain(sends) {
+        for way in capability.ways {
+            let attached = attach_way(main, way);
+            let (state, reason) = match &attached {
+                Ok(()) => (HookState::Silent, String::new()),
+                Err(error) => (HookState::Unsupported, error.to_string()),
+            };
+            hooks.push(HookStatus {
+                capability: capability.name,
+                hook: describe(way),
+                state,
+                reason,
+            });
+            if attached.is_ok() {
+                break;
+            }
+        }
+    }
+    attach_way(main, &LOOKS)?;
+    Ok(hooks)
+}
+
+/// All of its probes, or none.
+fn attach_way(main: &mut Attached, way: &[Probe]) -> Result<(), KernelError> {
+    let before = main.links();
+    for probe in way {
+        if let Err(error) = main.attach_probe(probe.program, probe.function, probe.at_return) {
+            main.detach_from(before);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn describe(way: &[Probe]) -> String {
+    let mut names: Vec<&str> = way.iter().map(|p| p.function).collect();
+    names.dedup();
+    let kind = match way {
+        [probe] if probe.at_return => "kretprobe",
+        _ => "kprobe",
+    };
+    format!("{kind}/{}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::object::PROBED_LATER, *};
+
+    #[test]
+    fn hooks_are_named_by_their_functions() {
+        let names: Vec<_> = ALWAYS
+            .iter()
+            .flat_map(|c| c.ways)
+            .map(|w| describe(w))
+            .collect();
+        assert_eq!(names[1], "kretprobe/inet_csk_accept");
+        assert_eq!(names[2], "kprobe/udp_connect, udpv6_connect");
+    }
+
+    #[test]
+    fn what_is_attached_here_is_not_attached_by_its_section() {
+        for probe in ALWAYS
+            .iter()
+            .chain([&SENDS])
+            .flat_map(|c| c.ways)
+            .flat_map(|w| w.iter())
+            .chain(&LOOKS)
+        {
+            assert!(PROBED_LATER.contains(&probe.program), "{}", probe.program);
+        }
+    }
+}

@@ -97,6 +97,9 @@ pub struct CaptureArguments {
     /// How to capture
     #[arg(long, value_enum, value_name = "TYPE")]
     pub r#type: Option<CaptureType>,
+    /// File with the kernel's types (BTF), where the kernel has none (packaging/btf-from-headers)
+    #[arg(long, value_name = "FILE")]
+    pub btf: Option<PathBuf>,
     /// Use this hook alone, whatever the kernel has
     #[arg(long, value_enum, value_name = "HOOK", hide = true)]
     pub hook: Option<Hook>,

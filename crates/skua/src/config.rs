@@ -438,6 +438,12 @@ impl Config {
         if let Some(kind) = arguments.r#type {
             self.agent.capture_type = kind;
         }
+        if let Some(btf) = &arguments.btf {
+            self.agent.btf = btf
+                .to_str()
+                .with_context(|| format!("--btf {}: not UTF-8", btf.display()))?
+                .to_owned();
+        }
         if let Some(hook) = arguments.hook {
             self.agent.hook = Some(hook.kind());
         }

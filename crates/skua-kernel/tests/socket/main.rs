@@ -3,6 +3,7 @@
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 mod aggregate;
+mod churn;
 mod ends;
 mod hooks;
 mod lab;

@@ -281,7 +281,7 @@ fn a_look_equals_what_ss_shows() {
 
 /// Compares until each socket was the same once: timers may go between two looks. How many there
 /// are in each state.
-fn compare(watch: &mut Watch, nets: &[&Net]) -> HashMap<SocketState, usize> {
+pub fn compare(watch: &mut Watch, nets: &[&Net]) -> HashMap<SocketState, usize> {
     let mut states = HashMap::new();
     let mut left: Option<HashMap<u64, Vec<String>>> = None;
     let deadline = Instant::now() + PATIENCE;

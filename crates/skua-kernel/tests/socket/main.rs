@@ -9,5 +9,6 @@ mod ends;
 mod hooks;
 mod lab;
 mod lifecycle;
+mod netem;
 mod owners;
 mod udp;

@@ -320,7 +320,9 @@ def main():
 
     results = {}
     with Namespace("sockets") as namespace:
-        namespace.run(["sysctl", "-qw", "net.core.somaxconn=65535", "net.ipv4.tcp_max_syn_backlog=65535"])
+        # Where TIME-WAIT finds no room, the last FIN is answered by a RST.
+        namespace.run(["sysctl", "-qw", "net.core.somaxconn=65535", "net.ipv4.tcp_max_syn_backlog=65535",
+                       "net.ipv4.tcp_max_tw_buckets=4000000"])
         try:
             if "rates" in options.only:
                 samples = at_rates(options, namespace)

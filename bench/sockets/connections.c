@@ -41,7 +41,12 @@ static struct {
 	int bytes, reply, clients, servers, sources, port;
 	enum closing closing;
 	bool idle;
-} options = {.count = 10000, .seconds = 60, .bytes = 100, .clients = 1, .servers = 2, .sources = 16,
+} options = {.count = 10000,
+	     .seconds = 60,
+	     .bytes = 100,
+	     .clients = 1,
+	     .servers = 2,
+	     .sources = 16,
 	     .port = 7070};
 
 // One for each process, in shared memory.
@@ -233,8 +238,8 @@ static void finish_one(struct side *side, int fd)
 static void client(struct side *side, int number)
 {
 	const double rate = options.rate / options.clients, begin = now();
-	const long count = options.count / options.clients +
-			   (number < options.count % options.clients);
+	const long count =
+		options.count / options.clients + (number < options.count % options.clients);
 	int open[BATCH], waiting = 0;
 	long done = 0;
 
@@ -293,7 +298,8 @@ static bool wait_for(struct side *sides, int count, size_t flag, double seconds)
 
 	for (int i = 0; i < count; i++) {
 		while (!__atomic_load_n((bool *)((char *)&sides[i] + flag), __ATOMIC_ACQUIRE)) {
-			if (now() > deadline || waitpid(sides[i].pid, NULL, WNOHANG) == sides[i].pid)
+			if (now() > deadline ||
+			    waitpid(sides[i].pid, NULL, WNOHANG) == sides[i].pid)
 				return false;
 			usleep(1000);
 		}
@@ -365,16 +371,36 @@ static void parse(int argc, char **argv)
 
 	for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
 		switch (option) {
-		case 'r': options.rate = atof(optarg); break;
-		case 'n': options.count = atol(optarg); break;
-		case 's': options.seconds = atof(optarg); break;
-		case 'b': options.bytes = atoi(optarg); break;
-		case 'a': options.reply = atoi(optarg); break;
-		case 'C': options.clients = atoi(optarg); break;
-		case 'S': options.servers = atoi(optarg); break;
-		case 'o': options.sources = atoi(optarg); break;
-		case 'p': options.port = atoi(optarg); break;
-		case 'i': options.idle = true; break;
+		case 'r':
+			options.rate = atof(optarg);
+			break;
+		case 'n':
+			options.count = atol(optarg);
+			break;
+		case 's':
+			options.seconds = atof(optarg);
+			break;
+		case 'b':
+			options.bytes = atoi(optarg);
+			break;
+		case 'a':
+			options.reply = atoi(optarg);
+			break;
+		case 'C':
+			options.clients = atoi(optarg);
+			break;
+		case 'S':
+			options.servers = atoi(optarg);
+			break;
+		case 'o':
+			options.sources = atoi(optarg);
+			break;
+		case 'p':
+			options.port = atoi(optarg);
+			break;
+		case 'i':
+			options.idle = true;
+			break;
 		case 'c':
 			if (!strcmp(optarg, "client"))
 				options.closing = CLIENT_FIN;
@@ -385,7 +411,8 @@ static void parse(int argc, char **argv)
 			else
 				usage();
 			break;
-		default: usage();
+		default:
+			usage();
 		}
 	}
 	if (optind != argc || options.count < 0 || options.rate < 0 || options.bytes < 0 ||
@@ -410,7 +437,8 @@ int main(int argc, char **argv)
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
 	memset(payload, 'x', sizeof payload);
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	if (shared == MAP_FAILED)
 		fail("mmap");
 	sigemptyset(&signals);
@@ -439,8 +467,8 @@ int main(int argc, char **argv)
 		sigwait(&signals, &ignored);
 	}
 	__atomic_store_n(&shared->stopping, true, __ATOMIC_RELEASE);
-	complete = complete && wait_for(shared->servers, options.servers,
-					offsetof(struct side, done), 5);
+	complete = complete &&
+		   wait_for(shared->servers, options.servers, offsetof(struct side, done), 5);
 	printf("{");
 	print_sides("clients", shared->clients, options.clients);
 	printf(",");

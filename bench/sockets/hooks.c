@@ -63,8 +63,8 @@ int main(int argc, char **argv)
 	bpf_object__for_each_program(program, object)
 	{
 		int of_groups = !strncmp(bpf_program__section_name(program), "cgroup/", 7);
-		if (of_groups ? !bpf_program__attach_cgroup(program, root) :
-				!bpf_program__attach(program))
+		if (of_groups ? !bpf_program__attach_cgroup(program, root)
+			      : !bpf_program__attach(program))
 			fail(bpf_program__name(program));
 	}
 	puts("{\"ready\":true}");

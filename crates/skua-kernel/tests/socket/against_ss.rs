@@ -38,9 +38,11 @@ impl Shown {
 }
 
 fn address(text: &str) -> Option<SocketAddr> {
-    let text = text.split_once('%').map_or(text.to_owned(), |(host, rest)| {
-        format!("{host}{}", &rest[rest.find(':').unwrap()..])
-    });
+    let text = text
+        .split_once('%')
+        .map_or(text.to_owned(), |(host, rest)| {
+            format!("{host}{}", &rest[rest.find(':').unwrap()..])
+        });
     text.parse().ok()
 }
 

@@ -328,7 +328,7 @@ def main():
             if "rates" in options.only:
                 samples = at_rates(options, namespace)
                 report_rates(samples)
-                results["rates"] = [{"rate": r, "program": n, **cell} for (r, n), cell in samples.items()]
+                results["rates"] = [{"wanted": r, "program": n, **cell} for (r, n), cell in samples.items()]
             if "idle" in options.only:
                 results["idle"] = idle(options, namespace)
                 report_idle(results["idle"])

@@ -58,6 +58,9 @@ bench-breaking-point: $(SKUA) ## new flows per second until packets are lost
 bench-replay: $(SKUA) ## replay speed beside softflowd and tshark
 	@$(MAKE) -C bench replay ARGS='$(ARGS)'
 
+bench-sockets: needs ## cost of watching sockets, per connection, idle and in bulk, beside tcplife
+	@$(CARGO) build --release --quiet -p skua-kernel --example socket_trace
+	@$(MAKE) -C bench sockets ARGS='$(ARGS)'
 bench-graph: ## queries on 100,000 nodes and 1,000,000 flows that change (needs no root, 1 GB)
 	@$(CARGO) run --release --quiet -p skua-query --example bench_graph
 

@@ -204,11 +204,15 @@ fn check(updates: &[SocketUpdate]) -> (Did, Did) {
             Opener::Unknown => panic!("{update:#?}"),
         };
         let plan = Plan::of(port);
-        let to_server = match update.opener {
+        let carried = match update.opener {
             Opener::Local => (tcp.bytes_sent, tcp.bytes_received),
             _ => (tcp.bytes_received, tcp.bytes_sent),
         };
-        assert_eq!(to_server, (plan.to_server, plan.to_client), "{update:#?}");
+        // From another CPU a RST may overtake the acknowledgement of what the server sent.
+        let overtaken = plan.closing == 2 && carried == (plan.to_server, 0);
+        if !(overtaken && update.opener == Opener::Remote) {
+            assert_eq!(carried, (plan.to_server, plan.to_client), "{update:#?}");
+        }
         let end = if plan.closing == 2 {
             reset
         } else {

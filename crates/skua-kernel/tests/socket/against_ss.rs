@@ -62,8 +62,11 @@ fn state(name: &str) -> Option<SocketState> {
     })
 }
 
-/// All TCP sockets of the namespace by cookie, but those that are no whole sockets.
-fn shown(net: &Net) -> HashMap<u64, Shown> {
+/// A socket in all lists: namespace and addresses. Cookies are not known to all kernels' programs.
+type Key = (u32, SocketAddr, Option<SocketAddr>);
+
+/// All TCP sockets of the namespace, but those that are no whole sockets.
+fn shown(net: &Net) -> HashMap<Key, Shown> {
     let output = net
         .command("ss")
         .args(["--no-header", "-tinpOea"])
@@ -72,10 +75,13 @@ fn shown(net: &Net) -> HashMap<u64, Shown> {
         .unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().filter_map(show).collect()
+    let sockets = text.lines().filter_map(show);
+    sockets
+        .map(|shown| ((net.inode(), shown.local, shown.remote), shown))
+        .collect()
 }
 
-fn show(line: &str) -> Option<(u64, Shown)> {
+fn show(line: &str) -> Option<Shown> {
     let mut words = line.split_whitespace();
     let state = state(words.next()?)?;
     let queues = [words.next()?, words.next()?].map(|v| v.parse().unwrap());
@@ -93,16 +99,14 @@ fn show(line: &str) -> Option<(u64, Shown)> {
         }
         before = word;
     }
-    let cookie = u64::from_str_radix(&numbers["sk"], 16).unwrap();
-    let shown = Shown {
+    Some(Shown {
         state,
         queues: (queues[0], queues[1]),
         local,
         remote,
         pids,
         numbers,
-    };
-    Some((cookie, shown))
+    })
 }
 
 /// What differs, by name, beside what `ss` has; none if all is the same.
@@ -285,30 +289,30 @@ fn a_look_equals_what_ss_shows() {
 /// are in each state.
 pub fn compare(watch: &mut Watch, nets: &[&Net]) -> HashMap<SocketState, usize> {
     let mut states = HashMap::new();
-    let mut left: Option<HashMap<u64, Vec<String>>> = None;
+    let mut left: Option<HashMap<Key, Vec<String>>> = None;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let before = watch.open();
-        let ss: Vec<_> = nets.iter().map(|net| (net.inode(), shown(net))).collect();
+        let ss: HashMap<_, _> = nets.iter().flat_map(|net| shown(net)).collect();
         let mut now = HashMap::new();
         states.clear();
         for update in &before {
-            let theirs = ss.iter().find(|(net, _)| *net == update.netns);
-            let Some(shown) = theirs.and_then(|(_, all)| all.get(&update.id)) else {
-                now.insert(update.id, vec![format!("ss has it not: {update:?}")]);
+            let key = (update.netns, update.local, update.remote);
+            let Some(shown) = ss.get(&key) else {
+                now.insert(key, vec![format!("ss has it not: {update:?}")]);
                 continue;
             };
             *states.entry(update.state).or_default() += 1;
             let opened = update.opener == skua_socket::Opener::Local;
-            now.insert(update.id, differences(update, shown, opened));
+            now.insert(key, differences(update, shown, opened));
         }
-        for (id, shown) in ss.iter().flat_map(|(_, all)| all) {
+        for (key, shown) in &ss {
             let missing = || vec![format!("only ss has it: {shown:?}")];
-            now.entry(*id).or_insert_with(missing);
+            now.entry(*key).or_insert_with(missing);
         }
         // What differed at each comparison so far.
-        let differing = now.into_iter().filter(|(id, what)| {
-            !what.is_empty() && left.as_ref().is_none_or(|left| left.contains_key(id))
+        let differing = now.into_iter().filter(|(key, what)| {
+            !what.is_empty() && left.as_ref().is_none_or(|left| left.contains_key(key))
         });
         let differing: HashMap<_, _> = differing.collect();
         if differing.is_empty() {

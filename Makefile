@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-addresses bench-drain \
-	bench-breaking-point bench-replay bench-graph bench screenshot clean
+	bench-breaking-point bench-replay bench-sockets bench-graph bench screenshot clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ lint: ## format and clippy
 fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
-bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-graph ## all benchmarks
+bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-addresses: $(SKUA) ## cost of the address set per packet
@@ -58,6 +58,9 @@ bench-breaking-point: $(SKUA) ## new flows per second until packets are lost
 bench-replay: $(SKUA) ## replay speed beside softflowd and tshark
 	@$(MAKE) -C bench replay ARGS='$(ARGS)'
 
+bench-sockets: needs ## cost of watching sockets, per connection, idle and in bulk, beside tcplife
+	@$(CARGO) build --release --quiet -p skua-kernel --example socket_trace
+	@$(MAKE) -C bench sockets ARGS='$(ARGS)'
 bench-graph: ## queries on 100,000 nodes and 1,000,000 flows that change (needs no root, 1 GB)
 	@$(CARGO) run --release --quiet -p skua-query --example bench_graph
 

@@ -210,7 +210,7 @@ impl Watch {
         updates
     }
 
-    fn take(&mut self, updates: &mut Vec<SocketUpdate>) {
+    pub fn take(&mut self, updates: &mut Vec<SocketUpdate>) {
         self.tracer
             .ended(&mut |update| {
                 if self.nets.contains(&update.netns) {

@@ -36,26 +36,35 @@ struct {
 	__type(value, struct path_message);
 } message SEC(".maps");
 
-/* Whether it is of a hierarchy whose ids stand in struct socket_task. */
-static __always_inline bool names_tasks(struct cgroup *cgroup)
+/* Whether the group's hierarchy has the controller. */
+static __always_inline bool has_controller(struct cgroup *cgroup, __u32 controller)
 {
 	struct cgroup_subsys_state *state = NULL;
-	void *states = (void *)cgroup + bpf_core_field_offset(cgroup->subsys);
-	struct cgroup_root *root = READ(cgroup, root);
+	void *place =
+		(void *)cgroup + bpf_core_field_offset(cgroup->subsys) + controller * sizeof(state);
 
-	if (!READ(root, hierarchy_id))
-		return true;
-	if (bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id))
-		bpf_probe_read_kernel(
-			&state, sizeof(state),
-			states + sizeof(state) *
-					 bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id));
-	if (!state && bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
-		bpf_probe_read_kernel(&state, sizeof(state),
-				      states + sizeof(state) *
-						       bpf_core_enum_value(enum cgroup_subsys_id,
-									   memory_cgrp_id));
+	bpf_probe_read_kernel(&state, sizeof(state), place);
 	return state != NULL;
+}
+
+/*
+ * Whether it is of version 1's hierarchy whose ids stand in struct socket_task. When a group of
+ * `memory` is made the maker's own groups show whether `pids` is version 1's, too.
+ */
+static __always_inline bool names_tasks(struct cgroup *cgroup)
+{
+	if (bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id)) {
+		const __u32 pids = bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
+		struct css_set *set;
+
+		if (has_controller(cgroup, pids))
+			return true;
+		set = READ_TASK(CURRENT_TASK(), cgroups);
+		if (read_hierarchy(read_cgroup_of(set, pids)))
+			return false;
+	}
+	return bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id) &&
+	       has_controller(cgroup, bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id));
 }
 
 #ifdef SKUA_PERF
@@ -68,9 +77,11 @@ int BPF_PROG(socket_cgroup_made, struct cgroup *cgroup, const char *path)
 	struct kernfs_node *node;
 	struct path_message *to;
 	__u32 zero = 0;
+	bool version_1;
 	long size;
 
-	if (!names_tasks(cgroup))
+	version_1 = read_hierarchy(cgroup) != 0;
+	if (version_1 && !names_tasks(cgroup))
 		return 0;
 	to = bpf_map_lookup_elem(&message, &zero);
 	if (!to)
@@ -79,7 +90,7 @@ int BPF_PROG(socket_cgroup_made, struct cgroup *cgroup, const char *path)
 	if (size <= 1 || size > PATH_SIZE)
 		return 0;
 	node = READ(cgroup, kn);
-	to->made.id = read_node_id(node);
+	to->made.id = read_node_id(node) | (version_1 ? CGROUP_V1 : 0);
 	to->made.length = size - 1;
 	to->made.pad = 0;
 	/* Without room it is left out: user space still has the mounted hierarchy to look into. */

@@ -8,11 +8,14 @@
 #pragma once
 #include <linux/types.h>
 
+/* Hierarchies number their groups alike: this bit of an id tells version 1's. */
+#define CGROUP_V1 (1ULL << 63)
+
 struct socket_task {
 	__u32 pid;
 	__u32 uid;
 	__u64 start_ns; /* CLOCK_BOOTTIME */
-	__u64 cgroup;
+	__u64 cgroup;	/* with CGROUP_V1 where it is one of version 1 */
 	char comm[16];
 	char exe[32];
 };
@@ -132,7 +135,7 @@ struct pair_sums {
 
 /* A control group that was made; its path follows, without NUL. */
 struct cgroup_made {
-	__u64 id;
+	__u64 id; /* with CGROUP_V1 where it is one of version 1 */
 	__u32 length;
 	__u32 pad;
 };

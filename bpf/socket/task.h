@@ -22,12 +22,10 @@ static __always_inline __u64 read_start(struct task_struct *task)
 	return READ_TASK(task, start_boottime);
 }
 
-/* A version 1 hierarchy's control group of the task, by the hierarchy's controller. */
-static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controller)
+/* The task's control group in the hierarchy that has the controller. */
+static __always_inline struct cgroup *read_cgroup_of(struct css_set *set, __u32 controller)
 {
 	struct cgroup_subsys_state *state = NULL;
-	struct cgroup *cgroup;
-	struct kernfs_node *node;
 	void *place = (void *)set + bpf_core_field_offset(set->subsys) + controller * sizeof(state);
 
 #if defined(SKUA_DIRECT) || defined(SKUA_DIRECT_TASK)
@@ -35,17 +33,41 @@ static __always_inline __u64 read_v1_cgroup(struct css_set *set, __u32 controlle
 #else
 	bpf_probe_read_kernel(&state, sizeof(state), place);
 #endif
-	cgroup = READ_TASK(state, cgroup);
-	if (READ_TASK(cgroup, level) < 1)
-		return 0;
-	node = READ_TASK(cgroup, kn);
-	return read_node_id(node);
+	return READ_TASK(state, cgroup);
+}
+
+/* Number of its hierarchy: 0 is the unified one, all others are version 1's. */
+static __always_inline int read_hierarchy(struct cgroup *cgroup)
+{
+	struct cgroup_root *root = READ_TASK(cgroup, root);
+
+	return READ_TASK(root, hierarchy_id);
 }
 
 /*
- * The unified hierarchy's, unless the task is in its root: then, on a host with version 1, the one
- * that tells containers and services apart.
+ * The control group in the hierarchy of version 1 that tells containers and services apart; 0:
+ * there is none, or the task is in its root. Which hierarchy that is, user space knows by the same
+ * rule: that of `pids`, and that of `memory` only where `pids` is not version 1's.
  */
+static __always_inline __u64 read_v1_cgroup(struct css_set *set)
+{
+	struct cgroup *cgroup = NULL;
+	struct kernfs_node *node;
+
+	if (bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id))
+		cgroup = read_cgroup_of(set,
+					bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id));
+	if (!read_hierarchy(cgroup) &&
+	    bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
+		cgroup = read_cgroup_of(set,
+					bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id));
+	if (!read_hierarchy(cgroup) || READ_TASK(cgroup, level) < 1)
+		return 0;
+	node = READ_TASK(cgroup, kn);
+	return read_node_id(node) | CGROUP_V1;
+}
+
+/* The unified hierarchy's, unless the task is in its root and version 1 knows better. */
 static __always_inline __u64 read_cgroup(struct task_struct *task)
 {
 	struct css_set *set = READ_TASK(task, cgroups);
@@ -53,16 +75,10 @@ static __always_inline __u64 read_cgroup(struct task_struct *task)
 	struct kernfs_node *node;
 	__u64 id = 0;
 
-	if (READ_TASK(cgroup, level) < 1) {
-		if (bpf_core_enum_value_exists(enum cgroup_subsys_id, pids_cgrp_id))
-			id = read_v1_cgroup(
-				set, bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id));
-		if (!id && bpf_core_enum_value_exists(enum cgroup_subsys_id, memory_cgrp_id))
-			id = read_v1_cgroup(
-				set, bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id));
-		if (id)
-			return id;
-	}
+	if (READ_TASK(cgroup, level) < 1)
+		id = read_v1_cgroup(set);
+	if (id)
+		return id;
 	node = READ_TASK(cgroup, kn);
 	return read_node_id(node);
 }

@@ -3,6 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use skua_socket::Task;
+
 /// Where the hierarchies are mounted.
 #[derive(Debug, Default)]
 pub(crate) struct Hierarchies {
@@ -47,7 +49,8 @@ impl Hierarchies {
         found
     }
 
-    /// Id of a process's group, by the text of its `/proc/PID/cgroup`; 0 unknown.
+    /// Id of a process's group, by the text of its `/proc/PID/cgroup`; 0 unknown. One of version 1
+    /// has [`Task::CGROUP_V1`] set.
     pub fn id(&self, groups: &str) -> u64 {
         let path_of = |controller: &str| {
             groups.lines().find_map(|line| {
@@ -73,7 +76,10 @@ impl Hierarchies {
         for wanted in ["pids", "memory"] {
             let root = self.first.iter().find(|(name, _)| name == wanted);
             if let (Some((_, root)), Some(path)) = (root, path_of(wanted)) {
-                return inode(root, path);
+                return match inode(root, path) {
+                    0 => 0,
+                    inode => inode | Task::CGROUP_V1,
+                };
             }
         }
         unified.map_or(0, |(root, path)| inode(root, path))
@@ -113,7 +119,7 @@ mod tests {
         assert_eq!(found.id("0::/usr/bin\n"), inode("/usr/bin"));
         assert_eq!(
             found.id("9:pids:/usr/lib\n1:name=systemd:/x\n0::/\n"),
-            inode("/usr/lib"),
+            inode("/usr/lib") | Task::CGROUP_V1,
             "the unified hierarchy only has its root"
         );
         assert_eq!(found.id("0::/\n"), inode("/"));

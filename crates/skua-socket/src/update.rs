@@ -67,9 +67,9 @@ pub struct Task {
     /// names a process for ever: pids are used again.
     pub start_ns: u64,
     /// Id of its control group: of the unified hierarchy (its directory's inode number) or, where
-    /// that only has the root, of version 1's `pids` or `memory`; 0 unknown. Hierarchies number
-    /// their groups alike: where both versions are in use, one of version 1 has
-    /// [`CGROUP_V1`](Self::CGROUP_V1) set.
+    /// that only has the root, of version 1's `pids`, or without that `memory`; 0 unknown.
+    /// Hierarchies number their groups alike: one of version 1 has [`CGROUP_V1`](Self::CGROUP_V1)
+    /// set.
     pub cgroup: u64,
     /// Name of the process (its first thread's `comm`), NUL padded. Any bytes.
     pub comm: [u8; 16],

@@ -372,18 +372,37 @@ fn listeners_that_share_a_port() {
     panic!("{seen:?} of {pids:?}");
 }
 
+/// Bit of ids of version 1.
+const CGROUP_V1: u64 = skua_socket::Task::CGROUP_V1;
+
 #[test]
 fn a_control_group_that_comes_and_goes() {
-    let Some(root) = cgroup_root() else {
-        println!("the unified hierarchy is not mounted");
-        return;
+    match cgroup_root(|kind, _| kind == "cgroup2") {
+        Some(root) => control_group(&root, 0),
+        None => println!("the unified hierarchy is not mounted"),
+    }
+}
+
+/// Both hierarchies number their groups from 1 on: only the bit tells them apart.
+#[test]
+fn a_control_group_of_version_1_is_told_apart() {
+    let pids = |kind: &str, options: &str| {
+        kind == "cgroup" && options.split(',').any(|option| option == "pids")
     };
+    match cgroup_root(pids) {
+        Some(root) => control_group(&root, CGROUP_V1),
+        None => println!("version 1's hierarchy of pids is not mounted"),
+    }
+}
+
+/// A process connects from a new group below `root`, which is gone before anybody asks.
+fn control_group(root: &std::path::Path, version: u64) {
     let net = Net::new();
     let mut watch = Watch::new(&[&net]);
-    let name = format!("ks-{}", std::process::id());
+    let name = format!("ks-{}-{}", std::process::id(), version >> 63);
     let path = root.join(&name);
     std::fs::create_dir(&path).unwrap();
-    let id = std::os::linux::fs::MetadataExt::st_ino(&std::fs::metadata(&path).unwrap());
+    let inode = std::os::linux::fs::MetadataExt::st_ino(&std::fs::metadata(&path).unwrap());
     let listener = net.run(|| listen("127.0.0.1"));
     let port = listener.local_addr().unwrap().port();
     let line = format!(
@@ -399,23 +418,28 @@ fn a_control_group_that_comes_and_goes() {
     std::fs::remove_dir(&path).unwrap();
     assert!(status.success());
     let (opened, _) = watch.both_ends();
-    assert_eq!(opened.task.cgroup, id);
+    assert_eq!(opened.task.cgroup, inode | version);
     let mut paths = Vec::new();
     watch
         .tracer
         .cgroups(&mut |id, path| paths.push((id, path.to_vec())));
     assert!(
-        paths.contains(&(id, format!("/{name}").into_bytes())),
+        paths.contains(&(inode | version, format!("/{name}").into_bytes())),
         "{paths:?}"
     );
 }
 
-fn cgroup_root() -> Option<std::path::PathBuf> {
+/// Where the first hierarchy is mounted whose kind and options are wanted.
+fn cgroup_root(wanted: impl Fn(&str, &str) -> bool) -> Option<std::path::PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts
         .lines()
-        .find(|l| l.contains(" - cgroup2 "))
-        .map(|l| l.split(' ').nth(4).unwrap().into())
+        .find_map(|line| {
+            let (place, kind) = line.split_once(" - ")?;
+            let mut kind = kind.split(' ');
+            wanted(kind.next()?, kind.nth(1)?).then(|| place.split(' ').nth(4))?
+        })
+        .map(Into::into)
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cgroup::{Cgroups, path_of_process};
 use crate::container::{Found, Place, Runtime, place};
 use crate::process::{Proc, ProcError, base_name, executable, name};
+use crate::renames::Renames;
 use crate::runtime::{Lookups, RuntimeConfig, RuntimeCounters};
 use crate::text::{shown, until_nul};
 use crate::update::Task;
@@ -297,6 +298,7 @@ pub struct Owners {
     cgroups: Cgroups,
     lookups: Lookups,
     slots: Vec<Option<Slot>>,
+    renames: Renames,
     free: Vec<usize>,
     by_key: HashMap<Key, OwnerId>,
     containers: HashMap<Arc<Containment>, Kept>,
@@ -329,6 +331,7 @@ impl Owners {
             lookups: Lookups::new(config.runtimes.clone()),
             config,
             slots: Vec::new(),
+            renames: Renames::default(),
             free: Vec::new(),
             by_key: HashMap::new(),
             containers: HashMap::new(),
@@ -452,6 +455,11 @@ impl Owners {
             + self.by_key.capacity() * entry
             + self.containers.capacity() * size_of::<(Arc<Containment>, Containment, Kept)>()
             + self.cgroups.memory()
+    }
+
+    /// Services that got another name: containers whose runtime answered.
+    pub fn renames(&self) -> &Renames {
+        &self.renames
     }
 
     /// What could not be found out.

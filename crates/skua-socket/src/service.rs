@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    End, Opener, Owner, Owners, PairUpdate, Protocol, RttSum, SocketIndex, SocketRecord,
+    End, Opener, Owner, Owners, PairUpdate, Protocol, Renames, RttSum, SocketIndex, SocketRecord,
     TcpMetrics, owner::OwnerId, record::ServiceSide,
 };
 
@@ -234,11 +234,20 @@ impl RttSum {
 pub trait ServiceNames {
     /// Name of the service that an owner belongs to: container, unit or process.
     fn service(&self, owner: OwnerId) -> Option<&str>;
+
+    /// Services that got another name meanwhile; none where that never happens.
+    fn renames(&self) -> Option<&Renames> {
+        None
+    }
 }
 
 impl ServiceNames for Owners {
     fn service(&self, owner: OwnerId) -> Option<&str> {
         self.get(owner).map(Owner::service)
+    }
+
+    fn renames(&self) -> Option<&Renames> {
+        Some(Self::renames(self))
     }
 }
 
@@ -251,6 +260,8 @@ pub struct Services {
     window_ns: u64,
     /// Connections that went to others for lack of room.
     overflowed: u64,
+    /// Changes of names that were followed.
+    renames: u64,
 }
 
 /// What an edge is made from.
@@ -275,6 +286,7 @@ impl Services {
             limit,
             window_ns: 0,
             overflowed: 0,
+            renames: 0,
         }
     }
 
@@ -299,6 +311,42 @@ impl Services {
         self.names.push(name.to_owned());
         self.numbers.insert(name.to_owned(), number);
         Some(number)
+    }
+
+    /// Sums that were begun under a container's id go on under its name.
+    pub(crate) fn follow(&mut self, names: &dyn ServiceNames) {
+        let Some(renames) = names.renames() else {
+            return;
+        };
+        for (former, now) in renames.since(self.renames) {
+            self.rename(former, now);
+        }
+        self.renames = renames.count();
+    }
+
+    fn rename(&mut self, former: &str, now: &str) {
+        let Some(number) = self.numbers.remove(former) else {
+            return;
+        };
+        // Another container of this name was there: made anew, mostly.
+        if let Some(&known) = self.numbers.get(now) {
+            let (from, to) = (Party::Service(number), Party::Service(known));
+            let moved: Vec<_> = self
+                .edges
+                .extract_if(|key, _| key.client == from || key.server == from)
+                .collect();
+            for (mut key, sums) in moved {
+                for party in [&mut key.client, &mut key.server] {
+                    if *party == from {
+                        *party = to;
+                    }
+                }
+                self.edges.entry(key).or_default().add(&sums);
+            }
+        } else {
+            self.numbers.insert(now.to_owned(), number);
+            now.clone_into(&mut self.names[number as usize]);
+        }
     }
 
     fn party(
@@ -445,6 +493,7 @@ impl Services {
         index: &SocketIndex,
         names: &dyn ServiceNames,
     ) -> HashMap<EdgeKey, Sums> {
+        self.follow(names);
         let mut edges = self.edges.clone();
         for (record, side) in open {
             let Some(ends) = ends(record, side) else {

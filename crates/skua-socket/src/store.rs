@@ -239,6 +239,7 @@ impl SocketStore {
             self.close(record, true, names);
         }
         self.settle(names);
+        self.services.follow(names);
         self.services.roll(self.now_ns);
     }
 

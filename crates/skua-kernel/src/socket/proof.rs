@@ -337,7 +337,11 @@ fn talk(ready: &Sender<Ready>, looked: &Receiver<()>) -> io::Result<()> {
     let mut client = TcpStream::connect_timeout(&address, PATIENCE)?;
     let mut server = accept_unnamed(&listener)?;
     converse(&mut client, &mut server)?;
-    drop((client, server, listener));
+    drop((client, server));
+    // To drop it is not enough: a process that another thread starts just now has it, too, until it
+    // runs its program.
+    rustix::net::shutdown(&listener, rustix::net::Shutdown::Both)?;
+    drop(listener);
 
     let refused = TcpStream::connect_timeout(&address, PATIENCE);
     if refused.is_ok() {

@@ -65,7 +65,11 @@ impl Owners {
             match answers.get(&containment.outer) {
                 Some(Ok(names)) => {
                     self.memory -= kept.container.memory();
-                    kept.container = Arc::new(Container::new(containment, Some(names)));
+                    let former = std::mem::replace(
+                        &mut kept.container,
+                        Arc::new(Container::new(containment, Some(names))),
+                    );
+                    self.renames.add(&former.label, &kept.container.label);
                     self.memory += kept.container.memory();
                     kept.asking = Asking::Done;
                     changed = true;

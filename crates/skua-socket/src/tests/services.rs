@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    PairUpdate, RttSum,
+    PairUpdate, Renames, RttSum,
     call::{Calls, CallsBy, calls},
 };
 
@@ -229,4 +229,66 @@ fn quantiles_of_a_histogram_are_within_a_factor_of_two() {
     assert_eq!(edges.histogram[0], 1);
     assert_eq!(edges.histogram[23], 1);
     assert!(edges.quantile(1.0).unwrap() <= f64::from(u32::MAX));
+}
+
+/// Names of which one is learned late.
+struct Learning {
+    names: Names,
+    renames: Renames,
+}
+
+impl ServiceNames for Learning {
+    fn service(&self, owner: OwnerId) -> Option<&str> {
+        self.names.service(owner)
+    }
+
+    fn renames(&self) -> Option<&Renames> {
+        Some(&self.renames)
+    }
+}
+
+impl Learning {
+    /// The service of owner 3 has that name from now on.
+    fn learn(&mut self, name: &str) {
+        let former = std::mem::replace(&mut self.names.0[3], name.to_owned());
+        self.renames.add(&former, name);
+    }
+}
+
+#[test]
+fn a_container_keeps_its_sums_when_it_gets_its_name() {
+    let mut names = Learning {
+        names: Names::new(),
+        renames: Renames::default(),
+    };
+    let mut store = store(SocketStoreConfig::default());
+    let call = |id: u64, store: &mut SocketStore, names: &Learning| {
+        let local = format!("10.0.0.9:{}", 40_000 + id);
+        let client = tcp(id, 1, &local, "192.0.2.1:80", Opener::Local);
+        store.ended(&ended(client, End::Closed), owner(3), names);
+    };
+    call(1, &mut store, &names);
+    store.begin_look();
+    store.end_look(&names);
+    names.learn("shop");
+    // Also when nothing more comes of it.
+    let found = calls(&mut store, &names, CallsBy::Dependency);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].client.as_ref().unwrap().service, "shop");
+
+    // Made anew it begins with its id again.
+    names.names.0[3] = "0123456789ab".to_owned();
+    call(2, &mut store, &names);
+    store.begin_look();
+    store.end_look(&names);
+    names.learn("shop");
+    call(3, &mut store, &names);
+    store.begin_look();
+    store.end_look(&names);
+    for by in [CallsBy::Dependency, CallsBy::Client] {
+        let found = calls(&mut store, &names, by);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].client.as_ref().unwrap().service, "shop");
+        assert_eq!(found[0].sums.connections, 3);
+    }
 }

@@ -89,7 +89,7 @@ pub const SOCKETS: [Column; 21] = [
         optional(&s["received"]["bytes"], bytes)
     }),
     column("RTT", true, 2, |s| microseconds(&s["tcp"]["srtt"])),
-    column("+-", true, 10, |s| microseconds(&s["tcp"]["rttvar"])),
+    column("RTTVAR", true, 10, |s| microseconds(&s["tcp"]["rttvar"])),
     column("MIN RTT", true, 10, |s| microseconds(&s["tcp"]["min_rtt"])),
     column("RETRANS", true, 7, |s| {
         optional(&s["tcp"]["retransmits"], count)
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(
             table(&SOCKETS, &[CLIENT, SERVER], usize::MAX),
             [
-                "PROTO  PROCESS   PID  USER      CONTAINER/UNIT  LOCAL               REMOTE          STATE            AGE     SENT  RECEIVED      RTT      +-  MIN RTT  RETRANS  LOST  CWND   MSS         RATE  SEGMENTS",
+                "PROTO  PROCESS   PID  USER      CONTAINER/UNIT  LOCAL               REMOTE          STATE            AGE     SENT  RECEIVED      RTT  RTTVAR  MIN RTT  RETRANS  LOST  CWND   MSS         RATE  SEGMENTS",
                 "tcp    curl     9131  root      cron.service    10.0.0.1:60022  ->  10.0.0.2:8000   established   2.2 ms     77 B   1.2 KiB    83 us  100 us    10 us        0     0    12  1448  31.1 Mbit/s       7/5",
                 "tcp    nginx    8012  www-data  0123456789ab    10.0.0.2:8000   <-  10.0.0.1:60022  reset-remote   1m30s  1.2 KiB      77 B  25.0 ms    9 us    11 us        3     1    13  1448                    5/7",
             ]

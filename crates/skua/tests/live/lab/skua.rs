@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Net, Sum, wait_for};
 
-/// The API drains for an answer only when the last drain is older than half a second.
+/// The API drains for an answer only when the last drain is older than a tenth of a second.
 const AGE: Duration = Duration::from_millis(550);
 
 /// A `skua` that will run inside a namespace, untouched by this machine's configuration.

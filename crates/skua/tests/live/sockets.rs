@@ -415,3 +415,210 @@ fn sockets_can_be_left_alone() {
     assert!(text.contains("sockets.enabled"), "{text}");
     assert!(skua.stop().0["sockets"].is_null());
 }
+
+/// A control group below the root of the unified hierarchy, else of version 1's `pids`: what a
+/// container is as far as its sockets go.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn new(path: &str) -> Self {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mounted = |wanted: fn(&str, &str) -> bool| {
+            mounts.lines().find_map(|line| {
+                let (place, kind) = line.split_once(" - ")?;
+                let mut kind = kind.split(' ');
+                wanted(kind.next()?, kind.nth(1)?).then(|| place.split(' ').nth(4))?
+            })
+        };
+        let root = mounted(|kind, _| kind == "cgroup2")
+            .or_else(|| mounted(|_, options| options.split(',').any(|name| name == "pids")))
+            .expect("no control groups are mounted");
+        let group = std::path::Path::new(root).join(path);
+        std::fs::create_dir(&group).unwrap();
+        Self(group)
+    }
+
+    /// Puts a process into it.
+    fn take(&self, process: &Process) {
+        std::fs::write(self.0.join("cgroup.procs"), process.pid().to_string()).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its processes may not be gone quite yet.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// A client that calls once for each [`Process::go`].
+fn caller(net: &Net, port: u16) -> Process {
+    Process::python(
+        net,
+        &format!(
+            "import socket, sys\n\
+             print('on', flush=True)\n\
+             for line in sys.stdin:\n\
+             \x20   s = socket.create_connection(('10.7.0.2', {port}))\n\
+             \x20   s.sendall(b'hello')\n\
+             \x20   while s.recv(65536): pass\n\
+             \x20   s.close()\n"
+        ),
+    )
+}
+
+impl Process {
+    fn go(&mut self) {
+        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+}
+
+/// Podman's socket never answers, Docker's does. They end with the process that becomes `skua`.
+const RUNTIMES: &str = r#"
+import ctypes, os, socket, sys, threading
+ctypes.CDLL(None).prctl(1, 9)
+def serve(path, answer):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(path + '.new')
+    s.listen(9)
+    os.rename(path + '.new', path)
+    kept = []
+    def loop():
+        while True:
+            c, _ = s.accept()
+            c.recv(4096)
+            if answer is None:
+                kept.append(c)
+                continue
+            c.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n' % len(answer) + answer)
+            c.close()
+    threading.Thread(target=loop).start()
+serve('/run/podman/podman.sock', None)
+serve('/run/docker.sock', b'{"Id":"%s","Name":"/shop","Config":{"Image":"shop:1"}}' % sys.argv[1].encode())
+"#;
+
+#[test]
+fn containers_have_names_and_a_runtime_that_hangs_holds_up_nothing() {
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let id = |last: char| format!("{}{last}", &"0123456789abcdef".repeat(4)[1..]);
+    let (docker, podman) = (id('d'), format!("f{}", &id('e')[1..]));
+    let groups = [
+        Group::new(&format!("docker-{docker}.scope")),
+        Group::new(&format!("libpod-{podman}.scope")),
+    ];
+    let mut hidden = wire.near.command("unshare");
+    hidden
+        .args(["--mount", "--", "bash", "-c"])
+        .arg(
+            "mount -t tmpfs none /run && (exec python3 -c \"$1\" \"$2\" >/dev/null 2>&1 &) && \
+             until [ -S /run/docker.sock ]; do sleep 0.05; done; shift 2; exec \"$@\"",
+        )
+        .args(["sh", RUNTIMES, &docker])
+        .arg(env!("CARGO_BIN_EXE_skua"))
+        .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+        .args(["--interface", "x0", "--max-entries", "1000"])
+        .env("SKUA_CONFIG", "/dev/null");
+    let skua = Skua::run_command(&wire.near, &mut hidden);
+    let _served = server(&wire.near, 7700, 10);
+    let mut callers = [caller(&wire.far, 7700), caller(&wire.far, 7700)];
+    for (group, caller) in groups.iter().zip(&mut callers) {
+        group.take(caller);
+        caller.go();
+    }
+
+    let path = "/api/sockets?closed=true&port=7700&protocol=tcp";
+    let of = |pid: u32| get(&skua, &format!("{path}&pid={pid}"));
+    let named = wait_for("the container's name", || {
+        of(callers[0].pid())
+            .into_iter()
+            .find(|socket| socket["container"] == "shop")
+    });
+    assert_eq!(named["process"], "python3", "{named}");
+    // Nobody tells the other's name: it stays its id, and all goes on.
+    let nameless = of(callers[1].pid());
+    assert_eq!(nameless.len(), 1, "{nameless:?}");
+    assert_eq!(nameless[0]["container"], podman);
+    let found = get(&skua, &format!("{path}&container={}", &podman[..12]));
+    assert_eq!(found.len(), 1, "{found:?}");
+
+    let sums = get(&skua, "/api/flows?by=container");
+    for name in ["shop", &podman[..12]] {
+        let sum = sums
+            .iter()
+            .find(|sum| sum["name"].as_str().is_some_and(|n| n.starts_with(name)));
+        assert_eq!(sum.unwrap_or_else(|| panic!("{sums:?}"))["flows"], 1);
+    }
+    // One row, though its first connection came before its name.
+    callers[0].go();
+    let row = wait_for("the second connection", || {
+        let rows: Vec<_> = get(&skua, "/api/dependencies?port=7700")
+            .into_iter()
+            .filter(|row| row["client"]["service"] != podman[..12])
+            .collect();
+        (rows[0]["connections"] == 2).then_some(rows)
+    });
+    assert_eq!(row.len(), 1, "{row:?}");
+    assert_eq!(row[0]["client"]["service"], "shop");
+    drop(callers);
+    skua.stop();
+}
+
+/// What a process calls itself is no text that a terminal or a table should get as it is; and with
+/// its /proc hidden the kernel's word is all that there is.
+#[test]
+fn foreign_names_are_safe_and_hidden_processes_are_known() {
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let capabilities = "-all,+net_admin,+sys_admin";
+    let mut hidden = wire.near.command("unshare");
+    hidden
+        .args(["--mount", "--", "bash", "-c"])
+        .arg("mount -t proc -o hidepid=2 proc /proc && exec \"$@\"")
+        .args(["sh", "setpriv", "--reuid", "nobody", "--clear-groups"])
+        .arg(format!("--inh-caps={capabilities}"))
+        .arg(format!("--ambient-caps={capabilities}"))
+        .arg(env!("CARGO_BIN_EXE_skua"))
+        .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+        .args(["--interface", "x0", "--max-entries", "1000"])
+        .env("SKUA_CONFIG", "/dev/null");
+    let skua = Skua::run_command(&wire.near, &mut hidden);
+    let served = Process::python(
+        &wire.near,
+        "import ctypes, socket, time\n\
+         ctypes.CDLL(None).prctl(15, b'a\\x1b[31m\\n,\"\\xff\\xe2\\x80\\xaex')\n\
+         s = socket.create_server(('10.7.0.2', 7800))\n\
+         print('on', flush=True)\n\
+         time.sleep(100)\n",
+    );
+    let name = "a\\x1b[31m\\x0a,\"\\xff\\u{202e}x";
+    let found = get(&skua, "/api/sockets?listen=true&port=7800");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["process"], name);
+    assert_eq!(found[0]["pid"], served.pid());
+    // Its path is what is hidden.
+    let executable = found[0]["executable"].as_str().unwrap();
+    assert!(!executable.contains('/'), "{executable}");
+
+    let table = ask(&wire.near, &skua, "sockets --listen --port 7800");
+    assert!(table.contains(name), "{table}");
+    assert!(!table.contains('\x1b'), "{table}");
+    assert_eq!(table.lines().count(), 2, "{table}");
+    let csv = ask(&wire.near, &skua, "sockets --listen --port 7800 -o csv");
+    assert!(
+        csv.contains(&format!("\"{}\"", name.replace('"', "\"\""))),
+        "{csv}"
+    );
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    skua.stop();
+}

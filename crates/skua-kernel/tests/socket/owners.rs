@@ -465,3 +465,36 @@ fn a_child_of_ours_is_told_apart_by_its_start() {
     assert_ne!(ended[0].task.pid, ended[1].task.pid);
     assert!(ended[0].task.start_ns < ended[1].task.start_ns);
 }
+
+/// The kernel gives the number again when it has come around; here it is told to.
+#[test]
+fn a_pid_that_is_used_again_is_another_process() {
+    let net = Net::new();
+    let mut watch = Watch::new(&[&net]);
+    let listener = net.run(|| listen("127.0.0.1"));
+    let port = listener.local_addr().unwrap().port();
+    let call = || {
+        let line = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
+        let mut child = net.command("/bin/bash");
+        let mut child = child.args(["-c", &line]).spawn().unwrap();
+        assert!(child.wait().unwrap().success());
+        drop(listener.accept().unwrap());
+        child.id()
+    };
+    let first = call();
+    let mut calls = 1;
+    // Others of this machine start processes, too, and may be first.
+    let again = (0..200).any(|_| {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (first - 1).to_string()).unwrap();
+        calls += 1;
+        call() == first
+    });
+    if !again {
+        println!("the pid was never had again");
+        return;
+    }
+    let mut ended = watch.connections(2 * calls);
+    ended.retain(|u| u.opener == Opener::Local && u.task.pid == first);
+    assert_eq!(ended.len(), 2, "{ended:?}");
+    assert_ne!(ended[0].task.start_ns, ended[1].task.start_ns);
+}

@@ -58,6 +58,20 @@ impl SocketState {
 }
 
 impl End {
+    /// Names of all ends.
+    pub fn names() -> [&'static str; 7] {
+        [
+            Self::Closed,
+            Self::ResetLocal,
+            Self::ResetRemote,
+            Self::Refused,
+            Self::TimedOut,
+            Self::Error(0),
+            Self::Vanished,
+        ]
+        .map(Self::name)
+    }
+
     /// Name in records.
     pub fn name(self) -> &'static str {
         match self {

@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use skua_socket::{End, Opener, SocketState, TaskRule};
+use skua_kernel::socket::SocketTracerConfig;
+use skua_socket::{End, Opener, SocketState, SocketUpdate, TaskRule};
 
 use crate::lab::*;
 
@@ -382,4 +383,34 @@ fn what_never_got_through_the_listener_is_no_record() {
             .filter(|u| u.opener == Opener::Remote)
             .all(|u| u.task_rule == TaskRule::Listener)
     );
+}
+
+/// What finds no room in the ring is counted, and what does is there.
+#[test]
+fn a_full_ring_is_counted() {
+    const ENDS: u16 = 1000;
+    let net = Net::new();
+    let mut watch = Watch::with(
+        &[&net],
+        SocketTracerConfig {
+            ring_bytes: 0, // the least that there is
+            ..SocketTracerConfig::default()
+        },
+    );
+    let before = watch.tracer.losses().ring_full;
+    net.run(|| {
+        for port in 1..=ENDS {
+            TcpStream::connect(("127.0.0.1", port)).unwrap_err();
+        }
+    });
+    let kept = watch.ended(1).len() as u64;
+    let lost = watch.tracer.losses().ring_full - before;
+    let most = (64 << 10) / size_of::<SocketUpdate>() as u64;
+    assert!(kept < u64::from(ENDS), "{kept}");
+    // Others of this host lose some, too.
+    assert!(kept + lost >= u64::from(ENDS), "{kept} {lost}");
+    assert!(lost > u64::from(ENDS) - 2 * most, "{kept} {lost}");
+    // From now on there is room again.
+    net.run(|| TcpStream::connect(("127.0.0.1", 1)).unwrap_err());
+    assert_eq!(watch.ended(1).len(), 1);
 }

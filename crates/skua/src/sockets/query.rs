@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use skua_socket::{Protocol, SocketLine, SocketRecord};
+use skua_socket::{End, Protocol, SocketLine, SocketRecord, SocketState};
 
 use super::Sockets;
 
@@ -31,7 +31,7 @@ pub struct SocketQuery {
     /// Only with this port, local or remote
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// Only in this state, like established or time-wait
+    /// Only in this state, like established or close-wait; with --closed also how it ended, like refused
     #[arg(long, value_name = "STATE")]
     pub state: Option<String>,
     /// Only tcp or udp
@@ -81,11 +81,16 @@ pub enum SocketSort {
 impl SocketQuery {
     /// Refuses what means nothing.
     pub fn check(&self) -> anyhow::Result<()> {
-        let states = skua_socket::SocketState::ALL.map(|s| s.name());
+        let states = SocketState::ALL.map(SocketState::name);
         if let Some(state) = &self.state
             && !states.contains(&state.as_str())
+            && !End::names().contains(&state.as_str())
         {
-            anyhow::bail!("no state \"{state}\": {}", states.join(", "));
+            anyhow::bail!(
+                "\"{state}\" is no state; states are {}; with --closed also {}",
+                states.join(", "),
+                End::names().join(", ")
+            );
         }
         if let Some(protocol) = &self.protocol
             && Protocol::named(protocol).is_none()
@@ -116,7 +121,8 @@ impl SocketQuery {
             && self.port.is_none_or(|port| {
                 record.local.port() == port || record.remote.is_some_and(|r| r.port() == port)
             })
-            && is(&self.state, record.state.name())
+            && (is(&self.state, record.state.name())
+                || record.end.is_some_and(|end| is(&self.state, end.name())))
             && is(&self.protocol, record.protocol.name())
             && self.netns.is_none_or(|netns| netns == record.netns)
     }

@@ -262,6 +262,14 @@ fn open_listening_and_refused_sockets_are_shown() {
             .find(|s| s["end"] == "refused")
     });
     assert_eq!(found["pid"], own, "{found}");
+    let of_state = |state| {
+        get(
+            &skua,
+            &format!("/api/sockets?closed=true&port=7301&state={state}"),
+        )
+    };
+    assert_eq!(of_state("refused").len(), 1);
+    assert_eq!(of_state("timed-out").len(), 0);
     let calls = get(&skua, "/api/dependencies?port=7301");
     assert_eq!(
         (&calls[0]["failed"], &calls[0]["refused"]),

@@ -223,10 +223,12 @@ fn on_the_spot(
         mut state,
     }) = start(&config)
     else {
-        anyhow::bail!(
-            "sockets cannot be watched here: {}",
-            crate::rights::how_to_get()
-        );
+        use crate::rights::{held, how_to_get, missing};
+        match missing(held())[..] {
+            // A warning has said why.
+            [] => anyhow::bail!("sockets cannot be watched here"),
+            _ => anyhow::bail!("sockets cannot be watched here: {}", how_to_get()),
+        }
     };
     let end = duration.map(|duration| Instant::now() + duration);
     let mut since = 0;

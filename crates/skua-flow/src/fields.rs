@@ -109,7 +109,7 @@ use FieldType::{Integer, Integers, Number, String};
 const NO_TCP: &str = "not TCP";
 const NO_TUNNEL: &str = "not inside a tunnel";
 const NO_HANDSHAKE: &str = "handshake not seen";
-const NO_SERVICE: &str = "not known";
+const NO_SERVICE: &str = "not known; replay of a file";
 const NO_OWNER: &str = "not known, or not on this host";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.

@@ -201,7 +201,7 @@ fn parse(lines: &str) -> Vec<Value> {
         .collect()
 }
 
-/// What types must agree on, sorted: all but times and what is about the capture point. Whether a
+/// What types must agree on, sorted: all but times and what is about the capture point or its host. Whether a
 /// late segment was out of order or came again is a matter of time, too.
 fn comparable(records: Vec<Value>) -> Vec<String> {
     let mut lines: Vec<String> = records
@@ -219,6 +219,8 @@ fn comparable(records: Vec<Value>) -> Vec<String> {
             ] {
                 assert!(object.remove(name).is_some(), "{name}: {object:?}");
             }
+            // Known by the host's sockets and ports, which a file has not.
+            object.remove("service");
             if let Some(tcp) = object.get_mut("tcp").and_then(Value::as_object_mut) {
                 merge_late(tcp);
             }

@@ -101,10 +101,11 @@ pub struct Query<F> {
     pub limit: usize,
 }
 
-/// Whether a conversation that ended so is over. One that a table under pressure gave up may go on,
-/// and then goes on in the same record.
+/// Whether nothing of a conversation can come that has an entry which ended so. One that a table
+/// under pressure gave up may go on in the same record. At the end of a capture all entries end, and
+/// a conversation that two CPUs saw first at once has two.
 fn is_over(end: EndReason) -> bool {
-    end != EndReason::Evicted
+    !matches!(end, EndReason::Evicted | EndReason::Shutdown)
 }
 
 /// A place for a record.
@@ -217,8 +218,14 @@ impl FlowStore {
         let place = match slot {
             Slot::Taken(slot) => {
                 let place = slot.get().place;
-                places[place].record.apply(update, now_ns, interval_ns);
-                if update.end.is_some_and(is_over) {
+                let record = &mut places[place].record;
+                // Of two entries one may be idle while packets are counted in the other.
+                let goes_on =
+                    update.end == Some(EndReason::Idle) && record.last_ns > update.last_ns;
+                record.apply(update, now_ns, interval_ns);
+                if goes_on {
+                    record.end = None;
+                } else if update.end.is_some_and(is_over) {
                     slot.remove();
                 }
                 place
@@ -242,7 +249,8 @@ impl FlowStore {
                 }
             }
         };
-        if update.end.is_some() && !std::mem::replace(&mut self.places[place].queued, true) {
+        let kept = &mut self.places[place];
+        if kept.record.end.is_some() && !std::mem::replace(&mut kept.queued, true) {
             self.ended.push_back(place);
         }
         place
@@ -362,9 +370,17 @@ impl FlowStore {
 
     /// Totals since the start and how much is kept now.
     pub fn summary(&self) -> Summary {
+        let (mut resting, mut gone_on) = (0, 0);
+        for place in &self.ended {
+            match self.places[*place].record.end {
+                None => gone_on += 1,
+                Some(end) => resting += u64::from(!is_over(end)),
+            }
+        }
         Summary {
-            active: self.active.len() as u64,
-            ended: self.ended.len() as u64,
+            // Those that may go on are in the index and in the queue.
+            active: self.active.len() as u64 - resting,
+            ended: self.ended.len() as u64 - gone_on,
             ..self.summary
         }
     }

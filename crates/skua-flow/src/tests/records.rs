@@ -580,3 +580,27 @@ fn owners_are_looked_for_with_the_first_updates_only() {
     }
     assert_eq!(asked, 1, "both sides are known");
 }
+
+/// Two CPUs that see a conversation first at once make two entries of it.
+#[test]
+fn two_entries_of_a_conversation_are_one_record() {
+    let mut store = store(10);
+    store.begin_drain(NOON + S);
+    let (mut busy, mut idle) = (update(2, 10, None), update(2, 20, None));
+    busy.last_ns += 5 * S;
+    store.apply(&busy);
+    store.apply(&idle);
+    idle.end = Some(EndReason::Idle);
+    idle.lo_sent = counted(0, 0);
+    store.apply(&idle);
+    assert!(store.iter().all(|r| r.end.is_none()));
+    // At the end of the capture both end, one after the other.
+    for update in [&mut busy, &mut idle] {
+        update.end = Some(EndReason::Shutdown);
+        store.apply(update);
+    }
+    assert_eq!(store.summary().flows, 1);
+    let record = store.iter().next().unwrap();
+    assert_eq!(record.end, Some(EndReason::Shutdown));
+    assert_eq!(record.total().bytes, 10 + 20 + 10);
+}

@@ -126,17 +126,32 @@ fn replacing_a_set_never_has_a_moment_with_another_policy() {
         let report = skua.stop();
         let sum = |i: usize| there[i].sum + back[i].sum + back[i].dropped;
         assert!(sum(0).packets > 10_000, "{:?}", sum(0));
-        assert_eq!(report.all_lost(), Sum::ZERO, "{capture}: {}", report.0);
-        assert_eq!(
-            report.left_out("address_set"),
-            sum(0),
+        let (left_out, counted) = (report.left_out("address_set"), report.in_flows());
+        let lost = report.all_lost();
+        // A ring loses packets on a busy machine. It knows how many, not which.
+        assert!(
+            lost == Sum::ZERO || capture.contains("afpacket"),
             "{capture}: {}",
             report.0
         );
-        assert_eq!(report.in_flows(), sum(1), "{capture}: {}", report.0);
-        assert_eq!(report.seen(), sum(0) + sum(1));
+        assert!(
+            left_out.packets <= sum(0).packets,
+            "{capture}: {}",
+            report.0
+        );
+        assert!(counted.packets <= sum(1).packets, "{capture}: {}", report.0);
+        assert_eq!(
+            left_out.packets + counted.packets + lost.packets,
+            sum(0).packets + sum(1).packets,
+            "{capture}: {}",
+            report.0
+        );
+        if lost == Sum::ZERO {
+            assert_eq!(left_out, sum(0), "{capture}: {}", report.0);
+            assert_eq!(counted, sum(1), "{capture}: {}", report.0);
+        }
         assert_eq!(flows.len(), 1);
-        assert_eq!(sum_of(&flows), sum(1));
+        assert_eq!(sum_of(&flows), counted);
     }
 }
 

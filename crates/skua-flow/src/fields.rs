@@ -86,24 +86,6 @@ impl Serialize for Own<'_> {
     }
 }
 
-const fn field(
-    path: &'static str,
-    kind: FieldType,
-    unit: &'static str,
-    absent: &'static str,
-    meaning: &'static str,
-    value: for<'a, 'b> fn(&'b FlowLine<'a>) -> Value<'a>,
-) -> Field {
-    Field {
-        path,
-        kind,
-        unit,
-        absent,
-        meaning,
-        value,
-    }
-}
-
 use FieldType::{Integer, Integers, Number, String};
 
 const NO_TCP: &str = "not TCP";
@@ -114,10 +96,10 @@ const NO_OWNER: &str = "not known, or not on this host";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
 pub const FIELDS: &[Field] = &[
-    field("interface", String, "", "", "name of the interface", |l| {
+    Field::new("interface", String, "", "", "name of the interface", |l| {
         Value::Text(l.interface)
     }),
-    field(
+    Field::new(
         "layers",
         String,
         "",
@@ -125,7 +107,7 @@ pub const FIELDS: &[Field] = &[
         "layers of the packets, outermost first, separated by `/`: `Ethernet/Dot1Q/IPv4/UDP`; begins with the network layer when there is no Ethernet header",
         |l| Value::Other(Own::Layers(&l.record.key)),
     ),
-    field(
+    Field::new(
         "protocol",
         String,
         "",
@@ -133,7 +115,7 @@ pub const FIELDS: &[Field] = &[
         "transport protocol, or what stands in its place: `tcp`, `icmpv6`, `arp`; a number where there is no name",
         |l| Value::Other(Own::Protocol(&l.record.key)),
     ),
-    field(
+    Field::new(
         "a.address",
         String,
         "",
@@ -141,7 +123,7 @@ pub const FIELDS: &[Field] = &[
         "address of the side that spoke first: IP, or MAC without IP; empty when the packets have neither",
         |l| address(&l.record.key, l.record.a().0),
     ),
-    field(
+    Field::new(
         "a.port",
         Integer,
         "",
@@ -149,7 +131,7 @@ pub const FIELDS: &[Field] = &[
         "its transport port, 0 for protocols without ports",
         |l| port(&l.record.key, l.record.a().1),
     ),
-    field(
+    Field::new(
         "a.process",
         String,
         "",
@@ -157,7 +139,7 @@ pub const FIELDS: &[Field] = &[
         "name of the process that has its socket",
         |l| Value::nonempty(party(l, true).process),
     ),
-    field(
+    Field::new(
         "a.pid",
         Integer,
         "",
@@ -165,7 +147,7 @@ pub const FIELDS: &[Field] = &[
         "its process identifier",
         |l| Value::nonzero(party(l, true).pid.into()),
     ),
-    field(
+    Field::new(
         "a.user",
         String,
         "",
@@ -173,7 +155,7 @@ pub const FIELDS: &[Field] = &[
         "its user, a number where there is no name",
         |l| party(l, true).user_value(),
     ),
-    field(
+    Field::new(
         "a.container",
         String,
         "",
@@ -181,13 +163,13 @@ pub const FIELDS: &[Field] = &[
         "its container: the name, else the identifier",
         |l| Value::nonempty(party(l, true).container),
     ),
-    field("a.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
+    Field::new("a.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
         Value::nonempty(party(l, true).pod)
     }),
-    field("a.unit", String, "", NO_OWNER, "its systemd unit", |l| {
+    Field::new("a.unit", String, "", NO_OWNER, "its systemd unit", |l| {
         Value::nonempty(party(l, true).unit)
     }),
-    field(
+    Field::new(
         "b.address",
         String,
         "",
@@ -195,7 +177,7 @@ pub const FIELDS: &[Field] = &[
         "address of the other side",
         |l| address(&l.record.key, l.record.b().0),
     ),
-    field(
+    Field::new(
         "b.port",
         Integer,
         "",
@@ -203,7 +185,7 @@ pub const FIELDS: &[Field] = &[
         "its transport port",
         |l| port(&l.record.key, l.record.b().1),
     ),
-    field(
+    Field::new(
         "b.process",
         String,
         "",
@@ -211,7 +193,7 @@ pub const FIELDS: &[Field] = &[
         "name of the process that has the socket of `b`",
         |l| Value::nonempty(party(l, false).process),
     ),
-    field(
+    Field::new(
         "b.pid",
         Integer,
         "",
@@ -219,7 +201,7 @@ pub const FIELDS: &[Field] = &[
         "its process identifier",
         |l| Value::nonzero(party(l, false).pid.into()),
     ),
-    field(
+    Field::new(
         "b.user",
         String,
         "",
@@ -227,7 +209,7 @@ pub const FIELDS: &[Field] = &[
         "its user, a number where there is no name",
         |l| party(l, false).user_value(),
     ),
-    field(
+    Field::new(
         "b.container",
         String,
         "",
@@ -235,13 +217,13 @@ pub const FIELDS: &[Field] = &[
         "its container: the name, else the identifier",
         |l| Value::nonempty(party(l, false).container),
     ),
-    field("b.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
+    Field::new("b.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
         Value::nonempty(party(l, false).pod)
     }),
-    field("b.unit", String, "", NO_OWNER, "its systemd unit", |l| {
+    Field::new("b.unit", String, "", NO_OWNER, "its systemd unit", |l| {
         Value::nonempty(party(l, false).unit)
     }),
-    field(
+    Field::new(
         "ab.packets",
         Integer,
         "packets",
@@ -249,7 +231,7 @@ pub const FIELDS: &[Field] = &[
         "packets on the wire from `a` to `b`",
         |l| Value::Integer(l.record.ab().packets),
     ),
-    field(
+    Field::new(
         "ab.bytes",
         Integer,
         "bytes",
@@ -257,7 +239,7 @@ pub const FIELDS: &[Field] = &[
         "link-layer bytes on the wire from `a` to `b`; inside a tunnel from the inner header on",
         |l| Value::Integer(l.record.ab().bytes),
     ),
-    field(
+    Field::new(
         "ba.packets",
         Integer,
         "packets",
@@ -265,7 +247,7 @@ pub const FIELDS: &[Field] = &[
         "packets from `b` to `a`",
         |l| Value::Integer(l.record.ba().packets),
     ),
-    field(
+    Field::new(
         "ba.bytes",
         Integer,
         "bytes",
@@ -273,7 +255,7 @@ pub const FIELDS: &[Field] = &[
         "bytes from `b` to `a`",
         |l| Value::Integer(l.record.ba().bytes),
     ),
-    field(
+    Field::new(
         "start",
         String,
         "RFC 3339, UTC",
@@ -281,7 +263,7 @@ pub const FIELDS: &[Field] = &[
         "time of the first packet",
         |l| Value::Time(l.record.first_ns),
     ),
-    field(
+    Field::new(
         "last",
         String,
         "RFC 3339, UTC",
@@ -289,7 +271,7 @@ pub const FIELDS: &[Field] = &[
         "time of the last packet",
         |l| Value::Time(l.record.last_ns),
     ),
-    field(
+    Field::new(
         "community_id",
         String,
         "",
@@ -297,7 +279,7 @@ pub const FIELDS: &[Field] = &[
         "Community ID version 1, seed 0",
         |l| own(l.record.community_id(), Own::Community),
     ),
-    field(
+    Field::new(
         "id",
         String,
         "",
@@ -305,7 +287,7 @@ pub const FIELDS: &[Field] = &[
         "identifier of the conversation at this capture point for as long as the agent runs, 12 hexadecimal digits",
         |l| Value::Other(Own::Id48(l.record.id)),
     ),
-    field(
+    Field::new(
         "end",
         String,
         "",
@@ -313,7 +295,7 @@ pub const FIELDS: &[Field] = &[
         "why the record ended: `closed` (TCP), `idle`, `evicted` (left the table under pressure; the record goes on when the conversation does), `shutdown`",
         |l| Value::or_absent(l.record.end, |end| Value::Text(end_name(end))),
     ),
-    field(
+    Field::new(
         "duration",
         Integer,
         "ns",
@@ -321,10 +303,10 @@ pub const FIELDS: &[Field] = &[
         "time from the first packet to the last",
         |l| Value::Integer(l.record.last_ns.saturating_sub(l.record.first_ns)),
     ),
-    field("ifindex", Integer, "", "", "index of the interface", |l| {
+    Field::new("ifindex", Integer, "", "", "index of the interface", |l| {
         Value::Integer(l.record.key.ifindex.into())
     }),
-    field(
+    Field::new(
         "netns",
         Integer,
         "",
@@ -332,7 +314,7 @@ pub const FIELDS: &[Field] = &[
         "the agent's number of the network namespace",
         |l| Value::nonzero(l.record.key.netns.into()),
     ),
-    field(
+    Field::new(
         "vlans",
         Integers,
         "",
@@ -343,7 +325,7 @@ pub const FIELDS: &[Field] = &[
             None => Value::Absent,
         },
     ),
-    field(
+    Field::new(
         "ethertype",
         Integer,
         "",
@@ -354,7 +336,7 @@ pub const FIELDS: &[Field] = &[
             _ => Value::Absent,
         },
     ),
-    field(
+    Field::new(
         "icmp.type",
         Integer,
         "",
@@ -362,7 +344,7 @@ pub const FIELDS: &[Field] = &[
         "ICMP or ICMPv6 type, of the request for queries",
         |l| icmp(l, |[kind, _], _| Some(kind.into())),
     ),
-    field(
+    Field::new(
         "icmp.code",
         Integer,
         "",
@@ -370,7 +352,7 @@ pub const FIELDS: &[Field] = &[
         "code",
         |l| icmp(l, |[_, code], _| Some(code.into())),
     ),
-    field(
+    Field::new(
         "icmp.id",
         Integer,
         "",
@@ -386,7 +368,7 @@ pub const FIELDS: &[Field] = &[
             })
         },
     ),
-    field(
+    Field::new(
         "tcp.state",
         String,
         "",
@@ -394,7 +376,7 @@ pub const FIELDS: &[Field] = &[
         "state by the flags seen: `syn-sent`, `syn-received`, `established`, `closing` (FIN from one side), `closed` (from both), `reset`",
         |l| Value::or_absent(l.record.tcp_state(), |state| Value::Text(state.name())),
     ),
-    field(
+    Field::new(
         "tcp.opened_by",
         String,
         "",
@@ -405,7 +387,7 @@ pub const FIELDS: &[Field] = &[
             Value::or_absent(opened, |a| Value::Text(if a { "a" } else { "b" }))
         },
     ),
-    field(
+    Field::new(
         "tcp.handshake_rtt",
         Integer,
         "ns",
@@ -419,7 +401,7 @@ pub const FIELDS: &[Field] = &[
             }
         },
     ),
-    field(
+    Field::new(
         "tcp.server_rtt",
         Integer,
         "ns",
@@ -427,7 +409,7 @@ pub const FIELDS: &[Field] = &[
         "SYN to SYN+ACK",
         |l| Value::nonzero(l.record.tcp.server_rtt_ns),
     ),
-    field(
+    Field::new(
         "tcp.client_rtt",
         Integer,
         "ns",
@@ -435,7 +417,7 @@ pub const FIELDS: &[Field] = &[
         "SYN+ACK to ACK",
         |l| Value::nonzero(l.record.tcp.client_rtt_ns),
     ),
-    field(
+    Field::new(
         "tcp.ab_flags",
         String,
         "",
@@ -443,7 +425,7 @@ pub const FIELDS: &[Field] = &[
         "flags seen from `a` as letters of `FSRPAUEC`: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR",
         |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[0]))),
     ),
-    field(
+    Field::new(
         "tcp.ba_flags",
         String,
         "",
@@ -451,7 +433,7 @@ pub const FIELDS: &[Field] = &[
         "flags seen from `b`",
         |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[1]))),
     ),
-    field(
+    Field::new(
         "tcp.ab_retransmitted",
         Integer,
         "segments",
@@ -459,7 +441,7 @@ pub const FIELDS: &[Field] = &[
         "segments of `a` that came again",
         |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.retransmitted)[0].into())),
     ),
-    field(
+    Field::new(
         "tcp.ba_retransmitted",
         Integer,
         "segments",
@@ -467,7 +449,7 @@ pub const FIELDS: &[Field] = &[
         "segments of `b` that came again",
         |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.retransmitted)[1].into())),
     ),
-    field(
+    Field::new(
         "tcp.ab_out_of_order",
         Integer,
         "segments",
@@ -475,7 +457,7 @@ pub const FIELDS: &[Field] = &[
         "segments of `a` that came late, within 3 ms of the gap that they fill",
         |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.out_of_order)[0].into())),
     ),
-    field(
+    Field::new(
         "tcp.ba_out_of_order",
         Integer,
         "segments",
@@ -483,7 +465,7 @@ pub const FIELDS: &[Field] = &[
         "segments of `b` that came late",
         |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.out_of_order)[1].into())),
     ),
-    field(
+    Field::new(
         "tcp.ab_zero_window",
         Integer,
         "segments",
@@ -491,7 +473,7 @@ pub const FIELDS: &[Field] = &[
         "segments in which `a` had no room",
         |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.zero_window)[0].into())),
     ),
-    field(
+    Field::new(
         "tcp.ba_zero_window",
         Integer,
         "segments",
@@ -499,7 +481,7 @@ pub const FIELDS: &[Field] = &[
         "segments in which `b` had no room",
         |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.zero_window)[1].into())),
     ),
-    field(
+    Field::new(
         "tunnel.type",
         String,
         "",
@@ -507,7 +489,7 @@ pub const FIELDS: &[Field] = &[
         "what the flow was found inside: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`",
         |l| Value::or_absent(l.record.key.tunnel(), |t| Value::Text(names::tunnel(t))),
     ),
-    field(
+    Field::new(
         "tunnel.id",
         Integer,
         "",
@@ -519,7 +501,7 @@ pub const FIELDS: &[Field] = &[
             })
         },
     ),
-    field(
+    Field::new(
         "tunnel.parent",
         String,
         "",
@@ -527,7 +509,7 @@ pub const FIELDS: &[Field] = &[
         "`id` of the flow that carries this one",
         |l| own(l.record.key.parent_id48(l.record.tunnel_id), Own::Id48),
     ),
-    field(
+    Field::new(
         "service.side",
         String,
         "",
@@ -542,7 +524,7 @@ pub const FIELDS: &[Field] = &[
             None => Value::Absent,
         },
     ),
-    field(
+    Field::new(
         "service.by",
         String,
         "",
@@ -553,7 +535,7 @@ pub const FIELDS: &[Field] = &[
             None => Value::Absent,
         },
     ),
-    field(
+    Field::new(
         "sampling",
         Integer,
         "",
@@ -561,7 +543,7 @@ pub const FIELDS: &[Field] = &[
         "one in so many packets was counted; counters are not scaled up",
         |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1),
     ),
-    field(
+    Field::new(
         "rate.bits_per_second",
         Number,
         "bit/s",
@@ -569,7 +551,7 @@ pub const FIELDS: &[Field] = &[
         "both directions over the last interval",
         |l| Value::rounded(l.rate.bits_per_second),
     ),
-    field(
+    Field::new(
         "rate.packets_per_second",
         Number,
         "packets/s",

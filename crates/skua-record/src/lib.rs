@@ -39,6 +39,27 @@ pub struct Field<R: Record> {
     pub value: R::Getter,
 }
 
+impl<R: Record> Field<R> {
+    /// A field, its parts in the order of the table in the documentation.
+    pub const fn new(
+        path: &'static str,
+        kind: FieldType,
+        unit: &'static str,
+        absent: &'static str,
+        meaning: &'static str,
+        value: R::Getter,
+    ) -> Self {
+        Self {
+            path,
+            kind,
+            unit,
+            absent,
+            meaning,
+            value,
+        }
+    }
+}
+
 /// Type of a field, in the words of JSON Schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FieldType {

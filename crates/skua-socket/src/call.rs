@@ -65,24 +65,6 @@ pub type Field = skua_record::Field<CallRecord>;
 
 type Value<'a> = skua_record::Value<'a, NoOther>;
 
-const fn field(
-    path: &'static str,
-    kind: FieldType,
-    unit: &'static str,
-    absent: &'static str,
-    meaning: &'static str,
-    value: for<'a, 'b> fn(&'b &'a Calls) -> Value<'a>,
-) -> Field {
-    Field {
-        path,
-        kind,
-        unit,
-        absent,
-        meaning,
-        value,
-    }
-}
-
 use FieldType::{Integer, Number, String as Text};
 
 const OF_SERVERS: &str = "sums of a server";
@@ -93,10 +75,10 @@ const NO_SEGMENTS: &str = "no segments sent";
 
 /// All fields in the order in which they are written.
 pub const FIELDS: &[Field] = &[
-    field("protocol", Text, "", "", "`tcp` or `udp`", |c| {
+    Field::new("protocol", Text, "", "", "`tcp` or `udp`", |c| {
         Value::Text(c.protocol.name())
     }),
-    field(
+    Field::new(
         "client.service",
         Text,
         "",
@@ -104,7 +86,7 @@ pub const FIELDS: &[Field] = &[
         "who calls: container, unit or process",
         |c| name(c.client.as_ref()),
     ),
-    field(
+    Field::new(
         "client.address",
         Text,
         "",
@@ -112,7 +94,7 @@ pub const FIELDS: &[Field] = &[
         "address of who calls",
         |c| address(c.client.as_ref()),
     ),
-    field(
+    Field::new(
         "server.service",
         Text,
         "",
@@ -120,7 +102,7 @@ pub const FIELDS: &[Field] = &[
         "who is called: container, unit or process",
         |c| name(c.server.as_ref()),
     ),
-    field(
+    Field::new(
         "server.address",
         Text,
         "",
@@ -128,7 +110,7 @@ pub const FIELDS: &[Field] = &[
         "address that is called",
         |c| address(c.server.as_ref()),
     ),
-    field(
+    Field::new(
         "port",
         Integer,
         "",
@@ -136,7 +118,7 @@ pub const FIELDS: &[Field] = &[
         "port that is called",
         |c| Value::or_absent(c.port, |port| Value::Integer(port.into())),
     ),
-    field(
+    Field::new(
         "peers",
         Integer,
         "",
@@ -144,7 +126,7 @@ pub const FIELDS: &[Field] = &[
         "of a server: clients that are told apart, services of this host and addresses of others; of a client: servers",
         |c| Value::or_absent(c.peers, Value::Integer),
     ),
-    field(
+    Field::new(
         "connections",
         Integer,
         "connections",
@@ -152,7 +134,7 @@ pub const FIELDS: &[Field] = &[
         "connections and attempts, open ones included; UDP: sockets with a peer",
         |c| Value::Integer(c.sums.connections),
     ),
-    field(
+    Field::new(
         "open",
         Integer,
         "connections",
@@ -160,7 +142,7 @@ pub const FIELDS: &[Field] = &[
         "of them open now",
         |c| Value::Integer(c.sums.open),
     ),
-    field(
+    Field::new(
         "rate",
         Number,
         "connections/s",
@@ -168,7 +150,7 @@ pub const FIELDS: &[Field] = &[
         "connections begun per second between the last drains, at least 2 s; with `sockets.mode: aggregate` connections ended",
         |c| Value::rounded(c.sums.rate),
     ),
-    field(
+    Field::new(
         "failed",
         Integer,
         "connections",
@@ -176,7 +158,7 @@ pub const FIELDS: &[Field] = &[
         "attempts that came to nothing: refused, without answer, unreachable, given up",
         |c| Value::Integer(c.sums.failed),
     ),
-    field(
+    Field::new(
         "refused",
         Integer,
         "connections",
@@ -184,7 +166,7 @@ pub const FIELDS: &[Field] = &[
         "of them answered with a RST; with `sockets.mode: aggregate` not told apart",
         |c| Value::Integer(c.sums.refused),
     ),
-    field(
+    Field::new(
         "timed_out",
         Integer,
         "connections",
@@ -192,7 +174,7 @@ pub const FIELDS: &[Field] = &[
         "no answer in time, to the attempt or later to data; with `sockets.mode: aggregate` not told apart",
         |c| Value::Integer(c.sums.timed_out),
     ),
-    field(
+    Field::new(
         "reset",
         Integer,
         "connections",
@@ -200,7 +182,7 @@ pub const FIELDS: &[Field] = &[
         "established and then reset, by either side",
         |c| Value::Integer(c.sums.reset),
     ),
-    field(
+    Field::new(
         "bytes.to_server",
         Integer,
         "bytes",
@@ -208,7 +190,7 @@ pub const FIELDS: &[Field] = &[
         "payload from clients to servers (TCP)",
         |c| Value::Integer(c.sums.to_server),
     ),
-    field(
+    Field::new(
         "bytes.to_client",
         Integer,
         "bytes",
@@ -216,7 +198,7 @@ pub const FIELDS: &[Field] = &[
         "payload from servers to clients (TCP)",
         |c| Value::Integer(c.sums.to_client),
     ),
-    field(
+    Field::new(
         "rtt.samples",
         Integer,
         "connections",
@@ -224,7 +206,7 @@ pub const FIELDS: &[Field] = &[
         "connections with a round-trip time",
         |c| Value::nonzero(c.sums.rtt.count),
     ),
-    field(
+    Field::new(
         "rtt.min",
         Integer,
         "µs",
@@ -232,12 +214,12 @@ pub const FIELDS: &[Field] = &[
         "smallest smoothed round-trip time of a connection",
         |c| sampled(c, |c| Value::Integer(c.sums.rtt.min_us.into())),
     ),
-    field("rtt.mean", Number, "µs", NO_SAMPLE, "their mean", |c| {
+    Field::new("rtt.mean", Number, "µs", NO_SAMPLE, "their mean", |c| {
         sampled(c, |c| {
             Value::rounded(c.sums.rtt.sum_us as f64 / c.sums.rtt.count as f64)
         })
     }),
-    field(
+    Field::new(
         "rtt.p50",
         Number,
         "µs",
@@ -245,7 +227,7 @@ pub const FIELDS: &[Field] = &[
         "half of the connections are below; taken from a histogram whose classes double, so it may be off by up to a factor of 2",
         |c| Value::or_absent(c.sums.rtt.quantile(0.5), Value::rounded),
     ),
-    field(
+    Field::new(
         "rtt.p95",
         Number,
         "µs",
@@ -253,7 +235,7 @@ pub const FIELDS: &[Field] = &[
         "95% are below; from the same histogram",
         |c| Value::or_absent(c.sums.rtt.quantile(0.95), Value::rounded),
     ),
-    field(
+    Field::new(
         "rtt.p99",
         Number,
         "µs",
@@ -261,10 +243,10 @@ pub const FIELDS: &[Field] = &[
         "99% are below; from the same histogram",
         |c| Value::or_absent(c.sums.rtt.quantile(0.99), Value::rounded),
     ),
-    field("rtt.max", Integer, "µs", NO_SAMPLE, "the greatest", |c| {
+    Field::new("rtt.max", Integer, "µs", NO_SAMPLE, "the greatest", |c| {
         sampled(c, |c| Value::Integer(c.sums.rtt.max_us.into()))
     }),
-    field(
+    Field::new(
         "segments.sent",
         Integer,
         "segments",
@@ -272,7 +254,7 @@ pub const FIELDS: &[Field] = &[
         "segments sent by this host's sockets",
         |c| Value::nonzero(c.sums.segments),
     ),
-    field(
+    Field::new(
         "segments.retransmitted",
         Integer,
         "segments",
@@ -280,7 +262,7 @@ pub const FIELDS: &[Field] = &[
         "of them sent again",
         |c| Value::Integer(c.sums.retransmits).unless(c.sums.segments == 0),
     ),
-    field(
+    Field::new(
         "segments.share",
         Number,
         "",
@@ -292,7 +274,7 @@ pub const FIELDS: &[Field] = &[
             })
         },
     ),
-    field(
+    Field::new(
         "first",
         Text,
         "RFC 3339, UTC",
@@ -300,7 +282,7 @@ pub const FIELDS: &[Field] = &[
         "first begin",
         |c| time(c.sums.first_ns),
     ),
-    field(
+    Field::new(
         "last",
         Text,
         "RFC 3339, UTC",

@@ -29,24 +29,6 @@ pub type Field = skua_record::Field<Sockets>;
 
 type Value<'a> = skua_record::Value<'a, NoOther>;
 
-const fn field(
-    path: &'static str,
-    kind: FieldType,
-    unit: &'static str,
-    absent: &'static str,
-    meaning: &'static str,
-    value: for<'a, 'b> fn(&'b SocketLine<'a>) -> Value<'a>,
-) -> Field {
-    Field {
-        path,
-        kind,
-        unit,
-        absent,
-        meaning,
-        value,
-    }
-}
-
 use FieldType::{Integer, String};
 
 const NO_OWNER: &str = "not known";
@@ -58,10 +40,10 @@ const NO_SERVICE: &str = "not known";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
 pub const FIELDS: &[Field] = &[
-    field("protocol", String, "", "", "`tcp` or `udp`", |l| {
+    Field::new("protocol", String, "", "", "`tcp` or `udp`", |l| {
         Value::Text(l.record.protocol.name())
     }),
-    field(
+    Field::new(
         "state",
         String,
         "",
@@ -69,7 +51,7 @@ pub const FIELDS: &[Field] = &[
         "TCP: state by RFC 9293 in lower case, of an ended socket the last one before it was closed; UDP: `connected` (has a fixed peer) or `unconnected`",
         |l| Value::Text(l.record.state.name()),
     ),
-    field(
+    Field::new(
         "process",
         String,
         "",
@@ -77,7 +59,7 @@ pub const FIELDS: &[Field] = &[
         "name of the process that owns it",
         |l| Value::nonempty(l.owner.process),
     ),
-    field(
+    Field::new(
         "pid",
         Integer,
         "",
@@ -85,7 +67,7 @@ pub const FIELDS: &[Field] = &[
         "its process identifier",
         |l| Value::nonzero(l.owner.pid.into()),
     ),
-    field(
+    Field::new(
         "user",
         String,
         "",
@@ -93,7 +75,7 @@ pub const FIELDS: &[Field] = &[
         "its user, a number where there is no name",
         |l| l.owner.user_value(),
     ),
-    field(
+    Field::new(
         "executable",
         String,
         "",
@@ -101,7 +83,7 @@ pub const FIELDS: &[Field] = &[
         "path of its executable, or the last part of it",
         |l| Value::nonempty(l.executable),
     ),
-    field(
+    Field::new(
         "container",
         String,
         "",
@@ -109,7 +91,7 @@ pub const FIELDS: &[Field] = &[
         "its container: the name, else the identifier",
         |l| Value::nonempty(l.owner.container),
     ),
-    field(
+    Field::new(
         "pod",
         String,
         "",
@@ -117,7 +99,7 @@ pub const FIELDS: &[Field] = &[
         "its Kubernetes pod",
         |l| Value::nonempty(l.owner.pod),
     ),
-    field(
+    Field::new(
         "unit",
         String,
         "",
@@ -125,7 +107,7 @@ pub const FIELDS: &[Field] = &[
         "its systemd unit",
         |l| Value::nonempty(l.owner.unit),
     ),
-    field(
+    Field::new(
         "owner_by",
         String,
         "",
@@ -136,7 +118,7 @@ pub const FIELDS: &[Field] = &[
             rule => Value::Text(rule.name()),
         },
     ),
-    field(
+    Field::new(
         "local.address",
         String,
         "",
@@ -144,10 +126,10 @@ pub const FIELDS: &[Field] = &[
         "local address, unspecified (`0.0.0.0`, `::`) for all",
         |l| Value::Ip(l.record.local.ip()),
     ),
-    field("local.port", Integer, "", "", "local port", |l| {
+    Field::new("local.port", Integer, "", "", "local port", |l| {
         Value::Integer(l.record.local.port().into())
     }),
-    field(
+    Field::new(
         "remote.address",
         String,
         "",
@@ -155,10 +137,10 @@ pub const FIELDS: &[Field] = &[
         "address of the other side; of a UDP socket without connect the first that it sent to",
         |l| Value::or_absent(l.record.remote, |r| Value::Ip(r.ip())),
     ),
-    field("remote.port", Integer, "", NO_PEER, "its port", |l| {
+    Field::new("remote.port", Integer, "", NO_PEER, "its port", |l| {
         Value::or_absent(l.record.remote, |r| Value::Integer(r.port().into()))
     }),
-    field(
+    Field::new(
         "opened_by",
         String,
         "",
@@ -166,7 +148,7 @@ pub const FIELDS: &[Field] = &[
         "`local` or `remote`: who began",
         |l| Value::or_absent(l.record.opener.name(), Value::Text),
     ),
-    field(
+    Field::new(
         "service.side",
         String,
         "",
@@ -178,7 +160,7 @@ pub const FIELDS: &[Field] = &[
             })
         },
     ),
-    field(
+    Field::new(
         "service.by",
         String,
         "",
@@ -186,7 +168,7 @@ pub const FIELDS: &[Field] = &[
         "how that is known, best first: `kernel` (accept or connect was seen), `listening` (a socket listens there), `ephemeral` (the other port is in the host's ephemeral range), `well-known` (its port is below 1024)",
         |l| Value::or_absent(l.service, |s| Value::Text(s.by.name())),
     ),
-    field(
+    Field::new(
         "start",
         String,
         "RFC 3339, UTC",
@@ -197,7 +179,7 @@ pub const FIELDS: &[Field] = &[
             ns => Value::Time(ns),
         },
     ),
-    field(
+    Field::new(
         "established",
         String,
         "RFC 3339, UTC",
@@ -208,7 +190,7 @@ pub const FIELDS: &[Field] = &[
             ns => Value::Time(ns),
         },
     ),
-    field(
+    Field::new(
         "seen",
         String,
         "RFC 3339, UTC",
@@ -216,7 +198,7 @@ pub const FIELDS: &[Field] = &[
         "time of the end or of the last look; the numbers are of this moment",
         |l| Value::Time(l.record.now_ns),
     ),
-    field(
+    Field::new(
         "age",
         Integer,
         "ns",
@@ -224,7 +206,7 @@ pub const FIELDS: &[Field] = &[
         "time from `start` to `seen`",
         |l| Value::or_absent(l.record.age_ns(), Value::Integer),
     ),
-    field(
+    Field::new(
         "end",
         String,
         "",
@@ -232,7 +214,7 @@ pub const FIELDS: &[Field] = &[
         "why it ended: `closed`, `reset-local` (this side sent a RST), `reset-remote`, `refused`, `timed-out`, `error` (see `errno`), `vanished` (gone without a word: the numbers are those of the last look)",
         |l| Value::or_absent(l.record.end, |end| Value::Text(end.name())),
     ),
-    field(
+    Field::new(
         "errno",
         Integer,
         "",
@@ -243,7 +225,7 @@ pub const FIELDS: &[Field] = &[
             _ => Value::Absent,
         },
     ),
-    field(
+    Field::new(
         "sent.bytes",
         Integer,
         "bytes",
@@ -251,7 +233,7 @@ pub const FIELDS: &[Field] = &[
         "payload that the other side acknowledged",
         |l| tcp(l, |t| t.bytes_sent),
     ),
-    field(
+    Field::new(
         "sent.segments",
         Integer,
         "segments",
@@ -259,7 +241,7 @@ pub const FIELDS: &[Field] = &[
         "segments sent, those without payload and retransmitted ones included",
         |l| tcp(l, |t| t.segments_sent),
     ),
-    field(
+    Field::new(
         "received.bytes",
         Integer,
         "bytes",
@@ -267,7 +249,7 @@ pub const FIELDS: &[Field] = &[
         "payload received in order",
         |l| tcp(l, |t| t.bytes_received),
     ),
-    field(
+    Field::new(
         "received.segments",
         Integer,
         "segments",
@@ -275,7 +257,7 @@ pub const FIELDS: &[Field] = &[
         "segments received",
         |l| tcp(l, |t| t.segments_received),
     ),
-    field(
+    Field::new(
         "tcp.srtt",
         Integer,
         "µs",
@@ -283,7 +265,7 @@ pub const FIELDS: &[Field] = &[
         "smoothed round-trip time",
         |l| sample(l, |t| t.srtt_us.into()),
     ),
-    field(
+    Field::new(
         "tcp.rttvar",
         Integer,
         "µs",
@@ -294,7 +276,7 @@ pub const FIELDS: &[Field] = &[
             _ => Value::Absent,
         },
     ),
-    field(
+    Field::new(
         "tcp.min_rtt",
         Integer,
         "µs",
@@ -302,7 +284,7 @@ pub const FIELDS: &[Field] = &[
         "smallest round-trip time of the kernel's window",
         |l| sample(l, |t| t.min_rtt_us.into()),
     ),
-    field(
+    Field::new(
         "tcp.retransmits",
         Integer,
         "segments",
@@ -310,7 +292,7 @@ pub const FIELDS: &[Field] = &[
         "segments sent again",
         |l| tcp(l, |t| t.retransmits.into()),
     ),
-    field(
+    Field::new(
         "tcp.retransmitted",
         Integer,
         "bytes",
@@ -318,7 +300,7 @@ pub const FIELDS: &[Field] = &[
         "payload sent again",
         |l| tcp(l, |t| t.bytes_retransmitted),
     ),
-    field(
+    Field::new(
         "tcp.lost",
         Integer,
         "segments",
@@ -326,7 +308,7 @@ pub const FIELDS: &[Field] = &[
         "segments held for lost at that moment",
         |l| tcp(l, |t| t.lost.into()),
     ),
-    field(
+    Field::new(
         "tcp.cwnd",
         Integer,
         "segments",
@@ -334,7 +316,7 @@ pub const FIELDS: &[Field] = &[
         "congestion window",
         |l| tcp(l, |t| t.cwnd.into()),
     ),
-    field(
+    Field::new(
         "tcp.mss",
         Integer,
         "bytes",
@@ -342,7 +324,7 @@ pub const FIELDS: &[Field] = &[
         "maximum segment size for sending",
         |l| tcp(l, |t| t.mss.into()),
     ),
-    field(
+    Field::new(
         "tcp.delivery_rate",
         Integer,
         "bytes/s",
@@ -350,7 +332,7 @@ pub const FIELDS: &[Field] = &[
         "latest sample of how fast data is delivered",
         |l| sample(l, |t| t.delivery_rate),
     ),
-    field(
+    Field::new(
         "backlog.waiting",
         Integer,
         "connections",
@@ -362,7 +344,7 @@ pub const FIELDS: &[Field] = &[
             })
         },
     ),
-    field(
+    Field::new(
         "backlog.limit",
         Integer,
         "connections",
@@ -370,7 +352,7 @@ pub const FIELDS: &[Field] = &[
         "the most that may",
         |l| Value::or_absent(l.record.backlog, |(_, limit)| Value::Integer(limit.into())),
     ),
-    field(
+    Field::new(
         "netns",
         Integer,
         "",
@@ -378,7 +360,7 @@ pub const FIELDS: &[Field] = &[
         "inode number of its network namespace (`lsns -t net`)",
         |l| Value::Integer(l.record.netns.into()),
     ),
-    field(
+    Field::new(
         "id",
         Integer,
         "",

@@ -142,6 +142,21 @@ pub enum CaptureType {
     Pcap,
 }
 
+/// Which `skua run` to ask.
+#[derive(Args, Debug)]
+pub struct AnalyzerArguments {
+    /// Address of `skua run`
+    #[arg(
+        id = "analyzer",
+        long = "analyzer",
+        value_name = "ADDRESS:PORT",
+        env = "SKUA_ANALYZER",
+        default_value = "127.0.0.1:8082",
+        global = true
+    )]
+    pub address: String,
+}
+
 #[derive(Args, Debug)]
 pub struct RunArguments {
     #[command(flatten)]
@@ -191,14 +206,8 @@ pub struct FlowsArguments {
     /// Sums by process, container or service instead of each conversation
     #[arg(long, value_enum, value_name = "WHAT")]
     pub by: Option<crate::groups::By>,
-    /// Address of `skua run`
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        env = "SKUA_ANALYZER",
-        default_value = "127.0.0.1:8082"
-    )]
-    pub analyzer: String,
+    #[command(flatten)]
+    pub analyzer: AnalyzerArguments,
     /// Print a last JSON object with all sums on standard error
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub summary: Option<SummaryFormat>,
@@ -258,14 +267,8 @@ pub struct DoctorArguments {
         value_name = "FORMAT"
     )]
     pub output: OutputFormat,
-    /// Address of `skua run`, whose losses are shown
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        env = "SKUA_ANALYZER",
-        default_value = "127.0.0.1:8082"
-    )]
-    pub analyzer: String,
+    #[command(flatten)]
+    pub analyzer: AnalyzerArguments,
 }
 
 #[derive(Args, Debug)]

@@ -27,7 +27,7 @@ const HOOKS: [(HookKind, &str); 4] = [
 
 pub fn doctor(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let config = Config::load(None)?;
-    let report = examine(&config, running(&arguments.analyzer));
+    let report = examine(&config, running(&arguments.analyzer.address));
     let mut out = io::stdout().lock();
     match arguments.output {
         OutputFormat::Json => writeln!(out, "{report}")?,

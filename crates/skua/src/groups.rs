@@ -9,7 +9,7 @@ use std::{
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, Serializer};
 use skua_flow::{Counters, FlowRecord, Query, Rate, SortBy, names::Protocol};
-use skua_record::{Field, FieldType, NoOther, Record, Value};
+use skua_record::{FieldType, NoOther, Record, Value};
 
 use crate::{
     args::OutputFormat,
@@ -87,31 +87,16 @@ impl Record for Groups {
     }
 }
 
-const fn field(
-    path: &'static str,
-    kind: FieldType,
-    unit: &'static str,
-    absent: &'static str,
-    meaning: &'static str,
-    value: for<'a, 'b> fn(&'b &'a Group) -> Value<'a, NoOther>,
-) -> Field<Groups> {
-    Field {
-        path,
-        kind,
-        unit,
-        absent,
-        meaning,
-        value,
-    }
-}
-
 use FieldType::{Integer, Number, String as Text};
 
 const NO_SERVICE: &str = "not by service";
 
+/// A field of it.
+type Field = skua_record::Field<Groups>;
+
 /// All fields in the order in which they are written.
-pub const FIELDS: &[Field<Groups>] = &[
-    field(
+pub const FIELDS: &[Field] = &[
+    Field::new(
         "by",
         Text,
         "",
@@ -119,7 +104,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "`process`, `container` or `service`",
         |g| Value::Text(g.by),
     ),
-    field(
+    Field::new(
         "name",
         Text,
         "",
@@ -127,7 +112,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "what is summed up; `(unknown)` without socket, `(host)` outside of containers, of services that nobody knows the address",
         |g| Value::Text(&g.name),
     ),
-    field(
+    Field::new(
         "place",
         Text,
         "",
@@ -135,7 +120,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "container or unit of the process",
         |g| Value::nonempty(&g.place),
     ),
-    field(
+    Field::new(
         "protocol",
         Text,
         "",
@@ -143,7 +128,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "protocol of the service",
         |g| Value::nonempty(&g.protocol),
     ),
-    field(
+    Field::new(
         "port",
         Integer,
         "",
@@ -151,10 +136,10 @@ pub const FIELDS: &[Field<Groups>] = &[
         "port of the service",
         |g| Value::or_absent(g.port, |port| Value::Integer(port.into())),
     ),
-    field("flows", Integer, "", "", "conversations", |g| {
+    Field::new("flows", Integer, "", "", "conversations", |g| {
         Value::Integer(g.flows)
     }),
-    field(
+    Field::new(
         "active",
         Integer,
         "",
@@ -162,7 +147,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "of them those that have not ended",
         |g| Value::Integer(g.active),
     ),
-    field(
+    Field::new(
         "sent.packets",
         Integer,
         "packets",
@@ -170,7 +155,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "packets on the wire that it sent",
         |g| Value::Integer(g.sent.packets),
     ),
-    field(
+    Field::new(
         "sent.bytes",
         Integer,
         "bytes",
@@ -178,7 +163,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "link-layer bytes that it sent",
         |g| Value::Integer(g.sent.bytes),
     ),
-    field(
+    Field::new(
         "received.packets",
         Integer,
         "packets",
@@ -186,7 +171,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "packets that it received",
         |g| Value::Integer(g.received.packets),
     ),
-    field(
+    Field::new(
         "received.bytes",
         Integer,
         "bytes",
@@ -194,7 +179,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "bytes that it received",
         |g| Value::Integer(g.received.bytes),
     ),
-    field(
+    Field::new(
         "rate.bits_per_second",
         Number,
         "bit/s",
@@ -202,7 +187,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "both directions over the last interval",
         |g| Value::rounded(g.rate.bits_per_second),
     ),
-    field(
+    Field::new(
         "rate.packets_per_second",
         Number,
         "packets/s",
@@ -210,7 +195,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "both directions over the last interval",
         |g| Value::rounded(g.rate.packets_per_second),
     ),
-    field(
+    Field::new(
         "start",
         Text,
         "RFC 3339, UTC",
@@ -218,7 +203,7 @@ pub const FIELDS: &[Field<Groups>] = &[
         "time of the first packet",
         |g| Value::Time(g.first_ns),
     ),
-    field(
+    Field::new(
         "last",
         Text,
         "RFC 3339, UTC",

@@ -35,15 +35,8 @@ pub struct AddressesArguments {
         global = true
     )]
     output: OutputFormat,
-    /// Address of `skua run`
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        env = "SKUA_ANALYZER",
-        default_value = "127.0.0.1:8082",
-        global = true
-    )]
-    analyzer: String,
+    #[command(flatten)]
+    analyzer: crate::args::AnalyzerArguments,
 }
 
 #[derive(Subcommand, Debug)]
@@ -99,10 +92,10 @@ pub fn addresses(arguments: &AddressesArguments) -> anyhow::Result<()> {
             Some(("DELETE", json!({ "prefixes": prefixes })))
         }
     };
-    let client = Client::connect(&arguments.analyzer)?.with_context(|| {
+    let client = Client::connect(&arguments.analyzer.address)?.with_context(|| {
         format!(
             "no `skua run` answers at {} (--analyzer says where)",
-            arguments.analyzer
+            arguments.analyzer.address
         )
     })?;
     match change {

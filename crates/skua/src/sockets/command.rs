@@ -49,14 +49,8 @@ pub struct Show {
     /// Watch on the spot for so long, like 10s, instead of asking `skua run`
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
     pub duration: Option<Duration>,
-    /// Address of `skua run`
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        env = "SKUA_ANALYZER",
-        default_value = "127.0.0.1:8082"
-    )]
-    pub analyzer: String,
+    #[command(flatten)]
+    pub analyzer: crate::args::AnalyzerArguments,
     /// Configuration file for watching on the spot
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
     pub config: Option<PathBuf>,
@@ -180,7 +174,7 @@ fn run(
     lines: impl Fn(&mut Sockets, u64) -> Vec<u8>,
 ) -> anyhow::Result<()> {
     if show.duration.is_none()
-        && let Some(client) = Client::connect(&show.analyzer)?
+        && let Some(client) = Client::connect(&show.analyzer.address)?
     {
         let mut since = 0;
         loop {
@@ -214,7 +208,7 @@ fn on_the_spot(
     {
         eprintln!(
             "skua: no `skua run` answers at {}; watching for {} s (--duration says otherwise)",
-            show.analyzer,
+            show.analyzer.address,
             spot.as_secs()
         );
     }

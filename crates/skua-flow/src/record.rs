@@ -28,6 +28,33 @@ impl Rate {
     }
 }
 
+/// What a drain added to a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Interval {
+    /// Sent by `lo`.
+    pub lo_sent: Counters,
+    /// Sent by `hi`.
+    pub hi_sent: Counters,
+    /// Time since the drain before, in ns.
+    pub ns: u64,
+}
+
+impl Interval {
+    /// What an update adds that comes with a drain `ns` after the one before.
+    fn of(update: &FlowUpdate, ns: u64) -> Self {
+        Self {
+            lo_sent: update.lo_sent,
+            hi_sent: update.hi_sent,
+            ns,
+        }
+    }
+
+    /// The rate over the interval.
+    pub fn rate(&self) -> Rate {
+        Rate::over(self.lo_sent + self.hi_sent, self.ns)
+    }
+}
+
 /// State of a TCP conversation as its flags tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpState {
@@ -103,8 +130,8 @@ pub struct FlowRecord {
     pub last_ns: u64,
     /// Drain that changed the record last, ns since the Unix epoch.
     pub updated_ns: u64,
-    /// Rate over the interval that ended with that drain.
-    pub rate: Rate,
+    /// What that drain added.
+    pub interval: Interval,
     /// TCP details; counters are totals, not differences.
     pub tcp: TcpUpdate,
     /// VNI, GRE key or MPLS label of a flow inside a tunnel.
@@ -178,7 +205,7 @@ impl FlowRecord {
             first_ns: update.first_ns,
             last_ns: update.last_ns,
             updated_ns: now_ns,
-            rate: Rate::over(update.lo_sent + update.hi_sent, interval_ns),
+            interval: Interval::of(update, interval_ns),
             tcp: update.tcp,
             tunnel_id: update.tunnel_id,
             sampling,
@@ -196,8 +223,14 @@ impl FlowRecord {
         self.hi_sent += update.hi_sent;
         self.first_ns = self.first_ns.min(update.first_ns);
         self.last_ns = self.last_ns.max(update.last_ns);
+        if self.updated_ns == now_ns {
+            // Another entry of the conversation in the same drain.
+            self.interval.lo_sent += update.lo_sent;
+            self.interval.hi_sent += update.hi_sent;
+        } else {
+            self.interval = Interval::of(update, interval_ns);
+        }
         self.updated_ns = now_ns;
-        self.rate = Rate::over(update.lo_sent + update.hi_sent, interval_ns);
         self.end = update.end;
         let (tcp, new) = (&mut self.tcp, &update.tcp);
         for side in 0..2 {
@@ -276,6 +309,14 @@ impl FlowRecord {
             .flatten()
     }
 
+    /// Time from SYN to ACK in ns, none when the handshake was not seen whole.
+    pub fn handshake_rtt_ns(&self) -> Option<u64> {
+        match (self.tcp.server_rtt_ns, self.tcp.client_rtt_ns) {
+            (0, _) | (_, 0) => None,
+            (server, client) => Some(server + client),
+        }
+    }
+
     /// Community ID version 1, none without IP.
     pub fn community_id(&self) -> Option<CommunityId> {
         community_id(&self.key, self.tcp.lo_opened.unwrap_or(self.lo_first))
@@ -286,7 +327,7 @@ impl FlowRecord {
         FlowLine {
             record: self,
             interface,
-            rate: self.rate,
+            rate: self.interval.rate(),
             parties: [Party::default(); 2],
         }
     }

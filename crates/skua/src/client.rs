@@ -103,6 +103,21 @@ impl Client {
         serde_json::from_slice(&body).context("the answer is no JSON")
     }
 
+    /// Asks something: an object there, an answer of a media type back.
+    pub fn ask(
+        &self,
+        path: &str,
+        accept: &str,
+        body: &serde_json::Value,
+    ) -> anyhow::Result<Vec<u8>> {
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = request
+            .content_type("application/json")
+            .header("Accept", accept);
+        let (_, body) = self.answer(request.send(body.to_string()))?;
+        Ok(body)
+    }
+
     /// Flows as lines, and the time of the drain that they are from.
     pub fn flows(&self, query: &FlowsQuery<'_>) -> anyhow::Result<(Vec<u8>, u64)> {
         let mut parameters = vec![

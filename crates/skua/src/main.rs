@@ -9,6 +9,7 @@ mod config;
 mod docs;
 mod doctor;
 mod flows;
+mod graph;
 mod groups;
 mod guard;
 mod http;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Flows(flows) => flows::flows(&flows),
         Command::Sockets(sockets) => sockets::command::sockets(&sockets),
         Command::Services(services) => sockets::command::services(&services),
+        Command::Query(query) => graph::command::query(&query),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::Doctor(doctor) => doctor::doctor(&doctor),

@@ -2,8 +2,10 @@
 
 use std::io::Write as _;
 
+use skua_topology::SharedGraph;
+
 use crate::{
-    args::RunArguments, config::Config, http, output, session::Session,
+    args::RunArguments, config::Config, graph::Analyzer, http, output, session::Session,
     sockets::settings::lower_priority, summary,
 };
 
@@ -21,7 +23,8 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let server = http::Server::bind(config.api.listen)?;
     let mut session = Session::start(&config, RECORDS)?;
     session.mark_own(server.socket())?;
-    server.serve(session.shared(), session.addresses())?;
+    let analyzer = Analyzer::new(SharedGraph::new(Default::default()), session.shared());
+    server.serve(session.shared(), session.addresses(), analyzer)?;
     let mut out = std::io::stdout();
     let capture = session.describe();
     writeln!(

@@ -81,6 +81,12 @@ fn table_config(config: &Config, seed: u64) -> FlowTableConfig {
     }
 }
 
+/// The name of this host.
+pub fn host_name() -> String {
+    let names = rustix::system::uname();
+    names.nodename().to_string_lossy().into_owned()
+}
+
 /// A probe of the configured type.
 fn start_probe(config: &Config, seed: u64) -> anyhow::Result<Box<dyn Probe>> {
     let addresses = config.flow.addresses.marks()?;
@@ -174,6 +180,7 @@ impl Session {
         let seed = secret_seed();
         let probe = start_probe(config, seed)?;
         let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
+        state.set_origin(&host_name(), "");
         state.map_memory = probe.map_memory();
         state.rung = probe.describe().rung;
         let mut sockets = None;
@@ -309,7 +316,13 @@ impl Session {
 
     fn name_interfaces(&self) {
         let mut state = self.shared.lock();
-        for point in self.probe.interfaces() {
+        let interfaces = self.probe.interfaces();
+        if interfaces.iter().any(|i| !state.knows_namespace(i.netns)) {
+            for namespace in self.probe.namespaces() {
+                state.set_namespace(namespace.number, namespace.inode);
+            }
+        }
+        for point in interfaces {
             state.name_interface(point.netns, point.ifindex, &point.netns_name, &point.name);
         }
     }

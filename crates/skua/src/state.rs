@@ -10,6 +10,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use skua_analyzer::FlowPlace;
 use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
 use skua_probe::Account;
 
@@ -29,8 +30,12 @@ pub struct State {
     history: bool,
     /// What was seen and lost, as of the last drain.
     pub account: Account,
-    /// Names of interfaces by (namespace number, index).
-    names: HashMap<(u16, u32), String>,
+    /// Interfaces by (namespace number, index).
+    places: HashMap<(u16, u32), Arc<FlowPlace>>,
+    /// What those have whose interface is not known.
+    nowhere: Arc<FlowPlace>,
+    /// Inode numbers of namespaces by number.
+    inodes: HashMap<u16, u32>,
     /// Time of the last drain, ns since the epoch.
     pub drained_ns: u64,
     /// Number of drains.
@@ -61,7 +66,9 @@ impl State {
             store: FlowStore::new(limits, seed, sampling),
             history: history > 0,
             account: Account::default(),
-            names: HashMap::new(),
+            places: HashMap::new(),
+            nowhere: Arc::default(),
+            inodes: HashMap::new(),
             drained_ns: 0,
             drains: 0,
             map_memory: Vec::new(),
@@ -106,23 +113,75 @@ impl State {
         }
     }
 
+    /// Says on which host and for which capture this is.
+    pub fn set_origin(&mut self, host: &str, capture: &str) {
+        self.nowhere = Arc::new(FlowPlace {
+            host: host.into(),
+            capture: capture.into(),
+            ..FlowPlace::default()
+        });
+    }
+
     /// Remembers the name of an interface.
     pub fn name_interface(&mut self, netns: u16, ifindex: u32, netns_name: &str, name: &str) {
-        let full = if netns_name.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{netns_name}/{name}")
+        let named = self.places.get(&(netns, ifindex));
+        let same = |place: &Arc<FlowPlace>| match netns_name {
+            "" => *place.interface == *name,
+            netns => {
+                let rest = place.interface.strip_prefix(netns);
+                rest.and_then(|rest| rest.strip_prefix('/')) == Some(name)
+            }
         };
-        if self.names.len() < NAMES_AT_MOST || self.names.contains_key(&(netns, ifindex)) {
-            self.names.insert((netns, ifindex), full);
+        if named.is_some_and(same) || (named.is_none() && self.places.len() >= NAMES_AT_MOST) {
+            return;
         }
+        let interface = if netns_name.is_empty() {
+            name.into()
+        } else {
+            format!("{netns_name}/{name}").into()
+        };
+        let place = FlowPlace {
+            interface,
+            ..(*self.nowhere).clone()
+        };
+        self.places.insert((netns, ifindex), Arc::new(place));
+    }
+
+    /// Whether the inode number of a namespace is known.
+    pub fn knows_namespace(&self, number: u16) -> bool {
+        self.inodes.contains_key(&number)
+    }
+
+    /// Remembers the inode number of a namespace.
+    pub fn set_namespace(&mut self, number: u16, inode: u32) {
+        self.inodes.insert(number, inode);
+    }
+
+    /// Looks for the nodes of interfaces that have none yet; `tid` tells one by the inode number of the
+    /// namespace and the index.
+    pub fn find_nodes(&mut self, mut tid: impl FnMut(u32, u32) -> Option<Box<str>>) {
+        for ((number, ifindex), place) in &mut self.places {
+            if !place.node.is_empty() {
+                continue;
+            }
+            let inode = self.inodes.get(number);
+            if let Some(node) = inode.and_then(|inode| tid(*inode, *ifindex)) {
+                Arc::make_mut(place).node = node;
+            }
+        }
+    }
+
+    /// Where a record was captured.
+    pub fn place_of(&self, record: &FlowRecord) -> &Arc<FlowPlace> {
+        let place = self.places.get(&(record.key.netns, record.key.ifindex));
+        place.unwrap_or(&self.nowhere)
     }
 
     /// Name of a record's interface, its index when it has none.
     pub fn interface_of(&self, record: &FlowRecord) -> std::borrow::Cow<'_, str> {
-        match self.names.get(&(record.key.netns, record.key.ifindex)) {
-            Some(name) => name.into(),
-            None => format!("if{}", record.key.ifindex).into(),
+        match &*self.place_of(record).interface {
+            "" => format!("if{}", record.key.ifindex).into(),
+            name => name.into(),
         }
     }
 }

@@ -77,6 +77,7 @@ pub const KEYS: &[&str] = &[
     "FinishType",
     "Sampling",
     "Start",
+    "StartNs",
     "Last",
 ];
 
@@ -222,6 +223,27 @@ fn transport(f: &FlowView<'_>) -> Option<&'static str> {
     .filter(|_| f.record.key.has_ports())
 }
 
+/// Type of ICMP messages, request and reply as one; a number when it has no name.
+fn icmp_type(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
+    let number = f.record.key.lo_port[0];
+    let name = match (f.record.key.network(), number) {
+        (Network::V4, 0 | 8) | (Network::V6, 128 | 129) => "ECHO",
+        (Network::V4, 3) | (Network::V6, 1) => "DESTINATION_UNREACHABLE",
+        (Network::V4, 4) => "SOURCE_QUENCH",
+        (Network::V4, 5) | (Network::V6, 137) => "REDIRECT",
+        (Network::V4, 9 | 10) | (Network::V6, 133 | 134) => "ROUTER",
+        (Network::V4, 11) | (Network::V6, 3) => "TIME_EXCEEDED",
+        (Network::V4, 12) | (Network::V6, 4) => "PARAMETER_PROBLEM",
+        (Network::V4, 13 | 14) => "TIMESTAMP",
+        (Network::V4, 15 | 16) => "INFO",
+        (Network::V4, 17 | 18) => "ADDRESS_MASK",
+        (Network::V6, 2) => "PACKET_TOO_BIG",
+        (Network::V6, 135 | 136) => "NEIGHBOR",
+        _ => return int(visit, number.into()),
+    };
+    visit(Leaf::Str(name))
+}
+
 fn finish(f: &FlowView<'_>) -> &'static str {
     match f.record.end {
         None | Some(EndReason::Evicted | EndReason::Shutdown) => "NOT_FINISHED",
@@ -290,7 +312,7 @@ pub(crate) fn getter(key: &str) -> Option<Getter> {
         "Transport.Protocol" => |f, v| transport(f).is_some_and(|name| v(Leaf::Str(name))),
         "Transport.A" => |f, v| port(f, v, A),
         "Transport.B" => |f, v| port(f, v, B),
-        "ICMP.Type" => |f, v| f.record.key.is_icmp() && int(v, f.record.key.lo_port[0].into()),
+        "ICMP.Type" => |f, v| f.record.key.is_icmp() && icmp_type(f, v),
         "ICMP.Code" => |f, v| f.record.key.is_icmp() && int(v, f.record.key.lo_port[1].into()),
         "ICMP.ID" => |f, v| f.record.key.is_icmp() && counted(v, f.record.key.detail.into()),
         "Metric.ABPackets" => |f, v| int(v, sum(f, A).packets),
@@ -299,6 +321,7 @@ pub(crate) fn getter(key: &str) -> Option<Getter> {
         "Metric.BABytes" => |f, v| int(v, sum(f, B).bytes),
         "Metric.RTT" => |f, v| counted(v, f.record.handshake_rtt_ns().unwrap_or(0)),
         "Metric.Start" | "Start" => |f, v| ms(v, f.record.first_ns),
+        "StartNs" => |f, v| int(v, f.record.first_ns),
         "Metric.Last" | "Last" => |f, v| ms(v, f.record.last_ns),
         "LastUpdateMetric.ABPackets" => |f, v| int(v, A.of(f.last()).packets),
         "LastUpdateMetric.ABBytes" => |f, v| int(v, A.of(f.last()).bytes),

@@ -131,6 +131,7 @@ fn ebpf(
         table: table_config(config, seed),
         addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        ..EbpfConfig::default()
     })
 }
 
@@ -154,6 +155,7 @@ fn userspace(
         table: table_config(config, seed),
         addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        ..UserspaceConfig::default()
     })?))
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::event::epoll;
 
-use super::ring::{Sink, Target};
+use crate::ring::{Sink, Target};
 use crate::KernelError;
 
 /// A page of the ring, and the fewest per CPU.

@@ -74,6 +74,7 @@ pub const KEYS: &[&str] = &[
     "B.Unit",
     "Service.Side",
     "Service.Rule",
+    "RawPacketsCaptured",
     "FinishType",
     "Sampling",
     "Start",
@@ -369,6 +370,7 @@ pub(crate) fn getter(key: &str) -> Option<Getter> {
             let service = f.record.service;
             service.is_some_and(|service| v(Leaf::Str(service.by.name())))
         },
+        "RawPacketsCaptured" => |f, v| int(v, f.raw_packets as u64),
         "FinishType" => |f, v| v(Leaf::Str(finish(f))),
         "Sampling" => |f, v| int(v, f.record.sampling.into()),
         _ => return None,
@@ -440,6 +442,7 @@ mod tests {
             record: &record,
             place: &place,
             parties: Default::default(),
+            raw_packets: 0,
         })
     }
 

@@ -4,7 +4,7 @@ use crate::field::{self, Visit};
 use skua_flow::{Counters, FlowRecord, Party};
 use skua_query::{FlowRecord as Flow, Leaf, Record};
 use skua_topology::{Map, Value};
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 /// Where a flow was captured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -28,6 +28,8 @@ pub struct FlowView<'a> {
     pub place: &'a Arc<FlowPlace>,
     /// Who owns the sockets of `lo` and `hi`.
     pub parties: [Party<'a>; 2],
+    /// Packets that are kept of it.
+    pub raw_packets: usize,
 }
 
 impl FlowView<'_> {
@@ -112,6 +114,7 @@ impl Flow for FlowView<'_> {
             record: *self.record,
             place: self.place.clone(),
             parties: self.parties.map(|party| KeptParty::of(&party)),
+            raw_packets: self.raw_packets,
         })
     }
 
@@ -175,6 +178,7 @@ pub struct KeptFlow {
     record: FlowRecord,
     place: Arc<FlowPlace>,
     parties: [KeptParty; 2],
+    raw_packets: usize,
 }
 
 impl KeptFlow {
@@ -184,6 +188,7 @@ impl KeptFlow {
             record: &self.record,
             place: &self.place,
             parties: self.parties.each_ref().map(KeptParty::party),
+            raw_packets: self.raw_packets,
         }
     }
 }
@@ -213,5 +218,9 @@ impl Flow for KeptFlow {
 
     fn to_value(&self) -> Value {
         self.view().to_value()
+    }
+
+    fn kept(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }

@@ -21,6 +21,10 @@ pub trait Resource: Clone + Serialize + DeserializeOwned + Send {
     fn set_id(&mut self, id: Uuid);
     /// When it ends by itself, ms since the Unix epoch.
     fn ends_at(&self) -> Option<i64>;
+    /// Whether it is there again after a restart.
+    fn is_kept(&self) -> bool {
+        true
+    }
     /// Whether both do the same, so that one of them is too many.
     fn is_same(&self, other: &Self) -> bool;
 }
@@ -99,7 +103,7 @@ impl<T: Resource> Resources<T> {
     fn keep(&self, items: &BTreeMap<Uuid, T>) {
         let Some(path) = &self.file else { return };
         let write = || -> io::Result<()> {
-            let all: Vec<&T> = items.values().collect();
+            let all: Vec<&T> = items.values().filter(|item| item.is_kept()).collect();
             // Whoever reads it sees the one or the other, never a part.
             let beside = path.with_extension("new");
             let mut file = std::fs::File::create(&beside)?;

@@ -1,6 +1,7 @@
 //! The flows of all captures as one source of queries.
 
-use crate::flow::FlowView;
+use crate::flow::{FlowPlace, FlowView, KeptFlow};
+use skua_flow::FlowRecord as FlowSums;
 use skua_query::{FlowLookup, FlowRecord, FlowSource, FlowTime, RawPacket, Record, SourceError};
 use skua_topology::{IndexKey, Value};
 use std::{ops::ControlFlow, sync::Arc};
@@ -24,6 +25,12 @@ pub trait FlowSet: Send + Sync {
         places: u32,
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32>;
+
+    /// Whether a flow that was captured at `place` is one of these.
+    fn owns(&self, place: &FlowPlace) -> bool;
+
+    /// The packets that are kept of a flow, by position.
+    fn raw_packets(&self, record: &FlowSums) -> Vec<RawPacket>;
 }
 
 /// Flows of several captures.
@@ -101,7 +108,22 @@ impl FlowSource for Flows {
         Ok(flow.get("Metric").into_iter().collect())
     }
 
-    fn raw_packets(&self, _: &dyn FlowRecord, _: FlowTime) -> Result<Vec<RawPacket>, SourceError> {
-        Ok(Vec::new())
+    fn raw_packets(
+        &self,
+        flow: &dyn FlowRecord,
+        time: FlowTime,
+    ) -> Result<Vec<RawPacket>, SourceError> {
+        let kept = flow.kept().and_then(|kept| kept.downcast_ref::<KeptFlow>());
+        let Some(flow) = kept.map(KeptFlow::view) else {
+            return Ok(Vec::new());
+        };
+        let set = self.sets.iter().find(|set| set.owns(flow.place));
+        let mut packets = set
+            .map(|set| set.raw_packets(flow.record))
+            .unwrap_or_default();
+        if let Some((from, to)) = time {
+            packets.retain(|p| p.timestamp <= to && (from == to || p.timestamp >= from));
+        }
+        Ok(packets)
     }
 }

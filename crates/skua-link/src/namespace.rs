@@ -3,7 +3,7 @@
 use crate::Error;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -116,11 +116,20 @@ pub struct Changes {
     pub renamed: Vec<u16>,
 }
 
+/// Which namespaces are held open besides our own.
+#[derive(Debug)]
+enum Wanted {
+    None,
+    All,
+    /// Those with these inode numbers.
+    Inodes(BTreeSet<u64>),
+}
+
 /// The namespaces of this machine, with numbers that stay the same as long as this value lives.
 #[derive(Debug)]
 pub struct Namespaces {
     list: Vec<Namespace>,
-    all: bool,
+    wanted: Wanted,
     last_number: u16,
     omitted: usize,
 }
@@ -129,15 +138,31 @@ impl Namespaces {
     /// Finds the namespaces: the own one only, or with `all` also those under `/run/netns` and
     /// those of all processes (as far as rights allow to look).
     pub fn discover(all: bool) -> Result<Self, Error> {
-        let own = Namespace::own()?;
-        let mut namespaces = Self {
-            list: vec![own],
-            all,
-            last_number: 0,
-            omitted: 0,
-        };
+        let wanted = if all { Wanted::All } else { Wanted::None };
+        let mut namespaces = Self::own(wanted)?;
         namespaces.refresh()?;
         Ok(namespaces)
+    }
+
+    /// The own one only, until others are asked for by [`select`](Self::select).
+    pub fn selected() -> Result<Self, Error> {
+        Self::own(Wanted::Inodes(BTreeSet::new()))
+    }
+
+    fn own(wanted: Wanted) -> Result<Self, Error> {
+        Ok(Self {
+            list: vec![Namespace::own()?],
+            wanted,
+            last_number: 0,
+            omitted: 0,
+        })
+    }
+
+    /// Holds those with these inode numbers and, but for our own, no others. They are looked for
+    /// now and at each refresh: under `/run/netns` and by processes.
+    pub fn select(&mut self, inodes: BTreeSet<u64>) -> Result<Changes, Error> {
+        self.wanted = Wanted::Inodes(inodes);
+        self.refresh()
     }
 
     /// Looks again. Numbers of namespaces that stay do not change, and a number is given to
@@ -145,11 +170,21 @@ impl Namespaces {
     pub fn refresh(&mut self) -> Result<Changes, Error> {
         let mut changes = Changes::default();
         self.omitted = 0;
-        if !self.all {
-            return Ok(changes);
+        let inodes = match &self.wanted {
+            Wanted::None => return Ok(changes),
+            Wanted::All => None,
+            Wanted::Inodes(inodes) => Some(inodes),
+        };
+        let own = self.list.first().map(|own| own.id.inode);
+        let mut found = HashMap::new();
+        // Nothing to look for when no other is wanted.
+        if inodes.is_none_or(|inodes| inodes.iter().any(|inode| Some(*inode) != own)) {
+            found = find_named()?;
+            find_of_processes(&mut found)?;
         }
-        let mut found = find_named()?;
-        find_of_processes(&mut found)?;
+        if let Some(inodes) = inodes {
+            found.retain(|id, _| inodes.contains(&id.inode));
+        }
 
         let mut kept = Vec::with_capacity(self.list.len());
         for mut namespace in self.list.drain(..) {

@@ -13,6 +13,8 @@ pub struct PointAccount {
     pub interface: String,
     /// Name of its network namespace, empty for our own.
     pub netns: String,
+    /// Inode number of its network namespace.
+    pub netns_inode: u64,
     /// The hook, like `tcx`.
     pub hook: &'static str,
     /// Whether it is attached now.
@@ -67,7 +69,12 @@ pub fn cause_kind(cause: Cause) -> CauseKind {
         | Cause::NoDecode
         | Cause::RingFull => CauseKind::Lost,
         Cause::Filtered | Cause::AddressSet | Cause::SampledOut | Cause::Own => CauseKind::LeftOut,
-        Cause::Malformed | Cause::Segmented | Cause::TagBytes | Cause::ChildFull => CauseKind::Note,
+        Cause::Malformed
+        | Cause::Segmented
+        | Cause::TagBytes
+        | Cause::ChildFull
+        | Cause::RawLost
+        | Cause::LiveLost => CauseKind::Note,
     }
 }
 

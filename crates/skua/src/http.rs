@@ -19,8 +19,8 @@ use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
 
 use crate::{
-    addresses, flows, graph, groups, guard, metrics, record_filter::RecordFilter, sockets,
-    state::Shared, summary,
+    addresses, captures, flows, graph, groups, guard, metrics, record_filter::RecordFilter,
+    sockets, state::Shared, summary,
 };
 
 const WELCOME: &str = "\
@@ -36,6 +36,7 @@ skua run
                        ?clients=true&service=NAME&port=N&protocol=tcp|udp&sort=…&limit=N&format=json|csv
   GET /api/dependencies  who calls whom; parameters as above
   POST /api/topology   a query in Gremlin, {\"GremlinQuery\": \"G.V()\"}; GET is the whole graph
+  GET /api/capture     captures; POST makes one, DELETE /api/capture/ID ends it
   GET /api/summary     sums: seen, in flows, lost by cause
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
@@ -77,6 +78,7 @@ impl Server {
         shared: Shared,
         live: LiveAddresses,
         analyzer: graph::Analyzer,
+        captures: captures::api::Captures,
     ) -> anyhow::Result<()> {
         let listener = self.listener.try_clone()?;
         let app = Router::new()
@@ -89,6 +91,7 @@ impl Server {
             .merge(sockets::api::routes(shared))
             .merge(addresses::api::routes(live))
             .merge(graph::api::routes(analyzer))
+            .merge(captures::api::routes(captures))
             .layer(middleware::from_fn(guard::guard));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()

@@ -3,6 +3,7 @@
 mod addresses;
 mod args;
 mod bench_hook;
+mod captures;
 mod client;
 mod config;
 #[cfg(test)]
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Sockets(sockets) => sockets::command::sockets(&sockets),
         Command::Services(services) => sockets::command::services(&services),
         Command::Query(query) => graph::command::query(&query),
+        Command::Capture(capture) => captures::command::capture(&capture),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::Doctor(doctor) => doctor::doctor(&doctor),

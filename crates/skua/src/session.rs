@@ -59,7 +59,7 @@ fn poll_both(one: &UnixStream, other: Option<BorrowedFd<'_>>) -> anyhow::Result<
 }
 
 /// A seed that nobody outside can know.
-fn secret_seed() -> u64 {
+pub fn secret_seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::collections::hash_map::RandomState::new()
         .build_hasher()
@@ -137,6 +137,7 @@ fn ebpf(
         table: table_config(config, seed),
         addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        ..EbpfConfig::default()
     })
 }
 
@@ -160,6 +161,7 @@ fn userspace(
         table: table_config(config, seed),
         addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        ..UserspaceConfig::default()
     })?))
 }
 
@@ -316,14 +318,8 @@ impl Session {
 
     fn name_interfaces(&self) {
         let mut state = self.shared.lock();
-        let interfaces = self.probe.interfaces();
-        if interfaces.iter().any(|i| !state.knows_namespace(i.netns)) {
-            for namespace in self.probe.namespaces() {
-                state.set_namespace(namespace.number, namespace.inode);
-            }
-        }
-        for point in interfaces {
-            state.name_interface(point.netns, point.ifindex, &point.netns_name, &point.name);
+        for interface in self.probe.interfaces() {
+            state.name_interface(&interface);
         }
     }
 }

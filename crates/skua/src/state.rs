@@ -12,7 +12,7 @@ use std::{
 
 use skua_analyzer::FlowPlace;
 use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
-use skua_probe::Account;
+use skua_probe::{Account, Watched};
 
 use crate::sockets::Sockets;
 
@@ -30,12 +30,10 @@ pub struct State {
     history: bool,
     /// What was seen and lost, as of the last drain.
     pub account: Account,
-    /// Interfaces by (namespace number, index).
-    places: HashMap<(u16, u32), Arc<FlowPlace>>,
+    /// Interfaces by (namespace number, index), with the inode numbers of their namespaces.
+    places: HashMap<(u16, u32), (u64, Arc<FlowPlace>)>,
     /// What those have whose interface is not known.
     nowhere: Arc<FlowPlace>,
-    /// Inode numbers of namespaces by number.
-    inodes: HashMap<u16, u32>,
     /// Time of the last drain, ns since the epoch.
     pub drained_ns: u64,
     /// Number of drains.
@@ -68,7 +66,6 @@ impl State {
             account: Account::default(),
             places: HashMap::new(),
             nowhere: Arc::default(),
-            inodes: HashMap::new(),
             drained_ns: 0,
             drains: 0,
             map_memory: Vec::new(),
@@ -123,58 +120,62 @@ impl State {
     }
 
     /// Remembers the name of an interface.
-    pub fn name_interface(&mut self, netns: u16, ifindex: u32, netns_name: &str, name: &str) {
-        let named = self.places.get(&(netns, ifindex));
-        let same = |place: &Arc<FlowPlace>| match netns_name {
-            "" => *place.interface == *name,
+    pub fn name_interface(&mut self, interface: &Watched) {
+        let key = (interface.netns, interface.ifindex);
+        let known = self.places.get(&key);
+        let same = |(_, place): &(u64, Arc<FlowPlace>)| match &*interface.netns_name {
+            "" => *place.interface == *interface.name,
             netns => {
                 let rest = place.interface.strip_prefix(netns);
-                rest.and_then(|rest| rest.strip_prefix('/')) == Some(name)
+                rest.and_then(|rest| rest.strip_prefix('/')) == Some(&interface.name)
             }
         };
-        if named.is_some_and(same) || (named.is_none() && self.places.len() >= NAMES_AT_MOST) {
+        if known.is_some_and(same) || (known.is_none() && self.places.len() >= NAMES_AT_MOST) {
             return;
         }
-        let interface = if netns_name.is_empty() {
-            name.into()
+        let name = if interface.netns_name.is_empty() {
+            interface.name.as_str().into()
         } else {
-            format!("{netns_name}/{name}").into()
+            format!("{}/{}", interface.netns_name, interface.name).into()
         };
         let place = FlowPlace {
-            interface,
+            interface: name,
             ..(*self.nowhere).clone()
         };
-        self.places.insert((netns, ifindex), Arc::new(place));
-    }
-
-    /// Whether the inode number of a namespace is known.
-    pub fn knows_namespace(&self, number: u16) -> bool {
-        self.inodes.contains_key(&number)
-    }
-
-    /// Remembers the inode number of a namespace.
-    pub fn set_namespace(&mut self, number: u16, inode: u32) {
-        self.inodes.insert(number, inode);
+        self.places
+            .insert(key, (interface.netns_inode, Arc::new(place)));
     }
 
     /// Looks for the nodes of interfaces that have none yet; `tid` tells one by the inode number of the
     /// namespace and the index.
-    pub fn find_nodes(&mut self, mut tid: impl FnMut(u32, u32) -> Option<Box<str>>) {
-        for ((number, ifindex), place) in &mut self.places {
-            if !place.node.is_empty() {
-                continue;
-            }
-            let inode = self.inodes.get(number);
-            if let Some(node) = inode.and_then(|inode| tid(*inode, *ifindex)) {
+    pub fn find_nodes(&mut self, mut tid: impl FnMut(u64, u32) -> Option<Box<str>>) {
+        for ((_, ifindex), (inode, place)) in &mut self.places {
+            if place.node.is_empty()
+                && let Some(node) = tid(*inode, *ifindex)
+            {
                 Arc::make_mut(place).node = node;
             }
         }
     }
 
+    /// Inode number of the namespace where a record was captured.
+    pub fn namespace_of(&self, record: &FlowRecord) -> Option<u32> {
+        let place = self.places.get(&(record.key.netns, record.key.ifindex));
+        place.and_then(|(inode, _)| u32::try_from(*inode).ok())
+    }
+
     /// Where a record was captured.
     pub fn place_of(&self, record: &FlowRecord) -> &Arc<FlowPlace> {
         let place = self.places.get(&(record.key.netns, record.key.ifindex));
-        place.unwrap_or(&self.nowhere)
+        place.map_or(&self.nowhere, |(_, place)| place)
+    }
+
+    /// Name of an interface, its index when it has none.
+    pub fn interface_named(&self, netns: u16, ifindex: u32) -> String {
+        match self.places.get(&(netns, ifindex)) {
+            Some((_, place)) => place.interface.to_string(),
+            None => format!("if{ifindex}"),
+        }
     }
 
     /// Name of a record's interface, its index when it has none.

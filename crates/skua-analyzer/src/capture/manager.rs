@@ -139,7 +139,7 @@ pub enum CaptureError {
 /// Holds captures and makes them follow their queries; ends all when it is dropped.
 pub struct CaptureManager {
     inner: Arc<Inner>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 fn unix_ms() -> i64 {
@@ -169,7 +169,7 @@ impl CaptureManager {
             .spawn(move || theirs.follow())?;
         Ok(Self {
             inner,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
         })
     }
 
@@ -208,6 +208,18 @@ impl CaptureManager {
             .collect()
     }
 
+    /// Ends all of them, but keeps them for the next start.
+    pub fn end(&self) {
+        self.inner.stop.store(true, Ordering::Release);
+        self.inner.notify();
+        let thread = self.thread.lock();
+        let thread = thread.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A thread that panicked has nothing left to end.
+            let _ = thread.join();
+        }
+    }
+
     /// One of them.
     pub fn get(&self, id: &str) -> Result<(Capture, CaptureStatus), CaptureError> {
         let capture = self.inner.captures.get(id)?;
@@ -220,12 +232,7 @@ impl CaptureManager {
 
 impl Drop for CaptureManager {
     fn drop(&mut self) {
-        self.inner.stop.store(true, Ordering::Release);
-        self.inner.notify();
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing left to end.
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 
@@ -408,10 +415,7 @@ impl Inner {
                 let mut entries: Vec<(Arc<str>, Value)> = vec![
                     ("ID".into(), Value::from(&*run.capture.id().to_string())),
                     ("State".into(), fares.name().into()),
-                    (
-                        "Type".into(),
-                        Value::from(&*format!("{:?}", run.capture.r#type).to_lowercase()),
-                    ),
+                    ("Type".into(), run.capture.r#type.name().into()),
                 ];
                 if !run.capture.name.is_empty() {
                     entries.push(("Name".into(), Value::from(&*run.capture.name)));

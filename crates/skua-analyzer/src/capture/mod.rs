@@ -37,6 +37,24 @@ pub enum CaptureType {
     Dpdk,
 }
 
+impl CaptureType {
+    /// Name in requests and metadata.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ebpf => "ebpf",
+            Self::Afpacket => "afpacket",
+            Self::Pcap => "pcap",
+            Self::PcapSocket => "pcapsocket",
+            Self::Sflow => "sflow",
+            Self::Netflow => "netflow",
+            Self::OvsMirror => "ovsmirror",
+            Self::OvsSflow => "ovssflow",
+            Self::OvsNetflow => "ovsnetflow",
+            Self::Dpdk => "dpdk",
+        }
+    }
+}
+
 /// A capture, in Skydive's shape.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
@@ -81,6 +99,9 @@ pub struct Capture {
     pub create_time: i64,
     /// When it ends by itself, ms since the Unix epoch.
     pub expire_time: Option<i64>,
+    /// Ends with who made it: is not kept, and there may be another that does the same.
+    #[serde(skip)]
+    pub passing: bool,
 }
 
 impl Default for Capture {
@@ -104,6 +125,7 @@ impl Default for Capture {
             target_type: String::new(),
             create_time: 0,
             expire_time: None,
+            passing: false,
         }
     }
 }
@@ -123,8 +145,14 @@ impl Resource for Capture {
         self.expire_time
     }
 
+    fn is_kept(&self) -> bool {
+        !self.passing
+    }
+
     fn is_same(&self, other: &Self) -> bool {
-        self.gremlin_query == other.gremlin_query
+        !self.passing
+            && !other.passing
+            && self.gremlin_query == other.gremlin_query
             && self.bpf_filter == other.bpf_filter
             && self.r#type == other.r#type
             && self.port == other.port

@@ -6,11 +6,13 @@ mod eviction;
 mod filter;
 mod layout;
 mod object;
+mod packets;
 mod proof;
 
 pub use addresses::Addresses;
 pub use drain::DrainStats;
 pub use object::{FlowObject, LinkKind, Rung};
+pub use packets::{PacketConfig, PacketRing, SentPacket};
 pub use proof::{Proof, prove};
 pub use skua_flow::PointTraffic;
 
@@ -64,6 +66,8 @@ pub struct FlowTableConfig {
     /// Prefixes that an address set may have (`flow.addresses.max_entries`); 0: there is never one,
     /// and nothing is paid for it.
     pub max_addresses: u32,
+    /// Send packets to user space, too; none: never, and nothing is paid for it.
+    pub packets: Option<PacketConfig>,
 }
 
 impl Default for FlowTableConfig {
@@ -79,6 +83,7 @@ impl Default for FlowTableConfig {
             filter: String::new(),
             exclude_self: false,
             max_addresses: 0,
+            packets: None,
         }
     }
 }
@@ -130,6 +135,8 @@ impl FlowTable {
             tunnels: config.tunnels.into(),
             exclude_self: config.exclude_self.into(),
             addresses: (config.max_addresses > 0).into(),
+            first_packets: config.packets.map_or(0, |packets| packets.first),
+            packet_bytes: config.packets.map_or(0, |packets| packets.most_bytes()),
             ..Settings::default()
         };
         let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
@@ -293,6 +300,29 @@ impl FlowTable {
             0 => Ok(None),
             _ => Addresses::new(self.first()?).map(Some),
         }
+    }
+
+    /// The packets that programs send; none without [`FlowTableConfig::packets`]. There must be one
+    /// reader at a time.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn packets(&self) -> Result<Option<PacketRing>, KernelError> {
+        match &self.config.packets {
+            None => Ok(None),
+            Some(config) => PacketRing::new(self.first()?, config).map(Some),
+        }
+    }
+
+    /// Returns when every program run that began before the call has ended: what was detached
+    /// before counts nothing any more.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn wait_for_programs(&self) -> Result<(), KernelError> {
+        self.grace.wait()
     }
 
     /// Marks a socket, and with it those that it will accept, as our own.

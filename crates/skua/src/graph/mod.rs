@@ -3,6 +3,7 @@
 pub mod api;
 pub mod command;
 mod flows;
+pub mod resource;
 
 use std::{
     ops::ControlFlow,
@@ -14,7 +15,7 @@ use skua_analyzer::{FlowSet, Flows, PcapFilters};
 use skua_query::{Answer, Limits, Prepared, QueryError, Sources, syntax::SyntaxLimits};
 use skua_topology::{IndexKey, Lookup, SharedGraph, Value};
 
-use crate::state::Shared;
+use crate::{captures::run::CaptureSets, state::Shared};
 
 /// Everything that queries are asked of.
 #[derive(Clone)]
@@ -22,6 +23,7 @@ pub struct Analyzer {
     /// The graph.
     pub graph: SharedGraph,
     shared: Shared,
+    captures: CaptureSets,
 }
 
 /// Now, ms since the Unix epoch.
@@ -32,8 +34,30 @@ pub fn unix_ms() -> i64 {
 
 impl Analyzer {
     /// Of a graph and what is captured.
-    pub fn new(graph: SharedGraph, shared: Shared) -> Self {
-        Self { graph, shared }
+    pub fn new(graph: SharedGraph, shared: Shared, captures: CaptureSets) -> Self {
+        Self {
+            graph,
+            shared,
+            captures,
+        }
+    }
+
+    /// The flows of all captures, as new as they can be.
+    fn flow_sets(&self) -> Vec<Arc<dyn FlowSet>> {
+        let fresh = |shared: &Shared| {
+            let mut state = shared.fresh();
+            state.find_nodes(|inode, ifindex| node_of(&self.graph, inode, ifindex));
+        };
+        fresh(&self.shared);
+        let mut sets: Vec<Arc<dyn FlowSet>> = vec![Arc::new(flows::Always(self.shared.clone()))];
+        for set in self.captures.all() {
+            fresh(&set.shared);
+            sets.push(Arc::new(flows::Captured {
+                set,
+                always: self.shared.clone(),
+            }));
+        }
+        sets
     }
 
     /// Answers a query, or explains how it would be.
@@ -44,14 +68,9 @@ impl Analyzer {
         answer: impl FnOnce(&Prepared, Option<Answer>) -> Result<T, QueryError>,
         explain: bool,
     ) -> Result<T, QueryError> {
-        // A drain, so that flows are as new as they can be.
-        {
-            let mut state = self.shared.fresh();
-            state.find_nodes(|inode, ifindex| node_of(&self.graph, inode, ifindex));
-        }
+        let sets = self.flow_sets();
         let now = unix_ms();
-        let set: Arc<dyn FlowSet> = Arc::new(flows::Captured(self.shared.clone()));
-        let flows = Flows::new(vec![set], now);
+        let flows = Flows::new(sets, now);
         let sources = Sources {
             graph: &self.graph,
             flows: Some(&flows),
@@ -69,7 +88,7 @@ impl Analyzer {
 }
 
 /// `TID` of the node of an interface.
-fn node_of(graph: &SharedGraph, inode: u32, ifindex: u32) -> Option<Box<str>> {
+pub fn node_of(graph: &SharedGraph, inode: u64, ifindex: u32) -> Option<Box<str>> {
     let index = IndexKey::of(&Value::Int(ifindex.into()))?;
     let graph = graph.read();
     let mut tid = None;
@@ -77,7 +96,7 @@ fn node_of(graph: &SharedGraph, inode: u32, ifindex: u32) -> Option<Box<str>> {
     // An error means that there is no such history, which now always is.
     let _ = graph.scan_nodes(graph.now(), lookup, 0, usize::MAX, &mut |node, _| {
         let has = |key: &str| node.metadata.get(key);
-        if has("NetNsInode").and_then(Value::as_int) == Some(inode.into()) {
+        if has("NetNsInode").and_then(Value::as_int) == i64::try_from(inode).ok() {
             tid = has("TID").and_then(Value::as_str).map(Into::into);
             return ControlFlow::Break(());
         }

@@ -11,15 +11,15 @@ use rustix::event::epoll;
 
 use crate::KernelError;
 
-pub(super) type Sink<'a> = dyn FnMut(&[u8]) + 'a;
+pub(crate) type Sink<'a> = dyn FnMut(&[u8]) + 'a;
 
 /// Where the messages of the drain that runs go; none between drains. libbpf is given its address.
 #[derive(Default)]
-pub(super) struct Target(Option<NonNull<Sink<'static>>>);
+pub(crate) struct Target(Option<NonNull<Sink<'static>>>);
 
 impl Target {
     /// A message.
-    pub(super) fn receive(&mut self, data: &[u8]) {
+    pub(crate) fn receive(&mut self, data: &[u8]) {
         if let Some(sink) = self.0.as_mut() {
             // SAFETY: set by `collect` from a reference that lives until it clears it.
             unsafe { sink.as_mut()(data) };
@@ -27,7 +27,7 @@ impl Target {
     }
 
     /// Messages that come while `drain` runs go to `sink`.
-    pub(super) fn collect<R>(&mut self, sink: &mut Sink<'_>, drain: impl FnOnce() -> R) -> R {
+    pub(crate) fn collect<R>(&mut self, sink: &mut Sink<'_>, drain: impl FnOnce() -> R) -> R {
         let sink: NonNull<Sink<'_>> = sink.into();
         // SAFETY: only the lifetime changes; the pointer is cleared before `sink` goes.
         self.0 =
@@ -39,7 +39,7 @@ impl Target {
 }
 
 /// A ring buffer of which this is the only reader.
-pub(super) struct Ring {
+pub(crate) struct Ring {
     ring: NonNull<libbpf_sys::ring_buffer>,
     target: Box<Target>,
     /// Watches the map by edges: what lies in it without a call from the programs wakes nobody.
@@ -66,7 +66,7 @@ unsafe extern "C" fn receive(
 
 impl Ring {
     /// Opens the ring for messages of at least `message` bytes, `bytes` long.
-    pub(super) fn new(
+    pub(crate) fn new(
         map: BorrowedFd<'_>,
         bytes: u32,
         message: usize,
@@ -104,12 +104,12 @@ impl Ring {
     }
 
     /// Readable when programs called.
-    pub(super) fn wake(&self) -> BorrowedFd<'_> {
+    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Takes what is there.
-    pub(super) fn drain(&mut self, sink: &mut Sink<'_>) -> Result<(), KernelError> {
+    /// Takes what is there; returns whether there may be more.
+    pub(crate) fn drain(&mut self, sink: &mut Sink<'_>) -> Result<bool, KernelError> {
         let mut calls = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
@@ -131,7 +131,7 @@ impl Ring {
                 source: std::io::Error::from_raw_os_error(-taken),
             });
         }
-        Ok(())
+        Ok(taken as usize >= most)
     }
 }
 

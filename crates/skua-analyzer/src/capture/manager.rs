@@ -5,7 +5,8 @@ use crate::{
     filters::PcapFilters,
     resource::{Resource as _, ResourceError, Resources},
 };
-use skua_query::{Answer, Limits, Prepared, Sources, syntax::SyntaxLimits};
+use serde::{Deserialize, Serialize};
+use skua_query::{Answer, Limits, Prepared, Sources, check::Kind, syntax::SyntaxLimits};
 use skua_topology::{Map, Node, Patch, SharedGraph, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,8 +35,10 @@ const EVENTS: usize = 1_024;
 const CAPTURES: &str = "Captures";
 
 /// A node whose packets can be captured.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct NodePoint {
+    /// Name of its host.
+    pub host: Arc<str>,
     /// Inode number of its network namespace.
     pub netns_inode: u32,
     /// Index of the interface.
@@ -51,7 +54,7 @@ pub struct NodePoint {
 }
 
 /// How a capture fares on a node.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PointState {
     /// It captures.
     Active,
@@ -119,8 +122,8 @@ struct Inner {
     captures: Resources<Capture>,
     runner: Arc<dyn CaptureRunner>,
     state: Mutex<State>,
-    /// Whether captures were made or deleted.
-    changed: Mutex<bool>,
+    /// Held by who waits for captures to come.
+    resting: Mutex<()>,
     wake: Condvar,
     stop: AtomicBool,
 }
@@ -159,7 +162,7 @@ impl CaptureManager {
             captures,
             runner,
             state: Mutex::default(),
-            changed: Mutex::new(true),
+            resting: Mutex::new(()),
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
         });
@@ -182,6 +185,7 @@ impl CaptureManager {
             .map_err(CaptureError::Wrong)?;
         capture.create_time = unix_ms();
         let capture = self.inner.captures.add(capture)?;
+        self.inner.look();
         self.inner.notify();
         Ok(capture)
     }
@@ -191,7 +195,7 @@ impl CaptureManager {
         let capture = self.inner.captures.remove(id)?;
         let run = self.inner.state().runs.remove(&capture.uuid);
         drop(run);
-        self.inner.notify();
+        self.inner.look();
         Ok(capture)
     }
 
@@ -241,8 +245,11 @@ fn check(capture: &Capture) -> Result<(), String> {
     if capture.gremlin_query.trim().is_empty() {
         return Err("GremlinQuery is missing: which nodes are to be captured?".into());
     }
-    let graph = SharedGraph::new(skua_topology::Config::default());
-    nodes(&graph, &capture.gremlin_query)?;
+    let query = &*capture.gremlin_query;
+    match skua_query::yields(query, unix_ms()).map_err(|error| error.render(query))? {
+        Kind::Nodes | Kind::Paths => {}
+        _ => return Err(format!("`{query}` yields no nodes to capture on")),
+    }
     if !capture.bpf_filter.is_empty() {
         use skua_query::PacketFilters as _;
         drop(PcapFilters.compile(&capture.bpf_filter, 1)?);
@@ -287,6 +294,7 @@ fn point(node: &Node) -> Option<NodePoint> {
         value.unwrap_or_default().into()
     };
     Some(NodePoint {
+        host: node.host.clone(),
         netns_inode: int("NetNsInode")?,
         ifindex: int("IfIndex").filter(|index| *index > 0)?,
         node: node.id.clone(),
@@ -303,41 +311,38 @@ impl Inner {
     }
 
     fn notify(&self) {
-        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        // Whoever is about to rest has looked before or is told.
+        drop(self.resting.lock());
         self.wake.notify_all();
     }
 
-    /// Waits until captures change, or `patience` is over.
-    fn rest(&self, patience: Duration) -> bool {
-        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = match self.wake.wait_timeout_while(changed, patience, |c| !*c) {
-            Ok((changed, _)) => changed,
-            Err(poisoned) => poisoned.into_inner().0,
-        };
-        std::mem::take(&mut *changed)
+    /// Waits for changes as long as `idle`.
+    fn rest(&self, idle: impl Fn() -> bool) {
+        let guard = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = |_: &mut ()| idle() && !self.stop.load(Ordering::Acquire);
+        drop(self.wake.wait_while(guard, wait));
     }
 
     fn follow(&self) {
-        let events = self.graph.write().subscribe(EVENTS);
-        let mut looked = Instant::now();
-        let mut due = true;
         while !self.stop.load(Ordering::Acquire) {
-            while events.try_next().is_some() {
-                due = true;
-            }
-            if due || looked.elapsed() >= PATIENCE {
+            // Without captures nobody has to look at anything.
+            self.rest(|| self.captures.is_empty());
+            let events = self.graph.write().subscribe(EVENTS);
+            while !self.stop.load(Ordering::Acquire) && !self.captures.is_empty() {
                 let began = Instant::now();
                 self.look();
-                // Our own notes on nodes are events, too.
-                due = false;
-                looked = Instant::now();
-                let pause = (began.elapsed() * SHARE).max(SETTLE);
-                if self.rest(pause) {
-                    due = true;
+                std::thread::sleep((began.elapsed() * SHARE).max(SETTLE));
+                // What came meanwhile is seen with the next look; our own notes on nodes came, too.
+                let mut came = false;
+                while events.try_next().is_some() {
+                    came = true;
                 }
-            } else if self.rest(SETTLE) {
-                due = true;
+                if !came {
+                    // States change without events.
+                    let _ = events.next(PATIENCE);
+                }
             }
+            self.look();
         }
         let mut state = self.state();
         state.runs.clear();
@@ -374,7 +379,9 @@ impl Inner {
         let mut points: Vec<NodePoint> = found.iter().filter_map(|node| point(node)).collect();
         run.status.unfit = found.len() - points.len();
         points.sort();
-        points.dedup_by(|a, b| (a.netns_inode, a.ifindex) == (b.netns_inode, b.ifindex));
+        points.dedup_by(|a, b| {
+            (&a.host, a.netns_inode, a.ifindex) == (&b.host, b.netns_inode, b.ifindex)
+        });
         if run.running.is_none() && !points.is_empty() {
             match self.runner.start(&run.capture) {
                 Ok(running) => {
@@ -454,5 +461,183 @@ impl Inner {
         }
         drop(graph);
         state.told = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Tells what it is asked to do.
+    struct Noting(Mutex<mpsc::Sender<Vec<u32>>>);
+
+    struct Noted(mpsc::Sender<Vec<u32>>, Vec<NodePoint>);
+
+    impl CaptureRunner for Noting {
+        fn check(&self, _: &Capture) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn start(&self, _: &Capture) -> Result<Box<dyn Running>, String> {
+            let sender = self.0.lock().unwrap().clone();
+            Ok(Box::new(Noted(sender, Vec::new())))
+        }
+    }
+
+    impl Running for Noted {
+        fn set_points(&mut self, points: &[NodePoint]) {
+            self.1 = points.to_vec();
+            self.0
+                .send(points.iter().map(|p| p.ifindex).collect())
+                .unwrap();
+        }
+
+        fn state(&self, point: &NodePoint) -> PointState {
+            match self.1.contains(point) {
+                true => PointState::Active,
+                false => PointState::Pending,
+            }
+        }
+    }
+
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            // Whoever listened may be gone.
+            let _ = self.0.send(Vec::new());
+        }
+    }
+
+    fn interface(index: i64, name: &str) -> Node {
+        let metadata = Map::from([
+            ("Name", name.into()),
+            ("Type", "veth".into()),
+            ("TID", Value::from(&*format!("tid-{index}"))),
+            ("NetNsInode", 7.into()),
+            ("IfIndex", index.into()),
+        ]);
+        Node::new(&format!("n{index}"), "here", metadata)
+    }
+
+    fn capture(query: &str) -> Capture {
+        Capture {
+            gremlin_query: query.into(),
+            ..Capture::default()
+        }
+    }
+
+    struct Bench {
+        graph: SharedGraph,
+        manager: CaptureManager,
+        points: mpsc::Receiver<Vec<u32>>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let graph = SharedGraph::new(skua_topology::Config::default());
+            let (send, points) = mpsc::channel();
+            let runner = Arc::new(Noting(Mutex::new(send)));
+            let captures = Resources::open(None, 3).unwrap();
+            let manager = CaptureManager::start(graph.clone(), captures, runner).unwrap();
+            Self {
+                graph,
+                manager,
+                points,
+            }
+        }
+
+        fn next(&self) -> Vec<u32> {
+            self.points.recv_timeout(Duration::from_secs(20)).unwrap()
+        }
+
+        /// `Captures` of a node, once it is so.
+        fn wait_captures(&self, node: &str, there: bool) -> Option<Value> {
+            let until = Instant::now() + Duration::from_secs(20);
+            loop {
+                let node = self.graph.read().current_node(node).unwrap();
+                let captures = node.metadata.get(CAPTURES).cloned();
+                if captures.is_some() == there {
+                    return captures;
+                }
+                assert!(Instant::now() < until, "{captures:?}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    #[test]
+    fn a_capture_follows_its_query() {
+        let bench = Bench::new();
+        let change = |change: &mut dyn FnMut(&mut skua_topology::Graph)| {
+            change(&mut bench.graph.write());
+        };
+        change(&mut |graph| drop(graph.add_node(interface(1, "eth0"), 1).unwrap()));
+        let made = bench
+            .manager
+            .create(capture("G.V().Has('Name', Regex('eth.*'))"))
+            .unwrap();
+        assert_eq!(bench.next(), [1]);
+        let noted = bench.wait_captures("n1", true).unwrap();
+        assert!(noted.at("State", &mut |state| *state == "active".into()));
+        assert!(noted.at("ID", &mut |id| *id == Value::from(&*made.uuid.to_string())));
+        // One that comes later, one that is none, one that goes.
+        change(&mut |graph| drop(graph.add_node(interface(2, "eth1"), 2).unwrap()));
+        assert_eq!(bench.next(), [1, 2]);
+        change(&mut |graph| drop(graph.add_node(interface(3, "lo"), 3).unwrap()));
+        change(&mut |graph| graph.delete_node("n1", 4).unwrap());
+        assert_eq!(bench.next(), [2]);
+        let (_, status) = bench.manager.get(&made.uuid.to_string()).unwrap();
+        assert_eq!(status.nodes.len(), 1);
+        bench.wait_captures("n2", true);
+        bench.manager.delete(&made.uuid.to_string()).unwrap();
+        assert_eq!(bench.next(), [0; 0]);
+        bench.wait_captures("n2", false);
+    }
+
+    #[test]
+    fn captures_end_with_their_time_and_are_not_made_twice() {
+        let bench = Bench::new();
+        drop(bench.graph.write().add_node(interface(1, "eth0"), 1));
+        let query = "G.V().Has('Name', 'eth0')";
+        let short = Capture {
+            expire_time: Some(unix_ms() + 300),
+            ..capture(query)
+        };
+        bench.manager.create(short.clone()).unwrap();
+        assert_eq!(bench.next(), [1]);
+        assert!(matches!(
+            bench.manager.create(short),
+            Err(CaptureError::Resource(ResourceError::Duplicate { .. }))
+        ));
+        assert_eq!(bench.next(), [0; 0]);
+        bench.wait_captures("n1", false);
+        assert!(bench.manager.list().is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let bench = Bench::new();
+        let wrong = |capture: Capture| match bench.manager.create(capture) {
+            Err(CaptureError::Wrong(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(wrong(capture("")).contains("GremlinQuery is missing"));
+        assert!(wrong(capture("G.V().Hass('x')")).contains("did you mean `Has`"));
+        assert!(wrong(capture("G.V().Count()")).contains("yields no nodes"));
+        assert!(wrong(capture("G.Flows()")).contains("yields no nodes"));
+        let filtered = Capture {
+            bpf_filter: "tcp prot 80".into(),
+            ..capture("G.V()")
+        };
+        assert!(wrong(filtered).contains("port"));
+        for number in 0..3 {
+            let query = format!("G.V().Has('IfIndex', {number})");
+            bench.manager.create(capture(&query)).unwrap();
+        }
+        let full = bench.manager.create(capture("G.V()"));
+        assert!(matches!(
+            full,
+            Err(CaptureError::Resource(ResourceError::TooMany(3)))
+        ));
     }
 }

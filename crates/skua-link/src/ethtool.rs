@@ -1,8 +1,6 @@
 //! Speed, duplex and features of interfaces, over ethtool's generic netlink (5.6; features 5.7).
 
-use crate::attribute::{
-    Attributes, attribute, attributes, read_text, read_u8, read_u16, read_u32,
-};
+use crate::attribute::{Attributes, attribute, attributes, read_text, read_u8, read_u16, read_u32};
 use crate::{Error, Notice, Protocol, Requests};
 use std::io;
 

@@ -73,10 +73,12 @@ mod tests {
     use crate::Attributes;
 
     fn message(infos: &[(u16, u16)]) -> Attributes {
-        let spec = infos.iter().fold(Attributes::default(), |all, (flags, id)| {
-            let value = [flags.to_ne_bytes(), id.to_ne_bytes()].concat();
-            all.with(IFLA_BRIDGE_VLAN_INFO, &value)
-        });
+        let spec = infos
+            .iter()
+            .fold(Attributes::default(), |all, (flags, id)| {
+                let value = [flags.to_ne_bytes(), id.to_ne_bytes()].concat();
+                all.with(IFLA_BRIDGE_VLAN_INFO, &value)
+            });
         let mut head = [0; 16];
         head[0] = AF_BRIDGE;
         head[4] = 5;
@@ -96,7 +98,9 @@ mod tests {
 
     #[test]
     fn many_ranges_cannot_make_more_than_all_vlans() {
-        let wide: Vec<_> = (0..200).flat_map(|_| [(RANGE_BEGIN, 0), (RANGE_END, LAST)]).collect();
+        let wide: Vec<_> = (0..200)
+            .flat_map(|_| [(RANGE_BEGIN, 0), (RANGE_END, LAST)])
+            .collect();
         let (_, vlans) = decode(message(&wide).bytes()).unwrap();
         assert_eq!(vlans.unwrap().len(), usize::from(LAST) + 1);
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Most namespaces that are followed at once; how many were left out is told.
 pub const MAX_NAMESPACES: usize = 4096;
 /// Where iproute2 and container runtimes keep named namespaces.
-const NAMED: &str = "/run/netns";
+pub const NAMED: &str = "/run/netns";
 /// The calling thread's own namespace.
 const OWN: &str = "/proc/thread-self/ns/net";
 

@@ -1,52 +1,34 @@
 //! Listing interfaces and following their changes over rtnetlink.
 
-use crate::{Error, Link, Namespace, link};
-use netlink_packet_core::{
-    ErrorBuffer, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
-    NLMSG_OVERRUN, NetlinkBuffer, NetlinkMessage, Parseable as _,
-};
-use netlink_packet_route::RouteNetlinkMessage;
+use crate::{Error, Link, MONITOR_QUEUE, Monitor, Namespace, Notice, Protocol, Requests, link};
+use netlink_packet_core::{ErrorBuffer, NetlinkBuffer, Parseable as _};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::LinkMessage;
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const RTM_GETADDR: u16 = 22;
 /// Multicast group of interface changes (RTNLGRP_LINK, linux/rtnetlink.h).
 const RTNLGRP_LINK: u32 = 1;
-/// The kernel writes dumps in datagrams of up to 32 KiB; a notification is smaller.
-const BUFFER: usize = 64 << 10;
-/// Room for about a thousand notifications until they are read.
-const MONITOR_QUEUE: usize = 4 << 20;
 /// A list is begun again at most so often when the kernel says that it changed underway.
 const LIST_ATTEMPTS: u32 = 8;
 /// Datagrams that one [`LinkMonitor::read`] takes at most, so that a flood cannot hold it.
 const READ_AT_MOST: usize = 1024;
-/// Linux's numbers of these errors, the same on all architectures that Rust's std supports.
-const ENOBUFS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
+/// Linux's number of this error, the same on all architectures that Rust's std supports.
 const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 
 /// A socket that asks for interfaces of one network namespace: that in which it was opened.
 #[derive(Debug)]
-pub struct LinkSocket {
-    socket: Socket,
-    buffer: Vec<u8>,
-    sequence: u32,
-}
+pub struct LinkSocket(Requests);
 
 impl LinkSocket {
     /// Opens a socket in the calling thread's namespace.
     pub fn open() -> Result<Self, Error> {
-        let socket = open_socket()?;
-        Ok(Self {
-            socket,
-            buffer: Vec::with_capacity(BUFFER),
-            sequence: 0,
-        })
+        Ok(Self(Requests::open(Protocol::Route)?))
     }
 
     /// Opens a socket in `namespace`; it goes on asking there.
@@ -59,8 +41,8 @@ impl LinkSocket {
     pub fn list(&mut self) -> Result<Vec<Link>, Error> {
         for _ in 0..LIST_ATTEMPTS {
             let mut links = Vec::new();
-            self.request(0, NLM_F_DUMP)?;
-            if self.links(&mut links)? {
+            let take = |kind, payload: &[u8]| collect(&mut links, kind, payload);
+            if self.0.dump(RTM_GETLINK, &link_request(0), take)? {
                 return Ok(links);
             }
         }
@@ -69,10 +51,12 @@ impl LinkSocket {
 
     /// The addresses of all interfaces, each once. Those that come or go underway may be missing.
     pub fn addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
-        let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        self.send(NetlinkMessage::from(message), NLM_F_DUMP)?;
         let mut addresses = Vec::new();
-        self.answers(RTM_NEWADDR, |payload| {
+        // struct ifaddrmsg of all families and interfaces
+        self.0.dump(RTM_GETADDR, &[0; 8], |kind, payload| {
+            if kind != RTM_NEWADDR {
+                return Ok(());
+            }
             let message =
                 AddressMessage::parse(payload).map_err(|e| Error::Decode(e.to_string()))?;
             let (mut local, mut address) = (None, None);
@@ -95,93 +79,27 @@ impl LinkSocket {
     /// The interface with this index, with fresh counters; `None` when there is none.
     pub fn get(&mut self, ifindex: u32) -> Result<Option<Link>, Error> {
         let mut links = Vec::new();
-        self.request(ifindex, 0)?;
-        match self.links(&mut links) {
+        let take = |kind, payload: &[u8]| collect(&mut links, kind, payload);
+        match self.0.get(RTM_GETLINK, &link_request(ifindex), take) {
             Err(Error::Netlink { source, .. }) if source.raw_os_error() == Some(ENODEV) => Ok(None),
             Err(error) => Err(error),
-            Ok(_) => Ok(links.pop()),
+            Ok(()) => Ok(links.pop()),
         }
     }
+}
 
-    /// Sends RTM_GETLINK.
-    fn request(&mut self, ifindex: u32, flags: u16) -> Result<(), Error> {
-        let mut link = LinkMessage::default();
-        link.header.index = ifindex;
-        self.send(
-            NetlinkMessage::from(RouteNetlinkMessage::GetLink(link)),
-            flags,
-        )
-    }
+/// The payload of an RTM_GETLINK (`struct ifinfomsg`, linux/rtnetlink.h).
+pub(crate) fn link_request(ifindex: u32) -> [u8; 16] {
+    let mut request = [0; 16];
+    request[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    request
+}
 
-    fn send(
-        &mut self,
-        mut message: NetlinkMessage<RouteNetlinkMessage>,
-        flags: u16,
-    ) -> Result<(), Error> {
-        self.sequence = self.sequence.wrapping_add(1);
-        message.header.flags = NLM_F_REQUEST | flags;
-        message.header.sequence_number = self.sequence;
-        message.finalize();
-        let mut request = vec![0; message.buffer_len()];
-        message.serialize(&mut request);
-        self.socket
-            .send_to(&request, &SocketAddr::new(0, 0), 0)
-            .map_err(Error::netlink("asking for interfaces"))?;
-        Ok(())
+fn collect(links: &mut Vec<Link>, kind: u16, payload: &[u8]) -> Result<(), Error> {
+    if kind == RTM_NEWLINK {
+        links.extend(link::decode(payload)?.map(|decoded| decoded.link));
     }
-
-    /// Reads the interfaces in the answer to the last request, see [`answers`](Self::answers).
-    fn links(&mut self, links: &mut Vec<Link>) -> Result<bool, Error> {
-        self.answers(RTM_NEWLINK, |payload| {
-            links.extend(link::decode(payload)?.map(|decoded| decoded.link));
-            Ok(())
-        })
-    }
-
-    /// Reads the answer to the last request to its end and hands out the messages of a type. False:
-    /// the kernel says that things changed while it listed them.
-    fn answers(
-        &mut self,
-        wanted: u16,
-        mut take: impl FnMut(&[u8]) -> Result<(), Error>,
-    ) -> Result<bool, Error> {
-        const ACTION: &str = "reading interfaces";
-        let mut consistent = true;
-        loop {
-            self.buffer.clear();
-            // MSG_TRUNC: the true length is returned, so that a cut is noticed.
-            let (length, _) = self
-                .socket
-                .recv_from(&mut self.buffer, MSG_TRUNC)
-                .map_err(Error::netlink(ACTION))?;
-            if length > self.buffer.len() {
-                return Err(Error::Decode(format!("{length} bytes at once")));
-            }
-            for message in messages(&self.buffer) {
-                let message = message?;
-                if message.sequence_number() != self.sequence {
-                    // The rest of an answer that an earlier error left unread.
-                    continue;
-                }
-                let multipart = message.flags() & NLM_F_MULTIPART != 0;
-                consistent &= message.flags() & NLM_F_DUMP_INTR == 0;
-                match message.message_type() {
-                    NLMSG_DONE => return Ok(consistent),
-                    NLMSG_ERROR => {
-                        check_error(message.payload(), ACTION)?;
-                        return Ok(consistent);
-                    }
-                    kind if kind == wanted => {
-                        take(message.payload())?;
-                        if !multipart {
-                            return Ok(consistent);
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
+    Ok(())
 }
 
 /// What happened to an interface.
@@ -208,33 +126,13 @@ pub enum LinkEvent {
 /// keeps its namespace alive: drop it when [`crate::Namespaces::refresh`] says that the namespace
 /// is gone.
 #[derive(Debug)]
-pub struct LinkMonitor {
-    socket: Socket,
-    buffer: Vec<u8>,
-}
+pub struct LinkMonitor(Monitor);
 
 impl LinkMonitor {
     /// Opens a monitor in the calling thread's namespace.
     pub fn open() -> Result<Self, Error> {
-        let mut socket = open_socket()?;
-        // A larger queue than the system's limit needs CAP_NET_ADMIN; without it the limit will
-        // do, for a lost event is reported.
-        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, MONITOR_QUEUE).is_err()
-        {
-            rustix::net::sockopt::set_socket_recv_buffer_size(&socket, MONITOR_QUEUE)
-                .map_err(|e| Error::netlink("setting the queue's size")(e.into()))?;
-        }
-        socket
-            .set_non_blocking(true)
-            .map_err(Error::netlink("setting non-blocking"))?;
-        socket.bind_auto().map_err(Error::netlink("binding"))?;
-        socket
-            .add_membership(RTNLGRP_LINK)
-            .map_err(Error::netlink("subscribing to interface changes"))?;
-        Ok(Self {
-            socket,
-            buffer: Vec::with_capacity(BUFFER),
-        })
+        let monitor = Monitor::open(Protocol::Route, &[RTNLGRP_LINK], MONITOR_QUEUE)?;
+        Ok(Self(monitor))
     }
 
     /// Opens a monitor in `namespace`; it goes on watching there.
@@ -246,26 +144,8 @@ impl LinkMonitor {
     /// After a flood some may be left: the descriptor is then still readable.
     pub fn read(&mut self) -> Result<Vec<LinkEvent>, Error> {
         let mut events = Vec::new();
-        for _ in 0..READ_AT_MOST {
-            self.buffer.clear();
-            match self.socket.recv_from(&mut self.buffer, MSG_TRUNC) {
-                Ok((length, sender)) => {
-                    // Port 0 is the kernel; others are not believed.
-                    if sender.port_number() != 0 {
-                        continue;
-                    }
-                    if length > self.buffer.len() {
-                        resync(&mut events);
-                    } else {
-                        read_events(&self.buffer, &mut events);
-                    }
-                }
-                Err(e) if e.raw_os_error() == Some(ENOBUFS) => resync(&mut events),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::netlink("reading interface changes")(e)),
-            }
-        }
+        self.0
+            .read(READ_AT_MOST, |notice| add_event(notice, &mut events))?;
         Ok(events)
     }
 }
@@ -273,7 +153,7 @@ impl LinkMonitor {
 impl AsFd for LinkMonitor {
     /// Descriptor that becomes readable when there are events.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
 }
 
@@ -284,41 +164,26 @@ fn resync(events: &mut Vec<LinkEvent>) {
     }
 }
 
-/// Decodes one datagram of notifications. What cannot be read counts as lost.
-fn read_events(datagram: &[u8], events: &mut Vec<LinkEvent>) {
-    for message in messages(datagram) {
-        let Ok(message) = message else {
-            return resync(events);
-        };
-        let deleted = match message.message_type() {
-            RTM_NEWLINK => false,
-            RTM_DELLINK => true,
-            NLMSG_OVERRUN => {
-                resync(events);
-                continue;
-            }
-            _ => continue,
-        };
-        match link::decode(message.payload()) {
-            Ok(None) => {}
-            Ok(Some(decoded)) if deleted => events.push(LinkEvent::Deleted {
-                ifindex: decoded.link.ifindex,
-                name: decoded.link.name,
-                moved: decoded.moved_to.is_some(),
-            }),
-            Ok(Some(decoded)) => events.push(LinkEvent::New(decoded.link)),
-            Err(_) => resync(events),
-        }
+/// Adds what a notification tells. What cannot be read counts as lost.
+fn add_event(notice: Notice<'_>, events: &mut Vec<LinkEvent>) {
+    let Notice::Message { kind, payload, .. } = notice else {
+        return resync(events);
+    };
+    let deleted = match kind {
+        RTM_NEWLINK => false,
+        RTM_DELLINK => true,
+        _ => return,
+    };
+    match link::decode(payload) {
+        Ok(None) => {}
+        Ok(Some(decoded)) if deleted => events.push(LinkEvent::Deleted {
+            ifindex: decoded.link.ifindex,
+            name: decoded.link.name,
+            moved: decoded.moved_to.is_some(),
+        }),
+        Ok(Some(decoded)) => events.push(LinkEvent::New(decoded.link)),
+        Err(_) => resync(events),
     }
-}
-
-/// MSG_TRUNC of recv(2), the same on all architectures.
-const MSG_TRUNC: i32 = 0x20;
-/// Part of an answer of several messages (linux/netlink.h).
-const NLM_F_MULTIPART: u16 = netlink_packet_core::NLM_F_MULTIPART;
-
-fn open_socket() -> Result<Socket, Error> {
-    Socket::new(NETLINK_ROUTE).map_err(Error::netlink("opening a socket"))
 }
 
 /// The messages of a datagram, each checked to lie wholly within it.

@@ -1,0 +1,67 @@
+//! What was done and what was left out.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What was done and what was left out since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Notifications of the kernel that were taken.
+    pub events: u64,
+    /// Times that a namespace was listed again in whole.
+    pub resyncs: u64,
+    /// Times that the kernel said that it had to drop notifications; a resync follows each.
+    pub lost: u64,
+    /// Interfaces and namespaces that found no room in the graph.
+    pub omitted_nodes: u64,
+    /// Addresses, routes, neighbours and forwarding entries that were over a limit of their node, each time
+    /// one came.
+    pub omitted_entries: u64,
+    /// Namespaces that are followed now.
+    pub namespaces: u64,
+    /// Namespaces that could not be entered.
+    pub namespaces_refused: u64,
+    /// Namespaces now beyond the limit of how many are followed.
+    pub namespaces_omitted: u64,
+    /// Requests to the kernel that failed; they are made again.
+    pub errors: u64,
+}
+
+/// The counters as the threads write them.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub events: AtomicU64,
+    pub resyncs: AtomicU64,
+    pub lost: AtomicU64,
+    pub omitted_nodes: AtomicU64,
+    pub omitted_entries: AtomicU64,
+    pub namespaces: AtomicU64,
+    pub namespaces_refused: AtomicU64,
+    pub namespaces_omitted: AtomicU64,
+    pub errors: AtomicU64,
+}
+
+impl Shared {
+    pub fn read(&self) -> Counters {
+        Counters {
+            events: self.events.load(Relaxed),
+            resyncs: self.resyncs.load(Relaxed),
+            lost: self.lost.load(Relaxed),
+            omitted_nodes: self.omitted_nodes.load(Relaxed),
+            omitted_entries: self.omitted_entries.load(Relaxed),
+            namespaces: self.namespaces.load(Relaxed),
+            namespaces_refused: self.namespaces_refused.load(Relaxed),
+            namespaces_omitted: self.namespaces_omitted.load(Relaxed),
+            errors: self.errors.load(Relaxed),
+        }
+    }
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, number: u64) {
+    counter.fetch_add(number, Relaxed);
+}
+
+/// Sets a counter of what is now.
+pub(crate) fn set(counter: &AtomicU64, number: usize) {
+    counter.store(number as u64, Relaxed);
+}

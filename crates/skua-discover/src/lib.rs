@@ -1,0 +1,87 @@
+//! Finds what a host is wired with, and keeps the graph of it up to date.
+//!
+//! [`Discovery::start`] fills a [`SharedGraph`] with the host, its network namespaces and their
+//! interfaces, and changes it as the kernel tells. When it returns the graph is complete. What the
+//! nodes and edges have, and what of it comes by events, is in `docs/topology.md`.
+//!
+//! # Providers
+//!
+//! Each source of nodes is a module with a `Provider`: it is started with the settings and the graph,
+//! works on a thread of its own, ends when dropped, and writes through a [`writer::Writer`] of its own,
+//! whose `origin` marks its nodes and edges. What it knows of nodes of others it adds by
+//! [`skua_topology::Patch`]; [`writer::Writer::set_node`] leaves such keys alone. There is one by now,
+//! [`netlink`].
+//!
+//! # Identity
+//!
+//! An *identifier* is of one life of one object, a *TID* is of whatever has the same name in the same
+//! place.
+//!
+//! - The identifier of an interface is the UUIDv5 of host, boot, namespace (device and inode) and
+//!   interface index; that of a namespace the same without the index; that of a host is made of its name
+//!   alone. So a resync, a rename, and a restart of this process find the same node again. Numbers are used
+//!   again by the kernel: where the graph's history already has a node of that identifier which has
+//!   ended, the next one in a sequence is taken. An interface that moves to another namespace gets
+//!   another index there, in general, and so begins a new life.
+//! - The TID is made as in Skydive: UUIDv5 of the host's name for a host, of the host's TID, path and type
+//!   for a namespace, of the owner's TID, name and type for an interface. A namespace without a name has its
+//!   inode in place of a path. A TID stays when an interface is deleted and made again; it
+//!   changes with the name.
+//! - The identifier of an edge is the UUIDv5 of parent, child and relation.
+
+mod config;
+mod counters;
+mod error;
+mod host;
+mod ident;
+mod netlink;
+mod writer;
+
+pub use config::DiscoveryConfig;
+pub use counters::Counters;
+pub use error::DiscoveryError;
+
+use counters::Shared;
+use skua_topology::SharedGraph;
+use std::sync::Arc;
+
+/// Keeps a graph up to date until it is dropped. What it wrote stays in the graph.
+#[derive(Debug)]
+pub struct Discovery {
+    host: Arc<str>,
+    counters: Arc<Shared>,
+    netlink: netlink::Provider,
+}
+
+impl Discovery {
+    /// Finds all there is and writes it down, then goes on by itself.
+    pub fn start(config: DiscoveryConfig, graph: SharedGraph) -> Result<Self, DiscoveryError> {
+        let counters = Arc::new(Shared::default());
+        let (netlink, host) = netlink::Provider::start(config, graph, counters.clone())?;
+        Ok(Self {
+            host,
+            counters,
+            netlink,
+        })
+    }
+
+    /// Identifier of the node of this host.
+    pub fn host_node(&self) -> &str {
+        &self.host
+    }
+
+    /// What was done and what was left out since the start.
+    pub fn counters(&self) -> Counters {
+        self.counters.read()
+    }
+
+    /// Whether the threads still work; they end early only when a wait fails.
+    pub fn is_running(&self) -> bool {
+        self.netlink.is_running()
+    }
+
+    /// Ends the threads and waits for them, as dropping does.
+    pub fn stop(self) {
+        drop(self);
+    }
+}

@@ -1,0 +1,245 @@
+//! Which interfaces belong together: the edges between them.
+//!
+//! An edge is made when both ends are known. An interface whose other end is not, waits for it: by the
+//! end's place when that is known, else until there are other namespaces.
+
+use super::engine::Engine;
+use skua_link::namespace_id;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+/// Number of the namespace and index of the interface.
+pub(super) type LinkKey = (u16, u32);
+
+/// Relation of an edge from an owner to what it owns.
+pub(super) const OWNERSHIP: &str = "ownership";
+/// Relation of an edge along which frames go.
+pub(super) const LAYER2: &str = "layer2";
+
+/// The edges that an interface answers for, and where it waits for others.
+#[derive(Debug, Default)]
+pub(super) struct Edges {
+    /// From what it is a port of.
+    master: Option<Arc<str>>,
+    /// From the interface below it, or between the ends of a pair.
+    lower: Option<Arc<str>>,
+    /// Interfaces that it waits for.
+    waits: Vec<LinkKey>,
+    /// The namespace that its other end lies in.
+    pub link_space: Option<u16>,
+}
+
+/// Who waits.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// By the interface that is missing.
+    by_key: HashMap<LinkKey, BTreeSet<LinkKey>>,
+    /// For a namespace that is not known.
+    for_spaces: BTreeSet<LinkKey>,
+}
+
+#[derive(Clone, Copy)]
+enum Slot {
+    Master,
+    Lower,
+}
+
+impl Engine {
+    /// Makes the edges of an interface those that it should have, as far as the other ends are there.
+    pub(super) fn relate(&mut self, key: LinkKey) {
+        self.stop_waiting(key);
+        let Some(state) = self.state(key) else {
+            return;
+        };
+        let (pair, kind) = (state.is_pair(), state.kind().to_owned());
+        let link = &state.interface.link;
+        let (index, master, lower, id) = (link.ifindex, link.master, link.link, link.link_netnsid);
+
+        let master = master.map(|master| (key.0, master));
+        let present = master.filter(|master| self.state(*master).is_some());
+        self.set_edge(key, Slot::Master, present.map(|master| (master, key, None)));
+        if let Some(master) = master.filter(|_| present.is_none()) {
+            self.wait(key, master);
+        }
+
+        let space = self.space_of(key.0, id);
+        if let Some(state) = self.state_mut(key) {
+            state.edges.link_space = space;
+        }
+        let lower = lower.filter(|lower| id.is_some() || *lower != index);
+        match (lower, space) {
+            (None, _) => self.set_edge(key, Slot::Lower, None),
+            (Some(_), None) => {
+                self.set_edge(key, Slot::Lower, None);
+                self.waiting.for_spaces.insert(key);
+            }
+            (Some(lower), Some(space)) => {
+                let other = (space, lower);
+                if self.state(other).is_none() {
+                    self.set_edge(key, Slot::Lower, None);
+                    self.wait(key, other);
+                } else if pair {
+                    self.pair(key, other);
+                } else {
+                    self.set_edge(key, Slot::Lower, Some((other, key, Some(&kind))));
+                }
+            }
+        }
+    }
+
+    /// The edge between both ends of a pair: as in Skydive it goes out of the one with the larger
+    /// index; where they are equal, out of the one in the namespace with the larger inode.
+    fn pair(&mut self, key: LinkKey, other: LinkKey) {
+        if !self.state(other).is_some_and(|state| state.is_pair()) {
+            return;
+        }
+        let order = |engine: &Self, key: LinkKey| {
+            let inode = engine.spaces.get(&key.0).map_or(0, |space| space.inode);
+            (key.1, inode)
+        };
+        let (parent, child) = if order(self, key) > order(self, other) {
+            (key, other)
+        } else {
+            (other, key)
+        };
+        self.set_edge(child, Slot::Lower, None);
+        self.set_edge(parent, Slot::Lower, Some((parent, child, Some("veth"))));
+        // The kernel does not tell an end when the other one has come or has moved.
+        let says = self.state(other).map(|state| {
+            let link = &state.interface.link;
+            (link.link, link.link_netnsid)
+        });
+        let told = says.is_some_and(|(index, id)| {
+            index == Some(key.1) && self.space_of(other.0, id) == Some(key.0)
+        });
+        if !told {
+            self.look_for_other_end(other);
+        }
+    }
+
+    /// Reads anew where the other end of a pair is.
+    pub(super) fn look_for_other_end(&mut self, key: LinkKey) {
+        let Some(now) = self.spaces.get_mut(&key.0).and_then(|s| s.look_at(key.1)) else {
+            return;
+        };
+        let id = now.link.link_netnsid;
+        let space = self.space_of(key.0, id);
+        let Some(state) = self.state_mut(key) else {
+            return;
+        };
+        state.interface.link.link = now.link.link;
+        state.interface.link.link_netnsid = id;
+        state.edges.link_space = space;
+        self.write(key);
+    }
+
+    /// What is to be done when an interface has come: those that wait for it get their edges.
+    pub(super) fn arrived(&mut self, key: LinkKey) {
+        for waiter in self.waiting.by_key.remove(&key).unwrap_or_default() {
+            self.relate(waiter);
+            self.write(waiter);
+        }
+    }
+
+    /// Tries those again that wait for a namespace.
+    pub(super) fn relate_across(&mut self) {
+        for key in std::mem::take(&mut self.waiting.for_spaces) {
+            self.relate(key);
+            self.write(key);
+        }
+    }
+
+    /// The number of the namespace that an interface says its other end lies in.
+    fn space_of(&mut self, within: u16, id: Option<i32>) -> Option<u16> {
+        match id {
+            Some(id) => self.resolve(within, id),
+            None => Some(within),
+        }
+    }
+
+    /// The number of the namespace that has an identifier in another one.
+    fn resolve(&mut self, within: u16, id: i32) -> Option<u16> {
+        let space = self.spaces.get_mut(&within)?;
+        if let Some(number) = space.known_ids.get(&id) {
+            return Some(*number);
+        }
+        if id < 0 || space.unknown_ids.contains(&id) {
+            return None;
+        }
+        // The newest first: it is mostly a namespace that has just come.
+        for namespace in self.namespaces.list().iter().rev() {
+            let number = namespace.number;
+            if space.known_ids.values().any(|known| *known == number) {
+                continue;
+            }
+            if let Ok(Some(found)) = namespace_id(&mut space.sockets.requests, namespace) {
+                space.known_ids.insert(found, number);
+                if found == id {
+                    return Some(number);
+                }
+            }
+        }
+        space.unknown_ids.insert(id);
+        None
+    }
+
+    fn set_edge(
+        &mut self,
+        key: LinkKey,
+        slot: Slot,
+        wanted: Option<(LinkKey, LinkKey, Option<&str>)>,
+    ) {
+        let ends = wanted.and_then(|(parent, child, kind)| {
+            let parent = self.state(parent)?.id.clone();
+            Some((parent, self.state(child)?.id.clone(), kind))
+        });
+        let Some(old) = self
+            .state_mut(key)
+            .map(|state| state.edges.slot(slot).take())
+        else {
+            return;
+        };
+        let new = ends
+            .and_then(|(parent, child, kind)| self.writer.add_edge(&parent, &child, LAYER2, kind));
+        if let Some(old) = old.filter(|old| Some(old) != new.as_ref()) {
+            self.writer.remove_edge(&old);
+        }
+        if let Some(state) = self.state_mut(key) {
+            *state.edges.slot(slot) = new;
+        }
+    }
+
+    fn wait(&mut self, key: LinkKey, missing: LinkKey) {
+        self.waiting.by_key.entry(missing).or_default().insert(key);
+        if let Some(state) = self.state_mut(key) {
+            state.edges.waits.push(missing);
+        }
+    }
+
+    /// Forgets that an interface waits.
+    pub(super) fn stop_waiting(&mut self, key: LinkKey) {
+        self.waiting.for_spaces.remove(&key);
+        let waits = self
+            .state_mut(key)
+            .map(|s| std::mem::take(&mut s.edges.waits));
+        for missing in waits.unwrap_or_default() {
+            if let Some(waiters) = self.waiting.by_key.get_mut(&missing) {
+                waiters.remove(&key);
+                if waiters.is_empty() {
+                    self.waiting.by_key.remove(&missing);
+                }
+            }
+        }
+    }
+}
+
+impl Edges {
+    fn slot(&mut self, slot: Slot) -> &mut Option<Arc<str>> {
+        match slot {
+            Slot::Master => &mut self.master,
+            Slot::Lower => &mut self.lower,
+        }
+    }
+}

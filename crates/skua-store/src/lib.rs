@@ -1,0 +1,32 @@
+//! The history of graph and flows on disk: exact, recent, embedded.
+//!
+//! A [`Store`] is a directory that one process has. In it are two logs, one of the graph and one of
+//! flows: files that are only ever added to, in frames with checksums ([`log`]). A file is deleted as a
+//! whole when it is too old or too much is there. What is kept where, and what is lost when, is
+//! described in `docs/history.md`.
+//!
+//! - The graph: [`Store::load_graph`] at the start, then a [`GraphJournal`], which subscribes to it.
+//! - Flows: a [`FlowBatch`] for each drain goes to [`FlowHistory::append`]; [`FlowHistory::scan`] and
+//!   [`FlowHistory::changes`] answer questions about the past.
+//!
+//! Both write behind whoever counts packets or changes the graph: nobody waits for a disk. What cannot
+//! be written is counted by cause ([`StoreStats`]).
+
+mod config;
+mod error;
+pub mod flow;
+pub mod graph;
+mod lock;
+pub mod log;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Limits, StoreConfig};
+pub use error::StoreError;
+pub use flow::{
+    FlowBatch, FlowChange, FlowContext, FlowHistory, FlowId, FlowLookup, StoredFlow,
+};
+pub use graph::{GraphJournal, HistoryGap, JournalStats, Restored};
+pub use log::{Damage, LogStats, Lost};
+pub use store::{Store, StoreStats};

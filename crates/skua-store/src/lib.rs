@@ -30,3 +30,23 @@ pub use flow::{
 pub use graph::{GraphJournal, HistoryGap, JournalStats, Restored};
 pub use log::{Damage, LogStats, Lost};
 pub use store::{Store, StoreStats};
+
+/// For fuzzing.
+pub mod check {
+    use crate::{
+        flow::{Scratch, Tables},
+        graph,
+    };
+
+    /// Reads bytes as every kind of payload, and what they hold to the end.
+    pub fn payload(bytes: &[u8]) {
+        graph::check(bytes);
+        let mut scratch = Scratch::default();
+        let Some(rows) = Tables::read(bytes).and_then(|tables| tables.rows(&mut scratch)) else {
+            return;
+        };
+        for at in 0..rows.len() {
+            let _ = rows.key(at).and_then(|key| rows.flow(at, key));
+        }
+    }
+}

@@ -9,7 +9,7 @@ use crate::{
     },
     store::{Shared, Store},
 };
-use skua_topology::{Closer, Delivery, Edge, Event, Export, Node, SharedGraph, Subscription};
+use skua_topology::{Closer, Delivery, Edge, Event, Export, Graph, Node, SharedGraph, Subscription};
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
@@ -70,8 +70,12 @@ impl GraphJournal {
             progress: Mutex::default(),
             moved: Condvar::new(),
         });
-        // Subscribed before the first state is taken: no event falls between.
-        let subscription = graph.write().subscribe(shared.config.graph_queue);
+        // Both at once: no event falls between.
+        let (subscription, state) = {
+            let mut graph = graph.write();
+            let subscription = graph.subscribe(shared.config.graph_queue);
+            (subscription, State::of(&graph))
+        };
         let closer = subscription.closer();
         let mut writer = Writer {
             run: now_ms() as u64 ^ u64::from(std::process::id()) << 44,
@@ -88,7 +92,7 @@ impl GraphJournal {
         };
         let thread = std::thread::Builder::new()
             .name("graph history".into())
-            .spawn(move || writer.run())?;
+            .spawn(move || writer.run(&state))?;
         Ok(Self {
             common,
             graph: graph.clone(),
@@ -173,8 +177,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(&mut self) {
-        self.recover();
+    fn run(&mut self, state: &State) {
+        self.begin(state);
         // Queued events are delivered also when it is closed.
         while !self.subscription.is_closed() {
             let retry = self.shared.config.retry_interval.min(ALIVE);
@@ -335,19 +339,18 @@ impl Writer {
     }
 
     fn state(&self) -> State {
-        let graph = self.graph.read();
-        let (export, seq, time) = (graph.export(), graph.last_event(), graph.now().to);
-        // Before its first event a graph has no time.
-        let time = if time == i64::MIN { now_ms() } else { time };
-        State { export, seq, time }
+        State::of(&self.graph.read())
     }
 
     /// Begins anew with the whole state.
     fn recover(&mut self) {
-        if !self.shared.graph().is_ready() {
-            return;
+        if self.shared.graph().is_ready() {
+            let state = self.state();
+            self.begin(&state);
         }
-        let state = self.state();
+    }
+
+    fn begin(&mut self, state: &State) {
         if !self.first && self.missing > 0 {
             let (missing, time) = (self.missing, state.time);
             let frame = Frame::new(Kind::Gap, 0, (time, time), &missing.to_le_bytes());
@@ -357,7 +360,7 @@ impl Writer {
             }
         }
         let new_file = self.first || self.missing == 0;
-        if self.write_state(&state, new_file) {
+        if self.write_state(state, new_file) {
             let gap = self.missing > 0;
             self.missing = 0;
             self.first = false;
@@ -424,6 +427,13 @@ struct State {
 }
 
 impl State {
+    fn of(graph: &Graph) -> Self {
+        let (export, seq, time) = (graph.export(), graph.last_event(), graph.now().to);
+        // Before its first event a graph has no time.
+        let time = if time == i64::MIN { now_ms() } else { time };
+        Self { export, seq, time }
+    }
+
     /// As frames; none when an element cannot be written.
     fn frames(&self, run: u64) -> Option<Vec<Frame>> {
         let mut frames = Vec::new();

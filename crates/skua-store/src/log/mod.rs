@@ -285,8 +285,10 @@ impl Log {
                 let _ = fs::remove_file(&path);
                 return Ok(());
             }
-            if segment.cut(contents.end).is_ok() {
-                len = segment.finish(&contents).unwrap_or(contents.end);
+            if let Ok(writable) = segment.for_writing()
+                && writable.cut(contents.end).is_ok()
+            {
+                len = writable.finish(&contents).unwrap_or(contents.end);
             }
         }
         self.files.push_back(Stored {
@@ -371,6 +373,13 @@ impl Log {
         if let Ok(len) = active.segment.finish(&active.contents) {
             active.len = len;
             active.contents.finished = true;
+        }
+        if let Ok(readable) = active.segment.for_reading() {
+            active.segment = Arc::new(readable);
+            let last = self.dirty.last_mut();
+            if let Some(last) = last.filter(|last| last.number == active.segment.number) {
+                *last = active.segment.clone();
+            }
         }
         self.files.push_back(active);
     }

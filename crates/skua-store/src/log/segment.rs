@@ -206,6 +206,25 @@ impl Segment {
         Ok(contents.end + bytes.len() as u64)
     }
 
+    /// The same for reading only: a file that is open for writing keeps its file system from being
+    /// remounted read-only.
+    pub fn for_reading(&self) -> io::Result<Self> {
+        Ok(Self {
+            file: File::open(&self.path)?,
+            path: self.path.clone(),
+            ..*self
+        })
+    }
+
+    /// The same for writing, too.
+    pub fn for_writing(&self) -> io::Result<Self> {
+        Ok(Self {
+            file: OpenOptions::new().read(true).write(true).open(&self.path)?,
+            path: self.path.clone(),
+            ..*self
+        })
+    }
+
     /// Cuts off what is after the last frame.
     pub fn cut(&self, end: u64) -> io::Result<()> {
         self.file.set_len(end)
@@ -220,14 +239,9 @@ pub enum Opened {
     Damaged,
 }
 
-/// Opens a file of the log `tag`, for reading and, where that is allowed, for finishing.
+/// Opens a file of the log `tag` for reading.
 pub fn open(path: &Path, number: u64, tag: u32) -> Result<Opened, StoreError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .or_else(|_| File::open(path))
-        .map_err(StoreError::io("open", path))?;
+    let file = File::open(path).map_err(StoreError::io("open", path))?;
     let len = file
         .metadata()
         .map_err(StoreError::io("look at", path))?

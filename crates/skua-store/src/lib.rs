@@ -1,7 +1,7 @@
 //! The history of graph and flows on disk: exact, recent, embedded.
 //!
 //! A [`Store`] is a directory that one process has. In it are two logs, one of the graph and one of
-//! flows: files that are only ever added to, in frames with checksums ([`log`]). A file is deleted as a
+//! flows: files that are only ever added to, in frames with checksums. A file is deleted as a
 //! whole when it is too old or too much is there. What is kept where, and what is lost when, is
 //! described in `docs/history.md`.
 //!
@@ -14,39 +14,35 @@
 
 mod config;
 mod error;
-pub mod flow;
-pub mod graph;
+mod flow;
+mod graph;
 mod lock;
-pub mod log;
+mod log;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use config::{Limits, StoreConfig};
 pub use error::StoreError;
-pub use flow::{
-    FlowBatch, FlowChange, FlowContext, FlowHistory, FlowId, FlowLookup, StoredFlow,
-};
-pub use graph::{GraphJournal, HistoryGap, JournalStats, Restored};
+pub use flow::{FlowBatch, FlowChange, FlowContext, FlowHistory, FlowId, FlowLookup, StoredFlow};
+pub use graph::{GapCause, GraphJournal, HistoryGap, JournalStats, Restored};
 pub use log::{Damage, LogStats, Lost};
 pub use store::{Store, StoreStats};
 
 /// For fuzzing.
 pub mod check {
-    use crate::{
-        flow::{Scratch, Tables},
-        graph,
-    };
+    use crate::{flow, graph, log};
+    use std::path::Path;
 
     /// Reads bytes as every kind of payload, and what they hold to the end.
     pub fn payload(bytes: &[u8]) {
         graph::check(bytes);
-        let mut scratch = Scratch::default();
-        let Some(rows) = Tables::read(bytes).and_then(|tables| tables.rows(&mut scratch)) else {
-            return;
-        };
-        for at in 0..rows.len() {
-            let _ = rows.key(at).and_then(|key| rows.flow(at, key));
-        }
+        flow::check(bytes);
+    }
+
+    /// Reads a file of any content as one of a log, all frames in it included; returns how many records
+    /// they say they have.
+    pub fn file(path: &Path) -> u64 {
+        log::check(path, &mut payload)
     }
 }

@@ -113,7 +113,10 @@ fn is_fresh(dir: &Path) -> Result<bool, StoreError> {
     for entry in entries {
         let entry = entry.map_err(StoreError::io("list", dir))?;
         let name = entry.file_name();
-        if ![LOCK, "graph", "flows", "lost+found"].iter().any(|own| name == *own) {
+        if ![LOCK, "graph", "flows", "lost+found"]
+            .iter()
+            .any(|own| name == *own)
+        {
             return Ok(false);
         }
     }

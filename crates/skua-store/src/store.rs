@@ -1,8 +1,7 @@
 //! A directory with a history.
 
 use crate::{
-    FlowHistory, LogStats, Restored, StoreConfig, StoreError,
-    graph,
+    FlowHistory, LogStats, Restored, StoreConfig, StoreError, graph,
     lock::DirLock,
     log::{self, Log, now_ms},
 };
@@ -78,7 +77,7 @@ impl Shared {
     pub fn sync(&self) {
         for log in [&self.graph, &self.flows] {
             // Not locked meanwhile: who writes must not wait for the disk.
-            let Some((segments, dir)) = lock(log).to_sync() else {
+            let Some((segments, dir)) = lock(log).take_unsynced() else {
                 continue;
             };
             if let Err(error) = log::sync(&segments, &dir) {

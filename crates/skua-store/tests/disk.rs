@@ -1,5 +1,7 @@
 //! A disk that is full, and one that can only be read. Needs root, for a file system of its own.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{PATIENCE, append, graph, number, numbers, set_number};
@@ -17,7 +19,10 @@ struct SmallDisk(TempDir);
 
 fn run(command: &str, args: &[&str]) {
     let status = Command::new(command).args(args).status().unwrap();
-    assert!(status.success(), "{command} {args:?}: {status} (this test needs root)");
+    assert!(
+        status.success(),
+        "{command} {args:?}: {status} (this test needs root)"
+    );
 }
 
 impl SmallDisk {
@@ -139,7 +144,11 @@ fn a_disk_that_becomes_read_only_and_comes_back() {
     let next = append_until(&store, next, |stats| stats.flows.lost.io > 0);
     let failing = store.stats().flows.failing.unwrap();
     assert!(failing.contains("Read-only"), "{failing}");
-    assert_eq!(numbers(&store).len() as u64, store.stats().flows.written, "what was is read");
+    assert_eq!(
+        numbers(&store).len() as u64,
+        store.stats().flows.written,
+        "what was is read"
+    );
     disk.remount("rw");
     let before = store.stats().flows.written;
     let next = append_until(&store, next, |stats| stats.flows.written > before);

@@ -1,5 +1,7 @@
 //! A process that writes is killed again and again; what it said is written is there.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{PATIENCE, append, graph, number, numbers, set_number};
@@ -57,7 +59,12 @@ fn writes_until_it_is_killed() {
 /// returns the last that it said.
 fn run_and_kill(dir: &Path, writing: bool, wait: Duration) -> Option<(u64, i64)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "writes_until_it_is_killed", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "writes_until_it_is_killed",
+            "--ignored",
+            "--nocapture",
+        ])
         .env(CHILD, dir)
         .stdout(Stdio::piped())
         .spawn()
@@ -99,9 +106,16 @@ fn everything_acknowledged_survives_being_killed() {
         (flows, state) = said.unwrap_or((flows, state));
         let store = Store::open(dir.path(), config()).unwrap();
         let found = numbers(&store);
-        assert!(found.len() as u64 >= flows, "{} of {flows} after kill {kill}", found.len());
+        assert!(
+            found.len() as u64 >= flows,
+            "{} of {flows} after kill {kill}",
+            found.len()
+        );
         let all = (0..found.len() as u64).rev();
-        assert!(all.eq(found.iter().copied()), "not in order after kill {kill}");
+        assert!(
+            all.eq(found.iter().copied()),
+            "not in order after kill {kill}"
+        );
         let graph = graph(&store);
         let last = number(&graph);
         assert!(last >= state, "{last} of {state} after kill {kill}");
@@ -117,7 +131,10 @@ fn everything_acknowledged_survives_being_killed() {
                 _ => None,
             })
             .collect();
-        assert!((1..=last).eq(seen), "changes of the graph are missing after kill {kill}");
+        assert!(
+            (1..=last).eq(seen),
+            "changes of the graph are missing after kill {kill}"
+        );
         let stats = store.stats();
         assert_eq!(stats.flows.damage, Default::default());
         assert_eq!(stats.graph.damage, Default::default());

@@ -230,10 +230,22 @@ impl BlockWriter {
             (Col::First, zigzag(record.last_ns, record.first_ns)),
             (Col::Since, zigzag(record.last_ns, since)),
             (Col::RateOver, rate_over),
-            (Col::LoPackets, record.lo_sent.packets.wrapping_sub(added_lo.packets)),
-            (Col::LoBytes, record.lo_sent.bytes.wrapping_sub(added_lo.bytes)),
-            (Col::HiPackets, record.hi_sent.packets.wrapping_sub(added_hi.packets)),
-            (Col::HiBytes, record.hi_sent.bytes.wrapping_sub(added_hi.bytes)),
+            (
+                Col::LoPackets,
+                record.lo_sent.packets.wrapping_sub(added_lo.packets),
+            ),
+            (
+                Col::LoBytes,
+                record.lo_sent.bytes.wrapping_sub(added_lo.bytes),
+            ),
+            (
+                Col::HiPackets,
+                record.hi_sent.packets.wrapping_sub(added_hi.packets),
+            ),
+            (
+                Col::HiBytes,
+                record.hi_sent.bytes.wrapping_sub(added_hi.bytes),
+            ),
             (Col::LoPacketsAdded, added_lo.packets),
             (Col::LoBytesAdded, added_lo.bytes),
             (Col::HiPacketsAdded, added_hi.packets),
@@ -320,7 +332,7 @@ impl BlockWriter {
             return self.rate_over + 1;
         }
         let guess = added.bytes as f64 * 8e9 / rate.bits_per_second;
-        if guess.is_finite() && guess >= 1.0 && guess < 1e18 {
+        if (1.0..1e18).contains(&guess) {
             let guess = guess.round() as u64;
             for ns in [guess, guess - 1, guess + 1] {
                 if fits(ns) {
@@ -349,7 +361,9 @@ impl BlockWriter {
         self.addresses.clear();
         put(&mut out, self.context_list.len() as u64);
         for context in self.context_list.drain(..) {
-            context.iter().for_each(|text| put(&mut out, (*text).into()));
+            context
+                .iter()
+                .for_each(|text| put(&mut out, (*text).into()));
         }
         self.contexts.clear();
         put(&mut out, self.party_list.len() as u64);
@@ -364,7 +378,9 @@ impl BlockWriter {
                 unit,
             } = party;
             let numbers = [process, pid, user, container, pod, unit];
-            numbers.iter().for_each(|number| put(&mut out, (*number).into()));
+            numbers
+                .iter()
+                .for_each(|number| put(&mut out, (*number).into()));
             put(&mut out, uid);
         }
         self.parties.clear();
@@ -468,7 +484,9 @@ impl<'a> Tables<'a> {
     /// Whether an address is in some row.
     pub fn has_address(&self, address: &[u8; 16]) -> bool {
         if address[..12] == V4_MAPPED {
-            self.short.chunks_exact(4).any(|known| *known == address[12..])
+            self.short
+                .chunks_exact(4)
+                .any(|known| *known == address[12..])
         } else {
             self.long.chunks_exact(16).any(|known| known == address)
         }
@@ -504,7 +522,7 @@ impl<'a> Tables<'a> {
 
     fn address(&self, number: u64) -> Option<[u8; 16]> {
         let at = usize::try_from(number / 2).ok()?;
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             let mut address = [0; 16];
             address[..12].copy_from_slice(&V4_MAPPED);
             address[12..].copy_from_slice(self.short.chunks_exact(4).nth(at)?);
@@ -541,19 +559,36 @@ impl<'a> Tables<'a> {
         if self.columns.left() > 0 {
             return None;
         }
-        let mut updated = 0;
-        let mut rate = 0;
-        for at in 0..self.rows {
-            updated = unzigzag(columns[Col::Updated as usize][at], updated);
-            columns[Col::Updated as usize][at] = updated;
-            let last = updated.wrapping_sub(unzigzag(columns[Col::Last as usize][at], 0));
-            columns[Col::Last as usize][at] = last;
-            for column in [Col::First, Col::Since] {
-                let number = &mut columns[column as usize][at];
-                *number = last.wrapping_sub(unzigzag(*number, 0));
+        for column in [
+            Col::Updated,
+            Col::Last,
+            Col::First,
+            Col::Since,
+            Col::RateOver,
+        ] {
+            let column = &mut columns[column as usize];
+            if let [same] = column[..] {
+                column.resize(self.rows, same);
             }
-            // From here on the number of the rate in the list.
-            let over = &mut columns[Col::RateOver as usize][at];
+        }
+        let mut before = 0;
+        for updated in &mut columns[Col::Updated as usize] {
+            *updated = unzigzag(*updated, before);
+            before = *updated;
+        }
+        let mut relate = |column: Col, to: Col| {
+            let known = std::mem::take(&mut columns[to as usize]);
+            for (number, known) in columns[column as usize].iter_mut().zip(&known) {
+                *number = known.wrapping_sub(unzigzag(*number, 0));
+            }
+            columns[to as usize] = known;
+        };
+        relate(Col::Last, Col::Updated);
+        relate(Col::First, Col::Last);
+        relate(Col::Since, Col::Last);
+        // From here on the number of the rate in the list.
+        let mut rate = 0;
+        for over in &mut columns[Col::RateOver as usize] {
             if *over == 0 {
                 *over = 1 << 63 | rate;
                 rate += 1;
@@ -566,7 +601,7 @@ impl<'a> Tables<'a> {
             tables: self,
             columns,
         };
-        (0..rows.len()).all(|at| rows.is_sound(at)).then_some(rows)
+        rows.are_sound().then_some(rows)
     }
 }
 
@@ -583,54 +618,79 @@ impl<'a> Rows<'a, '_> {
     }
 
     fn get(&self, at: usize, column: Col) -> u64 {
-        self.columns[column as usize][at]
+        let column = &self.columns[column as usize];
+        // One stands for all.
+        if column.len() == 1 {
+            column[0]
+        } else {
+            column[at]
+        }
     }
 
-    /// Whether all numbers of a row mean something.
-    fn is_sound(&self, at: usize) -> bool {
-        let fits = |column, most: u64| self.get(at, column) <= most;
-        let address = |column| {
-            let number = self.get(at, column);
-            let list = if number % 2 == 0 {
-                self.tables.short.len() / 4
+    /// Whether all numbers mean something. By columns, so that it costs little.
+    fn are_sound(&self) -> bool {
+        let all = |column: Col, sound: &dyn Fn(u64) -> bool| {
+            self.columns[column as usize]
+                .iter()
+                .all(|number| sound(*number))
+        };
+        let fit = |most: u64, columns: &[Col]| {
+            let greatest = |column: &Col| self.columns[*column as usize].iter().copied().max();
+            columns.iter().all(|column| greatest(column) <= Some(most))
+        };
+        let (short, long) = (self.tables.short.len() / 4, self.tables.long.len() / 16);
+        let address = |number: u64| {
+            let list = if number.is_multiple_of(2) {
+                short
             } else {
-                self.tables.long.len() / 16
+                long
             };
             number / 2 < list as u64
         };
-        let (byte, short, int) = (u8::MAX.into(), u16::MAX.into(), u32::MAX.into());
-        let list = |len: usize| (len as u64).wrapping_sub(1);
-        let parties = list(self.tables.parties.len());
-        !self.tables.contexts.is_empty()
-            && fits(Col::Context, list(self.tables.contexts.len()))
-            && address(Col::Lo)
-            && address(Col::Hi)
-            && fits(Col::LoPort, short)
-            && fits(Col::HiPort, short)
-            && fits(Col::IfIndex, int)
-            && fits(Col::NetNs, short)
-            && fits(Col::OuterVlan, short)
-            && fits(Col::InnerVlan, short)
-            && fits(Col::Proto, byte)
-            && fits(Col::Kind, byte)
-            && fits(Col::Detail, short)
-            && fits(Col::Parent, (1 << 48) - 1)
-            && fits(Col::Joins, byte)
-            && fits(Col::TunnelId, int)
-            && fits(Col::Sampling, int)
-            && fits(Col::Flags, short)
-            && fits(Col::LoRetransmitted, int)
-            && fits(Col::HiRetransmitted, int)
-            && fits(Col::LoOutOfOrder, int)
-            && fits(Col::HiOutOfOrder, int)
-            && fits(Col::LoZeroWindow, int)
-            && fits(Col::HiZeroWindow, int)
-            && fits(Col::LoParty, parties)
-            && fits(Col::HiParty, parties)
-            && self.get(at, Col::Bits) >> 10 == 0
-            && self.get(at, Col::Bits) >> 1 & 3 < 3
-            && self.get(at, Col::Bits) >> 3 & 7 <= END_REASONS.len() as u64
-            && self.get(at, Col::Bits) >> 7 & 7 <= SERVICE_RULES.len() as u64
+        let known = |bits: u64| {
+            bits >> 10 == 0
+                && bits >> 1 & 3 < 3
+                && bits >> 3 & 7 <= END_REASONS.len() as u64
+                && bits >> 7 & 7 <= SERVICE_RULES.len() as u64
+        };
+        all(Col::Lo, &address)
+            && all(Col::Hi, &address)
+            && all(Col::Context, &|context| {
+                context < self.tables.contexts.len() as u64
+            })
+            && all(Col::Bits, &known)
+            && fit(
+                self.tables.parties.len() as u64 - 1,
+                &[Col::LoParty, Col::HiParty],
+            )
+            && fit(u8::MAX.into(), &[Col::Proto, Col::Kind, Col::Joins])
+            && fit(
+                u16::MAX.into(),
+                &[
+                    Col::LoPort,
+                    Col::HiPort,
+                    Col::NetNs,
+                    Col::OuterVlan,
+                    Col::InnerVlan,
+                    Col::Detail,
+                    Col::Flags,
+                ],
+            )
+            && fit(
+                u32::MAX.into(),
+                &[
+                    Col::IfIndex,
+                    Col::TunnelId,
+                    Col::Sampling,
+                    Col::LoRetransmitted,
+                    Col::HiRetransmitted,
+                    Col::LoOutOfOrder,
+                    Col::HiOutOfOrder,
+                    Col::LoZeroWindow,
+                    Col::HiZeroWindow,
+                ],
+            )
+            && fit((1 << 48) - 1, &[Col::Parent])
     }
 
     /// Time of the last packet before this change, ns.
@@ -687,7 +747,10 @@ impl<'a> Rows<'a, '_> {
         let pair = |lo, hi| [self.get(at, lo) as u32, self.get(at, hi) as u32];
         let counters = |packets, bytes| Counters::new(self.get(at, packets), self.get(at, bytes));
         let sum = |a: Counters, b: Counters| {
-            Counters::new(a.packets.wrapping_add(b.packets), a.bytes.wrapping_add(b.bytes))
+            Counters::new(
+                a.packets.wrapping_add(b.packets),
+                a.bytes.wrapping_add(b.bytes),
+            )
         };
         let added = [
             counters(Col::LoPacketsAdded, Col::LoBytesAdded),

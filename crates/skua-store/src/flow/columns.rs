@@ -111,13 +111,13 @@ impl<'a> Reader<'a> {
         (count.checked_mul(least)? <= self.left()).then_some(count)
     }
 
-    /// A column of `count` numbers.
+    /// A column of `count` numbers; one number that stands for all where all are the same.
     pub fn column(&mut self, count: usize, into: &mut Vec<u64>) -> Option<()> {
         into.clear();
         match self.array::<1>()?[0] {
             SAME => {
                 let number = self.number()?;
-                into.resize(count, number);
+                into.push(number);
             }
             VARIABLE => {
                 // Each has a byte at least.

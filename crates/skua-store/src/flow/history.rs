@@ -141,7 +141,10 @@ fn write_all(queue: &Queue, shared: &Shared) {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue.close();
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let thread = self
+            .thread
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
             let _ = thread.join();
         }

@@ -9,12 +9,11 @@
 //! it touches that time.
 
 mod block;
-pub mod columns;
+mod columns;
 mod history;
 mod queue;
 mod scan;
 
-pub use block::{ROWS, Scratch, Tables};
 pub use history::{FlowBatch, FlowHistory};
 
 use skua_flow::{Counters, FlowKey, FlowRecord, Party};
@@ -109,4 +108,15 @@ pub enum FlowLookup<'a> {
     Address(IpAddr),
     /// Those whose keys are as wished, by tracking identifier for example.
     Key(&'a dyn Fn(&FlowKey) -> bool),
+}
+
+/// Reads bytes as a block, and all rows of it.
+pub(crate) fn check(bytes: &[u8]) {
+    let mut scratch = block::Scratch::default();
+    let tables = block::Tables::read(bytes);
+    if let Some(rows) = tables.and_then(|tables| tables.rows(&mut scratch)) {
+        for at in 0..rows.len() {
+            let _ = rows.key(at).and_then(|key| rows.flow(at, key));
+        }
+    }
 }

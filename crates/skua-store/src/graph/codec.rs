@@ -1,6 +1,6 @@
 //! The graph's events and states as bytes: MessagePack with names, of the types as they serialize.
 
-use rmp_serde::{Deserializer, Serializer, encode, decode};
+use rmp_serde::{Deserializer, Serializer, decode, encode};
 use serde::{Deserialize, Serialize};
 use skua_topology::{Edge, Event, Node};
 use std::{io::Cursor, sync::Arc};
@@ -14,10 +14,7 @@ pub fn put_event(out: &mut Vec<u8>, event: &Event) -> Result<(), encode::Error> 
 }
 
 /// Visits the events in a payload, in order; an error when they are not as they should be.
-pub fn events(
-    payload: &[u8],
-    visit: &mut dyn FnMut(Event),
-) -> Result<(), decode::Error> {
+pub fn events(payload: &[u8], visit: &mut dyn FnMut(Event)) -> Result<(), decode::Error> {
     let mut cursor = Cursor::new(payload);
     while cursor.position() < payload.len() as u64 {
         let mut reader = Deserializer::new(&mut cursor);

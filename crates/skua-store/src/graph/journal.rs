@@ -9,7 +9,9 @@ use crate::{
     },
     store::{Shared, Store},
 };
-use skua_topology::{Closer, Delivery, Edge, Event, Export, Graph, Node, SharedGraph, Subscription};
+use skua_topology::{
+    Closer, Delivery, Edge, Event, Export, Graph, Node, SharedGraph, Subscription,
+};
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
@@ -106,12 +108,14 @@ impl GraphJournal {
         self.common.lock().stats
     }
 
-    /// Waits until all that happened until now is written; whether it is.
+    /// Waits until all that happened until now is written; whether it is. Does not wait when nothing can
+    /// be written at the moment.
     pub fn flush(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let target = self.graph.read().last_event();
         let mut progress = self.common.lock();
-        while progress.seen < target || progress.stats.checkpoints == 0 && !progress.stats.broken {
+        while !progress.stats.broken && (progress.seen < target || progress.stats.checkpoints == 0)
+        {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -364,15 +368,19 @@ impl Writer {
             let gap = self.missing > 0;
             self.missing = 0;
             self.first = false;
-            self.common.lock().stats.gaps += u64::from(gap);
             self.set_broken(false);
+            self.common.lock().stats.gaps += u64::from(gap);
         }
     }
 
     fn write_state(&mut self, state: &State, new_file: bool) -> bool {
         let frames = state.frames(self.run);
         let most = self.shared.config.graph.max_bytes / 2;
-        let bytes: u64 = frames.iter().flatten().map(|frame| frame.len() as u64).sum();
+        let bytes: u64 = frames
+            .iter()
+            .flatten()
+            .map(|frame| frame.size() as u64)
+            .sum();
         let mut log = self.shared.graph();
         let Some(frames) = frames.filter(|_| bytes <= most) else {
             log.refuse(&format!(

@@ -93,13 +93,15 @@ impl Restored {
         let mut ended = 0;
         for id in self.edges.remove(origin).unwrap_or_default() {
             let found = current_edge(graph, &id).filter(|edge| &*edge.element.origin == origin);
-            if found.is_some_and(|edge| !edges_there(&edge)) && graph.delete_edge(&id, now).is_ok() {
+            if found.is_some_and(|edge| !edges_there(&edge)) && graph.delete_edge(&id, now).is_ok()
+            {
                 ended += 1;
             }
         }
         for id in self.nodes.remove(origin).unwrap_or_default() {
             let found = current_node(graph, &id).filter(|node| &*node.origin == origin);
-            if found.is_some_and(|node| !nodes_there(&node)) && graph.delete_node(&id, now).is_ok() {
+            if found.is_some_and(|node| !nodes_there(&node)) && graph.delete_node(&id, now).is_ok()
+            {
                 ended += 1;
             }
         }
@@ -180,7 +182,10 @@ pub(crate) fn load(shared: &Shared, graph: &mut Graph) -> Result<Restored, Store
             ids.push(node.id.clone());
         }
         for edge in &now.edges {
-            let ids = restored.edges.entry(edge.element.origin.clone()).or_default();
+            let ids = restored
+                .edges
+                .entry(edge.element.origin.clone())
+                .or_default();
             ids.push(edge.element.id.clone());
         }
     }
@@ -231,7 +236,10 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn frame(&mut self, part: &LogPart, placed: Placed, bytes: &[u8], notes: &DamageNotes) {
         let header = placed.header;
-        if self.expected.is_some_and(|expected| header.first != expected) {
+        if self
+            .expected
+            .is_some_and(|expected| header.first != expected)
+        {
             self.damaged();
         }
         self.expected = Some(header.first.saturating_add(header.count.into()));
@@ -382,7 +390,9 @@ fn become_state(graph: &mut Graph, state: &Export, time: i64) -> Result<(), Grap
         }
     }
     for node in &now.nodes {
-        let stays = nodes.get(&*node.id).is_some_and(|other| same_node(node, other));
+        let stays = nodes
+            .get(&*node.id)
+            .is_some_and(|other| same_node(node, other));
         if !stays {
             graph.delete_node(&node.id, time)?;
         }

@@ -124,13 +124,13 @@ impl Header {
     }
 
     /// Bytes of the whole frame.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         HEADER + self.stored as usize
     }
 
     /// The payload unpacked, out of the bytes of the whole frame; none when it is damaged.
     pub fn payload<'a>(&self, frame: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-        let stored = frame.get(HEADER..self.len())?;
+        let stored = frame.get(HEADER..self.size())?;
         if crc32fast::hash(stored) != self.payload_crc {
             return None;
         }
@@ -190,7 +190,7 @@ impl Frame {
     }
 
     /// Bytes of the whole frame.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
@@ -235,17 +235,17 @@ pub fn walk(
 ) -> ControlFlow<()> {
     let whole = |at: usize| {
         let header = Header::read(&bytes[at..], salt, base + at as u64)?;
-        (at + header.len() <= bytes.len()).then_some(header)
+        (at + header.size() <= bytes.len()).then_some(header)
     };
     let mut at = 0;
     while at < bytes.len() {
         if let Some(header) = whole(at) {
             met(Met::Frame(at, header))?;
-            at += header.len();
+            at += header.size();
             continue;
         }
-        let next = (at + 1..bytes.len())
-            .find(|next| bytes[*next] == MAGIC[0] && whole(*next).is_some());
+        let next =
+            (at + 1..bytes.len()).find(|next| bytes[*next] == MAGIC[0] && whole(*next).is_some());
         let Some(next) = next else {
             return met(Met::Torn(at, bytes.len() - at));
         };

@@ -62,6 +62,7 @@ impl Lost {
     /// All together.
     pub fn total(&self) -> u64 {
         let all = self.by_cause();
-        all.iter().fold(0, |sum, (_, records)| sum.saturating_add(*records))
+        all.iter()
+            .fold(0, |sum, (_, records)| sum.saturating_add(*records))
     }
 }

@@ -128,7 +128,7 @@ impl Part {
     pub fn note(&self, placed: Placed, notes: &DamageNotes) {
         let offset = self.group.start + placed.at as u64;
         let Header { count, .. } = placed.header;
-        let len = placed.header.len() as u64;
+        let len = placed.header.size() as u64;
         notes.add(self.segment.number, offset, len, count.into());
     }
 }
@@ -140,6 +140,8 @@ pub struct LogStats {
     pub bytes: u64,
     /// Files.
     pub files: usize,
+    /// Records that are kept.
+    pub records: u64,
     /// Time of the oldest that is kept, ms since the Unix epoch.
     pub oldest: Option<i64>,
     /// Time of the newest.
@@ -180,7 +182,9 @@ pub struct Log {
 /// Ms since the Unix epoch.
 pub fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    since.map_or(0, |since| {
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    })
 }
 
 fn ms(duration: Duration) -> i64 {
@@ -247,7 +251,9 @@ impl Log {
                     if let Some(next) = next.filter(|next| contents.first > *next) {
                         self.notes.add_records(number, 0, contents.first - next);
                     }
-                    next = (!contents.groups.is_empty()).then_some(contents.next).or(next);
+                    next = (!contents.groups.is_empty())
+                        .then_some(contents.next)
+                        .or(next);
                     self.next_record = self.next_record.max(contents.next);
                     self.adopt(segment, contents)?;
                 }
@@ -444,7 +450,7 @@ impl Log {
         if new_file {
             self.finish_file();
         }
-        self.make_room(frame.len() as u64)?;
+        self.make_room(frame.size() as u64)?;
         let now = now_ms();
         let mut active = match self.active.take() {
             Some(active) => active,
@@ -458,7 +464,11 @@ impl Log {
             let span = (frame.from, frame.to);
             active.contents.add(offset, len, frame.count, span);
             active.len = active.contents.end;
-            if self.dirty.last().is_none_or(|last| last.number != active.segment.number) {
+            if self
+                .dirty
+                .last()
+                .is_none_or(|last| last.number != active.segment.number)
+            {
                 self.dirty.push(active.segment.clone());
             }
             self.next_record = active.contents.next;
@@ -537,7 +547,9 @@ impl Log {
             };
             // Nothing was added once there was a file after it, and for no longer than a part.
             let longest = oldest.created.saturating_add(part);
-            let ended = files.next().map_or(longest, |next| next.created.min(longest));
+            let ended = files
+                .next()
+                .map_or(longest, |next| next.created.min(longest));
             if ended >= now.saturating_sub(age) {
                 return;
             }
@@ -552,12 +564,12 @@ impl Log {
     }
 
     /// What has to be forced onto the disk ([`sync`]): files, and their directory.
-    pub fn to_sync(&mut self) -> Option<(Vec<Arc<Segment>>, PathBuf)> {
+    pub fn take_unsynced(&mut self) -> Option<(Vec<Arc<Segment>>, PathBuf)> {
         let dirty = std::mem::take(&mut self.dirty);
         (!dirty.is_empty()).then(|| (dirty, self.dir.clone()))
     }
 
-    /// Says that [`Log::to_sync`] did not work: what was written may not be on the disk.
+    /// Says that [`Log::take_unsynced`] did not work: what was written may not be on the disk.
     pub fn sync_failed(&mut self, error: &io::Error) {
         self.fail(Cause::of(error), &error.to_string(), 0);
     }
@@ -589,6 +601,10 @@ impl Log {
         LogStats {
             bytes: self.used(),
             files: files().count(),
+            records: files()
+                .flat_map(|file| &file.contents.groups)
+                .map(|group| group.count)
+                .sum(),
             oldest: spans().map(|(from, _)| from).min(),
             newest: spans().map(|(_, to)| to).max(),
             damage: self.notes.sum(),
@@ -609,10 +625,33 @@ pub fn sync(segments: &[Arc<Segment>], dir: &Path) -> io::Result<()> {
 impl Drop for Log {
     fn drop(&mut self) {
         self.finish_file();
-        if let Some((segments, dir)) = self.to_sync()
+        if let Some((segments, dir)) = self.take_unsynced()
             && let Err(error) = sync(&segments, &dir)
         {
             tracing::warn!(log = self.name, %error, "the end of the history may not be on the disk");
         }
     }
+}
+
+/// Reads a file of any content, and visits the payloads in it.
+pub(crate) fn check(path: &Path, visit: &mut dyn FnMut(&[u8])) -> u64 {
+    let Ok(Opened::Readable(segment, contents)) = segment::open(path, 1, 2) else {
+        return 0;
+    };
+    let notes = DamageNotes::default();
+    let segment = Arc::new(segment);
+    let (mut bytes, mut records) = (Vec::new(), 0_u64);
+    for group in contents.groups {
+        let part = Part {
+            segment: segment.clone(),
+            group,
+        };
+        for placed in part.frames(&mut bytes, &notes) {
+            if let Some(payload) = part.payload(&bytes, placed, &notes) {
+                records = records.saturating_add(placed.header.count.into());
+                visit(&payload);
+            }
+        }
+    }
+    records
 }

@@ -50,7 +50,7 @@ impl Group {
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(<[u8; 8]>::try_from(bytes.get(at..at + 8)?).ok()?);
+        let word = |at: usize| <[u8; 8]>::try_from(bytes.get(at..at + 8)?).ok();
         Some(Self {
             start: u64::from_le_bytes(word(0)?),
             end: u64::from_le_bytes(word(8)?),
@@ -197,7 +197,9 @@ impl Segment {
         let Some(mut frame) = Frame::new(Kind::Index, 0, span, &index) else {
             return Ok(contents.end);
         };
-        let mut bytes = frame.finish(contents.next, self.salt, contents.end).to_vec();
+        let mut bytes = frame
+            .finish(contents.next, self.salt, contents.end)
+            .to_vec();
         let offset = contents.end.to_le_bytes();
         bytes.extend_from_slice(&FOOT_MAGIC);
         bytes.extend_from_slice(&crc32fast::hash(&offset).to_le_bytes());
@@ -374,7 +376,7 @@ fn scan(segment: &Segment, len: u64) -> io::Result<Contents> {
             let offset = base + at as u64;
             contents.add(
                 offset,
-                header.len() as u64,
+                header.size() as u64,
                 header.count,
                 (header.from, header.to),
             );

@@ -111,7 +111,8 @@ fn expected<'a>(all: &'a [Row], gone: usize, from: u64, to: u64) -> Vec<Expected
 fn check(store: &Store, all: &[Row], gone: usize, from: u64, to: u64, wanted: &Wanted) {
     let expected = expected(all, gone, from, to);
     let mut expected: Vec<_> = expected.iter().filter(|e| wanted.has(e.row)).collect();
-    let port = |key: &FlowKey| matches!(wanted, Wanted::Port(port) if key.lo_port == port.to_be_bytes());
+    let port =
+        |key: &FlowKey| matches!(wanted, Wanted::Port(port) if key.lo_port == port.to_be_bytes());
     let lookup = match wanted {
         Wanted::All => FlowLookup::All,
         Wanted::Node(tid) => FlowLookup::Node(tid),
@@ -217,13 +218,15 @@ fn slices_of_a_flow_add_up_to_its_counters() {
     let last = last.unwrap();
     let mut sum = [Counters::default(); 2];
     let mut until = last.record.first_ns;
-    store.flows().changes(&last.stored().identity(), 0, u64::MAX, &mut |change| {
-        sum[0] += change.added[0];
-        sum[1] += change.added[1];
-        assert_eq!(change.since_ns, until, "spans follow one another");
-        until = change.record.last_ns;
-        ControlFlow::Continue(())
-    });
+    store
+        .flows()
+        .changes(&last.stored().identity(), 0, u64::MAX, &mut |change| {
+            sum[0] += change.added[0];
+            sum[1] += change.added[1];
+            assert_eq!(change.since_ns, until, "spans follow one another");
+            until = change.record.last_ns;
+            ControlFlow::Continue(())
+        });
     assert_eq!(sum, [last.record.lo_sent, last.record.hi_sent]);
     assert_eq!(until, last.record.last_ns);
 }
@@ -241,10 +244,12 @@ fn a_quiet_flow_is_found_at_any_moment_between_its_packets() {
     append(&store, &traffic.drain(10, &[plain_step(1)]));
     let moment = BEGIN + 500 * SECOND;
     let mut found = Vec::new();
-    store.flows().scan(moment, moment, FlowLookup::All, &mut |flow| {
-        found.push((flow.record.key, flow.record.total().packets));
-        ControlFlow::Continue(())
-    });
+    store
+        .flows()
+        .scan(moment, moment, FlowLookup::All, &mut |flow| {
+            found.push((flow.record.key, flow.record.total().packets));
+            ControlFlow::Continue(())
+        });
     found.sort();
     let quiet = first[0].record;
     let quiet = (quiet.key, quiet.total().packets);
@@ -261,7 +266,11 @@ fn a_visitor_stops_when_it_wants() {
     let mut seen = 0;
     store.flows().scan(0, u64::MAX, FlowLookup::All, &mut |_| {
         seen += 1;
-        if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if seen == 3 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
     assert_eq!(seen, 3);
     assert_eq!(all_flows(&store), 10);
@@ -270,7 +279,10 @@ fn a_visitor_stops_when_it_wants() {
 #[test]
 fn what_does_not_fit_into_the_queue_is_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let config = StoreConfig { flow_queue_bytes: 10, ..StoreConfig::default() };
+    let config = StoreConfig {
+        flow_queue_bytes: 10,
+        ..StoreConfig::default()
+    };
     let store = open(dir.path(), config);
     let steps: Vec<_> = (0..10).map(plain_step).collect();
     append(&store, &Traffic::new().drain(10, &steps));

@@ -33,7 +33,9 @@ fn value() -> impl Strategy<Value = Value> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(|list| list.into_iter().collect()),
             prop::collection::vec(("[a-c]{1,2}", inner), 0..4).prop_map(|entries| {
-                let entries = entries.into_iter().map(|(name, value)| (name.as_str().into(), value));
+                let entries = entries
+                    .into_iter()
+                    .map(|(name, value)| (name.as_str().into(), value));
                 Value::Map(Map::new(entries.collect()))
             }),
         ]
@@ -80,7 +82,10 @@ fn keep_all() -> Config {
         max_age: i64::MAX / 4,
         ..HistoryLimits::default()
     };
-    Config { history, ..Config::default() }
+    Config {
+        history,
+        ..Config::default()
+    }
 }
 
 proptest! {
@@ -165,7 +170,9 @@ fn numbered(graph: &SharedGraph, from: i64, count: i64, now: i64) {
         let map = Map::from([("Number", number.into())]);
         let mut graph = graph.write();
         if graph.update_node("n", map.clone(), now + number).is_err() {
-            graph.add_node(Node::new("n", "host", map), now + number).unwrap();
+            graph
+                .add_node(Node::new("n", "host", map), now + number)
+                .unwrap();
         }
     }
 }
@@ -179,7 +186,10 @@ fn number_at(graph: &SharedGraph, time: i64) -> Option<i64> {
 #[test]
 fn events_that_did_not_fit_leave_a_gap_with_a_name() {
     let dir = tempfile::tempdir().unwrap();
-    let config = StoreConfig { graph_queue: 100, ..bounded(64 << 20) };
+    let config = StoreConfig {
+        graph_queue: 100,
+        ..bounded(64 << 20)
+    };
     let store = open(dir.path(), config.clone());
     let (_, graph) = load(&store, keep_all());
     let journal = GraphJournal::start(&store, &graph).unwrap();
@@ -227,7 +237,12 @@ fn nodes_that_went_meanwhile_end_at_the_restart() {
     let now = now_ms();
     {
         let mut graph = graph.write();
-        for (id, origin) in [("a", "netlink"), ("b", "netlink"), ("c", "ovs"), ("d", "gone")] {
+        for (id, origin) in [
+            ("a", "netlink"),
+            ("b", "netlink"),
+            ("c", "ovs"),
+            ("d", "gone"),
+        ] {
             let mut node = Node::new(id, "host", Map::default());
             node.origin = origin.into();
             graph.add_node(node, now).unwrap();
@@ -261,7 +276,11 @@ fn nodes_that_went_meanwhile_end_at_the_restart() {
     assert!(!restored.origins().contains_key("netlink"));
     let ids = |state: State| state.0.into_keys().collect::<Vec<_>>();
     assert_eq!(ids(state(&graph, None)), ["a", "c", "d"].map(Arc::from));
-    assert_eq!(ids(state(&graph, Some(restart - 1))).len(), 4, "nobody knew before");
+    assert_eq!(
+        ids(state(&graph, Some(restart - 1))).len(),
+        4,
+        "nobody knew before"
+    );
     assert_eq!(restored.end_rest(&mut graph, restart), 2);
     assert_eq!(ids(state(&graph, None)), ["a"].map(Arc::from));
     assert_eq!(state(&graph, Some(now)).1.len(), 2);
@@ -279,9 +298,22 @@ fn more_than_a_graph_may_keep_is_not_read() {
         assert!(journal.flush(PATIENCE));
     }
     drop(journal);
-    let history = HistoryLimits { max_events: 500, ..keep_all().history };
-    let (restored, graph) = load(&store, Config { history, ..keep_all() });
-    assert!((500..3_000).contains(&restored.events), "{} events", restored.events);
+    let history = HistoryLimits {
+        max_events: 500,
+        ..keep_all().history
+    };
+    let (restored, graph) = load(
+        &store,
+        Config {
+            history,
+            ..keep_all()
+        },
+    );
+    assert!(
+        (500..3_000).contains(&restored.events),
+        "{} events",
+        restored.events
+    );
     assert_eq!(number_at(&graph, now + 9_600), Some(9_600));
     assert_eq!(number_at(&graph, i64::MAX), Some(9_999));
 }
@@ -315,7 +347,9 @@ fn a_graph_that_is_too_large_for_its_history_is_said() {
     let (_, graph) = load(&store, keep_all());
     let mut random = 1u64;
     for number in 0..2_000 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         let node = Node::new(&format!("{random:x}-{number}"), "host", Map::default());
         graph.write().add_node(node, now_ms()).unwrap();
     }

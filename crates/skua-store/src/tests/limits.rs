@@ -6,7 +6,9 @@ use std::{fs, os::unix::fs::MetadataExt};
 
 fn disk_usage(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
-    entries.map(|entry| entry.metadata().unwrap().blocks() * 512).sum()
+    entries
+        .map(|entry| entry.metadata().unwrap().blocks() * 512)
+        .sum()
 }
 
 #[test]

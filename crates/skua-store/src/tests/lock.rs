@@ -17,8 +17,14 @@ fn a_second_opener_is_told_who_has_it() {
     let store = open(dir.path(), StoreConfig::default());
     let error = refused(dir.path());
     let own = std::process::id();
-    assert!(matches!(error, StoreError::InUse { pid: Some(pid), .. } if pid == own), "{error}");
-    assert!(error.to_string().contains(&format!("process {own}")), "{error}");
+    assert!(
+        matches!(error, StoreError::InUse { pid: Some(pid), .. } if pid == own),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains(&format!("process {own}")),
+        "{error}"
+    );
     drop(store);
     drop(open(dir.path(), StoreConfig::default()));
 }
@@ -29,7 +35,17 @@ fn a_newer_format_is_refused_and_left_alone() {
     drop(open(dir.path(), StoreConfig::default()));
     fs::write(dir.path().join("format"), "skua-history 2\n").unwrap();
     let error = refused(dir.path());
-    assert!(matches!(error, StoreError::Newer { found: 2, known: 1, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            StoreError::Newer {
+                found: 2,
+                known: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
     let text = fs::read_to_string(dir.path().join("format")).unwrap();
     assert_eq!(text, "skua-history 2\n");
 }

@@ -6,7 +6,9 @@ mod graph;
 mod limits;
 mod lock;
 
-use crate::{FlowBatch, FlowChange, FlowContext, FlowLookup, Limits, Store, StoreConfig, StoredFlow};
+use crate::{
+    FlowBatch, FlowChange, FlowContext, FlowLookup, Limits, Store, StoreConfig, StoredFlow,
+};
 use proptest::prelude::*;
 use skua_flow::{
     Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Party, Rate, Service, ServiceRule,
@@ -145,8 +147,13 @@ pub fn step() -> impl Strategy<Value = Step> {
         Some(EndReason::Closed),
         Some(EndReason::Idle),
     ]);
-    let tcp = (any::<[u8; 2]>(), any::<[u32; 2]>(), any::<u32>(), any::<Option<bool>>()).prop_map(
-        |(flags, pair, rtt, lo_opened)| TcpUpdate {
+    let tcp = (
+        any::<[u8; 2]>(),
+        any::<[u32; 2]>(),
+        any::<u32>(),
+        any::<Option<bool>>(),
+    )
+        .prop_map(|(flags, pair, rtt, lo_opened)| TcpUpdate {
             flags,
             retransmitted: pair,
             out_of_order: [0, pair[1] % 3],
@@ -154,8 +161,7 @@ pub fn step() -> impl Strategy<Value = Step> {
             server_rtt_ns: rtt.into(),
             client_rtt_ns: 0,
             lo_opened,
-        },
-    );
+        });
     let service = prop::option::of((any::<bool>(), 0..5usize)).prop_map(|service| {
         let rules = [
             ServiceRule::Kernel,
@@ -166,7 +172,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         ];
         service.map(|(lo, by)| Service { lo, by: rules[by] })
     });
-    let name = || prop::sample::select(vec!["", "nginx", "curl", "🦜 pärrot"]).prop_map(String::from);
+    let name =
+        || prop::sample::select(vec!["", "nginx", "curl", "🦜 pärrot"]).prop_map(String::from);
     (
         0..12usize,
         [counters(), counters()],
@@ -175,18 +182,23 @@ pub fn step() -> impl Strategy<Value = Step> {
         service,
         [name(), name()],
         [0..1_000u64, 0..1_000u64],
-        prop::option::weighted(0.1, any::<f64>().prop_filter("equal to itself", |f| !f.is_nan())),
+        prop::option::weighted(
+            0.1,
+            any::<f64>().prop_filter("equal to itself", |f| !f.is_nan()),
+        ),
     )
-        .prop_map(|(flow, added, tcp, end, service, names, at, odd_rate)| Step {
-            flow,
-            added,
-            tcp,
-            end,
-            service,
-            names,
-            at,
-            odd_rate,
-        })
+        .prop_map(
+            |(flow, added, tcp, end, service, names, at, odd_rate)| Step {
+                flow,
+                added,
+                tcp,
+                end,
+                service,
+                names,
+                at,
+                odd_rate,
+            },
+        )
 }
 
 pub const CAPTURES: usize = 2;
@@ -254,7 +266,7 @@ impl Traffic {
             key,
             lo_sent: added[0],
             hi_sent: added[1],
-            lo_first: step.flow % 2 == 0,
+            lo_first: step.flow.is_multiple_of(2),
             first_ns: at[0],
             last_ns: at[1],
             tunnel_id: 0,
@@ -298,10 +310,13 @@ impl Traffic {
                 format!("tid-{capture}"),
                 format!("eth{capture}"),
             ],
-            parties: step
-                .names
-                .clone()
-                .map(|name| (name, step.flow as u32, (step.flow % 3 == 0).then_some(0))),
+            parties: step.names.clone().map(|name| {
+                (
+                    name,
+                    step.flow as u32,
+                    (step.flow.is_multiple_of(3)).then_some(0),
+                )
+            }),
             instance,
         }
     }
@@ -323,11 +338,9 @@ pub fn plain_step(flow: usize) -> Step {
 
 pub fn all_flows(store: &Store) -> usize {
     let mut found = 0;
-    store
-        .flows()
-        .scan(0, u64::MAX, FlowLookup::All, &mut |_| {
-            found += 1;
-            ControlFlow::Continue(())
-        });
+    store.flows().scan(0, u64::MAX, FlowLookup::All, &mut |_| {
+        found += 1;
+        ControlFlow::Continue(())
+    });
     found
 }

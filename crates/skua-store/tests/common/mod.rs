@@ -55,12 +55,17 @@ pub fn append(store: &Store, numbers: std::ops::Range<u64>) {
 /// Numbers of all flows, the last one first.
 pub fn numbers(store: &Store) -> Vec<u64> {
     let mut numbers = Vec::new();
-    store.flows().scan(0, u64::MAX, FlowLookup::All, &mut |flow| {
-        let record = &flow.record;
-        assert_eq!(record.lo_sent.bytes, record.id, "a wrong record: {record:?}");
-        numbers.push(record.id);
-        ControlFlow::Continue(())
-    });
+    store
+        .flows()
+        .scan(0, u64::MAX, FlowLookup::All, &mut |flow| {
+            let record = &flow.record;
+            assert_eq!(
+                record.lo_sent.bytes, record.id,
+                "a wrong record: {record:?}"
+            );
+            numbers.push(record.id);
+            ControlFlow::Continue(())
+        });
     numbers
 }
 
@@ -82,13 +87,17 @@ pub fn set_number(graph: &SharedGraph, number: i64) {
     let map = Map::from([("Number", number.into())]);
     let mut graph = graph.write();
     if graph.update_node("n", map.clone(), now_ms()).is_err() {
-        graph.add_node(Node::new("n", "host", map), now_ms()).unwrap();
+        graph
+            .add_node(Node::new("n", "host", map), now_ms())
+            .unwrap();
     }
 }
 
 /// The number of the only node, 0 without one.
 pub fn number(graph: &SharedGraph) -> i64 {
     let nodes = graph.read().export().nodes;
-    let number = nodes.first().and_then(|node| node.metadata.get("Number")?.as_int());
+    let number = nodes
+        .first()
+        .and_then(|node| node.metadata.get("Number")?.as_int());
     number.unwrap_or(0)
 }

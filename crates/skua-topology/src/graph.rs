@@ -590,6 +590,11 @@ impl Graph {
         }
     }
 
+    /// Number of the last event, 0 before the first.
+    pub fn last_event(&self) -> u64 {
+        self.seq
+    }
+
     /// Its settings.
     pub fn config(&self) -> &Config {
         &self.config

@@ -37,15 +37,18 @@ pub struct Interval {
     pub hi_sent: Counters,
     /// Time since the drain before, in ns.
     pub ns: u64,
+    /// Last packet that was known before the drain, of a new record its first; ns since the Unix epoch.
+    pub since_ns: u64,
 }
 
 impl Interval {
     /// What an update adds that comes with a drain `ns` after the one before.
-    fn of(update: &FlowUpdate, ns: u64) -> Self {
+    fn of(update: &FlowUpdate, ns: u64, since_ns: u64) -> Self {
         Self {
             lo_sent: update.lo_sent,
             hi_sent: update.hi_sent,
             ns,
+            since_ns,
         }
     }
 
@@ -205,7 +208,7 @@ impl FlowRecord {
             first_ns: update.first_ns,
             last_ns: update.last_ns,
             updated_ns: now_ns,
-            interval: Interval::of(update, interval_ns),
+            interval: Interval::of(update, interval_ns, update.first_ns),
             tcp: update.tcp,
             tunnel_id: update.tunnel_id,
             sampling,
@@ -221,15 +224,16 @@ impl FlowRecord {
     pub fn apply(&mut self, update: &FlowUpdate, now_ns: u64, interval_ns: u64) {
         self.lo_sent += update.lo_sent;
         self.hi_sent += update.hi_sent;
-        self.first_ns = self.first_ns.min(update.first_ns);
-        self.last_ns = self.last_ns.max(update.last_ns);
         if self.updated_ns == now_ns {
             // Another entry of the conversation in the same drain.
             self.interval.lo_sent += update.lo_sent;
             self.interval.hi_sent += update.hi_sent;
+            self.interval.since_ns = self.interval.since_ns.min(update.first_ns);
         } else {
-            self.interval = Interval::of(update, interval_ns);
+            self.interval = Interval::of(update, interval_ns, self.last_ns);
         }
+        self.first_ns = self.first_ns.min(update.first_ns);
+        self.last_ns = self.last_ns.max(update.last_ns);
         self.updated_ns = now_ns;
         self.end = update.end;
         let (tcp, new) = (&mut self.tcp, &update.tcp);

@@ -9,7 +9,7 @@ use super::{
 };
 use hashbrown::HashMap;
 use skua_flow::{
-    Counters, EndReason, FlowKey, FlowRecord, Party, Rate, Service, ServiceRule, TcpUpdate,
+    Counters, EndReason, FlowKey, FlowRecord, Interval, Party, Service, ServiceRule, TcpUpdate,
 };
 
 /// Version of the layout.
@@ -46,8 +46,8 @@ enum Col {
     First,
     /// As the difference to `Last`.
     Since,
-    /// Ns over which the rate was counted, and 1; 0: the rate is in a list of its own.
-    RateOver,
+    /// Ns since the drain before.
+    Interval,
     /// Counters without what this change added.
     LoPackets,
     LoBytes,
@@ -157,8 +157,6 @@ pub struct BlockWriter {
     parties: HashMap<PartyRow, u64>,
     party_list: Vec<PartyRow>,
     columns: Vec<Vec<u64>>,
-    rates: Vec<Rate>,
-    rate_over: u64,
     updated: u64,
     span: (u64, u64),
 }
@@ -175,8 +173,6 @@ impl Default for BlockWriter {
             parties: HashMap::new(),
             party_list: Vec::new(),
             columns: vec![Vec::new(); COLUMNS],
-            rates: Vec::new(),
-            rate_over: 0,
             updated: 0,
             span: (u64::MAX, 0),
         }
@@ -203,7 +199,6 @@ impl BlockWriter {
         let [lo_party, hi_party] = change.parties.map(|party| self.party(&party));
         let parent = key.parent;
         let [a, b, c, d, e, f] = parent;
-        let rate_over = self.rate_over(record.rate, change.added[0] + change.added[1]);
         let [added_lo, added_hi] = change.added;
         let tcp = &record.tcp;
         let row: [(Col, u64); COLUMNS] = [
@@ -229,7 +224,7 @@ impl BlockWriter {
             (Col::Last, zigzag(record.updated_ns, record.last_ns)),
             (Col::First, zigzag(record.last_ns, record.first_ns)),
             (Col::Since, zigzag(record.last_ns, since)),
-            (Col::RateOver, rate_over),
+            (Col::Interval, record.interval.ns),
             (
                 Col::LoPackets,
                 record.lo_sent.packets.wrapping_sub(added_lo.packets),
@@ -321,30 +316,6 @@ impl BlockWriter {
         })
     }
 
-    /// Rates follow from what was added and the time between drains, which most rows have in common.
-    fn rate_over(&mut self, rate: Rate, added: Counters) -> u64 {
-        let fits = |ns: u64| {
-            let made = Rate::over(added, ns);
-            made.bits_per_second.to_bits() == rate.bits_per_second.to_bits()
-                && made.packets_per_second.to_bits() == rate.packets_per_second.to_bits()
-        };
-        if self.rate_over != 0 && fits(self.rate_over) {
-            return self.rate_over + 1;
-        }
-        let guess = added.bytes as f64 * 8e9 / rate.bits_per_second;
-        if (1.0..1e18).contains(&guess) {
-            let guess = guess.round() as u64;
-            for ns in [guess, guess - 1, guess + 1] {
-                if fits(ns) {
-                    self.rate_over = ns;
-                    return ns + 1;
-                }
-            }
-        }
-        self.rates.push(rate);
-        0
-    }
-
     /// The payload of the block, how many rows it has, and the least and greatest time of packets in ns;
     /// the writer is empty again.
     pub fn finish(&mut self) -> (Vec<u8>, u32, (u64, u64)) {
@@ -384,17 +355,11 @@ impl BlockWriter {
             put(&mut out, uid);
         }
         self.parties.clear();
-        put(&mut out, self.rates.len() as u64);
-        for rate in self.rates.drain(..) {
-            for value in [rate.bits_per_second, rate.packets_per_second] {
-                out.extend_from_slice(&value.to_bits().to_le_bytes());
-            }
-        }
         for column in &mut self.columns {
             put_column(&mut out, column);
             column.clear();
         }
-        (self.rate_over, self.updated) = (0, 0);
+        self.updated = 0;
         let span = std::mem::replace(&mut self.span, (u64::MAX, 0));
         (out, rows, span)
     }
@@ -412,7 +377,6 @@ pub struct Tables<'a> {
     long: &'a [u8],
     contexts: Vec<[u32; 4]>,
     parties: Vec<PartyRow>,
-    rates: Vec<Rate>,
     columns: Reader<'a>,
 }
 
@@ -461,14 +425,6 @@ impl<'a> Tables<'a> {
                 uid: reader.number()?,
             });
         }
-        let mut rates = Vec::new();
-        for _ in 0..reader.count(16)? {
-            let mut value = || Some(f64::from_bits(u64::from_le_bytes(reader.array()?)));
-            rates.push(Rate {
-                bits_per_second: value()?,
-                packets_per_second: value()?,
-            });
-        }
         Some(Self {
             rows,
             texts,
@@ -476,7 +432,6 @@ impl<'a> Tables<'a> {
             long,
             contexts,
             parties,
-            rates,
             columns: reader,
         })
     }
@@ -564,7 +519,7 @@ impl<'a> Tables<'a> {
             Col::Last,
             Col::First,
             Col::Since,
-            Col::RateOver,
+            Col::Interval,
         ] {
             let column = &mut columns[column as usize];
             if let [same] = column[..] {
@@ -586,17 +541,6 @@ impl<'a> Tables<'a> {
         relate(Col::Last, Col::Updated);
         relate(Col::First, Col::Last);
         relate(Col::Since, Col::Last);
-        // From here on the number of the rate in the list.
-        let mut rate = 0;
-        for over in &mut columns[Col::RateOver as usize] {
-            if *over == 0 {
-                *over = 1 << 63 | rate;
-                rate += 1;
-            }
-        }
-        if rate != self.rates.len() as u64 {
-            return None;
-        }
         let rows = Rows {
             tables: self,
             columns,
@@ -758,12 +702,6 @@ impl<'a> Rows<'a, '_> {
         ];
         let bits = self.get(at, Col::Bits);
         let nth = |at: u64| usize::try_from(at).ok()?.checked_sub(1);
-        let over = self.get(at, Col::RateOver);
-        let rate = if over >> 63 == 1 {
-            *self.tables.rates.get((over & !(1 << 63)) as usize)?
-        } else {
-            Rate::over(added[0] + added[1], over.wrapping_sub(1))
-        };
         let by = nth(bits >> 7 & 7).and_then(|rule| SERVICE_RULES.get(rule));
         let record = FlowRecord {
             key,
@@ -773,7 +711,12 @@ impl<'a> Rows<'a, '_> {
             first_ns: self.first(at),
             last_ns: self.last(at),
             updated_ns: self.get(at, Col::Updated),
-            rate,
+            interval: Interval {
+                lo_sent: added[0],
+                hi_sent: added[1],
+                ns: self.get(at, Col::Interval),
+                since_ns: self.since(at),
+            },
             tcp: TcpUpdate {
                 flags: (self.get(at, Col::Flags) as u16).to_le_bytes(),
                 retransmitted: pair(Col::LoRetransmitted, Col::HiRetransmitted),

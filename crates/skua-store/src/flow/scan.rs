@@ -6,7 +6,7 @@ use super::{
 };
 use crate::log::{DamageNotes, Part, Placed};
 use hashbrown::HashMap;
-use skua_flow::{Counters, Rate};
+use skua_flow::{Counters, Interval};
 use std::{
     net::{IpAddr, Ipv4Addr},
     ops::ControlFlow,
@@ -236,7 +236,7 @@ fn scan_rows(
                 (record.lo_sent, record.hi_sent) = (lo, hi);
                 record.last_ns = flow.since_ns;
                 record.end = None;
-                record.rate = Rate::default();
+                record.interval = Interval::default();
                 flow.added = [Counters::default(); 2];
             }
         }

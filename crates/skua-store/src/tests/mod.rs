@@ -11,8 +11,7 @@ use crate::{
 };
 use proptest::prelude::*;
 use skua_flow::{
-    Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Party, Rate, Service, ServiceRule,
-    TcpUpdate,
+    Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Party, Service, ServiceRule, TcpUpdate,
 };
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
@@ -128,7 +127,6 @@ pub struct Step {
     pub names: [String; 2],
     /// Parts of a thousand of the time between drains.
     pub at: [u64; 2],
-    pub odd_rate: Option<f64>,
 }
 
 fn counters() -> impl Strategy<Value = Counters> {
@@ -182,23 +180,16 @@ pub fn step() -> impl Strategy<Value = Step> {
         service,
         [name(), name()],
         [0..1_000u64, 0..1_000u64],
-        prop::option::weighted(
-            0.1,
-            any::<f64>().prop_filter("equal to itself", |f| !f.is_nan()),
-        ),
     )
-        .prop_map(
-            |(flow, added, tcp, end, service, names, at, odd_rate)| Step {
-                flow,
-                added,
-                tcp,
-                end,
-                service,
-                names,
-                at,
-                odd_rate,
-            },
-        )
+        .prop_map(|(flow, added, tcp, end, service, names, at)| Step {
+            flow,
+            added,
+            tcp,
+            end,
+            service,
+            names,
+            at,
+        })
 }
 
 pub const CAPTURES: usize = 2;
@@ -292,12 +283,6 @@ impl Traffic {
             }
         };
         record.service = step.service;
-        if let Some(odd) = step.odd_rate {
-            record.rate = Rate {
-                bits_per_second: odd,
-                packets_per_second: -odd,
-            };
-        }
         self.flows[step.flow] = step.end.is_none().then_some((record, instance));
         let capture = step.flow % CAPTURES;
         Row {
@@ -332,7 +317,6 @@ pub fn plain_step(flow: usize) -> Step {
         service: None,
         names: ["curl".into(), "".into()],
         at: [100, 900],
-        odd_rate: None,
     }
 }
 

@@ -27,6 +27,10 @@ use std::{
 /// Name of this provider in `@Origin`.
 const NAME: &str = "netlink";
 const IFF_UP: u32 = 1;
+/// Datagrams that are taken from one namespace before the others have their turn.
+pub(super) const READ_AT_ONCE: usize = 64;
+/// Times that as many are taken before routes are looked for again.
+const MOST_ROUNDS: u32 = 64;
 /// Keys of the nodes of namespaces that are ours.
 const NAMESPACE_KEYS: &[&str] = &[
     "Name",
@@ -180,10 +184,12 @@ impl Engine {
                 sockets,
                 links: BTreeMap::new(),
                 routes: Routes::new(self.config.max_routes),
+                early: Vec::new(),
                 known_ids: HashMap::new(),
                 unknown_ids: HashSet::new(),
                 resync: Again::default(),
                 check_routes: Again::default(),
+                missing_routes: HashSet::new(),
                 list_routes: Again::default(),
                 list_vlans: Again::default(),
                 broken: false,
@@ -291,6 +297,7 @@ impl Engine {
 
     fn failed(&self, what: &'static str, error: &skua_link::Error) {
         counters::add(&self.counters.errors, 1);
+        eprintln!("XXX {what} {error}");
         tracing::debug!(%error, "{what}");
     }
 
@@ -412,6 +419,7 @@ impl Engine {
                 }
             }
             RouteEvent::Route { route, replaces } => {
+                space.missing_routes.remove(&route);
                 let (touched, refused) = space.routes.add(route, replaces);
                 counters::add(&self.counters.omitted_entries, u64::from(refused));
                 self.write_routes(number, &touched);
@@ -447,6 +455,13 @@ impl Engine {
             return;
         };
         let Some(state) = space.links.get_mut(&key.1) else {
+            if !here {
+                space.early.retain(|early| early.ifindex != key.1);
+            } else if neighbour.forwarding && !space.keep_early(neighbour) {
+                // Those that were kept are of interfaces that never came.
+                space.early.clear();
+                space.resync.wish(now);
+            }
             return;
         };
         let table = if neighbour.forwarding {
@@ -504,8 +519,11 @@ impl Engine {
         let Some(state) = space.links.get_mut(&key.1) else {
             let state = space.new_state(interface, &self.config);
             space.links.insert(key.1, state);
+            space.fill_new(key.1);
             space.ask_ethtool(key.1, Some(&mut self.features));
-            self.add_link(key);
+            if self.add_node(key) {
+                self.connect(key);
+            }
             return;
         };
         let was = &state.interface;
@@ -513,6 +531,15 @@ impl Engine {
             // The kernel does not tell of the IPv4 routes that it drops now.
             space.check_routes.wish(Instant::now());
         }
+        let left = was
+            .link
+            .master
+            .filter(|_| was.link.master != interface.link.master);
+        if let Some(bridge) = left {
+            // Its own address may have become the bridge's, of which the kernel does not tell.
+            state.forwarding.leave(bridge);
+        }
+        let was = &state.interface;
         let modes = (was.flags, was.operstate) != (interface.flags, interface.operstate);
         let deaf = space.sockets.ethtool_monitor.is_none();
         state.interface = interface;
@@ -524,31 +551,35 @@ impl Engine {
         self.write(key);
     }
 
-    /// Makes the node of an interface that is known, and its edges.
-    fn add_link(&mut self, key: LinkKey) {
+    /// Makes the node of an interface that is known. False: there is no room.
+    fn add_node(&mut self, key: LinkKey) -> bool {
         let Some(space) = self.spaces.get_mut(&key.0) else {
-            return;
+            return false;
         };
         let identity = format!("{}/{}", space.identity, key.1);
         let Some(metadata) = link_metadata(space, key.1, None) else {
-            return;
+            return false;
         };
         let owner = space.node.clone();
         let Some(id) = self.writer.add_node(&identity, &self.keys, metadata) else {
             // It is looked at again when counters are read.
             self.left_out = true;
             space.links.remove(&key.1);
-            return;
+            return false;
         };
         self.writer.add_edge(&owner, &id, OWNERSHIP, None);
         if let Some(state) = self.state_mut(key) {
             state.id = id;
         }
+        true
+    }
+
+    /// Makes the edges of an interface that is new, and those of others that waited for it.
+    fn connect(&mut self, key: LinkKey) {
         self.relate(key);
-        if self
-            .state(key)
-            .is_some_and(|s| s.interface.link.link_netnsid.is_some())
-        {
+        let elsewhere = |state: &State| state.interface.link.link_netnsid.is_some();
+        if self.state(key).is_some_and(elsewhere) {
+            // The name of the other namespace is known now.
             self.write(key);
         }
         self.arrived(key);
@@ -712,8 +743,9 @@ impl Engine {
             );
             counters::add(&self.counters.omitted_entries, refused);
         }
+        new.retain(|key| self.add_node(*key));
         for key in new {
-            self.add_link(key);
+            self.connect(key);
         }
         for key in old {
             self.relate(key);
@@ -771,15 +803,10 @@ impl Engine {
             return;
         };
         if space.check_routes.take(now) {
-            match space.present_routes() {
-                Ok(present) => {
-                    let touched = space.routes.retain(&present);
-                    space.check_routes.took(now);
-                    if space.routes.wants_listing() {
-                        space.list_routes.wish(now);
-                    }
-                    self.write_routes(number, &touched);
-                }
+            let looked = space.look_for_missing_routes();
+            space.check_routes.took(now);
+            match looked {
+                Ok(()) => self.drop_missing_routes(number),
                 Err(error) => self.failed("cannot list routes", &error),
             }
         }
@@ -805,6 +832,34 @@ impl Engine {
                 Err(error) => self.failed("cannot list VLANs", &error),
             }
         }
+    }
+
+    /// Takes away routes that have gone without notice. Of others the notice may be waiting: these are to go
+    /// when their turn comes, so that the history has what happened in its order.
+    fn drop_missing_routes(&mut self, number: u16) {
+        let missing = |engine: &Self| {
+            let space = engine.spaces.get(&number);
+            space.is_some_and(|space| !space.missing_routes.is_empty())
+        };
+        let mut rounds = 0;
+        while missing(self) && self.read(number, READ_AT_ONCE) {
+            rounds += 1;
+            if rounds == MOST_ROUNDS {
+                break;
+            }
+        }
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        let gone = std::mem::take(&mut space.missing_routes);
+        if rounds == MOST_ROUNDS {
+            return space.check_routes.wish(Instant::now());
+        }
+        let touched = space.routes.drop_all(&gone);
+        if space.routes.wants_listing() {
+            space.list_routes.wish(Instant::now());
+        }
+        self.write_routes(number, &touched);
     }
 
     /// Opens the sockets of a namespace again.
@@ -848,8 +903,8 @@ impl Engine {
             .fold(self.tick, Instant::min)
     }
 
-    /// Reads the counters of all interfaces, and what else the kernel does not tell of: XDP programs
-    /// attached by BPF links, and interfaces that found no room.
+    /// Reads the counters of all interfaces, and what else the kernel does not tell of; takes those in
+    /// that found no room before.
     fn count(&mut self) {
         let now = writer::now_ms();
         let numbers: Vec<u16> = self.spaces.keys().copied().collect();
@@ -868,11 +923,8 @@ impl Engine {
                 let Some(state) = links.get_mut(&ifindex) else {
                     return unknown.push(*interface);
                 };
-                let xdp = state.interface.xdp != interface.xdp;
-                if xdp {
-                    state.interface.xdp = interface.xdp;
-                }
-                if state.count(interface.counters, now) || xdp {
+                let counted = state.count(interface.counters, now);
+                if state.take_untold(*interface) || counted {
                     changed.push((number, ifindex));
                 }
             });

@@ -220,7 +220,6 @@ impl Writer {
     fn check(&self, written: Result<(), GraphError>) -> bool {
         if let Err(error) = &written {
             counters::add(&self.counters.errors, 1);
-            eprintln!("XXX {error}");
             tracing::debug!(%error, "the graph refused a change");
         }
         written.is_ok()

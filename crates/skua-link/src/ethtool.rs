@@ -67,9 +67,9 @@ impl EthtoolEvent {
         let Notice::Message { payload, .. } = notice else {
             return Some(Self::Lost);
         };
-        match payload.first()? {
-            &ETHTOOL_MSG_FEATURES_NTF => Self::message(ETHTOOL_MSG_FEATURES_GET, payload),
-            &ETHTOOL_MSG_LINKMODES_NTF => Self::message(ETHTOOL_MSG_LINKMODES_GET, payload),
+        match *payload.first()? {
+            ETHTOOL_MSG_FEATURES_NTF => Self::message(ETHTOOL_MSG_FEATURES_GET, payload),
+            ETHTOOL_MSG_LINKMODES_NTF => Self::message(ETHTOOL_MSG_LINKMODES_GET, payload),
             _ => None,
         }
     }

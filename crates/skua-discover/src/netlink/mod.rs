@@ -5,10 +5,13 @@
 //! to read counters. It applies what the kernel tells one by one, in its order.
 
 mod engine;
+mod events;
 mod interface;
 mod kinds;
+mod listing;
 mod names;
 mod neighbours;
+mod nodes;
 mod relations;
 mod routes;
 mod space;

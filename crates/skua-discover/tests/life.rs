@@ -95,7 +95,8 @@ fn a_pair_across_namespaces_is_one_edge() {
             either.then_some(node)
         })
     };
-    let (va, vb) = (both(&a.name, "va"), both(&b.name, "vb"));
+    both(&a.name, "va");
+    let vb = both(&b.name, "vb");
     lab.until_true(&[&a.name, &b.name]);
     let index = |node: &skua_topology::Node| node.metadata.get("IfIndex").cloned();
     let va = lab.until_has(&a.name, "va", "PeerIfIndex", index(&vb).unwrap());
@@ -208,14 +209,14 @@ fn a_namespace_that_is_in_use_stays_without_its_name() {
 }
 
 #[test]
-fn ports_and_their_vlans() {
+fn ports_and_the_forwarding_table() {
     if !root_tests() {
         return;
     }
     let lab = Lab::start(config());
     let ns = TestNamespace::new(PREFIX);
     lab.until_followed(&ns.name);
-    ns.ip("link add br0 type bridge vlan_filtering 1");
+    ns.ip("link add br0 type bridge");
     ns.ip("link add pa type veth peer name pb");
     ns.ip("link set pa master br0");
     let port = lab.until("a port", |graph| {
@@ -223,24 +224,7 @@ fn ports_and_their_vlans() {
         let edge = ("br0".into(), "pa".into(), String::new());
         layer2(graph, &port.id).contains(&edge).then_some(port)
     });
-    let bridge = |args: &str| {
-        let mut all = vec!["-n", &ns.name];
-        all.extend(args.split_whitespace());
-        run("bridge", &all);
-    };
-    let ids = |ids: &[i64]| ids.iter().map(|id| Value::Int(*id)).collect::<Value>();
-    bridge("vlan add vid 10-12 dev pa");
-    lab.until_has(&ns.name, "pa", "Vlans", ids(&[1, 10, 11, 12]));
-    bridge("vlan add vid 20 dev pa pvid untagged");
-    lab.until_has(&ns.name, "pa", "PVID", 20.into());
-    bridge("vlan add vid 30 dev br0 self");
-    lab.until_has(&ns.name, "br0", "Vlans", ids(&[1, 30]));
-    lab.until_true(&[&ns.name]);
-    for vlan in ["1", "10-12", "20"] {
-        bridge(&format!("vlan del vid {vlan} dev pa"));
-    }
-    lab.until_has(&ns.name, "pa", "Vlans", Value::Null);
-    bridge("fdb add 02:00:00:00:00:77 dev pa master static");
+    bridge(&ns, "fdb add 02:00:00:00:00:77 dev pa master static");
     lab.until("an entry of the forwarding table", |graph| {
         let node = interface(graph, &ns.name, "pa")?;
         let macs = node.lookup("FDB.MAC")?.into_owned();
@@ -259,12 +243,64 @@ fn ports_and_their_vlans() {
     lab.until_true(&[&ns.name]);
 }
 
+fn bridge(ns: &TestNamespace, args: &str) {
+    let mut all = vec!["-n", &ns.name];
+    all.extend(args.split_whitespace());
+    run("bridge", &all);
+}
+
+#[test]
+fn vlans_of_ports() {
+    if !root_tests() {
+        return;
+    }
+    let lab = Lab::start(config());
+    let ns = TestNamespace::new(PREFIX);
+    lab.until_followed(&ns.name);
+    let args = [
+        "-n",
+        &ns.name,
+        "link",
+        "add",
+        "br0",
+        "type",
+        "bridge",
+        "vlan_filtering",
+        "1",
+    ];
+    let made = Command::new("ip").args(args).output().unwrap();
+    if String::from_utf8_lossy(&made.stderr).contains("not supported") {
+        eprintln!("LEFT OUT: this kernel has no VLANs in bridges (CONFIG_BRIDGE_VLAN_FILTERING)");
+        return;
+    }
+    ns.ip("link add pa type veth peer name pb");
+    ns.ip("link set pa master br0");
+    let ids = |ids: &[i64]| ids.iter().map(|id| Value::Int(*id)).collect::<Value>();
+    bridge(&ns, "vlan add vid 10-12 dev pa");
+    lab.until_has(&ns.name, "pa", "Vlans", ids(&[1, 10, 11, 12]));
+    bridge(&ns, "vlan add vid 20 dev pa pvid untagged");
+    lab.until_has(&ns.name, "pa", "PVID", 20.into());
+    bridge(&ns, "vlan add vid 30 dev br0 self");
+    lab.until_has(&ns.name, "br0", "Vlans", ids(&[1, 30]));
+    lab.until_true(&[&ns.name]);
+    for vlan in ["1", "10-12", "20"] {
+        bridge(&ns, &format!("vlan del vid {vlan} dev pa"));
+    }
+    lab.until_has(&ns.name, "pa", "Vlans", Value::Null);
+    lab.until_true(&[&ns.name]);
+}
+
 #[test]
 fn an_interface_above_another_hangs_on_it() {
     if !root_tests() {
         return;
     }
-    let lab = Lab::start(config());
+    // The owner of a tap is looked for when counters are read.
+    let metric_interval = Duration::from_millis(200);
+    let lab = Lab::start(DiscoveryConfig {
+        metric_interval,
+        ..config()
+    });
     let (a, b) = (TestNamespace::new(PREFIX), TestNamespace::new(PREFIX));
     lab.until_followed(&a.name);
     lab.until_followed(&b.name);
@@ -272,12 +308,14 @@ fn an_interface_above_another_hangs_on_it() {
     a.ip("link add mv link low type macvlan mode private");
     a.ip("link add vx type vxlan id 7 remote 192.0.2.9 local 192.0.2.1 dstport 4789 dev low");
     a.ip("tuntap add tap0 mode tap user 1");
-    let tap = lab.until_there(&a.name, "tap0");
-    assert_eq!(text(&tap.metadata, "Type"), "tuntap");
-    let tap = |key: &str| tap.lookup(key).map(|value| value.into_owned());
-    assert_eq!(tap("TunTap.Kind"), Some("tap".into()));
-    assert_eq!(tap("TunTap.Owner"), Some(1.into()));
-    assert_eq!(tap("TunTap.Persist"), Some(true.into()));
+    for (key, value) in [
+        ("Type", "tuntap".into()),
+        ("TunTap.Kind", "tap".into()),
+        ("TunTap.Owner", 1.into()),
+        ("TunTap.Persist", true.into()),
+    ] {
+        lab.until_has(&a.name, "tap0", key, value);
+    }
     let hangs = |namespace: &str, name: &str, kind: &str| {
         lab.until(&format!("{name} on the lower one"), |graph| {
             let node = interface(graph, namespace, name)?;

@@ -174,9 +174,27 @@ impl State {
         self.interface.link.kind.as_deref() == Some("veth")
     }
 
+    /// Index of the interface that it is on, or of its other end.
+    pub fn lower(&self) -> Option<u32> {
+        kinds::lower(&self.interface)
+    }
+
     /// Takes new counters; false: they are as before.
     pub fn count(&mut self, counters: Counters, now: i64) -> bool {
         self.metric.update(counters, now)
+    }
+
+    /// Takes what the kernel does not tell when it changes: XDP programs that are attached by BPF links,
+    /// and the owner of tun and tap. False: that is as before.
+    pub fn take_untold(&mut self, now: Interface) -> bool {
+        let was = &mut self.interface;
+        let tun = was.link.kind.as_deref() == Some("tun") && was.data != now.data;
+        let changed = tun || was.xdp != now.xdp;
+        if tun {
+            was.data = now.data;
+        }
+        was.xdp = now.xdp;
+        changed
     }
 
     /// `Type` of the node.
@@ -221,7 +239,7 @@ impl State {
         let device = self.interface.device.as_ref();
         maybe("BusInfo", device.and_then(|(_, device)| text(device)));
         maybe("MasterIndex", link.master.map(int));
-        maybe("ParentIndex", link.link.map(int));
+        maybe("ParentIndex", self.lower().map(int));
         let peer = link.link.filter(|_| self.is_pair());
         maybe("PeerIfIndex", peer.map(int));
         let id = link.link_netnsid.filter(|id| *id >= 0);

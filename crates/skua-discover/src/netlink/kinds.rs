@@ -2,7 +2,8 @@
 
 use super::names;
 use skua_link::{
-    Interface, attributes, read_ip, read_u8, read_u16, read_u16_be, read_u32, read_u32_be,
+    Interface, attribute, attributes, read_ip, read_u8, read_u16, read_u16_be, read_u32,
+    read_u32_be,
 };
 use skua_topology::{Map, Value};
 use std::sync::Arc;
@@ -87,6 +88,21 @@ pub(super) fn add(interface: &Interface, out: &mut Entries) {
         let port = bond_port(&interface.port_data);
         out.push(("BondSlave".into(), Map::new(port).into()));
     }
+}
+
+/// Index of the interface that this one is on, or of the other end. VXLAN says it only among the
+/// attributes of its kind.
+pub(super) fn lower(interface: &Interface) -> Option<u32> {
+    const IFLA_VXLAN_LINK: u16 = 3;
+    let of_kind = || match interface.link.kind.as_deref() {
+        Some("vxlan") => attribute(&interface.data, IFLA_VXLAN_LINK).and_then(read_u32),
+        _ => None,
+    };
+    interface
+        .link
+        .link
+        .or_else(of_kind)
+        .filter(|index| *index != 0)
 }
 
 fn vxlan(data: &[u8]) -> Entries {

@@ -5,16 +5,19 @@
 //! to read counters. It applies what the kernel tells one by one, in its order.
 
 mod engine;
+mod events;
 mod interface;
 mod kinds;
+mod listing;
 mod names;
 mod neighbours;
+mod nodes;
 mod relations;
 mod routes;
 mod space;
 
 use crate::{DiscoveryConfig, DiscoveryError, counters::Shared};
-use engine::Engine;
+use engine::{Engine, READ_AT_ONCE};
 use rustix::{
     buffer::spare_capacity,
     event::{EventfdFlags, Timespec, epoll, eventfd},
@@ -24,8 +27,6 @@ use rustix::{
 use skua_topology::SharedGraph;
 use std::{collections::HashMap, os::fd::OwnedFd, sync::Arc, thread::JoinHandle, time::Instant};
 
-/// Datagrams that are taken from one namespace before the others have their turn.
-const READ_AT_ONCE: usize = 64;
 /// Descriptors that are looked at in one turn.
 const READY_AT_ONCE: usize = 64;
 

@@ -55,7 +55,8 @@ impl Engine {
         };
         let (pair, kind) = (state.is_pair(), state.kind().to_owned());
         let link = &state.interface.link;
-        let (index, master, lower, id) = (link.ifindex, link.master, link.link, link.link_netnsid);
+        let (index, master, id) = (link.ifindex, link.master, link.link_netnsid);
+        let lower = state.lower();
 
         let master = master.map(|master| (key.0, master));
         let present = master.filter(|master| self.state(*master).is_some());

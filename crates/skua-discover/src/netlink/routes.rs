@@ -168,20 +168,21 @@ impl Routes {
         }
     }
 
-    /// Takes away all that is not in `present`: routes that the kernel drops when an interface goes down,
-    /// without telling.
-    pub fn retain(&mut self, present: &HashSet<Route>) -> Touched {
-        let gone: Vec<(Key, Route)> = self
-            .by_key
-            .iter()
-            .flat_map(|(key, list)| list.iter().map(move |entry| (key, entry)))
-            .filter(|(_, entry)| !present.contains(&entry.route))
-            .map(|(key, entry)| (key.clone(), entry.route.clone()))
-            .collect();
+    /// Those that are not in `present`.
+    pub fn missing(&self, present: &HashSet<Route>) -> HashSet<Route> {
+        let kept = self.by_key.values().flatten().map(|entry| &entry.route);
+        kept.filter(|route| !present.contains(route))
+            .cloned()
+            .collect()
+    }
+
+    /// Takes these away.
+    pub fn drop_all(&mut self, gone: &HashSet<Route>) -> Touched {
         let mut touched = Touched::new();
-        for (key, route) in gone {
+        for route in gone {
+            let key = Key::of(route);
             let list = self.by_key.get(&key).map_or(&[][..], Vec::as_slice);
-            if let Some(at) = list.iter().position(|entry| entry.route == route) {
+            if let Some(at) = list.iter().position(|entry| entry.route == *route) {
                 touched.extend(self.take(&key, at));
             }
         }
@@ -367,7 +368,9 @@ mod tests {
         assert_eq!(routes.omitted(2), 7);
         routes.remove(&route("10.9.0.0/16", vec![hop(2, "")]));
         assert_eq!((routes.omitted(2), routes.wants_listing()), (6, false));
-        assert_eq!(routes.retain(&HashSet::new()), [2].into());
+        let missing = routes.missing(&HashSet::new());
+        assert_eq!(missing.len(), 3);
+        assert_eq!(routes.drop_all(&missing), [2].into());
         assert!(routes.wants_listing());
     }
 }

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{DiscoveryConfig, ident, writer};
 use skua_link::{
-    Address, Dump, Error, Ethtool, EthtoolEvent, Interface, Modes, Monitor, Namespace, PortVlan,
-    Protocol, Requests, Route, RouteEvent, groups,
+    Address, Dump, Error, Ethtool, EthtoolEvent, Interface, Modes, Monitor, Namespace, Neighbour,
+    PortVlan, Protocol, Requests, Route, RouteEvent, groups,
 };
 use skua_topology::Value;
 use std::{
@@ -129,6 +129,9 @@ pub(super) struct Space {
     pub sockets: Sockets,
     pub links: BTreeMap<u32, State>,
     pub routes: Routes,
+    /// Entries of forwarding tables of interfaces that are not known yet: a bridge tells of its own
+    /// address before it tells of itself.
+    pub early: Vec<Neighbour>,
     /// Numbers of namespaces by their identifiers here.
     pub known_ids: HashMap<i32, u16>,
     /// Identifiers here of namespaces that are not followed.
@@ -137,6 +140,8 @@ pub(super) struct Space {
     pub resync: Again,
     /// Routes may have gone without notice.
     pub check_routes: Again,
+    /// Those that have, or of which the notice is still to be read.
+    pub missing_routes: HashSet<Route>,
     /// Routes are to be listed again.
     pub list_routes: Again,
     /// VLANs of ports are to be listed again.
@@ -184,6 +189,34 @@ impl Space {
             Some(path) => ident::tid(host, path, "netns"),
             None => ident::tid(host, &format!("net:[{inode}]"), "netns"),
         }
+    }
+
+    /// Entries that are kept at most of interfaces that are not known yet.
+    const MOST_EARLY: usize = 256;
+
+    /// Keeps an entry until its interface is known. False: there are too many.
+    pub fn keep_early(&mut self, neighbour: Neighbour) -> bool {
+        let room = self.early.len() < Self::MOST_EARLY;
+        if room {
+            self.early.push(neighbour);
+        }
+        room
+    }
+
+    /// Gives an interface that is new what came before it.
+    pub fn fill_new(&mut self, ifindex: u32) {
+        let routes = (self.routes.tables(ifindex), self.routes.omitted(ifindex));
+        let Some(state) = self.links.get_mut(&ifindex) else {
+            return;
+        };
+        state.routes = routes;
+        self.early.retain(|neighbour| {
+            let other = neighbour.ifindex != ifindex;
+            if !other {
+                state.forwarding.set(neighbour.clone());
+            }
+            other
+        });
     }
 
     /// Where an interface of it is.
@@ -260,8 +293,8 @@ impl Space {
         Ok(listing)
     }
 
-    /// The routes that are there now and that we have, too.
-    pub fn present_routes(&mut self) -> Result<HashSet<Route>, Error> {
+    /// Finds the routes that are there no more.
+    pub fn look_for_missing_routes(&mut self) -> Result<(), Error> {
         let mut present = HashSet::new();
         let routes = &self.routes;
         Dump::Routes.ask(&mut self.sockets.requests, |event| match event {
@@ -270,7 +303,8 @@ impl Space {
             }
             _ => {}
         })?;
-        Ok(present)
+        self.missing_routes = self.routes.missing(&present);
+        Ok(())
     }
 
     /// All routes that are there now, and for how many there was no room.

@@ -18,7 +18,7 @@ use std::{
 
 pub const PREFIX: &str = "nl-";
 /// After that a test fails for good.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A graph, discovery, and its events.
 pub struct Lab {
@@ -110,6 +110,11 @@ impl Lab {
 
     /// Waits until the graph is what iproute2 says of these namespaces.
     pub fn until_true(&self, namespaces: &[&str]) {
+        self.until_true_with(namespaces, |_| {});
+    }
+
+    /// As [`Lab::until_true`], with the changes meanwhile.
+    pub fn until_true_with(&self, namespaces: &[&str], mut take: impl FnMut(Change)) {
         let begun = Instant::now();
         loop {
             let said: Vec<_> = namespaces.iter().map(|name| truth::said(name)).collect();
@@ -126,7 +131,12 @@ impl Lab {
                     truth::assert_same(said, seen);
                 }
             }
-            while self.next(Duration::from_millis(200)).is_some() {}
+            // The first change may be long in coming, further ones come with it.
+            let mut patience = Duration::from_millis(200);
+            while let Some(change) = self.next(patience) {
+                take(change);
+                patience = Duration::ZERO;
+            }
         }
     }
 }

@@ -164,6 +164,9 @@ fn said_link(link: &Json, indexes: &BTreeMap<String, Json>, out: &mut BTreeSet<S
     match kind {
         "vxlan" => {
             add(format!("vxlan {} {}", data["id"], data["port"]));
+            if let Some(lower) = indexes.get(word(data, "link")) {
+                add(format!("link {lower}"));
+            }
             for end in ["remote", "group", "local"] {
                 if !word(data, end).is_empty() {
                     add(format!(

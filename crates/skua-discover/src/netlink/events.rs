@@ -1,0 +1,276 @@
+//! What the kernel tells, applied one by one.
+
+use super::{
+    engine::{Engine, IFF_UP},
+    interface::State,
+    neighbours::Changed,
+    relations::LinkKey,
+};
+use crate::counters;
+use skua_link::{Address, EthtoolEvent, Interface, Neighbour, RouteEvent};
+use std::time::Instant;
+
+impl Engine {
+    /// Takes what a namespace's monitor has to tell. True: there may be more.
+    pub(super) fn read(&mut self, number: u16, most: usize) -> bool {
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return false;
+        };
+        let mut events = Vec::new();
+        let mut told = 0;
+        let read = space.sockets.monitor.read(most, |notice| {
+            told += 1;
+            events.extend(RouteEvent::decode(notice));
+        });
+        counters::add(&self.counters.events, told);
+        for event in events {
+            self.apply(number, event);
+        }
+        match read {
+            Ok(all) => !all,
+            Err(error) => {
+                self.failed("cannot follow a network namespace", &error);
+                if let Some(space) = self.spaces.get_mut(&number) {
+                    space.broken = true;
+                    space.resync.wish(Instant::now());
+                }
+                false
+            }
+        }
+    }
+
+    /// Takes what ethtool has to tell of a namespace.
+    pub(super) fn read_ethtool(&mut self, number: u16, most: usize) {
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        let Some(monitor) = &mut space.sockets.ethtool_monitor else {
+            return;
+        };
+        let mut events = Vec::new();
+        let mut told = 0;
+        let read = monitor.read(most, |notice| {
+            told += 1;
+            events.extend(EthtoolEvent::decode(notice));
+        });
+        if read.is_err() {
+            // Features are then as they were when the link changed last.
+            space.sockets.ethtool_monitor = None;
+        }
+        counters::add(&self.counters.events, told);
+        for event in events {
+            let Some(space) = self.spaces.get_mut(&number) else {
+                return;
+            };
+            let ifindex = match event {
+                EthtoolEvent::Lost => {
+                    counters::add(&self.counters.lost, 1);
+                    space.resync.wish(Instant::now());
+                    continue;
+                }
+                EthtoolEvent::Features(ifindex, bits) => {
+                    let ethtool = space.sockets.ethtool.as_mut();
+                    let features = ethtool.and_then(|e| self.features.metadata(e, bits));
+                    if let Some(state) = space.links.get_mut(&ifindex) {
+                        state.features = features;
+                    }
+                    ifindex
+                }
+                EthtoolEvent::Modes(ifindex, modes) => {
+                    if let Some(state) = space.links.get_mut(&ifindex) {
+                        state.modes = modes;
+                    }
+                    ifindex
+                }
+            };
+            self.write((number, ifindex));
+        }
+    }
+
+    /// Applies one notification.
+    pub(super) fn apply(&mut self, number: u16, event: RouteEvent) {
+        let now = Instant::now();
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        match event {
+            RouteEvent::Link(interface) => self.seen(number, *interface),
+            RouteEvent::LinkGone { ifindex, moved } => self.gone((number, ifindex), moved),
+            RouteEvent::PortVlans { ifindex, vlans } => {
+                let Some(state) = space.links.get_mut(&ifindex) else {
+                    return;
+                };
+                match vlans {
+                    Some(vlans) => state.vlans = vlans,
+                    // Either it is not about VLANs, or the last one is gone.
+                    None if state.vlans.is_empty() => return,
+                    None => return space.list_vlans.wish(now),
+                }
+                self.write((number, ifindex));
+            }
+            RouteEvent::Address(address) => {
+                let most = self.config.max_addresses;
+                if let Some(state) = space.links.get_mut(&address.ifindex) {
+                    let refused = add_address(state, address, most);
+                    counters::add(&self.counters.omitted_entries, u64::from(refused));
+                    self.write((number, address.ifindex));
+                }
+            }
+            RouteEvent::AddressGone(address) => {
+                // Routes that send from it may have gone with it.
+                space.check_routes.wish(now);
+                if let Some(state) = space.links.get_mut(&address.ifindex) {
+                    let before = state.addresses.len();
+                    state.addresses.retain(|known| *known != address);
+                    if state.addresses.len() == before {
+                        state.addresses_omitted = state.addresses_omitted.saturating_sub(1);
+                    }
+                    self.write((number, address.ifindex));
+                }
+            }
+            RouteEvent::Route { route, replaces } => {
+                space.missing_routes.remove(&route);
+                let (touched, refused) = space.routes.add(route, replaces);
+                counters::add(&self.counters.omitted_entries, u64::from(refused));
+                self.write_routes(number, &touched);
+            }
+            RouteEvent::RouteGone(route) => {
+                let (touched, unclear) = space.routes.remove(&route);
+                if unclear || space.routes.wants_listing() {
+                    space.list_routes.wish(now);
+                }
+                self.write_routes(number, &touched);
+            }
+            RouteEvent::Neighbour(neighbour) => self.neighbour(number, neighbour, true),
+            RouteEvent::NeighbourGone(neighbour) => self.neighbour(number, neighbour, false),
+            RouteEvent::NamespaceIds => {
+                space.known_ids.clear();
+                space.unknown_ids.clear();
+                self.relate_across();
+            }
+            RouteEvent::NextHops => {
+                space.list_routes.wish(now);
+            }
+            RouteEvent::Lost => {
+                counters::add(&self.counters.lost, 1);
+                space.resync.wish(now);
+            }
+        }
+    }
+
+    pub(super) fn neighbour(&mut self, number: u16, neighbour: Neighbour, here: bool) {
+        let now = Instant::now();
+        let key = (number, neighbour.ifindex);
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        let Some(state) = space.links.get_mut(&key.1) else {
+            if !here {
+                space.early.retain(|early| early.ifindex != key.1);
+            } else if neighbour.forwarding && !space.keep_early(neighbour) {
+                // Those that were kept are of interfaces that never came.
+                space.early.clear();
+                space.resync.wish(now);
+            }
+            return;
+        };
+        let table = if neighbour.forwarding {
+            &mut state.forwarding
+        } else {
+            &mut state.neighbours
+        };
+        let (changed, refused) = match here {
+            true => table.set(neighbour),
+            false => (table.remove(&neighbour), false),
+        };
+        if table.wants_listing() {
+            space.resync.wish(now);
+        }
+        counters::add(&self.counters.omitted_entries, u64::from(refused));
+        let due = match changed {
+            Changed::No => return,
+            Changed::State => self.tick,
+            Changed::Entry => {
+                let interval = self.config.neighbour_interval;
+                state
+                    .written
+                    .map_or(now, |written| written + interval)
+                    .max(now)
+            }
+        };
+        let sooner = state.due.is_none_or(|known| due < known);
+        if !sooner {
+            return;
+        }
+        if let Some(known) = state.due.replace(due) {
+            self.due.remove(&(known, key));
+        }
+        if due <= now {
+            self.write_neighbours(key, now);
+        } else {
+            self.due.insert((due, key));
+        }
+    }
+
+    /// Writes an interface with its neighbours.
+    pub(super) fn write_neighbours(&mut self, key: LinkKey, now: Instant) {
+        if let Some(state) = self.state_mut(key) {
+            state.written = Some(now);
+        }
+        self.write(key);
+    }
+
+    /// An interface is there, or has changed.
+    pub(super) fn seen(&mut self, number: u16, interface: Interface) {
+        let key = (number, interface.link.ifindex);
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        let Some(state) = space.links.get_mut(&key.1) else {
+            let state = space.new_state(interface, &self.config);
+            space.links.insert(key.1, state);
+            space.fill_new(key.1);
+            space.ask_ethtool(key.1, Some(&mut self.features));
+            if self.add_node(key) {
+                self.connect(key);
+            }
+            return;
+        };
+        let was = &state.interface;
+        if was.flags & IFF_UP != 0 && interface.flags & IFF_UP == 0 {
+            // The kernel does not tell of the IPv4 routes that it drops now.
+            space.check_routes.wish(Instant::now());
+        }
+        let left = was
+            .link
+            .master
+            .filter(|_| was.link.master != interface.link.master);
+        if let Some(bridge) = left {
+            // Its own address may have become the bridge's, of which the kernel does not tell.
+            state.forwarding.leave(bridge);
+        }
+        let was = &state.interface;
+        let modes = (was.flags, was.operstate) != (interface.flags, interface.operstate);
+        let deaf = space.sockets.ethtool_monitor.is_none();
+        state.interface = interface;
+        if modes || deaf {
+            let features = deaf.then_some(&mut self.features);
+            space.ask_ethtool(key.1, features);
+        }
+        self.relate(key);
+        self.write(key);
+    }
+}
+
+/// True: there was no room for it.
+pub(super) fn add_address(state: &mut State, address: Address, most: usize) -> bool {
+    if state.addresses.contains(&address) {
+        return false;
+    }
+    if state.addresses.len() >= most {
+        state.addresses_omitted += 1;
+        return true;
+    }
+    state.addresses.push(address);
+    false
+}

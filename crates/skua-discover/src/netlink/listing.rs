@@ -1,0 +1,272 @@
+//! Asking for what the kernel does not tell by itself, and for all when something was lost.
+
+use super::{
+    engine::{Engine, MOST_ROUNDS, READ_AT_ONCE},
+    events::add_address,
+    neighbours::Neighbours,
+    routes::{Routes, Touched},
+    space::{Features, Listing, Sockets, Space},
+};
+use crate::{DiscoveryConfig, counters, writer};
+use skua_link::RouteEvent;
+use std::{collections::HashSet, time::Instant};
+
+impl Engine {
+    /// Lists a namespace, and makes the graph what it is.
+    pub(super) fn list(&mut self, number: u16) {
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        let begun = Instant::now();
+        let listed = space.list(&self.config);
+        space.resync.took(begun);
+        match listed {
+            Ok(listing) => {
+                if !listing.consistent {
+                    space.resync.wish(Instant::now());
+                }
+                self.take(number, listing);
+            }
+            Err(error) => {
+                space
+                    .resync
+                    .wish(Instant::now() + self.config.neighbour_interval);
+                self.failed("cannot list a network namespace", &error);
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self, number: u16, mut listing: Listing) {
+        counters::add(&self.counters.omitted_entries, listing.omitted);
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        space.routes = std::mem::replace(&mut listing.routes, Routes::new(0));
+        let here: HashSet<u32> = listing.interfaces.iter().map(|i| i.link.ifindex).collect();
+        let known = space.links.keys().copied();
+        let gone: Vec<u32> = known.filter(|ifindex| !here.contains(ifindex)).collect();
+        for ifindex in gone {
+            self.gone((number, ifindex), true);
+        }
+        let mut new = Vec::new();
+        let mut old = Vec::new();
+        for interface in std::mem::take(&mut listing.interfaces) {
+            let Some(space) = self.spaces.get_mut(&number) else {
+                return;
+            };
+            let ifindex = interface.link.ifindex;
+            match space.links.get_mut(&ifindex) {
+                Some(state) => {
+                    state.interface = interface;
+                    old.push((number, ifindex));
+                }
+                None => {
+                    let state = space.new_state(interface, &self.config);
+                    space.links.insert(ifindex, state);
+                    new.push((number, ifindex));
+                }
+            }
+            let refused = fill(
+                space,
+                ifindex,
+                &mut listing,
+                &mut self.features,
+                &self.config,
+            );
+            counters::add(&self.counters.omitted_entries, refused);
+        }
+        new.retain(|key| self.add_node(*key));
+        for key in new {
+            self.connect(key);
+        }
+        for key in old {
+            self.relate(key);
+            self.write(key);
+        }
+        self.write_space(number);
+    }
+
+    /// Asks a namespace again for what the kernel did not tell or what was lost.
+    pub(super) fn repair(&mut self, number: u16, now: Instant) {
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        if space.resync.take(now) {
+            counters::add(&self.counters.resyncs, 1);
+            if space.broken && !self.reopen(number) {
+                return;
+            }
+            return self.list(number);
+        }
+        if space.list_routes.take(now) {
+            match space.listed_routes(self.config.max_routes) {
+                Ok((routes, omitted)) => {
+                    let before = space.routes.interfaces();
+                    space.routes = routes;
+                    space.list_routes.took(now);
+                    let touched: Touched = &before | &space.routes.interfaces();
+                    counters::add(&self.counters.omitted_entries, omitted);
+                    self.write_routes(number, &touched);
+                }
+                Err(error) => self.failed("cannot list routes", &error),
+            }
+        }
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        if space.check_routes.take(now) {
+            let looked = space.look_for_missing_routes();
+            space.check_routes.took(now);
+            match looked {
+                Ok(()) => self.drop_missing_routes(number),
+                Err(error) => self.failed("cannot list routes", &error),
+            }
+        }
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        if space.list_vlans.take(now) {
+            match space.listed_vlans() {
+                Ok(mut vlans) => {
+                    space.list_vlans.took(now);
+                    let mut changed = Vec::new();
+                    for (ifindex, state) in &mut space.links {
+                        let new = vlans.remove(ifindex).unwrap_or_default();
+                        if state.vlans != new {
+                            state.vlans = new;
+                            changed.push((number, *ifindex));
+                        }
+                    }
+                    for key in changed {
+                        self.write(key);
+                    }
+                }
+                Err(error) => self.failed("cannot list VLANs", &error),
+            }
+        }
+    }
+
+    /// Takes away routes that have gone without notice. Of others the notice may be waiting: these are to go
+    /// when their turn comes, so that the history has what happened in its order.
+    pub(super) fn drop_missing_routes(&mut self, number: u16) {
+        let missing = |engine: &Self| {
+            let space = engine.spaces.get(&number);
+            space.is_some_and(|space| !space.missing_routes.is_empty())
+        };
+        let mut rounds = 0;
+        while missing(self) && self.read(number, READ_AT_ONCE) {
+            rounds += 1;
+            if rounds == MOST_ROUNDS {
+                break;
+            }
+        }
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        let gone = std::mem::take(&mut space.missing_routes);
+        if rounds == MOST_ROUNDS {
+            return space.check_routes.wish(Instant::now());
+        }
+        let touched = space.routes.drop_all(&gone);
+        if space.routes.wants_listing() {
+            space.list_routes.wish(Instant::now());
+        }
+        self.write_routes(number, &touched);
+    }
+
+    /// Opens the sockets of a namespace again.
+    pub(super) fn reopen(&mut self, number: u16) -> bool {
+        let (Some(namespace), Some(space)) =
+            (self.namespaces.get(number), self.spaces.get_mut(&number))
+        else {
+            return false;
+        };
+        match Sockets::open(namespace, self.config.queue_bytes) {
+            Ok(sockets) => {
+                space.sockets = sockets;
+                space.broken = false;
+                self.opened.push(number);
+                true
+            }
+            Err(error) => {
+                space
+                    .resync
+                    .wish(Instant::now() + self.config.neighbour_interval);
+                self.failed("cannot follow a network namespace", &error);
+                false
+            }
+        }
+    }
+
+    /// Reads the counters of all interfaces, and what else the kernel does not tell of; takes those in
+    /// that found no room before.
+    pub(super) fn count(&mut self) {
+        let now = writer::now_ms();
+        let numbers: Vec<u16> = self.spaces.keys().copied().collect();
+        for number in numbers {
+            let room = !self.writer.is_full();
+            let Some(space) = self.spaces.get_mut(&number) else {
+                continue;
+            };
+            let links = &mut space.links;
+            let (mut changed, mut unknown) = (Vec::new(), Vec::new());
+            let asked = skua_link::Dump::Links.ask(&mut space.sockets.requests, |event| {
+                let RouteEvent::Link(interface) = event else {
+                    return;
+                };
+                let ifindex = interface.link.ifindex;
+                let Some(state) = links.get_mut(&ifindex) else {
+                    return unknown.push(*interface);
+                };
+                let counted = state.count(interface.counters, now);
+                if state.take_untold(*interface) || counted {
+                    changed.push((number, ifindex));
+                }
+            });
+            for key in changed {
+                self.write(key);
+            }
+            if let Err(error) = asked {
+                self.failed("cannot read counters", &error);
+            } else if room && self.left_out {
+                for interface in unknown {
+                    self.seen(number, interface);
+                }
+            }
+        }
+    }
+}
+
+/// Gives an interface what a listing says of it; for how many addresses there was no room.
+fn fill(
+    space: &mut Space,
+    ifindex: u32,
+    listing: &mut Listing,
+    features: &mut Features,
+    config: &DiscoveryConfig,
+) -> u64 {
+    let routes = (space.routes.tables(ifindex), space.routes.omitted(ifindex));
+    let Some(state) = space.links.get_mut(&ifindex) else {
+        return 0;
+    };
+    let none = || Neighbours::new(config.max_neighbours);
+    state.neighbours = listing.neighbours.remove(&ifindex).unwrap_or_else(none);
+    let none = || Neighbours::new(config.max_forwarding);
+    state.forwarding = listing.forwarding.remove(&ifindex).unwrap_or_else(none);
+    state.routes = routes;
+    state.vlans = listing.vlans.remove(&ifindex).unwrap_or_default();
+    state.modes = listing.modes.remove(&ifindex).unwrap_or_default();
+    let bits = listing.features.remove(&ifindex);
+    state.features = bits
+        .zip(space.sockets.ethtool.as_mut())
+        .and_then(|(bits, ethtool)| features.metadata(ethtool, bits));
+    state.addresses.clear();
+    state.addresses_omitted = 0;
+    let addresses = listing.addresses.remove(&ifindex).unwrap_or_default();
+    let add = |address| add_address(state, address, config.max_addresses);
+    addresses
+        .into_iter()
+        .map(add)
+        .filter(|refused| *refused)
+        .count() as u64
+}

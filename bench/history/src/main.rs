@@ -191,6 +191,10 @@ fn main() {
         "write" => write(dir),
         "read" => read(dir),
         "child" => child(dir),
+        "rows" => {
+            let mut engine = Engine::open(dir);
+            println!("{} rows, {} flows", engine.rows(), engine.scan(0, u64::MAX >> 1));
+        }
         "kill" => kill(dir, &args[0]),
         other => panic!("what is {other}?"),
     }

@@ -40,9 +40,13 @@ pub mod check {
         flow::check(bytes);
     }
 
-    /// Reads a file of any content as one of a log, all frames in it included; returns how many records
-    /// they say they have.
-    pub fn file(path: &Path) -> u64 {
-        log::check(path, &mut payload)
+    /// Reads a file of any content as one of a log, all that is in it included.
+    pub fn file(path: &Path) {
+        payloads(path, &mut payload);
+    }
+
+    /// Visits the payloads of a file of a log.
+    pub fn payloads(path: &Path, visit: &mut dyn FnMut(&[u8])) {
+        log::check(path, visit);
     }
 }

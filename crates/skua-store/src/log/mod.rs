@@ -13,7 +13,7 @@ pub use loss::{Cause, Lost};
 
 use crate::{Limits, StoreError};
 use frame::{Frame, Header, Met, walk};
-use segment::{Contents, Group, Opened, Segment};
+use segment::{Contents, Group, Segment};
 use std::{
     collections::VecDeque,
     fs::{self, File},
@@ -165,6 +165,8 @@ pub struct Log {
     dir: PathBuf,
     name: &'static str,
     tag: u32,
+    /// Taken by chance: what makes its frames known from all others.
+    number: u32,
     limits: Limits,
     retry: Duration,
     /// Oldest first.
@@ -185,6 +187,11 @@ pub fn now_ms() -> i64 {
     since.map_or(0, |since| {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     })
+}
+
+/// Whether only a part of the disk is bad: the rest can be used.
+fn is_bad_disk(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 fn ms(duration: Duration) -> i64 {
@@ -210,6 +217,7 @@ impl Log {
             dir,
             name,
             tag,
+            number: 0,
             limits,
             retry,
             files: VecDeque::new(),
@@ -241,39 +249,38 @@ impl Log {
             numbers.extend(number);
         }
         numbers.sort_unstable();
+        let mut known = numbers.iter().map(|number| self.path(*number));
+        let known = known.find_map(|path| segment::log_of(&path));
+        self.number = known.unwrap_or_else(|| RandomState::new().hash_one(0) as u32);
         // None: of the file before nothing can be known.
         let mut next = None;
         for number in numbers {
             self.next_number = self.next_number.max(number.saturating_add(1));
             let path = self.path(number);
-            match segment::open(&path, number, self.tag)? {
-                Opened::Readable(segment, contents) => {
-                    if let Some(next) = next.filter(|next| contents.first > *next) {
-                        self.notes.add_records(number, 0, contents.first - next);
-                    }
-                    next = (!contents.groups.is_empty())
-                        .then_some(contents.next)
-                        .or(next);
-                    self.next_record = self.next_record.max(contents.next);
-                    self.adopt(segment, contents)?;
+            let (segment, contents) = match segment::open(&path, number, self.tag, self.number) {
+                Ok(Some(opened)) => opened,
+                Ok(None) => {
+                    tracing::warn!(file = %path.display(), "a file of another log is left alone");
+                    continue;
                 }
-                Opened::Damaged => {
-                    let about = fs::metadata(&path).map_err(StoreError::io("look at", &path))?;
-                    tracing::warn!(file = %path.display(), "a file of the history is damaged at its beginning and cannot be read");
-                    self.notes.add(number, 0, about.len(), 0);
-                    self.forget_damaged(&path, about.len());
+                Err(StoreError::Io { source, .. }) if is_bad_disk(&source) => {
+                    tracing::warn!(file = %path.display(), error = %source, "a file of the history cannot be read");
+                    self.notes.add(number, 0, 0, 0);
+                    continue;
                 }
+                Err(error) => return Err(error),
+            };
+            if let Some(next) = next.filter(|next| contents.first > *next) {
+                self.notes.add_records(number, 0, contents.first - next);
             }
+            if !contents.groups.is_empty() {
+                next = Some(contents.next);
+                self.next_record = self.next_record.max(contents.next);
+            }
+            self.adopt(segment, contents)?;
         }
         self.report_damage();
         Ok(())
-    }
-
-    /// A file whose beginning is damaged is of no use to anybody: its place is needed.
-    fn forget_damaged(&mut self, path: &Path, len: u64) {
-        if let Err(error) = fs::remove_file(path) {
-            tracing::warn!(file = %path.display(), %error, bytes = len, "cannot remove it");
-        }
     }
 
     /// Takes over a file that was there.
@@ -483,9 +490,8 @@ impl Log {
 
     fn begin_file(&mut self, now: i64) -> io::Result<Stored> {
         let number = self.next_number;
-        let salt = RandomState::new().hash_one(number) as u32;
         let path = self.path(number);
-        let segment = segment::create(&path, number, self.tag, now, salt)?;
+        let segment = segment::create(&path, number, self.tag, now, self.number)?;
         self.next_number += 1;
         Ok(Stored {
             segment: Arc::new(segment),
@@ -633,14 +639,15 @@ impl Drop for Log {
     }
 }
 
-/// Reads a file of any content, and visits the payloads in it.
-pub(crate) fn check(path: &Path, visit: &mut dyn FnMut(&[u8])) -> u64 {
-    let Ok(Opened::Readable(segment, contents)) = segment::open(path, 1, 2) else {
-        return 0;
+/// Visits the payloads of a file of any content, of whichever log.
+pub(crate) fn check(path: &Path, visit: &mut dyn FnMut(&[u8])) {
+    let opened = (1..=2).find_map(|tag| segment::open(path, 1, tag, 0).ok()?);
+    let Some((segment, contents)) = opened else {
+        return;
     };
     let notes = DamageNotes::default();
     let segment = Arc::new(segment);
-    let (mut bytes, mut records) = (Vec::new(), 0_u64);
+    let mut bytes = Vec::new();
     for group in contents.groups {
         let part = Part {
             segment: segment.clone(),
@@ -648,10 +655,8 @@ pub(crate) fn check(path: &Path, visit: &mut dyn FnMut(&[u8])) -> u64 {
         };
         for placed in part.frames(&mut bytes, &notes) {
             if let Some(payload) = part.payload(&bytes, placed, &notes) {
-                records = records.saturating_add(placed.header.count.into());
                 visit(&payload);
             }
         }
     }
-    records
 }

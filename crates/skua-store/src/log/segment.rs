@@ -1,8 +1,9 @@
 //! Files of a log: a head, frames, and when nothing more is added an index and a foot.
 //!
 //! The head has 32 bytes, little-endian: `SKUAHIST`, version of the format (4), which log (4), time it
-//! was made in ms since the Unix epoch (8), salt (4), CRC-32 of the 28 bytes before (4). The index is a
-//! frame; the foot has 16 bytes: `SkEn`, CRC-32 of the 8 bytes that follow, offset of the index.
+//! was made in ms since the Unix epoch (8), number of the log, taken by chance (4), CRC-32 of the 28 bytes
+//! before (4). All files of a log have that number, so that it is known also when a head is damaged; with the
+//! file's own number it makes the salt of its frames. The index is a frame; the foot has 16 bytes: `SkEn`, CRC-32 of the 8 bytes that follow, offset of the index.
 
 use super::frame::{Frame, Header, Kind, Met, walk};
 use crate::{StoreError, lock::FORMAT};
@@ -10,7 +11,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
     ops::ControlFlow,
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -143,27 +144,75 @@ impl Contents {
     }
 }
 
-fn head(tag: u32, created: i64, salt: u32) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
-    head[..8].copy_from_slice(&MAGIC);
-    head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-    head[12..16].copy_from_slice(&tag.to_le_bytes());
-    head[16..24].copy_from_slice(&created.to_le_bytes());
-    head[24..28].copy_from_slice(&salt.to_le_bytes());
-    let crc = crc32fast::hash(&head[..28]);
-    head[28..].copy_from_slice(&crc.to_le_bytes());
-    head
+/// What a head says.
+#[derive(Clone, Copy)]
+struct Head {
+    version: u32,
+    tag: u32,
+    created: i64,
+    log: u32,
+}
+
+impl Head {
+    fn write(self) -> [u8; HEAD] {
+        let mut head = [0; HEAD];
+        head[..8].copy_from_slice(&MAGIC);
+        head[8..12].copy_from_slice(&self.version.to_le_bytes());
+        head[12..16].copy_from_slice(&self.tag.to_le_bytes());
+        head[16..24].copy_from_slice(&self.created.to_le_bytes());
+        head[24..28].copy_from_slice(&self.log.to_le_bytes());
+        let crc = crc32fast::hash(&head[..28]);
+        head[28..].copy_from_slice(&crc.to_le_bytes());
+        head
+    }
+
+    /// None when it is damaged.
+    fn read(file: &File) -> Option<Self> {
+        let mut head = [0; HEAD];
+        file.read_exact_at(&mut head, 0).ok()?;
+        let word = |at: usize| {
+            let mut word = [0; 4];
+            word.copy_from_slice(&head[at..at + 4]);
+            u32::from_le_bytes(word)
+        };
+        let mut created = [0; 8];
+        created.copy_from_slice(&head[16..24]);
+        let sound = head[..8] == MAGIC && crc32fast::hash(&head[..28]) == word(28);
+        sound.then(|| Self {
+            version: word(8),
+            tag: word(12),
+            created: i64::from_le_bytes(created),
+            log: word(24),
+        })
+    }
+}
+
+fn salt(log: u32, number: u64) -> u32 {
+    let mut salt = crc32fast::Hasher::new_with_initial(log);
+    salt.update(&number.to_le_bytes());
+    salt.finalize()
+}
+
+/// The number of the log that a file belongs to, if its head can be read.
+pub fn log_of(path: &Path) -> Option<u32> {
+    Some(Head::read(&File::open(path).ok()?)?.log)
 }
 
 /// Makes a file and writes its head. Nothing of it stays when that fails.
-pub fn create(path: &Path, number: u64, tag: u32, created: i64, salt: u32) -> io::Result<Segment> {
+pub fn create(path: &Path, number: u64, tag: u32, created: i64, log: u32) -> io::Result<Segment> {
+    let head = Head {
+        version: FORMAT,
+        tag,
+        created,
+        log,
+    };
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(path)?;
-    if let Err(error) = file.write_all(&head(tag, created, salt)) {
+    if let Err(error) = file.write_all(&head.write()) {
         let _ = std::fs::remove_file(path);
         return Err(error);
     }
@@ -171,7 +220,7 @@ pub fn create(path: &Path, number: u64, tag: u32, created: i64, salt: u32) -> io
         file,
         path: path.to_owned(),
         number,
-        salt,
+        salt: salt(log, number),
         created,
     })
 }
@@ -233,55 +282,48 @@ impl Segment {
     }
 }
 
-/// What opening a file of a log found.
-pub enum Opened {
-    /// It can be read.
-    Readable(Segment, Contents),
-    /// Its head is damaged: nothing in it can be trusted.
-    Damaged,
-}
-
-/// Opens a file of the log `tag` for reading.
-pub fn open(path: &Path, number: u64, tag: u32) -> Result<Opened, StoreError> {
+/// Opens a file of the log `tag` with the number `log` for reading; none when it belongs to another one.
+pub fn open(
+    path: &Path,
+    number: u64,
+    tag: u32,
+    log: u32,
+) -> Result<Option<(Segment, Contents)>, StoreError> {
     let file = File::open(path).map_err(StoreError::io("open", path))?;
-    let len = file
-        .metadata()
-        .map_err(StoreError::io("look at", path))?
-        .len();
-    let mut found = [0; HEAD];
-    if file.read_exact_at(&mut found, 0).is_err() {
-        return Ok(Opened::Damaged);
-    }
-    let word = |at: usize| [found[at], found[at + 1], found[at + 2], found[at + 3]];
-    let salt = u32::from_le_bytes(word(24));
-    let version = u32::from_le_bytes(word(8));
-    if found[..8] != MAGIC || crc32fast::hash(&found[..28]) != u32::from_le_bytes(word(28)) {
-        return Ok(Opened::Damaged);
-    }
-    if version > FORMAT {
+    let about = file.metadata().map_err(StoreError::io("look at", path))?;
+    let len = about.len();
+    let known = Head::read(&file);
+    let head = known.unwrap_or(Head {
+        version: FORMAT,
+        tag,
+        created: about.mtime().saturating_mul(1_000),
+        log,
+    });
+    if head.version > FORMAT {
         return Err(StoreError::Newer {
             dir: path.to_owned(),
-            found: version,
+            found: head.version,
             known: FORMAT,
         });
     }
-    if u32::from_le_bytes(word(12)) != tag {
-        return Ok(Opened::Damaged);
+    if head.tag != tag {
+        return Ok(None);
     }
-    let mut created = [0; 8];
-    created.copy_from_slice(&found[16..24]);
     let segment = Segment {
         file,
         path: path.to_owned(),
         number,
-        salt,
-        created: i64::from_le_bytes(created),
+        salt: salt(head.log, number),
+        created: head.created,
     };
-    if let Some(contents) = read_index(&segment, len) {
-        return Ok(Opened::Readable(segment, contents));
+    let mut contents = match read_index(&segment, len) {
+        Some(contents) => contents,
+        None => scan(&segment, len).map_err(StoreError::io("read", path))?,
+    };
+    if known.is_none() {
+        contents.damage.push((0, len.min(HEAD as u64), 0));
     }
-    let contents = scan(&segment, len).map_err(StoreError::io("read", path))?;
-    Ok(Opened::Readable(segment, contents))
+    Ok(Some((segment, contents)))
 }
 
 fn read_index(segment: &Segment, len: u64) -> Option<Contents> {

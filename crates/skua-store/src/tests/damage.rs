@@ -212,3 +212,26 @@ fn what_looks_like_a_frame_inside_of_one_is_none() {
     let store = open(dir.path(), StoreConfig::default());
     assert_eq!(all_flows(&store), 1);
 }
+
+#[test]
+fn a_damaged_head_costs_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut traffic = Traffic::new();
+    for _ in 0..2 {
+        let store = open(dir.path(), StoreConfig::default());
+        append(&store, &traffic.drain(10, &[plain_step(1), plain_step(2)]));
+    }
+    for at in 0..32 {
+        let file = files(dir.path(), "flows").remove(0);
+        let whole = fs::read(&file).unwrap();
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x81;
+        fs::write(&file, bytes).unwrap();
+        let store = open(dir.path(), StoreConfig::default());
+        let stats = store.stats().flows;
+        assert_eq!(stats.records, 4, "byte {at}");
+        assert_eq!((stats.damage.bytes, stats.damage.records), (32, 0));
+        drop(store);
+        fs::write(&file, whole).unwrap();
+    }
+}

@@ -70,7 +70,11 @@ fn a_point_that_comes_and_goes_counts_all_between() {
                 let added = count() - base;
                 capture.points().add(x0);
                 capture.settle();
-                assert_eq!(capture.points().state(x0), Some(PointState::Active), "{kind:?}");
+                assert_eq!(
+                    capture.points().state(x0),
+                    Some(PointState::Active),
+                    "{kind:?}"
+                );
                 let active = count() - base;
                 more(1000);
                 let removing = count() - base;
@@ -93,15 +97,29 @@ fn a_point_that_comes_and_goes_counts_all_between() {
                 _ => pieces.push((number, number + 1)),
             }
         }
-        assert_eq!(pieces.len(), rounds, "{kind:?}: holes: {pieces:?}, {bounds:?}");
+        assert_eq!(
+            pieces.len(),
+            rounds,
+            "{kind:?}: holes: {pieces:?}, {bounds:?}"
+        );
         for ((begin, end), [added, active, removing, removed]) in pieces.iter().zip(bounds) {
-            assert!((added..=active).contains(begin), "{kind:?}: {begin} {added} {active}");
-            assert!((removing..=removed).contains(end), "{kind:?}: {end} {removing} {removed}");
+            assert!(
+                (added..=active).contains(begin),
+                "{kind:?}: {begin} {added} {active}"
+            );
+            assert!(
+                (removing..=removed).contains(end),
+                "{kind:?}: {end} {removing} {removed}"
+            );
         }
         if let Some(other) = other {
             wire.near.settled_counters("x0");
             let all = other.stop();
-            assert_eq!(all.in_flows(), Sum::new(sent.into(), 64 * u64::from(sent)), "{kind:?}");
+            assert_eq!(
+                all.in_flows(),
+                Sum::new(sent.into(), 64 * u64::from(sent)),
+                "{kind:?}"
+            );
         }
     }
 }
@@ -130,7 +148,9 @@ fn an_interface_that_is_deleted_ends_its_point() {
             (live.state(points[0]) == Some(PointState::Gone)).then_some(())
         });
         assert_eq!(live.state(points[1]), Some(PointState::Active), "{kind:?}");
-        sent += Sender::open(&wire.far, "g1", Way::Bypass).repeat(500, &frame).sum;
+        sent += Sender::open(&wire.far, "g1", Way::Bypass)
+            .repeat(500, &frame)
+            .sum;
         wire.near.settled_counters("x1");
         // Adding it again looks again, and finds nothing.
         live.add(points[0]);
@@ -192,7 +212,10 @@ fn points_in_namespaces_that_come_and_go() {
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
         let nobody = PointId { ifindex: 99, ..x0 };
-        let nowhere = PointId { netns: 1, ifindex: 1 };
+        let nowhere = PointId {
+            netns: 1,
+            ifindex: 1,
+        };
         let live = capture.points();
         live.replace([x0, nobody, nowhere].into());
         capture.settle();

@@ -18,7 +18,9 @@ fn traffic(wire: &Wire) -> (Sent, Sent) {
     let (mut received, mut answered) = (Sent::default(), Sent::default());
     for _ in 0..4 {
         received += there.send(2_500, |n| frame(n, Flow::numbered(n as u32 % 500)));
-        answered += back.send(1_500, |n| frame(n, Flow::numbered(n as u32 % 500).reversed()));
+        answered += back.send(1_500, |n| {
+            frame(n, Flow::numbered(n as u32 % 500).reversed())
+        });
     }
     assert_eq!((received.error, answered.error), (None, None));
     (received, answered)

@@ -326,7 +326,9 @@ impl Tcpdump {
         let file = std::env::temp_dir().join(name);
         let mut child = net
             .command("tcpdump")
-            .args(["-i", interface, "-s", "0", "-U", "-B", "65536", "-Z", "root", "-w"])
+            .args([
+                "-i", interface, "-s", "0", "-U", "-B", "65536", "-Z", "root", "-w",
+            ])
             .arg(&file)
             .args(arguments)
             .stderr(Stdio::piped())

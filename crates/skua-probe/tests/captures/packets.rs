@@ -50,7 +50,9 @@ fn conversation(level: &Level) -> impl Ord + std::fmt::Debug + use<> {
 }
 
 fn outer(data: &[u8]) -> Level {
-    decode(&Frame::ethernet(data), Options::default()).unwrap().outer
+    decode(&Frame::ethernet(data), Options::default())
+        .unwrap()
+        .outer
 }
 
 const ALL: [Kind; 6] = [
@@ -109,7 +111,11 @@ fn the_first_packets_of_each_flow_are_those_that_tcpdump_saw() {
             kept.insert(conversation(&outer(&of_flow[0].0)), of_flow);
         }
         assert!(kept.len() > 100, "{}", kept.len());
-        assert!(kept == expected, "{kind:?}: {:?}", difference(&kept, &expected));
+        assert!(
+            kept == expected,
+            "{kind:?}: {:?}",
+            difference(&kept, &expected)
+        );
         assert_eq!(seen.cause("raw_lost"), Sum::ZERO);
     }
 }
@@ -151,7 +157,11 @@ fn the_live_stream_is_what_tcpdump_sees() {
         let filter = "udp or vlan";
         let wanted = Wanted::points(kind, &[x0]).filter(filter).packets(whole);
         let capture = Running::start(&wanted);
-        assert_eq!(capture.points().state(x0), Some(PointState::Active), "{kind:?}");
+        assert_eq!(
+            capture.points().state(x0),
+            Some(PointState::Active),
+            "{kind:?}"
+        );
         let tcpdump = Tcpdump::start(&wire.near, "x0", &[filter]);
         // Before anybody watches: nobody is told of this.
         let mut stream = capture.packets().watch(64 << 20);
@@ -195,7 +205,10 @@ fn super_packets_are_seen_as_tcpdump_sees_them() {
         let tcpdump = Tcpdump::start(&wire.near, "x0", &["tcp"]);
         let mut stream = capture.packets().watch(64 << 20);
         assert!(stream.started(PATIENCE));
-        let listener = wire.near.inside(|| TcpListener::bind("10.7.0.2:7000")).unwrap();
+        let listener = wire
+            .near
+            .inside(|| TcpListener::bind("10.7.0.2:7000"))
+            .unwrap();
         let sent = vec![7u8; 2_000_000];
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -254,7 +267,10 @@ fn packets_that_find_no_room_are_counted() {
         seen.check();
         assert_eq!(seen.in_flows(), sent.sum, "{kind:?}");
         let (kept, lost) = (packets.stats().kept, seen.cause("raw_lost"));
-        assert!(kept > 100 && lost.packets > 1000, "{kind:?}: {kept} {lost:?}");
+        assert!(
+            kept > 100 && lost.packets > 1000,
+            "{kind:?}: {kept} {lost:?}"
+        );
         assert_eq!(kept + lost.packets, FLOWS, "{kind:?}");
         assert_eq!(lost.bytes, 400 * lost.packets);
         // The ring was emptied: there is room again.

@@ -36,7 +36,7 @@ fn a_point_that_comes_and_goes_counts_all_between() {
     if !root_tests() {
         return;
     }
-    for kind in [Kind::XDP].into_iter().chain(Kind::SHARED) {
+    for kind in Kind::here([Kind::XDP].into_iter().chain(Kind::SHARED)) {
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
         let capture = Running::start(&Wanted::points(kind, &[]));
@@ -130,7 +130,7 @@ fn an_interface_that_is_deleted_ends_its_point() {
     if !root_tests() {
         return;
     }
-    for kind in [Kind::XDP].into_iter().chain(Kind::SHARED) {
+    for kind in Kind::here([Kind::XDP].into_iter().chain(Kind::SHARED)) {
         let wire = Wire::new();
         wire.far.veth("g1", &wire.near, "x1");
         let points = ["x0", "x1"].map(|interface| point(&wire.near, interface));
@@ -166,7 +166,7 @@ fn nothing_is_lost_of_an_interface_that_is_deleted_under_load() {
     if !root_tests() {
         return;
     }
-    for kind in [Kind::TCX, Kind::CLSACT, Kind::SOCKET, Kind::AFPACKET] {
+    for kind in Kind::here([Kind::TCX, Kind::CLSACT, Kind::SOCKET, Kind::AFPACKET]) {
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
         let capture = Running::start(&Wanted::points(kind, &[x0]));
@@ -207,7 +207,7 @@ fn points_in_namespaces_that_come_and_go() {
     if !root_tests() {
         return;
     }
-    for kind in [Kind::TCX, Kind::AFPACKET] {
+    for kind in Kind::here([Kind::TCX, Kind::AFPACKET]) {
         let capture = Running::start(&Wanted::points(kind, &[]));
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
@@ -239,7 +239,7 @@ fn points_in_the_namespace_of_the_probe() {
     if !root_tests() {
         return;
     }
-    for kind in [Kind::TCX, Kind::CLSACT, Kind::AFPACKET] {
+    for kind in Kind::here([Kind::TCX, Kind::CLSACT, Kind::AFPACKET]) {
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
         let capture = Running::start_in(Some(&wire.near), &Wanted::points(kind, &[x0]));

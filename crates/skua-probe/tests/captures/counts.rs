@@ -11,7 +11,7 @@ fn traffic(wire: &Wire) -> (Sent, Sent) {
     let there = Sender::open(&wire.far, "g0", Way::Bypass);
     let back = Sender::open(&wire.near, "x0", Way::Queue);
     let frame = |number: u64, flow: Flow| {
-        let protocol = if number % 3 == 0 { 6 } else { 17 };
+        let protocol = [6, 17, 17][number as usize % 3];
         flow.with_protocol(protocol)
             .frame(60 + number as usize % 1400)
     };
@@ -41,7 +41,7 @@ fn two_captures_and_the_default_probe_count_everything() {
     if !root_tests() {
         return;
     }
-    for kind in Kind::SHARED {
+    for kind in Kind::here(Kind::SHARED) {
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
         let default = Running::start_in(Some(&wire.near), &Wanted::default_probe(kind));
@@ -74,7 +74,8 @@ fn captures_of_every_type_on_one_interface() {
     }
     let wire = Wire::new();
     let x0 = point(&wire.near, "x0");
-    let captures = Kind::SHARED.map(|kind| (kind, Running::start(&Wanted::points(kind, &[x0]))));
+    let start = |kind| (kind, Running::start(&Wanted::points(kind, &[x0])));
+    let captures: Vec<_> = Kind::here(Kind::SHARED).into_iter().map(start).collect();
     let before = wire.near.counters("x0");
     let (_, answered) = traffic(&wire);
     let counted = wire.near.settled_counters("x0") - before;
@@ -110,7 +111,7 @@ fn classifiers_stand_side_by_side() {
 
 #[test]
 fn a_second_xdp_program_is_refused_with_a_reason() {
-    if !root_tests() {
+    if !root_tests() || Kind::here([Kind::XDP]).is_empty() {
         return;
     }
     let wire = Wire::new();
@@ -139,6 +140,9 @@ fn each_capture_has_a_filter_of_its_own() {
     // One at a time.
     let xdp = [0, 2].map(|filter| (Kind::XDP, filter..filter + 1));
     for (kind, some) in shared.into_iter().chain(xdp) {
+        if Kind::here([kind]).is_empty() {
+            continue;
+        }
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
         let filters = &["tcp", "udp", "udp and net 10.0.0.0/24", "icmp", ""][some.clone()];
@@ -153,7 +157,7 @@ fn each_capture_has_a_filter_of_its_own() {
         let (mut tcp, mut udp, mut few) = (Sum::ZERO, Sum::ZERO, Sum::ZERO);
         let sent = sender.send(5_000, |n| {
             let flow = Flow::numbered(n as u32 % 1024);
-            let protocol = if n % 3 == 0 { 6 } else { 17 };
+            let protocol = [6, 17, 17][n as usize % 3];
             let frame = flow.with_protocol(protocol).frame(60 + n as usize % 900);
             let one = Sum::new(1, frame.len() as u64);
             match protocol {
@@ -184,7 +188,7 @@ fn an_empty_set_of_points_rests() {
     if !root_tests() {
         return;
     }
-    for kind in [Kind::TCX, Kind::AFPACKET] {
+    for kind in Kind::here([Kind::TCX, Kind::AFPACKET]) {
         let mut wanted = Wanted::points(kind, &[]);
         wanted.scan_interval = std::time::Duration::from_millis(1);
         let mut probe = wanted.start().unwrap();

@@ -71,6 +71,27 @@ impl Kind {
         Self::PCAP,
     ];
 
+    /// Those of some that this kernel has; tells which it has not.
+    pub fn here(kinds: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let mut numbers = release.split(['.', '-']).map(|n| n.parse().unwrap_or(0));
+        let kernel: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
+        let there = |kind: &Self| {
+            let since = match kind {
+                Self::Hook(HookKind::Tcx) => (6, 6),
+                Self::Hook(HookKind::Clsact) => (5, 8),
+                Self::Hook(HookKind::Socket) => (5, 12),
+                Self::Hook(HookKind::Xdp) => (5, 18),
+                Self::User(_) => (0, 0),
+            };
+            if kernel < since {
+                eprintln!("{kind:?} is not in this kernel {kernel:?}");
+            }
+            kernel >= since
+        };
+        kinds.into_iter().filter(there).collect()
+    }
+
     /// Whether it tells the two directions apart.
     pub fn tells_directions(self) -> bool {
         self != Self::PCAP

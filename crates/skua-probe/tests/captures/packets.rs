@@ -75,7 +75,7 @@ fn the_first_packets_of_each_flow_are_those_that_tcpdump_saw() {
     }
     const FIRST: usize = 3;
     const BYTES: usize = 333;
-    for kind in ALL {
+    for kind in Kind::here(ALL) {
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
         let capture = Running::start(&Wanted::points(kind, &[x0]).packets(PacketsConfig {
@@ -146,7 +146,7 @@ fn the_live_stream_is_what_tcpdump_sees() {
     if !root_tests() {
         return;
     }
-    for kind in ALL {
+    for kind in Kind::here(ALL) {
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
         let whole = PacketsConfig {
@@ -192,7 +192,7 @@ fn super_packets_are_seen_as_tcpdump_sees_them() {
     if !root_tests() {
         return;
     }
-    for kind in [Kind::TCX, Kind::SOCKET, Kind::AFPACKET, Kind::PCAP] {
+    for kind in Kind::here([Kind::TCX, Kind::SOCKET, Kind::AFPACKET, Kind::PCAP]) {
         let wire = Wire::new().with_addresses();
         let x0 = point(&wire.near, "x0");
         let whole = PacketsConfig {
@@ -241,7 +241,7 @@ fn packets_that_find_no_room_are_counted() {
         return;
     }
     const FLOWS: u64 = 5_000;
-    for kind in [Kind::TCX, Kind::SOCKET, Kind::XDP] {
+    for kind in Kind::here([Kind::TCX, Kind::SOCKET, Kind::XDP]) {
         let wire = Wire::new();
         let x0 = point(&wire.near, "x0");
         let mut wanted = Wanted::points(kind, &[x0]).packets(PacketsConfig {
@@ -290,7 +290,8 @@ fn kept_packets_take_bounded_memory() {
     }
     let wire = Wire::new();
     let x0 = point(&wire.near, "x0");
-    let capture = Running::start(&Wanted::points(Kind::TCX, &[x0]).packets(PacketsConfig {
+    let kind = Kind::here([Kind::TCX, Kind::CLSACT])[0];
+    let capture = Running::start(&Wanted::points(kind, &[x0]).packets(PacketsConfig {
         first: 1,
         memory: 200_000,
         ..PacketsConfig::default()

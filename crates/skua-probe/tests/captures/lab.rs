@@ -44,8 +44,8 @@ use skua_probe::{
 /// Names of network namespaces begin so.
 pub const PREFIX: &str = "cp";
 
-/// Longer than anything takes here.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything takes here, also in an emulated machine.
+pub const PATIENCE: Duration = Duration::from_secs(900);
 
 /// A way to capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -286,3 +286,40 @@ fn a_point_that_is_down_waits_with_libpcap() {
     net.settled_counters("x0");
     assert_eq!(capture.stop().in_flows(), sent.sum);
 }
+
+/// Moved away and back: the point is gone, and counts again.
+#[test]
+fn an_interface_that_comes_back_is_counted_again() {
+    if !root_tests() {
+        return;
+    }
+    for kind in Kind::here([Kind::TCX, Kind::CLSACT, Kind::AFPACKET]) {
+        let wire = Wire::new();
+        let elsewhere = Net::new();
+        let x0 = point(&wire.near, "x0");
+        let capture = Running::start(&Wanted::points(kind, &[x0]));
+        let live = capture.points();
+        let reach = |state: PointState| {
+            wait_for("change of the point", || {
+                (live.state(x0).as_ref() == Some(&state)).then_some(())
+            });
+        };
+        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+        let frame = Flow::numbered(1).frame(90);
+        let mut sent = sender.repeat(100, &frame).sum;
+        wire.near.settled_counters("x0");
+        wire.near
+            .ip(&format!("link set x0 netns {}", elsewhere.name));
+        reach(PointState::Gone);
+        elsewhere.ip("link set x0 up");
+        sender.repeat(100, &frame);
+        elsewhere.settled_counters("x0");
+        elsewhere.ip(&format!("link set x0 netns {}", wire.near.name));
+        assert_eq!(point(&wire.near, "x0"), x0);
+        reach(PointState::Active);
+        wire.near.ip("link set x0 up");
+        sent += sender.repeat(100, &frame).sum;
+        wire.near.settled_counters("x0");
+        assert_eq!(capture.stop().in_flows(), sent, "{kind:?}");
+    }
+}

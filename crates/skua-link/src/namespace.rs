@@ -125,6 +125,16 @@ enum Wanted {
     Inodes(BTreeSet<u64>),
 }
 
+impl Wanted {
+    fn includes(&self, id: NamespaceId) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Inodes(inodes) => inodes.contains(&id.inode),
+        }
+    }
+}
+
 /// The namespaces of this machine, with numbers that stay the same as long as this value lives.
 #[derive(Debug)]
 pub struct Namespaces {
@@ -159,7 +169,8 @@ impl Namespaces {
     }
 
     /// Holds those with these inode numbers and, but for our own, no others. They are looked for
-    /// now and at each refresh: under `/run/netns` and by processes.
+    /// now, under `/run/netns` and by processes. One that is not there, or goes, is not looked for
+    /// again: another one may get its number.
     pub fn select(&mut self, inodes: BTreeSet<u64>) -> Result<Changes, Error> {
         self.wanted = Wanted::Inodes(inodes);
         self.refresh()
@@ -182,9 +193,7 @@ impl Namespaces {
             found = find_named()?;
             find_of_processes(&mut found)?;
         }
-        if let Some(inodes) = inodes {
-            found.retain(|id, _| inodes.contains(&id.inode));
-        }
+        found.retain(|id, _| self.wanted.includes(*id));
 
         let mut kept = Vec::with_capacity(self.list.len());
         for mut namespace in self.list.drain(..) {
@@ -216,6 +225,9 @@ impl Namespaces {
             let Ok((id, file)) = open(&seen.path) else {
                 continue;
             };
+            if !self.wanted.includes(id) {
+                continue;
+            }
             if self.list.iter().any(|known| known.id == id) {
                 continue;
             }
@@ -227,6 +239,9 @@ impl Namespaces {
                 id,
                 file,
             });
+        }
+        if let Wanted::Inodes(inodes) = &mut self.wanted {
+            inodes.retain(|inode| self.list.iter().any(|known| known.id.inode == *inode));
         }
         Ok(changes)
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     os::fd::{AsFd, BorrowedFd},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -222,6 +223,7 @@ impl EbpfProbe {
     /// Nothing is attached and nothing left to be drained: capture points may be an empty set.
     fn rests(&self) -> bool {
         self.scope.points().is_some()
+            && self.watch.is_idle()
             && self.points.is_empty()
             && self.leaving.is_empty()
             && self.table.live() == 0
@@ -514,11 +516,26 @@ fn live_addresses(table: &FlowTable) -> Result<LiveAddresses, ProbeError> {
     ))
 }
 
+/// Hooks that were proven: kernels do not change while we run.
+static PROVEN: Mutex<Vec<HookKind>> = Mutex::new(Vec::new());
+
+fn proof_of(hook: HookKind) -> Proof {
+    let proven = || PROVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if proven().contains(&hook) {
+        return Proof::Active;
+    }
+    let proof = prove(hook);
+    if proof == Proof::Active {
+        proven().push(hook);
+    }
+    proof
+}
+
 /// The first hook that is proven to work, with all that was found out on the way.
 fn choose_hook(hooks: &[HookKind]) -> Result<(HookKind, Vec<(HookKind, Proof)>), ProbeError> {
     let mut proofs = Vec::new();
     for hook in hooks {
-        let proof = prove(*hook);
+        let proof = proof_of(*hook);
         tracing::info!(
             hook = hook.name(),
             proof = proof.name(),

@@ -182,9 +182,7 @@ pub(crate) trait Follow {
             self.wait_for_detached()?;
         }
         let before = self.watch().inodes();
-        let inodes = points.states().into_iter();
-        let inodes = inodes.filter(|(_, state)| *state != PointState::Gone);
-        let inodes = inodes.map(|(point, _)| point.netns).collect();
+        let inodes = set.iter().map(|point| point.netns).collect();
         let changes = self.watch().select(inodes);
         self.namespaces_changed(changes, &before)?;
         for (point, state) in points.states() {

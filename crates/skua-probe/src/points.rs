@@ -39,7 +39,8 @@ pub enum PointState {
     Active,
     /// It cannot be attached to, and why. It is tried again when it is added again.
     Refused(String),
-    /// There is no such interface, or not any more. It is looked for when it is added again.
+    /// There is no such interface, or not any more. It is counted again should it come back in the
+    /// same namespace; else it is looked for when the set is replaced or it is added.
     Gone,
 }
 
@@ -105,10 +106,11 @@ impl LivePoints {
         Ok(live)
     }
 
-    /// Has these points and no others. Those that stay keep their state.
+    /// Has these points and no others. Those that stay keep their state; those that are gone are
+    /// looked for again.
     pub fn replace(&self, points: PointSet) {
         self.edit(|table| {
-            table.retain(|point, _| points.contains(point));
+            table.retain(|point, state| *state != PointState::Gone && points.contains(point));
             for point in points {
                 table.entry(point).or_insert_with(PointState::new);
             }
@@ -200,9 +202,10 @@ impl LivePoints {
         self.0.settled.notify_all();
     }
 
-    /// Whether a point is to be attached to that is not yet.
+    /// Whether a point is to be attached to when its interface is there.
     pub(crate) fn awaits(&self, point: PointId) -> bool {
-        matches!(self.state(point), Some(PointState::Waiting(_)))
+        let state = self.state(point);
+        matches!(state, Some(PointState::Waiting(_) | PointState::Gone))
     }
 
     /// Notes what has become of a point, if it still is in the set.

@@ -92,6 +92,11 @@ impl Watch {
         changes
     }
 
+    /// Whether no namespace is followed.
+    pub fn is_idle(&self) -> bool {
+        self.monitors.is_empty() && self.lost.is_empty()
+    }
+
     fn follows(&self, number: u16) -> bool {
         let mut monitors = self.monitors.iter().map(|(n, _)| n);
         monitors.any(|n| *n == number) || self.lost.contains(&number)
@@ -285,9 +290,10 @@ impl Watch {
         changes
     }
 
-    /// Calls `take` for every interface that is there now, with fresh counters.
+    /// Calls `take` for every interface of the namespaces that are followed, with fresh counters.
     pub fn each_link(&self, mut take: impl FnMut(u16, &Link)) {
-        for namespace in self.namespaces.list() {
+        let list = self.namespaces.list().iter();
+        for namespace in list.filter(|n| self.follows(n.number)) {
             let Ok(links) = LinkSocket::open_in(namespace).and_then(|mut s| s.list()) else {
                 continue;
             };

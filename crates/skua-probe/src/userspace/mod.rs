@@ -216,6 +216,7 @@ impl UserspaceProbe {
     /// Nothing is captured and nothing left to be drained: capture points may be an empty set.
     fn rests(&self) -> bool {
         self.scope.points().is_some()
+            && self.watch.is_idle()
             && self.points.is_empty()
             && self.leaving.is_empty()
             && self.shared.lock().flows.is_empty()

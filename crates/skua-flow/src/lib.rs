@@ -31,5 +31,5 @@ pub use key::{FlowKey, Network, Tunnel};
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};
 pub use record::{FlowLine, FlowRecord, Party, Rate, Service, ServiceRule, TcpState};
 pub use store::{FlowStore, Ownership, Query, SortBy, StoreLimits, Summary};
-pub use table::{Ageing, Batch, Captured, Drained, FlowTable, Outcome, TableConfig};
+pub use table::{Ageing, Batch, Captured, Drained, FlowTable, Outcome, Sampled, TableConfig};
 pub use update::{Counters, EndReason, FlowUpdate, TcpUpdate};

@@ -109,7 +109,8 @@ pub struct FlowRecord {
     pub tcp: TcpUpdate,
     /// VNI, GRE key or MPLS label of a flow inside a tunnel.
     pub tunnel_id: u32,
-    /// One in so many packets was counted, 1: all.
+    /// One in so many packets was counted, 1: all. Counters of captures of our own are not scaled
+    /// up; those of flows that others tell of (sFlow, NetFlow, IPFIX) are.
     pub sampling: u32,
     /// Whether `lo` spoke first, so that it is `a`.
     pub lo_first: bool,
@@ -181,7 +182,7 @@ impl FlowRecord {
             rate: Rate::over(update.lo_sent + update.hi_sent, interval_ns),
             tcp: update.tcp,
             tunnel_id: update.tunnel_id,
-            sampling,
+            sampling: sampling.max(update.sampling),
             lo_first: update.lo_first,
             end: update.end,
             owners: [None; 2],
@@ -199,6 +200,7 @@ impl FlowRecord {
         self.updated_ns = now_ns;
         self.rate = Rate::over(update.lo_sent + update.hi_sent, interval_ns);
         self.end = update.end;
+        self.sampling = self.sampling.max(update.sampling);
         let (tcp, new) = (&mut self.tcp, &update.tcp);
         for side in 0..2 {
             tcp.flags[side] |= new.flags[side];

@@ -181,6 +181,7 @@ impl Entry {
                 lo_opened: self.lo_opened,
                 ..self.tcp.drain(details)
             },
+            sampling: 0,
             end,
         }
     }
@@ -265,6 +266,22 @@ pub struct Captured<'a> {
     pub now_ns: u64,
 }
 
+/// A packet that another device sampled, for [`FlowTable::sampled`].
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled<'a> {
+    /// Where it came in, or where it was seen going out.
+    pub point: CapturePoint,
+    /// Where else it passes without being sampled there: when the conversation has an entry there,
+    /// it is counted in that, so that both directions are in one.
+    pub joins: Option<CapturePoint>,
+    /// The packet.
+    pub frame: Frame<'a>,
+    /// When, ns since the Unix epoch.
+    pub now_ns: u64,
+    /// It stands for so many packets of its length.
+    pub rate: u32,
+}
+
 /// Packets that are looked up together, so that the memory that they need is fetched at once.
 const BATCH: usize = 16;
 
@@ -320,6 +337,8 @@ struct Amount {
     headers: u64,
     /// Bytes of a stripped tag.
     tag: u64,
+    /// What was captured stands for so many of its kind.
+    rate: u64,
 }
 
 impl Amount {
@@ -333,20 +352,25 @@ impl Amount {
             wire: u64::from(frame.wire_len) + tag,
             headers: decoded.map_or(0, |decoded| u64::from(decoded.header_len()) + tag),
             tag,
+            rate: 1,
         }
     }
 
     /// Of the whole packet.
     fn all(&self) -> Counters {
         let repeated = (self.packets - 1) * self.headers;
-        Counters::new(self.packets, self.wire + repeated)
+        self.scaled(self.wire + repeated)
+    }
+
+    fn scaled(&self, bytes: u64) -> Counters {
+        Counters::new(self.packets * self.rate, bytes.saturating_mul(self.rate))
     }
 
     /// From an offset in the captured bytes on.
     fn from(&self, start: u32) -> Counters {
         let start = u64::from(start) + self.tag;
         let repeated = (self.packets - 1) * self.headers.saturating_sub(start);
-        Counters::new(self.packets, self.wire.saturating_sub(start) + repeated)
+        self.scaled(self.wire.saturating_sub(start) + repeated)
     }
 }
 
@@ -614,9 +638,36 @@ impl FlowTable {
 
     /// Counts a packet.
     pub fn packet(&mut self, point: CapturePoint, frame: &Frame<'_>, now_ns: u64) -> Outcome {
+        self.sampled(&Sampled {
+            point,
+            joins: None,
+            frame: *frame,
+            now_ns,
+            rate: 1,
+        })
+    }
+
+    /// Whether a packet's conversation has an entry at a point.
+    fn has(&mut self, point: CapturePoint, sampled: CapturePoint, level: &Level) -> bool {
+        let ports = self.fragments.ports(sampled, level);
+        let key = Conversation::new(point, level, &ports, [0; 6]).key;
+        let equal = |place| self.entries[place].key.is(key.words());
+        let hash = KeyHash::new(&key, self.seed);
+        self.index.find(hash, equal).is_some()
+    }
+
+    /// Counts a packet that stands for others, too.
+    pub fn sampled(&mut self, sampled: &Sampled<'_>) -> Outcome {
+        let Sampled { frame, now_ns, .. } = sampled;
+        let now_ns = *now_ns;
         let mut decoded = Decoded::default();
         let truncated = decode_into(frame, self.options_for(frame), &mut decoded).is_err();
-        let amount = Amount::new(frame, (!truncated).then_some(&decoded));
+        let mut amount = Amount::new(frame, (!truncated).then_some(&decoded));
+        amount.rate = u64::from(sampled.rate.max(1));
+        let point = match sampled.joins {
+            Some(other) if !truncated && self.has(other, sampled.point, &decoded.outer) => other,
+            _ => sampled.point,
+        };
         let malformed = match self.options.tunnels {
             true => decoded.malformed(),
             false => decoded.outer.malformed,
@@ -625,7 +676,7 @@ impl FlowTable {
         self.notes(point, &amount, malformed && !left_out);
         if left_out {
             // Should the set be changed before the later fragments come.
-            self.fragments.ports(point, &decoded.outer);
+            self.fragments.ports(sampled.point, &decoded.outer);
             return self.lose(point, Cause::AddressSet, amount.all());
         }
         if truncated {
@@ -640,7 +691,7 @@ impl FlowTable {
                 0 => amount.all(),
                 _ => amount.from(level.start),
             };
-            let ports = self.fragments.ports(point, level);
+            let ports = self.fragments.ports(sampled.point, level);
             let arrival = self.arrival(point, level, &ports, parent, counters, now_ns);
             if !self.arrive(&arrival) {
                 if depth == 0 {

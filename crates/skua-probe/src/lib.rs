@@ -7,6 +7,7 @@ mod addresses;
 pub mod ebpf;
 mod error;
 mod probe;
+pub mod receive;
 mod select;
 pub mod socket;
 pub mod userspace;

@@ -325,7 +325,11 @@ impl Decoder {
         let known = done.is_ok() && outcome.held.sets == 0 && outcome.no_template.sets == given_up;
         let records = (outcome.flows - outcome.released + outcome.options) as u32;
         if let Some(session) = self.sessions.get_mut(&message.key) {
-            outcome.step = session.sequence.step(sequence, records, None);
+            // Not all exporters number records of options.
+            let options = outcome.options as u32;
+            outcome.step = session
+                .sequence
+                .step_uncertain(sequence, records, options, None);
             if !known {
                 session.sequence.forget_next();
             }

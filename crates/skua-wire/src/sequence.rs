@@ -42,7 +42,7 @@ enum Numbering {
 
 const NUMBERINGS: [Numbering; 3] = [Numbering::Before, Numbering::With, Numbering::Datagrams];
 /// A way of numbering is taken for the exporter's when it fits so many datagrams more than others.
-const LEAD: u8 = 4;
+const LEAD: u8 = 2;
 
 /// Follows the sequence numbers of one stream, modulo 2³². A unit is what the stream numbers:
 /// datagrams (sFlow, NetFlow 9) or records (NetFlow 5, IPFIX). Exporters that number records in

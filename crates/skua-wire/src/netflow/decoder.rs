@@ -324,7 +324,9 @@ impl Decoder {
         // Where not all records could be counted, it is not known which number comes next.
         let known = done.is_ok() && outcome.held.sets == 0 && outcome.no_template.sets == given_up;
         let records = (outcome.flows - outcome.released + outcome.options) as u32;
-        if let Some(session) = self.sessions.get_mut(&message.key) {
+        // What number templates alone have differs from exporter to exporter.
+        let telling = records > 0 || !known;
+        if let Some(session) = self.sessions.get_mut(&message.key).filter(|_| telling) {
             // Not all exporters number records of options.
             let options = outcome.options as u32;
             outcome.step = session

@@ -167,6 +167,7 @@ impl Record {
     }
 
     pub(super) fn flow(&self, clock: &Clock, sampling: u32) -> Flow {
+        let last_ns = clock.at_uptime(self.last, None);
         Flow {
             family: Family::V4,
             source: mapped(self.source),
@@ -180,8 +181,8 @@ impl Record {
             icmp: (self.protocol == 1).then_some(self.destination_port),
             input: u32::from(self.input),
             output: u32::from(self.output),
-            first_ns: clock.at_uptime(self.first, None),
-            last_ns: clock.at_uptime(self.last, None),
+            first_ns: clock.at_uptime(self.first, None).min(last_ns),
+            last_ns,
             sampling,
             ..Flow::default()
         }
@@ -202,7 +203,7 @@ pub(super) fn records(
     if header.count == 0 || usize::from(header.count) > reader.left() / RECORD_LEN {
         let need = usize::from(header.count.max(1)) * RECORD_LEN;
         let error = reader.error(Problem::CutOff {
-            what: "the records that the header announces",
+            what: "the list of records",
             need,
             have: reader.left(),
         });

@@ -537,7 +537,7 @@ pub const FIELDS: &[Field] = &[
         Integer,
         "",
         "all packets counted",
-        "one in so many packets was counted; counters are not scaled up",
+        "one in so many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
         |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1),
     ),
     Field::new(

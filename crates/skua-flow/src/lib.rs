@@ -36,5 +36,7 @@ pub use raw_packets::{
 };
 pub use record::{FlowLine, FlowRecord, Interval, Party, Rate, Service, ServiceRule, TcpState};
 pub use store::{FlowStore, Ownership, Query, SortBy, StoreLimits, Summary};
-pub use table::{Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, TableConfig};
+pub use table::{
+    Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, Sampled, TableConfig,
+};
 pub use update::{Counters, EndReason, FlowUpdate, TcpUpdate};

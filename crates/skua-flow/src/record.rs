@@ -139,7 +139,8 @@ pub struct FlowRecord {
     pub tcp: TcpUpdate,
     /// VNI, GRE key or MPLS label of a flow inside a tunnel.
     pub tunnel_id: u32,
-    /// One in so many packets was counted, 1: all.
+    /// One in so many packets was counted, 1: all. Counters of captures of our own are not scaled
+    /// up; those of flows that others tell of (sFlow, NetFlow, IPFIX) are.
     pub sampling: u32,
     /// Whether `lo` spoke first, so that it is `a`.
     pub lo_first: bool,
@@ -211,7 +212,7 @@ impl FlowRecord {
             interval: Interval::of(update, interval_ns, update.first_ns),
             tcp: update.tcp,
             tunnel_id: update.tunnel_id,
-            sampling,
+            sampling: sampling.max(update.sampling),
             lo_first: update.lo_first,
             end: update.end,
             owners: [None; 2],
@@ -236,6 +237,7 @@ impl FlowRecord {
         self.last_ns = self.last_ns.max(update.last_ns);
         self.updated_ns = now_ns;
         self.end = update.end;
+        self.sampling = self.sampling.max(update.sampling);
         let (tcp, new) = (&mut self.tcp, &update.tcp);
         for side in 0..2 {
             tcp.flags[side] |= new.flags[side];

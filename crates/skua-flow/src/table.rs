@@ -181,6 +181,7 @@ impl Entry {
                 lo_opened: self.lo_opened,
                 ..self.tcp.drain(details)
             },
+            sampling: 0,
             end,
         }
     }
@@ -277,6 +278,22 @@ pub struct Captured<'a> {
     pub now_ns: u64,
 }
 
+/// A packet that another device sampled, for [`FlowTable::sampled`].
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled<'a> {
+    /// Where it came in, or where it was seen going out.
+    pub point: CapturePoint,
+    /// Where else it passes without being sampled there: when the conversation has an entry there,
+    /// it is counted in that, so that both directions are in one.
+    pub joins: Option<CapturePoint>,
+    /// The packet.
+    pub frame: Frame<'a>,
+    /// When, ns since the Unix epoch.
+    pub now_ns: u64,
+    /// It stands for so many packets of its length.
+    pub rate: u32,
+}
+
 /// Packets that are looked up together, so that the memory that they need is fetched at once.
 const BATCH: usize = 16;
 
@@ -332,6 +349,8 @@ struct Amount {
     headers: u64,
     /// Bytes of a stripped tag.
     tag: u64,
+    /// What was captured stands for so many of its kind.
+    rate: u64,
 }
 
 impl Amount {
@@ -345,20 +364,25 @@ impl Amount {
             wire: u64::from(frame.wire_len) + tag,
             headers: decoded.map_or(0, |decoded| u64::from(decoded.header_len()) + tag),
             tag,
+            rate: 1,
         }
     }
 
     /// Of the whole packet.
     fn all(&self) -> Counters {
         let repeated = (self.packets - 1) * self.headers;
-        Counters::new(self.packets, self.wire + repeated)
+        self.scaled(self.wire + repeated)
+    }
+
+    fn scaled(&self, bytes: u64) -> Counters {
+        Counters::new(self.packets * self.rate, bytes.saturating_mul(self.rate))
     }
 
     /// From an offset in the captured bytes on.
     fn from(&self, start: u32) -> Counters {
         let start = u64::from(start) + self.tag;
         let repeated = (self.packets - 1) * self.headers.saturating_sub(start);
-        Counters::new(self.packets, self.wire.saturating_sub(start) + repeated)
+        self.scaled(self.wire.saturating_sub(start) + repeated)
     }
 }
 
@@ -627,10 +651,13 @@ impl FlowTable {
 
     /// Counts a packet.
     pub fn packet(&mut self, point: CapturePoint, frame: &Frame<'_>, now_ns: u64) -> Outcome {
-        match self.packet_at(point, frame, now_ns) {
-            Ok(_) => Outcome::Counted,
-            Err(cause) => Outcome::Lost(cause),
-        }
+        self.sampled(&Sampled {
+            point,
+            joins: None,
+            frame: *frame,
+            now_ns,
+            rate: 1,
+        })
     }
 
     /// Counts a packet, and says when it is among the `first` ones of its entry. Slower than
@@ -638,7 +665,13 @@ impl FlowTable {
     pub fn count_first(&mut self, packet: &Captured<'_>, first: u8) -> (Outcome, Option<First>) {
         let counted = match self.known_at(packet) {
             Some(place) => Ok(place),
-            None => self.packet_at(packet.point, &packet.frame, packet.now_ns),
+            None => self.sampled_at(&Sampled {
+                point: packet.point,
+                joins: None,
+                frame: packet.frame,
+                now_ns: packet.now_ns,
+                rate: 1,
+            }),
         };
         match counted {
             Err(cause) => (Outcome::Lost(cause), None),
@@ -663,16 +696,35 @@ impl FlowTable {
         Some(First { key, index })
     }
 
-    /// Counts a packet; the place of its outermost level's entry, or why it is in none.
-    fn packet_at(
-        &mut self,
-        point: CapturePoint,
-        frame: &Frame<'_>,
-        now_ns: u64,
-    ) -> Result<u32, Cause> {
+    /// Whether a packet's conversation has an entry at a point.
+    fn has(&mut self, point: CapturePoint, sampled: CapturePoint, level: &Level) -> bool {
+        let ports = self.fragments.ports(sampled, level);
+        let key = Conversation::new(point, level, &ports, [0; 6]).key;
+        let equal = |place| self.entries[place].key.is(key.words());
+        let hash = KeyHash::new(&key, self.seed);
+        self.index.find(hash, equal).is_some()
+    }
+
+    /// Counts a packet that stands for others, too.
+    pub fn sampled(&mut self, sampled: &Sampled<'_>) -> Outcome {
+        match self.sampled_at(sampled) {
+            Ok(_) => Outcome::Counted,
+            Err(cause) => Outcome::Lost(cause),
+        }
+    }
+
+    /// The place of the entry of the packet's outermost level, or why it is in none.
+    fn sampled_at(&mut self, sampled: &Sampled<'_>) -> Result<u32, Cause> {
+        let Sampled { frame, now_ns, .. } = sampled;
+        let now_ns = *now_ns;
         let mut decoded = Decoded::default();
         let truncated = decode_into(frame, self.options_for(frame), &mut decoded).is_err();
-        let amount = Amount::new(frame, (!truncated).then_some(&decoded));
+        let mut amount = Amount::new(frame, (!truncated).then_some(&decoded));
+        amount.rate = u64::from(sampled.rate.max(1));
+        let point = match sampled.joins {
+            Some(other) if !truncated && self.has(other, sampled.point, &decoded.outer) => other,
+            _ => sampled.point,
+        };
         let malformed = match self.options.tunnels {
             true => decoded.malformed(),
             false => decoded.outer.malformed,
@@ -681,7 +733,7 @@ impl FlowTable {
         self.notes(point, &amount, malformed && !left_out);
         if left_out {
             // Should the set be changed before the later fragments come.
-            self.fragments.ports(point, &decoded.outer);
+            self.fragments.ports(sampled.point, &decoded.outer);
             self.lose(point, Cause::AddressSet, amount.all());
             return Err(Cause::AddressSet);
         }
@@ -699,7 +751,7 @@ impl FlowTable {
                 0 => amount.all(),
                 _ => amount.from(level.start),
             };
-            let ports = self.fragments.ports(point, level);
+            let ports = self.fragments.ports(sampled.point, level);
             let arrival = self.arrival(point, level, &ports, parent, counters, now_ns);
             match self.arrive(&arrival) {
                 Some(place) if depth == 0 => outermost = Ok(place),

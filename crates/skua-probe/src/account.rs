@@ -6,6 +6,8 @@ use skua_flow::{AddressCounts, Cause, Counters};
 use skua_kernel::flow::{CauseCounters, PointTraffic};
 use skua_link::LinkStats;
 
+use crate::receive::Received;
+
 /// One interface as a capture point.
 #[derive(Clone, Debug, Default)]
 pub struct PointAccount {
@@ -101,6 +103,8 @@ pub struct Account {
     pub updates: u64,
     /// Prefixes in the address set.
     pub addresses: AddressCounts,
+    /// What a receiver got from others, and lost before it could become a flow.
+    pub received: Received,
 }
 
 impl Account {

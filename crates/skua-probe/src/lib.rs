@@ -10,6 +10,7 @@ mod follow;
 pub mod packets;
 mod points;
 mod probe;
+pub mod receive;
 mod select;
 pub mod socket;
 pub mod userspace;

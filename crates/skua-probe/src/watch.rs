@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    os::fd::{AsFd as _, BorrowedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,7 @@ use skua_link::{
     nearest_names,
 };
 
-use crate::{ProbeError, WatchedNamespace};
+use crate::{ProbeError, Wake, WatchedNamespace};
 
 /// What happened to interfaces of the namespace with the number.
 pub(crate) enum Change {
@@ -196,31 +196,14 @@ impl Watch {
         given: &[Option<BorrowedFd<'_>>; N],
         until: Instant,
     ) -> Result<Ready<N>, ProbeError> {
-        let rest = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: rest.as_secs() as i64,
-            tv_nsec: i64::from(rest.subsec_nanos()),
-        };
         let monitors = self.monitors.iter().map(|(_, monitor)| monitor.as_fd());
-        let mut fds: Vec<PollFd<'_>> = given
-            .iter()
-            .flatten()
-            .copied()
-            .chain(monitors)
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => fds.iter_mut().for_each(PollFd::clear_revents),
-            Err(error) => return Err(ProbeError::Wait(error.into())),
-        }
-        let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let mut fds = fds.iter();
+        let fds = given.iter().flatten().copied().chain(monitors);
+        let mut ready = readable(fds, until)?.into_iter();
         Ok(Ready {
-            given: given.map(|given| given.is_some() && fds.next().is_some_and(ready)),
-            namespaces: fds
+            given: given.map(|given| given.is_some() && ready.next().unwrap_or(false)),
+            namespaces: ready
                 .zip(&self.monitors)
-                .filter(|(fd, _)| ready(fd))
+                .filter(|(ready, _)| *ready)
                 .map(|(_, (number, _))| *number)
                 .collect(),
         })
@@ -351,6 +334,56 @@ pub fn unknown_interface(name: &str, known: &[String]) -> ProbeError {
         name: name.into(),
         suggestion,
     }
+}
+
+/// Waits for the next drain of a probe that watches no interfaces: until `wakeups` (an eventfd) or the
+/// caller's descriptor is readable, or it is time.
+pub(crate) fn wait_for(
+    wakeups: &OwnedFd,
+    caller: Option<BorrowedFd<'_>>,
+    next_drain: Instant,
+    until: Option<Instant>,
+) -> Result<Wake, ProbeError> {
+    loop {
+        let now = Instant::now();
+        if now >= next_drain {
+            return Ok(Wake::Interval);
+        }
+        if until.is_some_and(|until| now >= until) {
+            return Ok(Wake::Caller);
+        }
+        let next = until.map_or(next_drain, |until| until.min(next_drain));
+        let given: Vec<BorrowedFd<'_>> = std::iter::once(wakeups.as_fd()).chain(caller).collect();
+        let ready = readable(given.into_iter(), next)?;
+        if ready.first() == Some(&true) {
+            let _ = rustix::io::read(wakeups, &mut [0; 8]);
+            return Ok(Wake::Pressure);
+        }
+        if ready.contains(&true) {
+            return Ok(Wake::Caller);
+        }
+    }
+}
+
+/// Waits until one of the descriptors is readable, or `until`; says which are.
+fn readable<'a>(
+    fds: impl Iterator<Item = BorrowedFd<'a>>,
+    until: Instant,
+) -> Result<Vec<bool>, ProbeError> {
+    let rest = until.saturating_duration_since(Instant::now());
+    let timeout = Timespec {
+        tv_sec: rest.as_secs() as i64,
+        tv_nsec: i64::from(rest.subsec_nanos()),
+    };
+    let mut fds: Vec<PollFd<'_>> = fds
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::INTR) => fds.iter_mut().for_each(PollFd::clear_revents),
+        Err(error) => return Err(ProbeError::Wait(error.into())),
+    }
+    Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
 /// CPU time of the calling thread, ns.

@@ -403,6 +403,7 @@ impl Output<'_> {
             } else {
                 opener_only(seen)
             },
+            sampling: 0,
             end,
         };
         if key.tunnel().is_none() {

@@ -318,7 +318,7 @@ fn ring_bytes(rings: usize) -> Option<usize> {
 
 /// Which entries a drain ends: the fuller the table, the shorter they may be quiet. (The kernel's
 /// table goes by how fast new ones come; here a drain costs too little to be sparing.)
-fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
+pub(crate) fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
     const SECOND: u64 = 1_000_000_000;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let idle_ns = ns(config.idle_timeout);
@@ -340,7 +340,8 @@ fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
     }
 }
 
-fn unix_ns() -> u64 {
+/// Time now, ns since the Unix epoch.
+pub(crate) fn unix_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_nanos() as u64)

@@ -263,6 +263,7 @@ impl Traffic {
             tunnel_id: 0,
             tcp: step.tcp,
             end: step.end,
+            sampling: 1,
         };
         let (mut record, instance, since_ns) = match self.flows[step.flow] {
             None => {

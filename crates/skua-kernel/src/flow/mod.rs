@@ -22,8 +22,8 @@ use std::{
 
 use libbpf_rs::MapCore as _;
 
-use crate::{Direction, HookKind, KernelError, grace::Grace, mapping::Window};
-use eviction::Growth;
+use crate::{Direction, HookKind, KernelError, clock, grace::Grace, mapping::Window};
+use eviction::{Eviction, Limits};
 use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
 
@@ -106,8 +106,8 @@ pub struct FlowTable {
     dying: Vec<u32>,
     /// Freed slots that the last drain had to leave as tombstones.
     tombs: usize,
-    /// How fast entries are made.
-    growth: Growth,
+    /// How the table fills up, and who goes when it does.
+    eviction: Eviction,
 }
 
 impl FlowTable {
@@ -134,6 +134,10 @@ impl FlowTable {
         };
         let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
+        let limits = Limits {
+            usual: config.max_entries.into(),
+            most: settings.most_entries.into(),
+        };
         let table = Self {
             config,
             settings,
@@ -145,9 +149,9 @@ impl FlowTable {
             grace: Grace::new()?,
             dying: Vec::new(),
             tombs: 0,
-            growth: Growth::default(),
+            eviction: Eviction::new(limits, clock::monotonic_ns()),
         };
-        table.set_wakeup(0);
+        table.set_wakeup();
         Ok(table)
     }
 

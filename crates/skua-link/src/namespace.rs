@@ -76,10 +76,7 @@ impl Namespace {
             let thread = std::thread::Builder::new()
                 .name(format!("netns-{}", self.number))
                 .spawn_scoped(scope, || {
-                    move_into_link_name_space(
-                        self.file.as_fd(),
-                        Some(LinkNameSpaceType::Network),
-                    )?;
+                    move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
                     Ok(work())
                 })
                 .map_err(failed)?;

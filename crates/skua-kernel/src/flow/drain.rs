@@ -216,9 +216,11 @@ impl FlowTable {
         let mut begin = usize::MAX;
         for window in (0..=last_window).rev() {
             let first = window * WINDOW;
-            let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
-            let (slots, tcp) = (slots.elements(), tcp.elements());
-            for (i, slot) in slots.iter().enumerate().rev() {
+            let length = WINDOW.min(count - first);
+            let slots = self.map_slots(first, length)?;
+            // Mapping costs more than reading: only where there is somebody.
+            let mut tcp: Option<Window<TcpSlot>> = None;
+            for (i, slot) in slots.elements().iter().enumerate().rev() {
                 let state = slot.state.load(Acquire);
                 if state == SLOT_EMPTY {
                     next_empty = true;
@@ -258,7 +260,13 @@ impl FlowTable {
                         let code = REASONS.iter().position(|r| *r == reason).unwrap_or(0) as u32;
                         dying.push((first + i) as u32 | code << REASON_SHIFT);
                     }
-                    _ if !retired => out.take(slot, &tcp[i], None),
+                    _ if !retired => {
+                        let tcp = match &tcp {
+                            Some(tcp) => tcp,
+                            None => tcp.insert(self.map_tcp(first, length)?),
+                        };
+                        out.take(slot, &tcp.elements()[i], None);
+                    }
                     _ => {}
                 }
             }
@@ -292,7 +300,8 @@ impl FlowTable {
     fn take_live(&self, out: &mut Output<'_>) -> Result<(), KernelError> {
         let count = self.slots();
         for first in (0..count).step_by(WINDOW) {
-            let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
+            let length = WINDOW.min(count - first);
+            let (slots, tcp) = (self.map_slots(first, length)?, self.map_tcp(first, length)?);
             for (slot, tcp) in slots.elements().iter().zip(tcp.elements()) {
                 // One that a program ended meanwhile is left to the next drain.
                 if slot.state.load(Acquire) & SLOT_LIVE != 0 {
@@ -310,7 +319,8 @@ impl FlowTable {
         while at < dying.len() {
             let window = (dying[at] & INDEX_MASK) as usize / WINDOW;
             let first = window * WINDOW;
-            let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
+            let length = WINDOW.min(count - first);
+            let (slots, tcp) = (self.map_slots(first, length)?, self.map_tcp(first, length)?);
             let (slots, tcp) = (slots.elements(), tcp.elements());
             let begin = at;
             while at < dying.len() && (dying[at] & INDEX_MASK) as usize / WINDOW == window {
@@ -341,15 +351,8 @@ impl FlowTable {
         Window::map(self.first()?.map("slots")?.as_fd(), first, count)
     }
 
-    fn map_window(
-        &self,
-        first: usize,
-        count: usize,
-    ) -> Result<(Window<Slot>, Window<TcpSlot>), KernelError> {
-        Ok((
-            self.map_slots(first, count)?,
-            Window::map(self.first()?.map("tcp_slots")?.as_fd(), first, count)?,
-        ))
+    fn map_tcp(&self, first: usize, count: usize) -> Result<Window<TcpSlot>, KernelError> {
+        Window::map(self.first()?.map("tcp_slots")?.as_fd(), first, count)
     }
 
     /// Asks to be woken when room has to be made.

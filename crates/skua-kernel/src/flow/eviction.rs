@@ -98,7 +98,9 @@ impl Eviction {
         self.absent.age(now.ns);
         self.per_second = faded(self.per_second, elapsed).max(rate(self.made(), elapsed));
         self.fresh_per_second = faded(self.fresh_per_second, elapsed);
-        let look = now.live.saturating_add(self.next(self.per_second, self.made()))
+        let look = now
+            .live
+            .saturating_add(self.next(self.per_second, self.made()))
             > self.limits.most
             || !self.absent.is_empty();
         if !look {

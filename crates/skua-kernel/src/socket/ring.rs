@@ -154,7 +154,9 @@ impl Ring {
         }
         let mapped = match &self.mapped {
             Some(mapped) => mapped,
-            None => self.mapped.insert(Mapped::new(&self.map, &mut self.target)?),
+            None => self
+                .mapped
+                .insert(Mapped::new(&self.map, &mut self.target)?),
         };
         let (ring, most) = (mapped.0.as_ptr(), self.most);
         let taken = self.target.collect(sink, || {

@@ -16,16 +16,17 @@ const SECOND: u64 = 1_000_000_000;
 /// ns. The most is that of a machine whose processors are all taken by the storm.
 const REACTION_NS: [u64; 2] = [SECOND / 10, SECOND * 3 / 4];
 
-/// Room is kept for what comes in so many times of reaction, and made for twice as many.
-const REACTIONS: u64 = 2;
+/// When room is made, then for what comes in so many times of reaction.
+const REACTIONS: u64 = 3;
 
-/// Entries that a table holds.
+/// Entries that a table is to hold.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+struct Limits {
     /// Between drains.
-    pub usual: u64,
-    /// At all.
-    pub most: u64,
+    usual: u64,
+    /// Until a drain has made room. A little of what the table can hold is left: for surprises,
+    /// and since in a crowd some find no slot within reach.
+    most: u64,
 }
 
 /// The table at one moment.
@@ -57,21 +58,30 @@ pub(super) struct Eviction {
     reaction_ns: u64,
 }
 
+fn scaled(value: u64, factor: u64, divisor: u64) -> u64 {
+    let scaled = u128::from(value) * u128::from(factor) / u128::from(divisor.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
 /// Entries per second.
 fn rate(entries: u64, ns: u64) -> u64 {
-    let rate = u128::from(entries) * u128::from(SECOND) / u128::from(ns.max(1));
-    u64::try_from(rate).unwrap_or(u64::MAX)
+    scaled(entries, SECOND, ns)
 }
 
 /// What is left of a rate after a time without: half after a second.
 fn faded(per_second: u64, ns: u64) -> u64 {
-    let left = u128::from(per_second) * u128::from(SECOND) / u128::from(SECOND + ns);
-    left as u64
+    scaled(per_second, SECOND, SECOND.saturating_add(ns))
 }
 
 impl Eviction {
-    /// For a table made at `now_ns`. Keys are told to it by their hashes.
-    pub(super) fn new(limits: Limits, now_ns: u64) -> Self {
+    /// For a table of so many entries (as configured), made at `now_ns`. Keys are told to it by
+    /// their hashes.
+    pub(super) fn new(max_entries: u32, now_ns: u64) -> Self {
+        let usual = u64::from(max_entries);
+        let limits = Limits {
+            usual,
+            most: usual + usual / 4,
+        };
         let empty = Moment {
             ns: now_ns,
             live: 0,
@@ -79,7 +89,7 @@ impl Eviction {
         };
         let mut new = Self {
             limits,
-            absent: Absent::new(limits.usual, now_ns),
+            absent: Absent::new(usual, now_ns),
             begun: empty,
             before: empty,
             call: 0,
@@ -94,7 +104,7 @@ impl Eviction {
     /// A drain begins. Tells whether it must be looked at who came, for [`excess`](Self::excess).
     pub(super) fn begin(&mut self, now: Moment) -> bool {
         self.before = std::mem::replace(&mut self.begun, now);
-        let elapsed = now.ns.saturating_sub(self.before.ns);
+        let elapsed = self.elapsed();
         self.absent.age(now.ns);
         self.per_second = faded(self.per_second, elapsed).max(rate(self.made(), elapsed));
         self.fresh_per_second = faded(self.fresh_per_second, elapsed);
@@ -137,7 +147,7 @@ impl Eviction {
             return 0;
         }
         // The aim is never below a quarter of the table: what is busy stays.
-        let keep = most.saturating_sub(coming.saturating_mul(2));
+        let keep = most.saturating_sub(coming.saturating_mul(REACTIONS));
         live.saturating_sub(keep.clamp(usual / 4, usual))
     }
 
@@ -153,8 +163,8 @@ impl Eviction {
         self.per_second = self.per_second.max(meanwhile);
         let mut late = 0;
         if self.called() {
-            let since = rate(self.begun.wanted - self.call, self.per_second);
-            late = since.min(self.begun.ns.saturating_sub(self.before.ns));
+            let since = scaled(self.begun.wanted - self.call, SECOND, self.per_second);
+            late = since.min(self.elapsed());
         }
         let [least, most] = REACTION_NS;
         self.reaction_ns = (self.reaction_ns - self.reaction_ns / 8)
@@ -164,8 +174,8 @@ impl Eviction {
     }
 
     /// The programs call when so many entries were wanted since the start: when half of the room
-    /// is taken that there is up to what the table usually holds, or beyond that of what it can
-    /// hold at all, and before what comes until room is made would not fit.
+    /// is taken that there is up to what the table usually holds, or beyond that up to the
+    /// most, and before what comes until room is made would not fit.
     pub(super) fn call(&self) -> u64 {
         self.call
     }
@@ -196,21 +206,28 @@ impl Eviction {
 
     fn came_back(&mut self, returned: u64) {
         let fresh = self.made().saturating_sub(returned);
-        let elapsed = self.begun.ns.saturating_sub(self.before.ns);
-        self.fresh_per_second = self.fresh_per_second.max(rate(fresh, elapsed));
+        self.fresh_per_second = self.fresh_per_second.max(rate(fresh, self.elapsed()));
     }
 
     /// Entries to come until room will have been made.
     fn coming(&self, per_second: u64) -> u64 {
-        let ns = u128::from(REACTIONS * self.reaction_ns);
-        u64::try_from(u128::from(per_second) * ns / u128::from(SECOND)).unwrap_or(u64::MAX)
+        scaled(per_second, self.reaction_ns, SECOND)
     }
 
     /// As [`coming`](Self::coming), reckoned with a storm that had only just begun when the
-    /// programs called: then as many may come again.
+    /// programs called: it does not show in the rate of a long time, but as many may come again.
     fn next(&self, per_second: u64, made: u64) -> u64 {
-        let again = if self.called() { made } else { 0 };
+        let again = if self.called() && self.elapsed() > SECOND {
+            made
+        } else {
+            0
+        };
         self.coming(per_second).max(again)
+    }
+
+    /// Time between the begins of the last two drains, ns.
+    fn elapsed(&self) -> u64 {
+        self.begun.ns.saturating_sub(self.before.ns)
     }
 }
 

@@ -23,7 +23,7 @@ use std::{
 use libbpf_rs::MapCore as _;
 
 use crate::{Direction, HookKind, KernelError, clock, grace::Grace, mapping::Window};
-use eviction::{Eviction, Limits};
+use eviction::Eviction;
 use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
 
@@ -134,10 +134,7 @@ impl FlowTable {
         };
         let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
-        let limits = Limits {
-            usual: config.max_entries.into(),
-            most: settings.most_entries.into(),
-        };
+        let eviction = Eviction::new(config.max_entries, clock::monotonic_ns());
         let table = Self {
             config,
             settings,
@@ -149,7 +146,7 @@ impl FlowTable {
             grace: Grace::new()?,
             dying: Vec::new(),
             tombs: 0,
-            eviction: Eviction::new(limits, clock::monotonic_ns()),
+            eviction,
         };
         table.set_wakeup();
         Ok(table)

@@ -24,9 +24,26 @@ const REACTIONS: u64 = 3;
 struct Limits {
     /// Between drains.
     usual: u64,
-    /// Until a drain has made room. A little of what the table can hold is left: for surprises,
-    /// and since in a crowd some find no slot within reach.
+    /// Until a drain has made room: with many more, some would find no slot within reach.
+    crowd: u64,
+    /// At all.
     most: u64,
+}
+
+/// Entries to come.
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    /// Until this drain has made room.
+    now: u64,
+    /// Until the next one has, at the soonest.
+    next: u64,
+}
+
+impl Limits {
+    fn fit(&self, live: u64, coming: Coming) -> bool {
+        live.saturating_add(coming.now) <= self.crowd
+            && live.saturating_add(coming.next) <= self.most
+    }
 }
 
 /// The table at one moment.
@@ -74,13 +91,14 @@ fn faded(per_second: u64, ns: u64) -> u64 {
 }
 
 impl Eviction {
-    /// For a table of so many entries (as configured), made at `now_ns`. Keys are told to it by
-    /// their hashes.
-    pub(super) fn new(max_entries: u32, now_ns: u64) -> Self {
+    /// For a table that is to hold so many entries between drains, and holds so many at most, made
+    /// at `now_ns`. Keys are told to it by their hashes.
+    pub(super) fn new(max_entries: u32, most_entries: u32, now_ns: u64) -> Self {
         let usual = u64::from(max_entries);
         let limits = Limits {
             usual,
-            most: usual + usual / 4,
+            crowd: usual + usual / 4,
+            most: most_entries.into(),
         };
         let empty = Moment {
             ns: now_ns,
@@ -108,11 +126,8 @@ impl Eviction {
         self.absent.age(now.ns);
         self.per_second = faded(self.per_second, elapsed).max(rate(self.made(), elapsed));
         self.fresh_per_second = faded(self.fresh_per_second, elapsed);
-        let look = now
-            .live
-            .saturating_add(self.next(self.per_second, self.made()))
-            > self.limits.most
-            || !self.absent.is_empty();
+        let coming = self.coming(self.per_second, self.made());
+        let look = !self.limits.fit(now.live, coming) || !self.absent.is_empty();
         if !look {
             self.came_back(0);
         }
@@ -137,17 +152,16 @@ impl Eviction {
         let made = self.made();
         let fresh = made.saturating_sub(returned);
         self.came_back(returned);
-        let coming = self.next(self.per_second, made);
-        let known = self
-            .next(self.fresh_per_second, fresh)
-            .saturating_add(self.absent.count());
-        let Limits { usual, most } = self.limits;
+        let coming = self.coming(self.per_second, made);
+        let really_new = self.coming(self.fresh_per_second, fresh);
         let live = self.begun.live;
-        if live.saturating_add(coming.min(known)) <= most {
+        let known = live.saturating_add(self.absent.count());
+        if self.limits.fit(live, coming) || self.limits.fit(known, really_new) {
             return 0;
         }
         // The aim is never below a quarter of the table: what is busy stays.
-        let keep = most.saturating_sub(coming.saturating_mul(REACTIONS));
+        let Limits { usual, crowd, .. } = self.limits;
+        let keep = crowd.saturating_sub(coming.now.saturating_mul(REACTIONS));
         live.saturating_sub(keep.clamp(usual / 4, usual))
     }
 
@@ -174,24 +188,20 @@ impl Eviction {
     }
 
     /// The programs call when so many entries were wanted since the start: when half of the room
-    /// is taken that there is up to what the table usually holds, or beyond that up to the
-    /// most, and before what comes until room is made would not fit.
+    /// is taken that there is up to what the table usually holds, or beyond that up to a crowd.
     pub(super) fn call(&self) -> u64 {
         self.call
     }
 
     fn set_call(&mut self, now: Moment) {
-        let Limits { usual, most } = self.limits;
+        let Limits { usual, crowd, .. } = self.limits;
         let room = if now.live < usual {
             usual - now.live
         } else {
-            most.saturating_sub(now.live)
+            crowd.saturating_sub(now.live)
         };
-        let spare = most
-            .saturating_sub(now.live)
-            .saturating_sub(self.coming(self.per_second));
         // Not too few at a time: each call costs a drain.
-        let step = (room / 2).min(spare).max(usual / 32).max(1);
+        let step = (room / 2).max(usual / 32).max(1);
         self.call = now.wanted + step;
     }
 
@@ -209,20 +219,19 @@ impl Eviction {
         self.fresh_per_second = self.fresh_per_second.max(rate(fresh, self.elapsed()));
     }
 
-    /// Entries to come until room will have been made.
-    fn coming(&self, per_second: u64) -> u64 {
-        scaled(per_second, self.reaction_ns, SECOND)
-    }
-
-    /// As [`coming`](Self::coming), reckoned with a storm that had only just begun when the
-    /// programs called: it does not show in the rate of a long time, but as many may come again.
-    fn next(&self, per_second: u64, made: u64) -> u64 {
+    /// What is to come at a rate. That of a long time does not show a storm that had only just begun
+    /// when the programs called: then as many may come again as were made.
+    fn coming(&self, per_second: u64, made: u64) -> Coming {
         let again = if self.called() && self.elapsed() > SECOND {
             made
         } else {
             0
         };
-        self.coming(per_second).max(again)
+        let now = scaled(per_second, self.reaction_ns, SECOND);
+        Coming {
+            now: now.max(again),
+            next: now.saturating_mul(2).max(again),
+        }
     }
 
     /// Time between the begins of the last two drains, ns.

@@ -134,7 +134,11 @@ impl FlowTable {
         };
         let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
-        let eviction = Eviction::new(config.max_entries, clock::monotonic_ns());
+        let eviction = Eviction::new(
+            config.max_entries,
+            settings.most_entries,
+            clock::monotonic_ns(),
+        );
         let table = Self {
             config,
             settings,

@@ -55,8 +55,9 @@ impl Namespace {
         })
     }
 
-    /// Runs `work` on a fresh thread inside this namespace and gives back its result. The
-    /// caller's thread never changes its namespace; sockets opened by `work` stay in this one.
+    /// Runs `work` inside this namespace and gives back its result: on a fresh thread, unless the
+    /// caller's is in it anyway. The caller's thread never changes its namespace; sockets opened
+    /// by `work` stay in this one.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::PermissionDenied => Error::EnterDenied {
@@ -67,18 +68,15 @@ impl Namespace {
                 source,
             },
         };
+        // Also without rights: our own is entered by doing nothing.
+        if current().ok() == Some(self.id) {
+            return Ok(work());
+        }
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new()
                 .name(format!("netns-{}", self.number))
                 .spawn_scoped(scope, || {
-                    // A thread starts in its creator's namespace: without rights our own can
-                    // still be entered, by doing nothing.
-                    if current().ok() != Some(self.id) {
-                        move_into_link_name_space(
-                            self.file.as_fd(),
-                            Some(LinkNameSpaceType::Network),
-                        )?;
-                    }
+                    move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
                     Ok(work())
                 })
                 .map_err(failed)?;
@@ -96,7 +94,7 @@ impl AsFd for Namespace {
     }
 }
 
-/// Runs `work` on a fresh thread inside `namespace`: see [`Namespace::enter`].
+/// Runs `work` inside `namespace`: see [`Namespace::enter`].
 pub fn in_namespace<T: Send>(
     namespace: &Namespace,
     work: impl FnOnce() -> T + Send,

@@ -24,8 +24,8 @@ use std::{
 
 use libbpf_rs::MapCore as _;
 
-use crate::{Direction, HookKind, KernelError, grace::Grace, mapping::Window};
-use eviction::Growth;
+use crate::{Direction, HookKind, KernelError, clock, grace::Grace, mapping::Window};
+use eviction::Eviction;
 use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
 
@@ -111,8 +111,8 @@ pub struct FlowTable {
     dying: Vec<u32>,
     /// Freed slots that the last drain had to leave as tombstones.
     tombs: usize,
-    /// How fast entries are made.
-    growth: Growth,
+    /// How the table fills up, and who goes when it does.
+    eviction: Eviction,
 }
 
 impl FlowTable {
@@ -141,6 +141,11 @@ impl FlowTable {
         };
         let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
+        let eviction = Eviction::new(
+            config.max_entries,
+            settings.most_entries,
+            clock::monotonic_ns(),
+        );
         let table = Self {
             config,
             settings,
@@ -152,9 +157,9 @@ impl FlowTable {
             grace: Grace::new()?,
             dying: Vec::new(),
             tombs: 0,
-            growth: Growth::default(),
+            eviction,
         };
-        table.set_wakeup(0);
+        table.set_wakeup();
         Ok(table)
     }
 

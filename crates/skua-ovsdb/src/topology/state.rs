@@ -285,10 +285,12 @@ impl State {
 
     /// All that hangs on the host's node.
     fn roots_dirty(&mut self) {
-        for (key, placed) in &mut self.placed {
-            if matches!(key.0, Kind::System | Kind::Bridge) {
-                placed.edges.clear();
-                self.dirty.insert(*key);
+        for (table, kind) in [(SYSTEM, Kind::System), (BRIDGE, Kind::Bridge)] {
+            for (id, _) in self.rows.rows(table) {
+                if let Some(placed) = self.placed.get_mut(&(kind, id)) {
+                    placed.edges.clear();
+                }
+                self.dirty.insert((kind, id));
             }
         }
     }

@@ -60,7 +60,7 @@ pub enum Error {
     /// There is no row of this name.
     #[error("Open vSwitch has no {kind} {name:?}")]
     NotFound {
-        /// `bridge` or `port`.
+        /// `bridge`, `port`, …
         kind: &'static str,
         /// What was looked for.
         name: String,

@@ -1,5 +1,7 @@
 //! Mirrors and exporters of a real Open vSwitch.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod support;
 
 use serde_json::Value as Json;
@@ -244,6 +246,21 @@ fn a_mirror_of_ports_shows_only_theirs() {
         from_b.state() == MirrorState::SelectionGone
     });
     assert_eq!(either.state(), MirrorState::Active);
+
+    // From the graph to what is mirrored.
+    let ids = |table, name: &str| {
+        let mut rows = lab.ovs.list(table, &["name"]).into_iter();
+        let (id, _) = rows.find(|(_, row)| row["name"] == name).unwrap();
+        id.parse().unwrap()
+    };
+    assert_eq!(control.spec_of(ids("Bridge", "br0")).unwrap(), all("br0"));
+    let of_a = MirrorSpec {
+        bridge: "br0".to_owned(),
+        selected: Selected::port("pa"),
+    };
+    assert_eq!(control.spec_of(ids("Port", "pa")).unwrap(), of_a);
+    assert_eq!(control.spec_of(ids("Interface", "pa")).unwrap(), of_a);
+    assert!(control.spec_of(uuid::Uuid::nil()).is_err());
 
     let error = |result: Result<Mirror, _>| result.err().map(|e: skua_ovsdb::Error| e.to_string());
     let not_found = "Open vSwitch has no port \"pz\"".to_owned();

@@ -1,5 +1,7 @@
 //! The graph beside a real Open vSwitch.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod support;
 
 use serde_json::{Value as Json, json};
@@ -470,7 +472,7 @@ fn interfaces_of_the_kernel_are_found_whichever_comes_first() {
         let [node] = &found[..] else {
             panic!("{} nodes of {name}", found.len())
         };
-        let ours = &*node.origin == format!("ovsdb.{HOST}");
+        let ours = *node.origin == format!("ovsdb.{HOST}");
         assert_eq!(ours, !kernel.contains(name), "{name}");
         let kind = row["type"].as_str().unwrap();
         let kind = if kind.is_empty() { "system" } else { kind };

@@ -250,6 +250,35 @@ fn selection(mirror: &Row) -> impl Iterator<Item = Uuid> + '_ {
     src.chain(mirror.uuids("select_dst_port"))
 }
 
+/// What to mirror for a row.
+pub(super) fn spec_of(rows: &Database, row: Uuid) -> Result<MirrorSpec, Error> {
+    let name = |row: &Row| row.text("name").unwrap_or("").to_owned();
+    if let Some(bridge) = rows.row("Bridge", row) {
+        return Ok(MirrorSpec {
+            bridge: name(bridge),
+            selected: Selected::All,
+        });
+    }
+    let mut ports = rows.rows("Port");
+    let port = match rows.row("Port", row) {
+        Some(port) => Some((row, port)),
+        None => ports.find(|(_, port)| port.uuids("interfaces").any(|id| id == row)),
+    };
+    let bridge = port.and_then(|(id, port)| {
+        let mut bridges = rows.rows("Bridge");
+        let bridge = bridges.find(|(_, bridge)| bridge.uuids("ports").any(|port| port == id));
+        bridge.map(|(_, bridge)| (bridge, port))
+    });
+    let (bridge, port) = bridge.ok_or_else(|| Error::NotFound {
+        kind: "bridge, port or interface",
+        name: row.to_string(),
+    })?;
+    Ok(MirrorSpec {
+        bridge: name(bridge),
+        selected: Selected::port(&name(port)),
+    })
+}
+
 /// The bridge, and the columns of the mirror that say what it selects.
 fn resolve(rows: &Database, spec: &MirrorSpec) -> Result<(Uuid, Value), Error> {
     let not_found = |kind, name: &str| Error::NotFound {

@@ -20,6 +20,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use uuid::Uuid;
 use watch::{Feed, Watch};
 
 /// What all that is made shares: the connection, and whose it is.
@@ -79,6 +80,13 @@ impl OvsControl {
             );
         }
         Ok(())
+    }
+
+    /// What to mirror for a node of the graph, by its `UUID`: all of a bridge, or what comes in and goes
+    /// out at a port or at the port of an interface.
+    pub fn spec_of(&self, row: Uuid) -> Result<MirrorSpec, Error> {
+        let spec = self.0.watch.read(|rows| mirror::spec_of(rows, row));
+        spec.ok_or(Error::Disconnected)?
     }
 
     /// Mirrors packets of a bridge to an interface that is made for it.

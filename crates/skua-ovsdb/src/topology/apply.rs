@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Row;
 use skua_topology::{Edge, Graph, GraphError, IndexKey, Lookup, Map, Node, Patch, Value};
-use std::{ops::ControlFlow, sync::Arc, time::Instant};
+use std::{collections::HashSet, ops::ControlFlow, sync::Arc, time::Instant};
 use uuid::Uuid;
 
 /// Rows whose elements are written before others may look at the graph.
@@ -341,7 +341,9 @@ impl State {
             }
             match node {
                 PlacedNode::Own(id) => {
-                    let _ = graph.delete_node(&id, now);
+                    if graph.delete_node(&id, now).is_ok() {
+                        *self.deleted.entry(id).or_default() += 1;
+                    }
                 }
                 PlacedNode::Other { id, kind_before } => {
                     let keys = match key.0 {
@@ -446,7 +448,7 @@ impl State {
                 }
                 ControlFlow::Continue(())
             });
-            let known: std::collections::HashSet<&Arc<str>> = self
+            let known: HashSet<&Arc<str>> = self
                 .placed
                 .values()
                 .flat_map(|placed| placed.edges.iter().map(|link| &link.id))
@@ -465,7 +467,9 @@ impl State {
             let _ = graph.delete_edge(&id, now);
         }
         for id in nodes {
-            let _ = graph.delete_node(&id, now);
+            if graph.delete_node(&id, now).is_ok() {
+                *self.deleted.entry(id).or_default() += 1;
+            }
         }
         for id in marked {
             strip(&mut graph, &id, metadata::INTERFACE_KEYS, None, now);
@@ -473,7 +477,8 @@ impl State {
     }
 }
 
-fn metadata_of(graph: &Graph, id: &str) -> Option<Map> {
+/// What a node has now; none when there is none.
+pub(super) fn metadata_of(graph: &Graph, id: &str) -> Option<Map> {
     let mut found = None;
     let _ = graph.node(id, graph.now(), &mut |node, _| {
         found = Some(node.metadata.clone());

@@ -277,3 +277,6 @@ impl Follower {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,11 @@
 //! The rows, what of the graph depends on which of them, and what has to be looked at again.
 
-use super::{OvsConfig, OvsCounters, apply::Placed, metadata::Truth, meter::Meter};
+use super::{
+    OvsConfig, OvsCounters,
+    apply::{Placed, metadata_of},
+    metadata::Truth,
+    meter::Meter,
+};
 use crate::{Change, Database, Error, Row};
 use skua_topology::{Change as GraphChange, Delivery, IndexKey, Lookup, Node, SharedGraph, Value};
 use std::{
@@ -62,6 +67,8 @@ pub(super) struct State {
     /// Until when interfaces wait for a node of others.
     pub waiting: HashMap<Uuid, Instant>,
     pub host_node: Option<Arc<str>>,
+    /// How often we deleted nodes of which the graph has not told us yet.
+    pub deleted: HashMap<Arc<str>, u32>,
     pub counters: OvsCounters,
     /// What has to be looked at again.
     dirty: BTreeSet<Key>,
@@ -96,6 +103,7 @@ impl State {
             by_node: HashMap::new(),
             waiting: HashMap::new(),
             host_node: None,
+            deleted: HashMap::new(),
             counters: OvsCounters::default(),
             dirty: BTreeSet::new(),
             away_since: None,
@@ -194,10 +202,8 @@ impl State {
             Delivery::Lost(events) => {
                 self.counters.missed += events;
                 self.find_host();
-                for placed in self.placed.values_mut() {
-                    placed.edges.clear();
-                }
-                self.all_dirty();
+                self.deleted.clear();
+                self.recheck();
             }
             Delivery::Event(event) => match &event.change {
                 GraphChange::NodeAdded(node) | GraphChange::NodeUpdated(node) => {
@@ -234,37 +240,39 @@ impl State {
             self.host_node = None;
             self.roots_dirty();
         }
-        let Some(key) = self.by_node.get(&node.id).copied() else {
-            return;
-        };
-        let ours = node.origin == self.origin;
-        if ours && self.graph_has(&node.id) {
-            // We have made it again since.
-            return;
-        }
-        self.by_node.remove(&node.id);
-        if let Some(placed) = self.placed.get_mut(&key) {
-            placed.node = None;
-            placed.edges.clear();
-        }
-        self.dirty.insert(key);
-        if ours {
-            // Somebody else removes our nodes; with them went edges.
-            for placed in self.placed.values_mut() {
-                placed.edges.clear();
+        if node.origin == self.origin {
+            match self.deleted.get_mut(&node.id) {
+                Some(1) => drop(self.deleted.remove(&node.id)),
+                Some(times) => *times -= 1,
+                // Somebody else removes our nodes; with them went edges.
+                None => self.recheck(),
             }
-            self.all_dirty();
+        } else if let Some(key) = self.by_node.get(&node.id).copied() {
+            // It may have come again since, and have got our metadata already.
+            let there = self.graph_has(&node.id);
+            if let Some(placed) = self.placed.get_mut(&key) {
+                placed.edges.clear();
+                if !there {
+                    placed.node = None;
+                }
+            }
+            if !there {
+                self.by_node.remove(&node.id);
+            }
+            self.dirty.insert(key);
         }
     }
 
+    /// Nothing is known to be in the graph.
+    fn recheck(&mut self) {
+        for placed in self.placed.values_mut() {
+            placed.edges.clear();
+        }
+        self.all_dirty();
+    }
+
     fn graph_has(&self, id: &str) -> bool {
-        let graph = self.graph.read();
-        let mut found = false;
-        let _ = graph.node(id, graph.now(), &mut |_, _| {
-            found = true;
-            ControlFlow::Break(())
-        });
-        found
+        metadata_of(&self.graph.read(), id).is_some()
     }
 
     fn find_host(&mut self) {

@@ -2,7 +2,7 @@
 
 use super::{Inner, operation, output, owner};
 use crate::{Database, Error, Row};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -91,16 +91,12 @@ impl Mirror {
         let port = json!({
             "name": output, "interfaces": operation::named("interface"), "external_ids": ids,
         });
-        let expected = json!({ "name": spec.bridge });
+        let same_bridge = Map::from_iter([("name".to_owned(), json!(spec.bridge))]);
         let operations = vec![
             operation::insert("Interface", "interface", interface),
             operation::insert("Port", "port", port),
             operation::insert(MIRROR, "mirror", mirror),
-            operation::expect(
-                "Bridge",
-                bridge,
-                expected.as_object().unwrap_or(&Default::default()),
-            ),
+            operation::expect("Bridge", bridge, &same_bridge),
             operation::mutate(
                 "Bridge",
                 bridge,

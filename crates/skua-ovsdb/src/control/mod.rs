@@ -108,42 +108,56 @@ impl OvsControl {
 }
 
 impl Inner {
-    /// Carries out operations and waits until Open vSwitch has done accordingly. Gives back the
-    /// operations' results.
-    fn configure(&self, mut operations: Vec<Value>) -> Result<Vec<Value>, Error> {
+    /// Carries out operations. Gives back their results, and the number of the configuration that they
+    /// make.
+    fn commit(&self, mut operations: Vec<Value>) -> Result<(Vec<Value>, i64), Error> {
         operations.extend(operation::next_configuration());
         let mut results = self.client.transact(operations)?;
-        let wanted = operation::configuration(&mut results)?;
+        let number = operation::configuration(&mut results)?;
+        Ok((results, number))
+    }
+
+    /// Waits until Open vSwitch has done as a configuration says.
+    fn settle(&self, number: i64) -> Result<(), Error> {
         let done = self.watch.wait(self.patience, |rows| {
             let current = rows.rows("Open_vSwitch").next();
-            current.and_then(|(_, row)| row.int("cur_cfg")) >= Some(wanted)
+            current.and_then(|(_, row)| row.int("cur_cfg")) >= Some(number)
         });
         if done {
-            Ok(results)
-        } else {
-            Err(Error::Timeout {
-                what: "reaction of ovs-vswitchd",
-                patience: self.patience,
-            })
+            return Ok(());
         }
+        Err(Error::Timeout {
+            what: "reaction of ovs-vswitchd",
+            patience: self.patience,
+        })
+    }
+
+    /// Carries out operations and waits until Open vSwitch has done accordingly. Gives back the
+    /// operations' results.
+    fn configure(&self, operations: Vec<Value>) -> Result<Vec<Value>, Error> {
+        let (results, number) = self.commit(operations)?;
+        self.settle(number)?;
+        Ok(results)
     }
 
     /// Removes something at its end. Without a connection it is done with the next one.
     fn dismantle(&self, operations: Vec<Value>) -> Result<(), Error> {
-        let done = self.configure(operations.clone()).map(drop);
-        match done {
-            // It is out of the database; when Open vSwitch runs again it will see so.
-            Err(Error::Timeout { what, .. }) if what != "answer" => Ok(()),
-            Err(error) => {
-                // Some are never accepted because what they are about is gone: no harm.
-                if !matches!(error, Error::Refused { .. }) {
-                    let leftovers = self.leftovers.lock();
-                    let mut leftovers = leftovers.unwrap_or_else(PoisonError::into_inner);
-                    leftovers.push(operations);
+        match self.commit(operations.clone()) {
+            Ok((_, number)) => {
+                if let Err(error) = self.settle(number) {
+                    // It is out of the database; when Open vSwitch runs again it will see so.
+                    tracing::warn!(target: "ovsdb", "removed from the database only: {error}");
                 }
+                Ok(())
+            }
+            // What it is about is not there any more: it would be refused the next time, too.
+            Err(error @ Error::Refused { .. }) => Err(error),
+            Err(error) => {
+                let leftovers = self.leftovers.lock();
+                let mut leftovers = leftovers.unwrap_or_else(PoisonError::into_inner);
+                leftovers.push(operations);
                 Err(error)
             }
-            done => done,
         }
     }
 

@@ -399,7 +399,10 @@ impl<W: Watcher> Worker<W> {
                             let limit = config.limits.memory;
                             let rows = wire::changes(rows.get(), &shared.monitored, limit)?;
                             inbox.expect(None);
-                            self.watcher.begin(rows)?;
+                            if let Err(error) = self.watcher.begin(rows) {
+                                self.watcher.end(&error);
+                                return Err(error);
+                            }
                             phase = Phase::Ready;
                             count(&shared.counted.connections);
                             shared.lock().ready = true;

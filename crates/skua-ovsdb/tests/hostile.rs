@@ -256,6 +256,37 @@ fn many_rows_end_at_the_limit() {
     assert!(graph.read().stats().nodes < 10_000);
     drop(topology);
 
+    // All at the beginning.
+    let fake = Fake::new(|stream| {
+        for request in requests(&stream) {
+            let columns = json!({"name": {}});
+            let result = match request["method"].as_str() {
+                Some("get_schema") => json!({"tables": {"Bridge": {"columns": columns}}}),
+                Some("monitor") => {
+                    let row = |n| (uuid::Uuid::from_u128(n).to_string(), json!({"new": {}}));
+                    let rows: serde_json::Map<_, _> = (0..1_000).map(row).collect();
+                    json!({ "Bridge": rows })
+                }
+                _ => continue,
+            };
+            send(
+                &stream,
+                &json!({"id": request["id"], "error": null, "result": result}),
+            );
+        }
+    });
+    let mut settings = OvsConfig::new(fake.target(), "h");
+    settings.client = config(fake.target());
+    settings.client.limits.memory = 100_000;
+    let topology = OvsTopology::start(settings, graph).unwrap();
+    while topology.counters().client.attempts < 3 {
+        assert!(Instant::now() < end, "{:?}", topology.counters());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(topology.counters().client.connections, 0);
+    assert!(!topology.counters().connected);
+    drop(topology);
+
     // All in one update.
     let end = end_after_welcome(|stream| {
         // Columns without a name take little in a message and more in memory.

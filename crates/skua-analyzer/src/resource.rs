@@ -163,6 +163,11 @@ impl<T: Resource> Resources<T> {
         Ok(item)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// All of them.
     pub fn all(&self) -> Vec<T> {
         self.lock().values().cloned().collect()

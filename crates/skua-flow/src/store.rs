@@ -198,6 +198,56 @@ impl FlowStore {
         record
     }
 
+    /// Puts a record that was made elsewhere in the place of what was known of it. One that began at
+    /// another time is another conversation between the same ports; the one before has ended, though
+    /// nobody said so.
+    pub fn put(&mut self, record: FlowRecord) {
+        let hash = KeyHash::new(&record.key, self.seed);
+        let known = self
+            .active
+            .find(hash, |place| self.places[place].record.key == record.key);
+        if let Some(place) = known {
+            let before = &mut self.places[place].record;
+            if before.first_ns == record.first_ns {
+                *before = record;
+                if record.end.is_some_and(is_over) {
+                    self.active.remove(hash, place);
+                }
+                self.queue_when_ended(place);
+                return;
+            }
+            before.end = before.end.or(Some(EndReason::Idle));
+            self.active.remove(hash, place);
+            self.queue_when_ended(place);
+        }
+        self.summary.flows += 1;
+        let new = Place {
+            record,
+            used: true,
+            queued: false,
+        };
+        let place = match self.places.insert(new) {
+            Some(place) => {
+                if !record.end.is_some_and(is_over)
+                    && let Slot::Free(slot) = self.active.entry(hash, |_| false)
+                {
+                    slot.insert(place);
+                }
+                place
+            }
+            None => self.replace(new),
+        };
+        self.queue_when_ended(place);
+    }
+
+    /// Ended records are the first to go when there is no room.
+    fn queue_when_ended(&mut self, place: u32) {
+        let kept = &mut self.places[place];
+        if kept.record.end.is_some() && !std::mem::replace(&mut kept.queued, true) {
+            self.ended.push_back(place);
+        }
+    }
+
     fn sum_up(&mut self, update: &FlowUpdate) -> u32 {
         let counters = update.lo_sent + update.hi_sent;
         match update.key.tunnel() {
@@ -249,10 +299,7 @@ impl FlowStore {
                 }
             }
         };
-        let kept = &mut self.places[place];
-        if kept.record.end.is_some() && !std::mem::replace(&mut kept.queued, true) {
-            self.ended.push_back(place);
-        }
+        self.queue_when_ended(place);
         place
     }
 

@@ -738,6 +738,16 @@ impl Graph {
         Ok(Some((new, bytes)))
     }
 
+    /// A node as it is now.
+    pub fn current_node(&self, id: &str) -> Option<Arc<Node>> {
+        self.node_now(id).ok().map(|(_, node)| node)
+    }
+
+    /// An edge as it is now.
+    pub fn current_edge(&self, id: &str) -> Option<Arc<Edge>> {
+        self.edge_now(id).ok().map(|(_, edge)| edge)
+    }
+
     fn node_now(&self, id: &str) -> Result<(u32, Arc<Node>), GraphError> {
         let slot = self.nodes.slot(id);
         let found = slot.and_then(|slot| Some((slot, self.nodes.current(slot)?.clone())));

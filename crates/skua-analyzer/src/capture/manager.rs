@@ -5,6 +5,7 @@ use crate::{
     filters::PcapFilters,
     resource::{Resource as _, ResourceError, Resources},
 };
+use serde::{Deserialize, Serialize};
 use skua_query::{Answer, Limits, Prepared, Sources, syntax::SyntaxLimits};
 use skua_topology::{Map, Node, Patch, SharedGraph, Value};
 use std::{
@@ -34,8 +35,10 @@ const EVENTS: usize = 1_024;
 const CAPTURES: &str = "Captures";
 
 /// A node whose packets can be captured.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct NodePoint {
+    /// Name of its host.
+    pub host: Arc<str>,
     /// Inode number of its network namespace.
     pub netns_inode: u32,
     /// Index of the interface.
@@ -51,7 +54,7 @@ pub struct NodePoint {
 }
 
 /// How a capture fares on a node.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PointState {
     /// It captures.
     Active,
@@ -119,8 +122,8 @@ struct Inner {
     captures: Resources<Capture>,
     runner: Arc<dyn CaptureRunner>,
     state: Mutex<State>,
-    /// Whether captures were made or deleted.
-    changed: Mutex<bool>,
+    /// Held by who waits for captures to come.
+    resting: Mutex<()>,
     wake: Condvar,
     stop: AtomicBool,
 }
@@ -159,7 +162,7 @@ impl CaptureManager {
             captures,
             runner,
             state: Mutex::default(),
-            changed: Mutex::new(true),
+            resting: Mutex::new(()),
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
         });
@@ -182,6 +185,7 @@ impl CaptureManager {
             .map_err(CaptureError::Wrong)?;
         capture.create_time = unix_ms();
         let capture = self.inner.captures.add(capture)?;
+        self.inner.look();
         self.inner.notify();
         Ok(capture)
     }
@@ -191,7 +195,7 @@ impl CaptureManager {
         let capture = self.inner.captures.remove(id)?;
         let run = self.inner.state().runs.remove(&capture.uuid);
         drop(run);
-        self.inner.notify();
+        self.inner.look();
         Ok(capture)
     }
 
@@ -287,6 +291,7 @@ fn point(node: &Node) -> Option<NodePoint> {
         value.unwrap_or_default().into()
     };
     Some(NodePoint {
+        host: node.host.clone(),
         netns_inode: int("NetNsInode")?,
         ifindex: int("IfIndex").filter(|index| *index > 0)?,
         node: node.id.clone(),
@@ -303,41 +308,38 @@ impl Inner {
     }
 
     fn notify(&self) {
-        *self.changed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        // Whoever is about to rest has looked before or is told.
+        drop(self.resting.lock());
         self.wake.notify_all();
     }
 
-    /// Waits until captures change, or `patience` is over.
-    fn rest(&self, patience: Duration) -> bool {
-        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = match self.wake.wait_timeout_while(changed, patience, |c| !*c) {
-            Ok((changed, _)) => changed,
-            Err(poisoned) => poisoned.into_inner().0,
-        };
-        std::mem::take(&mut *changed)
+    /// Waits for changes as long as `idle`.
+    fn rest(&self, idle: impl Fn() -> bool) {
+        let guard = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = |_: &mut ()| idle() && !self.stop.load(Ordering::Acquire);
+        drop(self.wake.wait_while(guard, wait));
     }
 
     fn follow(&self) {
-        let events = self.graph.write().subscribe(EVENTS);
-        let mut looked = Instant::now();
-        let mut due = true;
         while !self.stop.load(Ordering::Acquire) {
-            while events.try_next().is_some() {
-                due = true;
-            }
-            if due || looked.elapsed() >= PATIENCE {
+            // Without captures nobody has to look at anything.
+            self.rest(|| self.captures.is_empty());
+            let events = self.graph.write().subscribe(EVENTS);
+            while !self.stop.load(Ordering::Acquire) && !self.captures.is_empty() {
                 let began = Instant::now();
                 self.look();
-                // Our own notes on nodes are events, too.
-                due = false;
-                looked = Instant::now();
-                let pause = (began.elapsed() * SHARE).max(SETTLE);
-                if self.rest(pause) {
-                    due = true;
+                std::thread::sleep((began.elapsed() * SHARE).max(SETTLE));
+                // What came meanwhile is seen with the next look; our own notes on nodes came, too.
+                let mut came = false;
+                while events.try_next().is_some() {
+                    came = true;
                 }
-            } else if self.rest(SETTLE) {
-                due = true;
+                if !came {
+                    // States change without events.
+                    let _ = events.next(PATIENCE);
+                }
             }
+            self.look();
         }
         let mut state = self.state();
         state.runs.clear();
@@ -374,7 +376,9 @@ impl Inner {
         let mut points: Vec<NodePoint> = found.iter().filter_map(|node| point(node)).collect();
         run.status.unfit = found.len() - points.len();
         points.sort();
-        points.dedup_by(|a, b| (a.netns_inode, a.ifindex) == (b.netns_inode, b.ifindex));
+        points.dedup_by(|a, b| {
+            (&a.host, a.netns_inode, a.ifindex) == (&b.host, b.netns_inode, b.ifindex)
+        });
         if run.running.is_none() && !points.is_empty() {
             match self.runner.start(&run.capture) {
                 Ok(running) => {

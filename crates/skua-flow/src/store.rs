@@ -132,6 +132,10 @@ pub struct FlowStore {
     drained_ns: u64,
     /// Time since the drain before, none with the first.
     interval_ns: Option<u64>,
+    /// Places of the records that this drain touched, when somebody wants to know; one may be there twice.
+    touched: Option<Vec<u32>>,
+    /// Records that were touched and left before anybody could know.
+    untold: u64,
     summary: Summary,
 }
 
@@ -155,6 +159,8 @@ impl FlowStore {
             sampling,
             drained_ns: 0,
             interval_ns: None,
+            touched: None,
+            untold: 0,
             summary: Summary::default(),
         }
     }
@@ -166,6 +172,30 @@ impl FlowStore {
             self.interval_ns = Some(now_ns.saturating_sub(self.drained_ns));
         }
         self.drained_ns = now_ns;
+        if let Some(touched) = &mut self.touched {
+            touched.clear();
+        }
+    }
+
+    /// From now on [`touched`](Self::touched) tells what each drain touches.
+    pub fn note_touched(&mut self) {
+        self.touched.get_or_insert_default();
+    }
+
+    /// The records that were touched since the drain began, each once; nothing before
+    /// [`note_touched`](Self::note_touched) was asked for.
+    pub fn touched(&mut self) -> impl Iterator<Item = &FlowRecord> {
+        if let Some(touched) = &mut self.touched {
+            touched.sort_unstable();
+            touched.dedup();
+        }
+        let places = self.touched.iter().flatten();
+        places.map(|place| &self.places[*place].record)
+    }
+
+    /// Records that a drain touched and that had to go for lack of room before its end.
+    pub fn untold(&self) -> u64 {
+        self.untold
     }
 
     /// Adds an update to its record and returns the record. Of two entries with one key, the older
@@ -300,6 +330,9 @@ impl FlowStore {
             }
         };
         self.queue_when_ended(place);
+        if let Some(touched) = &mut self.touched {
+            touched.push(place);
+        }
         place
     }
 
@@ -336,6 +369,9 @@ impl FlowStore {
                 place
             }
         };
+        if self.touched.is_some() && self.places[place].record.updated_ns == self.drained_ns {
+            self.untold += 1;
+        }
         self.summary.evicted += 1;
         self.summary.evicted_counted += self.places[place].record.total();
         place

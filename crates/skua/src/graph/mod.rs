@@ -45,8 +45,7 @@ impl Analyzer {
     /// The flows of all captures, as new as they can be.
     fn flow_sets(&self) -> Vec<Arc<dyn FlowSet>> {
         let fresh = |shared: &Shared| {
-            let mut state = shared.fresh();
-            state.find_nodes(|inode, ifindex| node_of(&self.graph, inode, ifindex));
+            shared.fresh().find_nodes();
         };
         fresh(&self.shared);
         let mut sets: Vec<Arc<dyn FlowSet>> = vec![Arc::new(flows::Always(self.shared.clone()))];

@@ -11,4 +11,4 @@ mod source;
 pub use filters::PcapFilters;
 pub use flow::{FlowPlace, FlowView, KeptFlow};
 pub use resource::{Resource, ResourceError, Resources};
-pub use source::{FlowSet, Flows};
+pub use source::{FlowPast, FlowSet, Flows, VisitChange};

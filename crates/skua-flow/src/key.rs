@@ -1,5 +1,6 @@
 //! The flow key: what makes two packets part of the same conversation.
 
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use skua_packet::{ETHERTYPE_ARP, Network, Tunnel, VLAN_PRESENT};
@@ -7,7 +8,9 @@ pub use skua_packet::{ETHERTYPE_ARP, Network, Tunnel, VLAN_PRESENT};
 /// Key of a flow; the same 56 bytes as `struct flow_key` in `bpf/flow/flow.h`
 /// (`docs/accounting.md` section 1 describes each field).
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize,
+)]
 pub struct FlowKey {
     /// Lower endpoint address, IPv4 as `::ffff:a.b.c.d`, MAC in the last 6 bytes.
     pub lo: [u8; 16],

@@ -5,7 +5,7 @@ use crate::{
     community::{CommunityId, community_id},
     fields, tcp,
 };
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use std::num::NonZeroU32;
 
 /// Traffic in both directions over the last interval between drains that changed the record.
@@ -29,7 +29,7 @@ impl Rate {
 }
 
 /// What a drain added to a record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Interval {
     /// Sent by `lo`.
     pub lo_sent: Counters,
@@ -117,7 +117,7 @@ impl TcpState {
 }
 
 /// A conversation at one capture point, summed up from its updates.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FlowRecord {
     /// The conversation.
     pub key: FlowKey,
@@ -155,7 +155,7 @@ pub struct FlowRecord {
 }
 
 /// The side of a conversation that offers a service.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Service {
     /// Whether it is `lo`.
     pub lo: bool,
@@ -164,7 +164,7 @@ pub struct Service {
 }
 
 /// How the service's side is known, best first (`docs/sockets.md` section 5).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum ServiceRule {
     /// Accept or connect was seen.
     Kernel,

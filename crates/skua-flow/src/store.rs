@@ -132,6 +132,10 @@ pub struct FlowStore {
     drained_ns: u64,
     /// Time since the drain before, none with the first.
     interval_ns: Option<u64>,
+    /// Places of the records that this drain touched, when somebody wants to know; one may be there twice.
+    touched: Option<Vec<u32>>,
+    /// Records that were touched and left before anybody could know.
+    untold: u64,
     summary: Summary,
 }
 
@@ -155,6 +159,8 @@ impl FlowStore {
             sampling,
             drained_ns: 0,
             interval_ns: None,
+            touched: None,
+            untold: 0,
             summary: Summary::default(),
         }
     }
@@ -166,6 +172,34 @@ impl FlowStore {
             self.interval_ns = Some(now_ns.saturating_sub(self.drained_ns));
         }
         self.drained_ns = now_ns;
+        if let Some(touched) = &mut self.touched {
+            touched.clear();
+        }
+    }
+
+    /// From now on [`touched`](Self::touched) tells what each drain touches.
+    pub fn note_touched(&mut self) {
+        self.touched.get_or_insert_default();
+    }
+
+    /// Says that a drain is over: [`touched`](Self::touched) has each record once.
+    pub fn end_drain(&mut self) {
+        if let Some(touched) = &mut self.touched {
+            touched.sort_unstable();
+            touched.dedup();
+        }
+    }
+
+    /// The records that the last drain touched; nothing before [`note_touched`](Self::note_touched) was
+    /// asked for.
+    pub fn touched(&self) -> impl Iterator<Item = &FlowRecord> {
+        let places = self.touched.iter().flatten();
+        places.map(|place| &self.places[*place].record)
+    }
+
+    /// Records that a drain touched and that had to go for lack of room before its end.
+    pub fn untold(&self) -> u64 {
+        self.untold
     }
 
     /// Adds an update to its record and returns the record. Of two entries with one key, the older
@@ -196,6 +230,56 @@ impl FlowStore {
             };
         }
         record
+    }
+
+    /// Puts a record that was made elsewhere in the place of what was known of it. One that began at
+    /// another time is another conversation between the same ports; the one before has ended, though
+    /// nobody said so.
+    pub fn put(&mut self, record: FlowRecord) {
+        let hash = KeyHash::new(&record.key, self.seed);
+        let known = self
+            .active
+            .find(hash, |place| self.places[place].record.key == record.key);
+        if let Some(place) = known {
+            let before = &mut self.places[place].record;
+            if before.first_ns == record.first_ns {
+                *before = record;
+                if record.end.is_some_and(is_over) {
+                    self.active.remove(hash, place);
+                }
+                self.queue_when_ended(place);
+                return;
+            }
+            before.end = before.end.or(Some(EndReason::Idle));
+            self.active.remove(hash, place);
+            self.queue_when_ended(place);
+        }
+        self.summary.flows += 1;
+        let new = Place {
+            record,
+            used: true,
+            queued: false,
+        };
+        let place = match self.places.insert(new) {
+            Some(place) => {
+                if !record.end.is_some_and(is_over)
+                    && let Slot::Free(slot) = self.active.entry(hash, |_| false)
+                {
+                    slot.insert(place);
+                }
+                place
+            }
+            None => self.replace(new),
+        };
+        self.queue_when_ended(place);
+    }
+
+    /// Ended records are the first to go when there is no room.
+    fn queue_when_ended(&mut self, place: u32) {
+        let kept = &mut self.places[place];
+        if kept.record.end.is_some() && !std::mem::replace(&mut kept.queued, true) {
+            self.ended.push_back(place);
+        }
     }
 
     fn sum_up(&mut self, update: &FlowUpdate) -> u32 {
@@ -249,9 +333,9 @@ impl FlowStore {
                 }
             }
         };
-        let kept = &mut self.places[place];
-        if kept.record.end.is_some() && !std::mem::replace(&mut kept.queued, true) {
-            self.ended.push_back(place);
+        self.queue_when_ended(place);
+        if let Some(touched) = &mut self.touched {
+            touched.push(place);
         }
         place
     }
@@ -289,6 +373,9 @@ impl FlowStore {
                 place
             }
         };
+        if self.touched.is_some() && self.places[place].record.updated_ns == self.drained_ns {
+            self.untold += 1;
+        }
         self.summary.evicted += 1;
         self.summary.evicted_counted += self.places[place].record.total();
         place

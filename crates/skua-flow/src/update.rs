@@ -1,9 +1,11 @@
 //! What a drain of a flow table yields: differences since the drain before.
 
+use serde::{Deserialize, Serialize};
+
 use crate::FlowKey;
 
 /// Packets and bytes of one direction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Wire packets.
     pub packets: u64,
@@ -41,7 +43,7 @@ impl std::ops::Add for Counters {
 }
 
 /// Why an entry ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum EndReason {
     /// TCP closed by FIN from both sides or by RST.
     Closed,
@@ -54,7 +56,7 @@ pub enum EndReason {
 }
 
 /// TCP details, `[0]` for packets sent by `lo`, `[1]` by `hi`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TcpUpdate {
     /// OR of all flags seen since the entry began (not a difference).
     pub flags: [u8; 2],

@@ -136,6 +136,22 @@ const KEYS: &[Key] = &[
         meaning: "memory for conversations, also ended ones; 0: no history",
     },
     Key {
+        path: "history.directory",
+        meaning: "directory for the history of graph and flows; one process has it; empty: none is kept",
+    },
+    Key {
+        path: "history.max_age",
+        meaning: "what is older is deleted from the directory",
+    },
+    Key {
+        path: "history.graph_size",
+        meaning: "most bytes there for the history of the graph",
+    },
+    Key {
+        path: "history.flow_size",
+        meaning: "most bytes there for the history of flows",
+    },
+    Key {
         path: "api.listen",
         meaning: "address of the JSON API and /metrics; loopback only",
     },
@@ -157,6 +173,14 @@ pub struct Config {
     pub history: History,
     /// What is served.
     pub api: Api,
+}
+
+impl Config {
+    /// Where resources of a kind are kept over a restart, when anything is.
+    pub fn resource_file(&self, kind: &str) -> Option<PathBuf> {
+        let directory = Path::new(&self.history.directory);
+        (!self.history.directory.is_empty()).then(|| directory.join(format!("{kind}.json")))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -252,6 +276,13 @@ impl Default for Captures {
 pub struct History {
     #[serde(with = "size")]
     pub memory: u64,
+    pub directory: String,
+    #[serde(with = "time")]
+    pub max_age: Duration,
+    #[serde(with = "size")]
+    pub graph_size: u64,
+    #[serde(with = "size")]
+    pub flow_size: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -310,7 +341,13 @@ impl Default for Addresses {
 
 impl Default for History {
     fn default() -> Self {
-        Self { memory: 64 << 20 }
+        Self {
+            memory: 64 << 20,
+            directory: String::new(),
+            max_age: Duration::from_secs(24 * 3_600),
+            graph_size: 512 << 20,
+            flow_size: 4 << 30,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     groups,
     output::{self, Printer},
     session::Session,
-    state::State,
+    state::{Observers, State},
     summary,
 };
 
@@ -70,7 +70,7 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
     config.flow.addresses.max_entries = config.flow.addresses.marks()?.len() as u32;
     // All flows are printed at the end: they must fit.
     config.history.memory = u64::MAX;
-    let mut session = Session::start(&config, RECORDS)?;
+    let mut session = Session::start(&config, RECORDS, None, Observers::default())?;
     if duration.is_none() && io::stderr().is_terminal() {
         eprintln!(
             "skua: capturing on {}; Ctrl-C ends",

@@ -13,6 +13,7 @@ mod flows;
 mod graph;
 mod groups;
 mod guard;
+mod history;
 mod http;
 mod metrics;
 mod orphans;

@@ -2,8 +2,9 @@
 
 use std::{io::Write as _, sync::Arc};
 
-use skua_analyzer::{Resources, capture::CaptureManager};
-use skua_topology::SharedGraph;
+use skua_analyzer::{FlowPast, Resources, capture::CaptureManager};
+use skua_discover::{Discovery, DiscoveryConfig};
+use skua_topology::{Config as GraphConfig, SharedGraph};
 
 use crate::{
     args::RunArguments,
@@ -13,9 +14,11 @@ use crate::{
     },
     config::Config,
     graph::Analyzer,
+    history::Kept,
     http, output,
-    session::Session,
+    session::{Session, host_name},
     sockets::settings::lower_priority,
+    state::Observers,
     summary,
 };
 
@@ -31,21 +34,33 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     lower_priority(config.agent.nice, &config.agent.ionice)?;
     // First the address: an occupied one is a clearer error than a half-started probe.
     let server = http::Server::bind(config.api.listen)?;
-    let mut session = Session::start(&config, RECORDS)?;
-    session.mark_own(server.socket())?;
-    let graph = SharedGraph::new(Default::default());
+    let graph = SharedGraph::new(GraphConfig::default());
+    let observers = Observers::default();
+    // Before anything is found: what was there when the process before ended is there again.
+    let kept = Kept::open(&config.history, &graph, &observers)?;
+    let discovery = discover(&config, &graph);
+    let mut session = Session::start(&config, RECORDS, Some(graph.clone()), observers.clone())?;
     let sets = CaptureSets::default();
     let runner = LocalRunner {
         config: config.clone(),
         sets: sets.clone(),
+        graph: graph.clone(),
+        observers,
     };
-    let kept = Resources::open(None, config.captures.max as usize)?;
+    let resources = Resources::open(
+        config.resource_file("captures").as_deref(),
+        config.captures.max as usize,
+    )?;
     let captures = Arc::new(CaptureManager::start(
         graph.clone(),
-        kept,
+        resources,
         Arc::new(runner),
     )?);
-    let analyzer = Analyzer::new(graph, session.shared(), sets.clone());
+    session.mark_own(server.socket())?;
+    let past = kept
+        .as_ref()
+        .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
+    let analyzer = Analyzer::new(graph, session.shared(), sets.clone(), past);
     server.serve(
         session.shared(),
         session.addresses(),
@@ -69,6 +84,26 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     session.run(None, |_| Ok(()))?;
     captures.end();
     let shared = session.finish()?;
+    drop(discovery);
+    // What the last drain brought is written.
+    drop(kept);
     summary::print(arguments.summary, &shared.lock());
     Ok(())
+}
+
+/// Fills the graph; without it there is one of nothing.
+fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
+    let settings = DiscoveryConfig {
+        host: host_name(),
+        all_netns: config.agent.all_netns,
+        metric_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        ..DiscoveryConfig::default()
+    };
+    match Discovery::start(settings, graph.clone()) {
+        Ok(discovery) => Some(discovery),
+        Err(error) => {
+            tracing::warn!(%error, "the topology cannot be looked at");
+            None
+        }
+    }
 }

@@ -22,12 +22,13 @@ use skua_probe::{
     ebpf::{EbpfConfig, EbpfProbe, LADDER},
     userspace::{Capture, UserspaceConfig, UserspaceProbe},
 };
+use skua_topology::SharedGraph;
 
 use crate::{
     args::CaptureType,
     config::Config,
     rights, sockets,
-    state::{Shared, State, unix_ns},
+    state::{Observers, Shared, State, unix_ns},
 };
 
 /// A probe with its state.
@@ -167,7 +168,12 @@ fn userspace(
 
 impl Session {
     /// Starts to capture.
-    pub fn start(config: &Config, records: usize) -> anyhow::Result<Self> {
+    pub fn start(
+        config: &Config,
+        records: usize,
+        graph: Option<SharedGraph>,
+        observers: Observers,
+    ) -> anyhow::Result<Self> {
         rights::check(config.agent.capture_type)?;
         let (wake, waker) = UnixStream::pair().context("cannot make a socket pair")?;
         wake.set_nonblocking(true)?;
@@ -182,7 +188,7 @@ impl Session {
         let seed = secret_seed();
         let probe = start_probe(config, seed)?;
         let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
-        state.set_origin(&host_name(), "");
+        state.set_origin(&host_name(), None, graph, observers);
         state.map_memory = probe.map_memory();
         state.rung = probe.describe().rung;
         let mut sockets = None;
@@ -294,8 +300,7 @@ impl Session {
         state.begin_drain();
         self.drain_sockets(&mut state);
         self.probe.drain(wake, &mut |update| state.apply(update))?;
-        state.account = self.probe.account();
-        state.drains += 1;
+        state.end_drain(&mut *self.probe);
         drop(state);
         self.shared.announce();
         Ok(())
@@ -309,8 +314,7 @@ impl Session {
         state.begin_drain();
         self.drain_sockets(&mut state);
         self.probe.finish(&mut |update| state.apply(update))?;
-        state.account = self.probe.account();
-        state.drains += 1;
+        state.end_drain(&mut *self.probe);
         drop(state);
         self.shared.announce();
         Ok(shared)

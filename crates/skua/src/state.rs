@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     os::unix::net::UnixStream,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -12,15 +12,38 @@ use std::{
 
 use skua_analyzer::FlowPlace;
 use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
-use skua_probe::{Account, Watched};
+use skua_probe::{Account, Probe, Watched};
+use skua_topology::SharedGraph;
+use uuid::Uuid;
 
-use crate::sockets::Sockets;
+use crate::{graph::node_of, sockets::Sockets};
 
 /// Records kept without history: enough to sum up, not to look back.
 const NO_HISTORY_RECORDS: usize = 1;
 
 /// Interfaces whose names are remembered after they are gone.
 const NAMES_AT_MOST: usize = 65_536;
+
+/// Is told of each drain, while the state is locked: of which capture (none: what is always
+/// captured) and what there is.
+pub type Observer = dyn Fn(Option<Uuid>, &State) + Send + Sync;
+
+/// Who is told of drains.
+#[derive(Clone, Default)]
+pub struct Observers(Arc<RwLock<Vec<Arc<Observer>>>>);
+
+impl Observers {
+    /// One more.
+    pub fn add(&self, observer: Arc<Observer>) {
+        let list = self.0.write();
+        list.unwrap_or_else(PoisonError::into_inner).push(observer);
+    }
+
+    fn all(&self) -> Vec<Arc<Observer>> {
+        let list = self.0.read();
+        list.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 /// Everything that a question can be about.
 pub struct State {
@@ -32,6 +55,12 @@ pub struct State {
     pub account: Account,
     /// Interfaces by (namespace number, index), with the inode numbers of their namespaces.
     places: HashMap<(u16, u32), (u64, Arc<FlowPlace>)>,
+    /// Which capture this is, none for what is always captured.
+    capture: Option<Uuid>,
+    /// Where nodes of interfaces are looked for.
+    graph: Option<SharedGraph>,
+    /// Who is told of drains.
+    observers: Observers,
     /// What those have whose interface is not known.
     nowhere: Arc<FlowPlace>,
     /// Time of the last drain, ns since the epoch.
@@ -65,6 +94,9 @@ impl State {
             history: history > 0,
             account: Account::default(),
             places: HashMap::new(),
+            capture: None,
+            graph: None,
+            observers: Observers::default(),
             nowhere: Arc::default(),
             drained_ns: 0,
             drains: 0,
@@ -110,13 +142,35 @@ impl State {
         }
     }
 
-    /// Says on which host and for which capture this is.
-    pub fn set_origin(&mut self, host: &str, capture: &str) {
+    /// Says on which host and for which capture this is, where its interfaces are nodes, and who is
+    /// told of drains.
+    pub fn set_origin(
+        &mut self,
+        host: &str,
+        capture: Option<Uuid>,
+        graph: Option<SharedGraph>,
+        observers: Observers,
+    ) {
+        self.capture = capture;
+        self.graph = graph;
+        self.observers = observers;
         self.nowhere = Arc::new(FlowPlace {
             host: host.into(),
-            capture: capture.into(),
+            capture: capture.map(|id| id.to_string()).unwrap_or_default().into(),
             ..FlowPlace::default()
         });
+        self.store.note_touched();
+    }
+
+    /// Takes note of what a drain says besides flows, and tells whoever wants to know.
+    pub fn end_drain(&mut self, probe: &mut dyn Probe) {
+        self.account = probe.account();
+        self.drains += 1;
+        self.find_nodes();
+        self.store.end_drain();
+        for observer in self.observers.all() {
+            observer(self.capture, self);
+        }
     }
 
     /// Remembers the name of an interface.
@@ -146,16 +200,21 @@ impl State {
             .insert(key, (interface.netns_inode, Arc::new(place)));
     }
 
-    /// Looks for the nodes of interfaces that have none yet; `tid` tells one by the inode number of the
-    /// namespace and the index.
-    pub fn find_nodes(&mut self, mut tid: impl FnMut(u64, u32) -> Option<Box<str>>) {
+    /// Looks for the nodes of interfaces that have none yet.
+    pub fn find_nodes(&mut self) {
+        let Some(graph) = &self.graph else { return };
         for ((_, ifindex), (inode, place)) in &mut self.places {
             if place.node.is_empty()
-                && let Some(node) = tid(*inode, *ifindex)
+                && let Some(node) = node_of(graph, *inode, *ifindex)
             {
                 Arc::make_mut(place).node = node;
             }
         }
+    }
+
+    /// All interfaces, by namespace number and index.
+    pub fn places(&self) -> impl Iterator<Item = ((u16, u32), &Arc<FlowPlace>)> {
+        self.places.iter().map(|(key, (_, place))| (*key, place))
     }
 
     /// Inode number of the namespace where a record was captured.

@@ -22,12 +22,13 @@ use skua_probe::{
     ebpf::{EbpfConfig, EbpfProbe},
     userspace::{self, UserspaceConfig, UserspaceProbe},
 };
+use skua_topology::SharedGraph;
 use uuid::Uuid;
 
 use crate::{
     config::Config,
     session::{host_name, secret_seed},
-    state::{Shared, State},
+    state::{Observers, Shared, State},
 };
 
 /// Longest part of a packet that can be kept.
@@ -72,6 +73,10 @@ pub struct LocalRunner {
     pub config: Config,
     /// Where captures are to be found that run.
     pub sets: CaptureSets,
+    /// Where their interfaces are nodes.
+    pub graph: SharedGraph,
+    /// Who is told of their drains.
+    pub observers: Observers,
 }
 
 /// A capture that runs.
@@ -208,7 +213,12 @@ impl Worker {
         let probe = self.runner.probe(&self.capture, &self.points, seed)?;
         let memory = self.runner.config.captures.memory;
         let mut state = State::new(memory, usize::MAX >> 16, seed, self.capture.sampling_rate);
-        state.set_origin(&host_name(), &self.capture.uuid.to_string());
+        state.set_origin(
+            &host_name(),
+            Some(self.capture.uuid),
+            Some(self.runner.graph.clone()),
+            self.runner.observers.clone(),
+        );
         state.map_memory = probe.map_memory();
         state.rung = probe.describe().rung;
         let set = CaptureSet {
@@ -245,8 +255,7 @@ fn drain(
     }
     state.begin_drain();
     drain(probe, &mut |update| state.apply(update))?;
-    state.account = probe.account();
-    state.drains += 1;
+    state.end_drain(probe);
     drop(state);
     shared.announce();
     Ok(())

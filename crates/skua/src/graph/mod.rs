@@ -11,7 +11,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use skua_analyzer::{FlowSet, Flows, PcapFilters};
+use skua_analyzer::{FlowPast, FlowSet, Flows, PcapFilters};
 use skua_query::{Answer, Limits, Prepared, QueryError, Sources, syntax::SyntaxLimits};
 use skua_topology::{IndexKey, Lookup, SharedGraph, Value};
 
@@ -24,6 +24,7 @@ pub struct Analyzer {
     pub graph: SharedGraph,
     shared: Shared,
     captures: CaptureSets,
+    past: Option<Arc<dyn FlowPast>>,
 }
 
 /// Now, ms since the Unix epoch.
@@ -34,19 +35,24 @@ pub fn unix_ms() -> i64 {
 
 impl Analyzer {
     /// Of a graph and what is captured.
-    pub fn new(graph: SharedGraph, shared: Shared, captures: CaptureSets) -> Self {
+    pub fn new(
+        graph: SharedGraph,
+        shared: Shared,
+        captures: CaptureSets,
+        past: Option<Arc<dyn FlowPast>>,
+    ) -> Self {
         Self {
             graph,
             shared,
             captures,
+            past,
         }
     }
 
     /// The flows of all captures, as new as they can be.
     fn flow_sets(&self) -> Vec<Arc<dyn FlowSet>> {
         let fresh = |shared: &Shared| {
-            let mut state = shared.fresh();
-            state.find_nodes(|inode, ifindex| node_of(&self.graph, inode, ifindex));
+            shared.fresh().find_nodes();
         };
         fresh(&self.shared);
         let mut sets: Vec<Arc<dyn FlowSet>> = vec![Arc::new(flows::Always(self.shared.clone()))];
@@ -70,7 +76,7 @@ impl Analyzer {
     ) -> Result<T, QueryError> {
         let sets = self.flow_sets();
         let now = unix_ms();
-        let flows = Flows::new(sets, now);
+        let flows = Flows::new(sets, self.past.clone(), now);
         let sources = Sources {
             graph: &self.graph,
             flows: Some(&flows),

@@ -1,0 +1,178 @@
+//! What an agent and an analyzer say to one another, over one WebSocket (`/ws/agent`).
+//!
+//! Text messages are JSON, binary ones are flows as MessagePack. The agent begins with
+//! [`FromAgent::Hello`], sends its whole graph in parts ([`FromAgent::Sync`], the last one says so),
+//! and then each change; the analyzer says which nodes are to be captured
+//! ([`ToAgent::Captures`]), all of them each time. Whoever is not understood is told why and cut off.
+
+use std::{num::NonZeroU32, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use skua_analyzer::capture::{Capture, NodePoint, PointState};
+use skua_flow::FlowRecord;
+use skua_topology::{Change, Export};
+use uuid::Uuid;
+
+/// Version of these messages.
+pub const PROTOCOL: u32 = 1;
+
+/// Path of the WebSocket.
+pub const PATH: &str = "/ws/agent";
+
+/// Elements of the graph in one message.
+pub const PART: usize = 500;
+
+/// Bytes of a message at most.
+pub const MESSAGE: usize = 32 << 20;
+
+/// Seconds between signs of life.
+pub const BEAT: u64 = 10;
+
+/// Seconds without a sign of life until the other side counts as gone.
+pub const SILENCE: u64 = 35;
+
+/// An agent speaks.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum FromAgent {
+    /// Who it is.
+    Hello {
+        /// [`PROTOCOL`].
+        protocol: u32,
+        /// Version of its program.
+        version: String,
+        /// Name of its host, by which its nodes are known.
+        host: String,
+        /// Other in each run.
+        instance: Uuid,
+    },
+    /// A part of the graph as it is now.
+    Sync {
+        /// Nodes and edges.
+        graph: Export,
+        /// All is said: what was not said is not there.
+        last: bool,
+    },
+    /// Changes, in order.
+    Changes(Vec<Change>),
+    /// How captures fare.
+    States(Vec<State>),
+    /// Flows that could not be sent since the beginning, for lack of a connection.
+    Lost {
+        /// Updates of flows.
+        flow_updates: u64,
+    },
+}
+
+/// How a capture fares on an interface.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// Which capture.
+    pub capture: Uuid,
+    /// Inode number of the interface's namespace.
+    pub netns_inode: u32,
+    /// Its index.
+    pub ifindex: u32,
+    /// How.
+    pub state: PointState,
+}
+
+/// An analyzer speaks.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum ToAgent {
+    /// It is known now.
+    Welcome {
+        /// Version of the analyzer's program.
+        version: String,
+    },
+    /// It is not wanted, and why.
+    Refused(String),
+    /// What is to be captured on its host: these and no others.
+    Captures(Vec<Assigned>),
+}
+
+/// A capture and where.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Assigned {
+    /// The capture.
+    pub capture: Capture,
+    /// Interfaces.
+    pub points: Vec<NodePoint>,
+}
+
+/// Flows that have changed, of one capture.
+#[derive(Serialize, Deserialize)]
+pub struct Flows {
+    /// Identifier of the capture, empty for what is always captured.
+    pub capture: Arc<str>,
+    /// Interfaces that records name by number.
+    pub places: Vec<Place>,
+    /// Who owns sockets; records name them by number from 1 on.
+    pub parties: Vec<Party>,
+    /// The records, as they are now.
+    pub records: Vec<FlowRecord>,
+}
+
+/// An interface.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Place {
+    /// Number of the namespace in records.
+    pub netns: u16,
+    /// Index of the interface.
+    pub ifindex: u32,
+    /// Its name.
+    pub interface: Box<str>,
+    /// `TID` of its node.
+    pub node: Box<str>,
+}
+
+/// Who owns a socket.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Party {
+    /// Process, user, container, pod, unit.
+    pub texts: [Box<str>; 5],
+    /// Process identifier.
+    pub pid: u32,
+    /// Number of the user.
+    pub uid: Option<u32>,
+}
+
+/// Number of a party in a message.
+pub fn number(place: usize) -> Option<NonZeroU32> {
+    u32::try_from(place + 1).ok().and_then(NonZeroU32::new)
+}
+
+impl Party {
+    /// With texts of its own.
+    pub fn of(party: &skua_flow::Party<'_>) -> Self {
+        let texts = [
+            party.process,
+            party.user,
+            party.container,
+            party.pod,
+            party.unit,
+        ];
+        Self {
+            texts: texts.map(Into::into),
+            pid: party.pid,
+            uid: party.uid,
+        }
+    }
+
+    /// As records show it.
+    pub fn show(&self) -> skua_flow::Party<'_> {
+        let [process, user, container, pod, unit] = self.texts.each_ref().map(|text| &**text);
+        skua_flow::Party {
+            process,
+            pid: self.pid,
+            user,
+            uid: self.uid,
+            container,
+            pod,
+            unit,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The history on disk: opened at the start, fed by drains and the graph.
+
+use std::{
+    ops::ControlFlow,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use anyhow::Context as _;
+use skua_analyzer::{FlowPast, FlowPlace, FlowView, VisitChange};
+use skua_flow::FlowRecord;
+use skua_store::{
+    FlowBatch, FlowChange, FlowContext, FlowId, FlowLookup, GraphJournal, Limits, Store,
+    StoreConfig, StoreStats, StoredFlow,
+};
+use skua_topology::SharedGraph;
+use uuid::Uuid;
+
+use crate::{
+    config,
+    state::{Observers, State},
+};
+
+/// What is kept on disk.
+pub struct History {
+    store: Store,
+    batch: Mutex<FlowBatch>,
+    /// Records that left memory before a drain ended.
+    untold: AtomicU64,
+}
+
+/// The history together with what writes the graph down.
+pub struct Kept {
+    /// For queries.
+    pub history: Arc<History>,
+    journal: GraphJournal,
+}
+
+fn settings(config: &config::History) -> StoreConfig {
+    let limits = |max_bytes| Limits {
+        max_age: config.max_age,
+        max_bytes,
+    };
+    StoreConfig {
+        graph: limits(config.graph_size),
+        flows: limits(config.flow_size),
+        ..StoreConfig::default()
+    }
+}
+
+impl Kept {
+    /// Opens the history, fills the graph with what it knows, and begins to write down what changes.
+    /// None when none is to be kept.
+    pub fn open(
+        config: &config::History,
+        graph: &SharedGraph,
+        observers: &Observers,
+    ) -> anyhow::Result<Option<Self>> {
+        if config.directory.is_empty() {
+            return Ok(None);
+        }
+        // Beside it lies what people made: captures and the like.
+        let directory = Path::new(&config.directory).join("history");
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let store = Store::open(&directory, settings(config))?;
+        let restored = store.load_graph(&mut graph.write())?;
+        if restored.events > 0 {
+            tracing::info!(events = restored.events, "history of the graph restored");
+        }
+        let journal = GraphJournal::start(&store, graph)?;
+        let history = Arc::new(History {
+            store,
+            batch: Mutex::new(FlowBatch::new()),
+            untold: AtomicU64::new(0),
+        });
+        let theirs = history.clone();
+        observers.add(Arc::new(move |capture, state| theirs.take(capture, state)));
+        Ok(Some(Self { history, journal }))
+    }
+
+    /// How the journal of the graph is.
+    pub fn journal(&self) -> skua_store::JournalStats {
+        self.journal.stats()
+    }
+}
+
+impl History {
+    /// Takes what a drain changed.
+    fn take(&self, capture: Option<Uuid>, state: &State) {
+        let capture = capture.map(|id| id.to_string()).unwrap_or_default();
+        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        for record in state.store.touched() {
+            let place = state.place_of(record);
+            let sockets = state.sockets.as_ref();
+            batch.push(&FlowChange {
+                record,
+                added: [record.interval.lo_sent, record.interval.hi_sent],
+                since_ns: record.interval.since_ns,
+                context: FlowContext {
+                    host: &place.host,
+                    capture: &capture,
+                    node_tid: &place.node,
+                    interface: &place.interface,
+                },
+                parties: sockets.map_or_else(Default::default, |s| s.parties(record)),
+            });
+        }
+        self.untold.store(state.store.untold(), Ordering::Relaxed);
+        if !batch.is_empty() {
+            self.store.flows().append(&mut batch);
+        }
+    }
+
+    /// How it is.
+    pub fn stats(&self) -> StoreStats {
+        self.store.stats()
+    }
+
+    /// Records that left memory before they could be written, for lack of room there.
+    pub fn untold(&self) -> u64 {
+        self.untold.load(Ordering::Relaxed)
+    }
+}
+
+impl FlowPast for History {
+    fn scan(&self, from: u64, to: u64, visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>) {
+        // Flows of one place follow one another.
+        let mut place = Arc::new(FlowPlace::default());
+        let flows = self.store.flows();
+        flows.scan(from, to, FlowLookup::All, &mut |flow: &StoredFlow<'_>| {
+            let context = &flow.context;
+            let same = *place.host == *context.host
+                && *place.capture == *context.capture
+                && *place.interface == *context.interface
+                && *place.node == *context.node_tid;
+            if !same {
+                place = Arc::new(FlowPlace {
+                    host: context.host.into(),
+                    capture: context.capture.into(),
+                    interface: context.interface.into(),
+                    node: context.node_tid.into(),
+                });
+            }
+            visit(&FlowView {
+                record: &flow.record,
+                place: &place,
+                parties: flow.parties,
+                raw_packets: 0,
+            })
+        });
+    }
+
+    fn changes(
+        &self,
+        record: &FlowRecord,
+        place: &FlowPlace,
+        (from, to): (u64, u64),
+        visit: VisitChange<'_>,
+    ) {
+        let flow = FlowId {
+            host: place.host.clone(),
+            capture: place.capture.clone(),
+            id: record.id,
+            first_ns: record.first_ns,
+            last_ns: record.last_ns,
+        };
+        self.store.flows().changes(&flow, from, to, &mut |change| {
+            visit(
+                &change.record,
+                (change.since_ns, change.record.last_ns),
+                change.added,
+            )
+        });
+    }
+}

@@ -227,8 +227,13 @@ impl Engine {
             return;
         };
         let Some(state) = space.links.get_mut(&key.1) else {
+            let bridge = interface.link.kind.as_deref() == Some("bridge");
             let state = space.new_state(interface, &self.config);
             space.links.insert(key.1, state);
+            if bridge {
+                // It does not tell the VLANs that it begins with.
+                space.list_vlans.wish(Instant::now());
+            }
             space.fill_new(key.1);
             space.ask_ethtool(key.1, Some(&mut self.features));
             if self.add_node(key) {

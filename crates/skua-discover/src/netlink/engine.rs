@@ -188,6 +188,7 @@ impl Engine {
                 missing_routes: HashSet::new(),
                 list_routes: Again::default(),
                 list_vlans: Again::default(),
+                list_forwarding: Again::default(),
                 broken: false,
             },
         );
@@ -324,6 +325,7 @@ impl Engine {
                 space.check_routes.due,
                 space.list_routes.due,
                 space.list_vlans.due,
+                space.list_forwarding.due,
             ]
         });
         let due = self.due.first().map(|(due, _)| *due);

@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-addresses bench-drain \
-	bench-breaking-point bench-replay bench-sockets bench-graph bench screenshot clean
+	bench-breaking-point bench-replay bench-sockets bench-graph bench-history bench screenshot clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ lint: ## format and clippy
 fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
-bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph ## all benchmarks
+bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-addresses: $(SKUA) ## cost of the address set per packet
@@ -63,6 +63,8 @@ bench-sockets: needs ## cost of watching sockets, per connection, idle and in bu
 	@$(MAKE) -C bench sockets ARGS='$(ARGS)'
 bench-graph: ## queries on 100,000 nodes and 1,000,000 flows that change (needs no root, 1 GB)
 	@$(CARGO) run --release --quiet -p skua-query --example bench_graph
+bench-history: ## the history on disk: 1,200,000 changes of flows, a graph of 100,000 nodes (needs no root, 1 GB)
+	@$(CARGO) run --release --quiet -p skua-store --example bench_history
 
 screenshot: $(SKUA) ## the pictures in docs/images
 	@docs/images/screenshot

@@ -48,9 +48,13 @@
 #ifdef SKUA_XDP
 typedef struct xdp_md context;
 #define load(ctx, offset, to, length) bpf_xdp_load_bytes(ctx, offset, to, length)
+#define packet_length(ctx)	      bpf_xdp_get_buff_len(ctx)
+#define packet_ifindex(ctx)	      ((ctx)->ingress_ifindex)
 #else
 typedef struct __sk_buff context;
 #define load(ctx, offset, to, length) bpf_skb_load_bytes(ctx, offset, to, length)
+#define packet_length(ctx)	      ((ctx)->len)
+#define packet_ifindex(ctx)	      ((ctx)->ifindex)
 #endif
 
 enum start {

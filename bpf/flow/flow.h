@@ -73,7 +73,8 @@ struct flow_slot {
 	__u64 first;		      /* CLOCK_MONOTONIC ns */
 	__u64 last;
 	__u32 seen;
-	__u32 pad[3];
+	__u32 kept; /* packets sent as the first ones (SKUA_PACKETS) */
+	__u32 pad[2];
 };
 
 /* TCP details of the slot with the same index; [0] lo, [1] hi. */
@@ -101,7 +102,8 @@ struct flow_control {
 	__u64 freed;	   /* by user space */
 	__u64 wake_at;	   /* wake user space when inserted + refused gets there */
 	__u64 address_set; /* ADDRESSES_… */
-	__u64 pad1[5];
+	__u64 live;	   /* somebody wants all packets (SKUA_PACKETS) */
+	__u64 pad1[4];
 };
 
 /* Bits of flow_control.address_set. */
@@ -146,6 +148,8 @@ enum point_cause {
 	NOTE_TAG_BYTES,
 	NOTE_CHILD_FULL, /* packets of tunnelled flows that found no entry; the parent counted them
 			  */
+	NOTE_RAW_LOST,	 /* packets that were to be kept and found no room in the ring */
+	NOTE_LIVE_LOST,	 /* packets that somebody watched and that found no room in the ring */
 	CAUSE_MAX,
 };
 
@@ -197,7 +201,28 @@ struct flow_settings {
 	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
 	__u8 exclude_self;  /* leave out sockets marked in own_sockets */
 	__u8 addresses;	    /* there may be an address set */
-	__u8 pad[5];
+	__u8 first_packets; /* of each entry so many are sent (SKUA_PACKETS) */
+	__u32 packet_bytes; /* so much of a packet is sent, at most PACKET_MOST */
+};
+
+#define PACKET_MOST 65536
+
+/* Bits of packet_head.why. */
+#define PACKET_FIRST 1 /* it is one of the first of its flow */
+#define PACKET_LIVE  2 /* somebody watches */
+
+/* Before the bytes of a packet in the ring. */
+struct packet_head {
+	struct flow_key key; /* of the outermost level; may be only the capture point */
+	__u64 time;	     /* CLOCK_MONOTONIC ns */
+	__u32 length;	     /* of the packet, without a stripped tag */
+	__u32 captured;	     /* bytes that follow */
+	__u16 tag_protocol;  /* EtherType of the stripped tag, host order; 0 none */
+	__u16 tag;	     /* tag control information */
+	__u8 why;
+	__u8 index; /* 1 for the first packet of the entry, 0 not one of the first */
+	__u8 direction;
+	__u8 ethernet;
 };
 
 /* A conversation wherever it is seen. */
@@ -213,6 +238,7 @@ struct own_key {
 
 _Static_assert(sizeof(struct own_key) == 40, "own_key");
 _Static_assert(sizeof(struct flow_settings) == 32, "flow_settings");
+_Static_assert(sizeof(struct packet_head) == 80, "packet_head");
 _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");
 _Static_assert(sizeof(struct flow_tcp) == 64, "flow_tcp");

@@ -82,6 +82,14 @@ struct {
 	__uint(max_entries, 4096);
 } wakeups SEC(".maps");
 
+#ifdef SKUA_PACKETS
+/* Packets for user space, each a struct packet_head and bytes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} packets SEC(".maps");
+#endif
+
 #if !defined(SKUA_XDP) && defined(SKUA_LINEAR)
 #define SKUA_KNOWS_SOCKETS
 

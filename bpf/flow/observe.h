@@ -3,14 +3,7 @@
 #pragma once
 #include "addresses.h"
 #include "own.h"
-
-#ifdef SKUA_XDP
-#define packet_length(ctx)  bpf_xdp_get_buff_len(ctx)
-#define packet_ifindex(ctx) ((ctx)->ingress_ifindex)
-#else
-#define packet_length(ctx)  ((ctx)->len)
-#define packet_ifindex(ctx) ((ctx)->ifindex)
-#endif
+#include "packets.h"
 
 #define TAG_LENGTH 4
 
@@ -338,6 +331,7 @@ __noinline int observe_any(context *ctx)
 	struct level *l = the_level();
 	__u32 ifindex;
 	__u8 direction;
+	int counted;
 
 	if (!l)
 		return 0;
@@ -345,6 +339,7 @@ __noinline int observe_any(context *ctx)
 	direction = l->p.direction;
 	if (!decode_level(ctx)) {
 		count_cause(ifindex, direction, CAUSE_TRUNCATED, 1, l->length);
+		tell_packet(ctx, l, l->start == START_ETHERNET);
 		return 0;
 	}
 	measure(ctx);
@@ -357,7 +352,9 @@ __noinline int observe_any(context *ctx)
 		count_cause(ifindex, direction, CAUSE_SELF, l->p.packets, l->p.bytes);
 		return 0;
 	}
-	if (count_level() && settings.tunnels)
+	counted = count_level();
+	tell_packet(ctx, l, l->start == START_ETHERNET);
+	if (counted && settings.tunnels)
 		count_children(ctx, l);
 	if (l->malformed)
 		count_cause(ifindex, direction, NOTE_MALFORMED, 1, 0);
@@ -385,6 +382,7 @@ static __always_inline void observe(context *ctx, bool ethernet, __u8 direction)
 			return;
 		}
 		count_level();
+		tell_packet(ctx, l, ethernet);
 		return;
 	}
 #endif

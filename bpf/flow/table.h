@@ -31,6 +31,7 @@ struct packet {
 	__u8 from_hi; /* the source is key.hi */
 	__u8 opener;  /* of an ICMP query: enum opener */
 	__u8 direction;
+	__u8 index; /* place among the first packets of its entry, 0: later (SKUA_PACKETS) */
 };
 
 static __always_inline __u64 now_coarse(void)
@@ -253,6 +254,9 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 		if (p->opener)
 			slot->seen |= (p->opener == OPENER_SOURCE) == !p->from_hi ? SEEN_LO_OPENED
 										  : SEEN_HI_OPENED;
+#ifdef SKUA_PACKETS
+		slot->kept = 0;
+#endif
 		slot->first = bpf_ktime_get_ns();
 		slot->last = slot->first;
 		publish(slot, tag);
@@ -342,6 +346,26 @@ static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const
 	}
 }
 
+#ifdef SKUA_PACKETS
+/* Notes which of the first packets of its entry this is. What tunnels carry is not sent. */
+static __always_inline void number_packet(struct flow_slot *slot, struct packet *p)
+{
+	__u32 kept;
+
+	if (slot->kept >= settings.first_packets || p->key.kind >> KIND_TUNNEL_SHIFT)
+		return;
+#ifdef SKUA_NO_CMPXCHG
+	/* Two CPUs may take the same place: then one packet more is sent. */
+	kept = slot->kept;
+	slot->kept = kept + 1;
+#else
+	kept = __sync_fetch_and_add(&slot->kept, 1);
+#endif
+	if (kept < settings.first_packets)
+		p->index = kept + 1;
+}
+#endif
+
 /* A SYN for a closed connection opens a new one. */
 static __always_inline bool ports_used_again(const struct flow_slot *slot, const struct packet *p)
 {
@@ -353,7 +377,7 @@ static __always_inline bool ports_used_again(const struct flow_slot *slot, const
 }
 
 /* Counts the packet in its flow, or by cause when there is no room. Returns whether in a flow. */
-static __always_inline bool count_packet(const struct packet *p)
+static __always_inline bool count_packet(struct packet *p)
 {
 	const __u32 side = p->from_hi & 1;
 	struct flow_slot *slot;
@@ -361,6 +385,9 @@ static __always_inline bool count_packet(const struct packet *p)
 	bool fresh;
 	__u64 now;
 
+#ifdef SKUA_PACKETS
+	p->index = 0;
+#endif
 	slot = find_slot(p, &index, &fresh);
 	if (slot && !fresh && ports_used_again(slot, p)) {
 		struct flow_control *ctl = the_control();
@@ -388,5 +415,8 @@ static __always_inline bool count_packet(const struct packet *p)
 	__sync_fetch_and_add(&slot->sent[side].bytes, p->bytes);
 	if (p->is_tcp)
 		track_tcp(slot, index, p);
+#ifdef SKUA_PACKETS
+	number_packet(slot, p);
+#endif
 	return true;
 }

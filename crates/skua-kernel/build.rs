@@ -3,11 +3,23 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 11] = [
+const OBJECTS: [(&str, &str, &[&str]); 15] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),
     ("flow_xdp", "flow/xdp.bpf.c", &[]),
+    ("flow_tc_packets", "flow/tc.bpf.c", &["-DSKUA_PACKETS"]),
+    (
+        "flow_tc_lock_packets",
+        "flow/tc.bpf.c",
+        &["-DSKUA_NO_CMPXCHG", "-DSKUA_PACKETS"],
+    ),
+    (
+        "flow_socket_packets",
+        "flow/socket.bpf.c",
+        &["-DSKUA_PACKETS"],
+    ),
+    ("flow_xdp_packets", "flow/xdp.bpf.c", &["-DSKUA_PACKETS"]),
     ("socket_btf", "socket/btf.bpf.c", &[]),
     ("socket_cgroup", "socket/cgroup.bpf.c", &[]),
     ("socket_accept", "socket/accept.bpf.c", &[]),

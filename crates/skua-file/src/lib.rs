@@ -1,4 +1,4 @@
-//! Reads capture files: pcap and pcapng, from a file or a pipe.
+//! Reads capture files, pcap and pcapng, from a file or a pipe; [`PcapNgWriter`] writes pcapng.
 //!
 //! A streaming reader with a bounded buffer that hands out packets without copying them. Formats:
 //! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Damage is one error with the byte offset
@@ -13,6 +13,7 @@ mod error;
 mod input;
 mod pcap;
 mod pcapng;
+mod write;
 
 use std::fs::File;
 use std::io::Read;
@@ -20,6 +21,7 @@ use std::path::Path;
 
 pub use error::{CutOff, FileError, Problem};
 pub use skua_packet::LinkType;
+pub use write::{Direction, Outgoing, PcapNgWriter};
 
 use error::Failure;
 use input::Input;

@@ -264,6 +264,13 @@ impl AddressSet {
         self.marks.iter().map(|(net, mark)| (Prefix(net), *mark))
     }
 
+    /// Whether the longest prefix that holds an address is marked to include it.
+    pub fn holds(&self, address: IpAddr) -> bool {
+        let host = IpNet::from(address);
+        let longest = self.marks.get_lpm(&host);
+        longest.is_some_and(|(_, mark)| *mark == Mark::Include)
+    }
+
     /// Whether a packet is left out whose outermost level this is.
     #[inline]
     pub fn leaves_out(&self, level: &Level) -> bool {

@@ -393,12 +393,9 @@ pub const FIELDS: &[Field] = &[
         "ns",
         NO_HANDSHAKE,
         "SYN to ACK: server and client side together",
-        |l| {
-            let tcp = &l.record.tcp;
-            match (tcp.server_rtt_ns, tcp.client_rtt_ns) {
-                (0, _) | (_, 0) => Value::Absent,
-                (server, client) => Value::Integer(server + client),
-            }
+        |l| match l.record.handshake_rtt_ns() {
+            Some(ns) => Value::Integer(ns),
+            None => Value::Absent,
         },
     ),
     Field::new(
@@ -540,7 +537,7 @@ pub const FIELDS: &[Field] = &[
         Integer,
         "",
         "all packets counted",
-        "one in so many packets was counted; counters are not scaled up",
+        "one in so many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
         |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1),
     ),
     Field::new(

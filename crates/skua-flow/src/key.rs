@@ -47,6 +47,9 @@ const HASH_FACTORS: [u64; 8] = [
     0x5be0_cd19_137e_2179,
 ];
 
+/// Seed of identifiers that must be the same on every host.
+const TRACKING_SEED: u64 = 0x5ba1_1a5c_0de5_eeda;
+
 /// `kind`: has an Ethernet header.
 pub const KIND_ETHERNET: u8 = 1 << 2;
 /// `kind`: shift of the tunnel number.
@@ -167,6 +170,38 @@ impl FlowKey {
         match self.hash64(seed) & 0xffff_ffff_ffff {
             0 => 1,
             id => id,
+        }
+    }
+
+    /// Identifier of the conversation, wherever and however it is captured: the same at each
+    /// interface, with and without VLAN tags, link-layer header or a tunnel around it.
+    pub fn tracking_id(&self) -> u64 {
+        self.anywhere().hash64(TRACKING_SEED)
+    }
+
+    /// As [`tracking_id`](Self::tracking_id), of all that the two hosts say to one another; none
+    /// without IP.
+    pub fn l3_tracking_id(&self) -> Option<u64> {
+        let key = Self {
+            lo_port: [0; 2],
+            hi_port: [0; 2],
+            proto: 0,
+            detail: 0,
+            ..self.anywhere()
+        };
+        (self.network() != Network::None).then(|| key.hash64(TRACKING_SEED))
+    }
+
+    /// The key without what depends on where it was captured.
+    fn anywhere(&self) -> Self {
+        Self {
+            ifindex: 0,
+            netns: 0,
+            vlan: [0; 2],
+            // Without IP the EtherType alone says what it is.
+            kind: self.kind & 3,
+            parent: [0; 6],
+            ..*self
         }
     }
 

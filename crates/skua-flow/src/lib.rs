@@ -13,6 +13,7 @@ mod index;
 pub mod key;
 pub mod names;
 pub mod point;
+pub mod raw_packets;
 mod recent;
 pub mod record;
 mod slab;
@@ -28,8 +29,14 @@ pub use addresses::{AddressCounts, AddressSet, Mark, Prefix, PrefixError};
 pub use community::community_id;
 pub use conversation::{Conversation, FragmentNotes, Ports};
 pub use key::{FlowKey, Network, Tunnel};
+pub use names::Layers;
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};
-pub use record::{FlowLine, FlowRecord, Party, Rate, Service, ServiceRule, TcpState};
+pub use raw_packets::{
+    PacketBuffer, RawPacket, RawPacketLimits, RawPacketStats, RawPackets, SeenPacket,
+};
+pub use record::{FlowLine, FlowRecord, Interval, Party, Rate, Service, ServiceRule, TcpState};
 pub use store::{FlowStore, Ownership, Query, SortBy, StoreLimits, Summary};
-pub use table::{Ageing, Batch, Captured, Drained, FlowTable, Outcome, TableConfig};
+pub use table::{
+    Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, Sampled, TableConfig,
+};
 pub use update::{Counters, EndReason, FlowUpdate, TcpUpdate};

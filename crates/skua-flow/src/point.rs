@@ -71,11 +71,16 @@ pub enum Cause {
     TagBytes,
     /// Note: flows inside tunnels that found no entry; the parent has the packets.
     ChildFull,
+    /// Note: packets that were to be kept as the first of their flow, and that the ring to user
+    /// space had no room for.
+    RawLost,
+    /// Note: packets for a live stream that the ring to user space had no room for.
+    LiveLost,
 }
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::TableFullTcp,
         Self::TableFullUdp,
         Self::TableFullIcmp,
@@ -91,6 +96,8 @@ impl Cause {
         Self::Segmented,
         Self::TagBytes,
         Self::ChildFull,
+        Self::RawLost,
+        Self::LiveLost,
     ];
 
     /// `table_full` of the class of an IP protocol.
@@ -126,6 +133,8 @@ impl Cause {
             Self::Segmented => "segmented",
             Self::TagBytes => "tag_bytes",
             Self::ChildFull => "child_full",
+            Self::RawLost => "raw_lost",
+            Self::LiveLost => "live_lost",
         }
     }
 }

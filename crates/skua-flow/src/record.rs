@@ -28,6 +28,36 @@ impl Rate {
     }
 }
 
+/// What a drain added to a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Interval {
+    /// Sent by `lo`.
+    pub lo_sent: Counters,
+    /// Sent by `hi`.
+    pub hi_sent: Counters,
+    /// Time since the drain before, in ns.
+    pub ns: u64,
+    /// Last packet that was known before the drain, of a new record its first; ns since the Unix epoch.
+    pub since_ns: u64,
+}
+
+impl Interval {
+    /// What an update adds that comes with a drain `ns` after the one before.
+    fn of(update: &FlowUpdate, ns: u64, since_ns: u64) -> Self {
+        Self {
+            lo_sent: update.lo_sent,
+            hi_sent: update.hi_sent,
+            ns,
+            since_ns,
+        }
+    }
+
+    /// The rate over the interval.
+    pub fn rate(&self) -> Rate {
+        Rate::over(self.lo_sent + self.hi_sent, self.ns)
+    }
+}
+
 /// State of a TCP conversation as its flags tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpState {
@@ -103,13 +133,14 @@ pub struct FlowRecord {
     pub last_ns: u64,
     /// Drain that changed the record last, ns since the Unix epoch.
     pub updated_ns: u64,
-    /// Rate over the interval that ended with that drain.
-    pub rate: Rate,
+    /// What that drain added.
+    pub interval: Interval,
     /// TCP details; counters are totals, not differences.
     pub tcp: TcpUpdate,
     /// VNI, GRE key or MPLS label of a flow inside a tunnel.
     pub tunnel_id: u32,
-    /// One in so many packets was counted, 1: all.
+    /// One in so many packets was counted, 1: all. Counters of captures of our own are not scaled
+    /// up; those of flows that others tell of (sFlow, NetFlow, IPFIX) are.
     pub sampling: u32,
     /// Whether `lo` spoke first, so that it is `a`.
     pub lo_first: bool,
@@ -178,10 +209,10 @@ impl FlowRecord {
             first_ns: update.first_ns,
             last_ns: update.last_ns,
             updated_ns: now_ns,
-            rate: Rate::over(update.lo_sent + update.hi_sent, interval_ns),
+            interval: Interval::of(update, interval_ns, update.first_ns),
             tcp: update.tcp,
             tunnel_id: update.tunnel_id,
-            sampling,
+            sampling: sampling.max(update.sampling),
             lo_first: update.lo_first,
             end: update.end,
             owners: [None; 2],
@@ -194,11 +225,19 @@ impl FlowRecord {
     pub fn apply(&mut self, update: &FlowUpdate, now_ns: u64, interval_ns: u64) {
         self.lo_sent += update.lo_sent;
         self.hi_sent += update.hi_sent;
+        if self.updated_ns == now_ns {
+            // Another entry of the conversation in the same drain.
+            self.interval.lo_sent += update.lo_sent;
+            self.interval.hi_sent += update.hi_sent;
+            self.interval.since_ns = self.interval.since_ns.min(update.first_ns);
+        } else {
+            self.interval = Interval::of(update, interval_ns, self.last_ns);
+        }
         self.first_ns = self.first_ns.min(update.first_ns);
         self.last_ns = self.last_ns.max(update.last_ns);
         self.updated_ns = now_ns;
-        self.rate = Rate::over(update.lo_sent + update.hi_sent, interval_ns);
         self.end = update.end;
+        self.sampling = self.sampling.max(update.sampling);
         let (tcp, new) = (&mut self.tcp, &update.tcp);
         for side in 0..2 {
             tcp.flags[side] |= new.flags[side];
@@ -276,6 +315,14 @@ impl FlowRecord {
             .flatten()
     }
 
+    /// Time from SYN to ACK in ns, none when the handshake was not seen whole.
+    pub fn handshake_rtt_ns(&self) -> Option<u64> {
+        match (self.tcp.server_rtt_ns, self.tcp.client_rtt_ns) {
+            (0, _) | (_, 0) => None,
+            (server, client) => Some(server + client),
+        }
+    }
+
     /// Community ID version 1, none without IP.
     pub fn community_id(&self) -> Option<CommunityId> {
         community_id(&self.key, self.tcp.lo_opened.unwrap_or(self.lo_first))
@@ -286,7 +333,7 @@ impl FlowRecord {
         FlowLine {
             record: self,
             interface,
-            rate: self.rate,
+            rate: self.interval.rate(),
             parties: [Party::default(); 2],
         }
     }

@@ -5,7 +5,7 @@ use crate::{
     index::{Index, KeyHash, Slot},
     slab::Slab,
 };
-use std::{cmp::Ordering, collections::VecDeque, num::NonZeroU32};
+use std::{cmp::Ordering, collections::VecDeque, num::NonZeroU32, ops::ControlFlow};
 
 /// The first drain has none before it: its rates count from the conversation's beginning, but over no
 /// less than this, for one packet alone has no rate.
@@ -325,6 +325,30 @@ impl FlowStore {
         self.places.iter().filter(|p| p.used).map(|p| &p.record)
     }
 
+    /// Visits the records in the places from `from` on, at most so many places, until `visit` breaks;
+    /// returns where to go on, none after the last. For who must not hold the store for long: what
+    /// changes its place meanwhile may be met twice or not at all, what stays is met once.
+    pub fn scan(
+        &self,
+        from: u32,
+        places: u32,
+        visit: &mut dyn FnMut(&FlowRecord) -> ControlFlow<()>,
+    ) -> Option<u32> {
+        let to = from.saturating_add(places).min(self.places.end());
+        for place in from..to {
+            let place = &self.places[place];
+            if place.used && visit(&place.record).is_break() {
+                return None;
+            }
+        }
+        (to < self.places.end()).then_some(to)
+    }
+
+    /// Time of the last drain, ns since the Unix epoch; 0 before the first.
+    pub fn drained_ns(&self) -> u64 {
+        self.drained_ns
+    }
+
     /// The records that a query asks for.
     pub fn query<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<&FlowRecord> {
         let mut found: Vec<_> = self.iter().filter(|r| (query.filter)(r)).collect();
@@ -354,7 +378,7 @@ impl FlowStore {
     /// The rate of a record over the last interval: nothing when the last drain did not touch it.
     pub fn rate(&self, record: &FlowRecord) -> Rate {
         if record.updated_ns == self.drained_ns {
-            record.rate
+            record.interval.rate()
         } else {
             Rate::default()
         }

@@ -181,6 +181,7 @@ impl Entry {
                 lo_opened: self.lo_opened,
                 ..self.tcp.drain(details)
             },
+            sampling: 0,
             end,
         }
     }
@@ -215,6 +216,18 @@ pub struct FlowTable {
     addresses: Option<Arc<AddressSet>>,
     /// Entries made since the start.
     inserted: u64,
+    /// By place, how many packets [`FlowTable::count_first`] told of an entry; as long as it needs
+    /// to be.
+    told: Vec<u8>,
+}
+
+/// A packet among the first of its flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct First {
+    /// The flow.
+    pub key: FlowKey,
+    /// Place among them, from 1 on.
+    pub index: u8,
 }
 
 /// Which entries a drain ends.
@@ -263,6 +276,22 @@ pub struct Captured<'a> {
     pub frame: Frame<'a>,
     /// When, ns since the Unix epoch.
     pub now_ns: u64,
+}
+
+/// A packet that another device sampled, for [`FlowTable::sampled`].
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled<'a> {
+    /// Where it came in, or where it was seen going out.
+    pub point: CapturePoint,
+    /// Where else it passes without being sampled there: when the conversation has an entry there,
+    /// it is counted in that, so that both directions are in one.
+    pub joins: Option<CapturePoint>,
+    /// The packet.
+    pub frame: Frame<'a>,
+    /// When, ns since the Unix epoch.
+    pub now_ns: u64,
+    /// It stands for so many packets of its length.
+    pub rate: u32,
 }
 
 /// Packets that are looked up together, so that the memory that they need is fetched at once.
@@ -320,6 +349,8 @@ struct Amount {
     headers: u64,
     /// Bytes of a stripped tag.
     tag: u64,
+    /// What was captured stands for so many of its kind.
+    rate: u64,
 }
 
 impl Amount {
@@ -333,20 +364,25 @@ impl Amount {
             wire: u64::from(frame.wire_len) + tag,
             headers: decoded.map_or(0, |decoded| u64::from(decoded.header_len()) + tag),
             tag,
+            rate: 1,
         }
     }
 
     /// Of the whole packet.
     fn all(&self) -> Counters {
         let repeated = (self.packets - 1) * self.headers;
-        Counters::new(self.packets, self.wire + repeated)
+        self.scaled(self.wire + repeated)
+    }
+
+    fn scaled(&self, bytes: u64) -> Counters {
+        Counters::new(self.packets * self.rate, bytes.saturating_mul(self.rate))
     }
 
     /// From an offset in the captured bytes on.
     fn from(&self, start: u32) -> Counters {
         let start = u64::from(start) + self.tag;
         let repeated = (self.packets - 1) * self.headers.saturating_sub(start);
-        Counters::new(self.packets, self.wire.saturating_sub(start) + repeated)
+        self.scaled(self.wire.saturating_sub(start) + repeated)
     }
 }
 
@@ -420,6 +456,7 @@ impl FlowTable {
             points: Points::default(),
             addresses: None,
             inserted: 0,
+            told: Vec::new(),
         }
     }
 
@@ -481,15 +518,15 @@ impl FlowTable {
     /// done, for others. Most packets need no more than this.
     #[inline(always)]
     fn known(&mut self, packet: &Captured<'_>) -> bool {
-        let Some(plain) = self.plain(&packet.frame) else {
-            return false;
-        };
-        let Some((place, from_lo)) = self.recent.get(&plain) else {
-            return false;
-        };
-        let Some(entry) = self.entries.get_mut(place) else {
-            return false;
-        };
+        self.known_at(packet).is_some()
+    }
+
+    /// As [`known`](Self::known), with the place of the entry.
+    #[inline(always)]
+    fn known_at(&mut self, packet: &Captured<'_>) -> Option<u32> {
+        let plain = self.plain(&packet.frame)?;
+        let (place, from_lo) = self.recent.get(&plain)?;
+        let entry = self.entries.get_mut(place)?;
         let segment = plain.segment();
         let right = entry.state == State::Live
             && is_plain(&entry.key, from_lo, packet.point, &plain)
@@ -498,7 +535,7 @@ impl FlowTable {
             let share = Share::of(packet, from_lo);
             entry.add(&share, segment.as_ref(), &mut self.details);
         }
-        right
+        right.then_some(place)
     }
 
     /// Counts packets that fit into one batch, the long way.
@@ -603,7 +640,7 @@ impl FlowTable {
                 return;
             }
         }
-        if !self.arrive(arrival) {
+        if self.arrive(arrival).is_none() {
             self.lose(
                 point,
                 Cause::table_full(arrival.key.proto),
@@ -614,9 +651,80 @@ impl FlowTable {
 
     /// Counts a packet.
     pub fn packet(&mut self, point: CapturePoint, frame: &Frame<'_>, now_ns: u64) -> Outcome {
+        self.sampled(&Sampled {
+            point,
+            joins: None,
+            frame: *frame,
+            now_ns,
+            rate: 1,
+        })
+    }
+
+    /// Counts a packet, and says when it is among the `first` ones of its entry. Slower than
+    /// [`packets`](Self::packets).
+    pub fn count_first(&mut self, packet: &Captured<'_>, first: u8) -> (Outcome, Option<First>) {
+        let counted = match self.known_at(packet) {
+            Some(place) => Ok(place),
+            None => self.sampled_at(&Sampled {
+                point: packet.point,
+                joins: None,
+                frame: packet.frame,
+                now_ns: packet.now_ns,
+                rate: 1,
+            }),
+        };
+        match counted {
+            Err(cause) => (Outcome::Lost(cause), None),
+            Ok(place) => (Outcome::Counted, self.tell(place, first)),
+        }
+    }
+
+    fn tell(&mut self, place: u32, first: u8) -> Option<First> {
+        if first == 0 {
+            return None;
+        }
+        let at = place as usize;
+        if at >= self.told.len() {
+            self.told.resize(at + 1, 0);
+        }
+        let told = self.told.get_mut(at)?;
+        if *told >= first {
+            return None;
+        }
+        *told += 1;
+        let (key, index) = (self.entries[place].key, *told);
+        Some(First { key, index })
+    }
+
+    /// Whether a packet's conversation has an entry at a point.
+    fn has(&mut self, point: CapturePoint, sampled: CapturePoint, level: &Level) -> bool {
+        let ports = self.fragments.ports(sampled, level);
+        let key = Conversation::new(point, level, &ports, [0; 6]).key;
+        let equal = |place| self.entries[place].key.is(key.words());
+        let hash = KeyHash::new(&key, self.seed);
+        self.index.find(hash, equal).is_some()
+    }
+
+    /// Counts a packet that stands for others, too.
+    pub fn sampled(&mut self, sampled: &Sampled<'_>) -> Outcome {
+        match self.sampled_at(sampled) {
+            Ok(_) => Outcome::Counted,
+            Err(cause) => Outcome::Lost(cause),
+        }
+    }
+
+    /// The place of the entry of the packet's outermost level, or why it is in none.
+    fn sampled_at(&mut self, sampled: &Sampled<'_>) -> Result<u32, Cause> {
+        let Sampled { frame, now_ns, .. } = sampled;
+        let now_ns = *now_ns;
         let mut decoded = Decoded::default();
         let truncated = decode_into(frame, self.options_for(frame), &mut decoded).is_err();
-        let amount = Amount::new(frame, (!truncated).then_some(&decoded));
+        let mut amount = Amount::new(frame, (!truncated).then_some(&decoded));
+        amount.rate = u64::from(sampled.rate.max(1));
+        let point = match sampled.joins {
+            Some(other) if !truncated && self.has(other, sampled.point, &decoded.outer) => other,
+            _ => sampled.point,
+        };
         let malformed = match self.options.tunnels {
             true => decoded.malformed(),
             false => decoded.outer.malformed,
@@ -625,13 +733,16 @@ impl FlowTable {
         self.notes(point, &amount, malformed && !left_out);
         if left_out {
             // Should the set be changed before the later fragments come.
-            self.fragments.ports(point, &decoded.outer);
-            return self.lose(point, Cause::AddressSet, amount.all());
+            self.fragments.ports(sampled.point, &decoded.outer);
+            self.lose(point, Cause::AddressSet, amount.all());
+            return Err(Cause::AddressSet);
         }
         if truncated {
-            return self.lose(point, Cause::Truncated, amount.all());
+            self.lose(point, Cause::Truncated, amount.all());
+            return Err(Cause::Truncated);
         }
         let mut parent = [0; 6];
+        let mut outermost = Err(Cause::NoDecode);
         for (depth, level) in decoded.levels().enumerate() {
             if depth > 0 && !self.options.tunnels {
                 break;
@@ -640,20 +751,26 @@ impl FlowTable {
                 0 => amount.all(),
                 _ => amount.from(level.start),
             };
-            let ports = self.fragments.ports(point, level);
+            let ports = self.fragments.ports(sampled.point, level);
             let arrival = self.arrival(point, level, &ports, parent, counters, now_ns);
-            if !self.arrive(&arrival) {
-                if depth == 0 {
-                    return self.lose(point, Cause::table_full(level.proto), counters);
+            match self.arrive(&arrival) {
+                Some(place) if depth == 0 => outermost = Ok(place),
+                Some(_) => {}
+                None if depth == 0 => {
+                    let cause = Cause::table_full(level.proto);
+                    self.lose(point, cause, counters);
+                    return Err(cause);
                 }
-                self.points.add(point, Cause::ChildFull, counters);
-                break;
+                None => {
+                    self.points.add(point, Cause::ChildFull, counters);
+                    break;
+                }
             }
             if let Some(child) = decoded.levels().nth(depth + 1) {
                 parent = arrival.key.child_parent(self.seed, child.tunnel_id);
             }
         }
-        Outcome::Counted
+        outermost
     }
 
     #[inline]
@@ -702,9 +819,9 @@ impl FlowTable {
         }
     }
 
-    /// Finds or makes the entry and adds to it; false when none is free.
+    /// Finds or makes the entry and adds to it; none when none is free.
     #[inline]
-    fn arrive(&mut self, arrival: &Arrival) -> bool {
+    fn arrive(&mut self, arrival: &Arrival) -> Option<u32> {
         let entries = &mut self.entries;
         let slot = self.index.entry(arrival.hash, |place| {
             entries[place].key.is(arrival.key.words())
@@ -717,7 +834,7 @@ impl FlowTable {
                     self.ended.push(place);
                     let Some(place) = entries.insert(Entry::begin(arrival)) else {
                         slot.remove();
-                        return false;
+                        return None;
                     };
                     slot.get_mut().place = place;
                     self.inserted += 1;
@@ -727,9 +844,7 @@ impl FlowTable {
                 }
             }
             Slot::Free(slot) => {
-                let Some(place) = entries.insert(Entry::begin(arrival)) else {
-                    return false;
-                };
+                let place = entries.insert(Entry::begin(arrival))?;
                 slot.insert(place);
                 self.inserted += 1;
                 self.recent.fit(self.entries.len());
@@ -738,12 +853,11 @@ impl FlowTable {
         };
         self.entries[place].add(&arrival.share, arrival.segment.as_ref(), &mut self.details);
         self.recent.put(&arrival.key, arrival.share.from_lo, place);
-        true
+        Some(place)
     }
 
-    fn lose(&mut self, point: CapturePoint, cause: Cause, counters: Counters) -> Outcome {
+    fn lose(&mut self, point: CapturePoint, cause: Cause, counters: Counters) {
         self.points.add(point, cause, counters);
-        Outcome::Lost(cause)
     }
 
     /// Counts a packet under a cause instead of in a flow, because a filter or sampling left it
@@ -847,5 +961,8 @@ impl FlowTable {
             self.details.remove(details);
         }
         self.entries.remove(place);
+        if let Some(told) = self.told.get_mut(place as usize) {
+            *told = 0;
+        }
     }
 }

@@ -92,6 +92,9 @@ pub struct FlowUpdate {
     pub tunnel_id: u32,
     /// TCP details.
     pub tcp: TcpUpdate,
+    /// One in so many packets was seen, and the counters are estimates, scaled up by that; 0: they
+    /// are what was counted.
+    pub sampling: u32,
     /// Set with the last update of an entry.
     pub end: Option<EndReason>,
 }

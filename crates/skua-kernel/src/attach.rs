@@ -6,6 +6,8 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 use crate::{
     KernelError,
     orphans::{self, Classifier},
@@ -53,10 +55,13 @@ impl HookKind {
     }
 }
 
-/// Priority and handle of our classifiers. Whatever an earlier run left there is replaced, should
-/// it have been killed together with the process that was to detach it ([`orphans`]).
+/// Priority of our classifiers, and the first of the handles under which several of them stand side
+/// by side. Whatever an earlier run left under one is replaced, should it have been killed together
+/// with the process that was to detach it ([`orphans`]).
 const CLSACT_PRIORITY: u32 = 0xc0de;
 const CLSACT_HANDLE: u32 = 0x5c0a;
+/// Handles that are tried before one is made of the program's number, which nobody else has.
+const CLSACT_HANDLES: u32 = 16;
 
 /// A program attached to one direction of one interface. Detaches when dropped, from any thread.
 #[derive(Debug)]
@@ -74,6 +79,8 @@ enum Hook {
         netns: File,
         classifier: Classifier,
         guarded: bool,
+        #[allow(dead_code, reason = "held open")]
+        claim: Option<OwnedFd>,
     },
 }
 
@@ -138,6 +145,7 @@ impl Drop for Attachment {
             netns,
             classifier,
             guarded,
+            ..
         } = &self.hook
         {
             if let Err(error) = in_namespace(netns, || detach_clsact(*classifier)) {
@@ -193,7 +201,7 @@ fn tcx(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Resul
 }
 
 fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
-    let mut refused = None;
+    let mut refused: Option<io::Error> = None;
     for flags in [
         libbpf_sys::XDP_FLAGS_DRV_MODE,
         libbpf_sys::XDP_FLAGS_SKB_MODE,
@@ -218,7 +226,15 @@ fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
         }
         refused = Some(io::Error::from_raw_os_error(-fd));
     }
-    Err(refused.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+    let refused = refused.unwrap_or_else(|| io::ErrorKind::Unsupported.into());
+    Err(match refused.raw_os_error() {
+        // EEXIST: one is in the driver, so that there can be no generic one.
+        Some(libc::EBUSY | libc::EEXIST) => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "the interface has an XDP program already and takes one only",
+        ),
+        _ => refused,
+    })
 }
 
 /// A packet socket whose filter is the program. It is bound last, so that nothing passes it
@@ -280,7 +296,33 @@ fn hook_point(ifindex: u32, direction: Direction) -> libbpf_sys::bpf_tc_hook {
     }
 }
 
-fn classifier_options(program: Option<BorrowedFd<'_>>) -> libbpf_sys::bpf_tc_opts {
+/// A handle of our own at a place in the calling thread's namespace. Who has one holds a name there
+/// (an abstract Unix address), which goes with the process: what stands under a handle whose name is
+/// free was left behind.
+fn claim_handle(
+    ifindex: u32,
+    direction: Direction,
+    program: u32,
+) -> io::Result<(u32, Option<OwnedFd>)> {
+    for number in 0..CLSACT_HANDLES {
+        let name = format!("skua/clsact/{ifindex}/{}/{number}", direction as u8);
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+        match rustix::net::bind(&socket, &address) {
+            Ok(()) => return Ok((CLSACT_HANDLE + number, Some(socket))),
+            Err(rustix::io::Errno::ADDRINUSE) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((0x4000_0000 | program, None))
+}
+
+fn classifier_options(handle: u32, program: Option<BorrowedFd<'_>>) -> libbpf_sys::bpf_tc_opts {
     libbpf_sys::bpf_tc_opts {
         sz: size_of::<libbpf_sys::bpf_tc_opts>() as _,
         prog_fd: program.map_or(0, |p| p.as_raw_fd()),
@@ -289,7 +331,7 @@ fn classifier_options(program: Option<BorrowedFd<'_>>) -> libbpf_sys::bpf_tc_opt
         } else {
             0
         },
-        handle: CLSACT_HANDLE,
+        handle,
         priority: CLSACT_PRIORITY,
         ..Default::default()
     }
@@ -322,10 +364,13 @@ fn clsact(
     if created < 0 && -created != libc::EEXIST {
         return Err(io::Error::from_raw_os_error(-created));
     }
+    let id = program_id(program)?;
+    let (handle, claim) = claim_handle(ifindex, direction, id)?;
     let classifier = Classifier {
         ifindex,
         direction,
-        program: program_id(program)?,
+        handle,
+        program: id,
     };
     if guarded {
         orphans::attaching(&netns, classifier);
@@ -335,8 +380,9 @@ fn clsact(
         netns,
         classifier,
         guarded,
+        claim,
     };
-    let mut options = classifier_options(Some(program));
+    let mut options = classifier_options(handle, Some(program));
     // SAFETY: both structs are valid, with their sizes set, and outlive the call.
     match unsafe { libbpf_sys::bpf_tc_attach(&point, &mut options) } {
         0 => Ok(attachment),
@@ -351,14 +397,14 @@ fn clsact(
 /// is another run's by now. The clsact queueing discipline stays: others may use it.
 pub(crate) fn detach_clsact(classifier: Classifier) -> io::Result<()> {
     let point = hook_point(classifier.ifindex, classifier.direction);
-    let mut found = classifier_options(None);
+    let mut found = classifier_options(classifier.handle, None);
     // SAFETY: both structs are valid, with their sizes set, and outlive the call.
     match unsafe { libbpf_sys::bpf_tc_query(&point, &mut found) } {
         0 if found.prog_id != classifier.program => return Ok(()),
         0 => {}
         error => return Err(io::Error::from_raw_os_error(-error)),
     }
-    let options = classifier_options(None);
+    let options = classifier_options(classifier.handle, None);
     // SAFETY: both structs are valid, with their sizes set, and outlive the call.
     match unsafe { libbpf_sys::bpf_tc_detach(&point, &options) } {
         0 => Ok(()),

@@ -15,6 +15,7 @@ mod mapping;
 pub mod orphans;
 pub mod priority;
 mod private_network;
+mod ring;
 pub mod socket;
 
 pub use attach::{Attachment, Direction, HookKind};

@@ -57,6 +57,8 @@ pub fn guard() {
 pub(crate) struct Classifier {
     pub ifindex: u32,
     pub direction: Direction,
+    /// Which of ours at that place.
+    pub handle: u32,
     /// Identifier of its program.
     pub program: u32,
 }
@@ -68,19 +70,20 @@ enum Event {
     Detached,
 }
 
-const MESSAGE: usize = 10;
+const MESSAGE: usize = 14;
 
 fn encode(event: Event, classifier: Classifier) -> [u8; MESSAGE] {
     let mut message = [0; MESSAGE];
     message[0] = u8::from(event == Event::Detached);
     message[1] = u8::from(classifier.direction == Direction::Egress);
     message[2..6].copy_from_slice(&classifier.ifindex.to_ne_bytes());
-    message[6..].copy_from_slice(&classifier.program.to_ne_bytes());
+    message[6..10].copy_from_slice(&classifier.program.to_ne_bytes());
+    message[10..].copy_from_slice(&classifier.handle.to_ne_bytes());
     message
 }
 
 fn decode(message: [u8; MESSAGE]) -> (Event, Classifier) {
-    let [event, direction, index @ .., p0, p1, p2, p3] = message;
+    let [event, direction, index @ .., p0, p1, p2, p3, h0, h1, h2, h3] = message;
     (
         if event == 0 {
             Event::Attaching
@@ -94,6 +97,7 @@ fn decode(message: [u8; MESSAGE]) -> (Event, Classifier) {
             } else {
                 Direction::Egress
             },
+            handle: u32::from_ne_bytes([h0, h1, h2, h3]),
             program: u32::from_ne_bytes([p0, p1, p2, p3]),
         },
     )
@@ -278,6 +282,7 @@ mod tests {
         Classifier {
             ifindex,
             direction,
+            handle: 0x0a0b_0c0d,
             program: 0x0102_0304,
         }
     }

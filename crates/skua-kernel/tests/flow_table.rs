@@ -3,7 +3,7 @@
 
 use skua_kernel::{
     Attachment, Direction, HookKind,
-    flow::{FlowTable, FlowTableConfig, LinkKind, Proof},
+    flow::{FlowTable, FlowTableConfig, LinkKind, PacketConfig, Proof},
 };
 
 /// The oldest kernel whose maps the flow table needs (ring buffer). Before it, user space counts.
@@ -76,4 +76,95 @@ fn every_hook_of_this_kernel_counts_what_passes_it() {
             assert_eq!(proof.name(), "unsupported", "{}: {proof:?}", hook.name());
         }
     }
+}
+
+/// The first packets of each flow come with their bytes, all of them while somebody watches.
+#[test]
+fn packets_come_with_their_bytes() {
+    skua_kernel::capture_libbpf_log();
+    let hooks = [
+        (HookKind::Tcx, (6, 6)),
+        (HookKind::Clsact, (5, 8)),
+        (HookKind::Socket, (5, 12)),
+        (HookKind::Xdp, (5, 18)),
+    ];
+    for (hook, since) in hooks {
+        if kernel() < since {
+            println!("no {} in this kernel", hook.name());
+            continue;
+        }
+        let config = FlowTableConfig {
+            max_entries: 1000,
+            packets: Some(PacketConfig {
+                first: 2,
+                bytes: 3000,
+                ..PacketConfig::default()
+            }),
+            ..Default::default()
+        };
+        let mut table = FlowTable::new(hook, config).unwrap();
+        let mut ring = table.packets().unwrap().unwrap();
+        table.add_point(0, 1).unwrap();
+        let program = table.program(0, Direction::Ingress, LinkKind::Ethernet);
+        let program = program.unwrap().unwrap();
+        let attachment = Attachment::new(program, 1, Direction::Ingress, hook).unwrap();
+        let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let ports = [&sender, &receiver].map(|s| s.local_addr().unwrap().port().to_be_bytes());
+        // Headers take 42 bytes: just below, at and above what the ring has room for.
+        let sizes = [1, 86, 87, 470, 471, 2006, 2007, 4000];
+        let send = || {
+            for size in sizes {
+                let payload = vec![size as u8; size];
+                sender
+                    .send_to(&payload, receiver.local_addr().unwrap())
+                    .unwrap();
+                receiver.recv(&mut [0; 5000]).unwrap();
+            }
+        };
+        let mut read = || {
+            let mut packets = Vec::new();
+            ring.drain(&mut |packet| {
+                // Others use loopback, too.
+                if packet.data.get(34..36) == Some(&ports[0]) {
+                    assert_eq!(packet.data[36..38], ports[1]);
+                    assert_eq!((packet.key.ifindex, packet.key.proto), (1, 17));
+                    let whole = packet.length as usize;
+                    assert_eq!(packet.data.len(), whole.min(3000));
+                    assert!(packet.data[42..].iter().all(|b| *b == (whole - 42) as u8));
+                    packets.push((packet.index, packet.live, whole - 42));
+                }
+            })
+            .unwrap();
+            packets
+        };
+        send();
+        table.wait_for_programs().unwrap();
+        assert_eq!(
+            read(),
+            [(Some(1), false, 1), (Some(2), false, 86)],
+            "{hook:?}"
+        );
+        ring.set_live(true).unwrap();
+        send();
+        let live = read_live(&mut ring, &ports);
+        assert_eq!(live, sizes, "{hook:?}");
+        ring.set_live(false).unwrap();
+        send();
+        drop(attachment);
+        table.wait_for_programs().unwrap();
+        assert_eq!(read_live(&mut ring, &ports), [0; 0], "{hook:?}");
+    }
+}
+
+fn read_live(ring: &mut skua_kernel::flow::PacketRing, ports: &[[u8; 2]; 2]) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    ring.drain(&mut |packet| {
+        if packet.data.get(34..36) == Some(&ports[0]) {
+            assert!(packet.live && packet.index.is_none());
+            sizes.push(packet.length as usize - 42);
+        }
+    })
+    .unwrap();
+    sizes
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -55,8 +55,9 @@ impl Namespace {
         })
     }
 
-    /// Runs `work` on a fresh thread inside this namespace and gives back its result. The
-    /// caller's thread never changes its namespace; sockets opened by `work` stay in this one.
+    /// Runs `work` inside this namespace and gives back its result: on a fresh thread, unless the
+    /// caller's is in it anyway. The caller's thread never changes its namespace; sockets opened
+    /// by `work` stay in this one.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::PermissionDenied => Error::EnterDenied {
@@ -67,18 +68,15 @@ impl Namespace {
                 source,
             },
         };
+        // Also without rights: our own is entered by doing nothing.
+        if current().ok() == Some(self.id) {
+            return Ok(work());
+        }
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new()
                 .name(format!("netns-{}", self.number))
                 .spawn_scoped(scope, || {
-                    // A thread starts in its creator's namespace: without rights our own can
-                    // still be entered, by doing nothing.
-                    if current().ok() != Some(self.id) {
-                        move_into_link_name_space(
-                            self.file.as_fd(),
-                            Some(LinkNameSpaceType::Network),
-                        )?;
-                    }
+                    move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))?;
                     Ok(work())
                 })
                 .map_err(failed)?;
@@ -96,7 +94,7 @@ impl AsFd for Namespace {
     }
 }
 
-/// Runs `work` on a fresh thread inside `namespace`: see [`Namespace::enter`].
+/// Runs `work` inside `namespace`: see [`Namespace::enter`].
 pub fn in_namespace<T: Send>(
     namespace: &Namespace,
     work: impl FnOnce() -> T + Send,
@@ -116,11 +114,30 @@ pub struct Changes {
     pub renamed: Vec<u16>,
 }
 
+/// Which namespaces are held open besides our own.
+#[derive(Debug)]
+enum Wanted {
+    None,
+    All,
+    /// Those with these inode numbers.
+    Inodes(BTreeSet<u64>),
+}
+
+impl Wanted {
+    fn includes(&self, id: NamespaceId) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Inodes(inodes) => inodes.contains(&id.inode),
+        }
+    }
+}
+
 /// The namespaces of this machine, with numbers that stay the same as long as this value lives.
 #[derive(Debug)]
 pub struct Namespaces {
     list: Vec<Namespace>,
-    all: bool,
+    wanted: Wanted,
     last_number: u16,
     omitted: usize,
 }
@@ -129,15 +146,32 @@ impl Namespaces {
     /// Finds the namespaces: the own one only, or with `all` also those under `/run/netns` and
     /// those of all processes (as far as rights allow to look).
     pub fn discover(all: bool) -> Result<Self, Error> {
-        let own = Namespace::own()?;
-        let mut namespaces = Self {
-            list: vec![own],
-            all,
-            last_number: 0,
-            omitted: 0,
-        };
+        let wanted = if all { Wanted::All } else { Wanted::None };
+        let mut namespaces = Self::own(wanted)?;
         namespaces.refresh()?;
         Ok(namespaces)
+    }
+
+    /// The own one only, until others are asked for by [`select`](Self::select).
+    pub fn selected() -> Result<Self, Error> {
+        Self::own(Wanted::Inodes(BTreeSet::new()))
+    }
+
+    fn own(wanted: Wanted) -> Result<Self, Error> {
+        Ok(Self {
+            list: vec![Namespace::own()?],
+            wanted,
+            last_number: 0,
+            omitted: 0,
+        })
+    }
+
+    /// Holds those with these inode numbers and, but for our own, no others. They are looked for
+    /// now, under `/run/netns` and by processes. One that is not there, or goes, is not looked for
+    /// again: another one may get its number.
+    pub fn select(&mut self, inodes: BTreeSet<u64>) -> Result<Changes, Error> {
+        self.wanted = Wanted::Inodes(inodes);
+        self.refresh()
     }
 
     /// Looks again. Numbers of namespaces that stay do not change, and a number is given to
@@ -145,11 +179,19 @@ impl Namespaces {
     pub fn refresh(&mut self) -> Result<Changes, Error> {
         let mut changes = Changes::default();
         self.omitted = 0;
-        if !self.all {
-            return Ok(changes);
+        let inodes = match &self.wanted {
+            Wanted::None => return Ok(changes),
+            Wanted::All => None,
+            Wanted::Inodes(inodes) => Some(inodes),
+        };
+        let own = self.list.first().map(|own| own.id.inode);
+        let mut found = HashMap::new();
+        // Nothing to look for when no other is wanted.
+        if inodes.is_none_or(|inodes| inodes.iter().any(|inode| Some(*inode) != own)) {
+            found = find_named()?;
+            find_of_processes(&mut found)?;
         }
-        let mut found = find_named()?;
-        find_of_processes(&mut found)?;
+        found.retain(|id, _| self.wanted.includes(*id));
 
         let mut kept = Vec::with_capacity(self.list.len());
         for mut namespace in self.list.drain(..) {
@@ -181,6 +223,9 @@ impl Namespaces {
             let Ok((id, file)) = open(&seen.path) else {
                 continue;
             };
+            if !self.wanted.includes(id) {
+                continue;
+            }
             if self.list.iter().any(|known| known.id == id) {
                 continue;
             }
@@ -192,6 +237,9 @@ impl Namespaces {
                 id,
                 file,
             });
+        }
+        if let Wanted::Inodes(inodes) = &mut self.wanted {
+            inodes.retain(|inode| self.list.iter().any(|known| known.id.inode == *inode));
         }
         Ok(changes)
     }

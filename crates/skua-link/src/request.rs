@@ -2,7 +2,7 @@
 
 use crate::{Error, Namespace, check_error, messages};
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
 };
 use netlink_sys::{
     Socket, SocketAddr,
@@ -79,6 +79,12 @@ impl Requests {
     ) -> Result<bool, Error> {
         self.send(kind, NLM_F_DUMP, payload)?;
         self.answers(take)
+    }
+
+    /// Has something changed and waits for the kernel to say that it is done.
+    pub fn change(&mut self, kind: u16, payload: &[u8]) -> Result<(), Error> {
+        self.send(kind, NLM_F_ACK, payload)?;
+        self.answers(|_, _| Ok(())).map(drop)
     }
 
     fn send(&mut self, kind: u16, flags: u16, payload: &[u8]) -> Result<(), Error> {

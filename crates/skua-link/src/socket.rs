@@ -10,8 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
+const RTM_SETLINK: u16 = 19;
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
+/// Of an interface that is up (linux/if.h).
+const IFF_UP: u32 = 1;
 /// Multicast group of interface changes (RTNLGRP_LINK, linux/rtnetlink.h).
 const RTNLGRP_LINK: u32 = 1;
 /// A list is begun again at most so often when the kernel says that it changed underway.
@@ -85,6 +88,15 @@ impl LinkSocket {
             Err(error) => Err(error),
             Ok(()) => Ok(links.pop()),
         }
+    }
+
+    /// Brings the interface with this index up.
+    pub fn set_up(&mut self, ifindex: u32) -> Result<(), Error> {
+        let mut request = link_request(ifindex);
+        // Flags, and which of them change.
+        request[8..12].copy_from_slice(&IFF_UP.to_ne_bytes());
+        request[12..16].copy_from_slice(&IFF_UP.to_ne_bytes());
+        self.0.change(RTM_SETLINK, &request)
     }
 }
 

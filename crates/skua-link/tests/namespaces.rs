@@ -167,3 +167,38 @@ fn a_leftover_file_is_no_namespace() {
     std::fs::remove_file(&path).unwrap();
     assert_eq!(found.unwrap(), None);
 }
+
+#[test]
+fn only_those_that_are_selected_are_held() {
+    if !root_tests() {
+        return;
+    }
+    let named = TestNamespace::new(PREFIX);
+    let other = TestNamespace::new(PREFIX);
+    let process = Unnamed::start();
+    let inode =
+        |path: String| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
+    let named_inode = inode(format!("/run/netns/{}", named.name));
+    let process_inode = inode(format!("/proc/{}/ns/net", process.0.id()));
+    let own = Namespace::own().unwrap().id.inode;
+
+    let mut namespaces = Namespaces::selected().unwrap();
+    assert_eq!(namespaces.list().len(), 1);
+    assert_eq!(namespaces.refresh().unwrap(), Default::default());
+    let changes = namespaces.select([own].into()).unwrap();
+    assert_eq!(changes, Default::default());
+    let changes = namespaces
+        .select([named_inode, process_inode, 1].into())
+        .unwrap();
+    assert_eq!(changes.added.len(), 2);
+    assert!(number_of(&namespaces, &other.name).is_none());
+    let number = number_of(&namespaces, &named.name).unwrap();
+    // One that stays keeps its number.
+    let changes = namespaces.select([named_inode].into()).unwrap();
+    assert_eq!((changes.added.len(), changes.removed.len()), (0, 1));
+    assert_eq!(number_of(&namespaces, &named.name), Some(number));
+    // One that is gone is told.
+    drop(named);
+    assert_eq!(namespaces.refresh().unwrap().removed, [number]);
+    assert_eq!(namespaces.list().len(), 1);
+}

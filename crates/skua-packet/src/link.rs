@@ -51,6 +51,18 @@ impl LinkType {
             _ => None,
         }
     }
+
+    /// The LINKTYPE_ number under which files have such packets.
+    pub fn to_pcap(self) -> u32 {
+        match self {
+            Self::BsdNull => 0,
+            Self::Ethernet => 1,
+            Self::RawIp => 101,
+            Self::BsdLoop => 108,
+            Self::LinuxSll => 113,
+            Self::LinuxSll2 => 276,
+        }
+    }
 }
 
 /// Decodes a frame's first level from its link header on.

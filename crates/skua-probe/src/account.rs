@@ -6,6 +6,8 @@ use skua_flow::{AddressCounts, Cause, Counters};
 use skua_kernel::flow::{CauseCounters, PointTraffic};
 use skua_link::LinkStats;
 
+use crate::receive::Received;
+
 /// One interface as a capture point.
 #[derive(Clone, Debug, Default)]
 pub struct PointAccount {
@@ -13,6 +15,8 @@ pub struct PointAccount {
     pub interface: String,
     /// Name of its network namespace, empty for our own.
     pub netns: String,
+    /// Inode number of its network namespace.
+    pub netns_inode: u64,
     /// The hook, like `tcx`.
     pub hook: &'static str,
     /// Whether it is attached now.
@@ -67,7 +71,12 @@ pub fn cause_kind(cause: Cause) -> CauseKind {
         | Cause::NoDecode
         | Cause::RingFull => CauseKind::Lost,
         Cause::Filtered | Cause::AddressSet | Cause::SampledOut | Cause::Own => CauseKind::LeftOut,
-        Cause::Malformed | Cause::Segmented | Cause::TagBytes | Cause::ChildFull => CauseKind::Note,
+        Cause::Malformed
+        | Cause::Segmented
+        | Cause::TagBytes
+        | Cause::ChildFull
+        | Cause::RawLost
+        | Cause::LiveLost => CauseKind::Note,
     }
 }
 
@@ -94,6 +103,8 @@ pub struct Account {
     pub updates: u64,
     /// Prefixes in the address set.
     pub addresses: AddressCounts,
+    /// What a receiver got from others, and lost before it could become a flow.
+    pub received: Received,
 }
 
 impl Account {

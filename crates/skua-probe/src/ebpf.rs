@@ -3,22 +3,24 @@
 use std::{
     collections::{BTreeMap, HashSet},
     os::fd::{AsFd, BorrowedFd},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use skua_flow::{FlowUpdate, Mark, Prefix};
 use skua_kernel::{
     Attachment, HookKind, KernelError,
-    flow::{DrainStats, FlowTable, FlowTableConfig, Proof, Wakeups, prove},
+    flow::{DrainStats, FlowTable, FlowTableConfig, PacketRing, Proof, Wakeups, prove},
 };
 use skua_link::{Link, LinkStats};
 
 pub use crate::Wake;
 use crate::{
-    Account, AddressEdit, Description, LiveAddresses, PointAccount, Probe, ProbeError, Watched,
-    WatchedNamespace,
+    Account, AddressEdit, Description, LiveAddresses, LivePoints, Packets, PacketsConfig,
+    PointAccount, PointState, Probe, ProbeError, Watched, WatchedNamespace,
     account::add_point,
-    watch::{Change, Watch, grown, link_kind, thread_cpu_ns, wanted},
+    follow::{Follow, Scope},
+    watch::{RESTING, Watch, grown, link_kind, thread_cpu_ns},
 };
 
 /// What the probe is to watch.
@@ -28,6 +30,10 @@ pub struct EbpfConfig {
     pub interfaces: Vec<String>,
     /// In all network namespaces instead of only our own.
     pub all_netns: bool,
+    /// Capture points, in place of both.
+    pub points: Option<LivePoints>,
+    /// Packets that can be had besides flows; none: nothing is paid for that.
+    pub packets: Option<PacketsConfig>,
     /// The flow table.
     pub table: FlowTableConfig,
     /// The address set at the start.
@@ -46,6 +52,8 @@ impl Default for EbpfConfig {
         Self {
             interfaces: Vec::new(),
             all_netns: false,
+            points: None,
+            packets: None,
             table: FlowTableConfig::default(),
             addresses: Vec::new(),
             scan_interval: Duration::from_secs(10),
@@ -65,12 +73,14 @@ struct Point {
 /// The probe; see [`Probe`] for its use.
 pub struct EbpfProbe {
     config: EbpfConfig,
+    scope: Scope,
     /// The hook that is used, and what was found out about those before it.
     hook: HookKind,
     proofs: Vec<(HookKind, Proof)>,
     table: FlowTable,
     wakeups: Wakeups,
     addresses: LiveAddresses,
+    packets: Option<(Packets, PacketRing)>,
     watch: Watch,
     points: BTreeMap<(u16, u32), Point>,
     /// Points whose interface is gone but whose counters were not yet taken.
@@ -85,24 +95,40 @@ impl EbpfProbe {
     /// Loads the programs and attaches them to the interfaces that are there.
     pub fn start(config: EbpfConfig) -> Result<Self, ProbeError> {
         let (hook, proofs) = choose_hook(&config.hooks)?;
-        let mut table = FlowTable::new(hook, config.table.clone())?;
+        let mut table = FlowTable::new(
+            hook,
+            FlowTableConfig {
+                packets: config.packets.map(|packets| packets.in_kernel()),
+                ..config.table.clone()
+            },
+        )?;
+        let packets = match (config.packets, table.packets()?) {
+            (Some(config), Some(ring)) => Some((Packets::of_programs(config)?, ring)),
+            _ => None,
+        };
         let wakeups = table.wakeups()?;
         let addresses = live_addresses(&table)?;
         // Before anything is attached.
         addresses.edit(AddressEdit::Replace(&config.addresses))?;
-        let watch = Watch::start(config.all_netns, &config.interfaces)?;
-        let numbers = watch.numbers();
+        let scope = Scope::new(&config.interfaces, config.points.as_ref());
+        let watch = scope.watch(config.all_netns)?;
+        let numbers = match config.points {
+            Some(_) => Vec::new(),
+            None => watch.numbers(),
+        };
         for number in &numbers {
             table.add_namespace(*number)?;
         }
         let next_drain = Instant::now() + config.scan_interval;
         let mut probe = Self {
             config,
+            scope,
             hook,
             proofs,
             table,
             wakeups,
             addresses,
+            packets,
             watch,
             points: BTreeMap::new(),
             leaving: Vec::new(),
@@ -113,6 +139,7 @@ impl EbpfProbe {
         for number in numbers {
             probe.follow(number)?;
         }
+        probe.points_changed()?;
         Ok(probe)
     }
 
@@ -129,91 +156,6 @@ impl EbpfProbe {
     /// The hooks that were tried, in order; the last is used.
     pub fn proofs(&self) -> &[(HookKind, Proof)] {
         &self.proofs
-    }
-
-    fn follow(&mut self, number: u16) -> Result<(), ProbeError> {
-        for link in self.watch.follow(number)? {
-            self.link_seen(number, link);
-        }
-        Ok(())
-    }
-
-    fn links_changed(&mut self, changes: Vec<Change>) {
-        for change in changes {
-            match change {
-                Change::Seen(number, link) => self.link_seen(number, link),
-                Change::Gone(number, ifindex) => self.link_gone(number, ifindex),
-                Change::All(number, links) => {
-                    let there: HashSet<u32> = links.iter().map(|l| l.ifindex).collect();
-                    self.links_gone(number, |ifindex| !there.contains(&ifindex));
-                    for link in links {
-                        self.link_seen(number, link);
-                    }
-                }
-            }
-        }
-    }
-
-    fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
-        let gone: Vec<u32> = self
-            .points
-            .keys()
-            .filter(|(n, i)| *n == number && gone(*i))
-            .map(|(_, i)| *i)
-            .collect();
-        for ifindex in gone {
-            self.link_gone(number, ifindex);
-        }
-    }
-
-    fn link_seen(&mut self, number: u16, link: Link) {
-        let key = (number, link.ifindex);
-        if let Some(point) = self.points.get_mut(&key)
-            && point.account.attached
-        {
-            // Renamed, perhaps.
-            point.account.interface.clone_from(&link.name);
-            point.link = link;
-            return;
-        }
-        if !wanted(&self.config.interfaces, &link) || self.refused.contains(&key) {
-            return;
-        }
-        match self.attach(number, &link) {
-            Ok(attachments) => {
-                let namespace = self
-                    .watch
-                    .namespace(number)
-                    .map(|n| n.name.clone())
-                    .unwrap_or_default();
-                let hook = attachments.first().map_or("none", |a| a.kind().name());
-                tracing::info!(interface = link.name, namespace, hook, "attached");
-                // One with this index may be gone since the last drain, and its counters not
-                // taken yet: what takes its place is the same capture point, which goes on.
-                self.leaving.retain(|leaving| *leaving != key);
-                let mut account = match self.points.remove(&key) {
-                    Some(point) => point.account,
-                    None => PointAccount::default(),
-                };
-                account.interface.clone_from(&link.name);
-                account.netns = namespace;
-                account.hook = hook;
-                account.attached = true;
-                self.points.insert(
-                    key,
-                    Point {
-                        counters_then: grown(&link.stats, &account.interface_counters),
-                        link,
-                        attachments,
-                        account,
-                    },
-                );
-            }
-            Err(error) => {
-                self.refused.insert(key);
-                tracing::warn!(interface = link.name, %error, "not watched");
-            }
-        }
     }
 
     fn attach(&mut self, number: u16, link: &Link) -> Result<Vec<Attachment>, ProbeError> {
@@ -247,32 +189,44 @@ impl EbpfProbe {
         Ok(self.watch.enter(number, attach_all)??)
     }
 
-    fn link_gone(&mut self, number: u16, ifindex: u32) {
-        self.refused.remove(&(number, ifindex));
-        if let Some(point) = self.points.get_mut(&(number, ifindex)) {
-            tracing::info!(interface = point.link.name, "gone");
-            // The kernel has detached the programs with the interface.
-            point.attachments.clear();
-            point.account.attached = false;
-            self.leaving.push((number, ifindex));
+    /// Complains once about an interface. Capture points have a state for that.
+    fn refuse(&mut self, key: (u16, u32)) {
+        if self.scope.points().is_none() {
+            self.refused.insert(key);
         }
     }
 
-    fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
-        let changes = self.watch.refresh();
-        for number in changes.removed {
-            self.links_gone(number, |_| true);
-            self.table.remove_namespace(number);
+    /// Takes the packets that programs sent.
+    fn take_packets(&mut self) -> Result<(), ProbeError> {
+        if let Some((packets, ring)) = &mut self.packets {
+            while ring.drain(&mut |packet| packets.take(packet))? {}
         }
-        for number in changes.added {
-            match self.table.add_namespace(number) {
-                Ok(()) => self.follow(number)?,
-                Err(error) => tracing::warn!(number, %error, "cannot watch a new namespace"),
-            }
-        }
-        let recovered = self.watch.recover();
-        self.links_changed(recovered);
         Ok(())
+    }
+
+    /// Has programs send all packets while somebody watches.
+    fn watchers_changed(&mut self) -> Result<(), ProbeError> {
+        let Some((packets, ring)) = &mut self.packets else {
+            return Ok(());
+        };
+        let watched = packets.take_call();
+        ring.set_live(watched)?;
+        // What was sent before without a call: from here on each packet calls, when nothing
+        // waits before it.
+        self.take_packets()?;
+        if let (true, Some((packets, _))) = (watched, &self.packets) {
+            packets.started();
+        }
+        Ok(())
+    }
+
+    /// Nothing is attached and nothing left to be drained: capture points may be an empty set.
+    fn rests(&self) -> bool {
+        self.scope.points().is_some()
+            && self.watch.is_idle()
+            && self.points.is_empty()
+            && self.leaving.is_empty()
+            && self.table.live() == 0
     }
 
     /// After a drain: adds up what each point counted.
@@ -312,6 +266,98 @@ impl EbpfProbe {
     }
 }
 
+impl Follow for EbpfProbe {
+    fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    fn attached(&self) -> Vec<(u16, u32)> {
+        let points = self.points.iter();
+        let attached = points.filter(|(_, point)| point.account.attached);
+        attached.map(|(key, _)| *key).collect()
+    }
+
+    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
+        let key = (number, link.ifindex);
+        if let Some(point) = self.points.get_mut(&key)
+            && point.account.attached
+        {
+            // Renamed, perhaps.
+            point.account.interface.clone_from(&link.name);
+            point.link = link;
+            return Ok(());
+        }
+        let netns = self.watch.inode(number).unwrap_or_default();
+        if !self.scope.wants(netns, &link) || self.refused.contains(&key) {
+            return Ok(());
+        }
+        match self.attach(number, &link) {
+            Ok(attachments) => {
+                let namespace = self.watch.namespace(number);
+                let namespace = namespace.map(|n| n.name.clone()).unwrap_or_default();
+                let hook = attachments.first().map_or("none", |a| a.kind().name());
+                tracing::info!(interface = link.name, namespace, hook, "attached");
+                // One with this index may be gone since the last drain, and its counters not
+                // taken yet: what takes its place is the same capture point, which goes on.
+                self.leaving.retain(|leaving| *leaving != key);
+                let mut account = match self.points.remove(&key) {
+                    Some(point) => point.account,
+                    None => PointAccount::default(),
+                };
+                account.interface.clone_from(&link.name);
+                account.netns = namespace;
+                account.netns_inode = netns;
+                account.hook = hook;
+                account.attached = true;
+                self.scope.note(netns, link.ifindex, PointState::Active);
+                self.points.insert(
+                    key,
+                    Point {
+                        counters_then: grown(&link.stats, &account.interface_counters),
+                        link,
+                        attachments,
+                        account,
+                    },
+                );
+                Ok(())
+            }
+            Err(error) => {
+                self.refuse(key);
+                let reason = PointState::Refused(error.to_string());
+                self.scope.note(netns, link.ifindex, reason);
+                tracing::warn!(interface = link.name, %error, "not watched");
+                Err(error)
+            }
+        }
+    }
+
+    fn link_left(&mut self, number: u16, ifindex: u32) {
+        self.refused.remove(&(number, ifindex));
+        if let Some(point) = self.points.get_mut(&(number, ifindex)) {
+            tracing::info!(interface = point.link.name, "not attached any more");
+            point.attachments.clear();
+            point.account.attached = false;
+            self.leaving.push((number, ifindex));
+        }
+    }
+
+    fn wait_for_detached(&mut self) -> Result<(), ProbeError> {
+        Ok(self.table.wait_for_programs()?)
+    }
+
+    fn namespace_added(&mut self, number: u16) -> Result<(), ProbeError> {
+        Ok(self.table.add_namespace(number)?)
+    }
+
+    fn namespace_removed(&mut self, number: u16) {
+        self.table.remove_namespace(number);
+    }
+}
+
 impl Probe for EbpfProbe {
     fn wait(
         &mut self,
@@ -320,25 +366,47 @@ impl Probe for EbpfProbe {
     ) -> Result<Wake, ProbeError> {
         loop {
             let now = Instant::now();
-            if now >= self.next_drain {
+            let resting = self.rests();
+            if now >= self.next_drain && !resting {
                 return Ok(Wake::Interval);
             }
             if until.is_some_and(|until| now >= until) {
                 return Ok(Wake::Caller);
             }
-            let next = until.map_or(self.next_drain, |until| until.min(self.next_drain));
-            let mut fds = vec![self.wakeups.as_fd()];
-            fds.extend(caller);
-            let ready = self.watch.poll(&fds, next)?;
+            let next = match resting {
+                true => now + RESTING,
+                false => self.next_drain,
+            };
+            let next = until.map_or(next, |until| until.min(next));
+            let points = self.scope.points().map(LivePoints::as_fd);
+            let packets = self.packets.as_ref();
+            let given = [
+                Some(self.wakeups.as_fd()),
+                caller,
+                points,
+                packets.map(|(packets, _)| packets.as_fd()),
+                packets.map(|(_, ring)| ring.wake()),
+            ];
+            let ready = self.watch.poll(&given, next)?;
             for namespace in ready.namespaces {
                 let changes = self.watch.read(namespace);
                 self.links_changed(changes);
             }
-            if ready.given[0] {
+            let [drain, called, points, watchers, packets] = ready.given;
+            if packets {
+                self.take_packets()?;
+            }
+            if watchers {
+                self.watchers_changed()?;
+            }
+            if points {
+                self.points_changed()?;
+            }
+            if drain {
                 self.wakeups.clear();
                 return Ok(Wake::Pressure);
             }
-            if ready.given[1..].contains(&true) {
+            if called {
                 return Ok(Wake::Caller);
             }
         }
@@ -346,6 +414,7 @@ impl Probe for EbpfProbe {
 
     fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         let started = thread_cpu_ns();
+        self.take_packets()?;
         let stats = self.table.drain(sink)?;
         self.settle(&stats)?;
         if wake == Wake::Interval {
@@ -369,6 +438,11 @@ impl Probe for EbpfProbe {
             point.account.attached = false;
         }
         let stats = self.table.finish(sink)?;
+        // All programs have ended by now.
+        self.take_packets()?;
+        if let Some((packets, _)) = &self.packets {
+            packets.end();
+        }
         self.settle(&stats)
     }
 
@@ -394,6 +468,7 @@ impl Probe for EbpfProbe {
                 ifindex: *ifindex,
                 netns_name: point.account.netns.clone(),
                 name: point.link.name.clone(),
+                netns_inode: point.account.netns_inode,
             })
             .collect()
     }
@@ -411,6 +486,14 @@ impl Probe for EbpfProbe {
 
     fn addresses(&self) -> LiveAddresses {
         self.addresses.clone()
+    }
+
+    fn points(&self) -> Option<LivePoints> {
+        self.scope.points().cloned()
+    }
+
+    fn packets(&self) -> Option<Packets> {
+        self.packets.as_ref().map(|(packets, _)| packets.clone())
     }
 
     fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), ProbeError> {
@@ -433,11 +516,26 @@ fn live_addresses(table: &FlowTable) -> Result<LiveAddresses, ProbeError> {
     ))
 }
 
+/// Hooks that were proven: kernels do not change while we run.
+static PROVEN: Mutex<Vec<HookKind>> = Mutex::new(Vec::new());
+
+fn proof_of(hook: HookKind) -> Proof {
+    let proven = || PROVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if proven().contains(&hook) {
+        return Proof::Active;
+    }
+    let proof = prove(hook);
+    if proof == Proof::Active {
+        proven().push(hook);
+    }
+    proof
+}
+
 /// The first hook that is proven to work, with all that was found out on the way.
 fn choose_hook(hooks: &[HookKind]) -> Result<(HookKind, Vec<(HookKind, Proof)>), ProbeError> {
     let mut proofs = Vec::new();
     for hook in hooks {
-        let proof = prove(*hook);
+        let proof = proof_of(*hook);
         tracing::info!(
             hook = hook.name(),
             proof = proof.name(),

@@ -56,6 +56,14 @@ pub enum ProbeError {
     /// There can be no address set.
     #[error("flow.addresses.max_entries is 0: there is no address set")]
     NoAddresses,
+    /// A receiver cannot listen.
+    #[error("cannot listen at {address}: {source}")]
+    Listen {
+        /// Where it was to listen.
+        address: std::net::SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// Waiting for events failed.
     #[error("cannot wait for events: {0}")]
     Wait(#[from] std::io::Error),

@@ -4,7 +4,7 @@ use std::{net::IpAddr, os::fd::BorrowedFd, time::Instant};
 
 use skua_flow::FlowUpdate;
 
-use crate::{Account, LiveAddresses, ProbeError};
+use crate::{Account, LiveAddresses, LivePoints, Packets, ProbeError};
 
 /// Why [`Probe::wait`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +37,8 @@ pub struct Watched {
     pub netns_name: String,
     /// Its name.
     pub name: String,
+    /// Inode number of its network namespace.
+    pub netns_inode: u64,
 }
 
 /// A network namespace that is watched.
@@ -93,6 +95,17 @@ pub trait Probe {
 
     /// The address set, for whoever is to change it while the probe works.
     fn addresses(&self) -> LiveAddresses;
+
+    /// The capture points, for whoever is to change them while the probe works; none when it watches
+    /// interfaces by name.
+    fn points(&self) -> Option<LivePoints> {
+        None
+    }
+
+    /// The packets that are kept and can be watched; none when that was not asked for.
+    fn packets(&self) -> Option<Packets> {
+        None
+    }
 
     /// Marks a socket, and those that it will accept, as our own: with `exclude_self` its traffic
     /// is left out. Probes that cannot know sockets do nothing.

@@ -1,8 +1,9 @@
 //! Following network namespaces and their interfaces as they come and go.
 
 use std::{
-    os::fd::{AsFd as _, BorrowedFd},
-    time::Instant,
+    collections::BTreeSet,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,7 +13,7 @@ use skua_link::{
     nearest_names,
 };
 
-use crate::{ProbeError, WatchedNamespace};
+use crate::{ProbeError, Wake, WatchedNamespace};
 
 /// What happened to interfaces of the namespace with the number.
 pub(crate) enum Change {
@@ -24,10 +25,13 @@ pub(crate) enum Change {
     All(u16, Vec<Link>),
 }
 
+/// How long a probe without capture points sleeps at a time.
+pub(crate) const RESTING: Duration = Duration::from_secs(3600);
+
 /// What is readable.
-pub(crate) struct Ready {
+pub(crate) struct Ready<const N: usize> {
     /// Of the descriptors that were given.
-    pub given: Vec<bool>,
+    pub given: [bool; N],
     /// Namespaces whose monitors have something to tell, for [`Watch::read`].
     pub namespaces: Vec<u16>,
 }
@@ -59,6 +63,67 @@ impl Watch {
         match names.iter().find(|name| !known.contains(name)) {
             Some(name) => Err(unknown_interface(name, &known)),
             None => Ok(watch),
+        }
+    }
+
+    /// No namespace until some are asked for by [`select`](Self::select).
+    pub fn selected() -> Result<Self, ProbeError> {
+        Ok(Self {
+            namespaces: Namespaces::selected()?,
+            monitors: Vec::new(),
+            lost: Vec::new(),
+        })
+    }
+
+    /// Looks for the namespaces with these inode numbers: those that are to be followed now, and
+    /// those that are followed no more, which may be our own.
+    pub fn select(&mut self, inodes: BTreeSet<u64>) -> Changes {
+        let own = self.inode(0);
+        let wanted = own.is_some_and(|own| inodes.contains(&own));
+        let followed = self.follows(0);
+        let changes = self.namespaces.select(inodes);
+        let mut changes = self.let_go(changes);
+        if wanted && !followed {
+            changes.added.push(0);
+        } else if followed && !wanted {
+            self.monitors.retain(|(number, _)| *number != 0);
+            self.lost.retain(|number| *number != 0);
+        }
+        changes
+    }
+
+    /// Whether no namespace is followed.
+    pub fn is_idle(&self) -> bool {
+        self.monitors.is_empty() && self.lost.is_empty()
+    }
+
+    fn follows(&self, number: u16) -> bool {
+        let mut monitors = self.monitors.iter().map(|(n, _)| n);
+        monitors.any(|n| *n == number) || self.lost.contains(&number)
+    }
+
+    /// Inode number of a namespace.
+    pub fn inode(&self, number: u16) -> Option<u64> {
+        self.namespaces.get(number).map(|n| n.id.inode)
+    }
+
+    /// Numbers of the namespaces with their inode numbers.
+    pub fn inodes(&self) -> Vec<(u16, u64)> {
+        let list = self.namespaces.list().iter();
+        list.map(|n| (n.number, n.id.inode)).collect()
+    }
+
+    /// The namespace with an inode number.
+    pub fn number(&self, inode: u64) -> Option<u16> {
+        let mut list = self.namespaces.list().iter();
+        list.find(|n| n.id.inode == inode).map(|n| n.number)
+    }
+
+    /// An interface with fresh counters; none when there is none.
+    pub fn link(&self, number: u16, ifindex: u32) -> Result<Option<Link>, ProbeError> {
+        match self.namespaces.get(number) {
+            Some(namespace) => Ok(LinkSocket::open_in(namespace)?.get(ifindex)?),
+            None => Ok(None),
         }
     }
 
@@ -126,32 +191,19 @@ impl Watch {
     }
 
     /// Waits until one of the given descriptors or a monitor is readable, or `until`.
-    pub fn poll(&self, given: &[BorrowedFd<'_>], until: Instant) -> Result<Ready, ProbeError> {
-        let rest = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: rest.as_secs() as i64,
-            tv_nsec: i64::from(rest.subsec_nanos()),
-        };
+    pub fn poll<const N: usize>(
+        &self,
+        given: &[Option<BorrowedFd<'_>>; N],
+        until: Instant,
+    ) -> Result<Ready<N>, ProbeError> {
         let monitors = self.monitors.iter().map(|(_, monitor)| monitor.as_fd());
-        let mut fds: Vec<PollFd<'_>> = given
-            .iter()
-            .copied()
-            .chain(monitors)
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => fds.iter_mut().for_each(PollFd::clear_revents),
-            Err(error) => return Err(ProbeError::Wait(error.into())),
-        }
-        let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let (given, monitors) = fds.split_at(given.len());
+        let fds = given.iter().flatten().copied().chain(monitors);
+        let mut ready = readable(fds, until)?.into_iter();
         Ok(Ready {
-            given: given.iter().map(ready).collect(),
-            namespaces: monitors
-                .iter()
+            given: given.map(|given| given.is_some() && ready.next().unwrap_or(false)),
+            namespaces: ready
                 .zip(&self.monitors)
-                .filter(|(fd, _)| ready(fd))
+                .filter(|(ready, _)| *ready)
                 .map(|(_, (number, _))| *number)
                 .collect(),
         })
@@ -206,7 +258,12 @@ impl Watch {
     /// Looks for namespaces again; those that are gone are not followed any more. When they cannot
     /// be looked for, nothing has changed.
     pub fn refresh(&mut self) -> Changes {
-        let changes = self.namespaces.refresh().unwrap_or_else(|error| {
+        let changes = self.namespaces.refresh();
+        self.let_go(changes)
+    }
+
+    fn let_go(&mut self, changes: Result<Changes, skua_link::Error>) -> Changes {
+        let changes = changes.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot look for network namespaces");
             Changes::default()
         });
@@ -216,9 +273,10 @@ impl Watch {
         changes
     }
 
-    /// Calls `take` for every interface that is there now, with fresh counters.
+    /// Calls `take` for every interface of the namespaces that are followed, with fresh counters.
     pub fn each_link(&self, mut take: impl FnMut(u16, &Link)) {
-        for namespace in self.namespaces.list() {
+        let list = self.namespaces.list().iter();
+        for namespace in list.filter(|n| self.follows(n.number)) {
             let Ok(links) = LinkSocket::open_in(namespace).and_then(|mut s| s.list()) else {
                 continue;
             };
@@ -276,6 +334,56 @@ pub fn unknown_interface(name: &str, known: &[String]) -> ProbeError {
         name: name.into(),
         suggestion,
     }
+}
+
+/// Waits for the next drain of a probe that watches no interfaces: until `wakeups` (an eventfd) or the
+/// caller's descriptor is readable, or it is time.
+pub(crate) fn wait_for(
+    wakeups: &OwnedFd,
+    caller: Option<BorrowedFd<'_>>,
+    next_drain: Instant,
+    until: Option<Instant>,
+) -> Result<Wake, ProbeError> {
+    loop {
+        let now = Instant::now();
+        if now >= next_drain {
+            return Ok(Wake::Interval);
+        }
+        if until.is_some_and(|until| now >= until) {
+            return Ok(Wake::Caller);
+        }
+        let next = until.map_or(next_drain, |until| until.min(next_drain));
+        let given: Vec<BorrowedFd<'_>> = std::iter::once(wakeups.as_fd()).chain(caller).collect();
+        let ready = readable(given.into_iter(), next)?;
+        if ready.first() == Some(&true) {
+            let _ = rustix::io::read(wakeups, &mut [0; 8]);
+            return Ok(Wake::Pressure);
+        }
+        if ready.contains(&true) {
+            return Ok(Wake::Caller);
+        }
+    }
+}
+
+/// Waits until one of the descriptors is readable, or `until`; says which are.
+fn readable<'a>(
+    fds: impl Iterator<Item = BorrowedFd<'a>>,
+    until: Instant,
+) -> Result<Vec<bool>, ProbeError> {
+    let rest = until.saturating_duration_since(Instant::now());
+    let timeout = Timespec {
+        tv_sec: rest.as_secs() as i64,
+        tv_nsec: i64::from(rest.subsec_nanos()),
+    };
+    let mut fds: Vec<PollFd<'_>> = fds
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::INTR) => fds.iter_mut().for_each(PollFd::clear_revents),
+        Err(error) => return Err(ProbeError::Wait(error.into())),
+    }
+    Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
 /// CPU time of the calling thread, ns.

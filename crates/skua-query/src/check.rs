@@ -130,6 +130,7 @@ impl Kind {
             (Self::Flows, S::Nodes | S::CaptureNode | S::Hops) => Self::Nodes,
             (Self::Nodes | Self::Flows, S::Metrics) => Self::Metrics,
             (Self::Nodes | Self::Flows, S::Sockets) => Self::Sockets,
+            (Self::Flows, S::Path) => Self::Sockets,
             (Self::Flows, S::RawPackets) => Self::Packets,
             (Self::Flows, S::Group) => Self::Groups,
             (Self::Groups, S::MoreThan) => Self::Groups,
@@ -221,6 +222,8 @@ pub enum Action {
     Bpf(Arc<str>),
     /// Sockets.
     Sockets,
+    /// Where flows were seen, one place after the other.
+    FlowPath,
     /// By a key.
     Group(Arc<str>),
     /// Groups with more than so many.
@@ -392,6 +395,10 @@ impl Reader<'_> {
             S::Sockets => {
                 self.at_most(0)?;
                 Action::Sockets
+            }
+            S::Path => {
+                self.at_most(0)?;
+                Action::FlowPath
             }
             S::Group => Action::Group(
                 self.optional_text("a key")?

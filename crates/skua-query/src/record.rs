@@ -1,7 +1,7 @@
 //! What has values under keys: nodes, edges, flows, plain values.
 
 use skua_topology::{Edge, Map, Node, Value};
-use std::{borrow::Cow, net::IpAddr, sync::Arc};
+use std::{any::Any, borrow::Cow, net::IpAddr, sync::Arc};
 
 /// A plain value as predicates see it. Addresses need no text to be compared.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -79,6 +79,10 @@ pub trait FlowRecord: Record + Send + Sync {
     fn keep(&self) -> Arc<dyn FlowRecord>;
     /// All of it.
     fn to_value(&self) -> Value;
+    /// What its source made of it when it was kept, to be known again there.
+    fn kept(&self) -> Option<&dyn Any> {
+        None
+    }
 }
 
 /// Fields of flows that steps rely on.

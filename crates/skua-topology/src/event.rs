@@ -118,9 +118,14 @@ impl Subscription {
         }
     }
 
-    /// Whether the graph is no more.
+    /// Whether the graph is no more, or [`Closer::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.0.lock().closed
+    }
+
+    /// For another thread, to end the waiting of the one that has the subscription.
+    pub fn closer(&self) -> Closer {
+        Closer(Arc::downgrade(&self.0))
     }
 
     fn take(queue: &mut Queue) -> Option<Delivery> {
@@ -130,6 +135,19 @@ impl Subscription {
         match std::mem::take(&mut queue.lost) {
             0 => None,
             lost => Some(Delivery::Lost(lost)),
+        }
+    }
+}
+
+/// Ends a [`Subscription`] that another thread waits for.
+pub struct Closer(Weak<Channel>);
+
+impl Closer {
+    /// After what waits already [`Subscription::next`] gives none at once.
+    pub fn close(&self) {
+        if let Some(channel) = self.0.upgrade() {
+            channel.lock().closed = true;
+            channel.came.notify_all();
         }
     }
 }
@@ -183,9 +201,8 @@ impl Subscribers {
 
 impl Drop for Subscribers {
     fn drop(&mut self) {
-        for channel in self.0.iter().filter_map(Weak::upgrade) {
-            channel.lock().closed = true;
-            channel.came.notify_all();
+        for channel in self.0.drain(..) {
+            Closer(channel).close();
         }
     }
 }

@@ -590,6 +590,11 @@ impl Graph {
         }
     }
 
+    /// Number of the last event, 0 before the first.
+    pub fn last_event(&self) -> u64 {
+        self.seq
+    }
+
     /// Its settings.
     pub fn config(&self) -> &Config {
         &self.config
@@ -736,6 +741,16 @@ impl Graph {
         base.revision += 1;
         let bytes = size_of::<T>() + before.bytes_beside(&base.metadata);
         Ok(Some((new, bytes)))
+    }
+
+    /// A node as it is now.
+    pub fn current_node(&self, id: &str) -> Option<Arc<Node>> {
+        self.node_now(id).ok().map(|(_, node)| node)
+    }
+
+    /// An edge as it is now.
+    pub fn current_edge(&self, id: &str) -> Option<Arc<Edge>> {
+        self.edge_now(id).ok().map(|(_, edge)| edge)
     }
 
     fn node_now(&self, id: &str) -> Result<(u32, Arc<Node>), GraphError> {

@@ -20,7 +20,7 @@ mod window;
 
 pub use adjacency::Direction;
 pub use element::{Edge, Element, Node};
-pub use event::{Change, Delivery, Event, Subscription};
+pub use event::{Change, Closer, Delivery, Event, Subscription};
 pub use graph::{Config, Export, Graph, GraphError, HistoryLimits, Patch, Stats};
 pub use index::IndexKey;
 pub use read::{Lookup, Scan, Visit};

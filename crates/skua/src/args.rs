@@ -30,6 +30,10 @@ pub enum Command {
     Sockets(crate::sockets::command::SocketsArguments),
     /// Show services, their clients and who calls whom
     Services(crate::sockets::command::ServicesArguments),
+    /// Ask for the topology and its flows in Gremlin
+    Query(crate::graph::command::QueryArguments),
+    /// Capture on the nodes that a query finds, also those to come
+    Capture(crate::captures::command::CaptureArguments),
     /// Show the conversations in a capture file (pcap, pcapng; - for standard input)
     Replay(ReplayArguments),
     /// Show or change which addresses a running `skua run` counts

@@ -103,6 +103,73 @@ impl Client {
         serde_json::from_slice(&body).context("the answer is no JSON")
     }
 
+    /// Asks something: an object there, an answer of a media type back.
+    pub fn ask(
+        &self,
+        path: &str,
+        accept: &str,
+        body: &serde_json::Value,
+    ) -> anyhow::Result<Vec<u8>> {
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = request
+            .content_type("application/json")
+            .header("Accept", accept);
+        let (_, body) = self.answer(request.send(body.to_string()))?;
+        Ok(body)
+    }
+
+    /// Makes something, and returns it as it was made.
+    pub fn create(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+        body: &serde_json::Value,
+    ) -> anyhow::Result<serde_json::Value> {
+        let mut request = self.agent.post(format!("{}{path}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request = request.content_type("application/json");
+        let (_, body) = self.answer(request.send(body.to_string()))?;
+        serde_json::from_slice(&body).context("the answer is no JSON")
+    }
+
+    /// Asks for what goes on as long as somebody reads it: an object there, or none.
+    pub fn stream(
+        &self,
+        path: &str,
+        body: Option<&serde_json::Value>,
+    ) -> anyhow::Result<impl std::io::Read + use<>> {
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .build()
+            .new_agent();
+        let url = format!("{}{path}", self.url);
+        let answer = match body {
+            Some(body) => {
+                let request = agent.post(url).content_type("application/json");
+                request.send(body.to_string())
+            }
+            None => agent.get(url).call(),
+        };
+        let mut answer =
+            answer.with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
+        if !answer.status().is_success() {
+            let body = answer.body_mut().read_to_vec()?;
+            bail!("{}", String::from_utf8_lossy(&body).trim());
+        }
+        Ok(answer.into_body().into_reader())
+    }
+
+    /// Deletes what is there.
+    pub fn delete(&self, path: &str) -> anyhow::Result<()> {
+        let request = self.agent.delete(format!("{}{path}", self.url));
+        let request = request.header("Content-Type", "application/json");
+        self.answer(request.call())?;
+        Ok(())
+    }
+
     /// Flows as lines, and the time of the drain that they are from.
     pub fn flows(&self, query: &FlowsQuery<'_>) -> anyhow::Result<(Vec<u8>, u64)> {
         let mut parameters = vec![

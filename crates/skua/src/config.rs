@@ -29,7 +29,7 @@ struct Key {
     meaning: &'static str,
 }
 
-const KEYS: [Key; 24] = [
+const KEYS: &[Key] = &[
     Key {
         path: "agent.interfaces",
         meaning: "interfaces to watch, a list; empty: all that are up",
@@ -120,6 +120,18 @@ const KEYS: [Key; 24] = [
         meaning: "memory for sockets that have ended; 0: none",
     },
     Key {
+        path: "captures.max",
+        meaning: "captures that can be made at a time (`skua capture`)",
+    },
+    Key {
+        path: "captures.max_entries",
+        meaning: "conversations in the flow table of a capture at a time",
+    },
+    Key {
+        path: "captures.memory",
+        meaning: "memory for the conversations of a capture",
+    },
+    Key {
         path: "history.memory",
         meaning: "memory for conversations, also ended ones; 0: no history",
     },
@@ -139,6 +151,8 @@ pub struct Config {
     pub flow: Flow,
     /// How sockets are watched.
     pub sockets: Sockets,
+    /// Captures that people make.
+    pub captures: Captures,
     /// What is kept.
     pub history: History,
     /// What is served.
@@ -211,6 +225,25 @@ impl Addresses {
             self.exclude = addresses::expand("--exclude-net", exclude)?;
         }
         Ok(())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Captures {
+    pub max: u32,
+    pub max_entries: u32,
+    #[serde(with = "size")]
+    pub memory: u64,
+}
+
+impl Default for Captures {
+    fn default() -> Self {
+        Self {
+            max: 64,
+            max_entries: 65_536,
+            memory: 64 << 20,
+        }
     }
 }
 
@@ -381,7 +414,7 @@ impl Config {
     /// Takes SKUA_ and the key in capitals with `_` for `.`, like SKUA_FLOW_MAX_ENTRIES.
     fn with_variables(self, read: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let mut config = self;
-        for key in &KEYS {
+        for key in KEYS {
             let name = variable(key.path);
             let Some(text) = read(&name) else { continue };
             config = config
@@ -556,7 +589,7 @@ pub fn explain() -> String {
         "Keys of the file (YAML; unknown keys are refused). Each can also be given as a variable \
          in capitals with _ for ., like SKUA_FLOW_MAX_ENTRIES; flags come last.\n",
     );
-    for key in &KEYS {
+    for key in KEYS {
         let value = key
             .path
             .split('.')

@@ -19,8 +19,8 @@ use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
 
 use crate::{
-    addresses, flows, groups, guard, metrics, record_filter::RecordFilter, sockets, state::Shared,
-    summary,
+    addresses, captures, flows, graph, groups, guard, metrics, record_filter::RecordFilter,
+    sockets, state::Shared, summary,
 };
 
 const WELCOME: &str = "\
@@ -35,6 +35,8 @@ skua run
   GET /api/services    sums by service
                        ?clients=true&service=NAME&port=N&protocol=tcp|udp&sort=…&limit=N&format=json|csv
   GET /api/dependencies  who calls whom; parameters as above
+  POST /api/topology   a query in Gremlin, {\"GremlinQuery\": \"G.V()\"}; GET is the whole graph
+  GET /api/capture     captures; POST makes one, DELETE /api/capture/ID ends it
   GET /api/summary     sums: seen, in flows, lost by cause
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
@@ -71,7 +73,13 @@ impl Server {
     }
 
     /// Serves on a thread of its own until the process ends.
-    pub fn serve(&self, shared: Shared, live: LiveAddresses) -> anyhow::Result<()> {
+    pub fn serve(
+        &self,
+        shared: Shared,
+        live: LiveAddresses,
+        analyzer: graph::Analyzer,
+        captures: captures::api::Captures,
+    ) -> anyhow::Result<()> {
         let listener = self.listener.try_clone()?;
         let app = Router::new()
             .route("/", get(|| async { WELCOME }))
@@ -82,6 +90,8 @@ impl Server {
             .with_state(shared.clone())
             .merge(sockets::api::routes(shared))
             .merge(addresses::api::routes(live))
+            .merge(graph::api::routes(analyzer))
+            .merge(captures::api::routes(captures))
             .layer(middleware::from_fn(guard::guard));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()

@@ -3,12 +3,14 @@
 mod addresses;
 mod args;
 mod bench_hook;
+mod captures;
 mod client;
 mod config;
 #[cfg(test)]
 mod docs;
 mod doctor;
 mod flows;
+mod graph;
 mod groups;
 mod guard;
 mod http;
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         Command::Flows(flows) => flows::flows(&flows),
         Command::Sockets(sockets) => sockets::command::sockets(&sockets),
         Command::Services(services) => sockets::command::services(&services),
+        Command::Query(query) => graph::command::query(&query),
+        Command::Capture(capture) => captures::command::capture(&capture),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::Doctor(doctor) => doctor::doctor(&doctor),

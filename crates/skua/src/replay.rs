@@ -9,7 +9,7 @@ use std::{
 use skua_file::CaptureFile;
 use skua_flow::{AddressSet, Batch, CapturePoint, Captured, FlowTable, Query, TableConfig};
 use skua_packet::Frame;
-use skua_probe::{Account, Selection};
+use skua_probe::{Account, Selection, Watched};
 
 use crate::{
     addresses,
@@ -108,7 +108,13 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
                 |stem| stem.to_string_lossy().into_owned(),
             ),
         };
-        state.name_interface(0, i as u32 + 1, "", &name);
+        state.name_interface(&Watched {
+            netns: 0,
+            ifindex: i as u32 + 1,
+            netns_name: String::new(),
+            name,
+            netns_inode: 0,
+        });
     }
     let mut account = Account {
         max_entries: u64::from(arguments.max_entries),

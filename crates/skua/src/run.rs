@@ -1,10 +1,22 @@
 //! `skua run`: everything on this host in one process.
 
-use std::io::Write as _;
+use std::{io::Write as _, sync::Arc};
+
+use skua_analyzer::{Resources, capture::CaptureManager};
+use skua_topology::SharedGraph;
 
 use crate::{
-    args::RunArguments, config::Config, http, output, session::Session,
-    sockets::settings::lower_priority, summary,
+    args::RunArguments,
+    captures::{
+        api::Captures,
+        run::{CaptureSets, LocalRunner},
+    },
+    config::Config,
+    graph::Analyzer,
+    http, output,
+    session::Session,
+    sockets::settings::lower_priority,
+    summary,
 };
 
 /// Records in the history at most; `history.memory` is the tighter limit.
@@ -21,7 +33,28 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let server = http::Server::bind(config.api.listen)?;
     let mut session = Session::start(&config, RECORDS)?;
     session.mark_own(server.socket())?;
-    server.serve(session.shared(), session.addresses())?;
+    let graph = SharedGraph::new(Default::default());
+    let sets = CaptureSets::default();
+    let runner = LocalRunner {
+        config: config.clone(),
+        sets: sets.clone(),
+    };
+    let kept = Resources::open(None, config.captures.max as usize)?;
+    let captures = Arc::new(CaptureManager::start(
+        graph.clone(),
+        kept,
+        Arc::new(runner),
+    )?);
+    let analyzer = Analyzer::new(graph, session.shared(), sets.clone());
+    server.serve(
+        session.shared(),
+        session.addresses(),
+        analyzer,
+        Captures {
+            captures: captures.clone(),
+            sets,
+        },
+    )?;
     let mut out = std::io::stdout();
     let capture = session.describe();
     writeln!(
@@ -34,6 +67,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     )?;
     out.flush()?;
     session.run(None, |_| Ok(()))?;
+    captures.end();
     let shared = session.finish()?;
     summary::print(arguments.summary, &shared.lock());
     Ok(())

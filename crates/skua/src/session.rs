@@ -59,7 +59,7 @@ fn poll_both(one: &UnixStream, other: Option<BorrowedFd<'_>>) -> anyhow::Result<
 }
 
 /// A seed that nobody outside can know.
-fn secret_seed() -> u64 {
+pub fn secret_seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::collections::hash_map::RandomState::new()
         .build_hasher()
@@ -79,6 +79,12 @@ fn table_config(config: &Config, seed: u64) -> FlowTableConfig {
         max_addresses: config.flow.addresses.max_entries,
         ..FlowTableConfig::default()
     }
+}
+
+/// The name of this host.
+pub fn host_name() -> String {
+    let names = rustix::system::uname();
+    names.nodename().to_string_lossy().into_owned()
 }
 
 /// A probe of the configured type.
@@ -131,6 +137,7 @@ fn ebpf(
         table: table_config(config, seed),
         addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        ..EbpfConfig::default()
     })
 }
 
@@ -154,6 +161,7 @@ fn userspace(
         table: table_config(config, seed),
         addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        ..UserspaceConfig::default()
     })?))
 }
 
@@ -174,6 +182,7 @@ impl Session {
         let seed = secret_seed();
         let probe = start_probe(config, seed)?;
         let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
+        state.set_origin(&host_name(), "");
         state.map_memory = probe.map_memory();
         state.rung = probe.describe().rung;
         let mut sockets = None;
@@ -309,8 +318,8 @@ impl Session {
 
     fn name_interfaces(&self) {
         let mut state = self.shared.lock();
-        for point in self.probe.interfaces() {
-            state.name_interface(point.netns, point.ifindex, &point.netns_name, &point.name);
+        for interface in self.probe.interfaces() {
+            state.name_interface(&interface);
         }
     }
 }

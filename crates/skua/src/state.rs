@@ -10,8 +10,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use skua_analyzer::FlowPlace;
 use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
-use skua_probe::Account;
+use skua_probe::{Account, Watched};
 
 use crate::sockets::Sockets;
 
@@ -29,8 +30,10 @@ pub struct State {
     history: bool,
     /// What was seen and lost, as of the last drain.
     pub account: Account,
-    /// Names of interfaces by (namespace number, index).
-    names: HashMap<(u16, u32), String>,
+    /// Interfaces by (namespace number, index), with the inode numbers of their namespaces.
+    places: HashMap<(u16, u32), (u64, Arc<FlowPlace>)>,
+    /// What those have whose interface is not known.
+    nowhere: Arc<FlowPlace>,
     /// Time of the last drain, ns since the epoch.
     pub drained_ns: u64,
     /// Number of drains.
@@ -61,7 +64,8 @@ impl State {
             store: FlowStore::new(limits, seed, sampling),
             history: history > 0,
             account: Account::default(),
-            names: HashMap::new(),
+            places: HashMap::new(),
+            nowhere: Arc::default(),
             drained_ns: 0,
             drains: 0,
             map_memory: Vec::new(),
@@ -106,23 +110,79 @@ impl State {
         }
     }
 
+    /// Says on which host and for which capture this is.
+    pub fn set_origin(&mut self, host: &str, capture: &str) {
+        self.nowhere = Arc::new(FlowPlace {
+            host: host.into(),
+            capture: capture.into(),
+            ..FlowPlace::default()
+        });
+    }
+
     /// Remembers the name of an interface.
-    pub fn name_interface(&mut self, netns: u16, ifindex: u32, netns_name: &str, name: &str) {
-        let full = if netns_name.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{netns_name}/{name}")
+    pub fn name_interface(&mut self, interface: &Watched) {
+        let key = (interface.netns, interface.ifindex);
+        let known = self.places.get(&key);
+        let same = |(_, place): &(u64, Arc<FlowPlace>)| match &*interface.netns_name {
+            "" => *place.interface == *interface.name,
+            netns => {
+                let rest = place.interface.strip_prefix(netns);
+                rest.and_then(|rest| rest.strip_prefix('/')) == Some(&interface.name)
+            }
         };
-        if self.names.len() < NAMES_AT_MOST || self.names.contains_key(&(netns, ifindex)) {
-            self.names.insert((netns, ifindex), full);
+        if known.is_some_and(same) || (known.is_none() && self.places.len() >= NAMES_AT_MOST) {
+            return;
+        }
+        let name = if interface.netns_name.is_empty() {
+            interface.name.as_str().into()
+        } else {
+            format!("{}/{}", interface.netns_name, interface.name).into()
+        };
+        let place = FlowPlace {
+            interface: name,
+            ..(*self.nowhere).clone()
+        };
+        self.places
+            .insert(key, (interface.netns_inode, Arc::new(place)));
+    }
+
+    /// Looks for the nodes of interfaces that have none yet; `tid` tells one by the inode number of the
+    /// namespace and the index.
+    pub fn find_nodes(&mut self, mut tid: impl FnMut(u64, u32) -> Option<Box<str>>) {
+        for ((_, ifindex), (inode, place)) in &mut self.places {
+            if place.node.is_empty()
+                && let Some(node) = tid(*inode, *ifindex)
+            {
+                Arc::make_mut(place).node = node;
+            }
+        }
+    }
+
+    /// Inode number of the namespace where a record was captured.
+    pub fn namespace_of(&self, record: &FlowRecord) -> Option<u32> {
+        let place = self.places.get(&(record.key.netns, record.key.ifindex));
+        place.and_then(|(inode, _)| u32::try_from(*inode).ok())
+    }
+
+    /// Where a record was captured.
+    pub fn place_of(&self, record: &FlowRecord) -> &Arc<FlowPlace> {
+        let place = self.places.get(&(record.key.netns, record.key.ifindex));
+        place.map_or(&self.nowhere, |(_, place)| place)
+    }
+
+    /// Name of an interface, its index when it has none.
+    pub fn interface_named(&self, netns: u16, ifindex: u32) -> String {
+        match self.places.get(&(netns, ifindex)) {
+            Some((_, place)) => place.interface.to_string(),
+            None => format!("if{ifindex}"),
         }
     }
 
     /// Name of a record's interface, its index when it has none.
     pub fn interface_of(&self, record: &FlowRecord) -> std::borrow::Cow<'_, str> {
-        match self.names.get(&(record.key.netns, record.key.ifindex)) {
-            Some(name) => name.into(),
-            None => format!("if{}", record.key.ifindex).into(),
+        match &*self.place_of(record).interface {
+            "" => format!("if{}", record.key.ifindex).into(),
+            name => name.into(),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod accounting;
 mod addresses;
 mod conservation;
+mod first;
 mod packets;
 mod records;
 mod tcp;

@@ -416,11 +416,14 @@ fn records_sum_up_updates() {
     assert_eq!(record.tcp.client_rtt_ns, S);
     // 57 bytes in two seconds.
     assert_eq!(
-        (record.rate.bits_per_second, record.rate.packets_per_second),
+        (
+            record.interval.rate().bits_per_second,
+            record.interval.rate().packets_per_second
+        ),
         (228.0, 0.5)
     );
     assert_eq!(store.get(&record.key), Some(&record));
-    assert_eq!(store.rate(&record), record.rate);
+    assert_eq!(store.rate(&record), record.interval.rate());
     // A drain that does not touch it: nothing flows.
     store.begin_drain(NOON + 4 * S);
     assert_eq!(store.rate(&record).bits_per_second, 0.0);

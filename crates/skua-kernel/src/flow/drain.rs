@@ -18,7 +18,7 @@ use skua_flow::{Counters, EndReason, FlowKey, FlowUpdate, PointTraffic, TcpUpdat
 
 use super::{
     FlowTable,
-    eviction::QuietCensus,
+    eviction::{Moment, QuietCensus},
     layout::{
         PROBES, SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED,
         SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_ENDED, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot,
@@ -120,55 +120,57 @@ fn take_pair(pair: &[std::sync::atomic::AtomicU32; 2]) -> [u32; 2] {
 impl FlowTable {
     /// Hands out what was counted since the last drain and ends entries that are over.
     pub fn drain(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<DrainStats, KernelError> {
-        let live = self.live();
-        let now = clock::monotonic_ns();
-        self.growth.observe(self.wanted(), now);
-        let excess = self.growth.excess(
-            live,
-            u64::from(self.config.max_entries),
-            u64::from(self.settings.most_entries),
-        );
+        let begun = self.moment();
         let idle = self.config.idle_timeout.as_nanos() as u64;
-        let pressure = excess > 0;
-        let limit = if pressure {
-            self.quiet_cutoff(now, excess)?.min(idle)
-        } else {
-            idle
-        };
-        let ageing = Ageing {
-            now,
-            idle: limit,
+        let mut ageing = Ageing {
+            now: begun.ns,
+            idle,
             closed: self.config.closed_timeout.as_nanos() as u64,
-            idle_reason: if pressure {
-                EndReason::Evicted
-            } else {
-                EndReason::Idle
-            },
+            idle_reason: EndReason::Idle,
             all: None,
         };
+        let evict = match self.eviction.begin(begun) {
+            true => self.quiet_cutoff(begun.ns)?,
+            false => None,
+        };
+        if let Some(cutoff) = evict {
+            ageing.idle = cutoff.min(idle);
+            ageing.idle_reason = EndReason::Evicted;
+        }
         let mut stats = self.sweep(ageing, sink)?;
-        stats.pressure = pressure;
+        stats.pressure = evict.is_some();
+        self.eviction.end(self.moment());
+        self.set_wakeup();
         Ok(stats)
     }
 
-    /// How long the entries have been quiet at least that must go so that `excess` do.
-    fn quiet_cutoff(&self, now: u64, excess: u64) -> Result<u64, KernelError> {
+    fn moment(&self) -> Moment {
+        Moment {
+            ns: clock::monotonic_ns(),
+            live: self.live(),
+            wanted: self.wanted(),
+        }
+    }
+
+    /// How long the entries have been quiet at least that must go; none when nobody has to.
+    fn quiet_cutoff(&mut self, now: u64) -> Result<Option<u64>, KernelError> {
         let mut census = QuietCensus::new();
+        let mut returned = 0;
         let count = self.slots();
-        let object = self.first()?;
         for first in (0..count).step_by(WINDOW) {
-            let slots: Window<Slot> = Window::map(
-                object.map("slots")?.as_fd(),
-                first,
-                WINDOW.min(count - first),
-            )?;
+            let slots = self.map_slots(first, WINDOW.min(count - first))?;
             for slot in slots.elements() {
                 if slot.state.load(Acquire) & SLOT_LIVE != 0 {
                     census.add(now.saturating_sub(slot.last.load(Relaxed)));
+                    returned += u64::from(
+                        self.eviction.is_new(slot.first.load(Relaxed))
+                            && self.eviction.was_evicted(self.hash(slot)),
+                    );
                 }
             }
         }
-        Ok(census.cutoff(excess))
+        let excess = self.eviction.excess(returned);
+        Ok((excess > 0).then(|| census.cutoff(excess)))
     }
 
     /// The last drain: every entry ends. To be called after all programs are detached; waits until
@@ -214,9 +216,11 @@ impl FlowTable {
         let mut begin = usize::MAX;
         for window in (0..=last_window).rev() {
             let first = window * WINDOW;
-            let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
-            let (slots, tcp) = (slots.elements(), tcp.elements());
-            for (i, slot) in slots.iter().enumerate().rev() {
+            let length = WINDOW.min(count - first);
+            let slots = self.map_slots(first, length)?;
+            // Mapping costs more than reading: only where there is somebody.
+            let mut tcp: Option<Window<TcpSlot>> = None;
+            for (i, slot) in slots.elements().iter().enumerate().rev() {
                 let state = slot.state.load(Acquire);
                 if state == SLOT_EMPTY {
                     next_empty = true;
@@ -256,7 +260,13 @@ impl FlowTable {
                         let code = REASONS.iter().position(|r| *r == reason).unwrap_or(0) as u32;
                         dying.push((first + i) as u32 | code << REASON_SHIFT);
                     }
-                    _ if !retired => out.take(slot, &tcp[i], None),
+                    _ if !retired => {
+                        let tcp = match &tcp {
+                            Some(tcp) => tcp,
+                            None => tcp.insert(self.map_tcp(first, length)?),
+                        };
+                        out.take(slot, &tcp.elements()[i], None);
+                    }
                     _ => {}
                 }
             }
@@ -273,22 +283,25 @@ impl FlowTable {
         if self.dying.capacity() > 4 * self.dying.len().max(1024) {
             self.dying = Vec::new();
         }
-        self.set_wakeup(self.live());
         Ok(stats)
     }
 
     /// Where the programs begin to look for an entry, as in `find_slot` of bpf/flow/table.h.
     fn probe_start(&self, slot: &Slot) -> usize {
-        let key = super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed)));
-        let hash = key.hash64(self.settings.hash_seed);
-        (((hash >> 32) * u64::from(self.settings.slot_count)) >> 32) as usize
+        (((self.hash(slot) >> 32) * u64::from(self.settings.slot_count)) >> 32) as usize
+    }
+
+    fn hash(&self, slot: &Slot) -> u64 {
+        super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed)))
+            .hash64(self.settings.hash_seed)
     }
 
     /// Hands out the differences of all live entries.
     fn take_live(&self, out: &mut Output<'_>) -> Result<(), KernelError> {
         let count = self.slots();
         for first in (0..count).step_by(WINDOW) {
-            let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
+            let length = WINDOW.min(count - first);
+            let (slots, tcp) = (self.map_slots(first, length)?, self.map_tcp(first, length)?);
             for (slot, tcp) in slots.elements().iter().zip(tcp.elements()) {
                 // One that a program ended meanwhile is left to the next drain.
                 if slot.state.load(Acquire) & SLOT_LIVE != 0 {
@@ -300,19 +313,23 @@ impl FlowTable {
     }
 
     /// Takes the last counters of the dying entries and frees their slots.
-    fn bury(&self, dying: &[u32], out: &mut Output<'_>) -> Result<(), KernelError> {
+    fn bury(&mut self, dying: &[u32], out: &mut Output<'_>) -> Result<(), KernelError> {
         let count = self.slots();
         let mut at = 0;
         while at < dying.len() {
             let window = (dying[at] & INDEX_MASK) as usize / WINDOW;
             let first = window * WINDOW;
-            let (slots, tcp) = self.map_window(first, WINDOW.min(count - first))?;
+            let length = WINDOW.min(count - first);
+            let (slots, tcp) = (self.map_slots(first, length)?, self.map_tcp(first, length)?);
             let (slots, tcp) = (slots.elements(), tcp.elements());
             let begin = at;
             while at < dying.len() && (dying[at] & INDEX_MASK) as usize / WINDOW == window {
                 let i = (dying[at] & INDEX_MASK) as usize - first;
                 let reason = REASONS[(dying[at] >> REASON_SHIFT) as usize];
                 out.take(&slots[i], &tcp[i], Some(reason));
+                if reason == EndReason::Evicted {
+                    self.eviction.evicted(self.hash(&slots[i]));
+                }
                 clear_tcp(&tcp[i]);
                 // The slot after the window's last counts as taken: then a tombstone stays.
                 let next_free = slots
@@ -330,34 +347,18 @@ impl FlowTable {
         Ok(())
     }
 
-    fn map_window(
-        &self,
-        first: usize,
-        count: usize,
-    ) -> Result<(Window<Slot>, Window<TcpSlot>), KernelError> {
-        let object = self.first()?;
-        Ok((
-            Window::map(object.map("slots")?.as_fd(), first, count)?,
-            Window::map(object.map("tcp_slots")?.as_fd(), first, count)?,
-        ))
+    fn map_slots(&self, first: usize, count: usize) -> Result<Window<Slot>, KernelError> {
+        Window::map(self.first()?.map("slots")?.as_fd(), first, count)
     }
 
-    /// Asks to be woken when half of the room is taken that there is up to `max_entries`, or
-    /// beyond that of what the table can hold at all.
-    pub(super) fn set_wakeup(&self, live: u64) {
+    fn map_tcp(&self, first: usize, count: usize) -> Result<Window<TcpSlot>, KernelError> {
+        Window::map(self.first()?.map("tcp_slots")?.as_fd(), first, count)
+    }
+
+    /// Asks to be woken when room has to be made.
+    pub(super) fn set_wakeup(&self) {
         let control = &self.control.elements()[0];
-        let (wanted, most) = (
-            u64::from(self.config.max_entries),
-            u64::from(self.settings.most_entries),
-        );
-        let room = if live < wanted {
-            wanted - live
-        } else {
-            most.saturating_sub(live)
-        };
-        // Not too few at a time: each call costs a drain.
-        let step = (room / 2).max(wanted / 32).max(1);
-        control.wake_at.store(self.wanted() + step, Release);
+        control.wake_at.store(self.eviction.call(), Release);
     }
 }
 
@@ -403,6 +404,7 @@ impl Output<'_> {
             } else {
                 opener_only(seen)
             },
+            sampling: 0,
             end,
         };
         if key.tunnel().is_none() {

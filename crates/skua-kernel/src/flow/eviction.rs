@@ -1,123 +1,278 @@
 //! When the table is about to overflow: how many entries have to go, and which.
+//!
+//! The first packets of many conversations that last look like a storm of short ones. So who was
+//! evicted is remembered: one that comes back was no storm, and when all that are known have room
+//! together nobody has to go.
 
-/// Room is made for as many new entries as come in this time: that of a drain on a machine whose
-/// processors are all taken by the storm.
-const LEAD_NS: u64 = 1_500_000_000;
+mod absent;
+#[cfg(test)]
+mod tests;
 
-/// How fast entries are made, or would be if there were room.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Growth {
-    wanted: u64,
-    at_ns: u64,
-    /// New entries per second, of the last interval or half of what it was before, the greater:
-    /// a storm is not forgotten in one quiet moment.
-    per_second: u64,
+use absent::Absent;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// How long it may take at least, and is reckoned with at most, from a call until room is made, in
+/// ns. The most is that of a machine whose processors are all taken by the storm.
+const REACTION_NS: [u64; 2] = [SECOND / 10, SECOND * 3 / 4];
+
+/// When room is made, then for what comes in so many times of reaction.
+const REACTIONS: u64 = 3;
+
+/// Entries that a table is to hold.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Between drains.
+    usual: u64,
+    /// Until a drain has made room: with many more, some would find no slot within reach.
+    crowd: u64,
+    /// At all.
+    most: u64,
 }
 
-impl Growth {
-    /// Takes note of how many entries were wanted up to now.
-    pub(super) fn observe(&mut self, wanted: u64, now_ns: u64) {
-        let made = wanted.saturating_sub(self.wanted);
-        let elapsed = now_ns.saturating_sub(self.at_ns).max(1);
-        let rate = (u128::from(made) * 1_000_000_000 / u128::from(elapsed)) as u64;
-        // The first interval has no beginning.
-        let first = self.at_ns == 0;
-        self.per_second = if first {
-            made
-        } else {
-            rate.max(self.per_second / 2)
+/// Entries to come.
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    /// Until this drain has made room.
+    now: u64,
+    /// Until the next one has, at the soonest.
+    next: u64,
+}
+
+impl Limits {
+    fn fit(&self, live: u64, coming: Coming) -> bool {
+        live.saturating_add(coming.now) <= self.crowd
+            && live.saturating_add(coming.next) <= self.most
+    }
+}
+
+/// The table at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Monotonic clock, ns.
+    pub ns: u64,
+    /// Live entries.
+    pub live: u64,
+    /// Entries that were wanted since the start, also those that were refused.
+    pub wanted: u64,
+}
+
+/// What is known of how the table fills up, and who goes when it does.
+#[derive(Debug)]
+pub(super) struct Eviction {
+    limits: Limits,
+    absent: Absent,
+    /// Begin of the last drain, and of the one before.
+    begun: Moment,
+    before: Moment,
+    /// `wanted` at which the programs call.
+    call: u64,
+    /// New entries per second of late, and those of them that had not been evicted. A storm is not
+    /// forgotten in one quiet moment.
+    per_second: u64,
+    fresh_per_second: u64,
+    /// From a call until room is made, of late, in ns.
+    reaction_ns: u64,
+}
+
+fn scaled(value: u64, factor: u64, divisor: u64) -> u64 {
+    let scaled = u128::from(value) * u128::from(factor) / u128::from(divisor.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+/// Entries per second.
+fn rate(entries: u64, ns: u64) -> u64 {
+    scaled(entries, SECOND, ns)
+}
+
+/// What is left of a rate after a time without: half after a second.
+fn faded(per_second: u64, ns: u64) -> u64 {
+    scaled(per_second, SECOND, SECOND.saturating_add(ns))
+}
+
+impl Eviction {
+    /// For a table that is to hold so many entries between drains, and holds so many at most, made
+    /// at `now_ns`. Keys are told to it by their hashes.
+    pub(super) fn new(max_entries: u32, most_entries: u32, now_ns: u64) -> Self {
+        let usual = u64::from(max_entries);
+        let limits = Limits {
+            usual,
+            crowd: usual + usual / 4,
+            most: most_entries.into(),
         };
-        self.wanted = wanted;
-        self.at_ns = now_ns;
+        let empty = Moment {
+            ns: now_ns,
+            live: 0,
+            wanted: 0,
+        };
+        let mut new = Self {
+            limits,
+            absent: Absent::new(usual, now_ns),
+            begun: empty,
+            before: empty,
+            call: 0,
+            per_second: 0,
+            fresh_per_second: 0,
+            reaction_ns: REACTION_NS[0],
+        };
+        new.set_call(empty);
+        new
     }
 
-    /// Entries that have to go so that none of those to come is refused. `most` is what the table
-    /// can hold, `wanted` what it should hold between drains. Few at a time: conversations that
-    /// only paused come back and would push out others.
-    pub(super) fn excess(&self, live: u64, wanted: u64, most: u64) -> u64 {
-        let coming = u128::from(self.per_second) * u128::from(LEAD_NS) / 1_000_000_000;
-        let coming = coming as u64;
-        if live.saturating_add(coming) <= most {
+    /// A drain begins. Tells whether it must be looked at who came, for [`excess`](Self::excess).
+    pub(super) fn begin(&mut self, now: Moment) -> bool {
+        self.before = std::mem::replace(&mut self.begun, now);
+        let elapsed = self.elapsed();
+        self.absent.age(now.ns);
+        self.per_second = faded(self.per_second, elapsed).max(rate(self.made(), elapsed));
+        self.fresh_per_second = faded(self.fresh_per_second, elapsed);
+        let coming = self.coming(self.per_second, self.made());
+        let look = !self.limits.fit(now.live, coming) || !self.absent.is_empty();
+        if !look {
+            self.came_back(0);
+        }
+        look
+    }
+
+    /// Whether an entry that was made then counts for this drain: is to be asked for by
+    /// [`was_evicted`](Self::was_evicted).
+    pub(super) fn is_new(&self, first_ns: u64) -> bool {
+        self.before.ns <= first_ns && first_ns < self.begun.ns
+    }
+
+    /// Whether the conversation with this hash of its key was evicted and had not come back.
+    /// Wrong for one of some 30 that were not.
+    pub(super) fn was_evicted(&mut self, hash: u64) -> bool {
+        self.absent.comes_back(hash)
+    }
+
+    /// Entries that have to go so that none of those to come is refused, when so many of those
+    /// that came had only been evicted.
+    pub(super) fn excess(&mut self, returned: u64) -> u64 {
+        let made = self.made();
+        let fresh = made.saturating_sub(returned);
+        self.came_back(returned);
+        let coming = self.coming(self.per_second, made);
+        let really_new = self.coming(self.fresh_per_second, fresh);
+        let live = self.begun.live;
+        let known = live.saturating_add(self.absent.count());
+        if self.limits.fit(live, coming) || self.limits.fit(known, really_new) {
             return 0;
         }
         // The aim is never below a quarter of the table: what is busy stays.
-        let keep = most.saturating_sub(coming).clamp(wanted / 4, wanted);
-        live.saturating_sub(keep)
+        let Limits { usual, crowd, .. } = self.limits;
+        let keep = crowd.saturating_sub(coming.now.saturating_mul(REACTIONS));
+        live.saturating_sub(keep.clamp(usual / 4, usual))
+    }
+
+    /// The conversation with this hash was evicted.
+    pub(super) fn evicted(&mut self, hash: u64) {
+        self.absent.note(hash);
+    }
+
+    /// A drain is over.
+    pub(super) fn end(&mut self, now: Moment) {
+        let lasted = now.ns.saturating_sub(self.begun.ns);
+        let meanwhile = rate(now.wanted.saturating_sub(self.begun.wanted), lasted);
+        self.per_second = self.per_second.max(meanwhile);
+        let mut late = 0;
+        if self.called() {
+            let since = scaled(self.begun.wanted - self.call, SECOND, self.per_second);
+            late = since.min(self.elapsed());
+        }
+        let [least, most] = REACTION_NS;
+        self.reaction_ns = (self.reaction_ns - self.reaction_ns / 8)
+            .max(late.saturating_add(lasted))
+            .clamp(least, most);
+        self.set_call(now);
+    }
+
+    /// The programs call when so many entries were wanted since the start: when half of the room
+    /// is taken that there is up to what the table usually holds, or beyond that up to a crowd.
+    pub(super) fn call(&self) -> u64 {
+        self.call
+    }
+
+    fn set_call(&mut self, now: Moment) {
+        let Limits { usual, crowd, .. } = self.limits;
+        let room = if now.live < usual {
+            usual - now.live
+        } else {
+            crowd.saturating_sub(now.live)
+        };
+        // Not too few at a time: each call costs a drain.
+        let step = (room / 2).max(usual / 32).max(1);
+        self.call = now.wanted + step;
+    }
+
+    /// Entries that were wanted between the last two drains.
+    fn made(&self) -> u64 {
+        self.begun.wanted.saturating_sub(self.before.wanted)
+    }
+
+    fn called(&self) -> bool {
+        self.begun.wanted >= self.call
+    }
+
+    fn came_back(&mut self, returned: u64) {
+        let fresh = self.made().saturating_sub(returned);
+        self.fresh_per_second = self.fresh_per_second.max(rate(fresh, self.elapsed()));
+    }
+
+    /// What is to come at a rate. That of a long time does not show a storm that had only just begun
+    /// when the programs called: then as many may come again as were made.
+    fn coming(&self, per_second: u64, made: u64) -> Coming {
+        let again = if self.called() && self.elapsed() > SECOND {
+            made
+        } else {
+            0
+        };
+        let now = scaled(per_second, self.reaction_ns, SECOND);
+        Coming {
+            now: now.max(again),
+            next: now.saturating_mul(2).max(again),
+        }
+    }
+
+    /// Time between the begins of the last two drains, ns.
+    fn elapsed(&self) -> u64 {
+        self.begun.ns.saturating_sub(self.before.ns)
     }
 }
 
-/// Counts entries by how long they are quiet, in steps of doubling time.
+/// Parts of each doubling of the time of quiet.
+const PARTS_SHIFT: u32 = 3;
+const PARTS: usize = 1 << PARTS_SHIFT;
+
+/// Counts entries by how long they are quiet, in steps of about a tenth.
 pub(super) struct QuietCensus {
-    steps: [u64; 64],
+    steps: [u64; 64 * PARTS],
 }
 
 impl QuietCensus {
     pub(super) fn new() -> Self {
-        Self { steps: [0; 64] }
+        Self {
+            steps: [0; 64 * PARTS],
+        }
     }
 
     pub(super) fn add(&mut self, quiet_ns: u64) {
-        self.steps[(quiet_ns | 1).ilog2() as usize] += 1;
+        let quiet_ns = quiet_ns.max(PARTS as u64);
+        let doublings = quiet_ns.ilog2();
+        let part = (quiet_ns >> (doublings - PARTS_SHIFT)) as usize & (PARTS - 1);
+        self.steps[doublings as usize * PARTS + part] += 1;
     }
 
     /// The least time of quiet, in ns, by which at least `excess` entries can be told; 0: all.
     pub(super) fn cutoff(&self, excess: u64) -> u64 {
         let mut counted = 0;
-        for step in (1..64).rev() {
+        for step in (PARTS_SHIFT as usize * PARTS + 1..64 * PARTS).rev() {
             counted += self.steps[step];
             if counted >= excess {
-                return 1 << step;
+                let (doublings, part) = (step / PARTS, step % PARTS);
+                return ((PARTS + part) as u64) << (doublings as u32 - PARTS_SHIFT);
             }
         }
         0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    fn growth(per_second: u64) -> Growth {
-        let mut growth = Growth::default();
-        growth.observe(0, SECOND);
-        growth.observe(per_second, 2 * SECOND);
-        growth
-    }
-
-    #[test]
-    fn a_full_house_that_is_quiet_stays() {
-        assert_eq!(growth(0).excess(500_000, 500_000, 750_000), 0);
-        assert_eq!(growth(100_000).excess(500_000, 500_000, 750_000), 0);
-    }
-
-    #[test]
-    fn a_storm_makes_room_for_what_comes_until_the_next_drain() {
-        let excess = growth(200_000).excess(500_000, 500_000, 750_000);
-        assert_eq!(500_000 - excess + 300_000, 750_000);
-        // However fast it comes, a quarter stays.
-        assert_eq!(
-            growth(u64::MAX / 4).excess(500_000, 500_000, 750_000),
-            375_000
-        );
-    }
-
-    #[test]
-    fn a_storm_is_not_forgotten_at_once() {
-        let mut growth = growth(800_000);
-        growth.observe(800_000, 3 * SECOND);
-        assert_eq!(growth.per_second, 400_000);
-    }
-
-    #[test]
-    fn those_that_are_quiet_the_longest_go_first() {
-        let mut census = QuietCensus::new();
-        for quiet in [10, 100, 1_000, 10_000, 100_000] {
-            census.add(quiet);
-        }
-        let cutoff = census.cutoff(2);
-        assert!(cutoff <= 10_000 && cutoff > 1_000, "{cutoff}");
-        assert_eq!(census.cutoff(6), 0);
     }
 }

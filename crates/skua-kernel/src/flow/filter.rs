@@ -129,6 +129,11 @@ fn load_program(rung: Rung, code: &[[u8; 8]]) -> Result<OwnedFd, KernelError> {
         sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
         log_buf: log.as_mut_ptr().cast(),
         log_size: log.len() as u32,
+        // That of the programs that it goes on to: since 6.18 a tail call wants it to be the same.
+        expected_attach_type: match rung {
+            Rung::Xdp => libbpf_sys::BPF_XDP,
+            _ => 0,
+        },
         ..Default::default()
     };
     // SAFETY: code is whole instructions of 8 bytes, which bpf_insn is; all pointers outlive the call.

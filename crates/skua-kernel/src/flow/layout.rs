@@ -39,7 +39,8 @@ pub(crate) struct Slot {
     pub first: AtomicU64,
     pub last: AtomicU64,
     pub seen: AtomicU32,
-    pub pad: [AtomicU32; 3],
+    pub kept: AtomicU32,
+    pub pad: [AtomicU32; 2],
 }
 
 /// `struct flow_tcp`.
@@ -69,7 +70,8 @@ pub(crate) struct Control {
     pub freed: AtomicU64,
     pub wake_at: AtomicU64,
     pub address_set: AtomicU64,
-    pub pad1: [AtomicU64; 5],
+    pub live: AtomicU64,
+    pub pad1: [AtomicU64; 4],
 }
 
 // SAFETY: all fields are atomics, every bit pattern is valid.
@@ -97,14 +99,15 @@ pub(crate) struct Settings {
     pub gso_size: u8,
     pub exclude_self: u8,
     pub addresses: u8,
-    pub pad: [u8; 5],
+    pub first_packets: u8,
+    pub packet_bytes: u32,
 }
 
 const _: () = assert!(size_of::<Settings>() == 32);
 
 impl Settings {
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: repr(C) with explicit padding: all 32 bytes are initialised.
+        // SAFETY: repr(C) without padding: all 32 bytes are initialised.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
     }
 }

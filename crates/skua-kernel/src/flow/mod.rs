@@ -6,11 +6,13 @@ mod eviction;
 mod filter;
 mod layout;
 mod object;
+mod packets;
 mod proof;
 
 pub use addresses::Addresses;
 pub use drain::DrainStats;
 pub use object::{FlowObject, LinkKind, Rung};
+pub use packets::{PacketConfig, PacketRing, SentPacket};
 pub use proof::{Proof, prove};
 pub use skua_flow::PointTraffic;
 
@@ -22,8 +24,8 @@ use std::{
 
 use libbpf_rs::MapCore as _;
 
-use crate::{Direction, HookKind, KernelError, grace::Grace, mapping::Window};
-use eviction::Growth;
+use crate::{Direction, HookKind, KernelError, clock, grace::Grace, mapping::Window};
+use eviction::Eviction;
 use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
 
@@ -64,6 +66,8 @@ pub struct FlowTableConfig {
     /// Prefixes that an address set may have (`flow.addresses.max_entries`); 0: there is never one,
     /// and nothing is paid for it.
     pub max_addresses: u32,
+    /// Send packets to user space, too; none: never, and nothing is paid for it.
+    pub packets: Option<PacketConfig>,
 }
 
 impl Default for FlowTableConfig {
@@ -79,6 +83,7 @@ impl Default for FlowTableConfig {
             filter: String::new(),
             exclude_self: false,
             max_addresses: 0,
+            packets: None,
         }
     }
 }
@@ -106,8 +111,8 @@ pub struct FlowTable {
     dying: Vec<u32>,
     /// Freed slots that the last drain had to leave as tombstones.
     tombs: usize,
-    /// How fast entries are made.
-    growth: Growth,
+    /// How the table fills up, and who goes when it does.
+    eviction: Eviction,
 }
 
 impl FlowTable {
@@ -130,10 +135,17 @@ impl FlowTable {
             tunnels: config.tunnels.into(),
             exclude_self: config.exclude_self.into(),
             addresses: (config.max_addresses > 0).into(),
+            first_packets: config.packets.map_or(0, |packets| packets.first),
+            packet_bytes: config.packets.map_or(0, |packets| packets.most_bytes()),
             ..Settings::default()
         };
         let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
+        let eviction = Eviction::new(
+            config.max_entries,
+            settings.most_entries,
+            clock::monotonic_ns(),
+        );
         let table = Self {
             config,
             settings,
@@ -145,9 +157,9 @@ impl FlowTable {
             grace: Grace::new()?,
             dying: Vec::new(),
             tombs: 0,
-            growth: Growth::default(),
+            eviction,
         };
-        table.set_wakeup(0);
+        table.set_wakeup();
         Ok(table)
     }
 
@@ -293,6 +305,29 @@ impl FlowTable {
             0 => Ok(None),
             _ => Addresses::new(self.first()?).map(Some),
         }
+    }
+
+    /// The packets that programs send; none without [`FlowTableConfig::packets`]. There must be one
+    /// reader at a time.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn packets(&self) -> Result<Option<PacketRing>, KernelError> {
+        match &self.config.packets {
+            None => Ok(None),
+            Some(config) => PacketRing::new(self.first()?, config).map(Some),
+        }
+    }
+
+    /// Returns when every program run that began before the call has ended: what was detached
+    /// before counts nothing any more.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn wait_for_programs(&self) -> Result<(), KernelError> {
+        self.grace.wait()
     }
 
     /// Marks a socket, and with it those that it will accept, as our own.

@@ -47,12 +47,18 @@ impl Rung {
         }
     }
 
-    fn bytes(self) -> (&'static str, &'static [u8]) {
-        match self {
-            Self::TcSwap => ("flow_tc", object!("flow_tc")),
-            Self::TcLock => ("flow_tc_lock", object!("flow_tc_lock")),
-            Self::Socket => ("flow_socket", object!("flow_socket")),
-            Self::Xdp => ("flow_xdp", object!("flow_xdp")),
+    /// Name and bytes of its object; that for whoever wants packets, too, is another one, so that
+    /// the others do not pay for it.
+    fn bytes(self, packets: bool) -> (&'static str, &'static [u8]) {
+        match (self, packets) {
+            (Self::TcSwap, false) => ("flow_tc", object!("flow_tc")),
+            (Self::TcLock, false) => ("flow_tc_lock", object!("flow_tc_lock")),
+            (Self::Socket, false) => ("flow_socket", object!("flow_socket")),
+            (Self::Xdp, false) => ("flow_xdp", object!("flow_xdp")),
+            (Self::TcSwap, true) => ("flow_tc_packets", object!("flow_tc_packets")),
+            (Self::TcLock, true) => ("flow_tc_lock_packets", object!("flow_tc_lock_packets")),
+            (Self::Socket, true) => ("flow_socket_packets", object!("flow_socket_packets")),
+            (Self::Xdp, true) => ("flow_xdp_packets", object!("flow_xdp_packets")),
         }
     }
 
@@ -119,7 +125,7 @@ pub struct FlowObject {
 }
 
 /// Names of the maps that all namespaces share.
-const SHARED_MAPS: [&str; 11] = [
+const SHARED_MAPS: [&str; 12] = [
     "addresses",
     "own_sockets",
     "own_conversations",
@@ -131,6 +137,7 @@ const SHARED_MAPS: [&str; 11] = [
     "fragments",
     "wakeups",
     "claim_locks",
+    "packets",
 ];
 
 impl FlowObject {
@@ -169,6 +176,7 @@ impl FlowObject {
                     Some("slots" | "tcp_slots") => settings.slot_count + PROBES,
                     Some("points") => config.max_points,
                     Some("addresses") => trie_elements(config.max_addresses),
+                    Some("packets") => config.packets.unwrap_or_default().ring_size(),
                     _ => continue,
                 };
                 map.set_max_entries(entries)?;
@@ -201,7 +209,12 @@ impl FlowObject {
         settings: Settings,
         prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
     ) -> Result<Self, KernelError> {
-        let object = embedded::load(rung.bytes(), settings.bytes(), None, prepare)?;
+        let object = embedded::load(
+            rung.bytes(settings.packet_bytes > 0),
+            settings.bytes(),
+            None,
+            prepare,
+        )?;
         Ok(Self { object })
     }
 

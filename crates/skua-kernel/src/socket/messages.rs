@@ -2,11 +2,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::{
-    perf::Perf,
+use super::perf::Perf;
+use crate::{
+    KernelError,
     ring::{Ring, Sink},
 };
-use crate::KernelError;
 
 /// Where a rung's programs put their messages.
 pub(super) enum Messages {
@@ -28,7 +28,7 @@ impl Messages {
     /// Takes what is there.
     pub(super) fn drain(&mut self, sink: &mut Sink<'_>) -> Result<(), KernelError> {
         match self {
-            Self::Ring(ring) => ring.drain(sink),
+            Self::Ring(ring) => ring.drain(sink).map(drop),
             Self::Perf(perf) => perf.drain(sink),
         }
     }

@@ -13,7 +13,6 @@ mod owners;
 mod pairs;
 mod perf;
 mod proof;
-mod ring;
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -23,7 +22,7 @@ use std::{
 use libbpf_rs::{MapCore as _, MapFlags};
 use skua_socket::{HookState, HookStatus, PairUpdate, SocketLosses, SocketUpdate};
 
-use crate::{KernelError, KernelTypes, clock, embedded};
+use crate::{KernelError, KernelTypes, clock, embedded, ring::Ring};
 use dump::Dump;
 use layout::{CgroupMade, Clock, Plain as _, RawRecord, Settings};
 use look::{Look, Looker};
@@ -32,7 +31,6 @@ use object::Attached;
 pub use object::Rung;
 use pairs::Pairs;
 use perf::Perf;
-use ring::Ring;
 
 /// What a tracer is made with.
 #[derive(Clone, Debug)]

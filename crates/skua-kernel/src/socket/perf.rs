@@ -9,8 +9,8 @@ use std::{
 
 use rustix::event::epoll;
 
-use super::ring::{Sink, Target};
 use crate::KernelError;
+use crate::ring::{Sink, Target};
 
 /// A page of the ring, and the fewest per CPU.
 const PAGE: usize = 4096;

@@ -22,13 +22,14 @@ use skua_link::{Link, LinkStats};
 use skua_packet::LinkType;
 
 use crate::{
-    Account, AddressEdit, Description, LiveAddresses, PointAccount, Probe, ProbeError, Selection,
-    Wake, Watched, WatchedNamespace,
+    Account, AddressEdit, Description, LiveAddresses, LivePoints, Packets, PacketsConfig,
+    PointAccount, PointState, Probe, ProbeError, Selection, Wake, Watched, WatchedNamespace,
     account::add_point,
-    watch::{Change, Watch, grown, link_kind, thread_cpu_ns, wanted},
+    follow::{Follow, Scope},
+    watch::{RESTING, Watch, grown, link_kind, thread_cpu_ns},
 };
 use reader::Reader;
-use source::Source;
+use source::{Source, Wanted};
 
 /// Memory of packet rings: up to so many of them take so many bytes each. Altogether less than
 /// 512 MiB; then no further interface is watched.
@@ -63,6 +64,10 @@ pub struct UserspaceConfig {
     pub interfaces: Vec<String>,
     /// In all network namespaces instead of only our own.
     pub all_netns: bool,
+    /// Capture points, in place of both.
+    pub points: Option<LivePoints>,
+    /// Packets that can be had besides flows; none: they are not looked at one by one.
+    pub packets: Option<PacketsConfig>,
     /// The flow table.
     pub table: FlowTableConfig,
     /// The address set at the start.
@@ -77,6 +82,8 @@ impl Default for UserspaceConfig {
             capture: Capture::Afpacket,
             interfaces: Vec::new(),
             all_netns: false,
+            points: None,
+            packets: None,
             table: FlowTableConfig::default(),
             addresses: Vec::new(),
             scan_interval: Duration::from_secs(10),
@@ -125,6 +132,8 @@ struct Point {
 /// The probe; see [`Probe`] for its use.
 pub struct UserspaceProbe {
     config: UserspaceConfig,
+    scope: Scope,
+    packets: Option<Packets>,
     selection: Selection,
     shared: Arc<Shared>,
     addresses: LiveAddresses,
@@ -156,8 +165,13 @@ impl UserspaceProbe {
         });
         let wakeups = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| ProbeError::Wait(error.into()))?;
-        let watch = Watch::start(config.all_netns, &config.interfaces)?;
-        let numbers = watch.numbers();
+        let scope = Scope::new(&config.interfaces, config.points.as_ref());
+        let watch = scope.watch(config.all_netns)?;
+        let numbers = match config.points {
+            Some(_) => Vec::new(),
+            None => watch.numbers(),
+        };
+        let packets = config.packets.map(Packets::new).transpose()?;
         let next_drain = Instant::now() + config.scan_interval;
         let shared = Arc::new(Shared {
             table: Mutex::new(Table {
@@ -169,6 +183,8 @@ impl UserspaceProbe {
         let addresses = live_addresses(config.table.max_addresses, &shared);
         addresses.edit(AddressEdit::Replace(&config.addresses))?;
         let mut probe = Self {
+            scope,
+            packets,
             selection,
             shared,
             addresses,
@@ -193,57 +209,17 @@ impl UserspaceProbe {
                 }
             }
         }
+        probe.points_changed()?;
         Ok(probe)
     }
 
-    /// Takes note of an interface, which may be new; an error has been told already.
-    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
-        let key = (number, link.ifindex);
-        if let Some(point) = self.points.get_mut(&key)
-            && point.account.attached
-        {
-            // Renamed, perhaps.
-            point.account.interface.clone_from(&link.name);
-            point.link = link;
-            return Ok(());
-        }
-        if !wanted(&self.config.interfaces, &link) || self.refused.contains(&key) {
-            return Ok(());
-        }
-        match self.attach(number, &link) {
-            Ok(reader) => {
-                let namespace = self.watch.namespace(number);
-                let netns = namespace.map(|n| n.name.clone()).unwrap_or_default();
-                let hook = self.config.capture.name();
-                tracing::info!(interface = link.name, namespace = netns, hook, "attached");
-                // One with this index may be gone since the last drain, and its counters not
-                // taken yet: what takes its place is the same capture point, which goes on.
-                self.leaving.retain(|leaving| *leaving != key);
-                let mut account = match self.points.remove(&key) {
-                    Some(point) => point.account,
-                    None => PointAccount::default(),
-                };
-                account.interface.clone_from(&link.name);
-                account.netns = netns;
-                account.hook = hook;
-                account.attached = true;
-                let point = Point {
-                    counters_then: grown(&link.stats, &account.interface_counters),
-                    link,
-                    reader: Some(reader),
-                    account,
-                };
-                self.points.insert(key, point);
-                Ok(())
-            }
-            // libpcap wants it to be up: once it is, it is seen again.
-            Err(ProbeError::Capture(skua_afpacket::Error::InterfaceDown { .. })) => Ok(()),
-            Err(error) => {
-                self.refused.insert(key);
-                tracing::warn!(interface = link.name, %error, "not watched");
-                Err(error)
-            }
-        }
+    /// Nothing is captured and nothing left to be drained: capture points may be an empty set.
+    fn rests(&self) -> bool {
+        self.scope.points().is_some()
+            && self.watch.is_idle()
+            && self.points.is_empty()
+            && self.leaving.is_empty()
+            && self.shared.lock().flows.is_empty()
     }
 
     fn attach(&self, number: u16, link: &Link) -> Result<Reader, ProbeError> {
@@ -261,7 +237,11 @@ impl UserspaceProbe {
         // Each interface has a sequence of random numbers of its own.
         selection.reseed(u32::from(number) << 16 ^ link.ifindex);
         selection.prepare(link_type)?;
-        let open = || Source::open(self.config.capture, link, link_type, ring_bytes, &selection);
+        let wanted = Wanted {
+            selection: &selection,
+            packet_bytes: self.config.packets.map_or(0, |packets| packets.bytes),
+        };
+        let open = || Source::open(self.config.capture, link, link_type, ring_bytes, &wanted);
         let source = self.watch.enter(number, open)??;
         // libpcap may have its own idea of how packets of this interface start.
         selection.prepare(source.link_type().ok_or_else(unsupported)?)?;
@@ -270,64 +250,8 @@ impl UserspaceProbe {
             ifindex: link.ifindex,
             direction: Direction::Ingress,
         };
-        Reader::start(source, point, selection, Arc::clone(&self.shared))
-    }
-
-    fn link_gone(&mut self, number: u16, ifindex: u32) {
-        self.refused.remove(&(number, ifindex));
-        if let Some(point) = self.points.get_mut(&(number, ifindex)) {
-            tracing::info!(interface = point.link.name, "gone");
-            // What its ring holds is counted before this returns.
-            drop(point.reader.take());
-            point.account.attached = false;
-            self.leaving.push((number, ifindex));
-        }
-    }
-
-    fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
-        let gone: Vec<u32> = self
-            .points
-            .keys()
-            .filter(|(n, i)| *n == number && gone(*i))
-            .map(|(_, i)| *i)
-            .collect();
-        for ifindex in gone {
-            self.link_gone(number, ifindex);
-        }
-    }
-
-    fn links_changed(&mut self, changes: Vec<Change>) {
-        for change in changes {
-            match change {
-                Change::Seen(number, link) => {
-                    // Not watching one interface is no reason to end.
-                    let _ = self.link_seen(number, link);
-                }
-                Change::Gone(number, ifindex) => self.link_gone(number, ifindex),
-                Change::All(number, links) => {
-                    let there: HashSet<u32> = links.iter().map(|l| l.ifindex).collect();
-                    self.links_gone(number, |ifindex| !there.contains(&ifindex));
-                    for link in links {
-                        let _ = self.link_seen(number, link);
-                    }
-                }
-            }
-        }
-    }
-
-    fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
-        let changes = self.watch.refresh();
-        for number in changes.removed {
-            self.links_gone(number, |_| true);
-        }
-        for number in changes.added {
-            for link in self.watch.follow(number)? {
-                let _ = self.link_seen(number, link);
-            }
-        }
-        let recovered = self.watch.recover();
-        self.links_changed(recovered);
-        Ok(())
+        let packets = self.packets.clone();
+        Reader::start(source, point, selection, packets, Arc::clone(&self.shared))
     }
 
     fn read_interface_counters(&mut self) {
@@ -394,7 +318,7 @@ fn ring_bytes(rings: usize) -> Option<usize> {
 
 /// Which entries a drain ends: the fuller the table, the shorter they may be quiet. (The kernel's
 /// table goes by how fast new ones come; here a drain costs too little to be sparing.)
-fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
+pub(crate) fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
     const SECOND: u64 = 1_000_000_000;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let idle_ns = ns(config.idle_timeout);
@@ -416,10 +340,103 @@ fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
     }
 }
 
-fn unix_ns() -> u64 {
+/// Time now, ns since the Unix epoch.
+pub(crate) fn unix_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_nanos() as u64)
+}
+
+impl Follow for UserspaceProbe {
+    fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    fn attached(&self) -> Vec<(u16, u32)> {
+        let points = self.points.iter();
+        let attached = points.filter(|(_, point)| point.account.attached);
+        attached.map(|(key, _)| *key).collect()
+    }
+
+    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
+        let key = (number, link.ifindex);
+        if let Some(point) = self.points.get_mut(&key)
+            && point.account.attached
+        {
+            // Renamed, perhaps.
+            point.account.interface.clone_from(&link.name);
+            point.link = link;
+            return Ok(());
+        }
+        let inode = self.watch.inode(number).unwrap_or_default();
+        if !self.scope.wants(inode, &link) || self.refused.contains(&key) {
+            return Ok(());
+        }
+        match self.attach(number, &link) {
+            Ok(reader) => {
+                let namespace = self.watch.namespace(number);
+                let netns = namespace.map(|n| n.name.clone()).unwrap_or_default();
+                let hook = self.config.capture.name();
+                tracing::info!(interface = link.name, namespace = netns, hook, "attached");
+                // One with this index may be gone since the last drain, and its counters not
+                // taken yet: what takes its place is the same capture point, which goes on.
+                self.leaving.retain(|leaving| *leaving != key);
+                let mut account = match self.points.remove(&key) {
+                    Some(point) => point.account,
+                    None => PointAccount::default(),
+                };
+                account.interface.clone_from(&link.name);
+                account.netns = netns;
+                account.netns_inode = inode;
+                account.hook = hook;
+                account.attached = true;
+                self.scope.note(inode, link.ifindex, PointState::Active);
+                let point = Point {
+                    counters_then: grown(&link.stats, &account.interface_counters),
+                    link,
+                    reader: Some(reader),
+                    account,
+                };
+                self.points.insert(key, point);
+                Ok(())
+            }
+            // libpcap wants it to be up: once it is, it is seen again.
+            Err(ProbeError::Capture(error @ skua_afpacket::Error::InterfaceDown { .. })) => {
+                let reason = PointState::Waiting(error.to_string());
+                self.scope.note(inode, link.ifindex, reason);
+                Ok(())
+            }
+            Err(error) => {
+                if self.scope.points().is_none() {
+                    self.refused.insert(key);
+                }
+                let reason = PointState::Refused(error.to_string());
+                self.scope.note(inode, link.ifindex, reason);
+                tracing::warn!(interface = link.name, %error, "not watched");
+                Err(error)
+            }
+        }
+    }
+
+    fn link_left(&mut self, number: u16, ifindex: u32) {
+        self.refused.remove(&(number, ifindex));
+        if let Some(point) = self.points.get_mut(&(number, ifindex)) {
+            tracing::info!(interface = point.link.name, "not attached any more");
+            // What its ring holds is counted before this returns.
+            drop(point.reader.take());
+            point.account.attached = false;
+            self.leaving.push((number, ifindex));
+        }
+    }
+
+    fn wait_for_detached(&mut self) -> Result<(), ProbeError> {
+        // Readers have counted all before they are gone.
+        Ok(())
+    }
 }
 
 impl Probe for UserspaceProbe {
@@ -430,25 +447,34 @@ impl Probe for UserspaceProbe {
     ) -> Result<Wake, ProbeError> {
         loop {
             let now = Instant::now();
-            if now >= self.next_drain {
+            let resting = self.rests();
+            if now >= self.next_drain && !resting {
                 return Ok(Wake::Interval);
             }
             if until.is_some_and(|until| now >= until) {
                 return Ok(Wake::Caller);
             }
-            let next = until.map_or(self.next_drain, |until| until.min(self.next_drain));
-            let mut fds = vec![self.shared.wakeups.as_fd()];
-            fds.extend(caller);
-            let ready = self.watch.poll(&fds, next)?;
+            let next = match resting {
+                true => now + RESTING,
+                false => self.next_drain,
+            };
+            let next = until.map_or(next, |until| until.min(next));
+            let points = self.scope.points().map(LivePoints::as_fd);
+            let given = [Some(self.shared.wakeups.as_fd()), caller, points];
+            let ready = self.watch.poll(&given, next)?;
             for namespace in ready.namespaces {
                 let changes = self.watch.read(namespace);
                 self.links_changed(changes);
             }
-            if ready.given[0] {
+            let [drain, called, points] = ready.given;
+            if points {
+                self.points_changed()?;
+            }
+            if drain {
                 let _ = rustix::io::read(&self.shared.wakeups, &mut [0; 8]);
                 return Ok(Wake::Pressure);
             }
-            if ready.given[1..].contains(&true) {
+            if called {
                 return Ok(Wake::Caller);
             }
         }
@@ -491,6 +517,9 @@ impl Probe for UserspaceProbe {
             point.account.attached = false;
         }
         let drained = self.shared.lock().flows.finish(sink);
+        if let Some(packets) = &self.packets {
+            packets.end();
+        }
         self.settle(&drained);
         Ok(())
     }
@@ -515,6 +544,7 @@ impl Probe for UserspaceProbe {
                 ifindex: *ifindex,
                 netns_name: point.account.netns.clone(),
                 name: point.link.name.clone(),
+                netns_inode: point.account.netns_inode,
             })
             .collect()
     }
@@ -536,6 +566,14 @@ impl Probe for UserspaceProbe {
 
     fn addresses(&self) -> LiveAddresses {
         self.addresses.clone()
+    }
+
+    fn points(&self) -> Option<LivePoints> {
+        self.scope.points().cloned()
+    }
+
+    fn packets(&self) -> Option<Packets> {
+        self.packets.clone()
     }
 
     fn map_memory(&self) -> Vec<(String, u64)> {

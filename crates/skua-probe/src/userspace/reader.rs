@@ -16,7 +16,7 @@ use skua_flow::{Batch, CapturePoint, Captured, Cause, Counters, Direction, FlowT
 use skua_packet::{Frame, LinkType};
 
 use super::{Shared, source::Source};
-use crate::{ProbeError, Selection};
+use crate::{Packets, ProbeError, Selection};
 
 /// How long the last packets of an interface that went down are waited for.
 const LAST_PACKETS: Duration = Duration::from_millis(500);
@@ -39,6 +39,7 @@ impl Reader {
         source: Source,
         point: CapturePoint,
         selection: Selection,
+        packets: Option<Packets>,
         shared: Arc<Shared>,
     ) -> Result<Self, ProbeError> {
         let (end, alive) =
@@ -48,6 +49,7 @@ impl Reader {
             link: source.link_type().unwrap_or_default(),
             point,
             selection,
+            packets,
             shared,
             told: CaptureStats::default(),
         };
@@ -143,6 +145,8 @@ struct Counting {
     link: LinkType,
     point: CapturePoint,
     selection: Selection,
+    /// Where packets are wanted, not only their counts.
+    packets: Option<Packets>,
     shared: Arc<Shared>,
     /// What the table knows of the ring's losses.
     told: CaptureStats,
@@ -162,6 +166,7 @@ impl Counting {
         packets: &mut (dyn Iterator<Item = Packet<'a>> + '_),
     ) {
         let mut batch = Batch::default();
+        let watched = self.packets.as_ref().filter(|packets| !packets.is_idle());
         for packet in packets {
             let frame = frame(&packet, self.link);
             let point = CapturePoint {
@@ -173,14 +178,17 @@ impl Counting {
             };
             let tag = packet.vlan.map(|vlan| (vlan.tpid, vlan.tci));
             match self.selection.verdict(&frame, tag) {
-                Ok(None) => batch.push(
-                    flows,
-                    Captured {
+                Ok(None) => {
+                    let captured = Captured {
                         point,
                         frame,
                         now_ns: packet.timestamp_ns,
-                    },
-                ),
+                    };
+                    match watched {
+                        Some(packets) => packets.count(flows, &captured, tag),
+                        None => batch.push(flows, captured),
+                    }
+                }
                 Ok(Some(cause)) => flows.leave_out(point, &frame, cause),
                 // Cannot be: the filter was prepared for this kind of link.
                 Err(_) => flows.leave_out(point, &frame, Cause::NoDecode),

@@ -28,6 +28,14 @@ const SMALL_BLOCK_BYTES: usize = 64 << 10;
 /// Blocks that a ring has at least.
 const BLOCKS: usize = 4;
 
+/// What is to be had of packets.
+pub(super) struct Wanted<'a> {
+    /// The filter that looks at them.
+    pub selection: &'a Selection,
+    /// Bytes that somebody wants to see.
+    pub packet_bytes: u32,
+}
+
 /// An open capture of one interface.
 pub(super) struct Source {
     kind: Kind,
@@ -48,10 +56,10 @@ impl Source {
         link: &Link,
         link_type: LinkType,
         ring_bytes: usize,
-        selection: &Selection,
+        wanted: &Wanted<'_>,
     ) -> Result<Self, ProbeError> {
-        let snaplen = match selection.looks_no_further_than(HEADERS) {
-            true => HEADERS,
+        let snaplen = match wanted.selection.looks_no_further_than(HEADERS) {
+            true => wanted.packet_bytes.clamp(HEADERS, WHOLE_PACKET),
             false => WHOLE_PACKET,
         };
         let kind = match capture {

@@ -55,6 +55,7 @@ impl Run<'_> {
             Action::FlowNodes(end, filter) => self.flow_nodes(&flows, *end, filter),
             Action::Metrics(key) => self.flow_metrics(&flows, key.as_deref()),
             Action::Sockets => self.flow_sockets(&flows),
+            Action::FlowPath => self.flow_paths(&flows),
             Action::RawPackets => self.raw_packets(&flows),
             Action::Group(key) => {
                 let keyed = flows.into_iter().map(|flow| {
@@ -112,7 +113,12 @@ impl Run<'_> {
     }
 
     /// The first node that passes among those with a text under a key.
-    fn first_node(&self, key: &str, text: &Arc<str>, filter: &Filter) -> Done<Option<Seen<Node>>> {
+    pub(super) fn first_node(
+        &self,
+        key: &str,
+        text: &Arc<str>,
+        filter: &Filter,
+    ) -> Done<Option<Seen<Node>>> {
         let Some(value) = IndexKey::of(&Value::Str(text.clone())) else {
             return Ok(None);
         };

@@ -4,6 +4,7 @@ mod flows;
 mod graph;
 mod metrics;
 mod nexthop;
+mod path;
 mod scan;
 mod sockets;
 mod subgraph;
@@ -85,7 +86,7 @@ pub enum Answer {
     Metrics(ById<Vec<Value>>),
     /// Packets.
     Packets(ById<Vec<RawPacket>>),
-    /// Sockets, each a map.
+    /// Sockets, or places of a path, each a map.
     Sockets(ById<Vec<Value>>),
     /// Flows by the text of the key.
     Groups(ById<Vec<Flow>>),

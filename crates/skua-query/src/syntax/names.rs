@@ -66,6 +66,7 @@ names! {
     Select "Select", "Goes to the nodes remembered under names.";
     Flows "Flows", "All flows, or those captured on the nodes.";
     Hops "Hops", "The nodes on which the flows were captured, in the order of the flows.";
+    Path "Path", "Where each conversation was seen, in order, and what was lost in between.";
     Nodes "Nodes", "The nodes of the flows: captured on, side A, side B.";
     CaptureNode "CaptureNode" | "Node", "The nodes on which the flows were captured.";
     Metrics "Metrics", "Counters over time of nodes or flows.";

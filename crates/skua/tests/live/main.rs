@@ -10,6 +10,7 @@ mod devices;
 mod lab;
 mod links;
 mod namespaces;
+mod queries;
 mod segments;
 mod sockets;
 mod stopping;

@@ -10,7 +10,7 @@ use std::{
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
-use super::{Sum, wait_for};
+use super::{PREFIX, Sum, wait_for};
 
 /// A network namespace that lives as long as this value. Its loopback is up, IPv6 is off so that
 /// nobody but the test sends.
@@ -44,7 +44,7 @@ impl Net {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let net = Self {
-            name: format!("lv-{}-{number}", std::process::id()),
+            name: format!("{PREFIX}-{}-{number}", std::process::id()),
         };
         run(Command::new("ip").args(["netns", "add", &net.name]));
         for conf in ["all", "default"] {

@@ -7,19 +7,19 @@ use std::{
     time::Duration,
 };
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::KernelError;
 
-pub(super) type Sink<'a> = dyn FnMut(&[u8]) + 'a;
+pub(crate) type Sink<'a> = dyn FnMut(&[u8]) + 'a;
 
 /// Where the messages of the drain that runs go; none between drains. libbpf is given its address.
 #[derive(Default)]
-pub(super) struct Target(Option<NonNull<Sink<'static>>>);
+pub(crate) struct Target(Option<NonNull<Sink<'static>>>);
 
 impl Target {
     /// A message.
-    pub(super) fn receive(&mut self, data: &[u8]) {
+    pub(crate) fn receive(&mut self, data: &[u8]) {
         if let Some(sink) = self.0.as_mut() {
             // SAFETY: set by `collect` from a reference that lives until it clears it.
             unsafe { sink.as_mut()(data) };
@@ -27,7 +27,7 @@ impl Target {
     }
 
     /// Messages that come while `drain` runs go to `sink`.
-    pub(super) fn collect<R>(&mut self, sink: &mut Sink<'_>, drain: impl FnOnce() -> R) -> R {
+    pub(crate) fn collect<R>(&mut self, sink: &mut Sink<'_>, drain: impl FnOnce() -> R) -> R {
         let sink: NonNull<Sink<'_>> = sink.into();
         // SAFETY: only the lifetime changes; the pointer is cleared before `sink` goes.
         self.0 =
@@ -39,8 +39,12 @@ impl Target {
 }
 
 /// A ring buffer of which this is the only reader.
-pub(super) struct Ring {
-    ring: NonNull<libbpf_sys::ring_buffer>,
+///
+/// It is mapped, whole and twice, only while there is much to take: its pages count as our
+/// resident memory.
+pub(crate) struct Ring {
+    map: OwnedFd,
+    mapped: Option<Mapped>,
     target: Box<Target>,
     /// Watches the map by edges: what lies in it without a call from the programs wakes nobody.
     wake: OwnedFd,
@@ -48,7 +52,13 @@ pub(super) struct Ring {
     most: usize,
 }
 
+/// libbpf's reader of a ring buffer.
+struct Mapped(NonNull<libbpf_sys::ring_buffer>);
+
 // SAFETY: libbpf's ring buffer is bound to no thread, and methods that use it take &mut self.
+unsafe impl Send for Mapped {}
+
+// SAFETY: `target` holds an address only while `drain` holds the ring exclusively.
 unsafe impl Send for Ring {}
 
 unsafe extern "C" fn receive(
@@ -64,15 +74,9 @@ unsafe extern "C" fn receive(
     0
 }
 
-impl Ring {
-    /// Opens the ring for messages of at least `message` bytes, `bytes` long.
-    pub(super) fn new(
-        map: BorrowedFd<'_>,
-        bytes: u32,
-        message: usize,
-    ) -> Result<Self, KernelError> {
-        let mut target = Box::<Target>::default();
-        // SAFETY: the map is a ring buffer, and `target` outlives the ring buffer (see drop).
+impl Mapped {
+    fn new(map: &OwnedFd, target: &mut Target) -> Result<Self, KernelError> {
+        // SAFETY: the map is a ring buffer, and `target` outlives the reader (see Ring).
         let ring = unsafe {
             libbpf_sys::ring_buffer__new(
                 map.as_raw_fd(),
@@ -81,22 +85,45 @@ impl Ring {
                 std::ptr::null(),
             )
         };
-        let ring =
-            NonNull::new(ring).ok_or_else(|| KernelError::last("cannot open a ring buffer"))?;
-        let failed = |source: rustix::io::Errno| KernelError::System {
+        NonNull::new(ring)
+            .map(Self)
+            .ok_or_else(|| KernelError::last("cannot open a ring buffer"))
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: it came from ring_buffer__new and is not used again.
+        unsafe { libbpf_sys::ring_buffer__free(self.0.as_ptr()) };
+    }
+}
+
+impl Ring {
+    /// Opens the ring for messages of at least `message` bytes, `bytes` long.
+    pub(crate) fn new(
+        map: BorrowedFd<'_>,
+        bytes: u32,
+        message: usize,
+    ) -> Result<Self, KernelError> {
+        let failed = |source: std::io::Error| KernelError::System {
             what: "cannot wait for a ring buffer",
-            source: source.into(),
+            source,
         };
-        let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let map = map.try_clone_to_owned().map_err(failed)?;
+        let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         epoll::add(
             &wake,
-            map,
+            &map,
             epoll::EventData::new_u64(0),
             epoll::EventFlags::IN | epoll::EventFlags::ET,
         )
-        .map_err(failed)?;
+        .map_err(|e| failed(e.into()))?;
+        let mut target = Box::<Target>::default();
+        // That it can be mapped is to be known now.
+        drop(Mapped::new(&map, &mut target)?);
         Ok(Self {
-            ring,
+            map,
+            mapped: None,
             target,
             wake,
             most: bytes as usize / message + 1,
@@ -104,40 +131,55 @@ impl Ring {
     }
 
     /// Readable when programs called.
-    pub(super) fn wake(&self) -> BorrowedFd<'_> {
+    pub(crate) fn wake(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Takes what is there.
-    pub(super) fn drain(&mut self, sink: &mut Sink<'_>) -> Result<(), KernelError> {
+    /// Takes what is there; returns whether there may be more.
+    pub(crate) fn drain(&mut self, sink: &mut Sink<'_>) -> Result<bool, KernelError> {
         let mut calls = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }];
         // Before the messages are taken: a call that comes meanwhile counts for the next drain.
-        let _ = epoll::wait(
+        let called = epoll::wait(
             &self.wake,
             &mut calls[..],
             Some(&Duration::ZERO.try_into().unwrap_or_default()),
-        );
-        let (ring, most) = (self.ring.as_ptr(), self.most);
+        )
+        .is_ok_and(|calls| calls > 0);
+        if !called && !self.has_messages() {
+            self.mapped = None;
+            return Ok(false);
+        }
+        let mapped = match &self.mapped {
+            Some(mapped) => mapped,
+            None => self
+                .mapped
+                .insert(Mapped::new(&self.map, &mut self.target)?),
+        };
+        let (ring, most) = (mapped.0.as_ptr(), self.most);
         let taken = self.target.collect(sink, || {
             // SAFETY: the ring buffer is ours alone (&mut self).
             unsafe { libbpf_sys::ring_buffer__consume_n(ring, most as _) }
         });
+        // Programs that call will call again soon: mapping and unmapping takes a while.
+        if !called {
+            self.mapped = None;
+        }
         if taken < 0 {
             return Err(KernelError::System {
                 what: "cannot read a ring buffer",
                 source: std::io::Error::from_raw_os_error(-taken),
             });
         }
-        Ok(())
+        Ok(taken as usize >= most)
     }
-}
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: it came from ring_buffer__new and is not used again.
-        unsafe { libbpf_sys::ring_buffer__free(self.ring.as_ptr()) };
+    /// Whether the kernel has messages for us.
+    fn has_messages(&self) -> bool {
+        let mut fds = [PollFd::new(&self.map, PollFlags::IN)];
+        // When that cannot be told, there may be some.
+        poll(&mut fds, Some(&Timespec::default())).map_or(true, |ready| ready > 0)
     }
 }

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Packets for user space besides what is counted: the first ones of each entry, and all that are
+ * counted while somebody watches. Only in the objects that are built with SKUA_PACKETS; the others
+ * have none of this.
+ */
+#pragma once
+#include "decode.h"
+
+#ifdef SKUA_PACKETS
+/*
+ * Who watches is to see packets at once. Those that are kept can wait until the ring is a quarter
+ * full, or for the next drain.
+ */
+static __always_inline __u64 wake_flags(__u32 why)
+{
+	const __u64 filled = bpf_ringbuf_query(&packets, BPF_RB_AVAIL_DATA);
+
+	if (filled >= bpf_ringbuf_query(&packets, BPF_RB_RING_SIZE) / 4)
+		return BPF_RB_FORCE_WAKEUP;
+	return why & PACKET_LIVE ? 0 : BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline void fill_head(context *ctx, struct packet_head *head,
+				      const struct packet *p, __u32 why, __u32 bytes,
+				      __u32 ethernet)
+{
+	head->key = p->key;
+	head->time = bpf_ktime_get_ns();
+	head->length = packet_length(ctx);
+	head->captured = bytes;
+	head->tag_protocol = 0;
+	head->tag = 0;
+#ifndef SKUA_XDP
+	if (ethernet && ctx->vlan_present) {
+		head->tag_protocol = bpf_ntohs(ctx->vlan_proto);
+		head->tag = ctx->vlan_tci;
+	}
+#endif
+	head->why = why;
+	head->index = p->index;
+	head->direction = p->direction;
+	head->ethernet = ethernet;
+}
+
+/*
+ * Room in the ring is of constant size: the smallest of a few that fits. The bytes go there
+ * straight from the packet. `bytes` is from 1 to `size`, a power of two, and stays what it is; by
+ * the mask every verifier knows that.
+ */
+#define SEND_IN(size)                                                                              \
+	do {                                                                                       \
+		struct {                                                                           \
+			struct packet_head head;                                                   \
+			__u8 data[size];                                                           \
+		} *to = bpf_ringbuf_reserve(&packets, sizeof(*to), 0);                             \
+                                                                                                   \
+		if (!to)                                                                           \
+			goto lost;                                                                 \
+		fill_head(ctx, &to->head, &l->p, why, bytes, ethernet);                            \
+		asm volatile("" : "+r"(bytes));                                                    \
+		bytes = ((bytes - 1) & ((size) - 1)) + 1;                                          \
+		if (load(ctx, 0, to->data, bytes) < 0) {                                           \
+			bpf_ringbuf_discard(to, BPF_RB_NO_WAKEUP);                                 \
+			goto lost;                                                                 \
+		}                                                                                  \
+		bpf_ringbuf_submit(to, wake_flags(why));                                           \
+		return 0;                                                                          \
+	} while (0)
+
+/* Sends the packet whose outermost level was just counted. */
+__noinline int send_packet(context *ctx, __u32 why, __u32 ethernet)
+{
+	struct level *l = the_level();
+	__u64 bytes;
+
+	if (!l)
+		return 0;
+	bytes = packet_length(ctx);
+	if (bytes > settings.packet_bytes)
+		bytes = settings.packet_bytes;
+	if (bytes <= 128)
+		SEND_IN(128);
+	if (bytes <= 512)
+		SEND_IN(512);
+	if (bytes <= 2048)
+		SEND_IN(2048);
+	if (bytes <= 16384)
+		SEND_IN(16384);
+	SEND_IN(PACKET_MOST);
+lost:
+	if (why & PACKET_FIRST)
+		count_cause(l->p.key.ifindex, l->p.direction, NOTE_RAW_LOST, 1, packet_length(ctx));
+	if (why & PACKET_LIVE)
+		count_cause(l->p.key.ifindex, l->p.direction, NOTE_LIVE_LOST, 1,
+			    packet_length(ctx));
+	return 0;
+}
+
+static __always_inline void tell_packet(context *ctx, const struct level *l, bool ethernet)
+{
+	struct flow_control *ctl = the_control();
+	__u32 why = l->p.index ? PACKET_FIRST : 0;
+
+	if (ctl && *(volatile __u64 *)&ctl->live)
+		why |= PACKET_LIVE;
+	if (why)
+		send_packet(ctx, why, ethernet);
+}
+#else
+#define tell_packet(ctx, l, ethernet)                                                              \
+	do {                                                                                       \
+	} while (0)
+#endif

@@ -1,0 +1,643 @@
+//! Captures follow their queries: whenever the graph changes the nodes are looked for again.
+
+use super::Capture;
+use crate::{
+    filters::PcapFilters,
+    resource::{Resource as _, ResourceError, Resources},
+};
+use serde::{Deserialize, Serialize};
+use skua_query::{Answer, Limits, Prepared, Sources, check::Kind, syntax::SyntaxLimits};
+use skua_topology::{Map, Node, Patch, SharedGraph, Value};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use uuid::Uuid;
+
+/// After a change others are waited for, so that many make one look.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// Looking takes at most one part of so many of a core.
+const SHARE: u32 = 10;
+
+/// How long nothing may happen until states are looked at again.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Events that wait; when more come, the graph is looked at all the same.
+const EVENTS: usize = 1_024;
+
+/// Metadata of nodes that says what captures them.
+const CAPTURES: &str = "Captures";
+
+/// A node whose packets can be captured.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct NodePoint {
+    /// Name of its host.
+    pub host: Arc<str>,
+    /// Inode number of its network namespace.
+    pub netns_inode: u32,
+    /// Index of the interface.
+    pub ifindex: u32,
+    /// Identifier of the node.
+    pub node: Arc<str>,
+    /// `TID` of the node.
+    pub tid: Box<str>,
+    /// Name of the node.
+    pub name: Box<str>,
+    /// `Type` of the node.
+    pub kind: Box<str>,
+}
+
+/// How a capture fares on a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum PointState {
+    /// It captures.
+    Active,
+    /// It does not, and why.
+    Refused(String),
+    /// Not known yet.
+    Pending,
+}
+
+impl PointState {
+    /// Name in metadata.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Refused(_) => "error",
+            Self::Pending => "pending",
+        }
+    }
+}
+
+/// A capture that runs. Dropping it ends it.
+pub trait Running: Send {
+    /// Captures on these and no others.
+    fn set_points(&mut self, points: &[NodePoint]);
+    /// How it fares on one of them.
+    fn state(&self, point: &NodePoint) -> PointState;
+}
+
+/// Starts captures.
+pub trait CaptureRunner: Send + Sync {
+    /// What is wrong with a capture, as far as it can be known before it starts.
+    fn check(&self, capture: &Capture) -> Result<(), String>;
+    /// Starts one, on no node yet.
+    fn start(&self, capture: &Capture) -> Result<Box<dyn Running>, String>;
+}
+
+/// How a capture fares.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CaptureStatus {
+    /// Nodes that its query finds, and how it fares there.
+    pub nodes: Vec<(NodePoint, PointState)>,
+    /// Nodes that it finds that are no interfaces.
+    pub unfit: usize,
+    /// Why it does not run.
+    pub error: Option<String>,
+}
+
+/// A capture's run.
+struct Run {
+    capture: Capture,
+    running: Option<Box<dyn Running>>,
+    points: Vec<NodePoint>,
+    status: CaptureStatus,
+}
+
+#[derive(Default)]
+struct State {
+    runs: BTreeMap<Uuid, Run>,
+    /// What was written to nodes, by their identifiers.
+    told: BTreeMap<Arc<str>, Value>,
+}
+
+struct Inner {
+    graph: SharedGraph,
+    captures: Resources<Capture>,
+    runner: Arc<dyn CaptureRunner>,
+    state: Mutex<State>,
+    /// Held by who waits for captures to come.
+    resting: Mutex<()>,
+    wake: Condvar,
+    stop: AtomicBool,
+}
+
+/// Why a capture cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// It is not right.
+    #[error("{0}")]
+    Wrong(String),
+    /// It cannot be kept.
+    #[error(transparent)]
+    Resource(#[from] ResourceError),
+}
+
+/// Holds captures and makes them follow their queries; ends all when it is dropped.
+pub struct CaptureManager {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
+
+impl CaptureManager {
+    /// Runs the captures that were kept, and those to come.
+    pub fn start(
+        graph: SharedGraph,
+        captures: Resources<Capture>,
+        runner: Arc<dyn CaptureRunner>,
+    ) -> std::io::Result<Self> {
+        let inner = Arc::new(Inner {
+            graph,
+            captures,
+            runner,
+            state: Mutex::default(),
+            resting: Mutex::new(()),
+            wake: Condvar::new(),
+            stop: AtomicBool::new(false),
+        });
+        let theirs = inner.clone();
+        let thread = std::thread::Builder::new()
+            .name("captures".into())
+            .spawn(move || theirs.follow())?;
+        Ok(Self {
+            inner,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Makes a capture.
+    pub fn create(&self, mut capture: Capture) -> Result<Capture, CaptureError> {
+        check(&capture).map_err(CaptureError::Wrong)?;
+        self.inner
+            .runner
+            .check(&capture)
+            .map_err(CaptureError::Wrong)?;
+        capture.create_time = unix_ms();
+        let capture = self.inner.captures.add(capture)?;
+        self.inner.look();
+        self.inner.notify();
+        Ok(capture)
+    }
+
+    /// Deletes one; it ends before this returns.
+    pub fn delete(&self, id: &str) -> Result<Capture, CaptureError> {
+        let capture = self.inner.captures.remove(id)?;
+        let run = self.inner.state().runs.remove(&capture.uuid);
+        drop(run);
+        self.inner.look();
+        Ok(capture)
+    }
+
+    /// All of them, and how they fare.
+    pub fn list(&self) -> Vec<(Capture, CaptureStatus)> {
+        let all = self.inner.captures.all();
+        let state = self.inner.state();
+        all.into_iter()
+            .map(|capture| {
+                let run = state.runs.get(&capture.uuid);
+                let status = run.map(|run| run.status.clone()).unwrap_or_default();
+                (capture, status)
+            })
+            .collect()
+    }
+
+    /// Ends all of them, but keeps them for the next start.
+    pub fn end(&self) {
+        self.inner.stop.store(true, Ordering::Release);
+        self.inner.notify();
+        let thread = self.thread.lock();
+        let thread = thread.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A thread that panicked has nothing left to end.
+            let _ = thread.join();
+        }
+    }
+
+    /// One of them.
+    pub fn get(&self, id: &str) -> Result<(Capture, CaptureStatus), CaptureError> {
+        let capture = self.inner.captures.get(id)?;
+        let state = self.inner.state();
+        let run = state.runs.get(&capture.uuid);
+        let status = run.map(|run| run.status.clone()).unwrap_or_default();
+        Ok((capture, status))
+    }
+}
+
+impl Drop for CaptureManager {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What is wrong with a capture, whoever runs it.
+fn check(capture: &Capture) -> Result<(), String> {
+    if capture.gremlin_query.trim().is_empty() {
+        return Err("GremlinQuery is missing: which nodes are to be captured?".into());
+    }
+    let query = &*capture.gremlin_query;
+    match skua_query::yields(query, unix_ms()).map_err(|error| error.render(query))? {
+        Kind::Nodes | Kind::Paths => {}
+        _ => return Err(format!("`{query}` yields no nodes to capture on")),
+    }
+    if !capture.bpf_filter.is_empty() {
+        use skua_query::PacketFilters as _;
+        drop(PcapFilters.compile(&capture.bpf_filter, 1)?);
+    }
+    if capture.sampling_rate == 0 {
+        return Err("SamplingRate: one packet of how many? At least 1".into());
+    }
+    if !(-1..=10).contains(&capture.raw_packet_limit) {
+        return Err("RawPacketLimit: -1 to 10 packets of each flow".into());
+    }
+    if !matches!(&*capture.layer_key_mode, "L2" | "L3" | "") {
+        return Err("LayerKeyMode: L2 or L3".into());
+    }
+    Ok(())
+}
+
+/// The nodes that a query finds.
+fn nodes(graph: &SharedGraph, query: &str) -> Result<Vec<Arc<Node>>, String> {
+    let sources = Sources::graph(graph);
+    let told = |error: skua_query::QueryError| error.render(query);
+    let prepared =
+        Prepared::new(query, &SyntaxLimits::default(), &sources, unix_ms()).map_err(told)?;
+    let cancel = AtomicBool::new(false);
+    match prepared
+        .run(sources, Limits::default(), &cancel)
+        .map_err(told)?
+    {
+        Answer::Nodes(nodes) => Ok(nodes),
+        Answer::Paths(paths) => Ok(paths.into_iter().flatten().collect()),
+        _ => Err(format!("`{query}` yields no nodes to capture on")),
+    }
+}
+
+/// An interface can be captured.
+fn point(node: &Node) -> Option<NodePoint> {
+    let int = |key: &str| {
+        let value = node.metadata.get(key).and_then(Value::as_int);
+        value.and_then(|value| u32::try_from(value).ok())
+    };
+    let text = |key: &str| -> Box<str> {
+        let value = node.metadata.get(key).and_then(Value::as_str);
+        value.unwrap_or_default().into()
+    };
+    Some(NodePoint {
+        host: node.host.clone(),
+        netns_inode: int("NetNsInode")?,
+        ifindex: int("IfIndex").filter(|index| *index > 0)?,
+        node: node.id.clone(),
+        tid: text("TID"),
+        name: text("Name"),
+        kind: text("Type"),
+    })
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // What panicked half-way is looked at again with the next change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notify(&self) {
+        // Whoever is about to rest has looked before or is told.
+        drop(self.resting.lock());
+        self.wake.notify_all();
+    }
+
+    /// Waits for changes as long as `idle`.
+    fn rest(&self, idle: impl Fn() -> bool) {
+        let guard = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = |_: &mut ()| idle() && !self.stop.load(Ordering::Acquire);
+        drop(self.wake.wait_while(guard, wait));
+    }
+
+    fn follow(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            // Without captures nobody has to look at anything.
+            self.rest(|| self.captures.is_empty());
+            let events = self.graph.write().subscribe(EVENTS);
+            while !self.stop.load(Ordering::Acquire) && !self.captures.is_empty() {
+                let began = Instant::now();
+                self.look();
+                std::thread::sleep((began.elapsed() * SHARE).max(SETTLE));
+                // What came meanwhile is seen with the next look; our own notes on nodes came, too.
+                let mut came = false;
+                while events.try_next().is_some() {
+                    came = true;
+                }
+                if !came {
+                    // States change without events.
+                    let _ = events.next(PATIENCE);
+                }
+            }
+            self.look();
+        }
+        let mut state = self.state();
+        state.runs.clear();
+        self.tell(&mut state);
+    }
+
+    /// Brings everything to what the graph and the captures say now.
+    fn look(&self) {
+        let (_, _) = self.captures.expire(unix_ms());
+        let captures = self.captures.all();
+        let mut state = self.state();
+        let wanted: BTreeSet<Uuid> = captures.iter().map(|c| c.uuid).collect();
+        state.runs.retain(|id, _| wanted.contains(id));
+        for capture in captures {
+            let run = state.runs.entry(capture.uuid).or_insert_with(|| Run {
+                capture,
+                running: None,
+                points: Vec::new(),
+                status: CaptureStatus::default(),
+            });
+            self.bring_up_to_date(run);
+        }
+        self.tell(&mut state);
+    }
+
+    fn bring_up_to_date(&self, run: &mut Run) {
+        let found = match nodes(&self.graph, &run.capture.gremlin_query) {
+            Ok(found) => found,
+            Err(error) => {
+                run.status.error = Some(error);
+                return;
+            }
+        };
+        let mut points: Vec<NodePoint> = found.iter().filter_map(|node| point(node)).collect();
+        run.status.unfit = found.len() - points.len();
+        points.sort();
+        points.dedup_by(|a, b| {
+            (&a.host, a.netns_inode, a.ifindex) == (&b.host, b.netns_inode, b.ifindex)
+        });
+        if run.running.is_none() && !points.is_empty() {
+            match self.runner.start(&run.capture) {
+                Ok(running) => {
+                    run.running = Some(running);
+                    run.points.clear();
+                    run.status.error = None;
+                }
+                Err(error) => {
+                    // It is tried again with the next look.
+                    run.status.error = Some(error);
+                }
+            }
+        }
+        if let Some(running) = &mut run.running {
+            if run.points != points {
+                running.set_points(&points);
+                run.points.clone_from(&points);
+            }
+            run.status.error = None;
+        }
+        let running = run.running.as_deref();
+        let fares = |point: NodePoint| {
+            let state = match (running, &run.status.error) {
+                (Some(running), _) => running.state(&point),
+                (None, Some(error)) => PointState::Refused(error.clone()),
+                (None, None) => PointState::Pending,
+            };
+            (point, state)
+        };
+        run.status.nodes = points.into_iter().map(fares).collect();
+    }
+
+    /// Writes to nodes what captures them.
+    fn tell(&self, state: &mut State) {
+        let mut now: BTreeMap<Arc<str>, Vec<Value>> = BTreeMap::new();
+        for run in state.runs.values() {
+            for (point, fares) in &run.status.nodes {
+                let mut entries: Vec<(Arc<str>, Value)> = vec![
+                    ("ID".into(), Value::from(&*run.capture.id().to_string())),
+                    ("State".into(), fares.name().into()),
+                    ("Type".into(), run.capture.r#type.name().into()),
+                ];
+                if !run.capture.name.is_empty() {
+                    entries.push(("Name".into(), Value::from(&*run.capture.name)));
+                }
+                if let PointState::Refused(why) = fares {
+                    entries.push(("Error".into(), Value::from(&**why)));
+                }
+                let list = now.entry(point.node.clone()).or_default();
+                list.push(Map::new(entries).into());
+            }
+        }
+        let now: BTreeMap<Arc<str>, Value> = now
+            .into_iter()
+            .map(|(node, list)| (node, list.into_iter().collect()))
+            .collect();
+        let key = |value: Option<Value>| match value {
+            Some(value) => Patch::Set(CAPTURES.into(), value),
+            None => Patch::Remove(CAPTURES.into()),
+        };
+        let time = unix_ms();
+        let gone = state.told.keys().filter(|node| !now.contains_key(*node));
+        let changed = now
+            .iter()
+            .filter(|(node, value)| state.told.get(*node) != Some(value));
+        let patches: Vec<(Arc<str>, Patch)> = gone
+            .map(|node| (node.clone(), key(None)))
+            .chain(changed.map(|(node, value)| (node.clone(), key(Some(value.clone())))))
+            .collect();
+        if patches.is_empty() {
+            return;
+        }
+        let mut graph = self.graph.write();
+        for (node, patch) in patches {
+            // A node that is gone meanwhile needs none.
+            let _ = graph.patch_node(&node, &[patch], time);
+        }
+        drop(graph);
+        state.told = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Tells what it is asked to do.
+    struct Noting(Mutex<mpsc::Sender<Vec<u32>>>);
+
+    struct Noted(mpsc::Sender<Vec<u32>>, Vec<NodePoint>);
+
+    impl CaptureRunner for Noting {
+        fn check(&self, _: &Capture) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn start(&self, _: &Capture) -> Result<Box<dyn Running>, String> {
+            let sender = self.0.lock().unwrap().clone();
+            Ok(Box::new(Noted(sender, Vec::new())))
+        }
+    }
+
+    impl Running for Noted {
+        fn set_points(&mut self, points: &[NodePoint]) {
+            self.1 = points.to_vec();
+            self.0
+                .send(points.iter().map(|p| p.ifindex).collect())
+                .unwrap();
+        }
+
+        fn state(&self, point: &NodePoint) -> PointState {
+            match self.1.contains(point) {
+                true => PointState::Active,
+                false => PointState::Pending,
+            }
+        }
+    }
+
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            // Whoever listened may be gone.
+            let _ = self.0.send(Vec::new());
+        }
+    }
+
+    fn interface(index: i64, name: &str) -> Node {
+        let metadata = Map::from([
+            ("Name", name.into()),
+            ("Type", "veth".into()),
+            ("TID", Value::from(&*format!("tid-{index}"))),
+            ("NetNsInode", 7.into()),
+            ("IfIndex", index.into()),
+        ]);
+        Node::new(&format!("n{index}"), "here", metadata)
+    }
+
+    fn capture(query: &str) -> Capture {
+        Capture {
+            gremlin_query: query.into(),
+            ..Capture::default()
+        }
+    }
+
+    struct Bench {
+        graph: SharedGraph,
+        manager: CaptureManager,
+        points: mpsc::Receiver<Vec<u32>>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let graph = SharedGraph::new(skua_topology::Config::default());
+            let (send, points) = mpsc::channel();
+            let runner = Arc::new(Noting(Mutex::new(send)));
+            let captures = Resources::open(None, 3).unwrap();
+            let manager = CaptureManager::start(graph.clone(), captures, runner).unwrap();
+            Self {
+                graph,
+                manager,
+                points,
+            }
+        }
+
+        fn next(&self) -> Vec<u32> {
+            self.points.recv_timeout(Duration::from_secs(20)).unwrap()
+        }
+
+        /// `Captures` of a node, once it is so.
+        fn wait_captures(&self, node: &str, there: bool) -> Option<Value> {
+            let until = Instant::now() + Duration::from_secs(20);
+            loop {
+                let node = self.graph.read().current_node(node).unwrap();
+                let captures = node.metadata.get(CAPTURES).cloned();
+                if captures.is_some() == there {
+                    return captures;
+                }
+                assert!(Instant::now() < until, "{captures:?}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    #[test]
+    fn a_capture_follows_its_query() {
+        let bench = Bench::new();
+        let change = |change: &mut dyn FnMut(&mut skua_topology::Graph)| {
+            change(&mut bench.graph.write());
+        };
+        change(&mut |graph| drop(graph.add_node(interface(1, "eth0"), 1).unwrap()));
+        let made = bench
+            .manager
+            .create(capture("G.V().Has('Name', Regex('eth.*'))"))
+            .unwrap();
+        assert_eq!(bench.next(), [1]);
+        let noted = bench.wait_captures("n1", true).unwrap();
+        assert!(noted.at("State", &mut |state| *state == "active".into()));
+        assert!(noted.at("ID", &mut |id| *id == Value::from(&*made.uuid.to_string())));
+        // One that comes later, one that is none, one that goes.
+        change(&mut |graph| drop(graph.add_node(interface(2, "eth1"), 2).unwrap()));
+        assert_eq!(bench.next(), [1, 2]);
+        change(&mut |graph| drop(graph.add_node(interface(3, "lo"), 3).unwrap()));
+        change(&mut |graph| graph.delete_node("n1", 4).unwrap());
+        assert_eq!(bench.next(), [2]);
+        let (_, status) = bench.manager.get(&made.uuid.to_string()).unwrap();
+        assert_eq!(status.nodes.len(), 1);
+        bench.wait_captures("n2", true);
+        bench.manager.delete(&made.uuid.to_string()).unwrap();
+        assert_eq!(bench.next(), [0; 0]);
+        bench.wait_captures("n2", false);
+    }
+
+    #[test]
+    fn captures_end_with_their_time_and_are_not_made_twice() {
+        let bench = Bench::new();
+        drop(bench.graph.write().add_node(interface(1, "eth0"), 1));
+        let query = "G.V().Has('Name', 'eth0')";
+        let short = Capture {
+            expire_time: Some(unix_ms() + 300),
+            ..capture(query)
+        };
+        bench.manager.create(short.clone()).unwrap();
+        assert_eq!(bench.next(), [1]);
+        assert!(matches!(
+            bench.manager.create(short),
+            Err(CaptureError::Resource(ResourceError::Duplicate { .. }))
+        ));
+        assert_eq!(bench.next(), [0; 0]);
+        bench.wait_captures("n1", false);
+        assert!(bench.manager.list().is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let bench = Bench::new();
+        let wrong = |capture: Capture| match bench.manager.create(capture) {
+            Err(CaptureError::Wrong(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(wrong(capture("")).contains("GremlinQuery is missing"));
+        assert!(wrong(capture("G.V().Hass('x')")).contains("did you mean `Has`"));
+        assert!(wrong(capture("G.V().Count()")).contains("yields no nodes"));
+        assert!(wrong(capture("G.Flows()")).contains("yields no nodes"));
+        let filtered = Capture {
+            bpf_filter: "tcp prot 80".into(),
+            ..capture("G.V()")
+        };
+        assert!(wrong(filtered).contains("port"));
+        for number in 0..3 {
+            let query = format!("G.V().Has('IfIndex', {number})");
+            bench.manager.create(capture(&query)).unwrap();
+        }
+        let full = bench.manager.create(capture("G.V()"));
+        assert!(matches!(
+            full,
+            Err(CaptureError::Resource(ResourceError::TooMany(3)))
+        ));
+    }
+}

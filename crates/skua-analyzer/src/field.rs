@@ -1,0 +1,521 @@
+//! The fields of flows in queries, under Skydive's names where it has them.
+
+use crate::flow::FlowView;
+use skua_flow::{Counters, EndReason, Network, Party, TcpState};
+use skua_query::Leaf;
+use std::fmt::{self, Write as _};
+
+/// Who is shown a value; true ends it.
+pub(crate) type Visit<'v> = dyn FnMut(Leaf<'_>) -> bool + 'v;
+
+/// Shows the values of a field, none when it is not known; returns whether somebody was content.
+pub(crate) type Getter = fn(&FlowView<'_>, &mut Visit<'_>) -> bool;
+
+/// All fields. Those of one map stand together.
+pub const KEYS: &[&str] = &[
+    "UUID",
+    "TrackingID",
+    "L3TrackingID",
+    "ParentUUID",
+    "NodeTID",
+    "CaptureID",
+    "Host",
+    "Interface",
+    "CommunityID",
+    "LayersPath",
+    "Application",
+    "Link.Protocol",
+    "Link.A",
+    "Link.B",
+    "Link.ID",
+    "Network.Protocol",
+    "Network.A",
+    "Network.B",
+    "Network.ID",
+    "Transport.Protocol",
+    "Transport.A",
+    "Transport.B",
+    "ICMP.Type",
+    "ICMP.Code",
+    "ICMP.ID",
+    "Metric.ABPackets",
+    "Metric.ABBytes",
+    "Metric.BAPackets",
+    "Metric.BABytes",
+    "Metric.RTT",
+    "Metric.Start",
+    "Metric.Last",
+    "LastUpdateMetric.ABPackets",
+    "LastUpdateMetric.ABBytes",
+    "LastUpdateMetric.BAPackets",
+    "LastUpdateMetric.BABytes",
+    "LastUpdateMetric.Start",
+    "LastUpdateMetric.Last",
+    "TCPMetric.ABSynStart",
+    "TCPMetric.BASynStart",
+    "TCPMetric.ABSegmentOutOfOrder",
+    "TCPMetric.BASegmentOutOfOrder",
+    "TCPMetric.ABSegmentRetransmitted",
+    "TCPMetric.BASegmentRetransmitted",
+    "TCPMetric.ABZeroWindow",
+    "TCPMetric.BAZeroWindow",
+    "TCPMetric.State",
+    "A.Process",
+    "A.PID",
+    "A.User",
+    "A.Container",
+    "A.Pod",
+    "A.Unit",
+    "B.Process",
+    "B.PID",
+    "B.User",
+    "B.Container",
+    "B.Pod",
+    "B.Unit",
+    "Service.Side",
+    "Service.Rule",
+    "RawPacketsCaptured",
+    "FinishType",
+    "Sampling",
+    "Start",
+    "StartNs",
+    "Last",
+];
+
+/// Short text on the stack: fields are compared for each flow that is looked at.
+struct Text {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let end = self.length + part.len();
+        let place = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
+        place.copy_from_slice(part.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+/// Shows what is written.
+fn written(visit: &mut Visit<'_>, what: fmt::Arguments<'_>) -> bool {
+    let mut text = Text {
+        bytes: [0; 64],
+        length: 0,
+    };
+    // No field is longer than that.
+    if text.write_fmt(what).is_err() {
+        return visit(Leaf::Str(&what.to_string()));
+    }
+    str::from_utf8(&text.bytes[..text.length]).is_ok_and(|text| visit(Leaf::Str(text)))
+}
+
+fn int(visit: &mut Visit<'_>, number: u64) -> bool {
+    visit(Leaf::Int(i64::try_from(number).unwrap_or(i64::MAX)))
+}
+
+fn ms(visit: &mut Visit<'_>, ns: u64) -> bool {
+    int(visit, ns / 1_000_000)
+}
+
+/// Shows text that is there.
+fn text(visit: &mut Visit<'_>, text: &str) -> bool {
+    !text.is_empty() && visit(Leaf::Str(text))
+}
+
+/// Shows a number that is not 0.
+fn counted(visit: &mut Visit<'_>, number: u64) -> bool {
+    number != 0 && int(visit, number)
+}
+
+/// A side of a flow.
+#[derive(Clone, Copy)]
+enum Side {
+    A,
+    B,
+}
+use Side::{A, B};
+
+impl Side {
+    fn of<T: Copy>(self, [a, b]: [T; 2]) -> T {
+        match self {
+            A => a,
+            B => b,
+        }
+    }
+}
+
+fn address(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
+    let (address, _) = side.of([f.record.a(), f.record.b()]);
+    f.record
+        .key
+        .ip(address)
+        .is_some_and(|ip| visit(Leaf::Ip(ip)))
+}
+
+/// Flows with IP are told apart without their MAC addresses, which may change on the way.
+fn mac(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
+    let key = &f.record.key;
+    let (address, _) = side.of([f.record.a(), f.record.b()]);
+    let mac = address.last_chunk::<6>();
+    key.ethernet()
+        && key.network() == Network::None
+        && mac.is_some_and(|mac| visit(Leaf::Mac(*mac)))
+}
+
+fn port(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
+    let (_, port) = side.of([f.record.a(), f.record.b()]);
+    f.record.key.has_ports() && int(visit, port.into())
+}
+
+fn sum(f: &FlowView<'_>, side: Side) -> Counters {
+    side.of([f.record.ab(), f.record.ba()])
+}
+
+fn party<'a>(f: &FlowView<'a>, side: Side) -> Party<'a> {
+    side.of(f.by_a(f.parties))
+}
+
+/// Shows something of both sides: who asks without a side is content with either.
+fn either(
+    f: &FlowView<'_>,
+    visit: &mut Visit<'_>,
+    show: fn(&Party<'_>, &mut Visit<'_>) -> bool,
+) -> bool {
+    [A, B].into_iter().any(|side| show(&party(f, side), visit))
+}
+
+fn user(party: &Party<'_>, visit: &mut Visit<'_>) -> bool {
+    match (party.user, party.uid) {
+        ("", Some(uid)) => written(visit, format_args!("{uid}")),
+        (name, _) => text(visit, name),
+    }
+}
+
+/// Only TCP has these; nothing counted is not shown.
+fn tcp(f: &FlowView<'_>, visit: &mut Visit<'_>, pair: [u32; 2], side: Side) -> bool {
+    f.record.key.proto == 6 && int(visit, side.of(f.by_a(pair)).into())
+}
+
+/// Time of a side's SYN: that of the opener began the conversation, the other's is known by how long it
+/// took.
+fn syn(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
+    let (record, tcp) = (f.record, &f.record.tcp);
+    let Some(a_opened) = record.a_opened().filter(|_| record.key.proto == 6) else {
+        return false;
+    };
+    match (a_opened == matches!(side, A), tcp.server_rtt_ns) {
+        (true, _) => ms(visit, record.first_ns),
+        (false, 0) => false,
+        (false, rtt) => ms(visit, record.first_ns.saturating_add(rtt)),
+    }
+}
+
+fn transport(f: &FlowView<'_>) -> Option<&'static str> {
+    Some(match f.record.key.proto {
+        6 => "TCP",
+        17 => "UDP",
+        33 => "DCCP",
+        132 => "SCTP",
+        136 => "UDPLITE",
+        _ => return None,
+    })
+    .filter(|_| f.record.key.has_ports())
+}
+
+/// Type of ICMP messages, request and reply as one; a number when it has no name.
+fn icmp_type(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
+    let number = f.record.key.lo_port[0];
+    let name = match (f.record.key.network(), number) {
+        (Network::V4, 0 | 8) | (Network::V6, 128 | 129) => "ECHO",
+        (Network::V4, 3) | (Network::V6, 1) => "DESTINATION_UNREACHABLE",
+        (Network::V4, 4) => "SOURCE_QUENCH",
+        (Network::V4, 5) | (Network::V6, 137) => "REDIRECT",
+        (Network::V4, 9 | 10) | (Network::V6, 133 | 134) => "ROUTER",
+        (Network::V4, 11) | (Network::V6, 3) => "TIME_EXCEEDED",
+        (Network::V4, 12) | (Network::V6, 4) => "PARAMETER_PROBLEM",
+        (Network::V4, 13 | 14) => "TIMESTAMP",
+        (Network::V4, 15 | 16) => "INFO",
+        (Network::V4, 17 | 18) => "ADDRESS_MASK",
+        (Network::V6, 2) => "PACKET_TOO_BIG",
+        (Network::V6, 135 | 136) => "NEIGHBOR",
+        _ => return int(visit, number.into()),
+    };
+    visit(Leaf::Str(name))
+}
+
+fn finish(f: &FlowView<'_>) -> &'static str {
+    match f.record.end {
+        None | Some(EndReason::Evicted | EndReason::Shutdown) => "NOT_FINISHED",
+        Some(EndReason::Idle) => "TIMEOUT",
+        Some(EndReason::Closed) if f.record.tcp_state() == Some(TcpState::Reset) => "TCP_RST",
+        Some(EndReason::Closed) => "TCP_FIN",
+    }
+}
+
+/// The name of the innermost layer.
+fn application(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
+    written_layers(f, &mut |leaf| match leaf {
+        Leaf::Str(path) => path
+            .rsplit('/')
+            .next()
+            .is_some_and(|last| visit(Leaf::Str(last))),
+        _ => false,
+    })
+}
+
+fn written_layers(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
+    written(visit, format_args!("{}", skua_flow::Layers(&f.record.key)))
+}
+
+/// How a field is got, none when there is no such field.
+pub(crate) fn getter(key: &str) -> Option<Getter> {
+    Some(match key {
+        "UUID" => |f, v| written(v, format_args!("{:012x}", f.record.id)),
+        "TrackingID" => |f, v| written(v, format_args!("{:016x}", f.record.key.tracking_id())),
+        "L3TrackingID" => |f, v| {
+            let id = f.record.key.l3_tracking_id();
+            id.is_some_and(|id| written(v, format_args!("{id:016x}")))
+        },
+        "ParentUUID" => |f, v| {
+            let parent = f.record.key.parent_id48(f.record.tunnel_id);
+            parent.is_some_and(|id| written(v, format_args!("{id:012x}")))
+        },
+        "NodeTID" => |f, v| text(v, &f.place.node),
+        "CaptureID" => |f, v| text(v, &f.place.capture),
+        "Host" => |f, v| text(v, &f.place.host),
+        "Interface" => |f, v| text(v, &f.place.interface),
+        "CommunityID" => |f, v| {
+            let id = f.record.community_id();
+            id.is_some_and(|id| written(v, format_args!("{id}")))
+        },
+        "LayersPath" => |f, v| written_layers(f, v),
+        "Application" => |f, v| application(f, v),
+        "Link.Protocol" => |f, v| f.record.key.ethernet() && v(Leaf::Str("ETHERNET")),
+        "Link.A" => |f, v| mac(f, v, A),
+        "Link.B" => |f, v| mac(f, v, B),
+        "Link.ID" => |f, v| {
+            let vlan = f.record.key.vlan_ids().next();
+            vlan.is_some_and(|vlan| int(v, vlan.into()))
+        },
+        "Network.Protocol" => |f, v| match f.record.key.network() {
+            Network::None => false,
+            Network::V4 => v(Leaf::Str("IPV4")),
+            Network::V6 => v(Leaf::Str("IPV6")),
+        },
+        "Network.A" => |f, v| address(f, v, A),
+        "Network.B" => |f, v| address(f, v, B),
+        "Network.ID" => |f, v| {
+            let tunnel = f.record.key.tunnel();
+            tunnel.is_some() && int(v, f.record.tunnel_id.into())
+        },
+        "Transport.Protocol" => |f, v| transport(f).is_some_and(|name| v(Leaf::Str(name))),
+        "Transport.A" => |f, v| port(f, v, A),
+        "Transport.B" => |f, v| port(f, v, B),
+        "ICMP.Type" => |f, v| f.record.key.is_icmp() && icmp_type(f, v),
+        "ICMP.Code" => |f, v| f.record.key.is_icmp() && int(v, f.record.key.lo_port[1].into()),
+        "ICMP.ID" => |f, v| f.record.key.is_icmp() && counted(v, f.record.key.detail.into()),
+        "Metric.ABPackets" => |f, v| int(v, sum(f, A).packets),
+        "Metric.ABBytes" => |f, v| int(v, sum(f, A).bytes),
+        "Metric.BAPackets" => |f, v| int(v, sum(f, B).packets),
+        "Metric.BABytes" => |f, v| int(v, sum(f, B).bytes),
+        "Metric.RTT" => |f, v| counted(v, f.record.handshake_rtt_ns().unwrap_or(0)),
+        "Metric.Start" | "Start" => |f, v| ms(v, f.record.first_ns),
+        "StartNs" => |f, v| int(v, f.record.first_ns),
+        "Metric.Last" | "Last" => |f, v| ms(v, f.record.last_ns),
+        "LastUpdateMetric.ABPackets" => |f, v| int(v, A.of(f.last()).packets),
+        "LastUpdateMetric.ABBytes" => |f, v| int(v, A.of(f.last()).bytes),
+        "LastUpdateMetric.BAPackets" => |f, v| int(v, B.of(f.last()).packets),
+        "LastUpdateMetric.BABytes" => |f, v| int(v, B.of(f.last()).bytes),
+        "LastUpdateMetric.Start" => |f, v| {
+            let record = f.record;
+            ms(v, record.updated_ns.saturating_sub(record.interval.ns))
+        },
+        "LastUpdateMetric.Last" => |f, v| ms(v, f.record.updated_ns),
+        "TCPMetric.ABSynStart" => |f, v| syn(f, v, A),
+        "TCPMetric.BASynStart" => |f, v| syn(f, v, B),
+        "TCPMetric.ABSegmentOutOfOrder" => |f, v| tcp(f, v, f.record.tcp.out_of_order, A),
+        "TCPMetric.BASegmentOutOfOrder" => |f, v| tcp(f, v, f.record.tcp.out_of_order, B),
+        "TCPMetric.ABSegmentRetransmitted" => |f, v| tcp(f, v, f.record.tcp.retransmitted, A),
+        "TCPMetric.BASegmentRetransmitted" => |f, v| tcp(f, v, f.record.tcp.retransmitted, B),
+        "TCPMetric.ABZeroWindow" => |f, v| tcp(f, v, f.record.tcp.zero_window, A),
+        "TCPMetric.BAZeroWindow" => |f, v| tcp(f, v, f.record.tcp.zero_window, B),
+        "TCPMetric.State" => |f, v| f.record.tcp_state().is_some_and(|s| v(Leaf::Str(s.name()))),
+        "Process" => |f, v| either(f, v, |p, v| text(v, p.process)),
+        "A.Process" => |f, v| text(v, party(f, A).process),
+        "B.Process" => |f, v| text(v, party(f, B).process),
+        "PID" => |f, v| either(f, v, |p, v| counted(v, p.pid.into())),
+        "A.PID" => |f, v| counted(v, party(f, A).pid.into()),
+        "B.PID" => |f, v| counted(v, party(f, B).pid.into()),
+        "User" => |f, v| either(f, v, user),
+        "A.User" => |f, v| user(&party(f, A), v),
+        "B.User" => |f, v| user(&party(f, B), v),
+        "Container" => |f, v| either(f, v, |p, v| text(v, p.container)),
+        "A.Container" => |f, v| text(v, party(f, A).container),
+        "B.Container" => |f, v| text(v, party(f, B).container),
+        "Pod" => |f, v| either(f, v, |p, v| text(v, p.pod)),
+        "A.Pod" => |f, v| text(v, party(f, A).pod),
+        "B.Pod" => |f, v| text(v, party(f, B).pod),
+        "Unit" => |f, v| either(f, v, |p, v| text(v, p.unit)),
+        "A.Unit" => |f, v| text(v, party(f, A).unit),
+        "B.Unit" => |f, v| text(v, party(f, B).unit),
+        "Service.Side" => |f, v| {
+            f.record.service.is_some_and(|service| {
+                let a = service.lo == f.record.lo_first;
+                v(Leaf::Str(if a { "A" } else { "B" }))
+            })
+        },
+        "Service.Rule" => |f, v| {
+            let service = f.record.service;
+            service.is_some_and(|service| v(Leaf::Str(service.by.name())))
+        },
+        "RawPacketsCaptured" => |f, v| int(v, f.raw_packets as u64),
+        "FinishType" => |f, v| v(Leaf::Str(finish(f))),
+        "Sampling" => |f, v| int(v, f.record.sampling.into()),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::FlowPlace;
+    use skua_flow::{FlowKey, FlowRecord, FlowUpdate, TcpUpdate};
+    use skua_query::{FLOW_KEYS, FlowRecord as _, Record as _};
+    use skua_topology::Value;
+    use std::sync::Arc;
+
+    fn update(key: FlowKey) -> FlowUpdate {
+        FlowUpdate {
+            key,
+            lo_sent: Counters {
+                packets: 3,
+                bytes: 300,
+            },
+            hi_sent: Counters {
+                packets: 2,
+                bytes: 200,
+            },
+            first_ns: 1_000_000_000_000,
+            last_ns: 1_002_000_000_000,
+            // The higher address spoke first.
+            lo_first: false,
+            tcp: TcpUpdate {
+                server_rtt_ns: 2_000_000,
+                client_rtt_ns: 1_000_000,
+                lo_opened: Some(false),
+                ..TcpUpdate::default()
+            },
+            ..FlowUpdate::default()
+        }
+    }
+
+    fn tcp() -> FlowKey {
+        let mapped = |last: u8| {
+            let mut address = [0; 16];
+            address[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, last]);
+            address
+        };
+        FlowKey {
+            lo: mapped(1),
+            hi: mapped(2),
+            lo_port: 443u16.to_be_bytes(),
+            hi_port: 50_000u16.to_be_bytes(),
+            ifindex: 3,
+            proto: 6,
+            // IPv4 behind an Ethernet header.
+            kind: 1 | skua_flow::key::KIND_ETHERNET,
+            ..FlowKey::default()
+        }
+    }
+
+    fn with<T>(update: &FlowUpdate, look: impl FnOnce(&FlowView<'_>) -> T) -> T {
+        let record = FlowRecord::new(update, 1, 1, 1_003_000_000_000, 10_000_000_000);
+        let place = Arc::new(FlowPlace {
+            host: "here".into(),
+            interface: "eth0".into(),
+            node: "tid-3".into(),
+            ..FlowPlace::default()
+        });
+        look(&FlowView {
+            record: &record,
+            place: &place,
+            parties: Default::default(),
+            raw_packets: 0,
+        })
+    }
+
+    #[test]
+    fn every_key_has_its_field_and_steps_find_theirs() {
+        for key in KEYS {
+            assert!(getter(key).is_some(), "{key}");
+        }
+        for key in FLOW_KEYS {
+            let known = KEYS
+                .iter()
+                .any(|k| k == key || k.starts_with(&format!("{key}.")));
+            assert!(known, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_is_who_spoke_first() {
+        with(&update(tcp()), |flow| {
+            let get = |key: &str| flow.get(key).unwrap_or_else(|| panic!("{key}"));
+            assert_eq!(get("Network.A"), "10.0.0.2".into());
+            assert_eq!(get("Transport.A"), 50_000.into());
+            assert_eq!(get("Transport.B"), 443.into());
+            assert_eq!(get("Metric.ABBytes"), 200.into());
+            assert_eq!(get("Metric.BABytes"), 300.into());
+            assert_eq!(get("LastUpdateMetric.ABBytes"), 200.into());
+            assert_eq!(get("LastUpdateMetric.Start"), 993_000.into());
+            assert_eq!(get("LastUpdateMetric.Last"), 1_003_000.into());
+            assert_eq!(get("Metric.RTT"), 3_000_000.into());
+            assert_eq!(get("TCPMetric.ABSynStart"), 1_000_000.into());
+            assert_eq!(get("TCPMetric.BASynStart"), 1_000_002.into());
+            assert_eq!(get("LayersPath"), "Ethernet/IPv4/TCP".into());
+            assert_eq!(get("Application"), "TCP".into());
+            assert_eq!(get("FinishType"), "NOT_FINISHED".into());
+            assert_eq!(get("NodeTID"), "tid-3".into());
+            assert_eq!(flow.get("ParentUUID"), None);
+            assert_eq!(flow.get("ICMP"), None);
+            assert!(flow.has("TCPMetric") && !flow.has("CaptureID"));
+        });
+    }
+
+    #[test]
+    fn the_whole_is_made_of_its_parts_and_stays_when_kept() {
+        with(&update(tcp()), |flow| {
+            let whole = flow.to_value();
+            flow.keys(&mut |key| assert_eq!(whole.get(key), flow.get(key), "{key}"));
+            let map = whole.as_map().unwrap();
+            let names: Vec<&str> = map.iter().map(|(name, _)| &**name).collect();
+            assert!(names.is_sorted());
+            assert!(matches!(map.get("Metric"), Some(Value::Map(m)) if m.len() == 7));
+            assert_eq!(flow.keep().to_value(), whole);
+        });
+    }
+
+    #[test]
+    fn a_conversation_has_one_tracking_id_wherever_it_is_captured() {
+        let plain = tcp();
+        let elsewhere = FlowKey {
+            ifindex: 9,
+            netns: 4,
+            vlan: [0x1064, 0],
+            // Inside VXLAN.
+            kind: plain.kind | 1 << skua_flow::key::KIND_TUNNEL_SHIFT,
+            parent: [1, 2, 3, 4, 5, 6],
+            ..plain
+        };
+        let get = |key, field| with(&update(key), |flow| flow.get(field).unwrap());
+        assert_eq!(get(plain, "TrackingID"), get(elsewhere, "TrackingID"));
+        let other = FlowKey {
+            lo_port: [0, 80],
+            ..plain
+        };
+        assert_ne!(get(plain, "TrackingID"), get(other, "TrackingID"));
+        assert_eq!(get(plain, "L3TrackingID"), get(other, "L3TrackingID"));
+    }
+}

@@ -1,0 +1,14 @@
+//! What queries are asked of: the flows of all captures in the shape of Skydive's records, and pcap
+//! expressions for packets.
+
+pub mod capture;
+pub mod field;
+mod filters;
+mod flow;
+mod resource;
+mod source;
+
+pub use filters::PcapFilters;
+pub use flow::{FlowPlace, FlowView, KeptFlow};
+pub use resource::{Resource, ResourceError, Resources};
+pub use source::{FlowSet, Flows};

@@ -1,0 +1,195 @@
+//! Things that people make by the API and that last: captures, alerts and the like.
+//!
+//! They are kept in a file, one for each kind, so that they are there again after a restart.
+
+use serde::{Serialize, de::DeserializeOwned};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use uuid::Uuid;
+
+/// Something with an identifier that people can make, look at and delete.
+pub trait Resource: Clone + Serialize + DeserializeOwned + Send {
+    /// What it is called in messages.
+    const KIND: &'static str;
+    /// Its identifier; nil until it is added.
+    fn id(&self) -> Uuid;
+    /// Gives it one.
+    fn set_id(&mut self, id: Uuid);
+    /// When it ends by itself, ms since the Unix epoch.
+    fn ends_at(&self) -> Option<i64>;
+    /// Whether it is there again after a restart.
+    fn is_kept(&self) -> bool {
+        true
+    }
+    /// Whether both do the same, so that one of them is too many.
+    fn is_same(&self, other: &Self) -> bool;
+}
+
+/// Why something cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum ResourceError {
+    /// There is one that does the same.
+    #[error("there is such a {kind} already: {id}")]
+    Duplicate {
+        /// What it is.
+        kind: &'static str,
+        /// Which.
+        id: Uuid,
+    },
+    /// There is none.
+    #[error("there is no {kind} {id}")]
+    Unknown {
+        /// What it would be.
+        kind: &'static str,
+        /// What was asked for.
+        id: String,
+    },
+    /// There are as many as there may be.
+    #[error("there are {0} already, which is the most")]
+    TooMany(usize),
+    /// What was kept cannot be read.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: io::Error,
+    },
+}
+
+/// Resources of a kind.
+pub struct Resources<T> {
+    items: Mutex<BTreeMap<Uuid, T>>,
+    limit: usize,
+    file: Option<PathBuf>,
+}
+
+impl<T: Resource> Resources<T> {
+    /// As they were kept in `file`, at most `limit`.
+    pub fn open(file: Option<&Path>, limit: usize) -> Result<Self, ResourceError> {
+        let mut items = BTreeMap::new();
+        if let Some(path) = file {
+            let failed = |error| ResourceError::File {
+                path: path.to_owned(),
+                error,
+            };
+            match std::fs::read(path) {
+                Ok(text) => {
+                    let kept: Vec<T> =
+                        serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+                    items.extend(kept.into_iter().take(limit).map(|item| (item.id(), item)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(Self {
+            items: Mutex::new(items),
+            limit,
+            file: file.map(Path::to_owned),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, T>> {
+        // Nothing panics half-way through a change.
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes them down; what cannot be written is told, and lives on until the end of the process.
+    fn keep(&self, items: &BTreeMap<Uuid, T>) {
+        let Some(path) = &self.file else { return };
+        let write = || -> io::Result<()> {
+            let all: Vec<&T> = items.values().filter(|item| item.is_kept()).collect();
+            // Whoever reads it sees the one or the other, never a part.
+            let beside = path.with_extension("new");
+            let mut file = std::fs::File::create(&beside)?;
+            file.write_all(&serde_json::to_vec_pretty(&all)?)?;
+            file.sync_all()?;
+            std::fs::rename(&beside, path)
+        };
+        if let Err(error) = write() {
+            let path = path.display();
+            tracing::warn!(%error, %path, "{}s cannot be kept over a restart", T::KIND);
+        }
+    }
+
+    /// Adds one, and gives it an identifier.
+    pub fn add(&self, mut item: T) -> Result<T, ResourceError> {
+        let mut items = self.lock();
+        if let Some(same) = items.values().find(|other| item.is_same(other)) {
+            return Err(ResourceError::Duplicate {
+                kind: T::KIND,
+                id: same.id(),
+            });
+        }
+        if items.len() >= self.limit {
+            return Err(ResourceError::TooMany(self.limit));
+        }
+        item.set_id(Uuid::new_v4());
+        items.insert(item.id(), item.clone());
+        self.keep(&items);
+        Ok(item)
+    }
+
+    /// Puts another in the place of one.
+    pub fn replace(&self, item: T) -> Result<(), ResourceError> {
+        let mut items = self.lock();
+        let Some(place) = items.get_mut(&item.id()) else {
+            return Err(unknown::<T>(&item.id().to_string()));
+        };
+        *place = item;
+        self.keep(&items);
+        Ok(())
+    }
+
+    /// The one with an identifier.
+    pub fn get(&self, id: &str) -> Result<T, ResourceError> {
+        let item = Uuid::parse_str(id)
+            .ok()
+            .and_then(|id| self.lock().get(&id).cloned());
+        item.ok_or_else(|| unknown::<T>(id))
+    }
+
+    /// Takes one away.
+    pub fn remove(&self, id: &str) -> Result<T, ResourceError> {
+        let mut items = self.lock();
+        let item = Uuid::parse_str(id).ok().and_then(|id| items.remove(&id));
+        let item = item.ok_or_else(|| unknown::<T>(id))?;
+        self.keep(&items);
+        Ok(item)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<T> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Takes away those whose time is over; when the next is, ms since the Unix epoch.
+    pub fn expire(&self, now: i64) -> (Vec<T>, Option<i64>) {
+        let mut items = self.lock();
+        let over = |item: &T| item.ends_at().is_some_and(|end| end <= now);
+        let gone: Vec<T> = items.values().filter(|item| over(item)).cloned().collect();
+        if !gone.is_empty() {
+            items.retain(|_, item| !over(item));
+            self.keep(&items);
+        }
+        (gone, items.values().filter_map(T::ends_at).min())
+    }
+}
+
+fn unknown<T: Resource>(id: &str) -> ResourceError {
+    ResourceError::Unknown {
+        kind: T::KIND,
+        // Whatever was in the path of a request.
+        id: id.chars().filter(|c| !c.is_control()).take(64).collect(),
+    }
+}

@@ -1,0 +1,206 @@
+//! Packets that the flow programs send besides counting them.
+
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    sync::atomic::Ordering::Release,
+};
+
+use skua_flow::FlowKey;
+
+use super::{
+    LinkKind,
+    layout::{Control, key},
+    object::FlowObject,
+};
+use crate::{Direction, KernelError, clock, grace::Grace, mapping::Window, ring::Ring};
+
+/// `PACKET_MOST` of `bpf/flow/flow.h`.
+const MOST_BYTES: u32 = 65_536;
+/// Bytes of `struct packet_head`.
+const HEAD: usize = 80;
+/// The smallest message: a head and the smallest room for a packet.
+const SMALLEST: usize = HEAD + 128;
+const RING_BYTES: std::ops::RangeInclusive<u32> = 1 << 18..=1 << 28;
+
+/// Bits of `packet_head.why`.
+const WHY_FIRST: u8 = 1;
+const WHY_LIVE: u8 = 2;
+
+/// Which packets are sent, and how much of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketConfig {
+    /// The first packets of each entry; 0: none, but all of them while somebody watches.
+    pub first: u8,
+    /// Bytes of a packet from its link header on, at least 1 and at most 65,536.
+    pub bytes: u32,
+    /// Memory of the ring through which they come: made a power of two from 256 KiB to 256 MiB.
+    pub ring_bytes: u32,
+}
+
+impl Default for PacketConfig {
+    fn default() -> Self {
+        Self {
+            first: 0,
+            bytes: 256,
+            ring_bytes: 4 << 20,
+        }
+    }
+}
+
+impl PacketConfig {
+    pub(super) fn most_bytes(&self) -> u32 {
+        self.bytes.clamp(1, MOST_BYTES)
+    }
+
+    pub(super) fn ring_size(&self) -> u32 {
+        let (least, most) = RING_BYTES.into_inner();
+        self.ring_bytes.clamp(least, most).next_power_of_two()
+    }
+}
+
+/// A packet as a program sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct SentPacket<'a> {
+    /// The flow that it was counted in. Of one that is in no flow only namespace and interface are
+    /// right.
+    pub key: FlowKey,
+    /// Place among the first packets of its entry from 1 on; none: it is not one of them.
+    pub index: Option<u8>,
+    /// It is for those who watch.
+    pub live: bool,
+    /// When, ns since the Unix epoch.
+    pub time_ns: u64,
+    /// Way through the interface.
+    pub direction: Direction,
+    /// How the bytes begin.
+    pub link: LinkKind,
+    /// Length of the whole packet in bytes, without `tag`.
+    pub length: u32,
+    /// The outermost VLAN tag, when it is not in `data`: EtherType, tag control information.
+    pub tag: Option<(u16, u16)>,
+    /// Its bytes from the link header on, cut.
+    pub data: &'a [u8],
+}
+
+impl<'a> SentPacket<'a> {
+    /// From `struct packet_head` and what follows; `offset_ns` makes wall-clock time of the
+    /// programs' clock.
+    fn read(bytes: &'a [u8], offset_ns: i64) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&head[at..at + 8]);
+            u64::from_ne_bytes(word)
+        };
+        let half = |at: usize| {
+            let mut half = [0; 4];
+            half.copy_from_slice(&head[at..at + 4]);
+            u32::from_ne_bytes(half)
+        };
+        let short = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+        let [why, index, direction, ethernet] = [76, 77, 78, 79].map(|at| head[at]);
+        let tag = (short(72), short(74));
+        Some(Self {
+            key: key(std::array::from_fn(|i| word(8 * i))),
+            time_ns: word(56).saturating_add_signed(offset_ns),
+            length: half(64),
+            data: rest.get(..half(68) as usize)?,
+            tag: (tag.0 != 0).then_some(tag),
+            index: (why & WHY_FIRST != 0 && index > 0).then_some(index),
+            live: why & WHY_LIVE != 0,
+            direction: match direction {
+                0 => Direction::Ingress,
+                _ => Direction::Egress,
+            },
+            link: match ethernet {
+                0 => LinkKind::Ip,
+                _ => LinkKind::Ethernet,
+            },
+        })
+    }
+}
+
+/// The reader of the packets.
+pub struct PacketRing {
+    ring: Ring,
+    control: Window<Control>,
+    grace: Grace,
+}
+
+impl PacketRing {
+    pub(super) fn new(object: &FlowObject, config: &PacketConfig) -> Result<Self, KernelError> {
+        let map = object.map("packets")?;
+        Ok(Self {
+            ring: Ring::new(map.as_fd(), config.ring_size(), SMALLEST)?,
+            control: Window::map(object.map("control")?.as_fd(), 0, 1)?,
+            grace: Grace::new()?,
+        })
+    }
+
+    /// Readable when packets should be taken: at once while somebody watches, else when the ring
+    /// fills up.
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.ring.wake()
+    }
+
+    /// Says whether somebody watches. When this returns, all programs know.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not let us wait for the programs.
+    pub fn set_live(&mut self, live: bool) -> Result<(), KernelError> {
+        self.control.elements()[0].live.store(live.into(), Release);
+        self.grace.wait()
+    }
+
+    /// Takes the packets that are there, in the order in which they were sent; true when there may
+    /// be more.
+    ///
+    /// # Errors
+    ///
+    /// When the ring cannot be read.
+    pub fn drain(&mut self, sink: &mut dyn FnMut(&SentPacket<'_>)) -> Result<bool, KernelError> {
+        let offset = clock::unix_offset_ns();
+        self.ring.drain(&mut |bytes| {
+            if let Some(packet) = SentPacket::read(bytes, offset) {
+                sink(&packet);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_have_a_size_that_the_kernel_takes() {
+        let size = |ring_bytes| {
+            PacketConfig {
+                ring_bytes,
+                ..PacketConfig::default()
+            }
+            .ring_size()
+        };
+        assert_eq!(
+            [0, 300_000, u32::MAX].map(size),
+            [1 << 18, 1 << 19, 1 << 28]
+        );
+    }
+
+    #[test]
+    fn a_message_that_is_cut_is_none() {
+        let mut message = [0u8; HEAD + 10];
+        message[68..72].copy_from_slice(&10u32.to_ne_bytes());
+        message[76] = WHY_FIRST;
+        message[77] = 1;
+        let packet = SentPacket::read(&message, 5).unwrap();
+        assert_eq!(
+            (packet.index, packet.live, packet.time_ns),
+            (Some(1), false, 5)
+        );
+        assert_eq!(packet.data.len(), 10);
+        assert!(SentPacket::read(&message[..HEAD + 9], 5).is_none());
+        assert!(SentPacket::read(&message[..HEAD - 1], 5).is_none());
+    }
+}

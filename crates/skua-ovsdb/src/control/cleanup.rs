@@ -1,0 +1,138 @@
+//! What processes left that are no more.
+
+use super::{EXPORTS, Inner, export, mirror, operation, owner::Other};
+use crate::{Database, Error, Row};
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
+
+/// What was removed.
+#[derive(Default)]
+pub(super) struct Cleaned {
+    pub mirrors: usize,
+    pub ports: usize,
+    pub exports: usize,
+}
+
+/// Things of others of our kind in a bridge.
+#[derive(Default)]
+struct Foreign {
+    bridge: Uuid,
+    mirrors: Vec<(Uuid, Other)>,
+    ports: Vec<(Uuid, Other)>,
+    /// With the number of the place in [`EXPORTS`].
+    exports: Vec<(usize, Uuid, Other)>,
+}
+
+impl Inner {
+    /// Removes what owners left that are gone, in one transaction for each bridge.
+    pub fn clean_up(&self) -> Result<Cleaned, Error> {
+        let foreign = self.watch.read(|rows| self.foreign(rows));
+        let mut gone: HashMap<Other, bool> = HashMap::new();
+        let mut cleaned = Cleaned::default();
+        for bridge in foreign.ok_or(Error::Disconnected)? {
+            let mirrors = self.of_the_gone(bridge.mirrors, &mut gone)?;
+            let ports = self.of_the_gone(bridge.ports, &mut gone)?;
+            let mut operations = Vec::new();
+            if !mirrors.is_empty() || !ports.is_empty() {
+                operations.push(mirror::removal(bridge.bridge, &mirrors, &ports));
+            }
+            for (place, row, owner) in bridge.exports {
+                if self.is_gone(&owner, &mut gone)? {
+                    operations.extend(self.restore(bridge.bridge, place, row, &mut gone)?);
+                    cleaned.exports += 1;
+                }
+            }
+            if !operations.is_empty() {
+                self.dismantle(operations)?;
+            }
+            cleaned.mirrors += mirrors.len();
+            cleaned.ports += ports.len();
+        }
+        Ok(cleaned)
+    }
+
+    fn foreign(&self, rows: &Database) -> Vec<Foreign> {
+        let owned = |table: &str, ids: Vec<Uuid>| -> Vec<(Uuid, Other)> {
+            let rows = ids
+                .into_iter()
+                .filter_map(|id| Some((id, rows.row(table, id)?)));
+            rows.filter_map(|(id, row)| Some((id, self.owner.other(row)?)))
+                .collect()
+        };
+        let bridges = rows.rows("Bridge").map(|(bridge, row)| {
+            let exports = EXPORTS
+                .iter()
+                .enumerate()
+                .flat_map(|(place, (table, column))| {
+                    let found = owned(table, row.uuids(column).collect());
+                    found.into_iter().map(move |(id, owner)| (place, id, owner))
+                });
+            Foreign {
+                bridge,
+                mirrors: owned("Mirror", row.uuids("mirrors").collect()),
+                ports: owned("Port", row.uuids("ports").collect()),
+                exports: exports.collect(),
+            }
+        });
+        bridges.collect()
+    }
+
+    fn is_gone(&self, owner: &Other, known: &mut HashMap<Other, bool>) -> Result<bool, Error> {
+        if let Some(gone) = known.get(owner) {
+            return Ok(*gone);
+        }
+        let gone = owner.is_gone(&self.client)?;
+        known.insert(owner.clone(), gone);
+        Ok(gone)
+    }
+
+    fn of_the_gone(
+        &self,
+        things: Vec<(Uuid, Other)>,
+        known: &mut HashMap<Other, bool>,
+    ) -> Result<Vec<Uuid>, Error> {
+        let mut gone = Vec::new();
+        for (id, owner) in things {
+            if self.is_gone(&owner, known)? {
+                gone.push(id);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Puts back what was there before owners that are gone, one after the other.
+    fn restore(
+        &self,
+        bridge: Uuid,
+        place: usize,
+        row: Uuid,
+        known: &mut HashMap<Other, bool>,
+    ) -> Result<Vec<Value>, Error> {
+        let (table, column) = EXPORTS[place];
+        let results = self
+            .client
+            .transact(vec![operation::select_row(table, row)])?;
+        let found = results
+            .first()
+            .and_then(|result| operation::selected(result).first());
+        let mut previous = found.and_then(export::previous);
+        // What was before may itself be of one that is gone. It holds what was before it, so it
+        // grows shorter.
+        let mut seen = HashSet::new();
+        while let Some(row) = &previous {
+            let row = json!(row);
+            let ids = json!({ "external_ids": row["external_ids"] });
+            let ids: Row = serde_json::from_value(ids).unwrap_or_default();
+            let Some(owner) = self.owner.other(&ids) else {
+                break;
+            };
+            if !seen.insert(row.to_string()) || !self.is_gone(&owner, known)? {
+                break;
+            }
+            previous = export::previous(&row);
+        }
+        let place = (table, column);
+        Ok(export::restoration(bridge, place, row, previous))
+    }
+}

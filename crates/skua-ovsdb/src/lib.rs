@@ -1,0 +1,33 @@
+//! Open vSwitch, seen and configured through its database.
+//!
+//! [`Client`] speaks the OVSDB management protocol (RFC 7047): it monitors tables, carries out
+//! transactions and comes back by itself when the server was away. On it stand [`OvsTopology`], which
+//! keeps the bridges, ports and interfaces in a graph, and [`OvsControl`], which makes mirrors and
+//! exporters and removes what it made.
+//!
+//! A server is not trusted: what it sends is bounded in size ([`Limits`]) and in time, and nothing that
+//! it sends makes this crate panic.
+
+mod client;
+mod control;
+mod data;
+mod database;
+mod error;
+mod session;
+mod target;
+mod topology;
+pub mod wire;
+
+pub use client::{Client, ClientConfig, ClientCounters, Limits, Watcher};
+pub use control::{
+    BridgeExport, Export, Ipfix, Mirror, MirrorSpec, MirrorState, MirrorStatistics, Netflow,
+    OvsControl, Selected, Sflow,
+};
+pub use data::{Atom, Datum, Row};
+pub use database::{Change, Database, Monitored};
+pub use error::Error;
+pub use target::Target;
+pub use topology::{OvsConfig, OvsCounters, OvsTopology};
+
+/// The database of Open vSwitch.
+pub const DATABASE: &str = "Open_vSwitch";

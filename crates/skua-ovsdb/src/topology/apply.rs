@@ -1,0 +1,536 @@
+//! What the rows mean for the graph, and how it gets there.
+
+use super::{
+    OvsCounters, metadata, names,
+    state::{BRIDGE, INTERFACE, Key, Kind, PORT, State, now, peer},
+};
+use crate::Row;
+use skua_topology::{Edge, Graph, GraphError, IndexKey, Lookup, Map, Node, Patch, Value};
+use std::{collections::HashSet, ops::ControlFlow, sync::Arc, time::Instant};
+use uuid::Uuid;
+
+/// Rows whose elements are written before others may look at the graph.
+const PART: usize = 256;
+
+/// What is in the graph of a row.
+#[derive(Default)]
+pub(super) struct Placed {
+    pub node: Option<PlacedNode>,
+    pub edges: Vec<Link>,
+}
+
+pub(super) enum PlacedNode {
+    /// A node of ours.
+    Own(Arc<str>),
+    /// Another's node with metadata of ours.
+    Other {
+        id: Arc<str>,
+        /// The type that it had, if it got another.
+        kind_before: Option<Value>,
+    },
+}
+
+impl PlacedNode {
+    fn id(&self) -> &Arc<str> {
+        match self {
+            Self::Own(id) | Self::Other { id, .. } => id,
+        }
+    }
+}
+
+/// An edge.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Link {
+    id: Arc<str>,
+    parent: Arc<str>,
+    child: Arc<str>,
+    relation: &'static str,
+    kind: Option<&'static str>,
+}
+
+impl Link {
+    fn new(parent: &Arc<str>, child: &Arc<str>, relation: &'static str) -> Self {
+        Self {
+            id: names::tid(&[parent, child, relation]),
+            parent: parent.clone(),
+            child: child.clone(),
+            relation,
+            kind: None,
+        }
+    }
+}
+
+const OWNERSHIP: &str = "ownership";
+const LAYER2: &str = "layer2";
+
+/// What should be in the graph of a row.
+#[derive(Default)]
+struct Wanted {
+    node: Option<WantedNode>,
+    edges: Vec<Link>,
+    /// There may come a node for it.
+    waits: bool,
+}
+
+enum WantedNode {
+    Own(Arc<str>, Map),
+    /// Keys, their values, and whether its type becomes `internal`.
+    Other(Arc<str>, &'static [&'static str], Map, bool),
+}
+
+impl WantedNode {
+    fn id(&self) -> &Arc<str> {
+        match self {
+            Self::Own(id, _) | Self::Other(id, ..) => id,
+        }
+    }
+}
+
+/// Whether the kernel never has an interface of this type under this name.
+fn is_virtual(kind: &str) -> bool {
+    const KINDS: &[&str] = &[
+        "patch",
+        "vxlan",
+        "geneve",
+        "gre",
+        "ip6gre",
+        "erspan",
+        "ip6erspan",
+        "lisp",
+        "stt",
+        "gtpu",
+        "bareudp",
+        "srv6",
+    ];
+    KINDS.contains(&kind) || kind.starts_with("dpdk")
+}
+
+impl State {
+    /// Brings into the graph what has to be looked at again.
+    pub fn apply(&mut self) {
+        let keys = self.take_dirty();
+        if keys.is_empty() {
+            return;
+        }
+        let (graph, now) = (self.graph.clone(), now());
+        let mut wanted: Vec<(Key, Wanted)> = Vec::with_capacity(keys.len());
+        for part in keys.chunks(PART) {
+            let graph = graph.read();
+            wanted.extend(part.iter().map(|key| (*key, self.wanted(&graph, *key))));
+        }
+        for part in wanted.chunks(PART) {
+            let mut graph = graph.write();
+            for (key, wanted) in part {
+                self.remove_edges(&mut graph, *key, wanted, now);
+            }
+        }
+        for part in wanted.rchunks(PART) {
+            let mut graph = graph.write();
+            for (key, wanted) in part.iter().rev() {
+                self.remove_node(&mut graph, *key, wanted, now);
+            }
+        }
+        for part in wanted.chunks(PART) {
+            let mut graph = graph.write();
+            for (key, wanted) in part {
+                self.place_node(&mut graph, *key, wanted, now);
+            }
+        }
+        for part in wanted.chunks(PART) {
+            let mut graph = graph.write();
+            for (key, wanted) in part {
+                self.place_edges(&mut graph, *key, wanted, now);
+            }
+        }
+    }
+
+    pub fn count_placed(&self, mut counters: OvsCounters) -> OvsCounters {
+        for ((kind, _), placed) in &self.placed {
+            counters.edges += placed.edges.len() as u64;
+            match placed.node {
+                Some(PlacedNode::Own(_)) => counters.nodes += 1,
+                Some(PlacedNode::Other { .. }) if *kind == Kind::Interface => counters.linked += 1,
+                _ => {}
+            }
+        }
+        counters
+    }
+
+    fn wanted(&self, graph: &Graph, key: Key) -> Wanted {
+        let Some(row) = self.row(key) else {
+            return Wanted::default();
+        };
+        let (host, id) = (self.config.host.as_str(), key.1);
+        match key.0 {
+            Kind::System => Wanted {
+                node: self.host_node.clone().map(|node| {
+                    let ovs = metadata::system(row, self.truth);
+                    WantedNode::Other(node, &["Ovs"], Map::from([("Ovs", ovs.into())]), false)
+                }),
+                ..Wanted::default()
+            },
+            Kind::Bridge => {
+                let node = self.bridge_node(id);
+                let of_host = self.host_node.iter();
+                Wanted {
+                    edges: of_host
+                        .map(|host| Link::new(host, &node, OWNERSHIP))
+                        .collect(),
+                    node: Some(WantedNode::Own(
+                        node,
+                        metadata::bridge(host, id, row, self.truth),
+                    )),
+                    waits: false,
+                }
+            }
+            Kind::Port => {
+                let node = self.port_node(id);
+                let mut edges = Vec::new();
+                if let Some(bridge) = self.bridge_of_port(id) {
+                    let bridge = self.bridge_node(bridge);
+                    edges.push(Link::new(&bridge, &node, OWNERSHIP));
+                    edges.push(Link::new(&bridge, &node, LAYER2));
+                }
+                let node = WantedNode::Own(node, metadata::port(host, id, row, self.truth));
+                Wanted {
+                    node: Some(node),
+                    edges,
+                    waits: false,
+                }
+            }
+            Kind::Interface => self.wanted_interface(graph, id, row),
+        }
+    }
+
+    fn wanted_interface(&self, graph: &Graph, id: Uuid, row: &Row) -> Wanted {
+        let kind = metadata::interface_type(row);
+        let common = metadata::interface(id, row, self.truth, self.meters.get(&id));
+        let port = self.port_of.get(&id).copied();
+        let port = port.filter(|port| self.rows.row(PORT, *port).is_some());
+        let bridge = port.and_then(|port| self.bridge_of_port(port));
+        let kernel = match row.text("name") {
+            Some(name) if !is_virtual(kind) => self.kernel_node(graph, name),
+            _ => None,
+        };
+        let own = kernel.is_none();
+        let node = match kernel {
+            Some(node) => {
+                WantedNode::Other(node, metadata::INTERFACE_KEYS, common, kind == "internal")
+            }
+            None if !is_virtual(kind) && self.must_wait(id) => {
+                return Wanted {
+                    waits: true,
+                    ..Wanted::default()
+                };
+            }
+            None => {
+                let parent = bridge.map(|id| names::row_tid(&self.config.host, id, "ovsbridge"));
+                let parent = parent.unwrap_or_else(|| names::tid(&[&self.config.host]));
+                let metadata = metadata::own_interface(&parent, row, common);
+                WantedNode::Own(self.interface_node(id), metadata)
+            }
+        };
+        let mut edges = Vec::new();
+        if let Some(port) = port {
+            edges.push(Link::new(&self.port_node(port), node.id(), LAYER2));
+        }
+        if let Some(bridge) = bridge.filter(|_| own) {
+            edges.push(Link::new(&self.bridge_node(bridge), node.id(), OWNERSHIP));
+        }
+        edges.extend(self.patch_link(id, row));
+        Wanted {
+            node: Some(node),
+            edges,
+            waits: false,
+        }
+    }
+
+    /// The edge between two patch ports that name each other; it belongs to the lower one.
+    fn patch_link(&self, id: Uuid, row: &Row) -> Option<Link> {
+        let other = *self.by_name.get(peer(row)?)?;
+        let back = peer(self.rows.row(INTERFACE, other)?)?;
+        if id >= other || Some(back) != row.text("name") {
+            return None;
+        }
+        let ends = (self.interface_node(id), self.interface_node(other));
+        Some(Link {
+            kind: Some("patch"),
+            ..Link::new(&ends.0, &ends.1, LAYER2)
+        })
+    }
+
+    fn bridge_of_port(&self, port: Uuid) -> Option<Uuid> {
+        let bridge = *self.bridge_of.get(&port)?;
+        self.rows.row(BRIDGE, bridge).map(|_| bridge)
+    }
+
+    fn bridge_node(&self, id: Uuid) -> Arc<str> {
+        names::row_tid(&self.config.host, id, "ovsbridge")
+    }
+
+    fn port_node(&self, id: Uuid) -> Arc<str> {
+        names::row_tid(&self.config.host, id, "ovsport")
+    }
+
+    fn interface_node(&self, id: Uuid) -> Arc<str> {
+        names::row_tid(&self.config.host, id, "ovsinterface")
+    }
+
+    /// The node that the discovery of links made of an interface.
+    fn kernel_node(&self, graph: &Graph, name: &str) -> Option<Arc<str>> {
+        let key = IndexKey::of(&Value::from(name))?;
+        let mut found = None;
+        let lookup = Lookup::Key("Name", &key);
+        let _ = graph.scan_nodes(graph.now(), lookup, 0, usize::MAX, &mut |node, _| {
+            if !self.is_kernel_interface(node) {
+                return ControlFlow::Continue(());
+            }
+            found = Some(node.id.clone());
+            ControlFlow::Break(())
+        });
+        found
+    }
+
+    fn is_kernel_interface(&self, node: &Node) -> bool {
+        let number = |key| node.metadata.get(key).and_then(Value::as_int);
+        *node.host == *self.config.host
+            && node.origin != self.origin
+            && number("NetNsInode") == Some(self.netns)
+            && number("IfIndex").is_some()
+    }
+
+    /// Whether an interface without a node has to go on without one.
+    fn must_wait(&self, id: Uuid) -> bool {
+        let placed = self.placed.get(&(Kind::Interface, id));
+        let own = placed.and_then(|placed| placed.node.as_ref());
+        if matches!(own, Some(PlacedNode::Own(_))) || self.config.settle.is_zero() {
+            return false;
+        }
+        let until = self.waiting.get(&id);
+        until.is_none_or(|until| Instant::now() < *until)
+    }
+
+    fn remove_edges(&mut self, graph: &mut Graph, key: Key, wanted: &Wanted, now: i64) {
+        let Some(placed) = self.placed.get_mut(&key) else {
+            return;
+        };
+        placed.edges.retain(|link| {
+            let stays = wanted.edges.contains(link);
+            if !stays {
+                // With a node that went it may have gone, too.
+                let _ = graph.delete_edge(&link.id, now);
+            }
+            stays
+        });
+    }
+
+    fn remove_node(&mut self, graph: &mut Graph, key: Key, wanted: &Wanted, now: i64) {
+        let Some(placed) = self.placed.get_mut(&key) else {
+            return;
+        };
+        let same = match (&placed.node, &wanted.node) {
+            (Some(PlacedNode::Own(there)), Some(WantedNode::Own(id, _))) => there == id,
+            (Some(PlacedNode::Other { id: there, .. }), Some(WantedNode::Other(id, ..))) => {
+                there == id
+            }
+            _ => false,
+        };
+        if !same && let Some(node) = placed.node.take() {
+            if self.by_node.get(node.id()) == Some(&key) {
+                self.by_node.remove(node.id());
+            }
+            match node {
+                PlacedNode::Own(id) => {
+                    if graph.delete_node(&id, now).is_ok() {
+                        *self.deleted.entry(id).or_default() += 1;
+                    }
+                }
+                PlacedNode::Other { id, kind_before } => {
+                    let keys = match key.0 {
+                        Kind::System => &["Ovs"],
+                        _ => metadata::INTERFACE_KEYS,
+                    };
+                    strip(graph, &id, keys, kind_before, now);
+                }
+            }
+        }
+        if wanted.node.is_none() && wanted.edges.is_empty() {
+            self.placed.remove(&key);
+        }
+    }
+
+    fn place_node(&mut self, graph: &mut Graph, key: Key, wanted: &Wanted, now: i64) {
+        if key.0 == Kind::Interface {
+            if !wanted.waits {
+                self.waiting.remove(&key.1);
+            } else if !self.waiting.contains_key(&key.1) {
+                let until = Instant::now() + self.config.settle;
+                self.waiting.insert(key.1, until);
+            }
+        }
+        let Some(node) = &wanted.node else { return };
+        let placed = self.placed.entry(key).or_default();
+        let done = match node {
+            WantedNode::Own(id, metadata) => {
+                let mut new = Node::new(id, &self.config.host, metadata.clone());
+                new.origin = self.origin.clone();
+                placed.node = Some(PlacedNode::Own(id.clone()));
+                match graph.update_node(id, metadata.clone(), now) {
+                    Err(GraphError::NoNode(_)) => graph.add_node(new, now).map(drop),
+                    other => other.map(drop),
+                }
+            }
+            WantedNode::Other(id, keys, metadata, internal) => {
+                let before = match placed.node.take() {
+                    Some(PlacedNode::Other { kind_before, .. }) => kind_before,
+                    _ => None,
+                };
+                let (done, kind_before) = decorate(graph, id, keys, metadata, *internal, now);
+                placed.node = Some(PlacedNode::Other {
+                    id: id.clone(),
+                    kind_before: kind_before.or(before),
+                });
+                match done {
+                    // It went a moment ago; we are about to be told.
+                    Err(GraphError::NoNode(_)) => Ok(()),
+                    other => other,
+                }
+            }
+        };
+        self.by_node.insert(node.id().clone(), key);
+        if let Err(error) = done {
+            self.counters.refused += 1;
+            tracing::warn!(target: "ovsdb", "the graph refuses a node of Open vSwitch: {error}");
+        }
+    }
+
+    fn place_edges(&mut self, graph: &mut Graph, key: Key, wanted: &Wanted, now: i64) {
+        if wanted.edges.is_empty() {
+            return;
+        }
+        let placed = self.placed.entry(key).or_default();
+        for link in &wanted.edges {
+            if placed.edges.contains(link) {
+                continue;
+            }
+            let mut metadata = Map::from([(Edge::RELATION, link.relation.into())]);
+            if let Some(kind) = link.kind {
+                metadata = metadata.with("Type", kind.into());
+            }
+            let (parent, child) = (&link.parent, &link.child);
+            let mut edge = Edge::new(&link.id, parent, child, &self.config.host, metadata);
+            edge.element.origin = self.origin.clone();
+            match graph.add_edge(edge, now) {
+                Ok(_) | Err(GraphError::EdgeExists(_)) => placed.edges.push(link.clone()),
+                // One end went a moment ago, or was refused and counted.
+                Err(GraphError::NoEnd { .. }) => {}
+                Err(error) => {
+                    self.counters.refused += 1;
+                    let what = "the graph refuses an edge of Open vSwitch";
+                    tracing::warn!(target: "ovsdb", "{what}: {error}");
+                }
+            }
+        }
+    }
+
+    /// Removes what a former run left in a graph that was kept.
+    pub fn sweep(&mut self) {
+        let (mut nodes, mut marked, mut edges) = (Vec::new(), Vec::new(), Vec::new());
+        {
+            let graph = self.graph.read();
+            let window = graph.now();
+            let _ = graph.scan_nodes(window, Lookup::All, 0, usize::MAX, &mut |node, _| {
+                if self.by_node.contains_key(&node.id) {
+                } else if node.origin == self.origin {
+                    nodes.push(node.id.clone());
+                } else if self.is_kernel_interface(node) && node.metadata.get("Ovs").is_some() {
+                    marked.push(node.id.clone());
+                }
+                ControlFlow::Continue(())
+            });
+            let known: HashSet<&Arc<str>> = self
+                .placed
+                .values()
+                .flat_map(|placed| placed.edges.iter().map(|link| &link.id))
+                .collect();
+            let _ = graph.scan_edges(window, Lookup::All, 0, usize::MAX, &mut |edge, _| {
+                let edge = &edge.element;
+                if edge.origin == self.origin && !known.contains(&edge.id) {
+                    edges.push(edge.id.clone());
+                }
+                ControlFlow::Continue(())
+            });
+        }
+        let now = now();
+        let mut graph = self.graph.write();
+        for id in edges {
+            let _ = graph.delete_edge(&id, now);
+        }
+        for id in nodes {
+            if graph.delete_node(&id, now).is_ok() {
+                *self.deleted.entry(id).or_default() += 1;
+            }
+        }
+        for id in marked {
+            strip(&mut graph, &id, metadata::INTERFACE_KEYS, None, now);
+        }
+    }
+}
+
+/// What a node has now; none when there is none.
+pub(super) fn metadata_of(graph: &Graph, id: &str) -> Option<Map> {
+    let mut found = None;
+    let _ = graph.node(id, graph.now(), &mut |node, _| {
+        found = Some(node.metadata.clone());
+        ControlFlow::Break(())
+    });
+    found
+}
+
+const TYPE: &str = "Type";
+const INTERNAL: &str = "internal";
+
+/// Writes `metadata` into another's node, and under `keys` nothing else. Also gives back the type
+/// that it had, if it gets another.
+fn decorate(
+    graph: &mut Graph,
+    id: &Arc<str>,
+    keys: &[&str],
+    metadata: &Map,
+    internal: bool,
+    now: i64,
+) -> (Result<(), GraphError>, Option<Value>) {
+    let Some(there) = metadata_of(graph, id) else {
+        return (Err(GraphError::NoNode(id.clone())), None);
+    };
+    let mut patches = Vec::new();
+    for key in keys {
+        match (there.get(key), metadata.get(key)) {
+            (before, Some(value)) if before != Some(value) => {
+                patches.push(Patch::Set((*key).into(), value.clone()));
+            }
+            (Some(_), None) => patches.push(Patch::Remove((*key).into())),
+            _ => {}
+        }
+    }
+    let kind = there.get(TYPE);
+    let kind_before = kind.filter(|kind| internal && kind.as_str() != Some(INTERNAL));
+    if kind_before.is_some() {
+        patches.push(Patch::Set(TYPE.into(), INTERNAL.into()));
+    }
+    let done = graph.patch_node(id, &patches, now).map(drop);
+    (done, kind_before.cloned())
+}
+
+/// Takes `keys` out of another's node, and gives it the type back that it had.
+fn strip(graph: &mut Graph, id: &str, keys: &[&str], kind: Option<Value>, now: i64) {
+    let Some(there) = metadata_of(graph, id) else {
+        return;
+    };
+    let there_are = keys.iter().filter(|key| there.get(key).is_some());
+    let mut patches: Vec<_> = there_are.map(|key| Patch::Remove((*key).into())).collect();
+    if let Some(kind) = kind.filter(|_| there.get(TYPE).and_then(Value::as_str) == Some(INTERNAL)) {
+        patches.push(Patch::Set(TYPE.into(), kind));
+    }
+    let _ = graph.patch_node(id, &patches, now);
+}

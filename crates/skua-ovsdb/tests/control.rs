@@ -1,0 +1,602 @@
+//! Mirrors and exporters of a real Open vSwitch.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use serde_json::Value as Json;
+use skua_ovsdb::{
+    Export, Ipfix, Mirror, MirrorSpec, MirrorState, Netflow, OvsControl, Selected, Sflow,
+};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader},
+    net::UdpSocket,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+use support::{NetNs, Ovs, eventually, ids, map};
+
+fn control(ovs: &Ovs) -> OvsControl {
+    OvsControl::connect(ovs.client(), Some(ovs.ns.open())).unwrap()
+}
+
+fn all(bridge: &str) -> MirrorSpec {
+    MirrorSpec {
+        bridge: bridge.to_owned(),
+        selected: Selected::All,
+    }
+}
+
+type Tables = BTreeMap<&'static str, BTreeMap<String, BTreeMap<String, Json>>>;
+
+/// All that was configured, without what Open vSwitch itself writes.
+fn configuration(ovs: &Ovs) -> Tables {
+    let tables = [
+        (
+            "Bridge",
+            &["name", "ports", "mirrors", "sflow", "netflow", "ipfix"][..],
+        ),
+        ("Port", &["name", "interfaces", "external_ids"]),
+        ("Interface", &["name", "type", "external_ids"]),
+        ("Mirror", &["name"]),
+        ("sFlow", &["targets"]),
+        ("NetFlow", &["targets"]),
+        ("IPFIX", &["targets"]),
+    ];
+    let list = |(table, columns): (_, &[&str])| (table, ovs.list(table, columns));
+    tables.into_iter().map(list).collect()
+}
+
+fn links(ns: &NetNs) -> Vec<String> {
+    let links: Json = serde_json::from_str(&ns.ip(&["-j", "link"])).unwrap();
+    let links = links.as_array().unwrap().iter();
+    links
+        .map(|link| link["ifname"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// Two namespaces on a bridge, at its ports `pa` and `pb`, with addresses 192.0.2.1 and 192.0.2.2.
+struct Lab {
+    ovs: Ovs,
+    a: NetNs,
+    b: NetNs,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let lab = Self {
+            ovs: Ovs::new(),
+            a: NetNs::new(),
+            b: NetNs::new(),
+        };
+        lab.ovs.add_bridge("br0");
+        for (ns, port, number) in [(&lab.a, "pa", 1), (&lab.b, "pb", 2)] {
+            let mac = |number| format!("02:00:00:00:00:0{number}");
+            let address = |number| format!("192.0.2.{number}");
+            lab.ovs.ns.ip(&[
+                "link", "add", port, "type", "veth", "peer", "eth0", "netns", &ns.name,
+            ]);
+            lab.ovs.ns.ip(&["link", "set", port, "up"]);
+            ns.ip(&["link", "set", "eth0", "address", &mac(number), "up"]);
+            ns.ip(&[
+                "addr",
+                "add",
+                &format!("{}/24", address(number)),
+                "dev",
+                "eth0",
+            ]);
+            let other = 3 - number;
+            ns.ip(&[
+                "neigh",
+                "add",
+                &address(other),
+                "lladdr",
+                &mac(other),
+                "dev",
+                "eth0",
+            ]);
+            // The userspace datapath does not finish checksums of packets that it forwards.
+            ns.exec(&["ethtool", "-K", "eth0", "tx", "off"]);
+            lab.ovs.vsctl(&["add-port", "br0", port]);
+        }
+        lab
+    }
+
+    /// `count` numbered datagrams from the first to the second, all of which arrive.
+    fn send(&self, count: u32) {
+        let receiver = self
+            .b
+            .open()
+            .enter(|| UdpSocket::bind("192.0.2.2:7777"))
+            .unwrap()
+            .unwrap();
+        receiver
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let sender = self
+            .a
+            .open()
+            .enter(|| UdpSocket::bind("192.0.2.1:7778"))
+            .unwrap()
+            .unwrap();
+        let mut buffer = [0; 64];
+        for number in 0..count {
+            sender
+                .send_to(&number.to_be_bytes(), "192.0.2.2:7777")
+                .unwrap();
+            let length = receiver.recv(&mut buffer).expect("a datagram is lost");
+            assert_eq!(buffer[..length], number.to_be_bytes());
+        }
+    }
+
+    /// Packets that an interface of the switch has received, as the kernel counts them.
+    fn received(&self, interface: &str) -> u64 {
+        let text = self.ovs.ns.ip(&["-j", "-s", "link", "show", interface]);
+        let links: Json = serde_json::from_str(&text).unwrap();
+        links[0]["stats64"]["rx"]["packets"].as_u64().unwrap()
+    }
+}
+
+/// Captures the payloads of UDP datagrams that come in at an interface.
+struct Capture {
+    child: Option<Child>,
+    file: PathBuf,
+}
+
+impl Capture {
+    fn start(lab: &Lab, interface: &str) -> Self {
+        let (file, log) = (lab.ovs.path("mirror.pcap"), lab.ovs.path("tcpdump.log"));
+        let text = file.to_str().unwrap();
+        let arguments = [
+            "tcpdump", "-i", interface, "-U", "-Z", "root", "-w", text, "udp",
+        ];
+        let child = lab.ovs.ns.spawn(&arguments, &log);
+        eventually("tcpdump listens", || {
+            std::fs::read_to_string(&log).is_ok_and(|text| text.contains("listening"))
+        });
+        Self {
+            child: Some(child),
+            file,
+        }
+    }
+
+    fn payloads(&self) -> Vec<u32> {
+        let bytes = std::fs::read(&self.file).unwrap();
+        let mut rest = bytes.get(24..).unwrap_or(&[]);
+        let mut found = Vec::new();
+        while rest.len() >= 16 {
+            let length = u32::from_le_bytes(rest[8..12].try_into().unwrap()) as usize;
+            let Some(packet) = rest.get(16..16 + length) else {
+                break;
+            };
+            // Ethernet, IPv4 without options, UDP.
+            found.push(u32::from_be_bytes(packet[42..46].try_into().unwrap()));
+            rest = &rest[16 + length..];
+        }
+        found
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        support::kill(&mut self.child);
+    }
+}
+
+#[test]
+fn a_mirror_shows_each_packet_once_and_leaves_no_trace() {
+    let lab = Lab::new();
+    let before = (configuration(&lab.ovs), links(&lab.ovs.ns));
+    let control = control(&lab.ovs);
+    let mirror = control.mirror(&all("br0")).unwrap();
+    assert_eq!(mirror.state(), MirrorState::Active);
+    let capture = Capture::start(&lab, mirror.output());
+    lab.send(1_000);
+    eventually("all are captured", || capture.payloads().len() >= 1_000);
+    assert_eq!(capture.payloads(), (0..1_000).collect::<Vec<_>>());
+
+    // Open vSwitch, the kernel and the capture say the same.
+    eventually("the mirror's own count", || {
+        mirror
+            .statistics()
+            .is_some_and(|statistics| statistics.packets >= 1_000)
+    });
+    let statistics = mirror.statistics().unwrap();
+    assert_eq!(statistics.packets, 1_000);
+    assert_eq!(statistics.bytes, 1_000 * (14 + 20 + 8 + 4));
+    assert_eq!(lab.received(mirror.output()), 1_000);
+
+    drop(capture);
+    mirror.remove().unwrap();
+    assert_eq!((configuration(&lab.ovs), links(&lab.ovs.ns)), before);
+    // What went through is still let through.
+    lab.send(10);
+}
+
+#[test]
+fn a_mirror_of_ports_shows_only_theirs() {
+    let lab = Lab::new();
+    let control = control(&lab.ovs);
+    let ports = |src: &[&str], dst: &[&str]| {
+        let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        control.mirror(&MirrorSpec {
+            bridge: "br0".to_owned(),
+            selected: Selected::Ports {
+                src: names(src),
+                dst: names(dst),
+            },
+        })
+    };
+    let from_a = ports(&["pa"], &[]).unwrap();
+    let from_b = ports(&["pb"], &[]).unwrap();
+    let to_b = ports(&[], &["pb"]).unwrap();
+    let either = ports(&["pa", "pb"], &["pa", "pb"]).unwrap();
+    lab.send(100);
+    for (mirror, count) in [(&from_a, 100), (&from_b, 0), (&to_b, 100), (&either, 100)] {
+        eventually("the packets", || lab.received(mirror.output()) >= count);
+        assert_eq!(lab.received(mirror.output()), count);
+    }
+    // Its selection may go.
+    assert_eq!(from_b.state(), MirrorState::Active);
+    lab.ovs.vsctl(&["del-port", "pb"]);
+    eventually("it is noticed", || {
+        from_b.state() == MirrorState::SelectionGone
+    });
+    assert_eq!(either.state(), MirrorState::Active);
+
+    // From the graph to what is mirrored.
+    let ids = |table, name: &str| {
+        let mut rows = lab.ovs.list(table, &["name"]).into_iter();
+        let (id, _) = rows.find(|(_, row)| row["name"] == name).unwrap();
+        id.parse().unwrap()
+    };
+    assert_eq!(control.spec_of(ids("Bridge", "br0")).unwrap(), all("br0"));
+    let of_a = MirrorSpec {
+        bridge: "br0".to_owned(),
+        selected: Selected::port("pa"),
+    };
+    assert_eq!(control.spec_of(ids("Port", "pa")).unwrap(), of_a);
+    assert_eq!(control.spec_of(ids("Interface", "pa")).unwrap(), of_a);
+    assert!(control.spec_of(uuid::Uuid::nil()).is_err());
+
+    let error = |result: Result<Mirror, _>| result.err().map(|e: skua_ovsdb::Error| e.to_string());
+    let not_found = "Open vSwitch has no port \"pz\"".to_owned();
+    assert_eq!(error(ports(&["pa", "pz"], &[])), Some(not_found));
+    let not_found = "Open vSwitch has no bridge \"br9\"".to_owned();
+    assert_eq!(error(control.mirror(&all("br9"))), Some(not_found));
+    assert!(error(ports(&[], &[])).is_some());
+    let ours = error(ports(&[to_b.output()], &[])).unwrap();
+    assert!(ours.contains("cannot be mirrored"), "{ours}");
+}
+
+#[test]
+fn a_mirror_may_come_while_packets_flow() {
+    let lab = Lab::new();
+    let control = control(&lab.ovs);
+    lab.send(100);
+    let mirror = control.mirror(&all("br0")).unwrap();
+    // A flow that is known already goes its old way for a moment.
+    eventually("packets of a flow that was there before", || {
+        lab.send(10);
+        lab.received(mirror.output()) > 0
+    });
+    let before = lab.received(mirror.output());
+    lab.send(500);
+    eventually("all further ones", || {
+        lab.received(mirror.output()) >= before + 500
+    });
+    assert_eq!(lab.received(mirror.output()), before + 500);
+}
+
+#[test]
+fn somebody_elses_removal_is_noticed() {
+    let mut ovs = Ovs::new();
+    ovs.add_bridge("br0");
+    ovs.add_bridge("br1");
+    let control = control(&ovs);
+    let (one, two) = (
+        control.mirror(&all("br0")).unwrap(),
+        control.mirror(&all("br1")).unwrap(),
+    );
+    ovs.vsctl(&["clear", "bridge", "br0", "mirrors"]);
+    eventually("it is noticed", || one.state() == MirrorState::Removed);
+    assert_eq!(two.state(), MirrorState::Active);
+    // The rest of it goes with it.
+    drop(one);
+    assert_eq!(ovs.list("Interface", &["name"]).len(), 3);
+    ovs.vsctl(&["del-br", "br1"]);
+    eventually("it is noticed", || two.state() == MirrorState::Removed);
+    drop(two);
+
+    // The database goes and comes back, the mirror with it.
+    let three = control.mirror(&all("br0")).unwrap();
+    ovs.kill_server();
+    eventually("it is noticed", || three.state() == MirrorState::Unknown);
+    assert!(control.mirror(&all("br0")).is_err());
+    ovs.start_server();
+    eventually("it is there", || three.state() == MirrorState::Active);
+    let name = three.output().to_owned();
+    assert!(links(&ovs.ns).contains(&name));
+
+    // What ends without a connection is removed with the next one.
+    ovs.kill_server();
+    eventually("it is noticed", || three.state() == MirrorState::Unknown);
+    drop(three);
+    ovs.start_server();
+    control
+        .client()
+        .wait_connected(Duration::from_secs(10))
+        .unwrap();
+    control.clean_up().unwrap();
+    assert!(ovs.list("Mirror", &["name"]).is_empty());
+    assert!(!links(&ovs.ns).contains(&name));
+}
+
+#[test]
+fn an_interface_that_open_vswitch_cannot_make_is_an_error_without_a_trace() {
+    let ovs = Ovs::without_switch();
+    ovs.vsctl_no_wait(&["add-br", "br0"]);
+    let before = configuration(&ovs);
+    let mut config = ovs.client();
+    config.limits.patience = Duration::from_secs(2);
+    let control = OvsControl::connect(config, Some(ovs.ns.open())).unwrap();
+    let error = control.mirror(&all("br0")).err().unwrap().to_string();
+    assert!(error.contains("ovs-vswitchd"), "{error}");
+    assert_eq!(configuration(&ovs), before);
+}
+
+/// A process that makes a mirror and an exporter.
+struct Other {
+    child: Option<Child>,
+    output: String,
+}
+
+impl Other {
+    fn start(ovs: &Ovs, sflow: &str) -> Self {
+        let example = std::env::current_exe().unwrap();
+        let example = example
+            .parent()
+            .unwrap()
+            .parent()
+            .unwrap()
+            .join("examples/ovs_mirror");
+        assert!(
+            example.exists(),
+            "`cargo test -p skua-ovsdb` builds {example:?}, `--test control` alone does not"
+        );
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "ip", "netns", "exec", &ovs.ns.name])
+            .arg(example)
+            .args([&ovs.target().to_string(), "br0", sflow])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut output)
+            .unwrap();
+        assert!(!output.is_empty(), "the other process failed");
+        Self {
+            child: Some(child),
+            output: output.trim().to_owned(),
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        support::kill(&mut self.child);
+    }
+}
+
+#[test]
+fn what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not() {
+    let ovs = Ovs::new();
+    ovs.add_bridge("br0");
+    ovs.vsctl(&[
+        "--",
+        "--id=@s",
+        "create",
+        "sflow",
+        "agent=lo",
+        "targets=\"127.0.0.1:9\"",
+        "sampling=77",
+        "external_ids:of=somebody",
+        "--",
+        "set",
+        "bridge",
+        "br0",
+        "sflow=@s",
+    ]);
+    let sflow = || {
+        let rows = ovs.list(
+            "sFlow",
+            &["agent", "targets", "sampling", "polling", "external_ids"],
+        );
+        rows.into_values().collect::<Vec<_>>()
+    };
+    let mirrors = || {
+        let rows = ovs.list("Mirror", &["name"]).into_values();
+        let mut names: Vec<_> = rows
+            .map(|row| row["name"].as_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    let (before, sflow_before) = (configuration(&ovs), sflow());
+    let others = [
+        Other::start(&ovs, "127.0.0.1:10"),
+        Other::start(&ovs, "127.0.0.1:11"),
+    ];
+    let [mut first, mut second] = others;
+    let mut both = vec![first.output.clone(), second.output.clone()];
+    both.sort();
+
+    // Both live.
+    drop(control(&ovs));
+    assert_eq!(mirrors(), both);
+    let theirs = sflow();
+    assert_eq!(theirs[0]["targets"], "127.0.0.1:11");
+
+    // One is gone, also with its interface.
+    support::kill(&mut first.child);
+    let control = control(&ovs);
+    assert_eq!(mirrors(), [second.output.clone()]);
+    assert!(!links(&ovs.ns).contains(&first.output));
+    assert_eq!(sflow(), theirs);
+
+    // So is the other; before it there was one that is gone, and before that somebody else's.
+    support::kill(&mut second.child);
+    control.clean_up().unwrap();
+    assert_eq!(sflow(), sflow_before);
+    // The exporter that came back is a new row.
+    let without_sflow = |mut tables: Tables| {
+        let rows = tables.get_mut("Bridge").unwrap().values_mut();
+        rows.for_each(|row| drop(row.remove("sflow")));
+        tables.remove("sFlow");
+        tables
+    };
+    assert_eq!(without_sflow(configuration(&ovs)), without_sflow(before));
+    let bridge = ovs.list("Bridge", &["sflow"]).into_values().next().unwrap();
+    assert!(
+        ovs.list("sFlow", &["agent"])
+            .contains_key(&ids(&bridge["sflow"])[0])
+    );
+
+    // One that ends as it should leaves nothing.
+    let mut third = Other::start(&ovs, "127.0.0.1:12");
+    let mut child = third.child.take().unwrap();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(mirrors(), Vec::<String>::new());
+    assert_eq!(sflow(), sflow_before);
+}
+
+#[test]
+fn a_bridge_exports_its_flows_and_then_what_it_did_before() {
+    let lab = Lab::new();
+    let ovs = &lab.ovs;
+    let control = control(ovs);
+    let open = || {
+        let socket = ovs
+            .ns
+            .open()
+            .enter(|| UdpSocket::bind("127.0.0.1:0"))
+            .unwrap()
+            .unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        let address = socket.local_addr().unwrap();
+        (socket, address)
+    };
+    let first_word = |socket: &UdpSocket| {
+        let mut buffer = [0; 2048];
+        let length = thread::scope(|scope| {
+            let receiving = scope.spawn(|| socket.recv(&mut buffer).unwrap());
+            while !receiving.is_finished() {
+                lab.send(20);
+            }
+            receiving.join().unwrap()
+        });
+        assert!(length > 20);
+        u16::from_be_bytes([buffer[0], buffer[1]])
+    };
+    let before = configuration(ovs);
+
+    let (socket, address) = open();
+    let sflow = control.export(
+        "br0",
+        &Export::Sflow(Sflow {
+            targets: vec![address],
+            agent: Some("lo".to_owned()),
+            header: 64,
+            sampling: 1,
+            polling: 1,
+        }),
+    );
+    let sflow = sflow.unwrap();
+    // The version of sFlow has four bytes.
+    assert_eq!(first_word(&socket), 0);
+
+    let (socket, address) = open();
+    let ipfix = control.export(
+        "br0",
+        &Export::Ipfix(Ipfix {
+            targets: vec![address],
+            sampling: 1,
+            domain: 5,
+            point: 6,
+            active_timeout: None,
+            max_flows: None,
+        }),
+    );
+    let ipfix = ipfix.unwrap();
+    assert_eq!(first_word(&socket), 10);
+
+    let (socket, address) = open();
+    let netflow = control.export(
+        "br0",
+        &Export::Netflow(Netflow {
+            targets: vec![address],
+            active_timeout: Some(1),
+            engine_id: Some(7),
+        }),
+    );
+    let netflow = netflow.unwrap();
+    assert_eq!(first_word(&socket), 5);
+
+    assert_eq!(sflow.is_active(), Some(true));
+    sflow.restore().unwrap();
+    ipfix.restore().unwrap();
+    drop(netflow);
+    assert_eq!(configuration(ovs), before);
+
+    // Somebody's own settings come back, unless they are changed meanwhile.
+    let targets = || {
+        let rows = ovs
+            .list("NetFlow", &["targets", "active_timeout", "external_ids"])
+            .into_values();
+        let row = rows.last()?;
+        assert!(map(&row["external_ids"]).is_empty());
+        Some((
+            row["targets"].clone(),
+            row["active_timeout"].as_i64().unwrap(),
+        ))
+    };
+    let set = |port: u16| {
+        let target = format!("targets=\"127.0.0.1:{port}\"");
+        ovs.vsctl(&[
+            "--",
+            "--id=@n",
+            "create",
+            "netflow",
+            &target,
+            "active_timeout=33",
+            "--",
+            "set",
+            "bridge",
+            "br0",
+            "netflow=@n",
+        ]);
+    };
+    let ours = Export::Netflow(Netflow {
+        targets: vec![address],
+        active_timeout: None,
+        engine_id: None,
+    });
+    set(9);
+    let netflow = control.export("br0", &ours).unwrap();
+    netflow.restore().unwrap();
+    assert_eq!(targets(), Some(("127.0.0.1:9".into(), 33)));
+    let netflow = control.export("br0", &ours).unwrap();
+    set(10);
+    eventually("it is noticed", || netflow.is_active() == Some(false));
+    netflow.restore().unwrap();
+    assert_eq!(targets(), Some(("127.0.0.1:10".into(), 33)));
+    assert!(control.export("br9", &ours).is_err());
+}

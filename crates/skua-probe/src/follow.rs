@@ -1,0 +1,210 @@
+//! What every probe does when interfaces, namespaces or its capture points come and go.
+
+use std::collections::{BTreeSet, HashSet};
+
+use skua_link::{Changes, Link};
+
+use crate::{
+    LivePoints, PointId, PointState, ProbeError,
+    watch::{Change, Watch, wanted},
+};
+
+/// What is to be watched.
+#[derive(Clone)]
+pub(crate) enum Scope {
+    /// Interfaces of these names; without names all that are up.
+    Names(Vec<String>),
+    /// Capture points.
+    Points(LivePoints),
+}
+
+impl Scope {
+    pub fn new(interfaces: &[String], points: Option<&LivePoints>) -> Self {
+        match points {
+            Some(points) => Self::Points(points.clone()),
+            None => Self::Names(interfaces.to_vec()),
+        }
+    }
+
+    /// Finds the namespaces to look into.
+    pub fn watch(&self, all_netns: bool) -> Result<Watch, ProbeError> {
+        match self {
+            Self::Names(names) => Watch::start(all_netns, names),
+            Self::Points(_) => Watch::selected(),
+        }
+    }
+
+    /// Whether an interface that is not attached to is to be.
+    pub fn wants(&self, netns: u64, link: &Link) -> bool {
+        match self {
+            Self::Names(names) => wanted(names, link),
+            Self::Points(points) => points.awaits(id(netns, link.ifindex)),
+        }
+    }
+
+    pub fn points(&self) -> Option<&LivePoints> {
+        match self {
+            Self::Names(_) => None,
+            Self::Points(points) => Some(points),
+        }
+    }
+
+    /// Notes what has become of an interface.
+    pub fn note(&self, netns: u64, ifindex: u32, state: PointState) {
+        if let Self::Points(points) = self {
+            points.note(id(netns, ifindex), state);
+        }
+    }
+}
+
+fn id(netns: u64, ifindex: u32) -> PointId {
+    PointId { netns, ifindex }
+}
+
+/// A probe that follows interfaces.
+pub(crate) trait Follow {
+    fn scope(&self) -> &Scope;
+    fn watch(&mut self) -> &mut Watch;
+    /// Namespace and index of the interfaces that are attached to.
+    fn attached(&self) -> Vec<(u16, u32)>;
+    /// An interface is there or has changed: attaches if that is wanted. An error has been told.
+    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError>;
+    /// Detaches from an interface, which may be gone; its counters are taken with the next drain.
+    fn link_left(&mut self, number: u16, ifindex: u32);
+    /// Waits until nothing is counted any more that comes from where it was detached.
+    fn wait_for_detached(&mut self) -> Result<(), ProbeError>;
+    /// Before the first interface of a namespace.
+    fn namespace_added(&mut self, number: u16) -> Result<(), ProbeError> {
+        let _ = number;
+        Ok(())
+    }
+    /// After the last interface of a namespace.
+    fn namespace_removed(&mut self, number: u16) {
+        let _ = number;
+    }
+
+    /// Begins to follow a namespace and takes note of its interfaces.
+    fn follow(&mut self, number: u16) -> Result<(), ProbeError> {
+        for link in self.watch().follow(number)? {
+            // Not watching one interface is no reason to end.
+            let _ = self.link_seen(number, link);
+        }
+        Ok(())
+    }
+
+    fn links_changed(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match change {
+                Change::Seen(number, link) => {
+                    let _ = self.link_seen(number, link);
+                }
+                Change::Gone(number, ifindex) => self.links_gone(number, |gone| gone == ifindex),
+                Change::All(number, links) => {
+                    let there: HashSet<u32> = links.iter().map(|l| l.ifindex).collect();
+                    self.links_gone(number, |ifindex| !there.contains(&ifindex));
+                    for link in links {
+                        let _ = self.link_seen(number, link);
+                    }
+                }
+            }
+        }
+    }
+
+    fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
+        for (n, ifindex) in self.attached() {
+            if n == number && gone(ifindex) {
+                self.link_left(number, ifindex);
+            }
+        }
+        let netns = self.watch().inode(number);
+        if let (Some(points), Some(netns)) = (self.scope().points(), netns) {
+            points.note_gone(netns, gone);
+        }
+    }
+
+    /// Looks whether namespaces came or went.
+    fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
+        let before = self.watch().inodes();
+        let changes = self.watch().refresh();
+        self.namespaces_changed(changes, &before)?;
+        let recovered = self.watch().recover();
+        self.links_changed(recovered);
+        Ok(())
+    }
+
+    /// `before`: number and inode of the namespaces before they changed.
+    fn namespaces_changed(
+        &mut self,
+        changes: Changes,
+        before: &[(u16, u64)],
+    ) -> Result<(), ProbeError> {
+        for number in changes.removed {
+            self.links_gone(number, |_| true);
+            let inode = before.iter().find(|(n, _)| *n == number);
+            if let (Some(points), Some((_, netns))) = (self.scope().points(), inode) {
+                points.note_gone(*netns, |_| true);
+            }
+            self.namespace_removed(number);
+        }
+        for number in changes.added {
+            match self.namespace_added(number) {
+                Ok(()) => self.follow(number)?,
+                Err(error) => tracing::warn!(number, %error, "cannot watch a new namespace"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out what was changed about the capture points.
+    fn points_changed(&mut self) -> Result<(), ProbeError> {
+        let Some(points) = self.scope().points().cloned() else {
+            return Ok(());
+        };
+        let edits = points.begin();
+        let set = points.set();
+        let mut left = false;
+        let mut attached = BTreeSet::new();
+        for (number, ifindex) in self.attached() {
+            let Some(netns) = self.watch().inode(number) else {
+                continue;
+            };
+            let point = id(netns, ifindex);
+            if set.contains(&point) {
+                // It may have been taken out and put in again meanwhile.
+                points.note(point, PointState::Active);
+                attached.insert(point);
+            } else {
+                self.link_left(number, ifindex);
+                left = true;
+            }
+        }
+        if left {
+            self.wait_for_detached()?;
+        }
+        let before = self.watch().inodes();
+        let inodes = set.iter().map(|point| point.netns).collect();
+        let changes = self.watch().select(inodes);
+        self.namespaces_changed(changes, &before)?;
+        for (point, state) in points.states() {
+            if matches!(state, PointState::Waiting(_)) && !attached.contains(&point) {
+                self.find_point(&points, point);
+            }
+        }
+        points.done(edits);
+        Ok(())
+    }
+
+    /// Attaches to a point whose namespace is followed already.
+    fn find_point(&mut self, points: &LivePoints, point: PointId) {
+        let Some(number) = self.watch().number(point.netns) else {
+            return points.note(point, PointState::Gone);
+        };
+        match self.watch().link(number, point.ifindex) {
+            Ok(Some(link)) => {
+                let _ = self.link_seen(number, link);
+            }
+            Ok(None) => points.note(point, PointState::Gone),
+            Err(error) => points.note(point, PointState::Refused(error.to_string())),
+        }
+    }
+}

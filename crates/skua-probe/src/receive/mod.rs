@@ -1,0 +1,27 @@
+//! Receivers: flows and packets that others tell of. sFlow, NetFlow and IPFIX come as datagrams,
+//! packets as pcap or pcapng over TCP. `docs/receivers.md` says what becomes of them.
+
+mod conversations;
+mod engine;
+mod exporters;
+mod netflow;
+mod pcapsocket;
+mod probe;
+mod received;
+mod sflow;
+mod socket;
+mod worker;
+
+pub use netflow::NetflowProbe;
+pub use pcapsocket::{PcapSocketConfig, PcapSocketProbe};
+pub use probe::{DatagramProbe, ReceiverConfig};
+pub use received::{ReceiveCause, Received};
+pub use sflow::{InterfaceSample, SflowCounters, SflowProbe};
+
+/// Port of sFlow (IANA).
+pub const SFLOW_PORT: u16 = 6343;
+/// Port that collectors of NetFlow mostly listen on.
+pub const NETFLOW_PORT: u16 = 2055;
+/// Numbers of exporters, which stand in place of network namespaces in flow keys, begin here: the
+/// agent never has so many namespaces of its own.
+pub const FIRST_EXPORTER: u16 = 0x8000;

@@ -1,0 +1,235 @@
+//! The receiver of NetFlow versions 5 and 9 and of IPFIX, on one port.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use skua_flow::{
+    AddressSet, Ageing, CapturePoint, Counters, Direction, Drained, FlowUpdate, PointCounters,
+    Ports,
+};
+use skua_packet::{Icmp, Level, Network, Transport, VLAN_PRESENT};
+use skua_wire::netflow::{Decoder, Family, Flow};
+
+use super::{
+    DatagramProbe, ReceiveCause, Received, ReceiverConfig,
+    conversations::{Conversations, Told},
+    engine::Engine,
+    exporters::{Exporters, Identity, exporter_name, plain_name},
+    sflow::with_rate,
+};
+use crate::{ProbeError, Watched};
+
+const TCP: u8 = 6;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+/// flowEndReason: the end was seen (RFC 5102 section 5.11.3).
+const END_SEEN: u8 = 3;
+
+/// A receiver of NetFlow and IPFIX.
+pub type NetflowProbe = DatagramProbe<Netflow>;
+
+impl NetflowProbe {
+    /// Listens.
+    ///
+    /// # Errors
+    ///
+    /// When that is not possible there.
+    pub fn start(config: ReceiverConfig) -> Result<Self, ProbeError> {
+        let engine = Netflow::new(&config);
+        Self::with_engine(config, engine)
+    }
+}
+
+/// Counts what NetFlow and IPFIX tell.
+pub struct Netflow {
+    decoder: Decoder,
+    conversations: Conversations,
+    exporters: Exporters,
+}
+
+impl Netflow {
+    fn new(config: &ReceiverConfig) -> Self {
+        Self {
+            decoder: Decoder::default(),
+            conversations: Conversations::new(config.table.max_entries as usize),
+            exporters: Exporters::default(),
+        }
+    }
+}
+
+/// Where a record is counted, and where else it might be.
+fn places(
+    exporters: &mut Exporters,
+    exporter: u16,
+    flow: &Flow,
+) -> (CapturePoint, Option<CapturePoint>) {
+    let at = |ifindex, direction| CapturePoint {
+        netns: exporter,
+        ifindex,
+        direction,
+    };
+    let (point, joins) = if flow.egress {
+        exporters.port(exporter, flow.output).counts_egress = true;
+        (at(flow.output, Direction::Egress), None)
+    } else {
+        let other = (flow.output != 0 && !exporters.counts_egress(exporter, flow.output))
+            .then(|| at(flow.output, Direction::Egress));
+        (at(flow.input, Direction::Ingress), other)
+    };
+    for place in [Some(point), joins].into_iter().flatten() {
+        exporters.port(exporter, place.ifindex).rate = flow.sampling;
+    }
+    (point, joins)
+}
+
+/// A record as if it was a packet from its source to its destination.
+fn level(flow: &Flow) -> Level {
+    let network = match flow.family {
+        Family::None => Network::None,
+        Family::V4 => Network::V4,
+        Family::V6 => Network::V6,
+    };
+    let [mac_src, mac_dst] = flow.mac.unwrap_or_default();
+    let transport = match (flow.icmp, flow.protocol) {
+        (Some(icmp), _) => Transport::Icmp(Icmp {
+            kind: (icmp >> 8) as u8,
+            code: icmp as u8,
+            id: 0,
+        }),
+        (None, 6 | 17 | 33 | 132 | 136) => Transport::Ports {
+            src: flow.source_port,
+            dst: flow.destination_port,
+        },
+        _ => Transport::None,
+    };
+    Level {
+        src: flow.source,
+        dst: flow.destination,
+        mac_src,
+        mac_dst,
+        vlan: flow.vlan.map(|vid| vid.map_or(0, |vid| VLAN_PRESENT | vid)),
+        ethertype: if network == Network::None {
+            flow.ethertype
+        } else {
+            0
+        },
+        network,
+        proto: if network == Network::None {
+            0
+        } else {
+            flow.protocol
+        },
+        ethernet: flow.mac.is_some() || flow.vlan[0].is_some(),
+        transport,
+        ..Level::default()
+    }
+}
+
+/// Whether the source opened, if the record shows it.
+fn source_opened(flow: &Flow) -> Option<bool> {
+    let [source, destination] = flow.tcp_flags;
+    // The flags of a whole conversation's direction do not tell a SYN from a SYN+ACK: only one that
+    // was never answered does.
+    let only_syn = flow.protocol == TCP && source & (SYN | ACK) == SYN && destination & SYN == 0;
+    flow.source_opened.or(only_syn.then_some(true))
+}
+
+impl Engine for Netflow {
+    const NAME: &'static str = "netflow";
+
+    fn datagram(&mut self, from: SocketAddr, bytes: &[u8], now_ns: u64, received: &mut Received) {
+        let Self {
+            decoder,
+            conversations,
+            exporters,
+        } = self;
+        let identity = Identity {
+            from: from.ip(),
+            agent: from.ip(),
+        };
+        // Whoever tells of no flow gets no number.
+        let mut number = None;
+        let outcome = decoder.decode(from, bytes, now_ns, &mut |flow| {
+            let Some(exporter) = *number.get_or_insert_with(|| exporters.number(identity)) else {
+                return;
+            };
+            let (point, joins) = places(exporters, exporter, flow);
+            let level = level(flow);
+            let rate = u64::from(flow.sampling.max(1));
+            let sent = |way: usize| {
+                Counters::new(
+                    flow.packets[way].saturating_mul(rate),
+                    flow.bytes[way].saturating_mul(rate),
+                )
+            };
+            let told = Told {
+                point,
+                joins,
+                ports: Ports::of(&level.transport, level.network),
+                level,
+                sent: [sent(0), sent(1)],
+                tcp_flags: match flow.protocol {
+                    TCP => flow.tcp_flags,
+                    _ => [0; 2],
+                },
+                first_ns: flow.first_ns,
+                last_ns: flow.last_ns,
+                source_opened: source_opened(flow),
+                ended: flow.end_reason == END_SEEN,
+            };
+            conversations.add(&told, now_ns);
+        });
+        match number {
+            Some(None) => received.lose(ReceiveCause::ExportersFull, 1),
+            _ => received.records += outcome.flows,
+        }
+        received.others += outcome.options + outcome.templates;
+        received.lose(ReceiveCause::NoTemplate, outcome.no_template.sets);
+        received.step(outcome.step);
+        received.held = decoder.held() as u64;
+        received.exporters = exporters.len() as u64;
+        if let Some(error) = outcome.error {
+            received.unreadable(from, error);
+        }
+    }
+
+    fn live(&self) -> usize {
+        self.conversations.len()
+    }
+
+    fn inserted(&self) -> u64 {
+        self.conversations.inserted()
+    }
+
+    fn drain(&mut self, ageing: &Ageing, sink: &mut dyn FnMut(&FlowUpdate)) -> Drained {
+        let exporters = &self.exporters;
+        self.conversations
+            .drain(ageing, |update| sink(&with_rate(exporters, update)))
+    }
+
+    fn finish(&mut self, received: &mut Received, sink: &mut dyn FnMut(&FlowUpdate)) -> Drained {
+        received.lose(ReceiveCause::NoTemplate, self.decoder.give_up().sets);
+        received.held = 0;
+        let exporters = &self.exporters;
+        self.conversations
+            .finish(|update| sink(&with_rate(exporters, update)))
+    }
+
+    fn points(&self, take: &mut dyn FnMut(CapturePoint, &PointCounters)) {
+        for (point, counters) in self.conversations.points() {
+            take(point, counters);
+        }
+    }
+
+    fn interfaces(&self) -> Vec<Watched> {
+        self.exporters.watched(|identity, ifindex| {
+            match self.decoder.interface_name(identity.from, ifindex) {
+                Some(name) => format!("{} {name}", exporter_name("exporter", identity)),
+                None => plain_name("exporter", identity, ifindex),
+            }
+        })
+    }
+
+    fn set_addresses(&mut self, set: Arc<AddressSet>) {
+        self.conversations.set_addresses(set);
+    }
+}

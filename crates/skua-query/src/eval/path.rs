@@ -1,0 +1,139 @@
+//! Where conversations were seen, one place after the other, and what was lost in between.
+
+use super::{Done, Flow, Run, Stage, flows::text, values::by_id};
+use crate::{error::QueryError, filter::Filter, record::Record};
+use skua_topology::{Map, Value};
+use std::{cmp::Reverse, sync::Arc};
+
+/// Both places saw the beginning when their first packets came within this time, in ns: what is lost
+/// between them can be told only then.
+const SAME_BEGINNING: i64 = 1_000_000_000;
+
+/// A conversation at a place.
+struct Hop<'a> {
+    flow: &'a Flow,
+    node: Arc<str>,
+    /// First packet, ns since the Unix epoch.
+    start: i64,
+    /// The handshake was seen.
+    opened: bool,
+    /// Packets and bytes from A to B and back, as the first place names its sides.
+    ab: [i64; 2],
+    ba: [i64; 2],
+}
+
+fn int(flow: &Flow, key: &str) -> i64 {
+    flow.get(key)
+        .and_then(|value| value.as_int())
+        .unwrap_or_default()
+}
+
+/// The A side of a flow, to see whether another has the same.
+fn side_a(flow: &Flow) -> [Option<Value>; 2] {
+    match flow.get("Network.A") {
+        Some(address) => [Some(address), flow.get("Transport.A")],
+        None => [flow.get("Link.A"), None],
+    }
+}
+
+impl<'a> Hop<'a> {
+    fn of(flow: &'a Flow) -> Self {
+        let ns = flow.get("StartNs").and_then(|value| value.as_int());
+        let count = |way: &str| {
+            [
+                int(flow, &format!("Metric.{way}Packets")),
+                int(flow, &format!("Metric.{way}Bytes")),
+            ]
+        };
+        Self {
+            flow,
+            node: text(&**flow, "NodeTID").unwrap_or_default(),
+            start: ns.unwrap_or_else(|| int(flow, "Start").saturating_mul(1_000_000)),
+            opened: flow.has("TCPMetric.ABSynStart") || flow.has("TCPMetric.BASynStart"),
+            ab: count("AB"),
+            ba: count("BA"),
+        }
+    }
+
+    fn packets(&self) -> i64 {
+        self.ab[0].saturating_add(self.ba[0])
+    }
+
+    /// Whether what this place has less than the one before was lost on the way.
+    fn compares_with(&self, before: &Self) -> bool {
+        self.node != before.node
+            && ((self.opened && before.opened) || self.start - before.start <= SAME_BEGINNING)
+    }
+}
+
+impl Run<'_> {
+    /// A map for each place, by conversation.
+    pub(super) fn flow_paths(&self, flows: &[Flow]) -> Done<Stage> {
+        let keyed = flows.iter().filter_map(|flow| {
+            let id = text(&**flow, "TrackingID")?;
+            Some((id, Hop::of(flow)))
+        });
+        let mut all = Vec::new();
+        for (id, mut hops) in by_id(keyed) {
+            // Of several captures on a node the one that saw most.
+            hops.sort_by_key(|hop| (hop.node.clone(), Reverse(hop.packets())));
+            hops.dedup_by(|a, b| !a.node.is_empty() && a.node == b.node);
+            hops.sort_by_key(|hop| hop.start);
+            if let Some(a) = hops.first().map(|first| side_a(first.flow)) {
+                for hop in &mut hops {
+                    if side_a(hop.flow) != a {
+                        std::mem::swap(&mut hop.ab, &mut hop.ba);
+                    }
+                }
+            }
+            for (place, hop) in hops.iter().enumerate() {
+                if self.budget.hold(all.len()).is_break() {
+                    self.budget.check()?;
+                }
+                let before = place.checked_sub(1).map(|place| &hops[place]);
+                all.push((id.clone(), self.hop(hop, before, place)?));
+            }
+        }
+        Ok(Stage::Sockets(by_id(all)))
+    }
+
+    fn hop(
+        &self,
+        hop: &Hop<'_>,
+        before: Option<&Hop<'_>>,
+        place: usize,
+    ) -> Result<Value, QueryError> {
+        let mut entries: Vec<(Arc<str>, Value)> = vec![
+            ("Hop".into(), Value::Int(place as i64 + 1)),
+            ("ABPackets".into(), Value::Int(hop.ab[0])),
+            ("ABBytes".into(), Value::Int(hop.ab[1])),
+            ("BAPackets".into(), Value::Int(hop.ba[0])),
+            ("BABytes".into(), Value::Int(hop.ba[1])),
+            ("Start".into(), Value::Int(hop.start / 1_000_000)),
+        ];
+        for key in [
+            "UUID",
+            "NodeTID",
+            "CaptureID",
+            "Host",
+            "Interface",
+            "LayersPath",
+        ] {
+            entries.extend(hop.flow.get(key).map(|value| (key.into(), value)));
+        }
+        if !hop.node.is_empty() {
+            let every = Filter::default();
+            let node = self.first_node("TID", &hop.node, &every)?;
+            let name = node.and_then(|node| node.item.get("Name"));
+            entries.extend(name.map(|name| ("Node".into(), name)));
+        }
+        if let Some(before) = before.filter(|before| hop.compares_with(before)) {
+            let delay = (hop.start - before.start) / 1_000;
+            entries.push(("DelayUs".into(), Value::Int(delay)));
+            entries.push(("LostAB".into(), Value::Int(before.ab[0] - hop.ab[0])));
+            // Those come the other way.
+            entries.push(("LostBA".into(), Value::Int(hop.ba[0] - before.ba[0])));
+        }
+        Ok(Map::new(entries).into())
+    }
+}

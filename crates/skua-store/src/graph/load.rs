@@ -1,0 +1,413 @@
+//! Reading the graph's history.
+
+use super::codec::{Part, PartHead, events};
+use crate::{
+    StoreError,
+    log::{DamageNotes, Part as LogPart, Placed, frame::Kind},
+    store::Shared,
+};
+use skua_topology::{Edge, Event, Export, Graph, GraphError, Node};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::ControlFlow,
+    sync::Arc,
+};
+
+/// More gaps than this are not told one by one.
+const MOST_GAPS: usize = 1_000;
+
+/// Why the history of the graph has a gap. In a gap the state before it is shown; at its end it changes
+/// at once to what was found then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GapCause {
+    /// No process was there, or it had not written yet.
+    Restart,
+    /// So many events came when they could not be written.
+    Lost(u64),
+    /// Files are damaged.
+    Damage,
+}
+
+/// A time of which the history of the graph does not know what happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HistoryGap {
+    /// The last that is known before it, ms since the Unix epoch.
+    pub from: i64,
+    /// The first that is known after it.
+    pub to: i64,
+    /// Why.
+    pub cause: GapCause,
+}
+
+/// What was found of the graph.
+#[derive(Clone, Debug, Default)]
+pub struct Restored {
+    /// Events that were applied again.
+    pub events: u64,
+    /// Since when the history is known, ms since the Unix epoch; none: there was nothing.
+    pub began: Option<i64>,
+    /// Until when it is known: the end of the process before.
+    pub ended: Option<i64>,
+    /// What is not known, oldest first.
+    pub gaps: Vec<HistoryGap>,
+    /// Identifiers of the nodes that existed at the end, by [`Node::origin`].
+    nodes: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    /// Of the edges, likewise.
+    edges: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+}
+
+impl Restored {
+    /// The origins of nodes and edges that existed at the end of the process before, and that nobody has
+    /// asked about yet, with the number of their nodes and edges.
+    pub fn origins(&self) -> BTreeMap<Arc<str>, (usize, usize)> {
+        let mut origins: BTreeMap<_, (usize, usize)> = BTreeMap::new();
+        for (origin, ids) in &self.nodes {
+            origins.entry(origin.clone()).or_default().0 = ids.len();
+        }
+        for (origin, ids) in &self.edges {
+            origins.entry(origin.clone()).or_default().1 = ids.len();
+        }
+        origins
+    }
+
+    /// Identifiers of the nodes of an origin that existed at the end of the process before.
+    pub fn nodes_of(&self, origin: &str) -> &[Arc<str>] {
+        self.nodes.get(origin).map_or(&[], |ids| ids)
+    }
+
+    /// To be called once an origin has listed all that there is: ends (deletes at `now`) its nodes and
+    /// edges of the process before that are not there any more, and returns how many. After that it is
+    /// done with this origin.
+    ///
+    /// They end *at the restart*, not when the process before ended: nobody saw when they went, most
+    /// are still there, and the time of a graph never goes back. What the history shows of the time
+    /// between is the last that was known; [`Restored::gaps`] and [`Restored::ended`] say so.
+    pub fn end_missing(
+        &mut self,
+        graph: &mut Graph,
+        origin: &str,
+        nodes_there: &dyn Fn(&Node) -> bool,
+        edges_there: &dyn Fn(&Edge) -> bool,
+        now: i64,
+    ) -> usize {
+        let mut ended = 0;
+        for id in self.edges.remove(origin).unwrap_or_default() {
+            let found = current_edge(graph, &id).filter(|edge| &*edge.element.origin == origin);
+            if found.is_some_and(|edge| !edges_there(&edge)) && graph.delete_edge(&id, now).is_ok()
+            {
+                ended += 1;
+            }
+        }
+        for id in self.nodes.remove(origin).unwrap_or_default() {
+            let found = current_node(graph, &id).filter(|node| &*node.origin == origin);
+            if found.is_some_and(|node| !nodes_there(&node)) && graph.delete_node(&id, now).is_ok()
+            {
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    /// Ends all nodes and edges of origins that nobody asked about: those of parts that do not run any
+    /// more. At the start, before anything is discovered, it ends everything, for sources that give new
+    /// identifiers each time.
+    pub fn end_rest(&mut self, graph: &mut Graph, now: i64) -> usize {
+        let origins: Vec<_> = self.origins().into_keys().collect();
+        let ended = origins
+            .iter()
+            .map(|origin| self.end_missing(graph, origin, &|_| false, &|_| false, now));
+        ended.sum()
+    }
+
+    fn gap(&mut self, from: i64, to: i64, cause: GapCause) {
+        if self.gaps.len() < MOST_GAPS {
+            self.gaps.push(HistoryGap { from, to, cause });
+        }
+    }
+}
+
+fn current_node(graph: &Graph, id: &str) -> Option<Arc<Node>> {
+    let mut found = None;
+    let _ = graph.node(id, graph.now(), &mut |node, _| {
+        found = Some(node.clone());
+        ControlFlow::Break(())
+    });
+    found
+}
+
+fn current_edge(graph: &Graph, id: &str) -> Option<Arc<Edge>> {
+    let mut found = None;
+    let lookup = skua_topology::Lookup::Id(id);
+    let _ = graph.scan_edges(graph.now(), lookup, 0, 1, &mut |edge, _| {
+        found = Some(edge.clone());
+        ControlFlow::Break(())
+    });
+    found
+}
+
+/// Reads the history into `graph`, which loses all that it had. Of more than it may keep only the end is
+/// read.
+pub(crate) fn load(shared: &Shared, graph: &mut Graph) -> Result<Restored, StoreError> {
+    let (parts, notes) = {
+        let log = shared.graph();
+        (log.parts(i64::MIN, i64::MAX), log.notes())
+    };
+    let start = first_needed(&parts, graph);
+    let mut loader = Loader {
+        graph,
+        restored: Restored::default(),
+        state: None,
+        gathered: None,
+        broken: None,
+        expected: None,
+        last: i64::MIN,
+    };
+    let mut bytes = Vec::new();
+    for part in parts.get(start..).unwrap_or_default() {
+        for placed in part.frames(&mut bytes, &notes) {
+            loader.frame(part, placed, &bytes, &notes);
+        }
+    }
+    let Loader {
+        mut restored,
+        state,
+        last,
+        ..
+    } = loader;
+    if state.is_some() {
+        restored.ended = Some(last);
+        let now = graph.export();
+        for node in &now.nodes {
+            let ids = restored.nodes.entry(node.origin.clone()).or_default();
+            ids.push(node.id.clone());
+        }
+        for edge in &now.edges {
+            let ids = restored
+                .edges
+                .entry(edge.element.origin.clone())
+                .or_default();
+            ids.push(edge.element.id.clone());
+        }
+    }
+    Ok(restored)
+}
+
+/// The first part of the last file before which there is nothing that the graph could keep.
+fn first_needed(parts: &[LogPart], graph: &Graph) -> usize {
+    let limits = graph.config().history;
+    let newest = parts.iter().map(|part| part.group.to).max();
+    let oldest = newest.map_or(i64::MIN, |newest| newest.saturating_sub(limits.max_age));
+    let mut events = 0;
+    let mut file_from = i64::MAX;
+    for (at, part) in parts.iter().enumerate().rev() {
+        events += part.group.count;
+        file_from = file_from.min(part.group.from);
+        let begins = at
+            .checked_sub(1)
+            .is_none_or(|before| parts[before].file() != part.file());
+        if begins && (file_from <= oldest || events > limits.max_events as u64) {
+            return at;
+        }
+    }
+    0
+}
+
+/// Where the reader is in what was written.
+struct Place {
+    run: u64,
+    seq: u64,
+}
+
+struct Loader<'a> {
+    graph: &'a mut Graph,
+    restored: Restored,
+    /// None before the first state.
+    state: Option<Place>,
+    /// A state of which not all parts were met yet.
+    gathered: Option<(PartHead, Export)>,
+    /// Why nothing can be applied before the next state.
+    broken: Option<GapCause>,
+    /// Events that were written up to here, as far as frames say.
+    expected: Option<u64>,
+    /// Latest time met.
+    last: i64,
+}
+
+impl Loader<'_> {
+    fn frame(&mut self, part: &LogPart, placed: Placed, bytes: &[u8], notes: &DamageNotes) {
+        let header = placed.header;
+        if self
+            .expected
+            .is_some_and(|expected| header.first != expected)
+        {
+            self.damaged();
+        }
+        self.expected = Some(header.first.saturating_add(header.count.into()));
+        let Some(payload) = part.payload(bytes, placed, notes) else {
+            return self.damaged();
+        };
+        let sound = match header.kind {
+            Some(Kind::Checkpoint) => self.checkpoint(&payload),
+            Some(Kind::Events) => {
+                let read = events(&payload, &mut |event| self.event(event));
+                read.is_ok()
+            }
+            Some(Kind::Gap) => {
+                let lost = payload.get(..8).and_then(|lost| lost.try_into().ok());
+                self.broken = lost.map(|lost| GapCause::Lost(u64::from_le_bytes(lost)));
+                lost.is_some()
+            }
+            Some(Kind::Alive) if self.broken.is_none() && self.state.is_some() => {
+                // The clock goes on; what was is as old as it is.
+                self.graph.expire(header.to);
+                self.last = self.last.max(header.to);
+                true
+            }
+            // Of a later program, or not of this log.
+            _ => true,
+        };
+        if !sound {
+            part.note(placed, notes);
+            self.damaged();
+        }
+    }
+
+    fn damaged(&mut self) {
+        self.broken.get_or_insert(GapCause::Damage);
+    }
+
+    fn checkpoint(&mut self, payload: &[u8]) -> bool {
+        let Some((head, rest)) = PartHead::read(payload) else {
+            return false;
+        };
+        let here = self.state.as_ref();
+        let is_known = here.is_some_and(|place| (place.run, place.seq) == (head.run, head.seq));
+        if is_known && self.broken.is_none() {
+            return true;
+        }
+        let Ok(part) = Part::read(rest) else {
+            self.gathered = None;
+            return false;
+        };
+        let next = match self.gathered.take() {
+            Some((before, export))
+                if (before.run, before.seq, before.part + 1) == (head.run, head.seq, head.part) =>
+            {
+                Some(export)
+            }
+            _ => (head.part == 0).then(Export::default),
+        };
+        let Some(mut export) = next else {
+            // Its beginning was lost.
+            return true;
+        };
+        export.nodes.extend(part.nodes);
+        export.edges.extend(part.edges);
+        if head.last {
+            self.take_state(head, &export);
+        } else {
+            self.gathered = Some((head, export));
+        }
+        true
+    }
+
+    fn take_state(&mut self, head: PartHead, export: &Export) {
+        let place = Place {
+            run: head.run,
+            seq: head.seq,
+        };
+        match &self.state {
+            None => {
+                let config = self.graph.config().clone();
+                match Graph::restore(config, export, head.seq, head.time) {
+                    Ok(graph) => *self.graph = graph,
+                    Err(error) => {
+                        tracing::warn!(%error, "a kept state of the graph cannot be used");
+                        return;
+                    }
+                }
+                self.restored.began = Some(head.time);
+            }
+            Some(before) => {
+                let same_run = before.run == head.run;
+                if let Err(error) = become_state(self.graph, export, head.time) {
+                    tracing::warn!(%error, "a kept state of the graph cannot be used");
+                    self.broken.get_or_insert(GapCause::Damage);
+                    return;
+                }
+                let cause = match self.broken {
+                    Some(cause) => cause,
+                    None if same_run => GapCause::Damage,
+                    None => GapCause::Restart,
+                };
+                self.restored.gap(self.last, head.time, cause);
+            }
+        }
+        self.state = Some(place);
+        self.broken = None;
+        self.last = self.last.max(head.time);
+    }
+
+    fn event(&mut self, mut event: Event) {
+        let (Some(place), None) = (&mut self.state, &self.broken) else {
+            return;
+        };
+        if event.seq <= place.seq {
+            return;
+        }
+        if event.seq != place.seq.saturating_add(1) {
+            return self.damaged();
+        }
+        place.seq = event.seq;
+        self.last = self.last.max(event.time);
+        // The numbers begin anew with each process.
+        event.seq = self.graph.last_event() + 1;
+        if self.graph.replay(&event).is_err() {
+            return self.damaged();
+        }
+        self.restored.events += 1;
+    }
+}
+
+/// Changes the graph at `time` so that it is as `state`.
+fn become_state(graph: &mut Graph, state: &Export, time: i64) -> Result<(), GraphError> {
+    let nodes: HashMap<&str, &Arc<Node>> =
+        state.nodes.iter().map(|node| (&*node.id, node)).collect();
+    let edges: HashMap<&str, &Arc<Edge>> = state
+        .edges
+        .iter()
+        .map(|edge| (&*edge.element.id, edge))
+        .collect();
+    let same_node = |a: &Node, b: &Node| (&a.host, &a.origin) == (&b.host, &b.origin);
+    let now = graph.export();
+    for edge in &now.edges {
+        let stays = edges.get(&*edge.element.id).is_some_and(|other| {
+            (&edge.parent, &edge.child) == (&other.parent, &other.child)
+                && same_node(&edge.element, &other.element)
+        });
+        if !stays {
+            graph.delete_edge(&edge.element.id, time)?;
+        }
+    }
+    for node in &now.nodes {
+        let stays = nodes
+            .get(&*node.id)
+            .is_some_and(|other| same_node(node, other));
+        if !stays {
+            graph.delete_node(&node.id, time)?;
+        }
+    }
+    for node in &state.nodes {
+        match graph.update_node(&node.id, node.metadata.clone(), time) {
+            Err(GraphError::NoNode(_)) => graph.add_node(Node::clone(node), time).map(drop)?,
+            other => other.map(drop)?,
+        }
+    }
+    for edge in &state.edges {
+        match graph.update_edge(&edge.element.id, edge.element.metadata.clone(), time) {
+            Err(GraphError::NoEdge(_)) => graph.add_edge(Edge::clone(edge), time).map(drop)?,
+            other => other.map(drop)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Records of flow samples.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{
+    ETHERNET_FRAME, EXTENDED_ROUTER, EXTENDED_SWITCH, IPV4, IPV6, RAW_HEADER, datagram::address,
+    sample::Framed,
+};
+use crate::{DecodeError, reader::Reader};
+
+/// What a raw header begins with ([`RawHeader::protocol`]).
+pub mod header_protocol {
+    /// An Ethernet header.
+    pub const ETHERNET: u32 = 1;
+    /// An IPv4 header.
+    pub const IPV4: u32 = 11;
+    /// An IPv6 header.
+    pub const IPV6: u32 = 12;
+}
+
+/// The first bytes of a sampled packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawHeader<'a> {
+    /// What they begin with, see [`header_protocol`].
+    pub protocol: u32,
+    /// Bytes of the whole packet on the wire; of Ethernet with frame check sequence.
+    pub frame_length: u32,
+    /// Bytes that were taken off before `header` was copied, such as the frame check sequence.
+    pub stripped: u32,
+    /// The bytes.
+    pub header: &'a [u8],
+}
+
+impl RawHeader<'_> {
+    /// Bytes of the packet without frame check sequence.
+    pub fn wire_len(&self) -> u32 {
+        const FCS: u32 = 4;
+        match self.protocol {
+            // Agents that leave it out of the length cannot have sent more than the packet.
+            header_protocol::ETHERNET => {
+                let there = u32::try_from(self.header.len()).unwrap_or(u32::MAX);
+                let there = match self.stripped {
+                    0 => there.saturating_sub(FCS),
+                    _ => there,
+                };
+                self.frame_length
+                    .saturating_sub(FCS)
+                    .max(there.min(self.frame_length))
+            }
+            _ => self.frame_length,
+        }
+    }
+}
+
+/// The Ethernet header of a sampled packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EthernetFrame {
+    /// Bytes of the packet without lower-layer encapsulations.
+    pub length: u32,
+    /// Source MAC address.
+    pub source: [u8; 6],
+    /// Destination MAC address.
+    pub destination: [u8; 6],
+    /// EtherType.
+    pub kind: u32,
+}
+
+/// The IP header of a sampled packet, of a packet without lower layers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IpPacket {
+    /// Bytes of the IP packet.
+    pub length: u32,
+    /// IP protocol.
+    pub protocol: u32,
+    /// Source address, of the same family as the destination.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Source port, 0 without.
+    pub source_port: u32,
+    /// Destination port, 0 without.
+    pub destination_port: u32,
+    /// TCP flags.
+    pub tcp_flags: u32,
+    /// Type of service, or IPv6 priority.
+    pub tos: u32,
+}
+
+/// What a switch knows of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ExtendedSwitch {
+    /// VLAN as it came in, 0 for none.
+    pub source_vlan: u32,
+    /// IEEE 802.1p priority as it came in.
+    pub source_priority: u32,
+    /// VLAN as it went out.
+    pub destination_vlan: u32,
+    /// Priority as it went out.
+    pub destination_priority: u32,
+}
+
+/// What a router knows of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExtendedRouter {
+    /// The next router.
+    pub next_hop: IpAddr,
+    /// Bits of the source's prefix.
+    pub source_mask: u32,
+    /// Bits of the destination's prefix.
+    pub destination_mask: u32,
+}
+
+/// A record of a flow sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record<'a> {
+    /// The packet's first bytes.
+    RawHeader(RawHeader<'a>),
+    /// Its Ethernet header.
+    Ethernet(EthernetFrame),
+    /// Its IPv4 or IPv6 header.
+    Ip(IpPacket),
+    /// Of a switch.
+    Switch(ExtendedSwitch),
+    /// Of a router.
+    Router(ExtendedRouter),
+    /// Something that is not decoded.
+    Other {
+        /// Its tag, see [`tag`](super::tag).
+        tag: u32,
+        /// Its bytes, without padding.
+        body: &'a [u8],
+    },
+}
+
+/// Goes through the records of a flow sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Records<'a>(pub(super) Framed<'a>);
+
+#[inline]
+pub(super) fn decode(tag: u32, mut body: Reader<'_>) -> Result<Record<'_>, DecodeError> {
+    Ok(match tag {
+        RAW_HEADER => {
+            const WHAT: &str = "a raw packet header";
+            Record::RawHeader(RawHeader {
+                protocol: body.u32(WHAT)?,
+                frame_length: body.u32(WHAT)?,
+                stripped: body.u32(WHAT)?,
+                header: body.opaque(WHAT)?.rest(),
+            })
+        }
+        ETHERNET_FRAME => {
+            const WHAT: &str = "Ethernet frame data";
+            let length = body.u32(WHAT)?;
+            let mut mac = || body.array::<8>(WHAT);
+            let (source, destination) = (mac()?, mac()?);
+            let [s0, s1, s2, s3, s4, s5, ..] = *source;
+            let [d0, d1, d2, d3, d4, d5, ..] = *destination;
+            Record::Ethernet(EthernetFrame {
+                length,
+                source: [s0, s1, s2, s3, s4, s5],
+                destination: [d0, d1, d2, d3, d4, d5],
+                kind: body.u32(WHAT)?,
+            })
+        }
+        IPV4 | IPV6 => Record::Ip(ip(&mut body, tag == IPV6)?),
+        EXTENDED_SWITCH => {
+            const WHAT: &str = "extended switch data";
+            Record::Switch(ExtendedSwitch {
+                source_vlan: body.u32(WHAT)?,
+                source_priority: body.u32(WHAT)?,
+                destination_vlan: body.u32(WHAT)?,
+                destination_priority: body.u32(WHAT)?,
+            })
+        }
+        EXTENDED_ROUTER => {
+            const WHAT: &str = "extended router data";
+            Record::Router(ExtendedRouter {
+                next_hop: address(&mut body, WHAT)?,
+                source_mask: body.u32(WHAT)?,
+                destination_mask: body.u32(WHAT)?,
+            })
+        }
+        tag => Record::Other {
+            tag,
+            body: body.rest(),
+        },
+    })
+}
+
+fn ip(body: &mut Reader<'_>, v6: bool) -> Result<IpPacket, DecodeError> {
+    const WHAT: &str = "IP packet data";
+    let (length, protocol) = (body.u32(WHAT)?, body.u32(WHAT)?);
+    let mut address = || -> Result<IpAddr, DecodeError> {
+        Ok(match v6 {
+            false => Ipv4Addr::from(*body.array::<4>(WHAT)?).into(),
+            true => Ipv6Addr::from(*body.array::<16>(WHAT)?).into(),
+        })
+    };
+    let (source, destination) = (address()?, address()?);
+    Ok(IpPacket {
+        length,
+        protocol,
+        source,
+        destination,
+        source_port: body.u32(WHAT)?,
+        destination_port: body.u32(WHAT)?,
+        tcp_flags: body.u32(WHAT)?,
+        tos: body.u32(WHAT)?,
+    })
+}

@@ -1,0 +1,133 @@
+//! `/api/topology`: queries.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use serde::Deserialize;
+use skua_query::{
+    Answer, Class, QueryError,
+    output::{self, Format},
+};
+
+use super::Analyzer;
+use crate::http::{bad_request, blocking};
+
+/// Bytes of a request at most: a query has 64 KiB, escaped in JSON it may be longer.
+const BODY: usize = 512 << 10;
+
+/// Media types of answers, as Skydive names them.
+const DOT: &str = "text/vnd.graphviz";
+const TABLE: &str = "text/plain";
+const JSON: &str = "application/json";
+
+/// The paths of this module.
+pub fn routes(analyzer: Analyzer) -> Router {
+    Router::new()
+        .route("/api/topology", get(everything).post(ask))
+        .layer(DefaultBodyLimit::max(BODY))
+        .with_state(analyzer)
+}
+
+/// A query, as Skydive's clients ask it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[serde(rename = "GremlinQuery")]
+    query: String,
+    /// The plan in place of the answer.
+    #[serde(rename = "Explain", default)]
+    explain: bool,
+}
+
+async fn everything(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Response {
+    let all = Asked {
+        query: "G".into(),
+        explain: false,
+    };
+    answer(analyzer, all, &headers).await
+}
+
+async fn ask(
+    State(analyzer): State<Analyzer>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => return (error.status(), error.body_text()).into_response(),
+    };
+    match serde_json::from_slice::<Asked>(&body) {
+        Ok(asked) => answer(analyzer, asked, &headers).await,
+        Err(error) => bad_request(format_args!(
+            "the body is no {{\"GremlinQuery\": \"…\"}}: {error}"
+        )),
+    }
+}
+
+/// Tells the query when nobody waits for its answer any more.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Response {
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let (format, kind) = [(Format::Dot, DOT), (Format::Table, TABLE)]
+        .into_iter()
+        .find(|(_, kind)| accept.contains(kind))
+        .unwrap_or((Format::Json, JSON));
+    let cancel = Arc::new(AtomicBool::new(false));
+    let _waiting = Waiting(cancel.clone());
+    blocking(move || {
+        let done = analyzer.ask(
+            &asked.query,
+            &cancel,
+            |prepared, found| match found {
+                Some(found) => write(&found, format),
+                None => Ok(Some(prepared.plan.to_string())),
+            },
+            asked.explain,
+        );
+        match done {
+            Ok(Some(text)) => {
+                let kind = if asked.explain { TABLE } else { kind };
+                ([(header::CONTENT_TYPE, kind)], text).into_response()
+            }
+            Ok(None) => StatusCode::NO_CONTENT.into_response(),
+            Err(error) => refused(&error, &asked.query),
+        }
+    })
+    .await
+}
+
+/// None when nothing was found: Skydive answers that without a body.
+fn write(found: &Answer, format: Format) -> Result<Option<String>, QueryError> {
+    if found.is_empty() && format != Format::Table {
+        return Ok(None);
+    }
+    output::format(found, format).map(Some)
+}
+
+fn refused(error: &QueryError, query: &str) -> Response {
+    let status = match error.class {
+        Class::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    (status, format!("{}\n", error.render(query))).into_response()
+}

@@ -1,0 +1,106 @@
+//! The graph and what can be asked of it.
+
+pub mod api;
+pub mod command;
+mod flows;
+pub mod resource;
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, atomic::AtomicBool},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use skua_analyzer::{FlowSet, Flows, PcapFilters};
+use skua_query::{Answer, Limits, Prepared, QueryError, Sources, syntax::SyntaxLimits};
+use skua_topology::{IndexKey, Lookup, SharedGraph, Value};
+
+use crate::{captures::run::CaptureSets, state::Shared};
+
+/// Everything that queries are asked of.
+#[derive(Clone)]
+pub struct Analyzer {
+    /// The graph.
+    pub graph: SharedGraph,
+    shared: Shared,
+    captures: CaptureSets,
+}
+
+/// Now, ms since the Unix epoch.
+pub fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
+
+impl Analyzer {
+    /// Of a graph and what is captured.
+    pub fn new(graph: SharedGraph, shared: Shared, captures: CaptureSets) -> Self {
+        Self {
+            graph,
+            shared,
+            captures,
+        }
+    }
+
+    /// The flows of all captures, as new as they can be.
+    fn flow_sets(&self) -> Vec<Arc<dyn FlowSet>> {
+        let fresh = |shared: &Shared| {
+            let mut state = shared.fresh();
+            state.find_nodes(|inode, ifindex| node_of(&self.graph, inode, ifindex));
+        };
+        fresh(&self.shared);
+        let mut sets: Vec<Arc<dyn FlowSet>> = vec![Arc::new(flows::Always(self.shared.clone()))];
+        for set in self.captures.all() {
+            fresh(&set.shared);
+            sets.push(Arc::new(flows::Captured {
+                set,
+                always: self.shared.clone(),
+            }));
+        }
+        sets
+    }
+
+    /// Answers a query, or explains how it would be.
+    pub fn ask<T>(
+        &self,
+        query: &str,
+        cancel: &AtomicBool,
+        answer: impl FnOnce(&Prepared, Option<Answer>) -> Result<T, QueryError>,
+        explain: bool,
+    ) -> Result<T, QueryError> {
+        let sets = self.flow_sets();
+        let now = unix_ms();
+        let flows = Flows::new(sets, now);
+        let sources = Sources {
+            graph: &self.graph,
+            flows: Some(&flows),
+            sockets: None,
+            filters: Some(&PcapFilters),
+        };
+        let prepared = Prepared::new(query, &SyntaxLimits::default(), &sources, now)?;
+        let found = if explain {
+            None
+        } else {
+            Some(prepared.run(sources, Limits::default(), cancel)?)
+        };
+        answer(&prepared, found)
+    }
+}
+
+/// `TID` of the node of an interface.
+pub fn node_of(graph: &SharedGraph, inode: u64, ifindex: u32) -> Option<Box<str>> {
+    let index = IndexKey::of(&Value::Int(ifindex.into()))?;
+    let graph = graph.read();
+    let mut tid = None;
+    let lookup = Lookup::Key("IfIndex", &index);
+    // An error means that there is no such history, which now always is.
+    let _ = graph.scan_nodes(graph.now(), lookup, 0, usize::MAX, &mut |node, _| {
+        let has = |key: &str| node.metadata.get(key);
+        if has("NetNsInode").and_then(Value::as_int) == i64::try_from(inode).ok() {
+            tid = has("TID").and_then(Value::as_str).map(Into::into);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    tid
+}

@@ -1,0 +1,12 @@
+//! Receivers with real senders: what they tell must be what was sent. Needs root, softflowd, Open
+//! vSwitch, tcpdump, dumpcap and netcat.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod collected;
+#[path = "../../../skua-link/tests/support/mod.rs"]
+mod lab;
+mod ovs;
+mod pcapsocket;
+mod softflowd;
+mod switch;

@@ -1,0 +1,183 @@
+//! An Open vSwitch of its own, with the userspace datapath, between two namespaces; gone afterwards.
+
+use std::{
+    fs,
+    net::UdpSocket,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use skua_link::Namespace;
+
+use crate::{
+    collected::Folder,
+    lab::{TestNamespace, run},
+};
+
+const PREFIX: &str = "rx-";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// Packets under way at a time, fewer than any queue on the way holds.
+const WINDOW: usize = 16;
+
+/// Two hosts on a switch.
+pub struct Switch {
+    folder: Folder,
+    /// Where the switch runs.
+    ns: TestNamespace,
+    pub inside: Namespace,
+    _hosts: [TestNamespace; 2],
+    in_hosts: [Namespace; 2],
+}
+
+impl Switch {
+    pub fn new(name: &str) -> Self {
+        let hosts = [TestNamespace::new(PREFIX), TestNamespace::new(PREFIX)];
+        let ns = TestNamespace::new(PREFIX);
+        for ns in hosts.iter().chain([&ns]) {
+            ns.exec(
+                "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1",
+            );
+            ns.ip("link set lo up");
+        }
+        for (number, host) in hosts.iter().enumerate() {
+            let (own, other) = (number + 1, 2 - number);
+            host.ip(&format!(
+                "link add port address 02:00:00:00:00:0{own} type veth peer name p{own} netns {}",
+                ns.name
+            ));
+            // The datapath takes frames as they are: what a card would have to fill in must be there.
+            host.exec("ethtool -K port tx off gso off tso off");
+            host.ip(&format!("addr add 10.79.0.{own}/24 dev port"));
+            host.ip("link set port up");
+            host.ip(&format!(
+                "neigh add 10.79.0.{other} lladdr 02:00:00:00:00:0{other} dev port"
+            ));
+            ns.ip(&format!("link set p{own} up"));
+        }
+        let switch = Self {
+            folder: Folder::new(name),
+            inside: ns.open(),
+            in_hosts: [hosts[0].open(), hosts[1].open()],
+            ns,
+            _hosts: hosts,
+        };
+        switch.start();
+        switch
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.0.join(name).display().to_string()
+    }
+
+    /// Runs a program of Open vSwitch in the switch's namespace, its arguments split at spaces.
+    fn ovs(&self, command: &str) -> String {
+        let net = format!("--net=/run/netns/{}", self.ns.name);
+        let folder = self.folder.0.display();
+        let environment = ["RUN", "LOG", "DB"].map(|name| format!("OVS_{name}DIR={folder}"));
+        let mut all = vec![net.as_str(), "env"];
+        all.extend(environment.iter().map(String::as_str));
+        all.extend(command.split_whitespace());
+        run("nsenter", &all)
+    }
+
+    fn start(&self) {
+        let (database, socket) = (self.path("conf.db"), self.path("db.sock"));
+        self.ovs(&format!("ovsdb-tool create {database} {SCHEMA}"));
+        self.ovs(&format!(
+            "ovsdb-server {database} --remote=punix:{socket} --detach --no-chdir -vconsole:off \
+             --pidfile={} --log-file={}",
+            self.path("ovsdb.pid"),
+            self.path("ovsdb.log")
+        ));
+        self.vsctl("--no-wait init");
+        self.ovs(&format!(
+            "ovs-vswitchd unix:{socket} --disable-system --detach --no-chdir -vconsole:off \
+             --pidfile={} --log-file={}",
+            self.path("vswitchd.pid"),
+            self.path("vswitchd.log")
+        ));
+        self.vsctl(
+            "add-br br0 -- set bridge br0 datapath_type=netdev -- add-port br0 p1 -- add-port br0 p2",
+        );
+        // Each side has been seen once, so that nothing is flooded.
+        self.talk(1, 100, 39_000);
+    }
+
+    pub fn vsctl(&self, command: &str) -> String {
+        self.ovs(&format!(
+            "ovs-vsctl --db=unix:{} {command}",
+            self.path("db.sock")
+        ))
+    }
+
+    /// ifIndex of the port of a host, 1 or 2.
+    pub fn ifindex(&self, host: u8) -> u64 {
+        let text = self.ns.ip(&format!("-o link show p{host}"));
+        text.split(':').next().unwrap().parse().unwrap()
+    }
+
+    /// The first host sends datagrams with so many bytes from a port to port 9000 of the second,
+    /// which answers each. Every packet arrives.
+    pub fn talk(&self, packets: usize, bytes: usize, port: u16) {
+        let bind = |host: usize, address: String| {
+            let socket = self.in_hosts[host]
+                .enter(|| UdpSocket::bind(address).unwrap())
+                .unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_millis(100)))
+                .unwrap();
+            socket
+        };
+        let client = bind(0, format!("10.79.0.1:{port}"));
+        let server = bind(1, "10.79.0.2:9000".to_owned());
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut buffer = [0; 2_000];
+                while !done.load(Ordering::Relaxed) {
+                    if let Ok((length, from)) = server.recv_from(&mut buffer) {
+                        server.send_to(&buffer[..length], from).unwrap();
+                    }
+                }
+            });
+            let (payload, mut buffer) = (vec![0; bytes], [0; 2_000]);
+            let mut left = packets;
+            while left > 0 {
+                let window = left.min(WINDOW);
+                for _ in 0..window {
+                    client.send_to(&payload, "10.79.0.2:9000").unwrap();
+                }
+                for _ in 0..window {
+                    // Ports need a moment at the start.
+                    let looks = (0..100).find(|_| client.recv(&mut buffer).is_ok());
+                    assert!(looks.is_some(), "a packet was lost at the switch");
+                }
+                left -= window;
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        for name in ["vswitchd.pid", "ovsdb.pid"] {
+            let Ok(text) = fs::read_to_string(self.path(name)) else {
+                continue;
+            };
+            let pid = text.trim().parse().ok().and_then(Pid::from_raw);
+            if let Some(pid) = pid {
+                let _ = kill_process(pid, Signal::TERM);
+                // Its namespace is removed next.
+                for _ in 0..500 {
+                    if rustix::process::test_kill_process(pid).is_err() {
+                        break;
+                    }
+                    thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Any bytes as sFlow datagrams: nothing panics, errors point into the datagram, and what is read
+//! and written again is read as the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use skua_wire::sflow::{self, Record, Sample, Writer};
+
+fuzz_target!(|bytes: &[u8]| {
+    let datagram = match sflow::decode(bytes) {
+        Ok(datagram) => datagram,
+        Err(error) => {
+            assert!(error.at <= bytes.len());
+            return;
+        }
+    };
+    let mut written = Vec::new();
+    let mut writer = Writer::new(&mut written, &datagram.header);
+    let mut heads = Vec::new();
+    for sample in datagram.samples() {
+        match sample {
+            Ok(Sample::Flow(sample)) => {
+                heads.push(sample.head);
+                writer.flow_sample(&sample.head, |records| {
+                    for record in sample.records().map_while(Result::ok) {
+                        match record {
+                            Record::RawHeader(raw) => {
+                                assert!(raw.wire_len() <= raw.frame_length);
+                                records.raw_header(&raw);
+                            }
+                            Record::Ethernet(frame) => records.ethernet(&frame),
+                            Record::Ip(ip) => records.ip(&ip),
+                            Record::Switch(switch) => records.switch(&switch),
+                            Record::Router(router) => records.router(&router),
+                            Record::Other { tag, body } => records.other(tag, body),
+                        }
+                    }
+                });
+            }
+            Ok(Sample::Counters(sample)) => {
+                assert!(sample.records().count() <= bytes.len());
+            }
+            Ok(Sample::Other { .. }) => {}
+            Err(error) => assert!(error.at <= bytes.len()),
+        }
+    }
+    let again = sflow::decode(&written).expect("what was written");
+    assert_eq!(again.header, datagram.header);
+    let found: Vec<_> = again
+        .samples()
+        .map(|sample| match sample {
+            Ok(Sample::Flow(sample)) => {
+                assert!(sample.records().all(|record| record.is_ok()));
+                sample.head
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(found, heads);
+});

@@ -1,7 +1,7 @@
 //! What is known of the host itself.
 
 use crate::ident;
-use skua_topology::{Map, Value};
+use skua_topology::Value;
 use std::{fs, sync::Arc};
 
 /// Keys of the host's node that are ours.
@@ -41,7 +41,8 @@ pub(crate) fn tid(host: &str) -> Arc<str> {
     ident::uuid(host)
 }
 
-fn metadata(host: &str, inode: u64) -> Vec<(Arc<str>, Value)> {
+/// Metadata of the host's node, which stays as it is; `inode` is that of its network namespace.
+pub(crate) fn metadata(host: &str, inode: u64) -> Vec<(Arc<str>, Value)> {
     let name = rustix::system::uname();
     let text = |text: &std::ffi::CStr| Value::from(&*text.to_string_lossy());
     let os = name.sysname().to_string_lossy().to_lowercase();
@@ -84,11 +85,4 @@ fn os_release() -> std::collections::HashMap<String, String> {
     entries
         .map(|(key, value)| (key.to_owned(), value.trim_matches(['"', '\'']).to_owned()))
         .collect()
-}
-
-/// Metadata of the host's node; `inode` is that of its network namespace.
-pub(crate) fn node(host: &str, inode: u64, more: Vec<(Arc<str>, Value)>) -> Map {
-    let mut entries = metadata(host, inode);
-    entries.extend(more);
-    Map::new(entries)
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{DiscoveryConfig, DiscoveryError, counters, counters::Shared, host, writer::Writer};
 use skua_link::{NAMED, Namespace, NamespaceId, Namespaces};
-use skua_topology::SharedGraph;
+use skua_topology::{Map, SharedGraph, Value};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
@@ -53,6 +53,8 @@ pub(super) struct Engine {
     pub tick: Instant,
     pub look_for_namespaces: Again,
     host: Arc<str>,
+    /// Metadata of the host's node that never changes.
+    pub about_host: Vec<(Arc<str>, Value)>,
     host_tid: Arc<str>,
     boot: String,
     /// There are interfaces that found no room.
@@ -76,10 +78,12 @@ impl Engine {
         let most = config.max_nodes;
         let mut writer = Writer::new(graph, &config.host, NAME, most, shared.clone());
         let own = namespaces.list().first().map_or(0, |own| own.id.inode);
-        let metadata = host::node(&config.host, own, Vec::new());
+        let about_host = host::metadata(&config.host, own);
+        let metadata = Map::new(about_host.clone());
         let host = writer.add_node("host", host::KEYS, metadata);
         let mut engine = Self {
             host: host.unwrap_or_default(),
+            about_host,
             host_tid: host::tid(&config.host),
             boot: host::boot(),
             left_out: false,
@@ -184,6 +188,7 @@ impl Engine {
                 missing_routes: HashSet::new(),
                 list_routes: Again::default(),
                 list_vlans: Again::default(),
+                list_forwarding: Again::default(),
                 broken: false,
             },
         );
@@ -320,6 +325,7 @@ impl Engine {
                 space.check_routes.due,
                 space.list_routes.due,
                 space.list_vlans.due,
+                space.list_forwarding.due,
             ]
         });
         let due = self.due.first().map(|(due, _)| *due);

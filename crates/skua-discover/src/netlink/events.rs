@@ -101,7 +101,12 @@ impl Engine {
                     return;
                 };
                 match vlans {
-                    Some(vlans) => state.vlans = vlans,
+                    Some(vlans) => {
+                        if state.vlans != vlans {
+                            space.list_forwarding.wish(now);
+                        }
+                        state.vlans = vlans;
+                    }
                     // Either it is not about VLANs, or the last one is gone.
                     None if state.vlans.is_empty() => return,
                     None => return space.list_vlans.wish(now),
@@ -227,8 +232,13 @@ impl Engine {
             return;
         };
         let Some(state) = space.links.get_mut(&key.1) else {
+            let bridge = interface.link.kind.as_deref() == Some("bridge");
             let state = space.new_state(interface, &self.config);
             space.links.insert(key.1, state);
+            if bridge {
+                // It does not tell the VLANs that it begins with.
+                space.list_vlans.wish(Instant::now());
+            }
             space.fill_new(key.1);
             space.ask_ethtool(key.1, Some(&mut self.features));
             if self.add_node(key) {
@@ -241,15 +251,10 @@ impl Engine {
             // The kernel does not tell of the IPv4 routes that it drops now.
             space.check_routes.wish(Instant::now());
         }
-        let left = was
-            .link
-            .master
-            .filter(|_| was.link.master != interface.link.master);
-        if let Some(bridge) = left {
-            // Its own address may have become the bridge's, of which the kernel does not tell.
-            state.forwarding.leave(bridge);
+        if was.link.master != interface.link.master {
+            // Its own address may become the bridge's, of which the kernel does not tell.
+            space.list_forwarding.wish(Instant::now());
         }
-        let was = &state.interface;
         let modes = (was.flags, was.operstate) != (interface.flags, interface.operstate);
         let deaf = space.sockets.ethtool_monitor.is_none();
         state.interface = interface;

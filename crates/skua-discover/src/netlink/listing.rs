@@ -137,12 +137,50 @@ impl Engine {
                             changed.push((number, *ifindex));
                         }
                     }
+                    if !changed.is_empty() {
+                        space.list_forwarding.wish(Instant::now());
+                    }
                     for key in changed {
                         self.write(key);
                     }
                 }
                 Err(error) => self.failed("cannot list VLANs", &error),
             }
+        }
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        if space.list_forwarding.take(Instant::now()) {
+            self.list_forwarding(number, Instant::now());
+        }
+    }
+
+    /// Lists the forwarding tables again: when a port leaves its bridge or one of its VLANs, its own
+    /// address becomes the bridge's, of which the kernel does not tell.
+    fn list_forwarding(&mut self, number: u16, begun: Instant) {
+        let Some(space) = self.spaces.get_mut(&number) else {
+            return;
+        };
+        let most = self.config.max_forwarding;
+        let listed = space.listed_forwarding(most);
+        space.list_forwarding.took(begun);
+        match listed {
+            Ok((mut tables, omitted)) => {
+                counters::add(&self.counters.omitted_entries, omitted);
+                let mut changed = Vec::new();
+                for (ifindex, state) in &mut space.links {
+                    let new = tables.remove(ifindex);
+                    let mut new = new.unwrap_or_else(|| Neighbours::new(most));
+                    if new.value() != state.forwarding.value() {
+                        changed.push((number, *ifindex));
+                    }
+                    state.forwarding = new;
+                }
+                for key in changed {
+                    self.write(key);
+                }
+            }
+            Err(error) => self.failed("cannot list forwarding tables", &error),
         }
     }
 

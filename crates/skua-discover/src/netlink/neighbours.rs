@@ -115,12 +115,6 @@ impl Neighbours {
         Changed::No
     }
 
-    /// Takes away all entries that are of a bridge.
-    pub fn leave(&mut self, bridge: u32) {
-        self.entries.retain(|_, entry| entry.master != Some(bridge));
-        self.value = None;
-    }
-
     /// The entries as metadata, none when there are none.
     pub fn value(&mut self) -> Option<Value> {
         if self.entries.is_empty() {

@@ -134,7 +134,8 @@ impl Engine {
             more.push(("RoutesOmitted".into(), Value::Int(omitted)));
         }
         if space.own {
-            let metadata = host::node(&self.config.host, space.inode, more);
+            more.extend(self.about_host.iter().cloned());
+            let metadata = Map::new(more);
             self.writer.set_node(&space.node, host::KEYS, metadata);
         } else {
             let metadata = namespace_metadata(namespace, &space.tid, more);

@@ -146,6 +146,8 @@ pub(super) struct Space {
     pub list_routes: Again,
     /// VLANs of ports are to be listed again.
     pub list_vlans: Again,
+    /// Forwarding tables are to be listed again.
+    pub list_forwarding: Again,
     /// The sockets failed and are to be opened again.
     pub broken: bool,
 }
@@ -332,6 +334,23 @@ impl Space {
             }
         })?;
         Ok(vlans)
+    }
+
+    /// The forwarding tables of all interfaces, and for how many entries there was no room.
+    pub fn listed_forwarding(
+        &mut self,
+        most: usize,
+    ) -> Result<(HashMap<u32, Neighbours>, u64), Error> {
+        let mut tables = HashMap::new();
+        let mut omitted = 0;
+        Dump::Forwarding.ask(&mut self.sockets.requests, |event| {
+            if let RouteEvent::Neighbour(entry) = event {
+                let table = tables.entry(entry.ifindex);
+                let table = table.or_insert_with(|| Neighbours::new(most));
+                omitted += u64::from(table.set(entry).1);
+            }
+        })?;
+        Ok((tables, omitted))
     }
 
     /// One interface as it is now; none when it is gone.

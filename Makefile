@@ -7,7 +7,8 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-addresses bench-drain \
-	bench-breaking-point bench-replay bench-sockets bench-graph bench-history bench screenshot clean
+	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
+	bench-receive bench screenshot clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +47,8 @@ lint: ## format and clippy
 fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
-bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history ## all benchmarks
+bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
+	bench-receive ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-addresses: $(SKUA) ## cost of the address set per packet
@@ -65,6 +67,9 @@ bench-graph: ## queries on 100,000 nodes and 1,000,000 flows that change (needs 
 	@$(CARGO) run --release --quiet -p skua-query --example bench_graph
 bench-history: ## the history on disk: 1,200,000 changes of flows, a graph of 100,000 nodes (needs no root, 1 GB)
 	@$(CARGO) run --release --quiet -p skua-store --example bench_history
+bench-receive: ## records per CPU second of sFlow, NetFlow and IPFIX, beside nfcapd, sfcapd and goflow2
+	@$(CARGO) build --release --quiet -p skua-probe --example receive
+	@$(MAKE) -C bench receive ARGS='$(ARGS)'
 
 screenshot: $(SKUA) ## the pictures in docs/images
 	@docs/images/screenshot

@@ -1,15 +1,16 @@
 //! Listens for sFlow, NetFlow and IPFIX, or streams of packets, and prints what came: `cargo run -p
-//! skua-probe --example receive -- sflow|netflow|pcapsocket ADDRESS:PORT SECONDS [--flows]`.
+//! skua-probe --example receive -- sflow|netflow|pcapsocket ADDRESS:PORT SECONDS|- [--flows]`; `-` is until standard input ends.
 
 use std::{
     error::Error,
     net::SocketAddr,
+    os::fd::AsFd as _,
     time::{Duration, Instant},
 };
 
 use skua_flow::{FlowStore, FlowUpdate, StoreLimits};
 use skua_probe::{
-    Probe,
+    Probe, Wake,
     receive::{NetflowProbe, PcapSocketConfig, PcapSocketProbe, ReceiverConfig, SflowProbe},
 };
 
@@ -29,14 +30,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [kind, address, seconds, rest @ ..] = &arguments[..] else {
         return Err(
-            "usage: receive sflow|netflow|pcapsocket ADDRESS:PORT SECONDS [--flows]".into(),
+            "usage: receive sflow|netflow|pcapsocket ADDRESS:PORT SECONDS|- [--flows]".into(),
         );
     };
     let mut probe = start(kind, address.parse()?)?;
-    let end = Instant::now() + Duration::from_secs(seconds.parse()?);
+    let stdin = std::io::stdin();
+    let (end, caller) = match seconds.as_str() {
+        "-" => (None, Some(stdin.as_fd())),
+        seconds => (
+            Some(Instant::now() + Duration::from_secs(seconds.parse()?)),
+            None,
+        ),
+    };
     let mut store = FlowStore::new(StoreLimits::default(), SEED, 1);
-    while Instant::now() < end {
-        let wake = probe.wait(None, Some(end))?;
+    while end.is_none_or(|end| Instant::now() < end) {
+        let wake = probe.wait(caller, end)?;
+        if wake == Wake::Caller {
+            break;
+        }
         probe.drain(wake, &mut |update: &FlowUpdate| {
             store.apply(update);
         })?;

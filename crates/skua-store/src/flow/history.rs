@@ -124,7 +124,7 @@ fn write_all(queue: &Queue, shared: &Shared) {
         let mut log = shared.flows();
         match frame {
             Some(mut frame) => {
-                let new_file = log.wants_new_file(crate::log::now_ms());
+                let new_file = log.wants_new_file(crate::log::now_ms(), 0);
                 // What failed is counted there.
                 let written = log.append(&mut frame, new_file);
                 drop(log);

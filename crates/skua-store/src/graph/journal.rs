@@ -89,6 +89,8 @@ impl GraphJournal {
             broken: true,
             first: true,
             missing: 0,
+            state_bytes: 0,
+            state_since: None,
             quiet_since: Instant::now(),
             shared,
         };
@@ -177,6 +179,10 @@ struct Writer {
     first: bool,
     /// Events that are missing where the next state stands.
     missing: u64,
+    /// What the last state took.
+    state_bytes: u64,
+    /// When it was written.
+    state_since: Option<Instant>,
     quiet_since: Instant,
 }
 
@@ -274,7 +280,10 @@ impl Writer {
         }
         let had_file = self.shared.graph().has_file();
         self.write_plain_batch();
-        let full = self.shared.graph().wants_new_file(now_ms());
+        let full = self
+            .shared
+            .graph()
+            .wants_new_file(now_ms(), self.state_bytes);
         // Each file must have a state of its own: the one before may be deleted.
         if !self.broken && (full || !had_file) {
             self.next_file(full);
@@ -348,7 +357,12 @@ impl Writer {
 
     /// Begins anew with the whole state.
     fn recover(&mut self) {
-        if self.shared.graph().is_ready() {
+        // Events that always come too fast must not have states written without end.
+        let pause = self.shared.config.retry_interval;
+        let rested = self
+            .state_since
+            .is_none_or(|since| since.elapsed() >= pause);
+        if rested && self.shared.graph().is_ready() {
             let state = self.state();
             self.begin(&state);
         }
@@ -375,7 +389,7 @@ impl Writer {
 
     fn write_state(&mut self, state: &State, new_file: bool) -> bool {
         let frames = state.frames(self.run);
-        let most = self.shared.config.graph.max_bytes / 2;
+        let most = self.shared.config.graph.max_bytes / 4;
         let bytes: u64 = frames
             .iter()
             .flatten()
@@ -384,7 +398,7 @@ impl Writer {
         let mut log = self.shared.graph();
         let Some(frames) = frames.filter(|_| bytes <= most) else {
             log.refuse(&format!(
-                "the graph takes {bytes} bytes; half of the {} that its history may have is allowed",
+                "the graph takes {bytes} bytes; a quarter of the {} that its history may have is allowed",
                 self.shared.config.graph.max_bytes
             ));
             drop(log);
@@ -401,6 +415,7 @@ impl Writer {
         drop(log);
         self.shared.written();
         self.quiet_since = Instant::now();
+        (self.state_bytes, self.state_since) = (bytes, Some(self.quiet_since));
         self.common.lock().stats.checkpoints += 1;
         self.covered(state.seq);
         true
@@ -413,7 +428,7 @@ impl Writer {
         self.quiet_since = Instant::now();
         let now = now_ms();
         let mut log = self.shared.graph();
-        if log.wants_new_file(now) {
+        if log.wants_new_file(now, self.state_bytes) {
             drop(log);
             self.next_file(true);
             return;

@@ -153,6 +153,30 @@ pub(crate) fn load(shared: &Shared, graph: &mut Graph) -> Result<Restored, Store
         (log.parts(i64::MIN, i64::MAX), log.notes())
     };
     let start = first_needed(&parts, graph);
+    let mut loaded = read(&parts[start..], &notes, graph);
+    if loaded.1.is_none() && start > 0 {
+        // The state at its beginning was not complete.
+        loaded = read(&parts, &notes, graph);
+    }
+    let (mut restored, last) = loaded;
+    restored.ended = last;
+    if last.is_some() {
+        let now = graph.export();
+        for node in &now.nodes {
+            let ids = restored.nodes.entry(node.origin.clone()).or_default();
+            ids.push(node.id.clone());
+        }
+        for edge in &now.edges {
+            let origin = edge.element.origin.clone();
+            let ids = restored.edges.entry(origin).or_default();
+            ids.push(edge.element.id.clone());
+        }
+    }
+    Ok(restored)
+}
+
+/// Reads parts; none for the time when there was no state in them.
+fn read(parts: &[LogPart], notes: &DamageNotes, graph: &mut Graph) -> (Restored, Option<i64>) {
     let mut loader = Loader {
         graph,
         restored: Restored::default(),
@@ -163,33 +187,13 @@ pub(crate) fn load(shared: &Shared, graph: &mut Graph) -> Result<Restored, Store
         last: i64::MIN,
     };
     let mut bytes = Vec::new();
-    for part in parts.get(start..).unwrap_or_default() {
-        for placed in part.frames(&mut bytes, &notes) {
-            loader.frame(part, placed, &bytes, &notes);
+    for part in parts {
+        for placed in part.frames(&mut bytes, notes) {
+            loader.frame(part, placed, &bytes, notes);
         }
     }
-    let Loader {
-        mut restored,
-        state,
-        last,
-        ..
-    } = loader;
-    if state.is_some() {
-        restored.ended = Some(last);
-        let now = graph.export();
-        for node in &now.nodes {
-            let ids = restored.nodes.entry(node.origin.clone()).or_default();
-            ids.push(node.id.clone());
-        }
-        for edge in &now.edges {
-            let ids = restored
-                .edges
-                .entry(edge.element.origin.clone())
-                .or_default();
-            ids.push(edge.element.id.clone());
-        }
-    }
-    Ok(restored)
+    let last = loader.state.is_some().then_some(loader.last);
+    (loader.restored, last)
 }
 
 /// The first part of the last file before which there is nothing that the graph could keep.

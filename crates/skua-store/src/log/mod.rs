@@ -340,10 +340,11 @@ impl Log {
         files.map(Stored::on_disk).sum()
     }
 
-    /// Whether the next frame should begin a new file.
-    pub fn wants_new_file(&self, now: i64) -> bool {
+    /// Whether the next frame should begin a new file, which is to begin with `state` bytes. Those must
+    /// not be most of what is written.
+    pub fn wants_new_file(&self, now: i64, state: u64) -> bool {
         self.active.as_ref().is_none_or(|active| {
-            active.len >= self.file_bytes()
+            active.len >= self.file_bytes().max(state.saturating_mul(2))
                 || now.saturating_sub(active.created) >= ms(self.limits.max_age) / 16
         })
     }

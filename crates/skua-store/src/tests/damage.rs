@@ -70,7 +70,7 @@ proptest! {
         drains in prop::collection::vec(prop::collection::vec(step(), 1..14), 5..40),
         harms in prop::collection::vec((any::<u8>(), harm()), 1..6),
     ) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = memory_dir();
         let config = bounded(1 << 20);
         let (mut traffic, mut all) = (Traffic::new(), Vec::new());
         for part in drains.chunks(10) {
@@ -125,7 +125,7 @@ proptest! {
     fn a_damaged_graph_is_what_it_was_at_some_time(
         harms in prop::collection::vec((any::<u8>(), harm()), 1..5),
     ) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = memory_dir();
         let config = bounded(4 << 20);
         let mut states = vec![Vec::new()];
         let mut now = 1_000_000;
@@ -186,7 +186,7 @@ fn state(graph: &Graph) -> Vec<(String, Map)> {
 /// A process that has a frame in its names must not have it read as one.
 #[test]
 fn what_looks_like_a_frame_inside_of_one_is_none() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let mut traffic = Traffic::new();
     let store = open(dir.path(), StoreConfig::default());
     let mut rows = traffic.drain(10, &[plain_step(1)]);
@@ -215,7 +215,7 @@ fn what_looks_like_a_frame_inside_of_one_is_none() {
 
 #[test]
 fn a_damaged_head_costs_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let mut traffic = Traffic::new();
     for _ in 0..2 {
         let store = open(dir.path(), StoreConfig::default());

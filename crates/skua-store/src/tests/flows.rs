@@ -149,7 +149,7 @@ proptest! {
         small in any::<bool>(),
         questions in prop::collection::vec((0..400u64, 0..60u64, 0..6usize), 1..8),
     ) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = memory_dir();
         let config = bounded(if small { 64 << 10 } else { 16 << 20 });
         let mut store = Some(open(dir.path(), config.clone()));
         let (mut traffic, mut all, mut gone) = (Traffic::new(), Vec::new(), 0);
@@ -206,7 +206,7 @@ proptest! {
 
 #[test]
 fn slices_of_a_flow_add_up_to_its_counters() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     let mut traffic = Traffic::new();
     let mut last = None;
@@ -233,7 +233,7 @@ fn slices_of_a_flow_add_up_to_its_counters() {
 
 #[test]
 fn a_quiet_flow_is_found_at_any_moment_between_its_packets() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     let mut traffic = Traffic::new();
     let first = traffic.drain(10, &[plain_step(1)]);
@@ -259,7 +259,7 @@ fn a_quiet_flow_is_found_at_any_moment_between_its_packets() {
 
 #[test]
 fn a_visitor_stops_when_it_wants() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     let steps: Vec<_> = (0..10).map(plain_step).collect();
     append(&store, &Traffic::new().drain(10, &steps));
@@ -278,7 +278,7 @@ fn a_visitor_stops_when_it_wants() {
 
 #[test]
 fn what_does_not_fit_into_the_queue_is_counted() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let config = StoreConfig {
         flow_queue_bytes: 10,
         ..StoreConfig::default()

@@ -96,7 +96,7 @@ proptest! {
         ops in prop::collection::vec(op(), 1..80),
         tiny_files in any::<bool>(),
     ) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = memory_dir();
         // Files of 4 KiB: many states.
         let config = bounded(if tiny_files { 512 << 10 } else { 64 << 20 });
         let mut store = open(dir.path(), config.clone());
@@ -185,7 +185,7 @@ fn number_at(graph: &SharedGraph, time: i64) -> Option<i64> {
 
 #[test]
 fn events_that_did_not_fit_leave_a_gap_with_a_name() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let config = StoreConfig {
         graph_queue: 100,
         ..bounded(64 << 20)
@@ -230,7 +230,7 @@ fn events_that_did_not_fit_leave_a_gap_with_a_name() {
 
 #[test]
 fn nodes_that_went_meanwhile_end_at_the_restart() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), bounded(64 << 20));
     let (_, graph) = load(&store, keep_all());
     let journal = GraphJournal::start(&store, &graph).unwrap();
@@ -288,7 +288,7 @@ fn nodes_that_went_meanwhile_end_at_the_restart() {
 
 #[test]
 fn more_than_a_graph_may_keep_is_not_read() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), bounded(512 << 10));
     let (_, graph) = load(&store, keep_all());
     let journal = GraphJournal::start(&store, &graph).unwrap();
@@ -320,7 +320,7 @@ fn more_than_a_graph_may_keep_is_not_read() {
 
 #[test]
 fn the_limit_of_size_keeps_the_end() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), bounded(128 << 10));
     let (_, graph) = load(&store, keep_all());
     let journal = GraphJournal::start(&store, &graph).unwrap();
@@ -342,7 +342,7 @@ fn the_limit_of_size_keeps_the_end() {
 
 #[test]
 fn a_graph_that_is_too_large_for_its_history_is_said() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), bounded(16 << 10));
     let (_, graph) = load(&store, keep_all());
     let mut random = 1u64;
@@ -356,5 +356,35 @@ fn a_graph_that_is_too_large_for_its_history_is_said() {
     let journal = GraphJournal::start(&store, &graph).unwrap();
     assert!(!journal.flush(PATIENCE));
     let failing = store.stats().graph.failing.unwrap();
-    assert!(failing.contains("half of the"), "{failing}");
+    assert!(failing.contains("a quarter of the"), "{failing}");
+}
+
+/// A state that is nearly as large as it may be is not written again and again.
+#[test]
+fn states_are_not_most_of_what_is_written() {
+    let dir = memory_dir();
+    let config = bounded(256 << 10);
+    let store = open(dir.path(), config);
+    let (_, graph) = load(&store, keep_all());
+    let mut random = 1u64;
+    for number in 0..2_000 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let node = Node::new(&format!("{random:x}-{number}"), "host", Map::default());
+        graph.write().add_node(node, now_ms()).unwrap();
+    }
+    let journal = GraphJournal::start(&store, &graph).unwrap();
+    let now = now_ms();
+    for part in 0..100 {
+        numbered(&graph, part * 10, 10, now);
+        assert!(journal.flush(PATIENCE), "{:?}", store.stats().graph);
+    }
+    let state = store.stats().graph.bytes;
+    assert!(
+        state > 40 << 10,
+        "the state is too small for this test: {state}"
+    );
+    let written = journal.stats().checkpoints;
+    assert!(written <= 3, "{written} states");
 }

@@ -13,7 +13,7 @@ fn disk_usage(dir: &Path) -> u64 {
 
 #[test]
 fn the_limit_of_size_holds_after_every_write() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let most = 1 << 20;
     let store = open(dir.path(), bounded(most));
     let mut traffic = Traffic::new();
@@ -46,7 +46,7 @@ fn the_limit_of_size_holds_after_every_write() {
 
 #[test]
 fn what_is_too_old_goes_also_when_nothing_comes() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     let rows = Traffic::new().drain(10, &[plain_step(1)]);
     append(&store, &rows);
@@ -70,7 +70,7 @@ fn store_age() -> i64 {
 
 #[test]
 fn more_at_once_than_may_be_kept_is_lost_and_counted() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), bounded(8 << 10));
     let steps: Vec<_> = (0..2_000).map(plain_step).collect();
     append(&store, &Traffic::new().drain(10, &steps));
@@ -81,7 +81,7 @@ fn more_at_once_than_may_be_kept_is_lost_and_counted() {
 
 #[test]
 fn who_reads_is_not_disturbed_by_who_deletes() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     let steps: Vec<_> = (0..10).map(plain_step).collect();
     append(&store, &Traffic::new().drain(10, &steps));

@@ -13,7 +13,7 @@ fn refused(dir: &Path) -> StoreError {
 
 #[test]
 fn a_second_opener_is_told_who_has_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     let error = refused(dir.path());
     let own = std::process::id();
@@ -31,7 +31,7 @@ fn a_second_opener_is_told_who_has_it() {
 
 #[test]
 fn a_newer_format_is_refused_and_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     drop(open(dir.path(), StoreConfig::default()));
     fs::write(dir.path().join("format"), "skua-history 2\n").unwrap();
     let error = refused(dir.path());
@@ -52,7 +52,7 @@ fn a_newer_format_is_refused_and_left_alone() {
 
 #[test]
 fn a_damaged_format_does_not_cost_the_history() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     append(&store, &Traffic::new().drain(10, &[plain_step(1)]));
     drop(store);
@@ -63,7 +63,7 @@ fn a_damaged_format_does_not_cost_the_history() {
 
 #[test]
 fn a_directory_of_something_else_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = memory_dir();
     fs::write(dir.path().join("letter.txt"), "Dear …").unwrap();
     assert!(matches!(refused(dir.path()), StoreError::Foreign { .. }));
     let file = dir.path().join("letter.txt");

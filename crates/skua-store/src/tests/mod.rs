@@ -20,6 +20,11 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const BEGIN: u64 = 1_714_564_800_000_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
+/// A directory in memory where there is one: a disk that is busy makes hundreds of stores slow.
+pub fn memory_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
 pub fn open(dir: &Path, config: StoreConfig) -> Store {
     Store::open(dir, config).unwrap()
 }

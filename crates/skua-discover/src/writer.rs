@@ -18,6 +18,16 @@ pub(crate) fn now_ms() -> i64 {
     now.map_or(0, |since| since.as_millis() as i64)
 }
 
+const TYPE: &str = "Type";
+
+/// Whether another provider says that this is an internal port of Open vSwitch.
+fn is_internal(metadata: &Map) -> bool {
+    const INTERNAL: Option<&str> = Some("internal");
+    let kind = metadata.get(TYPE).and_then(Value::as_str);
+    let port = metadata.get("Ovs").and_then(Value::as_map);
+    kind == INTERNAL && port.and_then(|ovs| ovs.get(TYPE)).and_then(Value::as_str) == INTERNAL
+}
+
 /// The nodes and edges of one provider in the graph.
 pub(crate) struct Writer {
     graph: SharedGraph,
@@ -126,11 +136,16 @@ impl Writer {
         let now = graph.now();
         let mut merged = metadata;
         let looked = graph.node(id, now, &mut |node, _| {
-            let foreign = |name: &str| !owned.contains(&name);
+            // Only Open vSwitch knows that a tap is one of its internal ports, and says so.
+            let internal = is_internal(&node.metadata);
+            let foreign = |name: &str| !owned.contains(&name) || (internal && name == TYPE);
             let others = node.metadata.iter().filter(|(name, _)| foreign(name));
             let mut others = others.peekable();
             if others.peek().is_some() {
-                let own = merged.iter().chain(others);
+                let own = merged
+                    .iter()
+                    .filter(|(name, _)| !internal || &***name != TYPE);
+                let own = own.chain(others);
                 merged = Map::new(
                     own.map(|(name, value)| (name.clone(), value.clone()))
                         .collect(),
@@ -172,7 +187,7 @@ impl Writer {
             return Some(id);
         }
         let mut metadata = vec![(Edge::RELATION.into(), relation.into())];
-        metadata.extend(kind.map(|kind| ("Type".into(), Value::from(kind))));
+        metadata.extend(kind.map(|kind| (TYPE.into(), Value::from(kind))));
         let metadata = Map::new(metadata);
         let written = if self.left_edges.remove(&id) {
             self.graph

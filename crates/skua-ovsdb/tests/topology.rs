@@ -5,6 +5,7 @@
 mod support;
 
 use serde_json::{Value as Json, json};
+use skua_discover::{Discovery, DiscoveryConfig};
 use skua_ovsdb::{OvsConfig, OvsTopology};
 use skua_topology::{
     Config, Delivery, Direction, Edge, Graph, IndexKey, Lookup, Map, Node, SharedGraph, Value,
@@ -516,6 +517,69 @@ fn interfaces_of_the_kernel_are_found_whichever_comes_first() {
         marked
     };
     eventually("eth7 is as before", || marked() == Some(false));
+}
+
+#[test]
+fn beside_the_discovery_of_links_each_interface_is_one_node() {
+    let ovs = Ovs::new();
+    let graph: SharedGraph = Graph::new(Config::default()).into();
+    let settings = DiscoveryConfig {
+        host: HOST.to_owned(),
+        metric_interval: Duration::from_millis(200),
+        ..DiscoveryConfig::default()
+    };
+    let start_discovery = || Discovery::start(settings, graph.clone());
+    let discovery = ovs.ns.open().enter(start_discovery).unwrap().unwrap();
+    let topology = start(&ovs, &graph, |config| {
+        config.settle = Duration::from_secs(2);
+    });
+    let mut script = Script::new(&ovs, 31);
+    for _ in 0..40 {
+        script.step();
+    }
+    assert_same(&ovs, &graph);
+    eventually("nobody waits", || topology.counters().waiting == 0);
+    assert_same(&ovs, &graph);
+    let counters = topology.counters();
+    assert!(counters.linked >= 3, "{counters:?}");
+    let bridges = || children(&graph.read(), discovery.host_node(), "ownership");
+    let wanted = shape_of(&ovs).len();
+    let of_type = |kind: &str| {
+        let bridges = bridges().into_iter();
+        bridges
+            .filter(|node| text(node, "Type").as_deref() == Some(kind))
+            .count()
+    };
+    assert_eq!(of_type("ovsbridge"), wanted);
+
+    // Neither of the two takes back what the other wrote: there is no change but of counters.
+    let events = graph.write().subscribe(1 << 16);
+    let internal = |graph: &Graph| {
+        let nodes = of_type_names(graph, "internal");
+        assert!(!nodes.is_empty());
+        nodes
+    };
+    let before = internal(&graph.read());
+    let kernel: Json = serde_json::from_str(&ovs.ns.ip(&["-j", "link"])).unwrap();
+    let mut links = kernel.as_array().unwrap().iter();
+    let port = links.find_map(|link| before.get(link["ifname"].as_str().unwrap()));
+    for change in ["add", "del"].repeat(5) {
+        ovs.ns
+            .ip(&["addr", change, "192.0.2.77/24", "dev", port.unwrap()]);
+        let event = events.next(Duration::from_secs(30));
+        let Some(Delivery::Event(event)) = event else {
+            panic!("{event:?}")
+        };
+        let node = event.change.element();
+        if text(node, "Ovs.Type").as_deref() == Some("internal") {
+            assert_eq!(text(node, "Type").as_deref(), Some("internal"));
+        }
+        assert_eq!(internal(&graph.read()), before);
+    }
+}
+
+fn of_type_names(graph: &Graph, kind: &str) -> BTreeSet<String> {
+    of_type(graph, kind).iter().map(|node| name(node)).collect()
 }
 
 #[test]

@@ -2,13 +2,17 @@
 
 use crate::{Client, Error, Row};
 use serde_json::{Value, json};
-use std::{fs, io};
+use std::{fs, io, thread, time::Duration};
 use uuid::Uuid;
 
 /// Key in `external_ids`: which control.
 const OWNER: &str = "skua-owner";
 /// Key in `external_ids`: which process.
 const PROCESS: &str = "skua-process";
+
+/// How often the lock of a process that is over is asked for, and how long apart.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(100);
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -80,18 +84,29 @@ impl Other {
         if process == Some(true) {
             return Ok(false);
         }
-        let name = lock_of(self.id);
-        match client.request("lock", json!([name])) {
-            Ok(answer) => {
-                let free = serde_json::from_str::<Value>(answer.get());
-                let free = free.is_ok_and(|answer| answer["locked"] == json!(true));
-                client.request("unlock", json!([name]))?;
-                Ok(free)
+        // When a process ends the server may take a moment to notice that its connection did.
+        let attempts = if process == Some(false) { ATTEMPTS } else { 1 };
+        for attempt in 0..attempts {
+            if attempt > 0 {
+                thread::sleep(PAUSE);
             }
-            // A server without locks.
-            Err(Error::Refused { .. }) => Ok(process == Some(false)),
-            Err(error) => Err(error),
+            match self.holds_lock(client) {
+                Ok(true) => {}
+                Ok(false) => return Ok(true),
+                // A server without locks.
+                Err(Error::Refused { .. }) => return Ok(process == Some(false)),
+                Err(error) => return Err(error),
+            }
         }
+        Ok(false)
+    }
+
+    fn holds_lock(&self, client: &Client) -> Result<bool, Error> {
+        let name = lock_of(self.id);
+        let answer = client.request("lock", json!([name]))?;
+        let answer = serde_json::from_str::<Value>(answer.get());
+        client.request("unlock", json!([name]))?;
+        Ok(!answer.is_ok_and(|answer| answer["locked"] == json!(true)))
     }
 
     /// Whether its process lives; none when it ran on another host, or before the last boot.

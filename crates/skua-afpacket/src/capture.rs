@@ -137,7 +137,8 @@ impl AfPacketCapture {
         let memory = RingMemory::map(&socket, blocks, options.block_bytes)
             .map_err(failed("mapping the ring"))?;
         sys::attach_filter(&socket, &DROP_ALL).map_err(failed("attaching a filter"))?;
-        sys::bind(&socket, ifindex).map_err(failed("binding to the interface"))?;
+        sys::bind(&socket, ifindex, libc::ETH_P_ALL as u16)
+            .map_err(failed("binding to the interface"))?;
         if options.promiscuous {
             let request = libc::packet_mreq {
                 mr_ifindex: ifindex,

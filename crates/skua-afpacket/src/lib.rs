@@ -13,6 +13,7 @@ mod packet;
 #[cfg(feature = "libpcap")]
 pub mod pcap_live;
 mod ring;
+mod sender;
 mod source;
 mod sys;
 
@@ -22,4 +23,5 @@ pub use filter::BpfInstruction;
 pub use options::{Fanout, MAX_RING_BYTES, Options};
 pub use packet::{Direction, Gso, GsoKind, Packet, Segments, Vlan};
 pub use ring::{Block, Packets};
+pub use sender::PacketSender;
 pub use source::{CaptureStats, PacketSource};

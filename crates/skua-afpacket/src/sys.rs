@@ -114,10 +114,10 @@ pub(crate) fn attach_filter(socket: &impl AsFd, program: &[BpfInstruction]) -> i
     check(result)
 }
 
-/// Binds to all protocols of one interface; packets come from then on.
-pub(crate) fn bind(socket: &OwnedFd, ifindex: i32) -> io::Result<()> {
+/// Binds to one interface and a protocol (ETH_P_…), packets of which come from then on; 0: none come.
+pub(crate) fn bind(socket: &OwnedFd, ifindex: i32, protocol: u16) -> io::Result<()> {
     let mut address = empty_address();
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = ifindex;
     // SAFETY: the kernel reads one initialized sockaddr_ll of the given length.
     let result = unsafe {

@@ -1,13 +1,18 @@
 //! What queries are asked of: the flows of all captures in the shape of Skydive's records, and pcap
 //! expressions for packets.
 
+pub mod alert;
+mod ask;
 pub mod capture;
 pub mod field;
 mod filters;
 mod flow;
+mod follow;
+pub mod injection;
 mod resource;
 mod source;
 
+pub use ask::Questions;
 pub use filters::PcapFilters;
 pub use flow::{FlowPlace, FlowView, KeptFlow};
 pub use resource::{Resource, ResourceError, Resources};

@@ -1,0 +1,159 @@
+//! Threads that do something whenever the graph changes, and not too often.
+
+use skua_topology::SharedGraph;
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// After a change others are waited for, so that many make one look.
+pub(crate) const SETTLE: Duration = Duration::from_millis(50);
+
+/// Looking takes at most one part of so many of a core.
+const SHARE: u32 = 5;
+
+/// Events that wait; when more come, the graph is looked at all the same.
+const EVENTS: usize = 256;
+
+/// How long nobody looks whether it is to end.
+const ATTENTION: Duration = Duration::from_secs(1);
+
+/// What has happened since the last wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Happened {
+    /// The graph has changed.
+    pub graph: bool,
+    /// Somebody has changed what is to be done.
+    pub asked: bool,
+    /// It is time to end.
+    pub end: bool,
+}
+
+/// Wakes a thread.
+#[derive(Default)]
+pub(crate) struct Signal {
+    happened: Mutex<Happened>,
+    woken: Condvar,
+}
+
+impl Signal {
+    fn change(&self, change: impl FnOnce(&mut Happened)) {
+        let mut happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut happened);
+        self.woken.notify_all();
+    }
+
+    /// Somebody has changed what is to be done.
+    pub fn ask(&self) {
+        self.change(|happened| happened.asked = true);
+    }
+
+    /// It is time to end, for good.
+    pub fn end(&self) {
+        self.change(|happened| happened.end = true);
+    }
+
+    fn ended(&self) -> bool {
+        let happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        happened.end
+    }
+
+    /// Waits until something has happened, at most so long.
+    pub fn wait(&self, patience: Duration) -> Happened {
+        let happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        let nothing = |happened: &mut Happened| *happened == Happened::default();
+        let waited = self
+            .woken
+            .wait_timeout_while(happened, patience, nothing)
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut happened = waited.0;
+        let end = happened.end;
+        std::mem::replace(
+            &mut *happened,
+            Happened {
+                end,
+                ..Happened::default()
+            },
+        )
+    }
+
+    /// Waits until it is time to end, at most so long; whether it is.
+    pub fn wait_for_end(&self, patience: Duration) -> bool {
+        let happened = self.happened.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .woken
+            .wait_timeout_while(happened, patience, |happened| !happened.end);
+        waited.unwrap_or_else(PoisonError::into_inner).0.end
+    }
+}
+
+/// Two threads: one is woken by the graph, the other looks. Dropping it ends both.
+pub(crate) struct Follower {
+    signal: Arc<Signal>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Calls `look` at once, whenever the graph has changed, when it is asked to, and after the time
+    /// that `look` returned.
+    pub fn start(
+        name: &str,
+        graph: &SharedGraph,
+        signal: Arc<Signal>,
+        mut look: impl FnMut(Happened) -> Duration + Send + 'static,
+    ) -> io::Result<Self> {
+        let events = graph.write().subscribe(EVENTS);
+        let watched = signal.clone();
+        let watch = move || {
+            while !watched.ended() && !events.is_closed() {
+                if events.next(ATTENTION).is_none() {
+                    continue;
+                }
+                if watched.wait_for_end(SETTLE) {
+                    return;
+                }
+                while events.try_next().is_some() {}
+                // Only now: what has happened meanwhile is seen by the look that follows.
+                watched.change(|happened| happened.graph = true);
+            }
+        };
+        let looking = signal.clone();
+        let work = move || {
+            let mut happened = Happened {
+                graph: true,
+                asked: true,
+                end: false,
+            };
+            while !happened.end {
+                let began = Instant::now();
+                let patience = look(happened);
+                let rest = (began.elapsed() * (SHARE - 1)).min(patience);
+                if looking.wait_for_end(rest) {
+                    return;
+                }
+                happened = looking.wait(patience.saturating_sub(rest));
+            }
+        };
+        let thread = |name: String| std::thread::Builder::new().name(name);
+        let worker = thread(name.into()).spawn(work)?;
+        let follower = Self {
+            signal,
+            worker: Some(worker),
+        };
+        // It ends by itself, which nobody waits for.
+        thread(format!("{name}-wake")).spawn(watch)?;
+        Ok(follower)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.signal.end();
+        if let Some(thread) = self.worker.take() {
+            // A thread that panicked has nothing left to end.
+            let _ = thread.join();
+        }
+    }
+}

@@ -4,6 +4,7 @@
 pub mod alert;
 mod ask;
 pub mod capture;
+pub mod elements;
 pub mod field;
 mod filters;
 mod flow;

@@ -135,6 +135,19 @@ impl<T: Resource> Resources<T> {
         Ok(item)
     }
 
+    /// Puts all of these in, each in the place of the one with its identifier; none when there would
+    /// be too many.
+    pub fn put_all(&self, new: Vec<T>) -> Result<(), ResourceError> {
+        let mut items = self.lock();
+        let more = new.iter().filter(|item| !items.contains_key(&item.id()));
+        if items.len() + more.count() > self.limit {
+            return Err(ResourceError::TooMany(self.limit));
+        }
+        items.extend(new.into_iter().map(|item| (item.id(), item)));
+        self.keep(&items);
+        Ok(())
+    }
+
     /// Puts another in the place of one.
     pub fn replace(&self, item: T) -> Result<(), ResourceError> {
         let mut items = self.lock();

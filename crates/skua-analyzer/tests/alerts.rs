@@ -193,7 +193,10 @@ fn a_server_that_hangs_delays_nobody_else() {
     let server = Server::start(&[200]);
     alerts.create(alert("a", &server.address)).unwrap();
     wait_for("first look at both", || {
-        alerts.list().iter().all(|(_, status, _)| status.state == "quiet")
+        alerts
+            .list()
+            .iter()
+            .all(|(_, status, _)| status.state == "quiet")
     });
     for _ in 0..20 {
         add(&graph, "a");

@@ -34,6 +34,12 @@ pub enum Command {
     Query(crate::graph::command::QueryArguments),
     /// Capture on the nodes that a query finds, also those to come
     Capture(crate::captures::command::CaptureArguments),
+    /// Inject packets and see what becomes of them
+    Injection(crate::injection::command::InjectionArguments),
+    /// Be told when a query finds something
+    Alert(crate::alerts::command::AlertArguments),
+    /// These and more commands under the names that Skydive has for them
+    Client(crate::graph::client::ClientArguments),
     /// Show the conversations in a capture file (pcap, pcapng; - for standard input)
     Replay(ReplayArguments),
     /// Show or change which addresses a running `skua run` counts

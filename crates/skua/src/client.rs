@@ -1,8 +1,13 @@
 //! Asking a running `skua run`.
 
-use std::{net::ToSocketAddrs as _, time::Duration};
+use std::{io::Write as _, net::ToSocketAddrs as _, time::Duration};
 
 use anyhow::{Context as _, bail};
+
+use crate::{
+    args::OutputFormat,
+    output::{self, Column},
+};
 
 /// Most of an answer that is read.
 const ANSWER_LIMIT: u64 = 4 << 30;
@@ -50,6 +55,50 @@ impl Client {
             url: format!("http://{place}"),
             agent,
         }))
+    }
+
+    /// A client; that nothing answers is an error.
+    pub fn must(address: &str) -> anyhow::Result<Self> {
+        Self::connect(address)?.with_context(|| {
+            format!("nothing answers at {address}: start `skua run`, or give --analyzer")
+        })
+    }
+
+    /// Prints all objects of a path that has them by identifier.
+    pub fn list(
+        &self,
+        path: &str,
+        format: OutputFormat,
+        columns: &'static [Column],
+        what: &str,
+    ) -> anyhow::Result<()> {
+        let all = self.object(path)?;
+        let mut lines = Vec::new();
+        for object in all.as_object().into_iter().flat_map(|all| all.values()) {
+            writeln!(lines, "{object}")?;
+        }
+        let mut out = std::io::stdout().lock();
+        match format {
+            OutputFormat::Table if lines.is_empty() => writeln!(out, "no {what}")?,
+            OutputFormat::Table => {
+                output::table(&mut out, columns, &lines, usize::MAX, output::width())?;
+            }
+            OutputFormat::Json => out.write_all(&lines)?,
+            OutputFormat::Csv => bail!("{what} have no CSV form: table or json"),
+        }
+        Ok(())
+    }
+
+    /// Changes something by a JSON patch, and returns it as it is then.
+    pub fn patch(
+        &self,
+        path: &str,
+        patch: &serde_json::Value,
+    ) -> anyhow::Result<serde_json::Value> {
+        let request = self.agent.patch(format!("{}{path}", self.url));
+        let request = request.content_type("application/json");
+        let (_, body) = self.answer(request.send(patch.to_string()))?;
+        serde_json::from_slice(&body).context("the answer is no JSON")
     }
 
     fn get(

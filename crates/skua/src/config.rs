@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use skua_flow::{Mark, Prefix};
 
 use crate::{
+    actions::{AlertSettings, AnalyzerSettings, InjectionSettings},
     addresses,
     args::{CaptureArguments, CaptureType, ConfigArguments},
     sockets::settings::{IoNice, Sockets},
@@ -152,6 +153,34 @@ const KEYS: &[Key] = &[
         meaning: "most bytes there for the history of flows",
     },
     Key {
+        path: "injection.enabled",
+        meaning: "allow packet injection",
+    },
+    Key {
+        path: "injection.rate",
+        meaning: "packets per second of an injection at most",
+    },
+    Key {
+        path: "injection.at_once",
+        meaning: "injections at a time",
+    },
+    Key {
+        path: "injection.packets",
+        meaning: "packets of an injection at most",
+    },
+    Key {
+        path: "alerts.commands",
+        meaning: "let alerts run commands, with the rights of `skua run`",
+    },
+    Key {
+        path: "alerts.directory",
+        meaning: "directory below which alerts may write files; empty: none",
+    },
+    Key {
+        path: "analyzer.directory",
+        meaning: "where alerts, nodes, edges and rules of users are kept over restarts; empty: not",
+    },
+    Key {
         path: "api.listen",
         meaning: "address of the JSON API and /metrics; loopback only",
     },
@@ -171,6 +200,12 @@ pub struct Config {
     pub captures: Captures,
     /// What is kept.
     pub history: History,
+    /// Packet injection.
+    pub injection: InjectionSettings,
+    /// What alerts may do.
+    pub alerts: AlertSettings,
+    /// What is asked and made.
+    pub analyzer: AnalyzerSettings,
     /// What is served.
     pub api: Api,
 }

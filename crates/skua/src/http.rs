@@ -19,7 +19,7 @@ use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
 
 use crate::{
-    addresses, captures, flows, graph, groups, guard, metrics, record_filter::RecordFilter,
+    actions::Actions, addresses, captures, flows, graph, groups, guard, metrics, record_filter::RecordFilter,
     sockets, state::Shared, summary,
 };
 
@@ -37,6 +37,8 @@ skua run
   GET /api/dependencies  who calls whom; parameters as above
   POST /api/topology   a query in Gremlin, {\"GremlinQuery\": \"G.V()\"}; GET is the whole graph
   GET /api/capture     captures; POST makes one, DELETE /api/capture/ID ends it
+  GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule
+                       what was made; …/UUID: GET, PATCH, DELETE
   GET /api/summary     sums: seen, in flows, lost by cause
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
@@ -79,6 +81,7 @@ impl Server {
         live: LiveAddresses,
         analyzer: graph::Analyzer,
         captures: captures::api::Captures,
+        actions: &Actions,
     ) -> anyhow::Result<()> {
         let listener = self.listener.try_clone()?;
         let app = Router::new()
@@ -92,6 +95,7 @@ impl Server {
             .merge(addresses::api::routes(live))
             .merge(graph::api::routes(analyzer))
             .merge(captures::api::routes(captures))
+            .merge(actions.routes())
             .layer(middleware::from_fn(guard::guard));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -104,7 +108,11 @@ impl Server {
             .spawn(move || {
                 runtime.block_on(async {
                     let served = match tokio::net::TcpListener::from_std(listener) {
-                        Ok(listener) => axum::serve(listener, app).await,
+                        Ok(listener) => {
+                            // Who asks is known to what is to log it.
+                            let app = app.into_make_service_with_connect_info::<SocketAddr>();
+                            axum::serve(listener, app).await
+                        }
                         Err(error) => Err(error),
                     };
                     if let Err(error) = served {

@@ -1,6 +1,8 @@
 //! The `skua` command: arguments, configuration, wiring.
 
+mod actions;
 mod addresses;
+mod alerts;
 mod args;
 mod bench_hook;
 mod captures;
@@ -9,12 +11,14 @@ mod config;
 #[cfg(test)]
 mod docs;
 mod doctor;
+mod elements;
 mod flows;
 mod graph;
 mod groups;
 mod guard;
 mod history;
 mod http;
+mod injection;
 mod metrics;
 mod orphans;
 mod output;
@@ -47,6 +51,9 @@ fn main() -> ExitCode {
         Command::Services(services) => sockets::command::services(&services),
         Command::Query(query) => graph::command::query(&query),
         Command::Capture(capture) => captures::command::capture(&capture),
+        Command::Injection(arguments) => injection::command::injection(&arguments),
+        Command::Alert(arguments) => alerts::command::alert(&arguments),
+        Command::Client(arguments) => graph::client::client(&arguments),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::Doctor(doctor) => doctor::doctor(&doctor),

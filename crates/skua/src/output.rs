@@ -112,6 +112,24 @@ pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// A column whose cells begin at the left.
+pub const fn column(title: &'static str, rank: u8, cell: fn(&Value) -> String) -> Column {
+    Column {
+        title,
+        right: false,
+        rank,
+        cell,
+    }
+}
+
+/// Prints an object over several lines.
+pub fn pretty(value: &Value) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
 /// Address and port, as one writes them.
 pub fn endpoint(value: &Value) -> String {
     let address = text(&value["address"]);

@@ -7,6 +7,7 @@ use skua_discover::{Discovery, DiscoveryConfig};
 use skua_topology::{Config as GraphConfig, SharedGraph};
 
 use crate::{
+    actions::Actions,
     args::RunArguments,
     captures::{
         api::Captures,
@@ -61,6 +62,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         .as_ref()
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
     let analyzer = Analyzer::new(graph, session.shared(), sets.clone(), past);
+    let actions = Actions::start(&config, &analyzer)?;
     server.serve(
         session.shared(),
         session.addresses(),
@@ -69,6 +71,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
             captures: captures.clone(),
             sets,
         },
+        &actions,
     )?;
     let mut out = std::io::stdout();
     let capture = session.describe();

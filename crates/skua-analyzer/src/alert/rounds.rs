@@ -202,7 +202,7 @@ mod tests {
         fn new(alerts: &[&Alert]) -> Self {
             let graph = SharedGraph::new(Config::default());
             let mut rounds = Rounds::new(Arc::new(graph.clone()));
-            let alerts = alerts.iter().map(|alert| Alert::clone(alert)).collect();
+            let alerts = alerts.iter().copied().cloned().collect();
             rounds.set_alerts(alerts, Duration::ZERO);
             Self { graph, rounds }
         }

@@ -15,7 +15,7 @@ use axum::{
 };
 use serde::Deserialize;
 use skua_query::{
-    Answer, Class, QueryError,
+    Answer, Class, Limits, QueryError,
     output::{self, Format},
 };
 
@@ -97,6 +97,7 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
     blocking(move || {
         let done = analyzer.ask(
             &asked.query,
+            Limits::default(),
             &cancel,
             |prepared, found| match found {
                 Some(found) => write(&found, format),

@@ -1,6 +1,7 @@
 //! The graph and what can be asked of it.
 
 pub mod api;
+pub mod client;
 pub mod command;
 mod flows;
 pub mod resource;
@@ -11,7 +12,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use skua_analyzer::{FlowPast, FlowSet, Flows, PcapFilters};
+use skua_analyzer::{FlowPast, FlowSet, Flows, PcapFilters, Questions};
 use skua_query::{Answer, Limits, Prepared, QueryError, Sources, syntax::SyntaxLimits};
 use skua_topology::{IndexKey, Lookup, SharedGraph, Value};
 
@@ -70,6 +71,7 @@ impl Analyzer {
     pub fn ask<T>(
         &self,
         query: &str,
+        limits: Limits,
         cancel: &AtomicBool,
         answer: impl FnOnce(&Prepared, Option<Answer>) -> Result<T, QueryError>,
         explain: bool,
@@ -87,9 +89,22 @@ impl Analyzer {
         let found = if explain {
             None
         } else {
-            Some(prepared.run(sources, Limits::default(), cancel)?)
+            Some(prepared.run(sources, limits, cancel)?)
         };
         answer(&prepared, found)
+    }
+}
+
+impl Questions for Analyzer {
+    fn ask(&self, query: &str, limits: Limits, cancel: &AtomicBool) -> Result<Answer, String> {
+        // A drain is worth its cost only where flows are asked for.
+        if !query.to_ascii_lowercase().contains("flows") {
+            return self.graph.ask(query, limits, cancel);
+        }
+        let found = |_: &Prepared, found: Option<Answer>| Ok(found);
+        let found = self.ask(query, limits, cancel, found, false);
+        let found = found.map_err(|error| error.render(query))?;
+        found.ok_or_else(|| "no answer".to_owned())
     }
 }
 

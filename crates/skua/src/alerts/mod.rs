@@ -1,0 +1,4 @@
+//! Alerts: their API and commands.
+
+pub mod api;
+pub mod command;

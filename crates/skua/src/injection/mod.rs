@@ -1,0 +1,4 @@
+//! Packet injection: its API and commands.
+
+pub mod api;
+pub mod command;

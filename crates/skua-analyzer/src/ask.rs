@@ -1,7 +1,11 @@
 //! Asking the graph, and what else there is, from the inside.
 
 use crate::filters::PcapFilters;
-use skua_query::{Answer, Limits, Prepared, Sources, syntax::SyntaxLimits};
+use skua_query::{
+    Answer, Limits, Prepared, Sources,
+    check::{Kind, check},
+    syntax::{SyntaxLimits, parse},
+};
 use skua_topology::{Node, SharedGraph};
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -43,8 +47,18 @@ pub(crate) fn nodes(graph: &SharedGraph, query: &str) -> Result<Vec<Arc<Node>>, 
     }
 }
 
-/// Whether a query can be read, and yields nodes as far as that can be seen.
+/// What a query yields, if it can be read. What it finds now does not matter.
+pub(crate) fn kind(query: &str) -> Result<Kind, String> {
+    let checked = parse(query, &SyntaxLimits::default())
+        .and_then(|parsed| check(&parsed, unix_ms()))
+        .map_err(|error| error.render(query))?;
+    Ok(checked.last().map_or(Kind::Graph, |step| step.output))
+}
+
+/// What is wrong with a query that is to find nodes.
 pub(crate) fn check_nodes(query: &str) -> Result<(), String> {
-    let empty = SharedGraph::new(skua_topology::Config::default());
-    nodes(&empty, query).map(drop)
+    match kind(query)? {
+        Kind::Nodes | Kind::Paths => Ok(()),
+        _ => Err(format!("`{query}` yields no nodes")),
+    }
 }

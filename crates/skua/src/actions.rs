@@ -1,6 +1,9 @@
 //! What people have done besides watching: injections, alerts, nodes, edges and rules of their own.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context as _;
 use axum::Router;
@@ -54,6 +57,25 @@ pub struct AnalyzerSettings {
     pub directory: String,
 }
 
+impl AnalyzerSettings {
+    /// The directory, which is made if need be.
+    fn directory(&self) -> anyhow::Result<Option<&Path>> {
+        if self.directory.is_empty() {
+            return Ok(None);
+        }
+        let path = Path::new(&self.directory);
+        std::fs::create_dir_all(path)
+            .with_context(|| format!("analyzer.directory: {}", path.display()))?;
+        Ok(Some(path))
+    }
+
+    /// Where things of a kind are kept over restarts.
+    pub fn file(&self, kind: &str) -> anyhow::Result<Option<PathBuf>> {
+        let directory = self.directory()?;
+        Ok(directory.map(|path| path.join(format!("{kind}.json"))))
+    }
+}
+
 /// All of it.
 #[derive(Clone)]
 pub struct Actions {
@@ -65,15 +87,7 @@ pub struct Actions {
 impl Actions {
     /// Begins with what was kept.
     pub fn start(config: &Config, analyzer: &Analyzer) -> anyhow::Result<Self> {
-        let directory = match &*config.analyzer.directory {
-            "" => None,
-            path => Some(Path::new(path)),
-        };
-        if let Some(path) = directory {
-            std::fs::create_dir_all(path)
-                .with_context(|| format!("analyzer.directory: {}", path.display()))?;
-        }
-        let file = |name: &str| directory.map(|path| path.join(format!("{name}.json")));
+        let directory = config.analyzer.directory()?;
         let limits = InjectionLimits {
             enabled: config.injection.enabled,
             rate: config.injection.rate.max(1),
@@ -89,7 +103,7 @@ impl Actions {
             ..ActionSettings::default()
         };
         let elements = UserGraph::start(&analyzer.graph, directory)?;
-        let kept = Resources::open(file("alerts").as_deref(), ALERTS)?;
+        let kept = Resources::open(config.analyzer.file("alerts")?.as_deref(), ALERTS)?;
         let questions = Arc::new(analyzer.clone());
         let alerts = AlertManager::start(&analyzer.graph, questions, kept, settings)?;
         Ok(Self {

@@ -178,7 +178,7 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "analyzer.directory",
-        meaning: "where alerts, nodes, edges and rules of users are kept over restarts; empty: not",
+        meaning: "where captures, alerts, nodes, edges and rules of users are kept over restarts; empty: not",
     },
     Key {
         path: "api.listen",

@@ -19,8 +19,8 @@ use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
 
 use crate::{
-    actions::Actions, addresses, captures, flows, graph, groups, guard, metrics, record_filter::RecordFilter,
-    sockets, state::Shared, summary,
+    actions::Actions, addresses, captures, flows, graph, groups, guard, metrics,
+    record_filter::RecordFilter, sockets, state::Shared, summary,
 };
 
 const WELCOME: &str = "\

@@ -8,12 +8,11 @@ use super::{
 };
 use crate::{
     Questions,
-    ask::unix_ms,
+    ask::{self, unix_ms},
     follow::{Follower, Happened, Signal},
     resource::{ResourceError, Resources},
 };
 use serde::Serialize;
-use skua_query::Limits;
 use skua_topology::SharedGraph;
 use std::{
     collections::BTreeMap,
@@ -79,7 +78,6 @@ impl AlertSubscription {
 }
 
 struct Inner {
-    questions: Arc<dyn Questions>,
     alerts: Resources<Alert>,
     deliveries: Deliveries,
     status: Mutex<BTreeMap<Uuid, AlertStatus>>,
@@ -109,7 +107,6 @@ impl AlertManager {
         settings: ActionSettings,
     ) -> std::io::Result<Self> {
         let inner = Arc::new(Inner {
-            questions: questions.clone(),
             alerts,
             deliveries: Deliveries::new(settings),
             status: Mutex::default(),
@@ -219,15 +216,7 @@ impl AlertManager {
         alert.hold().map_err(AlertError::Wrong)?;
         Action::parse(&alert.action, self.inner.deliveries.settings())
             .map_err(AlertError::Wrong)?;
-        // What it would find does not matter, only that it can be asked.
-        let cancel = AtomicBool::new(false);
-        let limits = Limits {
-            time: Duration::from_secs(2),
-            ..Limits::default()
-        };
-        self.inner
-            .questions
-            .ask(&alert.expression, limits, &cancel)
+        ask::kind(&alert.expression)
             .map(drop)
             .map_err(AlertError::Wrong)
     }

@@ -82,7 +82,7 @@ async fn create(
     blocking(move || {
         let mut alert: Alert = match resource::object(&body) {
             Ok(alert) => alert,
-            Err(response) => return response,
+            Err(error) => return bad_request(error),
         };
         match resource::ends_at(&headers) {
             Ok(end) => alert.expire_time = end.or(alert.expire_time),
@@ -108,7 +108,7 @@ async fn change(
             let after = alerts.patch(&id, &patch);
             answer(StatusCode::OK, after.map(|alert| json!(alert)))
         }
-        Err(response) => response,
+        Err(error) => bad_request(error),
     })
     .await
 }

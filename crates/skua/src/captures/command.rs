@@ -221,23 +221,13 @@ fn watch(mut packets: impl Read, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pretty(value: &Value) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)?;
-    Ok(())
-}
-
 pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
-    let address = &arguments.analyzer.address;
-    let Some(client) = Client::connect(address)? else {
-        bail!("nothing answers at {address}: start `skua run`, or give --analyzer");
-    };
+    let client = Client::must(&arguments.analyzer.address)?;
     match &arguments.command {
         CaptureCommand::Create(create) => {
             let ttl = create.ttl.map(|ttl| ttl.as_nanos().to_string());
             let headers: Vec<_> = ttl.map(|ttl| ("X-Resource-TTL", ttl)).into_iter().collect();
-            pretty(&client.create("/api/capture", &headers, &create.body())?)
+            output::pretty(&client.create("/api/capture", &headers, &create.body())?)
         }
         CaptureCommand::List { output } => {
             let all = client.object("/api/capture")?;
@@ -250,7 +240,9 @@ pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
                 OutputFormat::Csv => bail!("captures have no CSV form: table or json"),
             }
         }
-        CaptureCommand::Get { id } => pretty(&client.object(&format!("/api/capture/{id}"))?),
+        CaptureCommand::Get { id } => {
+            output::pretty(&client.object(&format!("/api/capture/{id}"))?)
+        }
         CaptureCommand::Watch {
             id,
             gremlin,

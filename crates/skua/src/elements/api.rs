@@ -105,7 +105,7 @@ async fn with_body<B: DeserializeOwned, T: Serialize>(
     blocking(move || {
         let object = match resource::object(&body) {
             Ok(object) => object,
-            Err(response) => return response,
+            Err(error) => return bad_request(error),
         };
         match work(&elements, object) {
             Ok(value) => resource::answer(status, &json!(value)),

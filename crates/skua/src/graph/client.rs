@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 
 use crate::{
-    alerts::command::AlertArguments, args::AnalyzerArguments, client::Client,
-    elements::command as elements, graph::command::QueryArguments,
+    alerts::command::AlertArguments, args::AnalyzerArguments, captures::command::CaptureArguments,
+    client::Client, elements::command as elements, graph::command::QueryArguments,
     injection::command::InjectionArguments, output,
 };
 
@@ -18,6 +18,8 @@ pub struct ClientArguments {
 pub enum ClientCommand {
     /// Ask for the topology and its flows in Gremlin
     Query(QueryArguments),
+    /// Capture on the nodes that a query finds, also those to come
+    Capture(CaptureArguments),
     /// Inject packets and see what becomes of them
     #[command(visible_alias = "inject-packet")]
     Injection(InjectionArguments),
@@ -48,6 +50,7 @@ pub struct StatusArguments {
 pub fn client(arguments: &ClientArguments) -> anyhow::Result<()> {
     match &arguments.command {
         ClientCommand::Query(query) => super::command::query(query),
+        ClientCommand::Capture(capture) => crate::captures::command::capture(capture),
         ClientCommand::Injection(arguments) => crate::injection::command::injection(arguments),
         ClientCommand::Alert(arguments) => crate::alerts::command::alert(arguments),
         ClientCommand::Node(arguments) => elements::node(arguments),

@@ -76,7 +76,7 @@ async fn create(
     blocking(move || {
         let asked: PacketInjection = match resource::object(&body) {
             Ok(asked) => asked,
-            Err(response) => return response,
+            Err(error) => return bad_request(error),
         };
         match injections.create(asked, &who) {
             Ok(view) => resource::answer(StatusCode::CREATED, &json!(view)),

@@ -28,8 +28,12 @@ impl Lab {
     }
 
     fn kept(directory: Option<&Path>) -> Self {
-        let graph = SharedGraph::new(Config::default());
-        let users = UserGraph::start(&graph, directory).unwrap();
+        Self::on(SharedGraph::new(Config::default()), directory)
+    }
+
+    fn on(graph: SharedGraph, directory: Option<&Path>) -> Self {
+        let file = |kind: &str| directory.map(|path| path.join(kind));
+        let users = UserGraph::start(&graph, file).unwrap();
         Self { graph, users }
     }
 
@@ -378,6 +382,30 @@ fn everything_is_there_again_after_a_restart() {
     lab.users.delete_node("tor").unwrap();
     let lab = Lab::kept(Some(room.path()));
     assert!(lab.users.nodes().is_empty());
+}
+
+#[test]
+fn a_graph_that_was_kept_loses_what_users_have_deleted() {
+    let room = tempfile::tempdir().unwrap();
+    let lab = Lab::kept(Some(room.path()));
+    lab.discover("eth0", json!({"Name": "eth0", "Type": "device"}));
+    lab.create("tor");
+    lab.create("old");
+    for (id, child) in [("e", "tor"), ("f", "old")] {
+        lab.users.create_edge(new_edge(id, "eth0", child)).unwrap();
+    }
+    // As it was before the last deletion.
+    let before = SharedGraph::new(Config::default());
+    before
+        .write()
+        .import(&lab.graph.read().export(), 5)
+        .unwrap();
+    lab.users.delete_node("old").unwrap();
+    drop(lab);
+    let lab = Lab::on(before, Some(room.path()));
+    assert!(lab.users.node("old").is_err() && lab.users.edge("f").is_err());
+    assert!(lab.users.edge("e").is_ok());
+    assert_eq!(lab.users.nodes().len(), 2);
 }
 
 #[test]

@@ -1,11 +1,7 @@
 //! What people have done besides watching: injections, alerts, nodes, edges and rules of their own.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::sync::Arc;
 
-use anyhow::Context as _;
 use axum::Router;
 use serde::{Deserialize, Serialize};
 use skua_analyzer::{
@@ -50,32 +46,6 @@ pub struct AlertSettings {
     pub directory: String,
 }
 
-/// Settings of what is asked and made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-pub struct AnalyzerSettings {
-    pub directory: String,
-}
-
-impl AnalyzerSettings {
-    /// The directory, which is made if need be.
-    fn directory(&self) -> anyhow::Result<Option<&Path>> {
-        if self.directory.is_empty() {
-            return Ok(None);
-        }
-        let path = Path::new(&self.directory);
-        std::fs::create_dir_all(path)
-            .with_context(|| format!("analyzer.directory: {}", path.display()))?;
-        Ok(Some(path))
-    }
-
-    /// Where things of a kind are kept over restarts.
-    pub fn file(&self, kind: &str) -> anyhow::Result<Option<PathBuf>> {
-        let directory = self.directory()?;
-        Ok(directory.map(|path| path.join(format!("{kind}.json"))))
-    }
-}
-
 /// All of it.
 #[derive(Clone)]
 pub struct Actions {
@@ -87,7 +57,6 @@ pub struct Actions {
 impl Actions {
     /// Begins with what was kept.
     pub fn start(config: &Config, analyzer: &Analyzer) -> anyhow::Result<Self> {
-        let directory = config.analyzer.directory()?;
         let limits = InjectionLimits {
             enabled: config.injection.enabled,
             rate: config.injection.rate.max(1),
@@ -102,8 +71,8 @@ impl Actions {
             },
             ..ActionSettings::default()
         };
-        let elements = UserGraph::start(&analyzer.graph, directory)?;
-        let kept = Resources::open(config.analyzer.file("alerts")?.as_deref(), ALERTS)?;
+        let elements = UserGraph::start(&analyzer.graph, |kind| config.resource_file(kind))?;
+        let kept = Resources::open(config.resource_file("alerts").as_deref(), ALERTS)?;
         let questions = Arc::new(analyzer.clone());
         let alerts = AlertManager::start(&analyzer.graph, questions, kept, settings)?;
         Ok(Self {

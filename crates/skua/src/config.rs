@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use skua_flow::{Mark, Prefix};
 
 use crate::{
-    actions::{AlertSettings, AnalyzerSettings, InjectionSettings},
+    actions::{AlertSettings, InjectionSettings},
     addresses,
     args::{CaptureArguments, CaptureType, ConfigArguments},
     sockets::settings::{IoNice, Sockets},
@@ -177,10 +177,6 @@ const KEYS: &[Key] = &[
         meaning: "directory below which alerts may write files; empty: none",
     },
     Key {
-        path: "analyzer.directory",
-        meaning: "where captures, alerts, nodes, edges and rules of users are kept over restarts; empty: not",
-    },
-    Key {
         path: "api.listen",
         meaning: "address of the JSON API and /metrics; loopback only",
     },
@@ -204,8 +200,6 @@ pub struct Config {
     pub injection: InjectionSettings,
     /// What alerts may do.
     pub alerts: AlertSettings,
-    /// What is asked and made.
-    pub analyzer: AnalyzerSettings,
     /// What is served.
     pub api: Api,
 }

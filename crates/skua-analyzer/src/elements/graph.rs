@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use skua_topology::{Edge, Export, Lookup, Map, Node, SharedGraph, Value};
 use std::{
     ops::ControlFlow,
-    path::Path,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -136,12 +136,15 @@ fn patched_resource<T: Serialize + DeserializeOwned>(
 }
 
 impl UserGraph {
-    /// Makes what was kept in a directory, and follows rules from now on.
+    /// Makes what was kept, and follows rules from now on. `file` says where things of a kind are
+    /// kept: `nodes`, `edges`, `noderules`, `edgerules`.
     ///
     /// # Errors
     /// What was kept cannot be read, or there is no thread.
-    pub fn start(graph: &SharedGraph, directory: Option<&Path>) -> Result<Self, ResourceError> {
-        let file = |name: &str| directory.map(|path| path.join(format!("{name}.json")));
+    pub fn start(
+        graph: &SharedGraph,
+        file: impl Fn(&str) -> Option<PathBuf>,
+    ) -> Result<Self, ResourceError> {
         let inner = Arc::new(Inner {
             graph: graph.clone(),
             nodes: Resources::open(file("nodes").as_deref(), MAX_NODES)?,
@@ -150,6 +153,7 @@ impl UserGraph {
             edge_rules: Resources::open(file("edgerules").as_deref(), MAX_RULES)?,
             applied: Mutex::default(),
         });
+        inner.sweep();
         inner.apply();
         let theirs = inner.clone();
         let look = move |_| {
@@ -448,6 +452,37 @@ impl Inner {
     fn applied(&self) -> MutexGuard<'_, Applied> {
         // Whoever panicked has left what is looked at again now.
         self.applied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes away what a graph that was kept still has though users have deleted it. What rules have
+    /// made goes with it, and is made anew.
+    fn sweep(&self) {
+        let mut graph = self.graph.write();
+        let (mut nodes, mut edges) = (Vec::new(), Vec::new());
+        let now = graph.now();
+        // An error means that there is no such history, which now always is.
+        let _ = graph.scan_nodes(now, Lookup::All, 0, usize::MAX, &mut |node, _| {
+            if *node.origin == *ORIGIN {
+                nodes.push(node.id.clone());
+            }
+            ControlFlow::Continue(())
+        });
+        let _ = graph.scan_edges(now, Lookup::All, 0, usize::MAX, &mut |edge, _| {
+            if *edge.element.origin == *ORIGIN {
+                edges.push(edge.element.id.clone());
+            }
+            ControlFlow::Continue(())
+        });
+        let time = unix_ms();
+        let kept = |kind: &str, id: &str| derived(&[kind, id]).to_string();
+        edges.retain(|id| self.edges.get(&kept("edge", id)).is_err());
+        nodes.retain(|id| self.nodes.get(&kept("node", id)).is_err());
+        for id in edges {
+            let _ = graph.delete_edge(&id, time);
+        }
+        for id in nodes {
+            let _ = graph.delete_node(&id, time);
+        }
     }
 
     fn apply(&self) {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 pub enum InjectError {
     /// The network namespace is not there (any more).
     #[error("there is no network namespace with inode number {0}")]
-    NoNamespace(u32),
+    NoNamespace(u64),
     /// It cannot be entered, or namespaces cannot be looked for.
     #[error(transparent)]
     Namespace(#[from] skua_link::Error),

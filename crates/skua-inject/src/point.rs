@@ -7,7 +7,7 @@ use skua_link::{Namespace, Namespaces};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Point {
     /// Inode number of its network namespace.
-    pub netns_inode: u32,
+    pub netns_inode: u64,
     /// Index of the interface there.
     pub ifindex: u32,
     /// Its name, for messages.
@@ -24,7 +24,7 @@ impl Point {
         &self,
         work: impl FnOnce() -> Result<T, InjectError> + Send,
     ) -> Result<T, InjectError> {
-        let inode = u64::from(self.netns_inode);
+        let inode = self.netns_inode;
         let own = Namespace::own()?;
         if own.id.inode == inode {
             return own.enter(work)?;

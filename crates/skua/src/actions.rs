@@ -6,7 +6,7 @@ use axum::Router;
 use serde::{Deserialize, Serialize};
 use skua_analyzer::{
     Resources,
-    alert::{ActionSettings, AlertManager},
+    alert::{ActionSettings, AlertCounters, AlertManager},
     elements::UserGraph,
     injection::{InjectionLimits, Injections},
 };
@@ -80,6 +80,11 @@ impl Actions {
             alerts: Arc::new(alerts),
             elements: Arc::new(elements),
         })
+    }
+
+    /// What alerts have done.
+    pub fn alert_counters(&self) -> AlertCounters {
+        self.alerts.counters()
     }
 
     /// Their paths in the API.

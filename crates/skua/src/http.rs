@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 use axum::{
-    Router,
+    Extension, Router,
     extract::{Query, State as Extract},
     http::{StatusCode, header},
     middleware,
@@ -96,6 +96,7 @@ impl Server {
             .merge(graph::api::routes(analyzer))
             .merge(captures::api::routes(captures))
             .merge(actions.routes())
+            .layer(Extension(actions.clone()))
             .layer(middleware::from_fn(guard::guard));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -255,12 +256,16 @@ async fn get_status(Extract(shared): Extract<Shared>) -> Response {
     .await
 }
 
-async fn get_metrics(Extract(shared): Extract<Shared>) -> Response {
+async fn get_metrics(
+    Extract(shared): Extract<Shared>,
+    Extension(actions): Extension<Actions>,
+) -> Response {
     blocking(move || {
+        let alerts = metrics::alerts(&actions.alert_counters());
         let state = shared.fresh();
         (
             [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-            metrics::text(&state),
+            metrics::text(&state) + &alerts,
         )
             .into_response()
     })

@@ -5,6 +5,7 @@ use std::{
     fmt::{Display, Write as _},
 };
 
+use skua_analyzer::alert::AlertCounters;
 use skua_kernel::flow::{CauseCounters, PointTraffic};
 use skua_probe::{
     Account, PointAccount,
@@ -43,6 +44,54 @@ impl Text {
         self.family(name, kind, help);
         self.value(name, &[], value);
     }
+}
+
+/// What alerts have done.
+pub fn alerts(counters: &AlertCounters) -> String {
+    let mut text = Text(String::new());
+    let mut sums = |name: &str, help: &str, label: &str, values: &[(&str, u64)]| {
+        text.family(name, "counter", help);
+        for (kind, value) in values {
+            text.value(name, &[(label, kind)], value);
+        }
+    };
+    let answered = counters.asked.saturating_sub(counters.unanswered);
+    sums(
+        "skua_alert_queries_total",
+        "Queries of alerts that were asked.",
+        "result",
+        &[("answered", answered), ("failed", counters.unanswered)],
+    );
+    sums(
+        "skua_alert_turns_total",
+        "How often alerts have fired and were over.",
+        "state",
+        &[("fired", counters.fired), ("resolved", counters.resolved)],
+    );
+    let actions = counters.actions;
+    sums(
+        "skua_alert_actions_total",
+        "Actions of alerts: carried out, given up, left out because too many waited.",
+        "result",
+        &[
+            ("delivered", actions.delivered),
+            ("failed", actions.failed),
+            ("dropped", actions.dropped),
+        ],
+    );
+    text.single(
+        "skua_alert_retries_total",
+        "counter",
+        "Actions of alerts that were tried once more.",
+        actions.retries,
+    );
+    text.single(
+        "skua_alert_events_lost_total",
+        "counter",
+        "Events that subscribers were too slow for.",
+        counters.lost,
+    );
+    text.0
 }
 
 /// The interface under which those that are gone go on being counted.

@@ -32,9 +32,9 @@ fn text<'a>(metadata: &'a Map, key: &str) -> &'a str {
     value.unwrap_or_default()
 }
 
-fn number(metadata: &Map, key: &str) -> Option<u32> {
+fn number<T: TryFrom<i64>>(metadata: &Map, key: &str) -> Option<T> {
     let value = metadata.get(key).and_then(Value::as_int);
-    value.and_then(|value| u32::try_from(value).ok())
+    value.and_then(|value| T::try_from(value).ok())
 }
 
 /// Reads six bytes in hexadecimal with colons.
@@ -95,7 +95,7 @@ impl Endpoint {
         Some(Self {
             point: Point {
                 netns_inode: number(metadata, "NetNsInode")?,
-                ifindex: number(metadata, "IfIndex").filter(|index| *index > 0)?,
+                ifindex: number(metadata, "IfIndex").filter(|index: &u32| *index > 0)?,
                 name: text(metadata, "Name").into(),
                 ethernet: match encapsulation {
                     "" => loopback || mac.is_some(),
@@ -147,7 +147,7 @@ impl Endpoint {
             return Ok(Hop::Mac([0; 6]));
         }
         if let Some(hop) = self.route(graph, to)? {
-            let through = number(&hop, "IfIndex").unwrap_or(0);
+            let through: u32 = number(&hop, "IfIndex").unwrap_or(0);
             if through != 0 && through != self.point.ifindex {
                 return Err(format!(
                     "the routes at {} send packets to {to} through interface {through}; inject \

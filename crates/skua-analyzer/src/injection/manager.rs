@@ -483,3 +483,87 @@ fn file(text: &str, ethernet: bool) -> Result<Frames, String> {
 pub fn went_well(outcome: &str, arrival_is_enough: bool) -> bool {
     outcome == Outcome::Answered.name() || (arrival_is_enough && outcome == Outcome::Arrived.name())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn injections(limits: InjectionLimits) -> Injections {
+        let graph = SharedGraph::new(skua_topology::Config::default());
+        let metadata = serde_json::json!({
+            "Name": "a0", "NetNsInode": 1, "IfIndex": 2, "MAC": "02:00:00:00:00:01",
+            "IPV4": ["10.0.0.1/24"],
+        });
+        let metadata = serde_json::from_value(metadata).unwrap();
+        let node = skua_topology::Node::new("a", "h", metadata);
+        graph.write().add_node(node, 1).unwrap();
+        Injections::new(graph, limits)
+    }
+
+    fn refused(limits: InjectionLimits, asked: serde_json::Value) -> String {
+        let asked = serde_json::from_value(asked).unwrap();
+        let error = injections(limits).create(asked, "a test").unwrap_err();
+        error.to_string()
+    }
+
+    #[test]
+    fn limits_are_kept() {
+        let usual = InjectionLimits::default();
+        let good = serde_json::json!({
+            "Src": "G.V()", "DstIP": "10.0.0.2", "DstMAC": "02:00:00:00:00:02", "Count": 7,
+        });
+        // All is right but the namespace, which is looked for last.
+        assert!(refused(usual, good.clone()).contains("inode number 1"));
+        let none = InjectionLimits {
+            at_once: 0,
+            ..usual
+        };
+        assert!(refused(none, good.clone()).contains("injection.at_once"));
+        let few = InjectionLimits {
+            packets: 6,
+            ..usual
+        };
+        assert!(refused(few, good.clone()).contains("7 packets: at most 6"));
+        let forbidden = InjectionLimits {
+            enabled: false,
+            ..usual
+        };
+        assert!(refused(forbidden, good).contains("forbidden"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let usual = InjectionLimits::default();
+        for (change, says) in [
+            (serde_json::json!({"Src": ""}), "Src is missing"),
+            (serde_json::json!({"DstIP": ""}), "where to?"),
+            (serde_json::json!({"DstIP": "10.0.0.300"}), "no IP address"),
+            (serde_json::json!({"Type": "igmp"}), "is no type"),
+            (serde_json::json!({"Type": "udp6"}), "no IPv6 address"),
+            (serde_json::json!({"Mode": "x"}), "is no mode"),
+            (serde_json::json!({"TCPFlags": "X"}), "no flag"),
+            (serde_json::json!({"DstMAC": "x"}), "no MAC address"),
+            (serde_json::json!({"Pcap": "?"}), "no base64"),
+            (serde_json::json!({"Pcap": "AAAA"}), "capture file"),
+            (
+                serde_json::json!({"Payload": "x", "PayloadSize": 1}),
+                "not both",
+            ),
+            (serde_json::json!({"PayloadSize": 65_001}), "at most 65000"),
+            (
+                serde_json::json!({"IncrementPayload": 40_000, "Count": 3}),
+                "at most 65000",
+            ),
+        ] {
+            let mut asked = serde_json::json!({
+                "Src": "G.V()", "DstIP": "10.0.0.2", "DstMAC": "02:00:00:00:00:02",
+            });
+            for (key, value) in change.as_object().unwrap() {
+                asked[key] = value.clone();
+            }
+            let told = refused(usual, asked);
+            assert!(told.contains(says), "{change}: {told}");
+        }
+    }
+}

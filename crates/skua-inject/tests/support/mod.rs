@@ -44,9 +44,8 @@ impl Net {
         format!("/run/netns/{}", self.0)
     }
 
-    pub fn inode(&self) -> u32 {
-        let inode = std::fs::metadata(self.path()).unwrap().ino();
-        u32::try_from(inode).unwrap()
+    pub fn inode(&self) -> u64 {
+        std::fs::metadata(self.path()).unwrap().ino()
     }
 
     pub fn command(&self, program: &str) -> Command {

@@ -294,7 +294,10 @@ fn alerts_and_elements_of_users_outlast_a_restart() {
     );
     wait_for("alert", || (state(&skua) == "firing").then_some(()));
     let metrics = skua.get("/metrics");
-    assert!(metrics.contains("skua_alert_turns_total{state=\"fired\"} 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("skua_alert_turns_total{state=\"fired\"} 1\n"),
+        "{metrics}"
+    );
     let changed = ask(&net, &skua, &["alert", "update", id, "--threshold", "5"]);
     assert_eq!(changed["Threshold"], 5.0);
     wait_for("end of the alert", || {

@@ -22,6 +22,7 @@ mod record_filter;
 mod replay;
 mod rights;
 mod run;
+mod server;
 mod session;
 mod sockets;
 mod state;
@@ -49,6 +50,8 @@ fn main() -> ExitCode {
         Command::Capture(capture) => captures::command::capture(&capture),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
+        Command::User(user) => server::accounts::user(&user),
+        Command::Token(token) => server::accounts::token(&token),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Config(config) => config::print(&config),
         Command::Completions { shell } => args::completions(shell),

@@ -61,6 +61,8 @@ pub struct Limits {
     pub subscribers: usize,
     /// WebSockets of one client.
     pub subscribers_of_one: usize,
+    /// Bytes that wait for a WebSocket at most.
+    pub waiting: usize,
     /// Time between pings of a WebSocket.
     pub ping: Duration,
 }
@@ -84,6 +86,7 @@ impl Default for Limits {
             },
             subscribers: 64,
             subscribers_of_one: 16,
+            waiting: 8 << 20,
             ping: Duration::from_secs(30),
         }
     }
@@ -97,6 +100,7 @@ pub struct Server {
     authenticator: Option<Authenticator>,
     config: Config,
     limits: Limits,
+    connections: Arc<Connections>,
 }
 
 impl Server {
@@ -118,13 +122,15 @@ impl Server {
             addresses.push(listener.local_addr()?);
             listeners.push(listener);
         }
+        let limits = Limits::default();
         Ok(Self {
+            connections: Connections::new(limits.connections),
+            limits,
             listeners,
             addresses,
             tls,
             authenticator,
             config: config.clone(),
-            limits: Limits::default(),
         })
     }
 
@@ -132,6 +138,7 @@ impl Server {
     #[cfg(test)]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self.connections = Connections::new(limits.connections);
         self
     }
 
@@ -169,7 +176,7 @@ impl Server {
         let service = serve::Service {
             app,
             tls: self.tls,
-            connections: Connections::new(self.limits.connections),
+            connections: self.connections,
             limits: self.limits,
         };
         let listeners = self.listeners;

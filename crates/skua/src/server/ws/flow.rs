@@ -9,7 +9,7 @@ use skua_query::Flow;
 use tokio::sync::watch;
 
 use super::{
-    Hub, WAITING,
+    Hub,
     mailbox::{Mail, Mailbox, Mailboxes, Message},
     message,
     socket::{Asked, Gone, Socket},
@@ -44,6 +44,8 @@ struct Topic {
 pub struct FlowFeed {
     analyzer: Analyzer,
     shared: Shared,
+    /// Bytes that wait for each subscriber at most.
+    waiting: usize,
     /// Subscribers of whatever namespace.
     all: Mailboxes,
     topics: std::sync::Mutex<HashMap<String, Arc<Topic>>>,
@@ -60,10 +62,11 @@ struct Drained {
 
 impl FlowFeed {
     /// Nobody is told yet.
-    pub fn new(analyzer: Analyzer, shared: Shared) -> Arc<Self> {
+    pub fn new(analyzer: Analyzer, shared: Shared, waiting: usize) -> Arc<Self> {
         Arc::new(Self {
             analyzer,
             shared,
+            waiting,
             all: Mailboxes::default(),
             topics: std::sync::Mutex::default(),
             drained: watch::Sender::new(Drained::default()),
@@ -72,7 +75,7 @@ impl FlowFeed {
 
     /// A mailbox for the flows of some namespaces.
     fn join(self: &Arc<Self>, namespaces: &[String]) -> Arc<Mailbox> {
-        let mailbox = Mailbox::new(WAITING);
+        let mailbox = Mailbox::new(self.waiting);
         {
             let mut topics = self.lock();
             topics.retain(|_, topic| !topic.mailboxes.open().is_empty());
@@ -82,7 +85,9 @@ impl FlowFeed {
             }
         }
         if self.all.add(&mailbox) {
-            tokio::spawn(self.clone().pump());
+            let drains = self.shared.drains();
+            let since = self.shared.lock().drained_ns;
+            tokio::spawn(self.clone().pump(drains, since));
         }
         mailbox
     }
@@ -98,9 +103,8 @@ impl FlowFeed {
         topic.map_or_else(Vec::new, |topic| topic.mailboxes.open())
     }
 
-    async fn pump(self: Arc<Self>) {
-        let mut drains = self.shared.drains();
-        let mut since = self.shared.lock().drained_ns;
+    /// Tells of each drain after a moment.
+    async fn pump(self: Arc<Self>, mut drains: watch::Receiver<u64>, mut since: u64) {
         while drains.changed().await.is_ok() {
             if self.all.open().is_empty() {
                 return;

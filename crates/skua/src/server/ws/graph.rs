@@ -16,7 +16,7 @@ use skua_query::Answer;
 use skua_topology::{Change, Delivery, Edge, Event, Export, Node, SharedGraph, Subscription};
 
 use super::{
-    Hub, WAITING,
+    Hub,
     mailbox::{Mail, Mailbox, Mailboxes, Message},
     message::{self, Incoming},
     socket::{Asked, Gone, Socket},
@@ -40,21 +40,24 @@ const LONGEST: usize = 64 << 10;
 /// while someone is.
 pub struct GraphFeed {
     graph: SharedGraph,
+    /// Bytes that wait for each at most.
+    waiting: usize,
     mailboxes: Mailboxes,
 }
 
 impl GraphFeed {
     /// Nobody is told yet.
-    pub fn new(graph: SharedGraph) -> Arc<Self> {
+    pub fn new(graph: SharedGraph, waiting: usize) -> Arc<Self> {
         Arc::new(Self {
             graph,
+            waiting,
             mailboxes: Mailboxes::default(),
         })
     }
 
     /// A mailbox for all changes from now on.
     fn join(self: &Arc<Self>) -> Arc<Mailbox> {
-        let mailbox = Mailbox::new(WAITING);
+        let mailbox = Mailbox::new(self.waiting);
         if self.mailboxes.add(&mailbox) {
             let subscription = self.graph.write().subscribe(EVENTS);
             let feed = self.clone();

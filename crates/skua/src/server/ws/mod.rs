@@ -36,8 +36,6 @@ impl Parts {
 
 /// Bytes of a message of a client at most.
 const MESSAGE: usize = 128 << 10;
-/// Bytes that wait for a subscriber at most.
-const WAITING: usize = 8 << 20;
 
 /// What the paths of this module share.
 #[derive(Clone)]
@@ -52,8 +50,8 @@ struct Hub {
 /// The paths of this module.
 pub fn routes(parts: Parts, limits: &Limits) -> Router {
     let hub = Hub {
-        graph: GraphFeed::new(parts.analyzer.graph.clone()),
-        flows: FlowFeed::new(parts.analyzer.clone(), parts.shared),
+        graph: GraphFeed::new(parts.analyzer.graph.clone(), limits.waiting),
+        flows: FlowFeed::new(parts.analyzer.clone(), parts.shared, limits.waiting),
         analyzer: parts.analyzer,
         places: Arc::new(Places {
             most: limits.subscribers,

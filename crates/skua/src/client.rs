@@ -29,6 +29,8 @@ pub struct Client {
     url: String,
     /// Who we are, as the Authorization header has it.
     credentials: Option<String>,
+    /// How to know the server by its certificate.
+    tls: Option<TlsConfig>,
     agent: ureq::Agent,
 }
 
@@ -107,6 +109,20 @@ fn tls_config(analyzer: &AnalyzerArguments) -> anyhow::Result<TlsConfig> {
     Ok(config.build())
 }
 
+/// What asks; with how long that may take in all.
+fn agent(tls: Option<&TlsConfig>, patience: Option<Duration>) -> ureq::Agent {
+    let mut config = ureq::Agent::config_builder()
+        .timeout_global(patience)
+        .http_status_as_error(false)
+        // Whoever answers must not send us elsewhere with our secrets.
+        .max_redirects(0)
+        .proxy(None);
+    if let Some(tls) = tls {
+        config = config.tls_config(tls.clone());
+    }
+    config.build().new_agent()
+}
+
 /// The first address of a place that somebody listens on.
 fn listening(place: &str) -> anyhow::Result<Option<SocketAddr>> {
     let addresses = place.to_socket_addrs().with_context(|| {
@@ -129,23 +145,16 @@ impl Client {
         if credentials.is_some() && !tls && !address.ip().is_loopback() {
             bail!("{place} would get the password or token in the clear; ask https://{place}");
         }
-        let mut config = ureq::Agent::config_builder()
-            .timeout_global(Some(Duration::from_secs(60)))
-            .http_status_as_error(false)
-            // Whoever answers must not send us elsewhere with our secrets.
-            .max_redirects(0)
-            .proxy(None);
-        if tls {
-            config = config.tls_config(tls_config(analyzer)?);
-        }
+        let tls = tls.then(|| tls_config(analyzer)).transpose()?;
         Ok(Some(Self {
             address: analyzer.address.clone(),
             url: match tls {
-                true => format!("https://{place}"),
-                false => format!("http://{address}"),
+                Some(_) => format!("https://{place}"),
+                None => format!("http://{address}"),
             },
             credentials,
-            agent: config.build().new_agent(),
+            agent: agent(tls.as_ref(), Some(Duration::from_secs(60))),
+            tls,
         }))
     }
 
@@ -230,7 +239,7 @@ impl Client {
         headers: &[(&str, String)],
         body: &serde_json::Value,
     ) -> anyhow::Result<serde_json::Value> {
-        let mut request = self.agent.post(format!("{}{path}", self.url));
+        let mut request = self.signed(self.agent.post(format!("{}{path}", self.url)));
         for (name, value) in headers {
             request = request.header(*name, value);
         }
@@ -245,18 +254,16 @@ impl Client {
         path: &str,
         body: Option<&serde_json::Value>,
     ) -> anyhow::Result<impl std::io::Read + use<>> {
-        let agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .build()
-            .new_agent();
+        let agent = agent(self.tls.as_ref(), None);
         let url = format!("{}{path}", self.url);
         let answer = match body {
             Some(body) => {
-                let request = agent.post(url).content_type("application/json");
+                let request = self
+                    .signed(agent.post(url))
+                    .content_type("application/json");
                 request.send(body.to_string())
             }
-            None => agent.get(url).call(),
+            None => self.signed(agent.get(url)).call(),
         };
         let mut answer =
             answer.with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
@@ -269,7 +276,7 @@ impl Client {
 
     /// Deletes what is there.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
-        let request = self.agent.delete(format!("{}{path}", self.url));
+        let request = self.signed(self.agent.delete(format!("{}{path}", self.url)));
         let request = request.header("Content-Type", "application/json");
         self.answer(request.call())?;
         Ok(())

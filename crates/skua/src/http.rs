@@ -12,8 +12,8 @@ use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
 
 use crate::{
-    addresses, captures, flows, graph, groups, metrics, record_filter::RecordFilter, sockets, state::Shared,
-    summary,
+    addresses, captures, flows, graph, groups, metrics, record_filter::RecordFilter, sockets,
+    state::Shared, summary,
 };
 
 pub use crate::server::blocking;

@@ -327,6 +327,11 @@ impl Shared {
         self.inner.announced.send_modify(|drains| *drains += 1);
     }
 
+    /// Tells it from others as long as it is there.
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner) as usize
+    }
+
     /// Changes with each drain.
     pub fn drains(&self) -> watch::Receiver<u64> {
         self.inner.announced.subscribe()

@@ -230,7 +230,7 @@ fn pretty(value: &Value) -> anyhow::Result<()> {
 
 pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
     let address = &arguments.analyzer.address;
-    let Some(client) = Client::connect(address)? else {
+    let Some(client) = Client::connect(&arguments.analyzer)? else {
         bail!("nothing answers at {address}: start `skua run`, or give --analyzer");
     };
     match &arguments.command {

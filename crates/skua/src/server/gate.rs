@@ -13,6 +13,8 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
+use http_body::Body as _;
+
 use super::{
     auth::{Authenticator, Caller, Peer, login},
     body,
@@ -68,7 +70,8 @@ pub async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
         next.run(Request::from_parts(parts, body)).await
     })
     .await;
-    if let Some(place) = place {
+    // An answer without an end, like live packets, is work until its client goes.
+    if let Some(place) = place.filter(|_| answer.body().size_hint().exact().is_some()) {
         place.set(Doing::Waiting);
     }
     if late.load(Ordering::Relaxed) {

@@ -18,11 +18,12 @@ pub const PATH: &str = "/api/openapi.json";
 const BASE: &str = include_str!("openapi/base.json");
 
 /// Paths and schemas of each group of routes.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 6] = [
     include_str!("openapi/flows.json"),
     include_str!("openapi/sockets.json"),
     include_str!("openapi/addresses.json"),
     include_str!("openapi/topology.json"),
+    include_str!("openapi/captures.json"),
     include_str!("openapi/server.json"),
 ];
 

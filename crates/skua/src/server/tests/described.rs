@@ -175,7 +175,8 @@ fn real_answers_are_as_described() {
     let paths = openapi::description()["paths"].as_object().unwrap();
     let mut statuses = BTreeSet::new();
     let mut ask = |method: &str, path: &str, query: &str, headers: &str, body: &str| {
-        let place = path.replace("{key}", query.strip_prefix('/').unwrap_or("api"));
+        let part = query.strip_prefix('/').unwrap_or("api");
+        let place = path.replace("{key}", part).replace("{id}", part);
         let query = if query.starts_with('/') { "" } else { query };
         let head = format!("{} {place}{query}{headers}", method.to_uppercase());
         let reply = running.ask(&head, body);
@@ -240,8 +241,24 @@ fn real_answers_are_as_described() {
             &" ".repeat(100_000),
         );
     }
+    let capture = json!({"GremlinQuery": "G.V().Has('Name', 'nowhere')"}).to_string();
+    let made = ask("post", "/api/capture", "", &format!("\r\n{json}"), &capture);
+    assert_eq!(made.status, 201, "{made:?}");
+    ask("get", "/api/capture", "", "", "");
+    for (method, path) in [
+        ("get", "/api/capture/{id}"),
+        ("get", "/api/capture/{id}/packets"),
+        ("delete", "/api/capture/{id}"),
+        ("get", "/api/capture/{id}"),
+    ] {
+        let id = made.json()["UUID"].as_str().unwrap().to_owned();
+        ask(method, path, &format!("/{id}"), &format!("\r\n{json}"), "");
+    }
     ask("post", "/login", "", &format!("\r\n{json}"), "{}");
-    assert_eq!(statuses, [200, 204, 400, 403, 404, 413, 415, 503].into());
+    assert_eq!(
+        statuses,
+        [200, 201, 204, 400, 403, 404, 413, 415, 503].into()
+    );
 }
 
 #[test]

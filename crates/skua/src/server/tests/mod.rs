@@ -20,12 +20,17 @@ use std::{
 
 use axum::Router;
 use serde_json::Value;
+use skua_analyzer::{Resources, capture::CaptureManager};
 use skua_flow::FlowUpdate;
 use skua_probe::LiveAddresses;
 use skua_topology::SharedGraph;
 
 use super::{Limits, Parts, Server, connections::Connections};
 use crate::{
+    captures::{
+        api::Captures,
+        run::{CaptureSets, LocalRunner},
+    },
     config::Config,
     graph::Analyzer,
     http,
@@ -121,9 +126,21 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
             drained.announce();
         }
     });
-    let analyzer = Analyzer::new(SharedGraph::new(Default::default()), shared.clone());
+    let graph = SharedGraph::new(Default::default());
+    let sets = CaptureSets::default();
+    let runner = LocalRunner {
+        config: Config::default(),
+        sets: sets.clone(),
+    };
+    let kept = Resources::open(None, 10).unwrap();
+    let manager = CaptureManager::start(graph.clone(), kept, Arc::new(runner)).unwrap();
+    let captures = Captures {
+        captures: Arc::new(manager),
+        sets: sets.clone(),
+    };
+    let analyzer = Analyzer::new(graph, shared.clone(), sets);
     let live = LiveAddresses::new(100, |_| Ok(()));
-    let routes = http::routes(shared.clone(), live, analyzer.clone());
+    let routes = http::routes(shared.clone(), live, analyzer.clone(), captures);
     (routes, analyzer, shared, updates)
 }
 

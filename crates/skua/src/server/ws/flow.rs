@@ -53,6 +53,9 @@ pub struct FlowFeed {
     drained: watch::Sender<Drained>,
 }
 
+/// Up to which time of each store subscribers were told, ns since the Unix epoch.
+type Told = HashMap<usize, u64>;
+
 /// What a drain did.
 #[derive(Clone, Copy, Default)]
 struct Drained {
@@ -86,8 +89,7 @@ impl FlowFeed {
         }
         if self.all.add(&mailbox) {
             let drains = self.shared.drains();
-            let since = self.shared.lock().drained_ns;
-            tokio::spawn(self.clone().pump(drains, since));
+            tokio::spawn(self.clone().pump(drains, self.now()));
         }
         mailbox
     }
@@ -103,30 +105,42 @@ impl FlowFeed {
         topic.map_or_else(Vec::new, |topic| topic.mailboxes.open())
     }
 
-    /// Tells of each drain after a moment.
-    async fn pump(self: Arc<Self>, mut drains: watch::Receiver<u64>, mut since: u64) {
+    /// Tells of what changed with each drain. Captures drain when they like; what they have then is
+    /// told with the next drain of what is always captured.
+    async fn pump(self: Arc<Self>, mut drains: watch::Receiver<u64>, mut told: Told) {
         while drains.changed().await.is_ok() {
             if self.all.open().is_empty() {
                 return;
             }
             let feed = self.clone();
-            let done = tokio::task::spawn_blocking(move || feed.tell(since)).await;
+            let done = tokio::task::spawn_blocking(move || feed.tell(&told)).await;
             match done {
-                Ok(newest) => since = newest,
-                Err(error) => tracing::error!(%error, "subscribers of flows were not told"),
+                Ok(newest) => told = newest,
+                Err(error) => return tracing::error!(%error, "subscribers of flows are not told"),
             }
         }
     }
 
-    /// Tells of what changed after a moment; the moment up to which that was.
-    fn tell(&self, since: u64) -> u64 {
-        let newest = self.shared.lock().drained_ns;
+    /// Where all stores are now.
+    fn now(&self) -> Told {
+        let sets = self.analyzer.flow_states().into_iter();
+        sets.map(|(shared, _)| (shared.id(), shared.lock().drained_ns))
+            .collect()
+    }
+
+    /// Tells of what changed since others were told; how far that is.
+    fn tell(&self, told: &Told) -> Told {
+        let mut newest = Told::new();
         let mut flows = 0;
-        for set in self.analyzer.flow_sets() {
+        for (shared, set) in self.analyzer.flow_states() {
+            self.analyzer.find_nodes(&shared);
+            let until = shared.lock().drained_ns;
+            let since = told.get(&shared.id()).copied().unwrap_or_default();
+            newest.insert(shared.id(), until);
             let mut from = Some(0);
             while let Some(place) = from {
                 let mut part = Part::default();
-                from = part.read(&*set, place, since..=newest);
+                from = part.read(&*set, place, since, until);
                 flows += part.flows();
                 self.send(&part);
             }
@@ -171,16 +185,11 @@ struct Part(HashMap<Arc<str>, Vec<Flow>>);
 
 impl Part {
     /// Reads on from a place; returns where the next part begins.
-    fn read(
-        &mut self,
-        set: &dyn FlowSet,
-        from: u32,
-        span: std::ops::RangeInclusive<u64>,
-    ) -> Option<u32> {
+    fn read(&mut self, set: &dyn FlowSet, from: u32, since: u64, until: u64) -> Option<u32> {
         use skua_query::FlowRecord as _;
         set.scan(from, PART, &mut |view| {
             let updated = view.record.updated_ns;
-            if updated > *span.start() && updated <= *span.end() {
+            if updated > since && updated <= until {
                 let flows = self.0.entry(view.place.capture.clone()).or_default();
                 flows.push(view.keep());
             }

@@ -24,6 +24,7 @@ use skua_analyzer::{Resources, capture::CaptureManager};
 use skua_flow::FlowUpdate;
 use skua_probe::LiveAddresses;
 use skua_topology::SharedGraph;
+use uuid::Uuid;
 
 use super::{Limits, Parts, Server, connections::Connections};
 use crate::{
@@ -34,7 +35,7 @@ use crate::{
     config::Config,
     graph::Analyzer,
     http,
-    state::{Shared, State},
+    state::{Observers, Shared, State},
 };
 
 /// A path that is removed when dropped.
@@ -95,6 +96,9 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// The capture that flows are of.
+pub const CAPTURE: Uuid = Uuid::from_u128(0xcafe);
+
 /// A served state without a probe: what is drained is put in by hand.
 pub struct Running {
     pub address: SocketAddr,
@@ -109,7 +113,7 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
     let (mut wake, waker) = UnixStream::pair().unwrap();
     waker.set_nonblocking(true).unwrap();
     let mut state = State::new(256 << 20, 100_000, 1, 1);
-    state.set_origin("here", "cap1");
+    state.set_origin("here", Some(CAPTURE), None, Observers::default());
     let shared = Shared::new(state, waker);
     let updates = Arc::<Mutex<Vec<FlowUpdate>>>::default();
     let (drained, waiting) = (shared.clone(), updates.clone());
@@ -131,6 +135,8 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
     let runner = LocalRunner {
         config: Config::default(),
         sets: sets.clone(),
+        graph: graph.clone(),
+        observers: Observers::default(),
     };
     let kept = Resources::open(None, 10).unwrap();
     let manager = CaptureManager::start(graph.clone(), kept, Arc::new(runner)).unwrap();
@@ -138,7 +144,7 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         captures: Arc::new(manager),
         sets: sets.clone(),
     };
-    let analyzer = Analyzer::new(graph, shared.clone(), sets);
+    let analyzer = Analyzer::new(graph, shared.clone(), sets, None);
     let live = LiveAddresses::new(100, |_| Ok(()));
     let routes = http::routes(shared.clone(), live, analyzer.clone(), captures);
     (routes, analyzer, shared, updates)

@@ -309,7 +309,8 @@ fn first_sums(running: &Running, client: &mut Client) {
 fn flows_that_a_drain_has_changed() {
     let running = Running::plain();
     let mut all = open(&running, "/ws/subscriber/flow", &[]).unwrap();
-    let capture = [("x-websocket-namespace", "flow/cap1")];
+    let name = format!("flow/{CAPTURE}");
+    let capture = [("x-websocket-namespace", name.as_str())];
     let mut of_capture = open(&running, "/ws/subscriber/flow", &capture).unwrap();
     let path = "/ws/subscriber/flow?x-websocket-namespace=flow/other&x-websocket-namespace=stats";
     let mut of_other = open(&running, path, &[]).unwrap();
@@ -330,9 +331,9 @@ fn flows_that_a_drain_has_changed() {
         .find(|f| f["Network"]["A"] == "10.0.0.0")
         .unwrap();
     assert_eq!(first["Metric"]["ABPackets"], 5);
-    assert_eq!(first["CaptureID"], "cap1");
+    assert_eq!(first["CaptureID"], CAPTURE.to_string());
     let news = next(&mut of_capture);
-    assert_eq!(news["Namespace"], "flow/cap1");
+    assert_eq!(news["Namespace"], name);
     // Only what has changed comes the next time.
     running.drain(updates(1, 2));
     loop {

@@ -133,8 +133,11 @@ impl FlowFeed {
         let mut newest = Told::new();
         let mut flows = 0;
         for (shared, set) in self.analyzer.flow_states() {
-            self.analyzer.find_nodes(&shared);
-            let until = shared.lock().drained_ns;
+            let until = {
+                let mut state = shared.lock();
+                state.find_nodes();
+                state.drained_ns
+            };
             let since = told.get(&shared.id()).copied().unwrap_or_default();
             newest.insert(shared.id(), until);
             let mut from = Some(0);

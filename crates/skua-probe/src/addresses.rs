@@ -47,7 +47,7 @@ pub enum AddressEdit<'a> {
 impl LiveAddresses {
     /// A set that may have so many prefixes at most. `apply` brings one into force; when it returns,
     /// no packet that comes later is judged by the one before.
-    pub(crate) fn new(
+    pub fn new(
         most: u32,
         apply: impl FnMut(&Arc<AddressSet>) -> Result<(), ProbeError> + Send + 'static,
     ) -> Self {

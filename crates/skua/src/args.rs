@@ -44,6 +44,10 @@ pub enum Command {
     Replay(ReplayArguments),
     /// Show or change which addresses a running `skua run` counts
     Addresses(crate::addresses::command::AddressesArguments),
+    /// Make and list the users of the API
+    User(crate::server::accounts::UserArguments),
+    /// Make and list the tokens of the API
+    Token(crate::server::accounts::TokenArguments),
     /// Say what this kernel allows, which hooks are used and why, and what is lost
     Doctor(DoctorArguments),
     /// Show the configuration, or explain every key with --help
@@ -152,10 +156,10 @@ pub enum CaptureType {
     Pcap,
 }
 
-/// Which `skua run` to ask.
+/// Which `skua run` to ask, and as whom.
 #[derive(Args, Debug)]
 pub struct AnalyzerArguments {
-    /// Address of `skua run`
+    /// Address of `skua run`, with https:// before it when it has TLS
     #[arg(
         id = "analyzer",
         long = "analyzer",
@@ -165,15 +169,33 @@ pub struct AnalyzerArguments {
         global = true
     )]
     pub address: String,
+    /// File with a token to ask with; the variable SKUA_TOKEN has the token itself
+    #[arg(long, value_name = "FILE", global = true, conflicts_with = "username")]
+    pub token_file: Option<PathBuf>,
+    /// Name of a user to ask as
+    #[arg(long, value_name = "NAME", global = true, requires = "password_file")]
+    pub username: Option<String>,
+    /// File with the user's password, - for standard input
+    #[arg(long, value_name = "FILE", global = true, requires = "username")]
+    pub password_file: Option<PathBuf>,
+    /// PEM file with the CA of its certificate, or that itself [default: the public CAs]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub ca_cert: Option<PathBuf>,
+    /// PEM file with a client's certificate to ask with
+    #[arg(long, value_name = "FILE", global = true, requires = "client_key")]
+    pub client_cert: Option<PathBuf>,
+    /// PEM file with its private key
+    #[arg(long, value_name = "FILE", global = true, requires = "client_cert")]
+    pub client_key: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub struct RunArguments {
     #[command(flatten)]
     pub capture: CaptureArguments,
-    /// Address of the JSON API and /metrics [default: 127.0.0.1:8082]
+    /// Address of the JSON API and /metrics; may be given several times [default: 127.0.0.1:8082]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<std::net::SocketAddr>,
+    pub listen: Vec<std::net::SocketAddr>,
     /// Print a last JSON object with all sums on standard error
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub summary: Option<SummaryFormat>,

@@ -1,8 +1,20 @@
 //! Asking a running `skua run`.
 
-use std::{io::Write as _, net::ToSocketAddrs as _, time::Duration};
+use std::{
+    io::Write as _,
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+
+use crate::{
+    args::AnalyzerArguments,
+    server::{accounts::read_secret_line, tls::certificates},
+};
 
 use crate::{
     args::OutputFormat,
@@ -11,14 +23,20 @@ use crate::{
 
 /// Most of an answer that is read.
 const ANSWER_LIMIT: u64 = 4 << 30;
+/// The variable with a token.
+const TOKEN_VARIABLE: &str = "SKUA_TOKEN";
 
 type Answer = ureq::http::Response<ureq::Body>;
 
 /// A `skua run` that answers.
 pub struct Client {
     address: String,
-    /// With the address as a number, as the API wants it in the Host header.
+    /// Without TLS with the address as a number, which the API takes as Host header without being told.
     url: String,
+    /// Who we are, as the Authorization header has it.
+    credentials: Option<String>,
+    /// How to know the server by its certificate.
+    tls: Option<TlsConfig>,
     agent: ureq::Agent,
 }
 
@@ -33,33 +51,123 @@ pub struct FlowsQuery<'a> {
     pub by: Option<crate::groups::By>,
 }
 
+/// Whether to ask over TLS, and where: host and port.
+fn place_of(analyzer: &AnalyzerArguments) -> anyhow::Result<(bool, &str)> {
+    let text = analyzer.address.trim_end_matches('/');
+    if let Some(place) = text.strip_prefix("https://") {
+        return Ok((true, place));
+    }
+    let tls = analyzer.ca_cert.is_some() || analyzer.client_cert.is_some();
+    if let Some(place) = text.strip_prefix("http://") {
+        if tls {
+            bail!("--ca-cert and --client-cert are for https://, not for {text}");
+        }
+        return Ok((false, place));
+    }
+    Ok((tls, text))
+}
+
+/// What `Authorization` has to say.
+fn credentials(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<String>> {
+    if let (Some(name), Some(file)) = (&analyzer.username, &analyzer.password_file) {
+        let pair = STANDARD.encode(format!("{name}:{}", read_secret_line(file)?));
+        return Ok(Some(format!("Basic {pair}")));
+    }
+    let token = match &analyzer.token_file {
+        Some(file) => Some(read_secret_line(file)?),
+        None => std::env::var(TOKEN_VARIABLE)
+            .ok()
+            .filter(|token| !token.is_empty()),
+    };
+    match token {
+        Some(token) if !token.bytes().all(|b| b.is_ascii_graphic()) => {
+            bail!("this is no token: it has other than letters, digits, - and _")
+        }
+        token => Ok(token.map(|token| format!("Bearer {token}"))),
+    }
+}
+
+fn client_certificate(certificate: &Path, key: &Path) -> anyhow::Result<ClientCert> {
+    let chain = certificates(certificate)?;
+    let chain: Vec<_> = chain
+        .iter()
+        .map(|one| Certificate::from_der(one).to_owned())
+        .collect();
+    let name = key.display();
+    let text = std::fs::read(key).with_context(|| format!("cannot read {name}"))?;
+    let key = PrivateKey::from_pem(&text).with_context(|| format!("no private key in {name}"))?;
+    Ok(ClientCert::new_with_certs(&chain, key))
+}
+
+fn tls_config(analyzer: &AnalyzerArguments) -> anyhow::Result<TlsConfig> {
+    let mut config = TlsConfig::builder();
+    if let Some(file) = &analyzer.ca_cert {
+        let roots = certificates(file)?;
+        let roots: Vec<_> = roots
+            .iter()
+            .map(|one| Certificate::from_der(one).to_owned())
+            .collect();
+        config = config.root_certs(RootCerts::new_with_certs(&roots));
+    }
+    if let (Some(certificate), Some(key)) = (&analyzer.client_cert, &analyzer.client_key) {
+        config = config.client_cert(Some(client_certificate(certificate, key)?));
+    }
+    Ok(config.build())
+}
+
+/// What asks; with how long that may take in all.
+fn agent(tls: Option<&TlsConfig>, patience: Option<Duration>) -> ureq::Agent {
+    let mut config = ureq::Agent::config_builder()
+        .timeout_global(patience)
+        .http_status_as_error(false)
+        // Whoever answers must not send us elsewhere with our secrets.
+        .max_redirects(0)
+        .proxy(None);
+    if let Some(tls) = tls {
+        config = config.tls_config(tls.clone());
+    }
+    config.build().new_agent()
+}
+
+/// The first address of a place that somebody listens on.
+fn listening(place: &str) -> anyhow::Result<Option<SocketAddr>> {
+    let addresses = place.to_socket_addrs().with_context(|| {
+        format!("\"{place}\" is no address; write it like 127.0.0.1:8082 or https://host:8082")
+    })?;
+    let listens = |address: &SocketAddr| {
+        std::net::TcpStream::connect_timeout(address, Duration::from_secs(2)).is_ok()
+    };
+    Ok(addresses.take(4).find(listens))
+}
+
 impl Client {
     /// A client when something listens there, none when nothing does.
-    pub fn connect(address: &str) -> anyhow::Result<Option<Self>> {
-        let place = address
-            .to_socket_addrs()
-            .with_context(|| format!("\"{address}\" is no address; write it like 127.0.0.1:8082"))?
-            .next();
-        let Some(place) = place else { return Ok(None) };
-        if std::net::TcpStream::connect_timeout(&place, Duration::from_secs(2)).is_err() {
+    pub fn connect(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<Self>> {
+        let (tls, place) = place_of(analyzer)?;
+        let Some(address) = listening(place)? else {
             return Ok(None);
+        };
+        let credentials = credentials(analyzer)?;
+        if credentials.is_some() && !tls && !address.ip().is_loopback() {
+            bail!("{place} would get the password or token in the clear; ask https://{place}");
         }
-        let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(Duration::from_secs(60)))
-            .http_status_as_error(false)
-            .proxy(None)
-            .build()
-            .new_agent();
+        let tls = tls.then(|| tls_config(analyzer)).transpose()?;
         Ok(Some(Self {
-            address: address.to_owned(),
-            url: format!("http://{place}"),
-            agent,
+            address: analyzer.address.clone(),
+            url: match tls {
+                Some(_) => format!("https://{place}"),
+                None => format!("http://{address}"),
+            },
+            credentials,
+            agent: agent(tls.as_ref(), Some(Duration::from_secs(60))),
+            tls,
         }))
     }
 
     /// A client; that nothing answers is an error.
-    pub fn must(address: &str) -> anyhow::Result<Self> {
-        Self::connect(address)?.with_context(|| {
+    pub fn must(analyzer: &AnalyzerArguments) -> anyhow::Result<Self> {
+        let address = &analyzer.address;
+        Self::connect(analyzer)?.with_context(|| {
             format!("nothing answers at {address}: start `skua run`, or give --analyzer")
         })
     }
@@ -95,10 +203,18 @@ impl Client {
         path: &str,
         patch: &serde_json::Value,
     ) -> anyhow::Result<serde_json::Value> {
-        let request = self.agent.patch(format!("{}{path}", self.url));
+        let request = self.signed(self.agent.patch(format!("{}{path}", self.url)));
         let request = request.content_type("application/json");
         let (_, body) = self.answer(request.send(patch.to_string()))?;
         serde_json::from_slice(&body).context("the answer is no JSON")
+    }
+
+    /// A request with who we are.
+    fn signed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.credentials {
+            Some(credentials) => request.header("Authorization", credentials),
+            None => request,
+        }
     }
 
     fn get(
@@ -106,7 +222,7 @@ impl Client {
         path: &str,
         parameters: &[(&str, String)],
     ) -> anyhow::Result<(Vec<u8>, Option<u64>)> {
-        let mut request = self.agent.get(format!("{}{path}", self.url));
+        let mut request = self.signed(self.agent.get(format!("{}{path}", self.url)));
         for (name, value) in parameters {
             request = request.query(*name, value);
         }
@@ -147,7 +263,7 @@ impl Client {
             "DELETE" => self.agent.delete(url).force_send_body(),
             _ => self.agent.post(url),
         };
-        let request = request.content_type("application/json");
+        let request = self.signed(request).content_type("application/json");
         let (_, body) = self.answer(request.send(body.to_string()))?;
         serde_json::from_slice(&body).context("the answer is no JSON")
     }
@@ -159,7 +275,7 @@ impl Client {
         accept: &str,
         body: &serde_json::Value,
     ) -> anyhow::Result<Vec<u8>> {
-        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = self.signed(self.agent.post(format!("{}{path}", self.url)));
         let request = request
             .content_type("application/json")
             .header("Accept", accept);
@@ -174,7 +290,7 @@ impl Client {
         headers: &[(&str, String)],
         body: &serde_json::Value,
     ) -> anyhow::Result<serde_json::Value> {
-        let mut request = self.agent.post(format!("{}{path}", self.url));
+        let mut request = self.signed(self.agent.post(format!("{}{path}", self.url)));
         for (name, value) in headers {
             request = request.header(*name, value);
         }
@@ -189,18 +305,16 @@ impl Client {
         path: &str,
         body: Option<&serde_json::Value>,
     ) -> anyhow::Result<impl std::io::Read + use<>> {
-        let agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .build()
-            .new_agent();
+        let agent = agent(self.tls.as_ref(), None);
         let url = format!("{}{path}", self.url);
         let answer = match body {
             Some(body) => {
-                let request = agent.post(url).content_type("application/json");
+                let request = self
+                    .signed(agent.post(url))
+                    .content_type("application/json");
                 request.send(body.to_string())
             }
-            None => agent.get(url).call(),
+            None => self.signed(agent.get(url)).call(),
         };
         let mut answer =
             answer.with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
@@ -213,7 +327,7 @@ impl Client {
 
     /// Deletes what is there.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
-        let request = self.agent.delete(format!("{}{path}", self.url));
+        let request = self.signed(self.agent.delete(format!("{}{path}", self.url)));
         let request = request.header("Content-Type", "application/json");
         self.answer(request.call())?;
         Ok(())

@@ -178,7 +178,32 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "api.listen",
-        meaning: "address of the JSON API and /metrics; loopback only",
+        meaning: "addresses of the JSON API and /metrics; beyond loopback they need TLS and \
+                  authentication",
+    },
+    Key {
+        path: "api.names",
+        meaning: "names by which clients ask for it, a list; others are refused as Host header",
+    },
+    Key {
+        path: "api.tls.certificate",
+        meaning: "PEM file with the server's certificate and those between it and the CA's",
+    },
+    Key {
+        path: "api.tls.key",
+        meaning: "PEM file with its private key, mode 0600",
+    },
+    Key {
+        path: "api.tls.client_ca",
+        meaning: "PEM file with CAs whose clients may come without a password",
+    },
+    Key {
+        path: "api.users",
+        meaning: "file of users, made by `skua user`",
+    },
+    Key {
+        path: "api.tokens",
+        meaning: "file of tokens, made by `skua token`",
     },
 ];
 
@@ -317,7 +342,81 @@ pub struct History {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Api {
-    pub listen: SocketAddr,
+    #[serde(deserialize_with = "one_or_many")]
+    pub listen: Vec<SocketAddr>,
+    pub names: Vec<String>,
+    pub tls: Tls,
+    pub users: String,
+    pub tokens: String,
+}
+
+/// Files of TLS, empty when there is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    pub certificate: String,
+    pub key: String,
+    pub client_ca: String,
+}
+
+impl Api {
+    /// Whether callers have to say who they are.
+    pub fn authenticates(&self) -> bool {
+        [&self.users, &self.tokens, &self.tls.client_ca]
+            .iter()
+            .any(|file| !file.is_empty())
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        if self.listen.is_empty() {
+            bail!("api.listen is empty; 127.0.0.1:8082 is the usual address");
+        }
+        let tls = !self.tls.certificate.is_empty();
+        if tls == self.tls.key.is_empty() {
+            bail!("api.tls.certificate and api.tls.key belong together; set both or none");
+        }
+        if !self.tls.client_ca.is_empty() && !tls {
+            bail!("api.tls.client_ca needs api.tls.certificate and api.tls.key");
+        }
+        let mut missing = Vec::new();
+        if !tls {
+            missing.push("api.tls.certificate and api.tls.key");
+        }
+        if !self.authenticates() {
+            missing.push("api.users, api.tokens or api.tls.client_ca");
+        }
+        let far = self
+            .listen
+            .iter()
+            .find(|a| !a.ip().to_canonical().is_loopback());
+        if let Some(far) = far.filter(|_| !missing.is_empty()) {
+            bail!(
+                "api.listen is {far}: beyond loopback the API needs TLS and authentication; set {} \
+                 (docs/api.md), or use 127.0.0.1 and an SSH tunnel",
+                missing.join(" and ")
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A list, or its only item.
+fn one_or_many<'a, D: serde::Deserializer<'a>>(
+    deserializer: D,
+) -> Result<Vec<SocketAddr>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "an address like 127.0.0.1:8082, or a list of them"
+    )]
+    enum Written {
+        One(SocketAddr),
+        Many(Vec<SocketAddr>),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::One(one) => vec![one],
+        Written::Many(many) => many,
+    })
 }
 
 impl Default for Agent {
@@ -383,7 +482,11 @@ impl Default for History {
 impl Default for Api {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082),
+            listen: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082)],
+            names: Vec::new(),
+            tls: Tls::default(),
+            users: String::new(),
+            tokens: String::new(),
         }
     }
 }
@@ -573,13 +676,7 @@ impl Config {
         if let Err(error) = self.agent.ionice.parse::<IoNice>() {
             bail!("agent.ionice: {error}");
         }
-        if !self.api.listen.ip().is_loopback() {
-            bail!(
-                "api.listen is {}, but beyond loopback the API needs authentication and TLS, \
-                 which this version does not have; use 127.0.0.1 and an SSH tunnel",
-                self.api.listen
-            );
-        }
+        self.api.check()?;
         Ok(self)
     }
 }
@@ -589,8 +686,9 @@ fn variable(path: &str) -> String {
 }
 
 /// Variables that are no keys of the configuration. The last are for tests and tools.
-const OTHER_VARIABLES: [&str; 8] = [
+const OTHER_VARIABLES: [&str; 9] = [
     "SKUA_ANALYZER",
+    "SKUA_TOKEN",
     "SKUA_CONFIG",
     "SKUA_LOG",
     "SKUA_NO_ROOT_TESTS",
@@ -768,16 +866,53 @@ mod tests {
         assert_eq!(Config::parse(&text).unwrap(), Config::default());
     }
 
+    fn api(text: &str) -> anyhow::Result<Config> {
+        Config::parse(&format!("api: {{{text}}}"))?.checked()
+    }
+
     #[test]
-    fn listening_beyond_loopback_is_refused() {
-        let mut config = Config::default();
-        config.api.listen = "0.0.0.0:8082".parse().unwrap();
+    fn listening_beyond_loopback_needs_tls_and_authentication() {
+        let refusal = |text: &str| api(text).unwrap_err().to_string();
+        let both = refusal("listen: '0.0.0.0:8082'");
         assert!(
-            config
-                .checked()
-                .unwrap_err()
-                .to_string()
-                .contains("authentication")
+            both.contains("set api.tls.certificate and api.tls.key and api.users, "),
+            "{both}"
         );
+        let tls = refusal("listen: ['127.0.0.1:1', '[::]:8082'], users: u");
+        assert!(
+            tls.contains("[::]:8082") && !tls.contains("api.users"),
+            "{tls}"
+        );
+        let users = refusal("listen: '10.0.0.1:1', tls: {certificate: c, key: k}");
+        assert!(users.contains("set api.users, api.tokens or"), "{users}");
+        for text in [both, tls, users] {
+            assert_eq!(text.lines().count(), 1);
+        }
+        for fine in [
+            "listen: '0.0.0.0:8082', tls: {certificate: c, key: k}, users: u",
+            "listen: '0.0.0.0:8082', tls: {certificate: c, key: k}, tokens: t",
+            "listen: '0.0.0.0:8082', tls: {certificate: c, key: k, client_ca: a}",
+            "listen: ['127.0.0.1:1', '[::1]:1'], users: u",
+        ] {
+            assert!(api(fine).is_ok(), "{fine}");
+        }
+        for half in [
+            "tls: {certificate: c}",
+            "tls: {key: k}",
+            "tls: {client_ca: a}",
+            "listen: []",
+        ] {
+            assert!(api(half).is_err(), "{half}");
+        }
+    }
+
+    #[test]
+    fn one_address_need_not_be_a_list() {
+        let one = api("listen: '127.0.0.1:9'").unwrap().api.listen;
+        assert_eq!(one, ["127.0.0.1:9".parse().unwrap()]);
+        let error = Config::parse("api: {listen: here}")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("an address like 127.0.0.1:8082"), "{error}");
     }
 }

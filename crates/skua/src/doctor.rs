@@ -10,7 +10,7 @@ use skua_kernel::{
 };
 
 use crate::{
-    args::{DoctorArguments, OutputFormat},
+    args::{AnalyzerArguments, DoctorArguments, OutputFormat},
     client::Client,
     config::Config,
     output, rights, sockets,
@@ -27,7 +27,7 @@ const HOOKS: [(HookKind, &str); 4] = [
 
 pub fn doctor(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let config = Config::load(None)?;
-    let report = examine(&config, running(&arguments.analyzer.address));
+    let report = examine(&config, running(&arguments.analyzer));
     let mut out = io::stdout().lock();
     match arguments.output {
         OutputFormat::Json => writeln!(out, "{report}")?,
@@ -38,7 +38,7 @@ pub fn doctor(arguments: &DoctorArguments) -> anyhow::Result<()> {
 }
 
 /// Status of the `skua run` that answers, if one does.
-fn running(analyzer: &str) -> Option<Value> {
+fn running(analyzer: &AnalyzerArguments) -> Option<Value> {
     Client::connect(analyzer).ok()??.object("/api/status").ok()
 }
 

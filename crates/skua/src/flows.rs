@@ -28,7 +28,7 @@ const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 
 pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     let here = !arguments.capture.interface.is_empty() || arguments.duration.is_some();
-    if !here && let Some(client) = Client::connect(&arguments.analyzer.address)? {
+    if !here && let Some(client) = Client::connect(&arguments.analyzer)? {
         if !arguments.capture.include_net.is_empty() || !arguments.capture.exclude_net.is_empty() {
             bail!(
                 "--include-net and --exclude-net choose what is captured: add --interface or \

@@ -2,62 +2,83 @@
 //! send. Whoever listens on loopback without passwords is otherwise open to every page that a
 //! browser on this machine shows.
 
-use axum::{
-    extract::Request,
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header, uri::Authority},
-    middleware::Next,
-    response::{IntoResponse as _, Response},
-};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::Authority};
+
+use crate::server::auth::login;
 
 /// Lets through what does not come from another site.
-pub async fn guard(request: Request, next: Next) -> Response {
-    match refusal(request.method(), request.headers()) {
-        Some((status, reason)) => (status, format!("{reason}\n")).into_response(),
-        None => next.run(request).await,
+#[derive(Clone, Debug, Default)]
+pub struct Guard {
+    /// Names of this server (`api.names`).
+    pub names: Vec<String>,
+    /// Whether it is asked over TLS.
+    pub tls: bool,
+}
+
+impl Guard {
+    /// Why a request is refused.
+    ///
+    /// - A `Host` that is a name which is not ours: a name of another site may have been made to point
+    ///   here (DNS rebinding), a number or `localhost` cannot.
+    /// - An `Origin` that is not this server: another site's page.
+    /// - A change without a content type that only programs send: forms and simple requests, which
+    ///   browsers send to other sites without asking, cannot have it. A login may be a form: it shows
+    ///   its secrets itself.
+    pub fn refusal(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Option<(StatusCode, &'static str)> {
+        let mut hosts = headers.get_all(header::HOST).iter();
+        if !hosts.all(|host| self.is_ours(host)) {
+            return Some((
+                StatusCode::FORBIDDEN,
+                "the Host header is a name; ask an IP address or localhost, or set api.names",
+            ));
+        }
+        let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+        let (page, socket): (&[u8], &[u8]) = match self.tls {
+            true => (b"https://", b"wss://"),
+            false => (b"http://", b"ws://"),
+        };
+        let ours = |origin: &HeaderValue| {
+            let origin = origin.as_bytes();
+            // Skydive's clients name the WebSocket itself, which no browser does.
+            let named = origin
+                .strip_prefix(socket)
+                .and_then(|rest| rest.split(|b| *b == b'/').next());
+            let origin = origin.strip_prefix(page).or(named);
+            origin.is_some() && origin == host
+        };
+        if !headers.get_all(header::ORIGIN).iter().all(ours) {
+            return Some((
+                StatusCode::FORBIDDEN,
+                "requests from pages of other sites are refused (Origin header)",
+            ));
+        }
+        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let form = uri.path() == login::PATH && login::is_form(headers);
+        if !reads && !form && !is_json(headers) {
+            return Some((
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "changes need the header Content-Type: application/json",
+            ));
+        }
+        None
+    }
+
+    fn is_ours(&self, host: &HeaderValue) -> bool {
+        let Ok(authority) = Authority::try_from(host.as_bytes()) else {
+            return false;
+        };
+        let name = authority.host();
+        let ours = |known: &String| known.eq_ignore_ascii_case(name);
+        is_number_or_localhost(name) || self.names.iter().any(ours)
     }
 }
 
-/// Why a request is refused.
-///
-/// - A `Host` that is a name: a name of another site may have been made to point here (DNS
-///   rebinding), a number or `localhost` cannot.
-/// - An `Origin` that is not this server: another site's page.
-/// - A change without a JSON content type: forms and simple requests, which browsers send to other
-///   sites without asking, cannot have it.
-fn refusal(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
-    let mut hosts = headers.get_all(header::HOST).iter();
-    if !hosts.all(is_number_or_localhost) {
-        return Some((
-            StatusCode::FORBIDDEN,
-            "the Host header is a name; ask an IP address or localhost",
-        ));
-    }
-    let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
-    let ours = |origin: &HeaderValue| {
-        let origin = origin.as_bytes().strip_prefix(b"http://");
-        origin.is_some() && origin == host
-    };
-    if !headers.get_all(header::ORIGIN).iter().all(ours) {
-        return Some((
-            StatusCode::FORBIDDEN,
-            "requests from pages of other sites are refused (Origin header)",
-        ));
-    }
-    let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-    if !reads && !is_json(headers) {
-        return Some((
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "changes need the header Content-Type: application/json",
-        ));
-    }
-    None
-}
-
-fn is_number_or_localhost(host: &HeaderValue) -> bool {
-    let Ok(authority) = Authority::try_from(host.as_bytes()) else {
-        return false;
-    };
-    let name = authority.host();
+fn is_number_or_localhost(name: &str) -> bool {
     let number = name.trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost") || number.parse::<std::net::IpAddr>().is_ok()
 }
@@ -66,7 +87,9 @@ fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
     let json = |value: &HeaderValue| {
         let essence = value.to_str().unwrap_or_default().split(';').next();
-        essence.is_some_and(|e| e.trim().eq_ignore_ascii_case("application/json"))
+        let essence = essence.unwrap_or_default().trim().to_ascii_lowercase();
+        essence == "application/json"
+            || (essence.starts_with("application/") && essence.ends_with("+json"))
     };
     types.next().is_some_and(json) && types.next().is_none()
 }
@@ -80,7 +103,13 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
         }
-        refusal(&method, &map).map_or(200, |(status, _)| status.as_u16())
+        let guard = Guard {
+            names: vec!["skua.example".into()],
+            tls: false,
+        };
+        let uri = Uri::from_static("/api/addresses");
+        let refusal = guard.refusal(&method, &uri, &map);
+        refusal.map_or(200, |(status, _)| status.as_u16())
     }
 
     const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
@@ -94,11 +123,14 @@ mod tests {
             "LOCALHOST",
             "[::1]:8082",
             "10.0.0.7",
+            "skua.example",
+            "SKUA.example:8082",
         ] {
             assert_eq!(status(Method::GET, &[("host", host)]), 200, "{host}");
         }
         for host in [
             "evil.example:8082",
+            "x.skua.example",
             "localhost.evil.example",
             "127.0.0.1.evil.example",
             "",
@@ -130,6 +162,10 @@ mod tests {
         let own = [HERE, JSON, ("origin", "http://127.0.0.1:8082")];
         assert_eq!(status(Method::PUT, &own), 200);
         assert_eq!(status(Method::PUT, &own[1..]), 403);
+        let client = [HERE, ("origin", "ws://127.0.0.1:8082/ws/subscriber")];
+        assert_eq!(status(Method::GET, &client), 200);
+        let other = [HERE, ("origin", "ws://127.0.0.1:8083/ws/subscriber")];
+        assert_eq!(status(Method::GET, &other), 403);
     }
 
     #[test]
@@ -147,5 +183,38 @@ mod tests {
             }
         }
         assert_eq!(status(Method::GET, &[HERE]), 200);
+        let patch = [HERE, ("content-type", "application/json-patch+json")];
+        assert_eq!(status(Method::PATCH, &patch), 200);
+    }
+
+    #[test]
+    fn only_a_login_may_be_a_form() {
+        let guard = Guard::default();
+        let mut headers = HeaderMap::new();
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(header::CONTENT_TYPE, form);
+        let refusal = |path| guard.refusal(&Method::POST, &Uri::from_static(path), &headers);
+        assert_eq!(refusal("/login"), None);
+        for path in ["/api/topology", "/login/", "/api/login"] {
+            assert!(refusal(path).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn over_tls_the_own_origin_is_https() {
+        let guard = Guard {
+            names: Vec::new(),
+            tls: true,
+        };
+        for (origin, fine) in [
+            ("https://127.0.0.1:8082", true),
+            ("http://127.0.0.1:8082", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("127.0.0.1:8082"));
+            headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+            let refusal = guard.refusal(&Method::GET, &Uri::from_static("/"), &headers);
+            assert_eq!(refusal.is_none(), fine, "{origin}");
+        }
     }
 }

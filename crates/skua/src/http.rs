@@ -1,16 +1,9 @@
-//! The JSON API and /metrics, on loopback.
+//! The routes of the JSON API and /metrics; `server` serves them.
 
-use std::{
-    net::{SocketAddr, TcpListener},
-    os::fd::{AsFd as _, BorrowedFd},
-};
-
-use anyhow::Context as _;
 use axum::{
     Extension, Router,
     extract::{Query, State as Extract},
     http::{StatusCode, header},
-    middleware,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -19,9 +12,11 @@ use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
 
 use crate::{
-    actions::Actions, addresses, captures, flows, graph, groups, guard, metrics,
+    actions::Actions, addresses, captures, flows, graph, groups, metrics,
     record_filter::RecordFilter, sockets, state::Shared, summary,
 };
+
+pub use crate::server::blocking;
 
 const WELCOME: &str = "\
 skua run
@@ -45,95 +40,27 @@ skua run
   GET /metrics         for Prometheus
 ";
 
-/// A bound address, served once there is something to serve.
-pub struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
-impl Server {
-    /// Binds.
-    pub fn bind(address: SocketAddr) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(address).with_context(|| {
-            format!(
-                "cannot listen on {address} (is a `skua run` there already? --listen takes another)"
-            )
-        })?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        Ok(Self { listener, address })
-    }
-
-    /// Where.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The socket that listens.
-    pub fn socket(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
-
-    /// Serves on a thread of its own until the process ends.
-    pub fn serve(
-        &self,
-        shared: Shared,
-        live: LiveAddresses,
-        analyzer: graph::Analyzer,
-        captures: captures::api::Captures,
-        actions: &Actions,
-    ) -> anyhow::Result<()> {
-        let listener = self.listener.try_clone()?;
-        let app = Router::new()
-            .route("/", get(|| async { WELCOME }))
-            .route("/api/flows", get(get_flows))
-            .route("/api/summary", get(get_summary))
-            .route("/api/status", get(get_status))
-            .route("/metrics", get(get_metrics))
-            .with_state(shared.clone())
-            .merge(sockets::api::routes(shared))
-            .merge(addresses::api::routes(live))
-            .merge(graph::api::routes(analyzer))
-            .merge(captures::api::routes(captures))
-            .merge(actions.routes())
-            .layer(Extension(actions.clone()))
-            .layer(middleware::from_fn(guard::guard));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            // Answers wait for a lock and for drains, on threads of their own.
-            .max_blocking_threads(8)
-            .build()?;
-        std::thread::Builder::new()
-            .name("http".into())
-            .spawn(move || {
-                runtime.block_on(async {
-                    let served = match tokio::net::TcpListener::from_std(listener) {
-                        Ok(listener) => {
-                            // Who asks is known to what is to log it.
-                            let app = app.into_make_service_with_connect_info::<SocketAddr>();
-                            axum::serve(listener, app).await
-                        }
-                        Err(error) => Err(error),
-                    };
-                    if let Err(error) = served {
-                        tracing::error!(%error, "the API ended");
-                    }
-                });
-            })?;
-        Ok(())
-    }
-}
-
-/// Runs work that may wait.
-pub async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(response) => response,
-        Err(error) => {
-            tracing::error!(%error, "an answer failed");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
-    }
+/// All routes.
+pub fn routes(
+    shared: Shared,
+    live: LiveAddresses,
+    analyzer: graph::Analyzer,
+    captures: captures::api::Captures,
+    actions: &Actions,
+) -> Router {
+    Router::new()
+        .route("/", get(|| async { WELCOME }))
+        .route("/api/flows", get(get_flows))
+        .route("/api/summary", get(get_summary))
+        .route("/api/status", get(get_status))
+        .route("/metrics", get(get_metrics))
+        .with_state(shared.clone())
+        .merge(sockets::api::routes(shared))
+        .merge(addresses::api::routes(live))
+        .merge(graph::api::routes(analyzer))
+        .merge(captures::api::routes(captures))
+        .merge(actions.routes())
+        .layer(Extension(actions.clone()))
 }
 
 #[derive(Deserialize)]

@@ -26,6 +26,7 @@ mod record_filter;
 mod replay;
 mod rights;
 mod run;
+mod server;
 mod session;
 mod sockets;
 mod state;
@@ -56,6 +57,8 @@ fn main() -> ExitCode {
         Command::Client(arguments) => graph::client::client(&arguments),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
+        Command::User(user) => server::accounts::user(&user),
+        Command::Token(token) => server::accounts::token(&token),
         Command::Doctor(doctor) => doctor::doctor(&doctor),
         Command::Config(config) => config::print(&config),
         Command::Completions { shell } => args::completions(shell),

@@ -17,6 +17,7 @@ use crate::{
     graph::Analyzer,
     history::Kept,
     http, output,
+    server::{self, Server},
     session::{Session, host_name},
     sockets::settings::lower_priority,
     state::Observers,
@@ -28,13 +29,13 @@ const RECORDS: usize = 50_000_000;
 
 pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let mut config = Config::load(arguments.capture.config.as_deref())?;
-    if let Some(listen) = arguments.listen {
-        config.api.listen = listen;
+    if !arguments.listen.is_empty() {
+        config.api.listen.clone_from(&arguments.listen);
     }
     let config = config.with_arguments(&arguments.capture)?;
     lower_priority(config.agent.nice, &config.agent.ionice)?;
     // First the address: an occupied one is a clearer error than a half-started probe.
-    let server = http::Server::bind(config.api.listen)?;
+    let server = Server::bind(&config)?;
     let graph = SharedGraph::new(GraphConfig::default());
     let observers = Observers::default();
     // Before anything is found: what was there when the process before ended is there again.
@@ -57,13 +58,16 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         resources,
         Arc::new(runner),
     )?);
-    session.mark_own(server.socket())?;
+    for socket in server.sockets() {
+        session.mark_own(socket)?;
+    }
     let past = kept
         .as_ref()
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
     let analyzer = Analyzer::new(graph, session.shared(), sets.clone(), past);
     let actions = Actions::start(&config, &analyzer)?;
-    server.serve(
+    let parts = server::Parts::new(&analyzer, &session.shared());
+    let routes = http::routes(
         session.shared(),
         session.addresses(),
         analyzer,
@@ -72,16 +76,18 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
             sets,
         },
         &actions,
-    )?;
+    );
+    let url = server.url();
+    server.serve(routes, parts)?;
     let mut out = std::io::stdout();
     let capture = session.describe();
     writeln!(
         out,
-        "skua watches {} by {} ({}); see `skua flows`, http://{}/ and `skua doctor`; Ctrl-C ends",
+        "skua watches {} by {} ({}); see `skua flows`, {}/ and `skua doctor`; Ctrl-C ends",
         output::counted(session.interfaces(), "interface"),
         capture.hook,
         capture.rung,
-        server.address()
+        url
     )?;
     out.flush()?;
     session.run(None, |_| Ok(()))?;

@@ -14,6 +14,7 @@ use skua_analyzer::FlowPlace;
 use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
 use skua_probe::{Account, Probe, Watched};
 use skua_topology::SharedGraph;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::{graph::node_of, sockets::Sockets};
@@ -262,6 +263,8 @@ pub struct Shared {
 struct Inner {
     state: Mutex<State>,
     drained: Condvar,
+    /// Number of drains that were announced, for those who cannot wait on a thread.
+    announced: watch::Sender<u64>,
     /// Whether somebody waits for a drain.
     wanted: AtomicBool,
     /// A byte here ends the probe's wait.
@@ -275,6 +278,7 @@ impl Shared {
             inner: Arc::new(Inner {
                 state: Mutex::new(state),
                 drained: Condvar::new(),
+                announced: watch::Sender::new(0),
                 wanted: AtomicBool::new(false),
                 waker,
             }),
@@ -320,5 +324,16 @@ impl Shared {
     /// Tells those who wait that a drain is done.
     pub fn announce(&self) {
         self.inner.drained.notify_all();
+        self.inner.announced.send_modify(|drains| *drains += 1);
+    }
+
+    /// Tells it from others as long as it is there.
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner) as usize
+    }
+
+    /// Changes with each drain.
+    pub fn drains(&self) -> watch::Receiver<u64> {
+        self.inner.announced.subscribe()
     }
 }

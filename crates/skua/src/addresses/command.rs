@@ -92,7 +92,7 @@ pub fn addresses(arguments: &AddressesArguments) -> anyhow::Result<()> {
             Some(("DELETE", json!({ "prefixes": prefixes })))
         }
     };
-    let client = Client::connect(&arguments.analyzer.address)?.with_context(|| {
+    let client = Client::connect(&arguments.analyzer)?.with_context(|| {
         format!(
             "no `skua run` answers at {} (--analyzer says where)",
             arguments.analyzer.address

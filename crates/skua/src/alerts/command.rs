@@ -122,7 +122,7 @@ impl Settings {
 }
 
 pub fn alert(arguments: &AlertArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer.address)?;
+    let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         AlertCommand::Create {
             expression,

@@ -222,7 +222,7 @@ fn watch(mut packets: impl Read, to: &Path) -> anyhow::Result<()> {
 }
 
 pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer.address)?;
+    let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         CaptureCommand::Create(create) => {
             let ttl = create.ttl.map(|ttl| ttl.as_nanos().to_string());

@@ -307,7 +307,7 @@ fn create(client: &Client, path: &str, body: &Value) -> anyhow::Result<()> {
 
 pub fn node(arguments: &NodeArguments) -> anyhow::Result<()> {
     const PATH: &str = "/api/node";
-    let client = Client::must(&arguments.analyzer.address)?;
+    let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         NodeCommand::Create {
             node_name,
@@ -327,7 +327,7 @@ pub fn node(arguments: &NodeArguments) -> anyhow::Result<()> {
 
 pub fn edge(arguments: &EdgeArguments) -> anyhow::Result<()> {
     const PATH: &str = "/api/edge";
-    let client = Client::must(&arguments.analyzer.address)?;
+    let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         EdgeCommand::Create {
             parent,
@@ -354,7 +354,7 @@ pub fn edge(arguments: &EdgeArguments) -> anyhow::Result<()> {
 
 pub fn node_rule(arguments: &NodeRuleArguments) -> anyhow::Result<()> {
     const PATH: &str = "/api/noderule";
-    let client = Client::must(&arguments.analyzer.address)?;
+    let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         NodeRuleCommand::Create {
             action,
@@ -390,7 +390,7 @@ pub fn node_rule(arguments: &NodeRuleArguments) -> anyhow::Result<()> {
 
 pub fn edge_rule(arguments: &EdgeRuleArguments) -> anyhow::Result<()> {
     const PATH: &str = "/api/edgerule";
-    let client = Client::must(&arguments.analyzer.address)?;
+    let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         EdgeRuleCommand::Create {
             src,
@@ -415,7 +415,7 @@ pub fn edge_rule(arguments: &EdgeRuleArguments) -> anyhow::Result<()> {
 }
 
 pub fn topology(arguments: &TopologyArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer.address)?;
+    let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         TopologyCommand::Export => {
             let body = json!({"GremlinQuery": "G"});

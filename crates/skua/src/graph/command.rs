@@ -69,7 +69,7 @@ pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
         std::io::stdin().take(LONGEST).read_to_string(&mut text)?;
     }
     let address = &arguments.analyzer.address;
-    let Some(client) = Client::connect(address)? else {
+    let Some(client) = Client::connect(&arguments.analyzer)? else {
         bail!("nothing answers at {address}: start `skua run`, or give --analyzer");
     };
     let format = arguments

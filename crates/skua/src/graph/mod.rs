@@ -52,19 +52,35 @@ impl Analyzer {
 
     /// The flows of all captures, as new as they can be.
     fn flow_sets(&self) -> Vec<Arc<dyn FlowSet>> {
-        let fresh = |shared: &Shared| {
+        let fresh = |(shared, set): (Shared, Arc<dyn FlowSet>)| {
             shared.fresh().find_nodes();
+            set
         };
-        fresh(&self.shared);
-        let mut sets: Vec<Arc<dyn FlowSet>> = vec![Arc::new(flows::Always(self.shared.clone()))];
+        self.flow_states().into_iter().map(fresh).collect()
+    }
+
+    /// The flows of all captures, as they are, each with the state that they are in.
+    pub fn flow_states(&self) -> Vec<(Shared, Arc<dyn FlowSet>)> {
+        let always: Arc<dyn FlowSet> = Arc::new(flows::Always(self.shared.clone()));
+        let mut sets = vec![(self.shared.clone(), always)];
         for set in self.captures.all() {
-            fresh(&set.shared);
-            sets.push(Arc::new(flows::Captured {
-                set,
-                always: self.shared.clone(),
-            }));
+            let shared = set.shared.clone();
+            let always = self.shared.clone();
+            sets.push((shared, Arc::new(flows::Captured { set, always })));
         }
         sets
+    }
+
+    /// Answers a query that is about the graph alone, and so needs no drain.
+    pub fn ask_graph(&self, query: &str, cancel: &AtomicBool) -> Result<Answer, QueryError> {
+        let sources = Sources {
+            graph: &self.graph,
+            flows: None,
+            sockets: None,
+            filters: None,
+        };
+        let prepared = Prepared::new(query, &SyntaxLimits::default(), &sources, unix_ms())?;
+        prepared.run(sources, Limits::default(), cancel)
     }
 
     /// Answers a query, or explains how it would be.

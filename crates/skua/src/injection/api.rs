@@ -1,11 +1,11 @@
 //! `/api/injectpacket`.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
     body::Bytes,
-    extract::{ConnectInfo, DefaultBodyLimit, Extension, Path, State, rejection::BytesRejection},
+    extract::{DefaultBodyLimit, Extension, Path, State, rejection::BytesRejection},
     http::StatusCode,
     response::{IntoResponse as _, Response},
     routing::get,
@@ -16,6 +16,7 @@ use skua_analyzer::injection::{InjectionError, Injections, PacketInjection};
 use crate::{
     graph::resource,
     http::{bad_request, blocking},
+    server::auth::{Caller, Peer},
 };
 
 /// Bytes of a request at most: a capture file of 16 MiB in base64.
@@ -62,17 +63,21 @@ async fn remove(State(injections): State<Arc<Injections>>, Path(id): Path<String
 
 async fn create(
     State(injections): State<Arc<Injections>>,
-    client: Option<Extension<ConnectInfo<SocketAddr>>>,
+    peer: Option<Extension<Peer>>,
+    caller: Option<Extension<Caller>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let body = match body {
         Ok(body) => body,
         Err(error) => return (error.status(), error.body_text()).into_response(),
     };
-    let who = client.map_or_else(
-        || "an unknown client".to_owned(),
-        |Extension(ConnectInfo(address))| address.to_string(),
-    );
+    let address = peer.map(|Extension(peer)| peer.address.to_string());
+    let name = caller.and_then(|Extension(caller)| Some(caller.identity?.name));
+    let who = match (name, address) {
+        (Some(name), Some(address)) => format!("{name} at {address}"),
+        (None, Some(address)) => address,
+        (_, None) => "an unknown client".to_owned(),
+    };
     blocking(move || {
         let asked: PacketInjection = match resource::object(&body) {
             Ok(asked) => asked,

@@ -206,7 +206,7 @@ impl CreateArguments {
 }
 
 pub fn injection(arguments: &InjectionArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer.address)?;
+    let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         InjectionCommand::Create(create) => {
             let made = client.create("/api/injectpacket", &[], &create.body()?)?;

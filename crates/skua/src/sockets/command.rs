@@ -174,7 +174,7 @@ fn run(
     lines: impl Fn(&mut Sockets, u64) -> Vec<u8>,
 ) -> anyhow::Result<()> {
     if show.duration.is_none()
-        && let Some(client) = Client::connect(&show.analyzer.address)?
+        && let Some(client) = Client::connect(&show.analyzer)?
     {
         let mut since = 0;
         loop {

@@ -1,0 +1,108 @@
+//! `POST /login`, as Skydive's clients do it.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Form, Json, Router,
+    extract::{DefaultBodyLimit, FromRequest as _, Request},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::post,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{COOKIE, Peer, SESSION};
+use crate::server::gate::Gate;
+
+/// The path, which is open to who has not said yet who it is.
+pub const PATH: &str = "/login";
+/// Bytes of a body.
+const BODY: usize = 8 << 10;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Login {
+    username: String,
+    password: String,
+}
+
+/// The path of this module.
+pub fn routes() -> Router {
+    Router::new()
+        .route(PATH, post(log_in))
+        .layer(DefaultBodyLimit::max(BODY))
+}
+
+/// A form or JSON.
+async fn read(request: Request) -> Result<Login, Response> {
+    // What is wrong is not repeated: it may have a password in it.
+    let wrong = |status: StatusCode| {
+        let text = "the body is no form or object with username and password\n";
+        (status, text).into_response()
+    };
+    if is_form(request.headers()) {
+        let form = Form::<Login>::from_request(request, &()).await;
+        return form
+            .map(|Form(login)| login)
+            .map_err(|e| wrong(plain(e.status())));
+    }
+    let json = Json::<Login>::from_request(request, &()).await;
+    json.map(|Json(login)| login)
+        .map_err(|e| wrong(plain(e.status())))
+}
+
+/// Of all that a body can be wrong by only two kinds are told apart.
+fn plain(status: StatusCode) -> StatusCode {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNSUPPORTED_MEDIA_TYPE => status,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// Whether a body is what a form sends.
+pub fn is_form(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE);
+    let text = value.and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let essence = text.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
+async fn log_in(
+    Extension(gate): Extension<Arc<Gate>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Response {
+    let Some(authenticator) = &gate.authenticator else {
+        let text = "nobody has to log in here: there are no users (api.users)\n";
+        return (StatusCode::NOT_FOUND, text).into_response();
+    };
+    let login = match read(request).await {
+        Ok(login) => login,
+        Err(refused) => return refused,
+    };
+    match authenticator
+        .log_in(&peer, login.username, login.password)
+        .await
+    {
+        Ok((identity, token)) => {
+            let secure = if gate.tls { "; Secure" } else { "" };
+            let seconds = SESSION.as_secs();
+            let cookie = format!(
+                "{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
+            );
+            let body = json!({
+                "Token": token,
+                "Name": &*identity.name,
+                "Role": identity.role,
+                "ExpiresIn": seconds,
+            });
+            let headers = [
+                (header::SET_COOKIE, cookie),
+                (header::CACHE_CONTROL, "no-store".to_owned()),
+            ];
+            (headers, Json(body)).into_response()
+        }
+        Err(refusal) => refusal.answer(),
+    }
+}

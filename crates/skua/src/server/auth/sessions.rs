@@ -1,0 +1,205 @@
+//! What was proven before: tokens that a login gave, and passwords that were checked a moment ago.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Role,
+    tokens::{self, TokenHash},
+    users::Users,
+};
+
+/// How long a login is good for.
+pub const SESSION: Duration = Duration::from_secs(12 * 3600);
+/// Logins at a time.
+const SESSIONS: usize = 1024;
+/// How long a password need not be checked again.
+const PROVEN: Duration = Duration::from_secs(60);
+/// Passwords that need not.
+const PASSWORDS: usize = 256;
+
+/// Who a caller is, by what it has proven.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Name of the user or token.
+    pub name: Arc<str>,
+    /// What it may do.
+    pub role: Role,
+}
+
+struct Entry {
+    identity: Identity,
+    end: Instant,
+    /// The users that it was checked against: when they change, it is to be proven anew.
+    users: Arc<Users>,
+}
+
+/// A bounded table of hashes of secrets.
+struct Table {
+    entries: HashMap<TokenHash, Entry>,
+    most: usize,
+}
+
+impl Table {
+    fn insert(&mut self, hash: TokenHash, entry: Entry, now: Instant) {
+        if self.entries.len() >= self.most {
+            self.entries.retain(|_, e| e.end > now);
+        }
+        if self.entries.len() >= self.most {
+            let first = self
+                .entries
+                .iter()
+                .min_by_key(|(_, e)| e.end)
+                .map(|(h, _)| *h);
+            first.map(|hash| self.entries.remove(&hash));
+        }
+        self.entries.insert(hash, entry);
+    }
+
+    fn find(&self, hash: &TokenHash, users: &Arc<Users>, now: Instant) -> Option<Identity> {
+        // The place in the table depends on the hash alone, of which nobody outside knows a bit.
+        let entry = self.entries.get(hash)?;
+        let good = entry.end > now && Arc::ptr_eq(&entry.users, users);
+        good.then(|| entry.identity.clone())
+    }
+}
+
+/// What was proven, as hashes.
+pub struct Proven {
+    /// Makes hashes of passwords worthless outside of this process.
+    secret: [u8; 32],
+    sessions: Table,
+    passwords: Table,
+}
+
+impl Proven {
+    /// Nothing yet.
+    pub fn new() -> anyhow::Result<Self> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|e| anyhow::anyhow!("no random numbers: {e}"))?;
+        let table = |most| Table {
+            entries: HashMap::new(),
+            most,
+        };
+        Ok(Self {
+            secret,
+            sessions: table(SESSIONS),
+            passwords: table(PASSWORDS),
+        })
+    }
+
+    fn password_hash(&self, name: &str, password: &str) -> TokenHash {
+        let mut hash = Sha256::new();
+        hash.update(self.secret);
+        // No name has a line break: no two pairs are the same text.
+        hash.update(name);
+        hash.update("\n");
+        hash.update(password);
+        hash.finalize().into()
+    }
+
+    /// Who logged in and got this token.
+    pub fn session(&self, hash: &TokenHash, users: &Arc<Users>, now: Instant) -> Option<Identity> {
+        self.sessions.find(hash, users, now)
+    }
+
+    /// Begins a session; its token.
+    pub fn log_in(
+        &mut self,
+        identity: Identity,
+        users: Arc<Users>,
+        now: Instant,
+    ) -> anyhow::Result<String> {
+        let token = tokens::new_token()?;
+        let end = now + SESSION;
+        let entry = Entry {
+            identity,
+            end,
+            users,
+        };
+        self.sessions.insert(tokens::hash(&token), entry, now);
+        Ok(token)
+    }
+
+    /// Who was found to have this password not long ago.
+    pub fn password(
+        &self,
+        name: &str,
+        password: &str,
+        users: &Arc<Users>,
+        now: Instant,
+    ) -> Option<Identity> {
+        self.passwords
+            .find(&self.password_hash(name, password), users, now)
+    }
+
+    /// Remembers that this is the password.
+    pub fn remember(
+        &mut self,
+        identity: Identity,
+        password: &str,
+        users: Arc<Users>,
+        now: Instant,
+    ) {
+        let hash = self.password_hash(&identity.name, password);
+        let end = now + PROVEN;
+        let entry = Entry {
+            identity,
+            end,
+            users,
+        };
+        self.passwords.insert(hash, entry, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity {
+            name: "alice".into(),
+            role: Role::Admin,
+        }
+    }
+
+    #[test]
+    fn sessions_end_by_time_and_with_the_users() {
+        let now = Instant::now();
+        let mut proven = Proven::new().unwrap();
+        let users = Arc::new(Users::default());
+        let token = proven.log_in(identity(), users.clone(), now).unwrap();
+        let hash = tokens::hash(&token);
+        assert_eq!(proven.session(&hash, &users, now), Some(identity()));
+        assert_eq!(proven.session(&hash, &users, now + SESSION), None);
+        assert_eq!(
+            proven.session(&hash, &Arc::new(Users::default()), now),
+            None
+        );
+        assert_eq!(proven.session(&tokens::hash("skua_"), &users, now), None);
+    }
+
+    #[test]
+    fn passwords_are_remembered_with_their_names_and_bounded() {
+        let now = Instant::now();
+        let mut proven = Proven::new().unwrap();
+        let users = Arc::new(Users::default());
+        proven.remember(identity(), "x", users.clone(), now);
+        assert!(proven.password("alice", "x", &users, now).is_some());
+        assert!(proven.password("alic", "ex", &users, now).is_none());
+        assert!(
+            proven
+                .password("alice", "x", &users, now + PROVEN)
+                .is_none()
+        );
+        for n in 0..2 * PASSWORDS {
+            proven.remember(identity(), &n.to_string(), users.clone(), now);
+        }
+        assert_eq!(proven.passwords.entries.len(), PASSWORDS);
+    }
+}

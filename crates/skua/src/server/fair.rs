@@ -1,0 +1,281 @@
+//! Turns for work: how much is done at a time, and that no client gets all of it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+/// Who wants work to be done.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ClientKey {
+    /// Who has said who it is.
+    Named(Arc<str>),
+    /// Others, by their network ([`network`]).
+    Address(IpAddr),
+}
+
+/// The part of an address that one client has: an IPv4 address, or the first 64 bits of an IPv6 one.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) & !u128::from(u64::MAX)).into()),
+        v4 => v4,
+    }
+}
+
+/// How much at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct FairLimits {
+    /// Of all clients.
+    pub running: usize,
+    /// Of one client.
+    pub running_of_one: usize,
+    /// How much of one client may wait.
+    pub waiting_of_one: usize,
+    /// How long it waits.
+    pub patience: Duration,
+}
+
+/// There is too much to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Busy;
+
+/// Gives turns: the clients that wait get theirs one after the other, however much each wants.
+#[derive(Clone)]
+pub struct Turns(Arc<Inner>);
+
+struct Inner {
+    limits: FairLimits,
+    queues: Mutex<Queues>,
+}
+
+#[derive(Default)]
+struct Queues {
+    running: usize,
+    clients: HashMap<ClientKey, Client>,
+    /// Clients with something waiting, in the order in which they come next.
+    next: VecDeque<ClientKey>,
+}
+
+#[derive(Default)]
+struct Client {
+    running: usize,
+    waiting: VecDeque<oneshot::Sender<Turn>>,
+}
+
+/// The right to work; ends when dropped.
+pub struct Turn {
+    turns: Turns,
+    client: Option<ClientKey>,
+}
+
+impl Turns {
+    /// Nothing runs yet.
+    pub fn new(limits: FairLimits) -> Self {
+        Self(Arc::new(Inner {
+            limits,
+            queues: Mutex::default(),
+        }))
+    }
+
+    /// A turn, at once or after others.
+    pub async fn take(&self, client: &ClientKey) -> Result<Turn, Busy> {
+        let limits = &self.0.limits;
+        let receiver = {
+            let mut queues = self.lock();
+            let running = queues.running;
+            let entry = queues.clients.entry(client.clone()).or_default();
+            if running < limits.running && entry.running < limits.running_of_one {
+                entry.running += 1;
+                queues.running += 1;
+                return Ok(self.turn(client));
+            }
+            // Those whose clients went away are not in the way of others.
+            entry.waiting.retain(|sender| !sender.is_closed());
+            if entry.waiting.len() >= limits.waiting_of_one {
+                return Err(Busy);
+            }
+            let (sender, receiver) = oneshot::channel();
+            entry.waiting.push_back(sender);
+            if !queues.next.contains(client) {
+                queues.next.push_back(client.clone());
+            }
+            receiver
+        };
+        match tokio::time::timeout(limits.patience, receiver).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(Busy),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self, client: &ClientKey) -> Turn {
+        Turn {
+            turns: self.clone(),
+            client: Some(client.clone()),
+        }
+    }
+
+    fn give_back(&self, client: &ClientKey) {
+        {
+            let mut queues = self.lock();
+            queues.running -= 1;
+            if let Some(entry) = queues.clients.get_mut(client) {
+                entry.running -= 1;
+                if entry.running == 0 && entry.waiting.is_empty() {
+                    queues.clients.remove(client);
+                }
+            }
+        }
+        while let Some((sender, turn)) = self.next() {
+            // Who went away meanwhile drops the turn, and so leaves it to the next.
+            drop(sender.send(turn));
+        }
+    }
+
+    /// The next that may run, if there is room for it.
+    fn next(&self) -> Option<(oneshot::Sender<Turn>, Turn)> {
+        let mut queues = self.lock();
+        if queues.running >= self.0.limits.running {
+            return None;
+        }
+        for _ in 0..queues.next.len() {
+            let key = queues.next.pop_front()?;
+            let Some(entry) = queues.clients.get_mut(&key) else {
+                continue;
+            };
+            if entry.running >= self.0.limits.running_of_one {
+                queues.next.push_back(key);
+                continue;
+            }
+            while entry
+                .waiting
+                .front()
+                .is_some_and(oneshot::Sender::is_closed)
+            {
+                entry.waiting.pop_front();
+            }
+            let Some(sender) = entry.waiting.pop_front() else {
+                if entry.running == 0 {
+                    queues.clients.remove(&key);
+                }
+                continue;
+            };
+            entry.running += 1;
+            if !entry.waiting.is_empty() {
+                queues.next.push_back(key.clone());
+            }
+            queues.running += 1;
+            return Some((sender, self.turn(&key)));
+        }
+        None
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            self.turns.give_back(&client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: FairLimits = FairLimits {
+        running: 3,
+        running_of_one: 2,
+        waiting_of_one: 2,
+        patience: Duration::from_secs(3600),
+    };
+
+    fn key(name: &str) -> ClientKey {
+        ClientKey::Named(name.into())
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn one_client_leaves_room_for_others() {
+        runtime().block_on(async {
+            let turns = Turns::new(LIMITS);
+            let greedy = key("greedy");
+            let held = [turns.take(&greedy).await, turns.take(&greedy).await];
+            assert!(held.iter().all(Result::is_ok));
+            let mut waiting = Vec::new();
+            for _ in 0..2 {
+                let (turns, greedy) = (turns.clone(), greedy.clone());
+                waiting.push(tokio::spawn(async move { turns.take(&greedy).await }));
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(turns.take(&greedy).await.err(), Some(Busy));
+            let other = turns.take(&key("other")).await.ok().unwrap();
+            let third = {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.take(&key("third")).await })
+            };
+            tokio::task::yield_now().await;
+            drop(other);
+            assert!(third.await.unwrap().is_ok());
+            drop(held);
+            for task in waiting {
+                assert!(task.await.unwrap().is_ok());
+            }
+            assert_eq!(turns.lock().running, 0);
+            assert!(
+                turns.lock().clients.is_empty(),
+                "nothing is kept of who is gone"
+            );
+        });
+    }
+
+    #[test]
+    fn who_went_away_takes_no_turn() {
+        runtime().block_on(async {
+            let turns = Turns::new(FairLimits {
+                running: 1,
+                running_of_one: 1,
+                ..LIMITS
+            });
+            let held = turns.take(&key("a")).await.ok().unwrap();
+            let gone = {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.take(&key("b")).await })
+            };
+            tokio::task::yield_now().await;
+            let stays = {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.take(&key("c")).await })
+            };
+            tokio::task::yield_now().await;
+            gone.abort();
+            let _ = gone.await;
+            drop(held);
+            drop(stays.await.unwrap().ok().unwrap());
+            assert_eq!(turns.lock().running, 0);
+            assert!(turns.lock().clients.is_empty());
+        });
+    }
+
+    #[test]
+    fn one_client_has_64_bits_of_ipv6() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2:ffff::1"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    }
+}

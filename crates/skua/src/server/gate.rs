@@ -1,0 +1,124 @@
+//! What each request passes before it gets to its route: may a browser have been made to send it,
+//! who asks, may it, and is its body there in time.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use axum::{
+    extract::{Request, State},
+    http::{Method, StatusCode, header, request::Parts},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+
+use http_body::Body as _;
+
+use super::{
+    auth::{Authenticator, Caller, Peer, login},
+    body,
+    connections::{Doing, Place},
+    fair::{ClientKey, Turns, network},
+    work,
+};
+use crate::guard::Guard;
+
+/// What all requests pass.
+pub struct Gate {
+    /// Which names are ours.
+    pub guard: Guard,
+    /// Who may ask; none when everyone may.
+    pub authenticator: Option<Authenticator>,
+    /// Whether connections are encrypted.
+    pub tls: bool,
+    /// Turns for what takes time.
+    pub turns: Turns,
+    /// How long a body may take.
+    pub body_time: Duration,
+}
+
+fn refused(status: StatusCode, text: &'static str) -> Response {
+    (status, text).into_response()
+}
+
+/// Lets through what may pass.
+pub async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+    let (mut parts, inner) = request.into_parts();
+    let refusal = gate
+        .guard
+        .refusal(&parts.method, &parts.uri, &parts.headers);
+    if let Some((status, reason)) = refusal {
+        return (status, format!("{reason}\n")).into_response();
+    }
+    let Some(peer) = parts.extensions.get::<Peer>().cloned() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let caller = match identify(&gate, &peer, &parts).await {
+        Ok(caller) => caller,
+        Err(response) => return response,
+    };
+    let key = match &caller.identity {
+        Some(identity) => ClientKey::Named(identity.name.clone()),
+        None => ClientKey::Address(network(peer.address)),
+    };
+    let place = parts.extensions.remove::<Arc<Place>>();
+    parts.extensions.insert(caller);
+    parts.extensions.insert(gate.clone());
+    let (body, late) = body::timed(inner, gate.body_time, place.clone());
+    let answer = work::of_client(gate.turns.clone(), key, async {
+        next.run(Request::from_parts(parts, body)).await
+    })
+    .await;
+    // An answer without an end, like live packets, is work until its client goes.
+    if let Some(place) = place.filter(|_| answer.body().size_hint().exact().is_some()) {
+        place.set(Doing::Waiting);
+    }
+    if late.load(Ordering::Relaxed) {
+        let text = "the body did not come in time\n";
+        return (
+            StatusCode::REQUEST_TIMEOUT,
+            [(header::CONNECTION, "close")],
+            text,
+        )
+            .into_response();
+    }
+    answer
+}
+
+async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, Response> {
+    let anyone = Caller {
+        identity: None,
+        by_cookie: false,
+    };
+    let Some(authenticator) = &gate.authenticator else {
+        return Ok(anyone);
+    };
+    let (method, path) = (&request.method, request.uri.path());
+    if path == login::PATH && *method == Method::POST {
+        return Ok(anyone);
+    }
+    let caller = authenticator
+        .caller(peer, &request.headers)
+        .await
+        .map_err(super::auth::Refusal::answer)?;
+    if !caller.role().may(method, path) {
+        return Err(refused(
+            StatusCode::FORBIDDEN,
+            "the role read may only look; this needs the role admin\n",
+        ));
+    }
+    // Browsers that know this header say with it whose page asks.
+    let foreign = request
+        .headers
+        .get_all("sec-fetch-site")
+        .iter()
+        .any(|site| site != "same-origin" && site != "none");
+    if caller.by_cookie && foreign {
+        return Err(refused(
+            StatusCode::FORBIDDEN,
+            "requests from pages of other sites are refused (Sec-Fetch-Site header)\n",
+        ));
+    }
+    Ok(caller)
+}

@@ -1,0 +1,230 @@
+//! Serves the API: addresses, TLS, who may ask, and that no client is in the way of another.
+
+pub mod accounts;
+pub mod auth;
+mod body;
+mod connections;
+mod fair;
+mod gate;
+mod info;
+mod openapi;
+mod paced;
+mod serve;
+#[cfg(test)]
+pub mod tests;
+pub mod tls;
+mod watched;
+mod work;
+mod ws;
+
+pub use work::blocking;
+pub use ws::Parts;
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    os::{
+        fd::{AsFd as _, BorrowedFd},
+        unix::net::UnixStream,
+    },
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use axum::{Router, middleware};
+
+use self::{
+    auth::{Authenticator, login},
+    connections::Connections,
+    fair::{FairLimits, Turns},
+    gate::Gate,
+    tls::TlsFiles,
+};
+use crate::{config::Config, guard::Guard};
+
+/// How patient the server is, and how much it does at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Open connections.
+    pub connections: usize,
+    /// Time for the handshake of TLS.
+    pub handshake: Duration,
+    /// Time for the headers of a request, and between requests.
+    pub headers: Duration,
+    /// Time for a body.
+    pub body: Duration,
+    /// Time in which a client has to take some of its answer.
+    pub reading: Duration,
+    /// Work at a time.
+    pub work: FairLimits,
+    /// WebSockets of all clients.
+    pub subscribers: usize,
+    /// WebSockets of one client.
+    pub subscribers_of_one: usize,
+    /// Bytes that wait for a WebSocket at most.
+    pub waiting: usize,
+    /// Time between pings of a WebSocket.
+    pub ping: Duration,
+}
+
+/// Threads for work that waits: for turns, for a check of a password, and for what subscribers get.
+const THREADS: usize = 8;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            handshake: Duration::from_secs(10),
+            headers: Duration::from_secs(30),
+            body: Duration::from_secs(30),
+            reading: Duration::from_secs(30),
+            work: FairLimits {
+                running: THREADS - 2,
+                running_of_one: 4,
+                waiting_of_one: 32,
+                patience: Duration::from_secs(10),
+            },
+            subscribers: 64,
+            subscribers_of_one: 16,
+            waiting: 8 << 20,
+            ping: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Bound addresses, served once there is something to serve.
+pub struct Server {
+    listeners: Vec<TcpListener>,
+    addresses: Vec<SocketAddr>,
+    tls: Option<Arc<TlsFiles>>,
+    authenticator: Option<Authenticator>,
+    config: Config,
+    limits: Limits,
+    connections: Arc<Connections>,
+}
+
+impl Server {
+    /// Binds, and reads the files of TLS, users and tokens.
+    pub fn bind(config: &Config) -> anyhow::Result<Self> {
+        let api = &config.api;
+        let tls = tls::open(&api.tls)?.map(Arc::new);
+        let authenticator = Authenticator::open(api)?;
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for address in &api.listen {
+            let listener = TcpListener::bind(address).with_context(|| {
+                format!(
+                    "cannot listen on {address} (is a `skua run` there already? --listen takes \
+                     another)"
+                )
+            })?;
+            listener.set_nonblocking(true)?;
+            addresses.push(listener.local_addr()?);
+            listeners.push(listener);
+        }
+        let limits = Limits::default();
+        Ok(Self {
+            connections: Connections::new(limits.connections),
+            limits,
+            listeners,
+            addresses,
+            tls,
+            authenticator,
+            config: config.clone(),
+        })
+    }
+
+    /// With other limits.
+    #[cfg(test)]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self.connections = Connections::new(limits.connections);
+        self
+    }
+
+    /// The first address, as one asks it.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        self.addresses
+            .first()
+            .map_or_else(String::new, |address| format!("{scheme}://{address}"))
+    }
+
+    /// The sockets that listen.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listeners.iter().map(|listener| listener.as_fd())
+    }
+
+    /// Serves on a thread of its own until the process ends.
+    pub fn serve(self, routes: Router, parts: Parts) -> anyhow::Result<()> {
+        more_descriptors(self.limits.connections as u64);
+        let gate = Arc::new(Gate {
+            guard: Guard {
+                names: self.config.api.names.clone(),
+                tls: self.tls.is_some(),
+            },
+            authenticator: self.authenticator,
+            tls: self.tls.is_some(),
+            turns: Turns::new(self.limits.work),
+            body_time: self.limits.body,
+        });
+        let reload = (self.tls.is_some() || gate.authenticator.is_some())
+            .then(hang_ups)
+            .transpose()?;
+        let app = all_routes(routes, parts, &self.config, &self.limits)
+            .layer(middleware::from_fn_with_state(gate.clone(), gate::pass));
+        let service = serve::Service {
+            app,
+            tls: self.tls,
+            connections: self.connections,
+            limits: self.limits,
+        };
+        let listeners = self.listeners;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            // Answers wait for a lock and for drains, on threads of their own.
+            .max_blocking_threads(THREADS)
+            .build()?;
+        std::thread::Builder::new()
+            .name("http".into())
+            .spawn(move || {
+                if let Err(error) = runtime.block_on(serve::serve(listeners, service, gate, reload))
+                {
+                    tracing::error!("the API ended: {error}");
+                }
+            })?;
+        Ok(())
+    }
+}
+
+/// The routes that are given, and those of the server itself.
+fn all_routes(routes: Router, parts: Parts, config: &Config, limits: &Limits) -> Router {
+    routes
+        .merge(login::routes())
+        .merge(info::routes(config))
+        .merge(openapi::routes())
+        .merge(ws::routes(parts, limits))
+}
+
+/// Readable whenever a SIGHUP comes. Without files to read again SIGHUP ends the process as always.
+fn hang_ups() -> anyhow::Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    writer.set_nonblocking(true)?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGHUP, writer)?;
+    Ok(reader)
+}
+
+/// Makes room for the descriptors of connections, as far as it is allowed.
+fn more_descriptors(connections: u64) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = connections + 1024;
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::debug!("no more file descriptors: {error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Accepts connections and speaks HTTP on them.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{SocketAddr, TcpListener},
+    os::unix::net::UnixStream,
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{Router, body::Body, extract::Request, response::Response};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use super::{
+    Limits,
+    auth::Peer,
+    connections::{Connections, Doing, Place},
+    gate::Gate,
+    paced::Paced,
+    tls::{TlsFiles, client_name},
+};
+
+/// How long to wait after an accept that failed: mostly there are no descriptors left.
+const BREATH: Duration = Duration::from_millis(100);
+/// Bytes of headers at most.
+const HEADERS: usize = 32 << 10;
+
+/// What is served.
+pub struct Service {
+    /// All routes.
+    pub app: Router,
+    /// Certificates.
+    pub tls: Option<Arc<TlsFiles>>,
+    /// Open connections.
+    pub connections: Arc<Connections>,
+    /// How patient to be.
+    pub limits: Limits,
+}
+
+/// Serves until a listener fails for good.
+pub async fn serve(
+    listeners: Vec<TcpListener>,
+    service: Service,
+    gate: Arc<Gate>,
+    reload: Option<UnixStream>,
+) -> io::Result<()> {
+    let service = Arc::new(service);
+    if let Some(signal) = reload {
+        tokio::spawn(read_again(signal, service.clone(), gate));
+    }
+    let mut tasks = Vec::new();
+    for listener in listeners {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        tasks.push(tokio::spawn(accept(listener, service.clone())));
+    }
+    for task in tasks {
+        task.await?;
+    }
+    Ok(())
+}
+
+/// Reads the files again at each signal.
+async fn read_again(signal: UnixStream, service: Arc<Service>, gate: Arc<Gate>) {
+    let signal = match tokio::net::UnixStream::from_std(signal) {
+        Ok(signal) => signal,
+        Err(error) => return tracing::warn!("SIGHUP is not heard: {error}"),
+    };
+    while signal.readable().await.is_ok() {
+        let mut ignored = [0; 64];
+        if !matches!(signal.try_read(&mut ignored), Ok(1..)) {
+            continue;
+        }
+        if let Some(tls) = &service.tls {
+            tls.reload();
+        }
+        if let Some(authenticator) = &gate.authenticator {
+            authenticator.reload();
+        }
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, service: Arc<Service>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                let place = service.connections.admit(address.ip());
+                let task =
+                    tokio::spawn(connection(stream, address, service.clone(), place.clone()));
+                place.set_task(task.abort_handle());
+            }
+            Err(error) => {
+                tracing::debug!("a connection could not be accepted: {error}");
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    address: SocketAddr,
+    service: Arc<Service>,
+    place: Arc<Place>,
+) {
+    // An answer goes out in one piece anyway.
+    let _ = stream.set_nodelay(true);
+    let stream = Paced::new(stream, service.limits.reading);
+    let mut peer = Peer {
+        address: address.ip().to_canonical(),
+        certificate: None,
+    };
+    let Some(tls) = &service.tls else {
+        return http(stream, peer, &service, place).await;
+    };
+    let handshake = TlsAcceptor::from(tls.get()).accept(stream);
+    match tokio::time::timeout(service.limits.handshake, handshake).await {
+        Ok(Ok(stream)) => {
+            peer.certificate = client_name(stream.get_ref().1);
+            http(stream, peer, &service, place).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%address, "no TLS: {error}"),
+        Err(_) => tracing::debug!(%address, "the TLS handshake took too long"),
+    }
+}
+
+async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    peer: Peer,
+    service: &Service,
+    place: Arc<Place>,
+) {
+    let app = &service.app;
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        place.set(Doing::Answered);
+        request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(place.clone());
+        let app = app.clone();
+        async move { answer(app, request.map(Body::new)).await }
+    });
+    let ended = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(service.limits.headers)
+        .max_buf_size(HEADERS)
+        .serve_connection(TokioIo::new(stream), answer)
+        .with_upgrades()
+        .await;
+    if let Err(error) = ended {
+        tracing::debug!("a connection ended: {error}");
+    }
+}
+
+async fn answer(app: Router, request: Request) -> Result<Response, Infallible> {
+    app.oneshot(request).await
+}

@@ -1,0 +1,269 @@
+//! Who may ask for what.
+
+use super::*;
+use crate::server::auth::{
+    Role,
+    tokens::{self, Token, Tokens},
+    users::{self, User, Users},
+};
+
+struct Guarded {
+    running: Running,
+    users: Scratch,
+    tokens: Scratch,
+    admin: String,
+}
+
+fn user(name: &str, role: Role, password: &str) -> User {
+    User {
+        name: name.into(),
+        role,
+        proof: users::hash(password).unwrap(),
+    }
+}
+
+fn token(name: &str, role: Role, text: &str) -> Token {
+    Token {
+        name: name.into(),
+        role,
+        end: None,
+        hash: tokens::hash(text),
+    }
+}
+
+impl Guarded {
+    fn start() -> Self {
+        let people = Users(vec![
+            user("alice", Role::Admin, "open sesame"),
+            user("bob", Role::Read, "geheim"),
+        ]);
+        let users = secret("users", &people.text());
+        let admin = tokens::new_token().unwrap();
+        let list = Tokens(vec![token("deploy", Role::Admin, &admin)]);
+        let tokens = secret("tokens", &list.text());
+        let api = format!(", users: {}, tokens: {}", users.display(), tokens.display());
+        Self {
+            running: Running::start(&api, Limits::default(), Router::new()),
+            users,
+            tokens,
+            admin,
+        }
+    }
+
+    fn status(&self, head: &str) -> u16 {
+        self.running.ask(head, "").status
+    }
+
+    fn log_in(&self, name: &str, password: &str) -> Reply {
+        let body = format!("username={name}&password={}", password.replace(' ', "+"));
+        let form = "Content-Type: application/x-www-form-urlencoded";
+        self.running.ask(&format!("POST /login\r\n{form}"), &body)
+    }
+}
+
+fn basic(name: &str, password: &str) -> String {
+    use base64::Engine as _;
+    let pair = format!("{name}:{password}");
+    let text = base64::engine::general_purpose::STANDARD.encode(pair);
+    format!("Authorization: Basic {text}")
+}
+
+const JSON: &str = "Content-Type: application/json";
+
+#[test]
+fn nothing_is_shown_to_strangers() {
+    let guarded = Guarded::start();
+    for path in [
+        "/",
+        "/api",
+        "/api/flows",
+        "/metrics",
+        "/api/openapi.json",
+        "/ws/subscriber",
+        "/x",
+    ] {
+        let reply = guarded.running.get(path);
+        assert_eq!(reply.status, 401, "{path}");
+        assert!(
+            reply
+                .header("www-authenticate")
+                .unwrap()
+                .starts_with("Basic ")
+        );
+    }
+    assert_eq!(guarded.status("GET /login"), 401);
+    let change = format!("PUT /api/addresses\r\n{JSON}");
+    assert_eq!(guarded.running.ask(&change, "{}").status, 401);
+}
+
+#[test]
+fn each_role_may_do_its_part() {
+    let guarded = Guarded::start();
+    let admin = format!("Authorization: Bearer {}", guarded.admin);
+    let header = format!("X-Auth-Token: {}", guarded.admin);
+    let (alice, bob) = (basic("alice", "open sesame"), basic("bob", "geheim"));
+    for who in [&admin, &header, &alice, &bob] {
+        assert_eq!(
+            guarded.status(&format!("GET /api/summary\r\n{who}")),
+            200,
+            "{who}"
+        );
+        let ask = format!("POST /api/topology\r\n{JSON}\r\n{who}");
+        let query = r#"{"GremlinQuery": "G.V().Count()"}"#;
+        assert_eq!(guarded.running.ask(&ask, query).status, 200, "{who}");
+        let change = format!("POST /api/addresses\r\n{JSON}\r\n{who}");
+        let status = guarded
+            .running
+            .ask(&change, r#"{"exclude": ["10.0.0.1"]}"#)
+            .status;
+        assert_eq!(status, if *who == bob { 403 } else { 200 }, "{who}");
+    }
+    let about = guarded
+        .running
+        .ask(&format!("GET /api\r\n{bob}"), "")
+        .json();
+    assert_eq!(
+        about["Caller"],
+        serde_json::json!({"Name": "bob", "Role": "read"})
+    );
+    for wrong in [
+        basic("alice", "geheim"),
+        "Authorization: Bearer skua_x".into(),
+        "X-Auth-Token: ".into(),
+        "Authorization: Basic x".into(),
+    ] {
+        assert_eq!(
+            guarded.status(&format!("GET /api\r\n{wrong}")),
+            401,
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
+fn a_login_gives_a_token_as_cookie_and_in_the_body() {
+    let guarded = Guarded::start();
+    let reply = guarded.log_in("bob", "geheim");
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let body = reply.json();
+    let token = body["Token"].as_str().unwrap();
+    assert_eq!(body["Role"], "read");
+    let cookie = reply.header("set-cookie").unwrap();
+    assert!(
+        cookie.starts_with(&format!("authtok={token}; ")),
+        "{cookie}"
+    );
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    let cookie = format!("Cookie: a=b; authtok={token}");
+    assert_eq!(guarded.status(&format!("GET /api/flows\r\n{cookie}")), 200);
+    assert_eq!(
+        guarded.status(&format!("GET /api/flows\r\nX-Auth-Token: {token}")),
+        200
+    );
+    assert_eq!(
+        guarded.status(&format!("GET /api/flows\r\nAuthorization: Bearer {token}")),
+        200
+    );
+    // What a page of another site has a browser send.
+    let ask = format!("POST /api/topology\r\n{JSON}\r\n{cookie}");
+    for foreign in [
+        "Origin: http://evil.example",
+        "Sec-Fetch-Site: cross-site",
+        "Sec-Fetch-Site: same-site",
+    ] {
+        let status = guarded
+            .running
+            .ask(&format!("{ask}\r\n{foreign}"), "{}")
+            .status;
+        assert_eq!(status, 403, "{foreign}");
+    }
+    let own = format!(
+        "{ask}\r\nOrigin: http://{}\r\nSec-Fetch-Site: same-origin",
+        guarded.running.address
+    );
+    let query = r#"{"GremlinQuery": "G.V().Count()"}"#;
+    assert_eq!(guarded.running.ask(&own, query).status, 200);
+    let json = format!("POST /login\r\n{JSON}");
+    let login = r#"{"username": "alice", "password": "open sesame"}"#;
+    assert_eq!(guarded.running.ask(&json, login).status, 200);
+    for (body, status) in [
+        (r#"{"username": "alice", "password": "wrong"}"#, 401),
+        (r#"{"username": "alice"}"#, 400),
+        ("", 400),
+        ("[1", 400),
+    ] {
+        let reply = guarded.running.ask(&json, body);
+        assert_eq!(reply.status, status, "{body} {reply:?}");
+        assert!(!reply.body.contains("alice"));
+    }
+}
+
+#[test]
+fn who_tries_passwords_has_to_wait_and_nobody_else() {
+    let guarded = Guarded::start();
+    let mut tries = (0..20).map(|n| guarded.log_in("alice", &n.to_string()));
+    let waits = tries.find(|reply| reply.status != 401).unwrap();
+    assert_eq!(waits.status, 429);
+    assert!(waits.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    assert_eq!(guarded.log_in("alice", "open sesame").status, 429);
+    // From elsewhere, and with what is already proven, one gets in.
+    let elsewhere = guarded.running.connect_from([127, 0, 0, 9]);
+    let who = basic("alice", "open sesame");
+    let head = format!("GET /api\r\n{who}");
+    assert_eq!(guarded.running.ask_over(elsewhere, &head, "").status, 200);
+    assert_eq!(guarded.status(&format!("GET /api\r\n{who}")), 200);
+    let token = format!("GET /api\r\nX-Auth-Token: {}", guarded.admin);
+    assert_eq!(guarded.status(&token), 200);
+}
+
+#[test]
+fn changes_of_the_files_are_taken_over() {
+    let guarded = Guarded::start();
+    let with = |token: &str| guarded.status(&format!("GET /api\r\nX-Auth-Token: {token}"));
+    let session = guarded.log_in("bob", "geheim").json()["Token"].clone();
+    let session = session.as_str().unwrap();
+    assert_eq!((with(&guarded.admin), with(session)), (200, 200));
+    let fresh = tokens::new_token().unwrap();
+    let list = Tokens(vec![token("other", Role::Read, &fresh)]);
+    std::fs::write(&guarded.tokens, list.text()).unwrap();
+    wait_for("new token", || (with(&fresh) == 200).then_some(()));
+    assert_eq!((with(&guarded.admin), with(session)), (401, 200));
+    // Without the user its session ends, and a damaged file changes nothing.
+    std::fs::write(
+        &guarded.users,
+        Users(vec![user("alice", Role::Read, "x")]).text(),
+    )
+    .unwrap();
+    wait_for("end of the session", || {
+        (with(session) == 401).then_some(())
+    });
+    std::fs::write(&guarded.tokens, "nonsense").unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(with(&fresh), 200);
+}
+
+#[test]
+fn files_that_are_wrong_are_named_at_the_start() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = secret("users", "alice admin hunter2\n");
+    let refused = |file: &Path| {
+        let mut config = Config::default();
+        config.api.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        config.api.users = file.to_str().unwrap().into();
+        let error = Server::bind(&config).err().unwrap();
+        format!("{error:#}")
+    };
+    let text = refused(&file);
+    assert!(
+        text.contains("api.users") && text.contains("line 1"),
+        "{text}"
+    );
+    assert!(!text.contains("hunter2"), "{text}");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let text = refused(&file);
+    assert!(text.contains("chmod 600"), "{text}");
+    let text = refused(Path::new("/nowhere/at/all"));
+    assert!(text.contains("cannot read /nowhere/at/all"), "{text}");
+}

@@ -4,7 +4,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -62,6 +62,8 @@ struct Hub {
     config: PacketsConfig,
     kept: Mutex<RawPackets>,
     streams: Mutex<Vec<Arc<Stream>>>,
+    /// Packets that streams dropped, also those that are over.
+    dropped: AtomicU64,
     /// Number of streams, to be asked without a lock.
     watchers: AtomicUsize,
     /// Streams have all packets from the moment when they are asked for.
@@ -116,6 +118,7 @@ impl Packets {
             config,
             kept: Mutex::new(RawPackets::new(limits)),
             streams: Mutex::default(),
+            dropped: AtomicU64::new(0),
             watchers: AtomicUsize::new(0),
             at_once,
             wake,
@@ -176,6 +179,11 @@ impl Packets {
     /// Number of streams.
     pub fn watchers(&self) -> usize {
         self.0.watchers.load(Ordering::Acquire)
+    }
+
+    /// Packets that all streams until now have dropped because they were not read in time.
+    pub fn live_dropped(&self) -> u64 {
+        self.0.dropped.load(Ordering::Relaxed)
     }
 
     /// Whether packets need not be looked at one by one: none are kept, and nobody watches.
@@ -239,7 +247,9 @@ impl Packets {
 
     fn show(&self, packet: &SeenPacket<'_>) {
         for stream in lock(&self.0.streams).iter() {
-            stream.push(packet, self.0.config.bytes as usize);
+            if !stream.push(packet, self.0.config.bytes as usize) {
+                self.0.dropped.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -279,11 +289,12 @@ impl AsFd for Packets {
 }
 
 impl Stream {
-    fn push(&self, packet: &SeenPacket<'_>, most: usize) {
+    /// False when it is dropped, as too many wait.
+    fn push(&self, packet: &SeenPacket<'_>, most: usize) -> bool {
         let mut state = lock(&self.state);
         if state.buffer.bytes() >= self.most_bytes {
             state.dropped += 1;
-            return;
+            return false;
         }
         let waiting = state.buffer.is_empty();
         state.buffer.push(packet, most);
@@ -291,6 +302,7 @@ impl Stream {
         if waiting {
             self.changed.notify_one();
         }
+        true
     }
 }
 

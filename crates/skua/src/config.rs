@@ -21,6 +21,9 @@ use crate::{
 /// Where the file is looked for when none is named.
 const DEFAULT_FILE: &str = "/etc/skua.yaml";
 
+/// The value of `history.directory` that leaves the choice to us.
+pub const AUTO: &str = "auto";
+
 /// Prefixes in an address set at most: a gigabyte in the kernel.
 const MOST_ADDRESSES: u32 = 4 << 20;
 
@@ -138,7 +141,8 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "history.directory",
-        meaning: "directory for the history of graph and flows; one process has it; empty: none is kept",
+        meaning: "directory for the history of graph and flows, and for captures; one process has it; \
+                  auto: /var/lib/skua if it can be had; empty: nothing is kept",
     },
     Key {
         path: "history.max_age",
@@ -232,8 +236,10 @@ pub struct Config {
 impl Config {
     /// Where resources of a kind are kept over a restart, when anything is.
     pub fn resource_file(&self, kind: &str) -> Option<PathBuf> {
-        let directory = Path::new(&self.history.directory);
-        (!self.history.directory.is_empty()).then(|| directory.join(format!("{kind}.json")))
+        // What `auto` means is known once the history is open.
+        let directory = self.history.directory.as_str();
+        let named = !directory.is_empty() && directory != AUTO;
+        named.then(|| Path::new(directory).join(format!("{kind}.json")))
     }
 }
 
@@ -471,7 +477,7 @@ impl Default for History {
     fn default() -> Self {
         Self {
             memory: 64 << 20,
-            directory: String::new(),
+            directory: AUTO.into(),
             max_age: Duration::from_secs(24 * 3_600),
             graph_size: 512 << 20,
             flow_size: 4 << 30,

@@ -13,7 +13,7 @@ use crate::{
     args::{AnalyzerArguments, DoctorArguments, OutputFormat},
     client::Client,
     config::Config,
-    output, rights, sockets,
+    health, output, rights, sockets,
 };
 
 /// Hooks in the order in which they are tried, with the first kernel that can run our programs
@@ -194,6 +194,7 @@ fn advice(report: &Value) -> Vec<String> {
             summary["not_kept"]["flows"]
         ));
     }
+    advice.extend(health::report::advice(&report["running"]));
     advice.extend(sockets::report::advice(
         &report["sockets"],
         &summary["sockets"],
@@ -257,6 +258,7 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
     )?;
     sockets::report::print(out, &report["sockets"])?;
     print_running(out, &report["running"])?;
+    health::report::print(out, &report["running"])?;
     title = "advice";
     for line in each(&report["advice"]) {
         writeln!(out, "{title:<9} {}", line.as_str().unwrap_or_default())?;

@@ -1,12 +1,11 @@
 //! The history on disk: opened at the start, fed by drains and the graph.
 
 use std::{
+    collections::BTreeMap,
     ops::ControlFlow,
-    path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use anyhow::Context as _;
@@ -20,24 +19,34 @@ use skua_topology::SharedGraph;
 use uuid::Uuid;
 
 use crate::{
-    config,
+    config, output,
     state::{Observers, State},
 };
 
 /// What is kept on disk.
 pub struct History {
     store: Store,
-    batch: Mutex<FlowBatch>,
-    /// Records that left memory before a drain ended.
-    untold: AtomicU64,
+    taken: Mutex<Taken>,
+}
+
+/// What drains brought.
+struct Taken {
+    batch: FlowBatch,
+    /// Records of each capture that left memory before a drain ended, of captures that have any.
+    untold: BTreeMap<Option<Uuid>, u64>,
 }
 
 /// The history together with what writes the graph down.
 pub struct Kept {
     /// For queries.
     pub history: Arc<History>,
+    /// Where it is.
+    pub directory: PathBuf,
     journal: GraphJournal,
 }
+
+/// Where the history is when nobody says where.
+const USUAL: &str = "/var/lib/skua";
 
 fn settings(config: &config::History) -> StoreConfig {
     let limits = |max_bytes| Limits {
@@ -53,18 +62,45 @@ fn settings(config: &config::History) -> StoreConfig {
 
 impl Kept {
     /// Opens the history, fills the graph with what it knows, and begins to write down what changes.
-    /// None when none is to be kept.
+    /// None when none is to be kept. `history.directory` then is the directory that is used.
     pub fn open(
-        config: &config::History,
+        config: &mut config::History,
         graph: &SharedGraph,
         observers: &Observers,
     ) -> anyhow::Result<Option<Self>> {
-        if config.directory.is_empty() {
-            return Ok(None);
+        if config.directory != config::AUTO {
+            return match config.directory.as_str() {
+                "" => Ok(None),
+                _ => Self::open_in(config, graph, observers).map(Some),
+            };
         }
+        config.directory = USUAL.into();
+        match Self::open_in(config, graph, observers) {
+            Ok(kept) => Ok(Some(kept)),
+            // Nobody asked for it: several may run side by side, and on a disk that cannot be written.
+            Err(error) => {
+                config.directory.clear();
+                tracing::warn!(
+                    "no history is kept: {}; history.directory names another place, and is empty \
+                     for none",
+                    output::one_line(&error)
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    fn open_in(
+        config: &config::History,
+        graph: &SharedGraph,
+        observers: &Observers,
+    ) -> anyhow::Result<Self> {
         // Beside it lies what people made: captures and the like.
         let directory = Path::new(&config.directory).join("history");
-        std::fs::create_dir_all(&directory)
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let store = Store::open(&directory, settings(config))?;
         let restored = store.load_graph(&mut graph.write())?;
@@ -74,12 +110,18 @@ impl Kept {
         let journal = GraphJournal::start(&store, graph)?;
         let history = Arc::new(History {
             store,
-            batch: Mutex::new(FlowBatch::new()),
-            untold: AtomicU64::new(0),
+            taken: Mutex::new(Taken {
+                batch: FlowBatch::new(),
+                untold: BTreeMap::new(),
+            }),
         });
         let theirs = history.clone();
         observers.add(Arc::new(move |capture, state| theirs.take(capture, state)));
-        Ok(Some(Self { history, journal }))
+        Ok(Self {
+            history,
+            directory,
+            journal,
+        })
     }
 
     /// How the journal of the graph is.
@@ -91,8 +133,13 @@ impl Kept {
 impl History {
     /// Takes what a drain changed.
     fn take(&self, capture: Option<Uuid>, state: &State) {
+        let mut taken = self.taken();
+        let untold = state.store.untold();
+        if untold > 0 {
+            taken.untold.insert(capture, untold);
+        }
         let capture = capture.map(|id| id.to_string()).unwrap_or_default();
-        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let batch = &mut taken.batch;
         for record in state.store.touched() {
             let place = state.place_of(record);
             let sockets = state.sockets.as_ref();
@@ -109,10 +156,14 @@ impl History {
                 parties: sockets.map_or_else(Default::default, |s| s.parties(record)),
             });
         }
-        self.untold.store(state.store.untold(), Ordering::Relaxed);
         if !batch.is_empty() {
-            self.store.flows().append(&mut batch);
+            self.store.flows().append(batch);
         }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        // A drain that panicked left at most one record out.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How it is.
@@ -122,7 +173,7 @@ impl History {
 
     /// Records that left memory before they could be written, for lack of room there.
     pub fn untold(&self) -> u64 {
-        self.untold.load(Ordering::Relaxed)
+        self.taken().untold.values().sum()
     }
 }
 

@@ -12,7 +12,7 @@ use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
 
 use crate::{
-    actions::Actions, addresses, captures, flows, graph, groups, metrics,
+    actions::Actions, addresses, captures, flows, graph, groups, health::Health, metrics,
     record_filter::RecordFilter, sockets, state::Shared, summary,
 };
 
@@ -47,6 +47,7 @@ pub fn routes(
     analyzer: graph::Analyzer,
     captures: captures::api::Captures,
     actions: &Actions,
+    health: Health,
 ) -> Router {
     Router::new()
         .route("/", get(|| async { WELCOME }))
@@ -61,6 +62,7 @@ pub fn routes(
         .merge(captures::api::routes(captures))
         .merge(actions.routes())
         .layer(Extension(actions.clone()))
+        .layer(Extension(health))
 }
 
 #[derive(Deserialize)]
@@ -169,16 +171,22 @@ async fn get_summary(Extract(shared): Extract<Shared>) -> Response {
     .await
 }
 
-async fn get_status(Extract(shared): Extract<Shared>) -> Response {
+async fn get_status(
+    Extract(shared): Extract<Shared>,
+    Extension(health): Extension<Health>,
+) -> Response {
     blocking(move || {
         let state = shared.fresh();
-        json_answer(&serde_json::json!({
+        let mut status = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
             "rung": state.rung,
             "sockets": state.sockets.as_ref().map(sockets::report::status),
             "maps": state.map_memory.iter().map(|(name, bytes)| serde_json::json!({"name": name, "bytes": bytes})).collect::<Vec<_>>(),
             "summary": summary::of(&state),
-        }))
+        });
+        drop(state);
+        health.add_to(&mut status);
+        json_answer(&status)
     })
     .await
 }
@@ -186,15 +194,13 @@ async fn get_status(Extract(shared): Extract<Shared>) -> Response {
 async fn get_metrics(
     Extract(shared): Extract<Shared>,
     Extension(actions): Extension<Actions>,
+    Extension(health): Extension<Health>,
 ) -> Response {
     blocking(move || {
-        let alerts = metrics::alerts(&actions.alert_counters());
-        let state = shared.fresh();
-        (
-            [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-            metrics::text(&state) + &alerts,
-        )
-            .into_response()
+        let mut text = metrics::text(&shared.fresh());
+        text += &metrics::alerts(&actions.alert_counters());
+        text += &health.metrics();
+        ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
     })
     .await
 }

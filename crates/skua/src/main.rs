@@ -16,6 +16,7 @@ mod flows;
 mod graph;
 mod groups;
 mod guard;
+mod health;
 mod history;
 mod http;
 mod injection;

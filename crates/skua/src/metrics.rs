@@ -17,14 +17,18 @@ use crate::{
     state::State,
 };
 
-struct Text(String);
+/// What is written for Prometheus.
+#[derive(Default)]
+pub struct Text(pub String);
 
 impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    /// Begins a family of series.
+    pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    /// One series of it.
+    pub fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0 += name;
         for (i, (label, text)) in labels.iter().enumerate() {
             self.0.push(if i == 0 { '{' } else { ',' });
@@ -40,7 +44,8 @@ impl Text {
         let _ = writeln!(self.0, " {value}");
     }
 
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+    /// A family with one series.
+    pub fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.family(name, kind, help);
         self.value(name, &[], value);
     }

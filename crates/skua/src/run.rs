@@ -15,6 +15,7 @@ use crate::{
     },
     config::Config,
     graph::Analyzer,
+    health::Health,
     history::Kept,
     http, output,
     server::{self, Server},
@@ -32,15 +33,15 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     if !arguments.listen.is_empty() {
         config.api.listen.clone_from(&arguments.listen);
     }
-    let config = config.with_arguments(&arguments.capture)?;
+    let mut config = config.with_arguments(&arguments.capture)?;
     lower_priority(config.agent.nice, &config.agent.ionice)?;
     // First the address: an occupied one is a clearer error than a half-started probe.
     let server = Server::bind(&config)?;
     let graph = SharedGraph::new(GraphConfig::default());
     let observers = Observers::default();
     // Before anything is found: what was there when the process before ended is there again.
-    let kept = Kept::open(&config.history, &graph, &observers)?;
-    let discovery = discover(&config, &graph);
+    let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
+    let discovery = discover(&config, &graph).map(Arc::new);
     let mut session = Session::start(&config, RECORDS, Some(graph.clone()), observers.clone())?;
     let sets = CaptureSets::default();
     let runner = LocalRunner {
@@ -66,16 +67,24 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
     let analyzer = Analyzer::new(graph, session.shared(), sets.clone(), past);
     let actions = Actions::start(&config, &analyzer)?;
+    let captures_here = Captures {
+        captures: captures.clone(),
+        sets,
+    };
+    let health = Health::new(
+        &analyzer.graph,
+        discovery.as_ref(),
+        kept.as_ref(),
+        &captures_here,
+    );
     let parts = server::Parts::new(&analyzer, &session.shared());
     let routes = http::routes(
         session.shared(),
         session.addresses(),
         analyzer,
-        Captures {
-            captures: captures.clone(),
-            sets,
-        },
+        captures_here,
         &actions,
+        health,
     );
     let url = server.url();
     server.serve(routes, parts)?;

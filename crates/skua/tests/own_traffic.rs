@@ -19,6 +19,7 @@ fn free_port() -> u16 {
 
 fn start(port: u16, arguments: &[&str]) -> Child {
     let mut skua = Command::new(env!("CARGO_BIN_EXE_skua"))
+        .env("SKUA_HISTORY_DIRECTORY", "")
         .args(["run", "--interface", "lo", "--summary", "json"])
         .args(["--listen", &format!("127.0.0.1:{port}")])
         .args(arguments)

@@ -13,7 +13,9 @@ use serde_json::Value;
 
 fn skua() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skua"));
-    command.stdin(Stdio::null());
+    command
+        .stdin(Stdio::null())
+        .env("SKUA_HISTORY_DIRECTORY", "");
     command
 }
 

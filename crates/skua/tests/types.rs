@@ -142,6 +142,7 @@ impl Flows {
         let mut child = Command::new("nsenter")
             .arg(format!("--net=/run/netns/{}", pair.b.name))
             .arg(env!("CARGO_BIN_EXE_skua"))
+            .env("SKUA_HISTORY_DIRECTORY", "")
             .args(["-v", "flows", "--interface", "vb", "--type", kind])
             .args(["--duration", "10m", "--output", "json", "--summary", "json"])
             .args(["--filter", filter])
@@ -266,6 +267,7 @@ fn all_types_give_the_same_records() {
     let bytes: usize = capture.records.iter().map(|r| r.data.len()).sum();
     let replayed = {
         let mut child = Command::new(env!("CARGO_BIN_EXE_skua"))
+            .env("SKUA_HISTORY_DIRECTORY", "")
             .args(["replay", "-", "--output", "json"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -419,6 +421,7 @@ fn a_full_ring_is_told() {
 #[test]
 fn our_own_traffic_is_known_only_in_the_kernel() {
     let output = Command::new(env!("CARGO_BIN_EXE_skua"))
+        .env("SKUA_HISTORY_DIRECTORY", "")
         .args(["flows", "--interface", "lo", "--duration", "1s"])
         .args(["--type", "afpacket", "--exclude-self"])
         .output()

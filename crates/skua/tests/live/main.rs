@@ -8,6 +8,7 @@ mod addresses;
 mod behaviour;
 mod conservation;
 mod devices;
+mod history;
 mod lab;
 mod links;
 mod namespaces;

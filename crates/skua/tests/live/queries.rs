@@ -9,7 +9,7 @@ use crate::lab::{
 };
 
 /// The answer of a query as JSON.
-fn ask(net: &Net, skua: &Skua, query: &str) -> Value {
+pub fn ask(net: &Net, skua: &Skua, query: &str) -> Value {
     let output = skua::command(net)
         .args(["query", query, "--format", "json", "--analyzer"])
         .arg(&skua.address)

@@ -405,7 +405,8 @@ fn without_rights_for_programs_sock_diag_serves() {
         .arg(env!("CARGO_BIN_EXE_skua"))
         .args(["run", "--interface", "x0", "--listen", "127.0.0.1:0"])
         .args(["--summary", "json", "--type", "afpacket"])
-        .env("SKUA_CONFIG", "/dev/null");
+        .env("SKUA_CONFIG", "/dev/null")
+        .env("SKUA_HISTORY_DIRECTORY", "");
     let skua = Skua::run_command(&wire.near, &mut command);
     let status: Value = serde_json::from_str(&skua.get("/api/status")).unwrap();
     let fallback = status["sockets"]["fallback"].as_str().unwrap();
@@ -543,7 +544,8 @@ fn containers_have_names_and_a_runtime_that_hangs_holds_up_nothing() {
         .arg(env!("CARGO_BIN_EXE_skua"))
         .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
         .args(["--interface", "x0", "--max-entries", "1000"])
-        .env("SKUA_CONFIG", "/dev/null");
+        .env("SKUA_CONFIG", "/dev/null")
+        .env("SKUA_HISTORY_DIRECTORY", "");
     let skua = Skua::run_command(&wire.near, &mut hidden);
     let _served = server(&wire.near, 7700, 10);
     let mut callers = [caller(&wire.far, 7700), caller(&wire.far, 7700)];
@@ -608,7 +610,8 @@ fn foreign_names_are_safe_and_hidden_processes_are_known() {
         .arg(env!("CARGO_BIN_EXE_skua"))
         .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
         .args(["--interface", "x0", "--max-entries", "1000"])
-        .env("SKUA_CONFIG", "/dev/null");
+        .env("SKUA_CONFIG", "/dev/null")
+        .env("SKUA_HISTORY_DIRECTORY", "");
     let skua = Skua::run_command(&wire.near, &mut hidden);
     let served = Process::python(
         &wire.near,

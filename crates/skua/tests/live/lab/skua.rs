@@ -15,6 +15,9 @@ use super::{Net, Sum, wait_for};
 /// The API drains for an answer only when the last drain is older than a tenth of a second.
 const AGE: Duration = Duration::from_millis(550);
 
+/// Tests that do not say otherwise keep no history: it is this machine's.
+pub const NO_HISTORY: (&str, &str) = ("SKUA_HISTORY_DIRECTORY", "");
+
 /// A `skua` that will run inside a namespace, untouched by this machine's configuration.
 pub fn command(net: &Net) -> Command {
     let mut command = net.command(env!("CARGO_BIN_EXE_skua"));
@@ -23,7 +26,9 @@ pub fn command(net: &Net) -> Command {
             command.env_remove(name);
         }
     }
-    command.env("SKUA_CONFIG", "/dev/null");
+    command
+        .env("SKUA_CONFIG", "/dev/null")
+        .env(NO_HISTORY.0, NO_HISTORY.1);
     command
 }
 
@@ -95,7 +100,8 @@ impl Skua {
             .args(["--mount", "--pid", "--fork", "--kill-child", "--"])
             .args(["bash", "-c", HIDE, "hide", &names.join(" ")])
             .arg(env!("CARGO_BIN_EXE_skua"))
-            .env("SKUA_CONFIG", "/dev/null");
+            .env("SKUA_CONFIG", "/dev/null")
+            .env(NO_HISTORY.0, NO_HISTORY.1);
         let mut skua = Self::start(net, run_arguments(&mut hidden, args).arg("--all-netns"));
         skua.wait_ready();
         let outer = skua.pid;
@@ -244,15 +250,27 @@ impl Skua {
         self.ended()
     }
 
+    /// Ctrl-C; the summary and what was said on standard error.
+    pub fn stop_with_errors(self) -> (Report, String) {
+        self.signal(Signal::INT);
+        let (report, _, err) = self.finished();
+        (report, err)
+    }
+
     /// Waits for its end; the summary and what was printed since the first line.
-    pub fn ended(mut self) -> (Report, String) {
+    pub fn ended(self) -> (Report, String) {
+        let (report, out, _) = self.finished();
+        (report, out)
+    }
+
+    fn finished(mut self) -> (Report, String, String) {
         let (out, err) = self.end();
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}: {err}");
         let last = err.lines().last().unwrap_or_default();
         let report = Report(serde_json::from_str(last).unwrap_or_else(|e| panic!("{e}: {err}")));
         report.check();
-        (report, out)
+        (report, out, err)
     }
 
     /// kill -9.

@@ -1,0 +1,281 @@
+//! The graph, the history and captures in Prometheus' text format.
+
+use skua_flow::{Cause, Counters};
+use skua_probe::account::{CauseKind, cause_kind};
+
+use super::{Counted, Found, FoundCapture, FoundHistory};
+use crate::metrics::Text;
+
+pub(super) fn text(found: &Found) -> String {
+    let mut text = Text::default();
+    let name = "skua_graph_elements";
+    text.family(
+        name,
+        "gauge",
+        "Nodes and edges of the graph that exist now.",
+    );
+    text.value(name, &[("kind", "node")], found.graph.nodes);
+    text.value(name, &[("kind", "edge")], found.graph.edges);
+    if let Some((counters, running)) = &found.discovery {
+        discovery(&mut text, counters, *running);
+    }
+    if let Some(found) = &found.history {
+        history(&mut text, found);
+    }
+    captures(&mut text, &found.captures);
+    text.0
+}
+
+fn discovery(text: &mut Text, counters: &skua_discover::Counters, running: bool) {
+    for (name, kind, help, value) in [
+        (
+            "skua_discovery_running",
+            "gauge",
+            "Whether the topology is followed, 1 or 0.",
+            u64::from(running),
+        ),
+        (
+            "skua_discovery_events_total",
+            "counter",
+            "Notifications of the kernel that were taken.",
+            counters.events,
+        ),
+        (
+            "skua_discovery_lost_total",
+            "counter",
+            "Times that the kernel had to drop notifications; the namespace is listed again.",
+            counters.lost,
+        ),
+        (
+            "skua_discovery_resyncs_total",
+            "counter",
+            "Times that a namespace was listed again.",
+            counters.resyncs,
+        ),
+        (
+            "skua_discovery_errors_total",
+            "counter",
+            "Requests to the kernel that failed; they are made again.",
+            counters.errors,
+        ),
+    ] {
+        text.single(name, kind, help, value);
+    }
+    let name = "skua_discovery_omitted_total";
+    text.family(
+        name,
+        "counter",
+        "What found no room in the graph: nodes, and entries of nodes.",
+    );
+    text.value(name, &[("what", "nodes")], counters.omitted_nodes);
+    text.value(name, &[("what", "entries")], counters.omitted_entries);
+    let name = "skua_discovery_namespaces";
+    text.family(name, "gauge", "Network namespaces by state.");
+    for (state, number) in [
+        ("followed", counters.namespaces),
+        ("refused", counters.namespaces_refused),
+        ("omitted", counters.namespaces_omitted),
+    ] {
+        text.value(name, &[("state", state)], number);
+    }
+}
+
+fn history(text: &mut Text, found: &FoundHistory) {
+    type Number = fn(&skua_store::LogStats) -> u64;
+    let sums: [(&str, &str, &str, Number); 7] = [
+        (
+            "skua_store_bytes",
+            "gauge",
+            "Bytes of the history on disk, by log.",
+            |log| log.bytes,
+        ),
+        (
+            "skua_store_files",
+            "gauge",
+            "Files of the history on disk, by log.",
+            |log| log.files as u64,
+        ),
+        (
+            "skua_store_records",
+            "gauge",
+            "Records of the history on disk, by log.",
+            |log| log.records,
+        ),
+        (
+            "skua_store_written_total",
+            "counter",
+            "Records written to the history, by log.",
+            |log| log.written,
+        ),
+        (
+            "skua_store_expired_total",
+            "counter",
+            "Records that left the history because of its limits, by log.",
+            |log| log.expired,
+        ),
+        (
+            "skua_store_damaged_places",
+            "gauge",
+            "Places of the history that cannot be read, by log.",
+            |log| log.damage.places,
+        ),
+        (
+            "skua_store_failing",
+            "gauge",
+            "Whether the history cannot be written now, 1 or 0, by log.",
+            |log| u64::from(log.failing.is_some()),
+        ),
+    ];
+    for (name, kind, help, number) in sums {
+        text.family(name, kind, help);
+        for (log, stats) in found.logs() {
+            text.value(name, &[("log", log)], number(stats));
+        }
+    }
+    let name = "skua_store_lost_total";
+    text.family(
+        name,
+        "counter",
+        "Records that could not be written to the history, by log and cause.",
+    );
+    for (log, stats) in found.logs() {
+        for (cause, lost) in stats.lost.by_cause() {
+            text.value(name, &[("log", log), ("cause", cause)], lost);
+        }
+        // Only flows wait in memory for a drain.
+        if log == "flows" {
+            text.value(name, &[("log", log), ("cause", "untold")], found.untold);
+        }
+    }
+    text.single(
+        "skua_store_queue_bytes",
+        "gauge",
+        "Bytes of flows that wait for the disk.",
+        found.store.flow_queue_bytes,
+    );
+    text.single(
+        "skua_store_gaps_total",
+        "counter",
+        "Gaps in the history of the graph, as events were lost.",
+        found.journal.gaps,
+    );
+}
+
+/// Labels that each series of a capture has.
+struct Named<'a> {
+    id: String,
+    found: &'a FoundCapture,
+}
+
+impl Named<'_> {
+    fn labels<'b>(&'b self, more: &[(&'b str, &'b str)]) -> Vec<(&'b str, &'b str)> {
+        let mut labels = vec![
+            ("capture", self.id.as_str()),
+            ("type", self.found.capture.r#type.name()),
+        ];
+        labels.extend_from_slice(more);
+        labels
+    }
+}
+
+fn captures(text: &mut Text, found: &[FoundCapture]) {
+    text.single("skua_captures", "gauge", "Captures made.", found.len());
+    if found.is_empty() {
+        return;
+    }
+    let all: Vec<Named<'_>> = found
+        .iter()
+        .map(|found| Named {
+            id: found.capture.uuid.to_string(),
+            found,
+        })
+        .collect();
+    let name = "skua_capture_points";
+    text.family(name, "gauge", "Nodes of a capture, by state.");
+    for one in &all {
+        for (state, number) in one.found.points() {
+            text.value(name, &one.labels(&[("state", state)]), number);
+        }
+    }
+    causes(text, &all);
+    type Number = fn(&Counted) -> Option<u64>;
+    let sums: [(&str, &str, &str, Number); 6] = [
+        (
+            "skua_capture_flow_packets_total",
+            "counter",
+            "Wire packets counted in flows of a capture.",
+            |c| Some(c.account.in_flows().packets),
+        ),
+        (
+            "skua_capture_flow_bytes_total",
+            "counter",
+            "Link-layer bytes counted in flows of a capture.",
+            |c| Some(c.account.in_flows().bytes),
+        ),
+        (
+            "skua_capture_raw_packets_kept_total",
+            "counter",
+            "Packets that a capture kept.",
+            |c| c.packets.map(|p| p.kept),
+        ),
+        (
+            "skua_capture_raw_packets_forgotten_total",
+            "counter",
+            "Of the kept packets those that went for lack of memory.",
+            |c| c.packets.map(|p| p.forgotten),
+        ),
+        (
+            "skua_capture_watchers",
+            "gauge",
+            "Who watches packets of a capture now.",
+            |c| c.packets.map(|_| c.watchers as u64),
+        ),
+        (
+            "skua_capture_live_dropped_total",
+            "counter",
+            "Packets that those who watched were too slow for.",
+            |c| c.packets.map(|_| c.live_dropped),
+        ),
+    ];
+    for (name, kind, help, number) in sums {
+        text.family(name, kind, help);
+        for one in &all {
+            if let Some(value) = one.found.running.as_ref().and_then(number) {
+                text.value(name, &one.labels(&[]), value);
+            }
+        }
+    }
+}
+
+fn causes(text: &mut Text, all: &[Named<'_>]) {
+    for (kind, name, help) in [
+        (
+            CauseKind::Lost,
+            "skua_capture_lost_packets_total",
+            "Packets in no flow of a capture, against our will, by cause.",
+        ),
+        (
+            CauseKind::LeftOut,
+            "skua_capture_left_out_packets_total",
+            "Packets in no flow of a capture, as configured, by cause.",
+        ),
+        (
+            CauseKind::Note,
+            "skua_capture_noted_packets_total",
+            "Packets in flows of a capture, with something to say about them, by cause.",
+        ),
+    ] {
+        text.family(name, "counter", help);
+        for one in all {
+            let Some(counted) = &one.found.running else {
+                continue;
+            };
+            let known = counted.account.causes();
+            for cause in Cause::ALL.into_iter().filter(|c| cause_kind(*c) == kind) {
+                let sum = known.iter().find(|(known, ..)| *known == cause);
+                let sum = sum.map_or(Counters::default(), |(.., sum)| *sum);
+                text.value(name, &one.labels(&[("cause", cause.name())]), sum.packets);
+            }
+        }
+    }
+}

@@ -195,7 +195,7 @@ impl Test {
 }
 
 /// The address in `10.0.0.1` or `10.0.0.1/24`.
-fn address(text: &str) -> Option<IpAddr> {
+pub(crate) fn address(text: &str) -> Option<IpAddr> {
     text.split_once('/')
         .map_or(text, |(address, _)| address)
         .parse()

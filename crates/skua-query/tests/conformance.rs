@@ -83,10 +83,20 @@ fn describe(query: &str, result: &Result<Answer, QueryError>) -> Vec<String> {
 
 #[test]
 fn every_query_is_answered_as_the_file_says() {
-    let lab = Lab::new();
     let text = include_str!("conformance/queries.txt");
+    let number = check(&Lab::new(), text);
+    assert!(number >= 200, "there are {number} queries");
+}
+
+#[test]
+fn nodes_of_flows_without_ethernet_addresses_own_the_others() {
+    let lab = Lab::with_flows(include_str!("conformance/flows-ip.json"));
+    assert!(check(&lab, include_str!("conformance/queries-ip.txt")) > 10);
+}
+
+/// Asks all queries of a file; their number.
+fn check(lab: &Lab, text: &str) -> usize {
     let rows = rows(text);
-    assert!(rows.len() >= 200, "there are {} queries", rows.len());
     let mut wrong = String::new();
     for row in &rows {
         let result = lab.query(row.query);
@@ -104,6 +114,7 @@ fn every_query_is_answered_as_the_file_says() {
         }
     }
     assert!(wrong.is_empty(), "these are answered otherwise:\n\n{wrong}");
+    rows.len()
 }
 
 #[test]

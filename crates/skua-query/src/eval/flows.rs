@@ -2,6 +2,7 @@
 
 use super::{
     ById, Done, Flow, Run, Seen, Stage,
+    owners::Owners,
     scan::identity,
     unavailable,
     values::{View, by_id, range},
@@ -69,13 +70,16 @@ impl Run<'_> {
     }
 
     fn flow_nodes(&self, flows: &[Flow], end: FlowEnd, filter: &Filter) -> Done<Stage> {
-        const CAPTURE: (&str, &[&str]) = ("NodeTID", &["TID"]);
+        /// Where a node is named in a flow, under which keys nodes have that name, and where the address
+        /// of that side is.
+        type Place = (&'static str, &'static [&'static str], Option<&'static str>);
+        const CAPTURE: Place = ("NodeTID", &["TID"], None);
         // The peer of an interface in another place may be all that is known of the other side.
-        const A: (&str, &[&str]) = ("Link.A", &["MAC", "PeerIntfMAC"]);
-        const B: (&str, &[&str]) = ("Link.B", &["MAC", "PeerIntfMAC"]);
-        const OWN_A: (&str, &[&str]) = ("Link.A", &["MAC"]);
-        const OWN_B: (&str, &[&str]) = ("Link.B", &["MAC"]);
-        let wanted: &[(&str, &[&'static str])] = match end {
+        const A: Place = ("Link.A", &["MAC", "PeerIntfMAC"], Some("Network.A"));
+        const B: Place = ("Link.B", &["MAC", "PeerIntfMAC"], Some("Network.B"));
+        const OWN_A: Place = ("Link.A", &["MAC"], Some("Network.A"));
+        const OWN_B: Place = ("Link.B", &["MAC"], Some("Network.B"));
+        let wanted: &[Place] = match end {
             FlowEnd::Capture => &[CAPTURE],
             FlowEnd::A => &[A],
             FlowEnd::B => &[B],
@@ -83,33 +87,59 @@ impl Run<'_> {
             FlowEnd::All => &[CAPTURE, OWN_A, OWN_B],
         };
         let mut found = Found::new();
+        let mut owners = None;
         let mut nodes = Vec::new();
         for flow in flows {
-            for (field, keys) in wanted {
-                let Some(value) = text(&**flow, field).filter(|value| !value.is_empty()) else {
+            for (field, keys, address) in wanted {
+                if self.budget.hold(nodes.len()).is_break() {
+                    self.budget.check()?;
+                }
+                if let Some(node) = self.named_node(&**flow, field, keys, filter, &mut found)? {
+                    nodes.push(node);
                     continue;
-                };
-                for key in *keys {
-                    let place = (*key, value.clone());
-                    let node = match found.get(&place) {
-                        Some(node) => node.clone(),
-                        None => {
-                            let node = self.first_node(key, &value, filter)?;
-                            found.insert(place, node.clone());
-                            node
-                        }
+                }
+                // Flows of IP may have no Ethernet addresses, or those of a router.
+                let address = address.and_then(|key| text(&**flow, key)?.parse().ok());
+                if let Some(address) = address {
+                    let owners = match &mut owners {
+                        Some(owners) => owners,
+                        none => none.insert(Owners::of(self, filter)?),
                     };
-                    if let Some(node) = node {
-                        if self.budget.hold(nodes.len()).is_break() {
-                            self.budget.check()?;
-                        }
-                        nodes.push(node);
-                        break;
-                    }
+                    let capture = text(&**flow, "NodeTID");
+                    nodes.extend(owners.find(self, capture, address)?);
                 }
             }
         }
         Ok(Stage::Nodes(nodes))
+    }
+
+    /// The node that a field of a flow names, under the first of several keys that one has.
+    fn named_node(
+        &self,
+        flow: &dyn Record,
+        field: &str,
+        keys: &[&'static str],
+        filter: &Filter,
+        found: &mut Found,
+    ) -> Done<Option<Seen<Node>>> {
+        let Some(value) = text(flow, field).filter(|value| !value.is_empty()) else {
+            return Ok(None);
+        };
+        for key in keys {
+            let place = (*key, value.clone());
+            let node = match found.get(&place) {
+                Some(node) => node.clone(),
+                None => {
+                    let node = self.first_node(key, &value, filter)?;
+                    found.insert(place, node.clone());
+                    node
+                }
+            };
+            if node.is_some() {
+                return Ok(node);
+            }
+        }
+        Ok(None)
     }
 
     /// The first node that passes among those with a text under a key.

@@ -4,6 +4,7 @@ mod flows;
 mod graph;
 mod metrics;
 mod nexthop;
+mod owners;
 mod path;
 mod scan;
 mod sockets;

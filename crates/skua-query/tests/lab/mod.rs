@@ -59,6 +59,11 @@ impl PacketFilters for Lengths {
 
 impl Lab {
     pub fn new() -> Self {
+        Self::with_flows(include_str!("../conformance/flows.json"))
+    }
+
+    /// With the flows of another file.
+    pub fn with_flows(flows: &str) -> Self {
         let mut graph = Graph::new(Config::default());
         let changes: Vec<Change> =
             serde_json::from_str(include_str!("../conformance/topology.json")).unwrap();
@@ -77,7 +82,7 @@ impl Lab {
                 graph.delete_node(id, change.at).unwrap();
             }
         }
-        let file: Flows = serde_json::from_str(include_str!("../conformance/flows.json")).unwrap();
+        let file: Flows = serde_json::from_str(flows).unwrap();
         let keys = [
             "UUID",
             "TrackingID",

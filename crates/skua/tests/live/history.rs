@@ -115,7 +115,7 @@ fn what_was_before_a_kill_is_there_again() {
     let directory = Directory::new("killed");
     let first = Skua::run_command(net, &mut keeping(net, directory.path()));
     let id = capture(net, &first);
-    net.ip("link add lbgone type dummy");
+    net.ip("link add lbgone type bridge");
     wait_for("the interface in the graph", || {
         (ask(net, &first, "G.V().Has('Name', 'lbgone').Count()") == 1).then_some(())
     });
@@ -147,7 +147,7 @@ fn what_was_before_a_kill_is_there_again() {
     assert_eq!(ask(net, &again, "G.V().Has('Name', 'lbgone').Count()"), 0);
     let ago = format!(".At('-{}ms')", now_ms() - moment);
     let gone = format!("G{ago}.V().Has('Name', 'lbgone').Values('Type')");
-    assert_eq!(ask(net, &again, &gone), serde_json::json!(["dummy"]));
+    assert_eq!(ask(net, &again, &gone), serde_json::json!(["bridge"]));
     // All that was drained, of each capture, at a moment and over a time.
     let back = (now_ms() - moment) / 1000 + 20;
     let over = format!(".At(NOW, {back})");

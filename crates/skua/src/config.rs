@@ -124,6 +124,15 @@ const KEYS: &[Key] = &[
         meaning: "memory for sockets that have ended; 0: none",
     },
     Key {
+        path: "ovs.target",
+        meaning: "database of Open vSwitch, like unix:/run/openvswitch/db.sock or \
+                  tcp:127.0.0.1:6640; empty: that socket if it is there; none: no Open vSwitch",
+    },
+    Key {
+        path: "ovs.statistics",
+        meaning: "read the counters of Open vSwitch's interfaces",
+    },
+    Key {
         path: "captures.max",
         meaning: "captures that can be made at a time (`skua capture`)",
     },
@@ -221,6 +230,8 @@ pub struct Config {
     pub flow: Flow,
     /// How sockets are watched.
     pub sockets: Sockets,
+    /// Open vSwitch of this host.
+    pub ovs: Ovs,
     /// Captures that people make.
     pub captures: Captures,
     /// What is kept.
@@ -319,6 +330,35 @@ pub struct Captures {
     pub max_entries: u32,
     #[serde(with = "size")]
     pub memory: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ovs {
+    pub target: String,
+    pub statistics: bool,
+}
+
+impl Default for Ovs {
+    fn default() -> Self {
+        Self {
+            target: String::new(),
+            statistics: true,
+        }
+    }
+}
+
+impl Ovs {
+    /// Where its database is; none when there is none.
+    pub fn database(&self) -> anyhow::Result<Option<skua_ovsdb::Target>> {
+        let usual = skua_ovsdb::Target::default();
+        match (self.target.as_str(), &usual) {
+            ("none", _) => Ok(None),
+            ("", skua_ovsdb::Target::Unix(path)) => Ok(path.exists().then_some(usual)),
+            ("", _) => Ok(None),
+            (text, _) => Ok(Some(text.parse().context("ovs.target")?)),
+        }
+    }
 }
 
 impl Default for Captures {
@@ -669,6 +709,7 @@ impl Config {
             bail!("flow.addresses.max_entries must be at most {MOST_ADDRESSES}");
         }
         self.flow.addresses.marks()?;
+        self.ovs.database()?;
         if self.flow.sampling == 0 {
             bail!("flow.sampling is 0, must be at least 1");
         }

@@ -4,6 +4,7 @@ use std::{io::Write as _, sync::Arc};
 
 use skua_analyzer::{FlowPast, Resources, capture::CaptureManager};
 use skua_discover::{Discovery, DiscoveryConfig};
+use skua_ovsdb::{OvsConfig, OvsTopology, Target};
 use skua_topology::{Config as GraphConfig, SharedGraph};
 
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
     args::RunArguments,
     captures::{
         api::Captures,
+        ovs::Switch,
         run::{CaptureSets, LocalRunner},
     },
     config::Config,
@@ -42,6 +44,11 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     // Before anything is found: what was there when the process before ended is there again.
     let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
     let discovery = discover(&config, &graph).map(Arc::new);
+    let database = config.ovs.database()?;
+    let switch = Switch::new(database.clone());
+    // Before captures begin: what a process before left would be in their way.
+    switch.clean_up();
+    let ovs = database.and_then(|target| follow_switch(&config, target, &graph));
     let mut session = Session::start(&config, RECORDS, Some(graph.clone()), observers.clone())?;
     let sets = CaptureSets::default();
     let runner = LocalRunner {
@@ -49,6 +56,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         sets: sets.clone(),
         graph: graph.clone(),
         observers,
+        switch,
     };
     let resources = Resources::open(
         config.resource_file("captures").as_deref(),
@@ -102,6 +110,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     session.run(None, |_| Ok(()))?;
     captures.end();
     let shared = session.finish()?;
+    drop(ovs);
     drop(discovery);
     // What the last drain brought is written.
     drop(kept);
@@ -121,6 +130,21 @@ fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
         Ok(discovery) => Some(discovery),
         Err(error) => {
             tracing::warn!(%error, "the topology cannot be looked at");
+            None
+        }
+    }
+}
+
+/// Adds Open vSwitch to the graph.
+fn follow_switch(config: &Config, target: Target, graph: &SharedGraph) -> Option<OvsTopology> {
+    let settings = OvsConfig {
+        statistics: config.ovs.statistics,
+        ..OvsConfig::new(target, &host_name())
+    };
+    match OvsTopology::start(settings, graph.clone()) {
+        Ok(topology) => Some(topology),
+        Err(error) => {
+            tracing::warn!(%error, "Open vSwitch cannot be looked at");
             None
         }
     }

@@ -163,6 +163,11 @@ impl State {
         self.store.note_touched();
     }
 
+    /// Says that all of it was captured for one node, whatever the interface.
+    pub fn set_node(&mut self, tid: &str) {
+        Arc::make_mut(&mut self.nowhere).node = tid.into();
+    }
+
     /// Takes note of what a drain says besides flows, and tells whoever wants to know.
     pub fn end_drain(&mut self, probe: &mut dyn Probe) {
         self.account = probe.account();

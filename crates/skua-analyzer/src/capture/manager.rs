@@ -1,6 +1,9 @@
 //! Captures follow their queries: whenever the graph changes the nodes are looked for again.
 
-use super::Capture;
+use super::{
+    Capture,
+    point::{NodePoint, Place, point},
+};
 use crate::{
     filters::PcapFilters,
     resource::{Resource as _, ResourceError, Resources},
@@ -10,6 +13,7 @@ use skua_query::{Answer, Limits, Prepared, Sources, check::Kind, syntax::SyntaxL
 use skua_topology::{Map, Node, Patch, SharedGraph, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -33,25 +37,6 @@ const EVENTS: usize = 1_024;
 
 /// Metadata of nodes that says what captures them.
 const CAPTURES: &str = "Captures";
-
-/// A node whose packets can be captured.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct NodePoint {
-    /// Name of its host.
-    pub host: Arc<str>,
-    /// Inode number of its network namespace.
-    pub netns_inode: u32,
-    /// Index of the interface.
-    pub ifindex: u32,
-    /// Identifier of the node.
-    pub node: Arc<str>,
-    /// `TID` of the node.
-    pub tid: Box<str>,
-    /// Name of the node.
-    pub name: Box<str>,
-    /// `Type` of the node.
-    pub kind: Box<str>,
-}
 
 /// How a capture fares on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -81,6 +66,11 @@ pub trait Running: Send {
     fn set_points(&mut self, points: &[NodePoint]);
     /// How it fares on one of them.
     fn state(&self, point: &NodePoint) -> PointState;
+    /// Where it listens for one of them, if it does.
+    fn listens_at(&self, point: &NodePoint) -> Option<SocketAddr> {
+        let _ = point;
+        None
+    }
 }
 
 /// Starts captures.
@@ -96,8 +86,12 @@ pub trait CaptureRunner: Send + Sync {
 pub struct CaptureStatus {
     /// Nodes that its query finds, and how it fares there.
     pub nodes: Vec<(NodePoint, PointState)>,
-    /// Nodes that it finds that are no interfaces.
+    /// Where it listens, by identifiers of nodes.
+    pub listens_at: BTreeMap<Arc<str>, SocketAddr>,
+    /// Nodes that it finds that do not fit its type.
     pub unfit: usize,
+    /// Why not, of the first of them.
+    pub unfit_why: Option<String>,
     /// Why it does not run.
     pub error: Option<String>,
 }
@@ -283,27 +277,6 @@ fn nodes(graph: &SharedGraph, query: &str) -> Result<Vec<Arc<Node>>, String> {
     }
 }
 
-/// An interface can be captured.
-fn point(node: &Node) -> Option<NodePoint> {
-    let int = |key: &str| {
-        let value = node.metadata.get(key).and_then(Value::as_int);
-        value.and_then(|value| u32::try_from(value).ok())
-    };
-    let text = |key: &str| -> Box<str> {
-        let value = node.metadata.get(key).and_then(Value::as_str);
-        value.unwrap_or_default().into()
-    };
-    Some(NodePoint {
-        host: node.host.clone(),
-        netns_inode: int("NetNsInode")?,
-        ifindex: int("IfIndex").filter(|index| *index > 0)?,
-        node: node.id.clone(),
-        tid: text("TID"),
-        name: text("Name"),
-        kind: text("Type"),
-    })
-}
-
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
         // What panicked half-way is looked at again with the next change.
@@ -376,12 +349,18 @@ impl Inner {
                 return;
             }
         };
-        let mut points: Vec<NodePoint> = found.iter().filter_map(|node| point(node)).collect();
-        run.status.unfit = found.len() - points.len();
+        let kind = run.capture.r#type;
+        let (mut points, mut unfit) = (Vec::new(), Vec::new());
+        for node in &found {
+            match point(node, kind) {
+                Ok(point) => points.push(point),
+                Err(why) => unfit.push(why),
+            }
+        }
+        run.status.unfit = unfit.len();
+        run.status.unfit_why = unfit.into_iter().next();
         points.sort();
-        points.dedup_by(|a, b| {
-            (&a.host, a.netns_inode, a.ifindex) == (&b.host, b.netns_inode, b.ifindex)
-        });
+        points.dedup_by(|a, b| Place::of(kind).is_same(a, b));
         if run.running.is_none() && !points.is_empty() {
             match self.runner.start(&run.capture) {
                 Ok(running) => {
@@ -403,6 +382,8 @@ impl Inner {
             run.status.error = None;
         }
         let running = run.running.as_deref();
+        let listens = |point: &NodePoint| Some((point.node.clone(), running?.listens_at(point)?));
+        run.status.listens_at = points.iter().filter_map(listens).collect();
         let fares = |point: NodePoint| {
             let state = match (running, &run.status.error) {
                 (Some(running), _) => running.state(&point),
@@ -429,6 +410,10 @@ impl Inner {
                 }
                 if let PointState::Refused(why) = fares {
                     entries.push(("Error".into(), Value::from(&**why)));
+                }
+                if let Some(address) = run.status.listens_at.get(&point.node) {
+                    entries.push(("Listen".into(), Value::from(&*address.ip().to_string())));
+                    entries.push(("Port".into(), i64::from(address.port()).into()));
                 }
                 let list = now.entry(point.node.clone()).or_default();
                 list.push(Map::new(entries).into());

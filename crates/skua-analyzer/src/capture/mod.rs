@@ -1,14 +1,16 @@
 //! Captures: which nodes, and what to do with their packets.
 
 mod manager;
+mod point;
 
 use crate::resource::Resource;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use manager::{
-    CaptureError, CaptureManager, CaptureRunner, CaptureStatus, NodePoint, PointState, Running,
+    CaptureError, CaptureManager, CaptureRunner, CaptureStatus, PointState, Running,
 };
+pub use point::NodePoint;
 
 /// Ways to capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -91,6 +93,8 @@ pub struct Capture {
     pub polling_interval: u32,
     /// Port that receivers listen at, 0: a free one.
     pub port: u16,
+    /// Address that receivers listen at, empty: 127.0.0.1.
+    pub listen: String,
     /// Where to send copies.
     pub target: String,
     /// How.
@@ -121,6 +125,7 @@ impl Default for Capture {
             sampling_rate: 1,
             polling_interval: 10,
             port: 0,
+            listen: String::new(),
             target: String::new(),
             target_type: String::new(),
             create_time: 0,
@@ -156,5 +161,6 @@ impl Resource for Capture {
             && self.bpf_filter == other.bpf_filter
             && self.r#type == other.r#type
             && self.port == other.port
+            && self.listen == other.listen
     }
 }

@@ -118,6 +118,10 @@ fn shown(capture: &Capture, status: &CaptureStatus) -> Value {
             if let PointState::Refused(why) = state {
                 node["Error"] = json!(why);
             }
+            if let Some(address) = status.listens_at.get(&point.node) {
+                node["Listen"] = json!(address.ip());
+                node["Port"] = json!(address.port());
+            }
             node
         })
         .collect();
@@ -128,6 +132,7 @@ fn shown(capture: &Capture, status: &CaptureStatus) -> Value {
     }
     if status.unfit > 0 {
         value["UnfitNodes"] = json!(status.unfit);
+        value["Unfit"] = json!(status.unfit_why);
     }
     value
 }

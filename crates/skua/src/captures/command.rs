@@ -159,9 +159,12 @@ pub struct CreateArguments {
     /// Seconds between updates
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub pollinginterval: u32,
-    /// Port to receive at, for the types pcapsocket, sflow and netflow
+    /// Port to receive at, for the types pcapsocket, sflow and netflow; 0: a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub port: u16,
+    /// Address to receive at [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+    pub listen: String,
     /// Where to send copies
     #[arg(long, value_name = "ADDRESS", default_value = "")]
     pub target: String,
@@ -194,6 +197,7 @@ impl CreateArguments {
             "SamplingRate": self.samplingrate,
             "PollingInterval": self.pollinginterval,
             "Port": self.port,
+            "Listen": self.listen,
             "Target": self.target,
             "TargetType": self.target_type,
         })
@@ -297,14 +301,18 @@ fn table<'a>(captures: impl Iterator<Item = &'a Value>) -> anyhow::Result<()> {
         let nodes = capture["Nodes"].as_array().map_or(&[][..], Vec::as_slice);
         if nodes.is_empty() {
             row["Node"] = json!("-");
-            row["State"] = json!(capture["Error"].as_str().unwrap_or("no node now"));
+            let why = capture["Error"].as_str().or(capture["Unfit"].as_str());
+            row["State"] = json!(why.unwrap_or("no node now"));
             writeln!(lines, "{row}")?;
         }
         for node in nodes {
             row["Node"] = node["Name"].clone();
             row["State"] = match node["Error"].as_str() {
                 Some(error) => json!(format!("{}: {error}", output::text(&node["State"]))),
-                None => node["State"].clone(),
+                None => match &node["Port"] {
+                    Value::Null => node["State"].clone(),
+                    port => json!(format!("{}, port {port}", output::text(&node["State"]))),
+                },
             };
             writeln!(lines, "{row}")?;
         }

@@ -2,5 +2,9 @@
 
 pub mod api;
 pub mod command;
+mod each;
 pub mod live;
+pub mod ovs;
+mod receive;
 pub mod run;
+mod worker;

@@ -1,34 +1,31 @@
-//! Captures on this host: each has a probe, a thread and a store of its own.
+//! Captures on this host: each has probes, with a thread and a store of their own.
 
 use std::{
-    io::Read as _,
-    os::{fd::AsFd as _, unix::net::UnixStream},
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread::JoinHandle,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
 
-use anyhow::Context as _;
 use skua_analyzer::capture::{
     Capture, CaptureRunner, CaptureType, NodePoint, PointState as Fares, Running,
 };
-use skua_flow::FlowUpdate;
 use skua_kernel::flow::FlowTableConfig;
 use skua_probe::{
-    LivePoints, Packets, PacketsConfig, PointId, PointSet, PointState, Probe, ProbeError, Wake,
+    LivePoints, Packets, PacketsConfig, PointId, PointSet, PointState,
     ebpf::{EbpfConfig, EbpfProbe},
     userspace::{self, UserspaceConfig, UserspaceProbe},
 };
 use skua_topology::SharedGraph;
 use uuid::Uuid;
 
+use super::{
+    each::{Each, Opened},
+    ovs::Switch,
+    receive::{self, Receiver, Told},
+    worker::Part,
+};
 use crate::{
     config::Config,
-    session::{host_name, secret_seed},
-    state::{Observers, Shared, State},
+    state::{Observers, Shared},
 };
 
 /// Longest part of a packet that can be kept.
@@ -37,6 +34,8 @@ const WHOLE_PACKET: u32 = 65_536;
 /// What is captured, for queries.
 #[derive(Clone)]
 pub struct CaptureSet {
+    /// Other for each; a capture may have several.
+    pub number: u64,
     /// Identifier of the capture.
     pub id: Uuid,
     /// Its flows.
@@ -61,7 +60,8 @@ impl CaptureSets {
         self.all().into_iter().find(|set| set.id == id)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<CaptureSet>)) {
+    /// Changes which there are.
+    pub fn change(&self, change: impl FnOnce(&mut Vec<CaptureSet>)) {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -77,20 +77,19 @@ pub struct LocalRunner {
     pub graph: SharedGraph,
     /// Who is told of their drains.
     pub observers: Observers,
+    /// Open vSwitch of this host.
+    pub switch: Switch,
 }
 
-/// A capture that runs.
+/// A capture on interfaces.
 struct Capturing {
-    id: Uuid,
     points: LivePoints,
-    sets: CaptureSets,
-    stop: Arc<AtomicBool>,
-    waker: UnixStream,
-    thread: Option<JoinHandle<()>>,
+    part: Part,
 }
 
 impl LocalRunner {
-    fn table(&self, capture: &Capture, seed: u64) -> FlowTableConfig {
+    /// Settings of a capture's flow table.
+    pub fn table(&self, capture: &Capture, seed: u64) -> FlowTableConfig {
         let config = &self.config;
         FlowTableConfig {
             max_entries: config.captures.max_entries,
@@ -104,7 +103,8 @@ impl LocalRunner {
         }
     }
 
-    fn packets(&self, capture: &Capture) -> Option<PacketsConfig> {
+    /// Which packets a capture keeps.
+    pub fn packets(capture: &Capture) -> Option<PacketsConfig> {
         let bytes = match capture.header_size {
             0 => WHOLE_PACKET,
             bytes => bytes.min(WHOLE_PACKET),
@@ -116,149 +116,66 @@ impl LocalRunner {
         })
     }
 
-    fn probe(
-        &self,
-        capture: &Capture,
-        points: &LivePoints,
-        seed: u64,
-    ) -> anyhow::Result<Box<dyn Probe>> {
-        let scan_interval = std::time::Duration::from_secs(capture.polling_interval.max(1).into());
-        let userspace = |kind| -> anyhow::Result<Box<dyn Probe>> {
-            Ok(Box::new(UserspaceProbe::start(UserspaceConfig {
-                capture: kind,
-                points: Some(points.clone()),
-                packets: self.packets(capture),
-                table: self.table(capture, seed),
-                scan_interval,
-                ..UserspaceConfig::default()
-            })?))
-        };
-        match capture.r#type {
-            CaptureType::Ebpf => Ok(Box::new(EbpfProbe::start(EbpfConfig {
-                points: Some(points.clone()),
-                packets: self.packets(capture),
-                table: self.table(capture, seed),
-                scan_interval,
-                ..EbpfConfig::default()
-            })?)),
-            CaptureType::Afpacket => userspace(userspace::Capture::Afpacket),
-            CaptureType::Pcap => userspace(userspace::Capture::Pcap),
-            other => anyhow::bail!("captures of type {} are not built yet", other.name()),
-        }
+    /// Time between drains of a capture.
+    pub fn scan_interval(capture: &Capture) -> Duration {
+        Duration::from_secs(capture.polling_interval.max(1).into())
     }
 
-    fn begin(&self, capture: &Capture) -> anyhow::Result<Capturing> {
+    /// On interfaces.
+    fn interfaces(&self, capture: &Capture) -> anyhow::Result<Capturing> {
         let points = LivePoints::new(PointSet::new())?;
-        let (wake, waker) = UnixStream::pair().context("cannot make a socket pair")?;
-        wake.set_nonblocking(true)?;
-        waker.set_nonblocking(true)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (tell, told) = mpsc::channel();
-        let worker = Worker {
-            runner: self.clone(),
-            capture: capture.clone(),
-            points: points.clone(),
-            wake,
-            stop: stop.clone(),
+        let (table, packets) = (self.table(capture, 0), Self::packets(capture));
+        let scan_interval = Self::scan_interval(capture);
+        let theirs = Some(points.clone());
+        let in_user_space = match capture.r#type {
+            CaptureType::Afpacket => Some(userspace::Capture::Afpacket),
+            CaptureType::Pcap => Some(userspace::Capture::Pcap),
+            _ => None,
         };
-        let far = waker.try_clone()?;
-        let thread = std::thread::Builder::new()
-            .name("capture".into())
-            .spawn(move || worker.run(far, &tell))?;
-        // A probe lives on the thread that uses it.
-        let set = told.recv().context("the capture's thread ended")??;
-        self.sets.change(|sets| sets.push(set));
-        Ok(Capturing {
-            id: capture.uuid,
-            points,
-            sets: self.sets.clone(),
-            stop,
-            waker,
-            thread: Some(thread),
-        })
+        let (part, ()) = match in_user_space {
+            Some(kind) => Part::start(self, capture, None, move |hash_seed| {
+                let probe = UserspaceProbe::start(UserspaceConfig {
+                    capture: kind,
+                    points: theirs,
+                    packets,
+                    table: FlowTableConfig { hash_seed, ..table },
+                    scan_interval,
+                    ..UserspaceConfig::default()
+                })?;
+                Ok((probe, ()))
+            })?,
+            None => Part::start(self, capture, None, move |hash_seed| {
+                let probe = EbpfProbe::start(EbpfConfig {
+                    points: theirs,
+                    packets,
+                    table: FlowTableConfig { hash_seed, ..table },
+                    scan_interval,
+                    ..EbpfConfig::default()
+                })?;
+                Ok((probe, ()))
+            })?,
+        };
+        Ok(Capturing { points, part })
     }
-}
 
-/// The thread of a capture.
-struct Worker {
-    runner: LocalRunner,
-    capture: Capture,
-    points: LivePoints,
-    wake: UnixStream,
-    stop: Arc<AtomicBool>,
-}
-
-impl Worker {
-    fn run(self, waker: UnixStream, tell: &mpsc::Sender<anyhow::Result<CaptureSet>>) {
-        let started = self.start(waker);
-        let (mut probe, shared) = match started {
-            Ok((probe, set)) => {
-                let shared = set.shared.clone();
-                // Whoever asked for it waits.
-                let _ = tell.send(Ok(set));
-                (probe, shared)
+    fn begin(&self, capture: &Capture) -> anyhow::Result<Box<dyn Running>> {
+        let (runner, of) = (self.clone(), capture.clone());
+        if let Some(told) = Told::of(capture.r#type) {
+            let listen = receive::listen(capture).map_err(anyhow::Error::msg)?;
+            let each = Each::start(Box::new(move |point| {
+                let receiver = Receiver::start(&runner, &of, point, told, listen)?;
+                Ok(Box::new(receiver) as Box<dyn Opened>)
+            }))?;
+            return Ok(Box::new(each));
+        }
+        match capture.r#type {
+            CaptureType::OvsMirror | CaptureType::OvsSflow | CaptureType::OvsNetflow => {
+                let open = move |point: &NodePoint| runner.switch.open(&runner, &of, point);
+                Ok(Box::new(Each::start(Box::new(open))?))
             }
-            Err(error) => {
-                let _ = tell.send(Err(error));
-                return;
-            }
-        };
-        if let Err(error) = self.follow(&mut *probe, &shared) {
-            tracing::error!(capture = %self.capture.uuid, %error, "a capture ended");
+            _ => Ok(Box::new(self.interfaces(capture)?)),
         }
     }
-
-    fn start(&self, waker: UnixStream) -> anyhow::Result<(Box<dyn Probe>, CaptureSet)> {
-        let seed = secret_seed();
-        let probe = self.runner.probe(&self.capture, &self.points, seed)?;
-        let memory = self.runner.config.captures.memory;
-        let mut state = State::new(memory, usize::MAX >> 16, seed, self.capture.sampling_rate);
-        state.set_origin(
-            &host_name(),
-            Some(self.capture.uuid),
-            Some(self.runner.graph.clone()),
-            self.runner.observers.clone(),
-        );
-        state.map_memory = probe.map_memory();
-        state.rung = probe.describe().rung;
-        let set = CaptureSet {
-            id: self.capture.uuid,
-            shared: Shared::new(state, waker),
-            packets: probe.packets(),
-        };
-        Ok((probe, set))
-    }
-
-    /// Drains until it is stopped, and a last time after detaching.
-    fn follow(&self, probe: &mut dyn Probe, shared: &Shared) -> anyhow::Result<()> {
-        while !self.stop.load(Ordering::Acquire) {
-            let woken = probe.wait(Some(self.wake.as_fd()), None)?;
-            let mut ignored = [0; 64];
-            while matches!((&self.wake).read(&mut ignored), Ok(n) if n > 0) {}
-            if woken == Wake::Caller && !shared.take_wanted() {
-                continue;
-            }
-            drain(probe, shared, |probe, sink| probe.drain(woken, sink))?;
-        }
-        drain(probe, shared, |probe, sink| probe.finish(sink))
-    }
-}
-
-fn drain(
-    probe: &mut dyn Probe,
-    shared: &Shared,
-    drain: impl FnOnce(&mut dyn Probe, &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError>,
-) -> anyhow::Result<()> {
-    let mut state = shared.lock();
-    for interface in probe.interfaces() {
-        state.name_interface(&interface);
-    }
-    state.begin_drain();
-    drain(probe, &mut |update| state.apply(update))?;
-    state.end_drain(probe);
-    drop(state);
-    shared.announce();
-    Ok(())
 }
 
 fn id(point: &NodePoint) -> PointId {
@@ -274,7 +191,7 @@ impl Running for Capturing {
     }
 
     fn state(&self, point: &NodePoint) -> Fares {
-        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+        if self.part.has_ended() {
             return Fares::Refused("the capture ended; the log says why".into());
         }
         match self.points.state(id(point)) {
@@ -287,41 +204,52 @@ impl Running for Capturing {
     }
 }
 
-impl Drop for Capturing {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // A full socket means that the thread has been woken already.
-        let _ = std::io::Write::write(&mut &self.waker, b"e");
-        if let Some(thread) = self.thread.take() {
-            // What panicked there is in the log.
-            let _ = thread.join();
-        }
-        self.sets
-            .change(|sets| sets.retain(|set| set.id != self.id));
+/// What is asked of a type that it cannot do.
+fn misfit(capture: &Capture) -> Option<&'static str> {
+    use CaptureType as T;
+    let kind = capture.r#type;
+    let told = matches!(kind, T::Sflow | T::Netflow | T::OvsSflow | T::OvsNetflow);
+    let listens = told || kind == T::PcapSocket;
+    let chooses = !told || kind == T::OvsSflow;
+    if told && !capture.bpf_filter.is_empty() {
+        return Some("BPFFilter: no packets come whole enough to be filtered");
     }
+    if !chooses && capture.sampling_rate != 1 {
+        return Some("SamplingRate: who sends chooses it");
+    }
+    if listens && capture.raw_packet_limit != 0 {
+        return Some("RawPacketLimit: no packets are kept");
+    }
+    if !listens && (capture.port != 0 || !capture.listen.is_empty()) {
+        return Some("Port, Listen: nothing is listened to");
+    }
+    None
 }
 
 impl CaptureRunner for LocalRunner {
     fn check(&self, capture: &Capture) -> Result<(), String> {
-        if !matches!(
-            capture.r#type,
-            CaptureType::Ebpf | CaptureType::Afpacket | CaptureType::Pcap
-        ) {
+        let kind = capture.r#type.name();
+        if capture.r#type == CaptureType::Dpdk {
             return Err(format!(
-                "captures of type {} are not built yet: ebpf, afpacket or pcap",
-                capture.r#type.name()
+                "captures of type {kind} are not built in: ebpf, afpacket, pcap, pcapsocket, sflow, \
+                 netflow, ovsmirror, ovssflow or ovsnetflow"
             ));
         }
-        if !capture.target.is_empty() {
-            return Err("Target: captures that send copies are not built yet".into());
+        if !capture.target.is_empty() || !capture.target_type.is_empty() {
+            return Err(
+                "Target, TargetType: captures that send copies are not built yet (where a \
+                 capture listens is Listen)"
+                    .into(),
+            );
         }
-        Ok(())
+        if let Some(why) = misfit(capture) {
+            return Err(format!("captures of type {kind}: {why}"));
+        }
+        receive::listen(capture).map(drop)
     }
 
     fn start(&self, capture: &Capture) -> Result<Box<dyn Running>, String> {
-        match self.begin(capture) {
-            Ok(capturing) => Ok(Box::new(capturing)),
-            Err(error) => Err(crate::output::one_line(&error)),
-        }
+        self.begin(capture)
+            .map_err(|error| crate::output::one_line(&error))
     }
 }

@@ -82,8 +82,12 @@ pub enum FlowLookup<'a> {
 pub struct RawPacket {
     /// Ms since the Unix epoch.
     pub timestamp: i64,
+    /// The same in ns.
+    pub time_ns: u64,
     /// Position in its flow.
     pub index: i64,
+    /// Bytes on the wire, of which `data` may be a part.
+    pub length: u32,
     /// From the link layer on.
     pub data: Arc<[u8]>,
     /// As in capture files: 1 for Ethernet.

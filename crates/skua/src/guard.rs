@@ -88,7 +88,9 @@ fn is_json(headers: &HeaderMap) -> bool {
     let json = |value: &HeaderValue| {
         let essence = value.to_str().unwrap_or_default().split(';').next();
         let essence = essence.unwrap_or_default().trim().to_ascii_lowercase();
+        // No form and no simple request can have that of capture files either.
         essence == "application/json"
+            || essence == crate::graph::pcap::MEDIA_TYPE
             || (essence.starts_with("application/") && essence.ends_with("+json"))
     };
     types.next().is_some_and(json) && types.next().is_none()
@@ -114,6 +116,14 @@ mod tests {
 
     const JSON: (&str, &str) = ("content-type", "application/json; charset=utf-8");
     const HERE: (&str, &str) = ("host", "127.0.0.1:8082");
+
+    #[test]
+    fn capture_files_may_be_sent() {
+        let pcap = ("content-type", crate::graph::pcap::MEDIA_TYPE);
+        assert_eq!(status(Method::POST, &[HERE, pcap]), 200);
+        let other = ("content-type", "application/octet-stream");
+        assert_eq!(status(Method::POST, &[HERE, other]), 415);
+    }
 
     #[test]
     fn names_as_host_are_refused() {

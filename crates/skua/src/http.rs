@@ -32,6 +32,7 @@ skua run
   GET /api/dependencies  who calls whom; parameters as above
   POST /api/topology   a query in Gremlin, {\"GremlinQuery\": \"G.V()\"}; GET is the whole graph
   GET /api/capture     captures; POST makes one, DELETE /api/capture/ID ends it
+  POST /api/pcap       a capture file, whose flows are then there as those of a capture
   GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule
                        what was made; …/UUID: GET, PATCH, DELETE
   GET /api/summary     sums: seen, in flows, lost by cause

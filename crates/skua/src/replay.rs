@@ -64,77 +64,23 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     let addresses = arguments.addresses()?;
     let prefixes = addresses.counts();
     table.set_addresses(Arc::new(addresses));
-    let mut last_ns = 0;
-    while let Some(packets) = file.next_batch(BATCH)? {
-        let mut batch = Batch::default();
-        for packet in packets {
-            let frame = Frame {
-                data: packet.data,
-                wire_len: packet.wire_len,
-                link: packet.link_type,
-                stripped_vlan: None,
-                segments: 1,
-            };
-            let point = CapturePoint {
-                // Interfaces count from 1, as those of a host do.
-                ifindex: packet.interface + 1,
-                ..CapturePoint::default()
-            };
-            last_ns = packet.timestamp_ns.max(last_ns);
-            match selection.verdict(&frame, None)? {
-                None => batch.push(
-                    &mut table,
-                    Captured {
-                        point,
-                        frame,
-                        now_ns: packet.timestamp_ns,
-                    },
-                ),
-                Some(cause) => table.leave_out(point, &frame, cause),
-            }
-        }
-        batch.flush(&mut table);
-    }
+    let ReadSoFar { last_ns, .. } = count(&mut file, &mut table, &mut selection)?;
     if let Some(cut_off) = file.cut_off() {
         tracing::warn!("{cut_off}");
     }
 
     let mut state = State::new(u64::MAX, usize::MAX >> 16, table.seed(), arguments.sampling);
-    for (i, interface) in file.interfaces().iter().enumerate() {
-        let name = match &interface.name {
-            Some(name) => name.to_string(),
-            None => arguments.file.file_stem().map_or_else(
-                || format!("if{i}"),
-                |stem| stem.to_string_lossy().into_owned(),
-            ),
-        };
-        state.name_interface(&Watched {
-            netns: 0,
-            ifindex: i as u32 + 1,
-            netns_name: String::new(),
-            name,
-            netns_inode: 0,
-        });
-    }
+    let stem = arguments.file.file_stem();
+    let stem = stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    name_interfaces(&file, &stem, &mut state);
     let mut account = Account {
         max_entries: u64::from(arguments.max_entries),
         addresses: prefixes,
         ..Account::default()
     };
-    account.inserted = table.inserted();
     // The file's clock, so that rates are over the time that the packets took.
     state.begin_drain_at(last_ns);
-    table.finish(|update| {
-        if update.key.tunnel().is_none() {
-            account.gone.flows.ingress += update.lo_sent + update.hi_sent;
-        }
-        state.apply(update);
-    });
-    for (_, counters) in table.points() {
-        for (cause, sum) in counters.iter() {
-            account.gone.ingress[cause as usize] += sum;
-        }
-    }
+    settle(&mut table, &mut account, &mut state);
     let mut lines = Vec::new();
     write_flows(
         &mut lines,
@@ -154,4 +100,88 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         summary::print(format, &state);
     }
     Ok(())
+}
+
+/// What was read of a file.
+#[derive(Default)]
+pub struct ReadSoFar {
+    /// Packets.
+    pub packets: u64,
+    /// The latest time of one, ns since the Unix epoch.
+    pub last_ns: u64,
+}
+
+/// Counts all packets of a file.
+pub fn count<R: Read>(
+    file: &mut CaptureFile<R>,
+    table: &mut FlowTable,
+    selection: &mut Selection,
+) -> anyhow::Result<ReadSoFar> {
+    let mut read = ReadSoFar::default();
+    while let Some(packets) = file.next_batch(BATCH)? {
+        let mut batch = Batch::default();
+        for packet in packets {
+            read.packets += 1;
+            let frame = Frame {
+                data: packet.data,
+                wire_len: packet.wire_len,
+                link: packet.link_type,
+                stripped_vlan: None,
+                segments: 1,
+            };
+            let point = CapturePoint {
+                // Interfaces count from 1, as those of a host do.
+                ifindex: packet.interface + 1,
+                ..CapturePoint::default()
+            };
+            read.last_ns = packet.timestamp_ns.max(read.last_ns);
+            match selection.verdict(&frame, None)? {
+                None => batch.push(
+                    table,
+                    Captured {
+                        point,
+                        frame,
+                        now_ns: packet.timestamp_ns,
+                    },
+                ),
+                Some(cause) => table.leave_out(point, &frame, cause),
+            }
+        }
+        batch.flush(table);
+    }
+    Ok(read)
+}
+
+/// Names the interfaces of a file, those without a name after the file.
+pub fn name_interfaces<R: Read>(file: &CaptureFile<R>, stem: &str, state: &mut State) {
+    for (i, interface) in file.interfaces().iter().enumerate() {
+        let name = match &interface.name {
+            Some(name) => name.to_string(),
+            None if stem.is_empty() => format!("if{i}"),
+            None => stem.to_owned(),
+        };
+        state.name_interface(&Watched {
+            netns: 0,
+            ifindex: i as u32 + 1,
+            netns_name: String::new(),
+            name,
+            netns_inode: 0,
+        });
+    }
+}
+
+/// Empties the table into the state, and takes the account of it.
+pub fn settle(table: &mut FlowTable, account: &mut Account, state: &mut State) {
+    account.inserted = table.inserted();
+    table.finish(|update| {
+        if update.key.tunnel().is_none() {
+            account.gone.flows.ingress += update.lo_sent + update.hi_sent;
+        }
+        state.apply(update);
+    });
+    for (_, counters) in table.points() {
+        for (cause, sum) in counters.iter() {
+            account.gone.ingress[cause as usize] += sum;
+        }
+    }
 }

@@ -14,6 +14,7 @@ use crate::{
         api::Captures,
         ovs::Switch,
         run::{CaptureSets, LocalRunner},
+        upload::Uploads,
     },
     config::Config,
     graph::Analyzer,
@@ -46,8 +47,8 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let discovery = discover(&config, &graph).map(Arc::new);
     let database = config.ovs.database()?;
     let switch = Switch::new(database.clone());
-    // Before captures begin: what a process before left would be in their way.
-    switch.clean_up();
+    // What a process before left goes, whether somebody captures or not.
+    switch.clean_up()?;
     let ovs = database.and_then(|target| follow_switch(&config, target, &graph));
     let mut session = Session::start(&config, RECORDS, Some(graph.clone()), observers.clone())?;
     let sets = CaptureSets::default();
@@ -58,6 +59,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         observers,
         switch,
     };
+    let uploads = Uploads::new(runner.clone());
     let resources = Resources::open(
         config.resource_file("captures").as_deref(),
         config.captures.max as usize,
@@ -78,6 +80,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let captures_here = Captures {
         captures: captures.clone(),
         sets,
+        uploads,
     };
     let health = Health::new(
         &analyzer.graph,

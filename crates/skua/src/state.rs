@@ -68,6 +68,8 @@ pub struct State {
     pub drained_ns: u64,
     /// Number of drains.
     pub drains: u64,
+    /// Nothing more comes: there is nothing to wait for.
+    ended: bool,
     /// Kernel memory by map.
     pub map_memory: Vec<(String, u64)>,
     /// What the table is made of, for `skua doctor`.
@@ -101,6 +103,7 @@ impl State {
             nowhere: Arc::default(),
             drained_ns: 0,
             drains: 0,
+            ended: false,
             map_memory: Vec::new(),
             rung: String::new(),
             sockets: None,
@@ -170,7 +173,14 @@ impl State {
 
     /// Takes note of what a drain says besides flows, and tells whoever wants to know.
     pub fn end_drain(&mut self, probe: &mut dyn Probe) {
-        self.account = probe.account();
+        self.end_with(probe.account());
+        self.ended = false;
+    }
+
+    /// The same where no probe is; nothing more comes.
+    pub fn end_with(&mut self, account: Account) {
+        self.account = account;
+        self.ended = true;
         self.drains += 1;
         self.find_nodes();
         self.store.end_drain();
@@ -304,7 +314,7 @@ impl Shared {
         const FRESH: Duration = Duration::from_millis(100);
         const PATIENCE: Duration = Duration::from_secs(3);
         let state = self.lock();
-        if unix_ns().saturating_sub(state.drained_ns) < FRESH.as_nanos() as u64 {
+        if state.ended || unix_ns().saturating_sub(state.drained_ns) < FRESH.as_nanos() as u64 {
             return state;
         }
         let before = state.drains;

@@ -174,6 +174,9 @@ mod tests {
         let foreign = node("ovsbridge", &[("UUID", ROW.into())]);
         assert_eq!(fitting(&foreign), received);
         let why = point(&node("host", &[]), CaptureType::OvsSflow).unwrap_err();
-        assert!(why.contains("ovssflow") && why.contains("ovsbridge"), "{why}");
+        assert!(
+            why.contains("ovssflow") && why.contains("ovsbridge"),
+            "{why}"
+        );
     }
 }

@@ -98,10 +98,13 @@ impl Lab {
         flows.metrics = file.metrics.into_iter().collect();
         let packet = |packet: Packet| {
             use base64::{Engine, engine::general_purpose::STANDARD};
+            let data: std::sync::Arc<[u8]> = STANDARD.decode(packet.data).unwrap().into();
             RawPacket {
                 timestamp: packet.timestamp,
+                time_ns: packet.timestamp as u64 * 1_000_000,
                 index: packet.index,
-                data: STANDARD.decode(packet.data).unwrap().into(),
+                length: data.len() as u32,
+                data,
                 link_type: packet.link_type,
             }
         };

@@ -18,9 +18,10 @@ use uuid::Uuid;
 use super::{
     live::{self, Passing},
     run::CaptureSets,
+    upload::{self, Uploads},
 };
 use crate::{
-    graph::resource,
+    graph::{pcap, resource},
     http::{bad_request, blocking},
 };
 
@@ -34,10 +35,13 @@ pub struct Captures {
     pub captures: Arc<CaptureManager>,
     /// Those that run here.
     pub sets: CaptureSets,
+    /// Capture files.
+    pub uploads: Uploads,
 }
 
 /// The paths of this module.
 pub fn routes(captures: Captures) -> Router {
+    let uploads = upload::routes(captures.uploads.clone());
     Router::new()
         .route("/api/capture", get(list).post(create))
         .route("/api/capture/live", post(live))
@@ -45,14 +49,12 @@ pub fn routes(captures: Captures) -> Router {
         .route("/api/capture/{id}", get(one).delete(remove))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(captures)
+        .merge(uploads)
 }
-
-/// Skydive's name for capture files.
-const PCAP: &str = "application/vnd.tcpdump.pcap";
 
 fn watched(sets: CaptureSets, id: Uuid, passing: Option<Passing>) -> Response {
     match live::stream(sets, id, passing) {
-        Ok(Some(body)) => ([(header::CONTENT_TYPE, PCAP)], body).into_response(),
+        Ok(Some(body)) => ([(header::CONTENT_TYPE, pcap::MEDIA_TYPE)], body).into_response(),
         Ok(None) => {
             let text = "too many watch packets already\n";
             (StatusCode::TOO_MANY_REQUESTS, text).into_response()

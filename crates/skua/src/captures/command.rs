@@ -163,7 +163,12 @@ pub struct CreateArguments {
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub port: u16,
     /// Address to receive at [default: 127.0.0.1]
-    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub listen: String,
     /// Where to send copies
     #[arg(long, value_name = "ADDRESS", default_value = "")]

@@ -101,7 +101,11 @@ impl Inner {
         let wanted = |node: &Arc<str>| points.iter().any(|point| point.node == *node);
         let gone: Vec<Place> = {
             let mut places = lock(&self.places);
-            let gone: Vec<_> = places.keys().filter(|node| !wanted(node)).cloned().collect();
+            let gone: Vec<_> = places
+                .keys()
+                .filter(|node| !wanted(node))
+                .cloned()
+                .collect();
             gone.iter().filter_map(|node| places.remove(node)).collect()
         };
         // Without the lock: this may wait.

@@ -7,4 +7,5 @@ pub mod live;
 pub mod ovs;
 mod receive;
 pub mod run;
+pub mod upload;
 mod worker;

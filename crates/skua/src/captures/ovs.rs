@@ -41,14 +41,21 @@ impl Switch {
         }
     }
 
-    /// Removes what processes left that are no more. That there is no database now is no error.
-    pub fn clean_up(&self) {
-        if self.target.is_some()
-            && let Err(error) = self.control()
-        {
-            let error = crate::output::one_line(&error);
-            tracing::warn!(%error, "Open vSwitch cannot be configured now");
+    /// Removes what processes left that are no more, on a thread: the database may not answer.
+    pub fn clean_up(&self) -> std::io::Result<()> {
+        if self.target.is_none() {
+            return Ok(());
         }
+        let switch = self.clone();
+        let thread = std::thread::Builder::new().name("ovs-clean".into());
+        thread.spawn(move || {
+            // Connecting does it.
+            if let Err(error) = switch.control() {
+                let error = crate::output::one_line(&error);
+                tracing::warn!(%error, "Open vSwitch cannot be configured now");
+            }
+        })?;
+        Ok(())
     }
 
     fn control(&self) -> anyhow::Result<OvsControl> {

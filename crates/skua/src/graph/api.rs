@@ -19,7 +19,7 @@ use skua_query::{
     output::{self, Format},
 };
 
-use super::Analyzer;
+use super::{Analyzer, pcap};
 use crate::http::{bad_request, blocking};
 
 /// Bytes of a request at most: a query has 64 KiB, escaped in JSON it may be longer.
@@ -88,10 +88,14 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let (format, kind) = [(Format::Dot, DOT), (Format::Table, TABLE)]
-        .into_iter()
-        .find(|(_, kind)| accept.contains(kind))
-        .unwrap_or((Format::Json, JSON));
+    let (format, kind) = [
+        (Some(Format::Dot), DOT),
+        (Some(Format::Table), TABLE),
+        (None, pcap::MEDIA_TYPE),
+    ]
+    .into_iter()
+    .find(|(_, kind)| accept.contains(kind))
+    .unwrap_or((Some(Format::Json), JSON));
     let cancel = Arc::new(AtomicBool::new(false));
     let _waiting = Waiting(cancel.clone());
     blocking(move || {
@@ -100,21 +104,32 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
             Limits::default(),
             &cancel,
             |prepared, found| match found {
-                Some(found) => write(&found, format),
-                None => Ok(Some(prepared.plan.to_string())),
+                Some(found) => match format {
+                    Some(format) => write(&found, format).map(Written::Text),
+                    None => Ok(Written::File(pcap::write(&found))),
+                },
+                None => Ok(Written::Text(Some(prepared.plan.to_string()))),
             },
             asked.explain,
         );
         match done {
-            Ok(Some(text)) => {
+            Ok(Written::Text(Some(text))) => {
                 let kind = if asked.explain { TABLE } else { kind };
                 ([(header::CONTENT_TYPE, kind)], text).into_response()
             }
-            Ok(None) => StatusCode::NO_CONTENT.into_response(),
+            Ok(Written::Text(None)) => StatusCode::NO_CONTENT.into_response(),
+            Ok(Written::File(Ok(file))) => ([(header::CONTENT_TYPE, kind)], file).into_response(),
+            Ok(Written::File(Err(error))) => bad_request(error),
             Err(error) => refused(&error, &asked.query),
         }
     })
     .await
+}
+
+/// An answer as it is sent.
+enum Written {
+    Text(Option<String>),
+    File(anyhow::Result<Vec<u8>>),
 }
 
 /// None when nothing was found: Skydive answers that without a body.

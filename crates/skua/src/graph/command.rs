@@ -15,6 +15,7 @@ Examples:
   skua query 'G.V().Has(\"Name\", \"eth0\").Flows()' --format json | jq .
   skua query 'G.Flows().Has(\"Network\", \"10.0.0.5\").Sum(\"Metric.ABBytes\")'
   skua query 'G.At(\"-5m\").V().Has(\"Name\", \"eth0\").Values(\"MTU\")'
+  skua query 'G.Flows().Has(\"CaptureID\", \"…\").RawPackets()' --format pcap > packets.pcapng
   skua query G --format dot | dot -Tsvg > host.svg
 
 The language is explained in docs/gremlin.md.")]
@@ -46,6 +47,8 @@ pub enum Format {
     Json,
     /// For Graphviz
     Dot,
+    /// Packets (of RawPackets) as a capture file, pcapng
+    Pcap,
 }
 
 impl Format {
@@ -54,6 +57,7 @@ impl Format {
             Self::Table => "text/plain",
             Self::Json => "application/json",
             Self::Dot => "text/vnd.graphviz",
+            Self::Pcap => super::pcap::MEDIA_TYPE,
         }
     }
 }
@@ -78,6 +82,9 @@ pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
             true => Format::Table,
             false => Format::Json,
         });
+    if format == Format::Pcap && !arguments.explain && std::io::stdout().is_terminal() {
+        bail!("packets are no text: pipe them (`| tshark -r -`) or into a file");
+    }
     let body = json!({"GremlinQuery": text.trim(), "Explain": arguments.explain});
     let answer = client.ask("/api/topology", format.media_type(), &body)?;
     let mut out = std::io::stdout().lock();
@@ -86,7 +93,7 @@ pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
         writeln!(out, "[]")?;
     }
     out.write_all(&answer)?;
-    if !answer.is_empty() && !answer.ends_with(b"\n") {
+    if format != Format::Pcap && !answer.is_empty() && !answer.ends_with(b"\n") {
         writeln!(out)?;
     }
     out.flush()?;

@@ -115,6 +115,8 @@ impl FlowSet for Captured {
                     kept.push(RawPacket {
                         timestamp: (packet.time_ns / 1_000_000) as i64,
                         index: index as i64,
+                        time_ns: packet.time_ns,
+                        length: packet.length,
                         data: Arc::from(packet.data),
                         link_type: packet.link_type,
                     });

@@ -10,3 +10,4 @@ mod ovs;
 mod pcapsocket;
 mod softflowd;
 mod switch;
+mod truth;

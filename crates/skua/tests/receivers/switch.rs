@@ -25,10 +25,10 @@ const WINDOW: usize = 16;
 pub struct Switch {
     folder: Folder,
     /// Where the switch runs.
-    ns: TestNamespace,
+    pub ns: TestNamespace,
     pub inside: Namespace,
     _hosts: [TestNamespace; 2],
-    in_hosts: [Namespace; 2],
+    pub in_hosts: [Namespace; 2],
 }
 
 impl Switch {
@@ -67,7 +67,7 @@ impl Switch {
         switch
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.folder.0.join(name).display().to_string()
     }
 

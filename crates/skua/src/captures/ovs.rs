@@ -1,6 +1,7 @@
 //! Captures by Open vSwitch: it mirrors packets to an interface, or tells us of flows.
 
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -30,6 +31,39 @@ const SAMPLE: u32 = 256;
 pub struct Switch {
     target: Option<Target>,
     control: Arc<Mutex<Option<OvsControl>>>,
+    claims: Claims,
+}
+
+/// What exports from which bridge, by the bridge's node: each has one exporter of a kind.
+type Claims = Arc<Mutex<BTreeSet<(Arc<str>, Told)>>>;
+
+/// A bridge's exporter that is taken as long as this lives.
+struct Claim {
+    claims: Claims,
+    what: (Arc<str>, Told),
+}
+
+impl Claim {
+    fn take(claims: &Claims, point: &NodePoint, told: Told) -> anyhow::Result<Self> {
+        let what = (point.node.clone(), told);
+        let mut taken = claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if !taken.insert(what.clone()) {
+            bail!("another capture of this type has the bridge's exporter, of which there is one");
+        }
+        Ok(Self {
+            claims: claims.clone(),
+            what,
+        })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let taken = self.claims.lock();
+        taken
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.what);
+    }
 }
 
 impl Switch {
@@ -38,6 +72,7 @@ impl Switch {
         Self {
             target,
             control: Arc::default(),
+            claims: Claims::default(),
         }
     }
 
@@ -89,9 +124,9 @@ impl Switch {
                     CaptureType::OvsSflow => Told::Sflow,
                     _ => Told::Netflow,
                 };
-                Ok(Box::new(Exported::start(
-                    &control, runner, capture, point, told,
-                )?))
+                let claim = Claim::take(&self.claims, point, told)?;
+                let exported = Exported::start(&control, runner, capture, point, claim)?;
+                Ok(Box::new(exported))
             }
         }
     }
@@ -179,6 +214,7 @@ struct Exported {
     // Dropped in this order, as above.
     export: BridgeExport,
     receiver: Receiver,
+    _claim: Claim,
 }
 
 impl Exported {
@@ -187,8 +223,9 @@ impl Exported {
         runner: &LocalRunner,
         capture: &Capture,
         point: &NodePoint,
-        told: Told,
+        claim: Claim,
     ) -> anyhow::Result<Self> {
+        let (_, told) = claim.what;
         let listen = super::receive::listen(capture).map_err(anyhow::Error::msg)?;
         let receiver = Receiver::start(runner, capture, point, told, listen)?;
         let targets = vec![receiver.address()];
@@ -211,7 +248,11 @@ impl Exported {
             }),
         };
         let export = control.export(&point.name, &export)?;
-        Ok(Self { export, receiver })
+        Ok(Self {
+            export,
+            receiver,
+            _claim: claim,
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use skua_probe::receive::{
 use super::{each::Opened, run::LocalRunner, worker::Part};
 
 /// What is received.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Told {
     /// Capture files over TCP.
     Packets,

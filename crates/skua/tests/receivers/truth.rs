@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use skua_testkit::{Capture, Packet, Record, capture::Block, layer};
 
-use crate::{collected::Folder, lab::root_tests, switch::Switch};
+use crate::{lab::root_tests, switch::Switch};
 
 /// Nothing takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -152,6 +152,7 @@ struct Skua<'a> {
 }
 
 impl<'a> Skua<'a> {
+    /// With everything that is needed for captures of all types.
     fn run(switch: &'a Switch) -> Self {
         let mut child = command(switch, env!("CARGO_BIN_EXE_skua"))
             .args(["run", "--listen", "127.0.0.1:0", "--interface", "lo"])
@@ -246,16 +247,14 @@ impl<'a> Skua<'a> {
         talk
     }
 
-    fn upload(&self, file: &std::path::Path) -> Value {
-        let body = format!("@{}", file.display());
+    fn upload(&self, file: &[u8]) -> Value {
         let url = format!("http://{}/api/pcap", self.address);
-        let output = command(self.switch, "curl")
-            .args(["-sS", "--fail-with-body", "--data-binary", &body])
-            .args(["-H", "Content-Type: application/vnd.tcpdump.pcap", &url])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
+        let post = || {
+            let request = ureq::post(url).content_type("application/vnd.tcpdump.pcap");
+            let mut answer = request.send(file).unwrap();
+            answer.body_mut().read_to_string().unwrap()
+        };
+        serde_json::from_str(&self.switch.inside.enter(post).unwrap()).unwrap()
     }
 }
 
@@ -461,8 +460,7 @@ fn all_types_of_capture_see_the_same() {
     let dump = Dump::start(&switch, &node("pcapsocket")["Port"]);
 
     let frames = recording();
-    let folder = Folder::new("truth-file");
-    let uploaded = skua.upload(&folder.file("truth.pcap", &file(&frames)));
+    let uploaded = skua.upload(&file(&frames));
     assert_eq!(uploaded["Packets"], frames.len());
     let uploaded = uploaded["UUID"].as_str().unwrap();
     let truth = |knows| skua.talk(uploaded, knows);
@@ -509,4 +507,79 @@ fn all_types_of_capture_see_the_same() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new(), "{}", json!(wrong));
+    // Each flow is of the node that the query found.
+    for (kind, id) in &captures {
+        let nodes = skua.query(&format!(
+            "G.Flows().Has('CaptureID', '{id}').Values('NodeTID').Dedup()"
+        ));
+        assert_eq!(nodes, json!([node(kind)["TID"]]), "{kind}");
+    }
+    // What was made in the switch goes with its captures, and what others made stays.
+    assert_eq!(made_of(&switch), [1, 2, 2]);
+    for (_, id) in &captures {
+        skua.ask(&["capture", "delete", id]);
+    }
+    assert_eq!(made_of(&switch), [0, 1, 1]);
+}
+
+/// Mirrors and exporters of both bridges.
+fn made_of(switch: &Switch) -> [usize; 3] {
+    ["Mirror", "sFlow", "NetFlow"].map(|table| {
+        let rows = switch.vsctl(&format!("--bare --columns=_uuid list {table}"));
+        rows.split_whitespace().count()
+    })
+}
+
+#[test]
+fn what_is_left_of_a_killed_process_goes_and_what_does_not_fit_is_said() {
+    if !root_tests() {
+        return;
+    }
+    let switch = Switch::new("leftovers");
+    switch.vsctl("-- --id=@n create NetFlow targets=\"127.0.0.1:9\" -- set bridge br0 netflow=@n");
+    let mut skua = Skua::run(&switch);
+    let bridge = "G.V().Has('Type', 'ovsbridge')";
+    let mirror = skua.create("ovsmirror", bridge);
+    let netflow = skua.create("ovsnetflow", bridge);
+    skua.active(&mirror);
+    skua.active(&netflow);
+    let targets = || switch.vsctl("--bare --columns=targets list NetFlow");
+    assert_ne!(targets().trim(), "127.0.0.1:9");
+    // kill -9: nobody tidies up but who comes next.
+    skua.child.kill().unwrap();
+    drop(skua);
+    assert_eq!(made_of(&switch), [1, 0, 1]);
+    let skua = Skua::run(&switch);
+    wait("leftovers to go", || match made_of(&switch) {
+        [0, 0, 1] if targets().trim() == "127.0.0.1:9" => Ok(()),
+        other => Err(json!(other)),
+    });
+    // A node that does not fit, and one that does.
+    let id = skua.create("ovssflow", "G.V().Has('Name', Within('br0', 'p1'))");
+    skua.active(&id);
+    let capture = skua.get(&id);
+    assert_eq!(capture["Count"], 1, "{capture:#}");
+    assert!(
+        capture["Unfit"].as_str().unwrap().contains("ovsbridge"),
+        "{capture:#}"
+    );
+    // A port that is taken is said, and the capture goes on trying.
+    let taken = skua.create("sflow", bridge);
+    let port = skua.active(&taken)["Port"].to_string();
+    let refused = command(&switch, env!("CARGO_BIN_EXE_skua"))
+        .args(["capture", "create", "--analyzer", &skua.address])
+        .args(["--type", "netflow", "--gremlin", bridge, "--port", &port])
+        .output()
+        .unwrap();
+    assert!(refused.status.success(), "{refused:?}");
+    let made: Value = serde_json::from_slice(&refused.stdout).unwrap();
+    let id = made["UUID"].as_str().unwrap();
+    let error = wait("refusal", || {
+        let capture = skua.get(id);
+        let error = capture["Nodes"][0]["Error"].as_str().map(str::to_owned);
+        error.ok_or(capture)
+    });
+    assert!(error.contains(&port), "{error}");
+    skua.ask(&["capture", "delete", &taken]);
+    assert_eq!(skua.active(id)["Port"].to_string(), port);
 }

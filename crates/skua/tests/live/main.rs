@@ -6,6 +6,7 @@
 mod actions;
 mod addresses;
 mod behaviour;
+mod captures;
 mod conservation;
 mod devices;
 mod history;

@@ -31,10 +31,13 @@ use crate::{
     actions::Actions,
     captures::{
         api::Captures,
+        ovs::Switch,
         run::{CaptureSets, LocalRunner},
+        upload::Uploads,
     },
     config::Config,
     graph::Analyzer,
+    health::Health,
     http,
     state::{Observers, Shared, State},
 };
@@ -138,17 +141,28 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         sets: sets.clone(),
         graph: graph.clone(),
         observers: Observers::default(),
+        switch: Switch::new(None),
     };
+    let uploads = Uploads::new(runner.clone());
     let kept = Resources::open(None, 10).unwrap();
     let manager = CaptureManager::start(graph.clone(), kept, Arc::new(runner)).unwrap();
     let captures = Captures {
         captures: Arc::new(manager),
         sets: sets.clone(),
+        uploads,
     };
+    let health = Health::new(&graph, None, None, &captures);
     let analyzer = Analyzer::new(graph, shared.clone(), sets, None);
     let live = LiveAddresses::new(100, |_| Ok(()));
     let actions = Actions::start(&Config::default(), &analyzer).unwrap();
-    let routes = http::routes(shared.clone(), live, analyzer.clone(), captures, &actions);
+    let routes = http::routes(
+        shared.clone(),
+        live,
+        analyzer.clone(),
+        captures,
+        &actions,
+        health,
+    );
     (routes, analyzer, shared, updates)
 }
 

@@ -8,6 +8,7 @@ pub mod elements;
 pub mod field;
 mod filters;
 mod flow;
+mod past;
 mod follow;
 pub mod injection;
 mod resource;

@@ -8,9 +8,9 @@ pub mod elements;
 pub mod field;
 mod filters;
 mod flow;
-mod past;
 mod follow;
 pub mod injection;
+mod past;
 mod resource;
 mod source;
 

@@ -12,7 +12,9 @@ impl FlowPast for FlowHistory {
     fn scan(&self, from: u64, to: u64, visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>) {
         // Flows of one place follow one another.
         let mut place = Arc::new(FlowPlace::default());
-        FlowHistory::scan(self, from, to, FlowLookup::All, &mut |flow: &StoredFlow<'_>| {
+        FlowHistory::scan(self, from, to, FlowLookup::All, &mut |flow: &StoredFlow<
+            '_,
+        >| {
             let context = &flow.context;
             let same = *place.host == *context.host
                 && *place.capture == *context.capture

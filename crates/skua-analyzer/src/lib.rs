@@ -10,6 +10,7 @@ mod filters;
 mod flow;
 mod follow;
 pub mod injection;
+mod past;
 mod resource;
 mod source;
 

@@ -221,6 +221,7 @@ pub struct FlowsArguments {
     #[arg(
         short,
         long,
+        alias = "format",
         value_enum,
         default_value = "table",
         value_name = "FORMAT"
@@ -272,6 +273,7 @@ pub struct ReplayArguments {
     #[arg(
         short,
         long,
+        alias = "format",
         value_enum,
         default_value = "table",
         value_name = "FORMAT"
@@ -294,6 +296,7 @@ pub struct DoctorArguments {
     #[arg(
         short,
         long,
+        alias = "format",
         value_enum,
         default_value = "table",
         value_name = "FORMAT"

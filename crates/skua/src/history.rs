@@ -12,8 +12,7 @@ use anyhow::Context as _;
 use skua_analyzer::{FlowPast, FlowPlace, FlowView, VisitChange};
 use skua_flow::FlowRecord;
 use skua_store::{
-    FlowBatch, FlowChange, FlowContext, FlowId, FlowLookup, GraphJournal, Limits, Store,
-    StoreConfig, StoreStats, StoredFlow,
+    FlowBatch, FlowChange, FlowContext, GraphJournal, Limits, Store, StoreConfig, StoreStats,
 };
 use skua_topology::SharedGraph;
 use uuid::Uuid;
@@ -179,52 +178,16 @@ impl History {
 
 impl FlowPast for History {
     fn scan(&self, from: u64, to: u64, visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>) {
-        // Flows of one place follow one another.
-        let mut place = Arc::new(FlowPlace::default());
-        let flows = self.store.flows();
-        flows.scan(from, to, FlowLookup::All, &mut |flow: &StoredFlow<'_>| {
-            let context = &flow.context;
-            let same = *place.host == *context.host
-                && *place.capture == *context.capture
-                && *place.interface == *context.interface
-                && *place.node == *context.node_tid;
-            if !same {
-                place = Arc::new(FlowPlace {
-                    host: context.host.into(),
-                    capture: context.capture.into(),
-                    interface: context.interface.into(),
-                    node: context.node_tid.into(),
-                });
-            }
-            visit(&FlowView {
-                record: &flow.record,
-                place: &place,
-                parties: flow.parties,
-                raw_packets: 0,
-            })
-        });
+        FlowPast::scan(self.store.flows(), from, to, visit);
     }
 
     fn changes(
         &self,
         record: &FlowRecord,
         place: &FlowPlace,
-        (from, to): (u64, u64),
+        time: (u64, u64),
         visit: VisitChange<'_>,
     ) {
-        let flow = FlowId {
-            host: place.host.clone(),
-            capture: place.capture.clone(),
-            id: record.id,
-            first_ns: record.first_ns,
-            last_ns: record.last_ns,
-        };
-        self.store.flows().changes(&flow, from, to, &mut |change| {
-            visit(
-                &change.record,
-                (change.since_ns, change.record.last_ns),
-                change.added,
-            )
-        });
+        FlowPast::changes(self.store.flows(), record, place, time, visit);
     }
 }

@@ -59,6 +59,7 @@ impl Folder {
             .current_dir(&self.0)
             .env("PATH", path)
             .env("SKUA_CONFIG", "/dev/null")
+            .env("SKUA_HISTORY_DIRECTORY", "")
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -71,6 +72,7 @@ impl Folder {
             .args(args)
             .current_dir(&self.0)
             .env("SKUA_CONFIG", "/dev/null")
+            .env("SKUA_HISTORY_DIRECTORY", "")
             .env_remove("SKUA_TOKEN")
             .stdin(Stdio::null())
             .output()

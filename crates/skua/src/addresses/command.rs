@@ -29,6 +29,7 @@ pub struct AddressesArguments {
     #[arg(
         short,
         long,
+        alias = "format",
         value_enum,
         default_value = "table",
         value_name = "FORMAT",

@@ -58,6 +58,7 @@ pub enum AlertCommand {
         #[arg(
             short,
             long,
+            alias = "format",
             value_enum,
             default_value = "table",
             value_name = "FORMAT"

@@ -44,6 +44,7 @@ pub enum CaptureCommand {
         #[arg(
             short,
             long,
+            alias = "format",
             value_enum,
             default_value = "table",
             value_name = "FORMAT"

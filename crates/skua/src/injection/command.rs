@@ -48,6 +48,7 @@ pub enum InjectionCommand {
         #[arg(
             short,
             long,
+            alias = "format",
             value_enum,
             default_value = "table",
             value_name = "FORMAT"

@@ -41,6 +41,7 @@ pub struct Show {
     #[arg(
         short,
         long,
+        alias = "format",
         value_enum,
         default_value = "table",
         value_name = "FORMAT"

@@ -17,3 +17,4 @@ mod queries;
 mod segments;
 mod sockets;
 mod stopping;
+mod wired;

@@ -157,6 +157,7 @@ impl<'a> Skua<'a> {
         let mut child = command(switch, env!("CARGO_BIN_EXE_skua"))
             .args(["run", "--listen", "127.0.0.1:0", "--interface", "lo"])
             .env("SKUA_CONFIG", "/dev/null")
+            .env("SKUA_HISTORY_DIRECTORY", "")
             .env(
                 "SKUA_OVS_TARGET",
                 format!("unix:{}", switch.path("db.sock")),

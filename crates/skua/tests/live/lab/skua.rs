@@ -94,6 +94,16 @@ impl Skua {
 
     /// `skua run --all-netns ARGS…` for which the machine has no namespaces but these.
     pub fn run_among(net: &Net, rooms: &[&Net], args: &str) -> Self {
+        Self::run_among_with(net, rooms, args, &[])
+    }
+
+    /// Likewise with variables.
+    pub fn run_among_with(
+        net: &Net,
+        rooms: &[&Net],
+        args: &str,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let names: Vec<_> = rooms.iter().map(|room| room.name.as_str()).collect();
         let mut hidden = net.command("unshare");
         hidden
@@ -101,7 +111,8 @@ impl Skua {
             .args(["bash", "-c", HIDE, "hide", &names.join(" ")])
             .arg(env!("CARGO_BIN_EXE_skua"))
             .env("SKUA_CONFIG", "/dev/null")
-            .env(NO_HISTORY.0, NO_HISTORY.1);
+            .env(NO_HISTORY.0, NO_HISTORY.1)
+            .envs(variables.iter().copied());
         let mut skua = Self::start(net, run_arguments(&mut hidden, args).arg("--all-netns"));
         skua.wait_ready();
         let outer = skua.pid;

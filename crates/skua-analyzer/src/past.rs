@@ -1,0 +1,62 @@
+//! The flows of the history on disk, as queries see them.
+
+use crate::{
+    flow::{FlowPlace, FlowView},
+    source::{FlowPast, VisitChange},
+};
+use skua_flow::FlowRecord;
+use skua_store::{FlowHistory, FlowId, FlowLookup, StoredFlow};
+use std::{ops::ControlFlow, sync::Arc};
+
+impl FlowPast for FlowHistory {
+    fn scan(&self, from: u64, to: u64, visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>) {
+        // Flows of one place follow one another.
+        let mut place = Arc::new(FlowPlace::default());
+        FlowHistory::scan(self, from, to, FlowLookup::All, &mut |flow: &StoredFlow<
+            '_,
+        >| {
+            let context = &flow.context;
+            let same = *place.host == *context.host
+                && *place.capture == *context.capture
+                && *place.interface == *context.interface
+                && *place.node == *context.node_tid;
+            if !same {
+                place = Arc::new(FlowPlace {
+                    host: context.host.into(),
+                    capture: context.capture.into(),
+                    interface: context.interface.into(),
+                    node: context.node_tid.into(),
+                });
+            }
+            visit(&FlowView {
+                record: &flow.record,
+                place: &place,
+                parties: flow.parties,
+                raw_packets: 0,
+            })
+        });
+    }
+
+    fn changes(
+        &self,
+        record: &FlowRecord,
+        place: &FlowPlace,
+        (from, to): (u64, u64),
+        visit: VisitChange<'_>,
+    ) {
+        let flow = FlowId {
+            host: place.host.clone(),
+            capture: place.capture.clone(),
+            id: record.id,
+            first_ns: record.first_ns,
+            last_ns: record.last_ns,
+        };
+        FlowHistory::changes(self, &flow, from, to, &mut |change| {
+            visit(
+                &change.record,
+                (change.since_ns, change.record.last_ns),
+                change.added,
+            )
+        });
+    }
+}

@@ -29,12 +29,16 @@ use uuid::Uuid;
 use super::{Limits, Parts, Server, connections::Connections};
 use crate::{
     actions::Actions,
+    agent::fleet::{Fleet, FleetSettings},
     captures::{
         api::Captures,
+        ovs::Switch,
         run::{CaptureSets, LocalRunner},
+        upload::Uploads,
     },
     config::Config,
     graph::Analyzer,
+    health::Health,
     http,
     state::{Observers, Shared, State},
 };
@@ -138,17 +142,35 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         sets: sets.clone(),
         graph: graph.clone(),
         observers: Observers::default(),
+        switch: Switch::new(None),
     };
+    let uploads = Uploads::new(runner.clone());
     let kept = Resources::open(None, 10).unwrap();
     let manager = CaptureManager::start(graph.clone(), kept, Arc::new(runner)).unwrap();
     let captures = Captures {
         captures: Arc::new(manager),
         sets: sets.clone(),
+        uploads,
     };
     let analyzer = Analyzer::new(graph, shared.clone(), sets, None);
     let live = LiveAddresses::new(100, |_| Ok(()));
     let actions = Actions::start(&Config::default(), &analyzer).unwrap();
-    let routes = http::routes(shared.clone(), live, analyzer.clone(), captures, &actions);
+    let settings = FleetSettings {
+        host: "here".into(),
+        memory: 1 << 20,
+        patience: std::time::Duration::from_secs(60),
+    };
+    let fleet = Some(Fleet::new(analyzer.graph.clone(), settings, None).unwrap());
+    let health = Health::new(&analyzer.graph, None, None, &captures).with_ends(fleet.clone(), None);
+    let routes = http::routes(
+        shared.clone(),
+        Some(live),
+        analyzer.clone(),
+        captures,
+        fleet,
+        &actions,
+        health,
+    );
     (routes, analyzer, shared, updates)
 }
 

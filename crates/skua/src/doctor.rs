@@ -259,6 +259,7 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
     sockets::report::print(out, &report["sockets"])?;
     print_running(out, &report["running"])?;
     health::report::print(out, &report["running"])?;
+    health::report::print_ends(out, &report["running"])?;
     title = "advice";
     for line in each(&report["advice"]) {
         writeln!(out, "{title:<9} {}", line.as_str().unwrap_or_default())?;
@@ -283,6 +284,9 @@ fn rung(out: &mut impl Write, title: &str, rung: &Value, name: &str) -> io::Resu
 fn print_running(out: &mut impl Write, running: &Value) -> io::Result<()> {
     if running.is_null() {
         return writeln!(out, "running   no `skua run` answers");
+    }
+    if !running["fleet"].is_null() && text(running, "rung").is_empty() {
+        return writeln!(out, "running   an analyzer, which watches no host itself");
     }
     let summary = &running["summary"];
     let memory: u64 = each(&running["maps"])

@@ -2,6 +2,7 @@
 
 mod actions;
 mod addresses;
+mod agent;
 mod alerts;
 mod args;
 mod bench_hook;
@@ -48,6 +49,9 @@ fn main() -> ExitCode {
     }
     let done = match arguments.command {
         Command::Run(run) => run::run(&run),
+        Command::Agent(agent) => run::agent(&agent),
+        Command::Analyzer(analyzer) => run::analyzer(&analyzer),
+        Command::Agents(agents) => agent::command::agents(&agents),
         Command::Flows(flows) => flows::flows(&flows),
         Command::Sockets(sockets) => sockets::command::sockets(&sockets),
         Command::Services(services) => sockets::command::services(&services),

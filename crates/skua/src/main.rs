@@ -2,6 +2,7 @@
 
 mod actions;
 mod addresses;
+mod agent;
 mod alerts;
 mod args;
 mod bench_hook;

@@ -1,25 +1,26 @@
-//! Agents as an analyzer knows them: their part of the graph, their flows, what they are to capture.
+//! Agents as an analyzer knows them: who is connected, their flows, what they are to capture.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use skua_analyzer::{
     FlowSet,
-    capture::{Capture, CaptureRunner, NodePoint, PointState, Running},
+    capture::{Capture, NodePoint, PointState},
 };
-use skua_topology::{Change, Edge, Export, Graph, GraphError, Map, Node, SharedGraph};
-use tokio::sync::mpsc::UnboundedSender;
+use skua_topology::{Map, SharedGraph};
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
-    protocol::{Assigned, Flows, FromAgent, PROTOCOL, State, ToAgent},
+    protocol::{Assigned, Flows, FromAgent, PROTOCOL, State, is_sound},
     remote::RemoteFlows,
+    session::Session,
 };
-use crate::graph::unix_ms;
+use crate::{graph::unix_ms, history::History, state::unix_ns};
 
 /// Agents at most.
 const AGENTS: usize = 10_000;
@@ -27,46 +28,105 @@ const AGENTS: usize = 10_000;
 /// Captures of an agent whose flows are kept at most.
 const SETS: usize = 64;
 
-/// For how long an agent that is gone is waited for before its nodes go.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// For how long flows of a capture are kept that nobody has asked the agent for: after a restart of the
+/// analyzer it may be asked for yet.
+const UNASKED: Duration = Duration::from_secs(30);
 
-/// Metadata that the analyzer writes to nodes of agents.
-const OURS: [&str; 1] = ["Captures"];
+/// Runs of agents that had to give way to another of the same name, as far as they are remembered.
+const DISPLACED: usize = 16;
+
+/// What is to be told to an agent; only the latest matters.
+#[derive(Clone, Default)]
+pub struct Orders {
+    /// Changes with the captures.
+    pub captures: u64,
+    /// Why the connection is to end.
+    pub refused: Option<Arc<str>>,
+}
 
 /// An agent's connection.
 struct Line {
     /// Other in each connection.
     number: u64,
-    send: UnboundedSender<ToAgent>,
+    /// Other in each run of the agent.
+    instance: Uuid,
+    orders: watch::Sender<Orders>,
 }
 
+/// What an agent has told of metadata, by identifier of the node or edge.
+pub(super) type Told = Arc<Mutex<HashMap<Arc<str>, Map>>>;
+
 /// What is known of an agent.
-#[derive(Default)]
 struct Agent {
     version: String,
     line: Option<Line>,
-    /// Since when there is none.
-    gone: Option<Instant>,
-    captures: BTreeMap<Uuid, Assigned>,
+    /// Since when there is a connection, or none.
+    since: Instant,
+    since_ms: i64,
+    connections: u64,
+    displaced: VecDeque<Uuid>,
     states: HashMap<(Uuid, u32, u32), PointState>,
     flows: BTreeMap<Arc<str>, Arc<RemoteFlows>>,
+    /// Last message of flows that was taken, of which run.
+    taken: (Uuid, u64),
+    told: Told,
     lost: u64,
+    refused_records: u64,
+    flow_updates: u64,
+}
+
+impl Agent {
+    fn new() -> Self {
+        Self {
+            version: String::new(),
+            line: None,
+            since: Instant::now(),
+            since_ms: unix_ms(),
+            connections: 0,
+            displaced: VecDeque::new(),
+            states: HashMap::new(),
+            flows: BTreeMap::new(),
+            taken: (Uuid::nil(), 0),
+            told: Told::default(),
+            lost: 0,
+            refused_records: 0,
+            flow_updates: 0,
+        }
+    }
+
+    fn turn(&mut self, line: Option<Line>) {
+        self.line = line;
+        self.since = Instant::now();
+        self.since_ms = unix_ms();
+    }
 }
 
 #[derive(Default)]
 struct Inner {
     agents: BTreeMap<Arc<str>, Agent>,
+    /// What hosts are to capture, also those whose agents are not here.
+    assigned: BTreeMap<Arc<str>, BTreeMap<Uuid, Assigned>>,
     connections: u64,
+    refused: u64,
+}
+
+/// How agents are treated.
+#[derive(Clone)]
+pub struct FleetSettings {
+    /// Name of our own host, which no agent may have.
+    pub host: Arc<str>,
+    /// Memory for the flows of a capture of an agent, bytes.
+    pub memory: usize,
+    /// For how long an agent that is gone is waited for before its nodes go.
+    pub patience: Duration,
 }
 
 /// All agents. Clones are the same.
 #[derive(Clone)]
 pub struct Fleet {
-    graph: SharedGraph,
-    /// Name of our own host, which no agent may have.
-    host: Arc<str>,
-    /// Memory for the flows of a capture of an agent, bytes.
-    memory: usize,
+    pub(super) graph: SharedGraph,
+    settings: FleetSettings,
+    history: Option<Arc<History>>,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -75,23 +135,65 @@ pub struct Fleet {
 pub struct AgentStatus {
     /// Name of its host.
     pub host: Arc<str>,
-    /// Version of its program.
+    /// Version of its program, empty when it was not here since the analyzer began.
     pub version: String,
     /// Whether there is a connection.
     pub connected: bool,
+    /// Since when there is one, or none; ms since the Unix epoch.
+    pub since: i64,
+    /// Connections that it has made.
+    pub connections: u64,
+    /// Captures that it is to run, besides what it always captures.
+    pub captures: usize,
+    /// Flows of it in memory.
+    pub flows: u64,
+    /// Updates of flows that were taken.
+    pub flow_updates: u64,
     /// Updates of flows that it could not send.
     pub lost_flow_updates: u64,
+    /// Flows that left memory here for lack of room.
+    pub evicted_flows: u64,
+    /// Records that could not be true.
+    pub refused_records: u64,
+}
+
+/// The agents and what is counted of all.
+#[derive(serde::Serialize)]
+pub struct FleetStatus {
+    /// All agents, by host.
+    pub agents: Vec<AgentStatus>,
+    /// Connections that were refused.
+    pub refused_connections: u64,
 }
 
 impl Fleet {
-    /// No agents yet.
-    pub fn new(graph: SharedGraph, host: &str, memory: usize) -> Self {
-        Self {
+    /// No agents yet; those whose nodes the history knows are waited for.
+    pub fn new(
+        graph: SharedGraph,
+        settings: FleetSettings,
+        history: Option<Arc<History>>,
+    ) -> anyhow::Result<Self> {
+        let known = graph.read().export();
+        let mut hosts: BTreeSet<&Arc<str>> = known
+            .nodes
+            .iter()
+            .filter(|node| *node.origin != *skua_analyzer::elements::ORIGIN)
+            .map(|node| &node.host)
+            .collect();
+        hosts.retain(|host| !host.is_empty() && ***host != *settings.host);
+        let agents = hosts.into_iter().map(|host| (host.clone(), Agent::new()));
+        let inner = Inner {
+            agents: agents.collect(),
+            ..Inner::default()
+        };
+        let fleet = Self {
             graph,
-            host: host.into(),
-            memory,
-            inner: Arc::default(),
-        }
+            settings,
+            history,
+            inner: Arc::new(Mutex::new(inner)),
+        };
+        fleet.expire_from_time_to_time()?;
+        Ok(fleet)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -99,16 +201,40 @@ impl Fleet {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Name of our own host.
+    pub(super) fn host(&self) -> &Arc<str> {
+        &self.settings.host
+    }
+
     /// All agents.
-    pub fn agents(&self) -> Vec<AgentStatus> {
+    pub fn status(&self) -> FleetStatus {
         let inner = self.lock();
-        let status = |(host, agent): (&Arc<str>, &Agent)| AgentStatus {
-            host: host.clone(),
-            version: agent.version.clone(),
-            connected: agent.line.is_some(),
-            lost_flow_updates: agent.lost,
+        let status = |(host, agent): (&Arc<str>, &Agent)| {
+            let sums = agent.flows.values().map(|flows| flows.sums());
+            let (flows, evicted) = sums.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+            AgentStatus {
+                host: host.clone(),
+                version: agent.version.clone(),
+                connected: agent.line.is_some(),
+                since: agent.since_ms,
+                connections: agent.connections,
+                captures: inner.assigned.get(host).map_or(0, BTreeMap::len),
+                flows,
+                flow_updates: agent.flow_updates,
+                lost_flow_updates: agent.lost,
+                evicted_flows: evicted,
+                refused_records: agent.refused_records,
+            }
         };
-        inner.agents.iter().map(status).collect()
+        FleetStatus {
+            agents: inner.agents.iter().map(status).collect(),
+            refused_connections: inner.refused,
+        }
+    }
+
+    /// Counts a connection that was refused.
+    pub fn note_refusal(&self) {
+        self.lock().refused += 1;
     }
 
     /// The flows of all agents.
@@ -118,13 +244,16 @@ impl Fleet {
         sets.map(|set| set.clone() as Arc<dyn FlowSet>).collect()
     }
 
-    /// A new connection; the first message must say whose it is.
-    pub fn connect(&self, hello: FromAgent, send: UnboundedSender<ToAgent>) -> anyhow::Result<Session> {
+    /// A new connection; the first message must say whose it is. With it comes what to tell the agent.
+    pub fn connect(
+        &self,
+        hello: FromAgent,
+    ) -> anyhow::Result<(Session, watch::Receiver<Orders>)> {
         let FromAgent::Hello {
             protocol,
             version,
             host,
-            ..
+            instance,
         } = hello
         else {
             bail!("an agent has to say who it is first");
@@ -135,8 +264,11 @@ impl Fleet {
         if host.is_empty() || host.len() > 255 || host.chars().any(char::is_control) {
             bail!("this is no name of a host");
         }
-        if *host == *self.host {
-            bail!("{host} is the analyzer's own host: `skua run` watches it already");
+        if version.len() > 64 || version.chars().any(char::is_control) {
+            bail!("this is no version");
+        }
+        if *host == *self.settings.host {
+            bail!("{host} is the analyzer's own host: give the agent another name (--host-name)");
         }
         let host: Arc<str> = host.into();
         let mut inner = self.lock();
@@ -145,72 +277,258 @@ impl Fleet {
         }
         inner.connections += 1;
         let number = inner.connections;
-        let agent = inner.agents.entry(host.clone()).or_default();
-        // Of two connections the older one is half dead, or another agent with the same name.
-        if let Some(old) = agent.line.take() {
-            let why = "another agent of this name has connected";
-            let _ = old.send.send(ToAgent::Refused(why.into()));
+        let agent = inner.agents.entry(host.clone()).or_insert_with(Agent::new);
+        // The one that gave way must not come back as long as the other is there: they would take turns.
+        if agent.line.is_some() && agent.displaced.contains(&instance) {
+            bail!("another agent of the name {host} is connected, which was started later");
         }
-        let _ = send.send(ToAgent::Welcome {
-            version: env!("CARGO_PKG_VERSION").into(),
-        });
-        let _ = send.send(ToAgent::Captures(agent.captures.values().cloned().collect()));
+        agent.displaced.retain(|other| *other != instance);
+        if let Some(old) = agent.line.take() {
+            // Of two connections of one run the older one is half dead.
+            if old.instance != instance {
+                agent.displaced.push_back(old.instance);
+                agent.displaced.truncate(DISPLACED);
+                tracing::warn!(%host, "another agent of this name has connected; the older one has to go");
+            }
+            old.orders.send_modify(|orders| {
+                let why = format!("another agent of the name {host} has connected");
+                orders.refused = Some(why.into());
+            });
+        }
+        let (orders, to_tell) = watch::channel(Orders::default());
+        if agent.taken.0 != instance {
+            agent.taken = (instance, 0);
+        }
         agent.version = version;
-        agent.line = Some(Line { number, send });
-        agent.gone = None;
+        agent.connections += 1;
         agent.states.clear();
+        agent.turn(Some(Line {
+            number,
+            instance,
+            orders,
+        }));
+        let told = agent.told.clone();
         drop(inner);
         tracing::info!(%host, "agent connected");
-        Ok(Session {
-            fleet: self.clone(),
-            host,
-            number,
-            sync: Some(Sync::default()),
+        let session = Session::new(self.clone(), host, number, told);
+        Ok((session, to_tell))
+    }
+
+    /// What a host is to capture.
+    pub fn assigned(&self, host: &str) -> Vec<Assigned> {
+        let inner = self.lock();
+        let assigned = inner.assigned.get(host);
+        assigned.map_or_else(Vec::new, |all| all.values().cloned().collect())
+    }
+
+    /// Says that a connection is over.
+    pub(super) fn disconnect(&self, host: &Arc<str>, number: u64) {
+        let mut inner = self.lock();
+        if let Some(agent) = inner.agents.get_mut(host)
+            && agent.line.as_ref().is_some_and(|line| line.number == number)
+        {
+            agent.turn(None);
+            tracing::info!(%host, "agent disconnected");
+        }
+    }
+
+    /// The agent of a connection, as long as there is no newer one.
+    fn with_agent<T>(
+        &self,
+        host: &Arc<str>,
+        number: u64,
+        work: impl FnOnce(&mut Agent) -> T,
+    ) -> anyhow::Result<T> {
+        let mut inner = self.lock();
+        match inner.agents.get_mut(host) {
+            Some(agent) if agent.line.as_ref().is_some_and(|line| line.number == number) => {
+                Ok(work(agent))
+            }
+            _ => bail!("there is a newer connection"),
+        }
+    }
+
+    /// Whether a connection is still the agent's.
+    pub(super) fn is_current(&self, host: &Arc<str>, number: u64) -> anyhow::Result<()> {
+        self.with_agent(host, number, |_| ())
+    }
+
+    /// Takes note of how captures fare.
+    pub(super) fn take_states(
+        &self,
+        host: &Arc<str>,
+        number: u64,
+        states: Vec<State>,
+    ) -> anyhow::Result<()> {
+        let asked: BTreeSet<Uuid> = {
+            let inner = self.lock();
+            let assigned = inner.assigned.get(host);
+            assigned.map_or_else(BTreeSet::new, |all| all.keys().copied().collect())
+        };
+        self.with_agent(host, number, |agent| {
+            // All of them each time; only of what was asked for, so that this is bounded.
+            let asked = states.into_iter().filter(|s| asked.contains(&s.capture));
+            agent.states = asked
+                .map(|s| ((s.capture, s.netns_inode, s.ifindex), s.state))
+                .collect();
         })
     }
 
-    /// Forgets agents that have been gone for long, with their nodes.
-    pub fn expire(&self) {
+    /// Takes note of what was lost at the agent.
+    pub(super) fn take_losses(
+        &self,
+        host: &Arc<str>,
+        number: u64,
+        lost: u64,
+    ) -> anyhow::Result<()> {
+        self.with_agent(host, number, |agent| agent.lost = lost)
+    }
+
+    /// Takes flows; returns the number up to which all are taken.
+    pub(super) fn take_flows(
+        &self,
+        host: &Arc<str>,
+        number: u64,
+        mut flows: Flows,
+    ) -> anyhow::Result<u64> {
+        if !flows.capture.is_empty() && Uuid::parse_str(&flows.capture).is_err() {
+            bail!("flows of no capture");
+        }
+        let before = flows.records.len();
+        let now = unix_ns();
+        flows.records.retain(|record| is_sound(record, now));
+        let unsound = before - flows.records.len();
+        let ids = self.assigned_ids(host);
+        let taken = self.with_agent(host, number, |agent| {
+            if flows.number <= agent.taken.1 {
+                // It was taken, but the agent could not be told.
+                return Ok(None);
+            }
+            agent.taken.1 = flows.number;
+            agent.refused_records += unsound as u64;
+            agent.flow_updates += flows.records.len() as u64;
+            if let Some(set) = agent.flows.get(&flows.capture) {
+                return Ok(Some(set.clone()));
+            }
+            if agent.flows.len() >= SETS {
+                agent.flows.retain(|id, _| ids.contains(id));
+            }
+            if agent.flows.len() >= SETS {
+                bail!("flows of more than {SETS} captures");
+            }
+            let set = RemoteFlows::new(host, &flows.capture, self.settings.memory);
+            let set = Arc::new(set);
+            agent.flows.insert(flows.capture.clone(), set.clone());
+            Ok(Some(set))
+        })??;
+        let last = flows.number;
+        if let Some(set) = taken {
+            if let (false, Some(history)) = (flows.known, &self.history) {
+                history.take_remote(host, &flows);
+            }
+            set.take(flows);
+        }
+        Ok(last)
+    }
+
+    /// Captures of a host as flows name them, with what is always captured.
+    fn assigned_ids(&self, host: &str) -> BTreeSet<Arc<str>> {
+        let inner = self.lock();
+        let ids = inner.assigned.get(host).into_iter().flat_map(|all| all.keys());
+        ids.map(|id| id.to_string().into())
+            .chain(std::iter::once("".into()))
+            .collect()
+    }
+
+    fn expire_from_time_to_time(&self) -> std::io::Result<()> {
+        let weak = Arc::downgrade(&self.inner);
+        let (graph, settings) = (self.graph.clone(), self.settings.clone());
+        let pause = (settings.patience / 4).clamp(Duration::from_millis(50), UNASKED);
+        std::thread::Builder::new()
+            .name("fleet".into())
+            .spawn(move || {
+                loop {
+                    std::thread::sleep(pause);
+                    let Some(inner) = weak.upgrade() else { return };
+                    Self {
+                        graph: graph.clone(),
+                        settings: settings.clone(),
+                        history: None,
+                        inner,
+                    }
+                    .expire();
+                }
+            })
+            .map(drop)
+    }
+
+    /// Forgets agents that have been gone for long, with their nodes, and flows of captures that are over.
+    fn expire(&self) {
         let mut gone = Vec::new();
-        self.lock().agents.retain(|host, agent| {
-            let over = agent.line.is_none() && agent.gone.is_none_or(|since| since.elapsed() >= PATIENCE);
+        let mut inner = self.lock();
+        let Inner {
+            agents, assigned, ..
+        } = &mut *inner;
+        for (host, agent) in agents.iter_mut() {
+            let asked = |id: &str| {
+                let all = assigned.get(host);
+                all.is_some_and(|all| all.keys().any(|asked| *asked.to_string() == *id))
+            };
+            let kept = |id: &str, set: &RemoteFlows| {
+                id.is_empty() || set.began().elapsed() < UNASKED || asked(id)
+            };
+            agent.flows.retain(|id, set| kept(id, set));
+        }
+        agents.retain(|host, agent| {
+            let over = agent.line.is_none() && agent.since.elapsed() >= self.settings.patience;
             if over {
                 gone.push(host.clone());
             }
             !over
         });
+        drop(inner);
         for host in gone {
             tracing::warn!(%host, "agent gone: its nodes are taken out");
-            if let Err(error) = self.graph.write().delete_host(&host, unix_ms()) {
+            let mut graph = self.graph.write();
+            // It may have come back just now.
+            if self.lock().agents.contains_key(&host) {
+                continue;
+            }
+            if let Err(error) = super::session::take_out(&mut graph, &host) {
                 tracing::warn!(%host, %error, "its nodes cannot be taken out");
             }
         }
     }
 
     /// Says on which interfaces of a host a capture is to run.
-    fn assign(&self, host: &Arc<str>, capture: &Capture, points: Vec<NodePoint>) {
+    pub(super) fn assign(&self, host: &Arc<str>, capture: &Capture, points: Vec<NodePoint>) {
         let mut inner = self.lock();
-        let Some(agent) = inner.agents.get_mut(host) else {
-            return;
-        };
+        let Inner {
+            agents, assigned, ..
+        } = &mut *inner;
+        let agent = agents.get_mut(host);
         if points.is_empty() {
-            agent.captures.remove(&capture.uuid);
-            agent.states.retain(|(id, ..), _| *id != capture.uuid);
+            if let Some(all) = assigned.get_mut(host) {
+                all.remove(&capture.uuid);
+            }
+            assigned.retain(|_, all| !all.is_empty());
         } else {
-            let assigned = Assigned {
-                capture: capture.clone(),
-                points,
-            };
-            agent.captures.insert(capture.uuid, assigned);
+            let all = assigned.entry(host.clone()).or_default();
+            let capture = capture.clone();
+            all.insert(capture.uuid, Assigned { capture, points });
+        }
+        let Some(agent) = agent else { return };
+        if !assigned.get(host).is_some_and(|all| all.contains_key(&capture.uuid)) {
+            agent.states.retain(|(id, ..), _| *id != capture.uuid);
+            agent.flows.remove(&*capture.uuid.to_string());
         }
         if let Some(line) = &agent.line {
-            let all = agent.captures.values().cloned().collect();
-            // A connection that is ending tells nobody.
-            let _ = line.send.send(ToAgent::Captures(all));
+            line.orders.send_modify(|orders| orders.captures += 1);
         }
     }
 
-    fn state(&self, capture: Uuid, point: &NodePoint) -> PointState {
+    /// How a capture fares at an agent.
+    pub(super) fn state(&self, capture: Uuid, point: &NodePoint) -> PointState {
         let inner = self.lock();
         let Some(agent) = inner.agents.get(&point.host) else {
             return PointState::Refused(format!("there is no agent of {}", point.host));
@@ -219,289 +537,7 @@ impl Fleet {
             return PointState::Refused(format!("the agent of {} is not connected", point.host));
         }
         let key = (capture, point.netns_inode, point.ifindex);
-        agent.states.get(&key).cloned().unwrap_or(PointState::Pending)
-    }
-}
-
-/// What an agent has told of its graph as it is.
-#[derive(Default)]
-struct Sync {
-    nodes: BTreeMap<Arc<str>, Arc<Node>>,
-    edges: BTreeMap<Arc<str>, Arc<Edge>>,
-}
-
-/// A connection that has said whose it is.
-pub struct Session {
-    fleet: Fleet,
-    /// Name of its host.
-    pub host: Arc<str>,
-    number: u64,
-    /// None when all was told.
-    sync: Option<Sync>,
-}
-
-/// Metadata with what is ours kept.
-fn merged(theirs: &Map, known: &Map) -> Map {
-    let kept = OURS.iter().filter_map(|key| Some((*key, known.get(key)?)));
-    kept.fold(theirs.clone(), |map, (key, value)| {
-        map.with(key, value.clone())
-    })
-}
-
-impl Session {
-    /// Takes a message; an error ends the connection.
-    pub fn take(&mut self, message: FromAgent) -> anyhow::Result<()> {
-        match message {
-            FromAgent::Hello { .. } => bail!("an agent says only once who it is"),
-            FromAgent::Sync { graph, last } => self.sync(graph, last),
-            FromAgent::Changes(changes) => {
-                if self.sync.is_some() {
-                    bail!("changes come after the whole graph");
-                }
-                let mut graph = self.fleet.graph.write();
-                changes
-                    .into_iter()
-                    .try_for_each(|change| self.change(&mut graph, change))
-            }
-            FromAgent::States(states) => {
-                let mut inner = self.fleet.lock();
-                let agent = inner.agents.get_mut(&self.host).context("forgotten")?;
-                for state in states {
-                    let State {
-                        capture,
-                        netns_inode,
-                        ifindex,
-                        state,
-                    } = state;
-                    // Only of what was asked for, so that this is bounded.
-                    if agent.captures.contains_key(&capture) {
-                        agent.states.insert((capture, netns_inode, ifindex), state);
-                    }
-                }
-                Ok(())
-            }
-            FromAgent::Lost { flow_updates } => {
-                if let Some(agent) = self.fleet.lock().agents.get_mut(&self.host) {
-                    agent.lost = flow_updates;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Takes flows.
-    pub fn take_flows(&self, flows: Flows) -> anyhow::Result<()> {
-        if !flows.capture.is_empty() && Uuid::parse_str(&flows.capture).is_err() {
-            bail!("flows of no capture");
-        }
-        let mut inner = self.fleet.lock();
-        let agent = inner.agents.get_mut(&self.host).context("forgotten")?;
-        let set = match agent.flows.get(&flows.capture) {
-            Some(set) => set.clone(),
-            None => {
-                if agent.flows.len() >= SETS {
-                    // Captures that are over go first.
-                    let ids: BTreeSet<String> =
-                        agent.captures.keys().map(Uuid::to_string).collect();
-                    agent
-                        .flows
-                        .retain(|id, _| id.is_empty() || ids.contains(&**id));
-                }
-                let set = RemoteFlows::new(&self.host, &flows.capture, self.fleet.memory);
-                let set = Arc::new(set);
-                agent.flows.insert(flows.capture.clone(), set.clone());
-                set
-            }
-        };
-        drop(inner);
-        set.take(flows);
-        Ok(())
-    }
-
-    fn is_theirs(&self, node: &Node) -> anyhow::Result<()> {
-        if node.host != self.host {
-            bail!("{} is of host {}, not of {}", node.id, node.host, self.host);
-        }
-        Ok(())
-    }
-
-    fn sync(&mut self, part: Export, last: bool) -> anyhow::Result<()> {
-        part.nodes.iter().try_for_each(|node| self.is_theirs(node))?;
-        part.edges
-            .iter()
-            .try_for_each(|edge| self.is_theirs(&edge.element))?;
-        let mut sync = self.sync.take().unwrap_or_default();
-        sync.nodes
-            .extend(part.nodes.into_iter().map(|node| (node.id.clone(), node)));
-        sync.edges.extend(
-            part.edges
-                .into_iter()
-                .map(|edge| (edge.element.id.clone(), edge)),
-        );
-        if !last {
-            self.sync = Some(sync);
-            return Ok(());
-        }
-        let mut graph = self.fleet.graph.write();
-        let known = graph.export();
-        let theirs = |node: &Node| node.host == self.host;
-        for edge in known.edges.iter().filter(|edge| theirs(&edge.element)) {
-            if !sync.edges.contains_key(&edge.element.id) {
-                graph.delete_edge(&edge.element.id, unix_ms())?;
-            }
-        }
-        for node in known.nodes.iter().filter(|node| theirs(node)) {
-            if !sync.nodes.contains_key(&node.id) {
-                graph.delete_node(&node.id, unix_ms())?;
-            }
-        }
-        for node in sync.nodes.into_values() {
-            self.put_node(&mut graph, &node)?;
-        }
-        for edge in sync.edges.into_values() {
-            self.put_edge(&mut graph, &edge)?;
-        }
-        Ok(())
-    }
-
-    fn put_node(&self, graph: &mut Graph, node: &Node) -> anyhow::Result<()> {
-        match graph.current_node(&node.id) {
-            Some(known) => {
-                self.is_theirs(&known)?;
-                graph.update_node(&node.id, merged(&node.metadata, &known.metadata), unix_ms())?;
-            }
-            None => {
-                graph.add_node(node.clone(), unix_ms())?;
-            }
-        }
-        Ok(())
-    }
-
-    fn put_edge(&self, graph: &mut Graph, edge: &Edge) -> anyhow::Result<()> {
-        match graph.current_edge(&edge.element.id) {
-            Some(known) => {
-                self.is_theirs(&known.element)?;
-                let metadata = merged(&edge.element.metadata, &known.element.metadata);
-                graph.update_edge(&edge.element.id, metadata, unix_ms())?;
-            }
-            None => {
-                graph.add_edge(edge.clone(), unix_ms())?;
-            }
-        }
-        Ok(())
-    }
-
-    fn change(&self, graph: &mut Graph, change: Change) -> anyhow::Result<()> {
-        self.is_theirs(change.element())?;
-        let gone = |done: Result<(), GraphError>| match done {
-            // It went with the last of something else.
-            Err(GraphError::NoNode(_) | GraphError::NoEdge(_)) | Ok(()) => Ok(()),
-            Err(error) => Err(error),
-        };
-        match change {
-            Change::NodeAdded(node) | Change::NodeUpdated(node) => self.put_node(graph, &node)?,
-            Change::EdgeAdded(edge) | Change::EdgeUpdated(edge) => self.put_edge(graph, &edge)?,
-            Change::NodeDeleted(node) => gone(graph.delete_node(&node.id, unix_ms()))?,
-            Change::EdgeDeleted(edge) => gone(graph.delete_edge(&edge.element.id, unix_ms()))?,
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let mut inner = self.fleet.lock();
-        let Some(agent) = inner.agents.get_mut(&self.host) else {
-            return;
-        };
-        if agent.line.as_ref().is_some_and(|line| line.number == self.number) {
-            agent.line = None;
-            agent.gone = Some(Instant::now());
-            tracing::info!(host = %self.host, "agent disconnected");
-        }
-    }
-}
-
-/// Runs captures here and on the hosts of agents.
-pub struct Everywhere {
-    /// On our own host; none when nothing is captured here.
-    pub local: Option<Arc<dyn CaptureRunner>>,
-    /// The others.
-    pub fleet: Fleet,
-}
-
-struct RunsEverywhere {
-    capture: Capture,
-    local_runner: Option<Arc<dyn CaptureRunner>>,
-    local: Option<Box<dyn Running>>,
-    local_error: Option<String>,
-    fleet: Fleet,
-    hosts: BTreeSet<Arc<str>>,
-}
-
-impl CaptureRunner for Everywhere {
-    fn check(&self, capture: &Capture) -> Result<(), String> {
-        match &self.local {
-            Some(local) => local.check(capture),
-            None => Ok(()),
-        }
-    }
-
-    fn start(&self, capture: &Capture) -> Result<Box<dyn Running>, String> {
-        Ok(Box::new(RunsEverywhere {
-            capture: capture.clone(),
-            local_runner: self.local.clone(),
-            local: None,
-            local_error: None,
-            fleet: self.fleet.clone(),
-            hosts: BTreeSet::new(),
-        }))
-    }
-}
-
-impl Running for RunsEverywhere {
-    fn set_points(&mut self, points: &[NodePoint]) {
-        let mut by_host: BTreeMap<Arc<str>, Vec<NodePoint>> = BTreeMap::new();
-        for point in points {
-            let list = by_host.entry(point.host.clone()).or_default();
-            list.push(point.clone());
-        }
-        let here = by_host.remove(&self.fleet.host).unwrap_or_default();
-        if let (None, Some(runner), false) = (&self.local, &self.local_runner, here.is_empty()) {
-            match runner.start(&self.capture) {
-                Ok(running) => self.local = Some(running),
-                Err(error) => self.local_error = Some(error),
-            }
-        }
-        if let Some(local) = &mut self.local {
-            local.set_points(&here);
-        }
-        let before = std::mem::take(&mut self.hosts);
-        for host in before.iter().filter(|host| !by_host.contains_key(*host)) {
-            self.fleet.assign(host, &self.capture, Vec::new());
-        }
-        for (host, points) in by_host {
-            self.fleet.assign(&host, &self.capture, points);
-            self.hosts.insert(host);
-        }
-    }
-
-    fn state(&self, point: &NodePoint) -> PointState {
-        if point.host != self.fleet.host {
-            return self.fleet.state(self.capture.uuid, point);
-        }
-        match (&self.local, &self.local_error) {
-            (Some(local), _) => local.state(point),
-            (None, Some(error)) => PointState::Refused(error.clone()),
-            (None, None) => PointState::Pending,
-        }
-    }
-}
-
-impl Drop for RunsEverywhere {
-    fn drop(&mut self) {
-        for host in &self.hosts {
-            self.fleet.assign(host, &self.capture, Vec::new());
-        }
+        let state = agent.states.get(&key).cloned();
+        state.unwrap_or(PointState::Pending)
     }
 }

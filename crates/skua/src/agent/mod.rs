@@ -1,7 +1,25 @@
 //! Agents and analyzers as processes of their own: the graph, flows and captures between them.
+//!
+//! | module | end | what it does |
+//! |---|---|---|
+//! | `protocol` | both | the messages |
+//! | `uplink` | agent | keeps a connection with an analyzer, tells it of graph and flows |
+//! | `outbox` | agent | flows that wait to be sent or confirmed |
+//! | `wanted` | agent | captures that the analyzer wants |
+//! | `server` | analyzer | `/ws/agent` and `/api/agents` |
+//! | `fleet` | analyzer | who the agents are, what they are to capture |
+//! | `session` | analyzer | takes what an agent tells of its graph |
+//! | `remote` | analyzer | flows of agents, as queries see them |
+//! | `everywhere` | analyzer | runs captures here and at agents |
+//! | `command` | both | `skua agents` |
 
+pub mod command;
+pub mod everywhere;
 pub mod fleet;
+mod outbox;
 pub mod protocol;
 mod remote;
 pub mod server;
+mod session;
 pub mod uplink;
+mod wanted;

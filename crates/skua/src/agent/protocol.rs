@@ -2,7 +2,9 @@
 //!
 //! Text messages are JSON, binary ones are flows as MessagePack. The agent begins with
 //! [`FromAgent::Hello`], sends its whole graph in parts ([`FromAgent::Sync`], the last one says so),
-//! and then each change; the analyzer says which nodes are to be captured
+//! and then each change; when it lost track of those it begins with the whole graph again. Flows that a
+//! drain has changed follow, numbered, and stay with the agent until the analyzer has them; after a
+//! connect those that go on are told once as they are. The analyzer says which nodes are to be captured
 //! ([`ToAgent::Captures`]), all of them each time. Whoever is not understood is told why and cut off.
 
 use std::{num::NonZeroU32, sync::Arc};
@@ -22,8 +24,11 @@ pub const PATH: &str = "/ws/agent";
 /// Elements of the graph in one message.
 pub const PART: usize = 500;
 
+/// Records of flows in one message.
+pub const RECORDS: usize = 4_096;
+
 /// Bytes of a message at most.
-pub const MESSAGE: usize = 32 << 20;
+pub const MESSAGE: usize = 8 << 20;
 
 /// Seconds between signs of life.
 pub const BEAT: u64 = 10;
@@ -32,7 +37,7 @@ pub const BEAT: u64 = 10;
 pub const SILENCE: u64 = 35;
 
 /// An agent speaks.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum FromAgent {
     /// Who it is.
@@ -57,9 +62,9 @@ pub enum FromAgent {
     Changes(Vec<Change>),
     /// How captures fare.
     States(Vec<State>),
-    /// Flows that could not be sent since the beginning, for lack of a connection.
+    /// What could not be sent since the beginning.
     Lost {
-        /// Updates of flows.
+        /// Updates of flows, for lack of room while they waited.
         flow_updates: u64,
     },
 }
@@ -79,7 +84,7 @@ pub struct State {
 }
 
 /// An analyzer speaks.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum ToAgent {
     /// It is known now.
@@ -91,6 +96,8 @@ pub enum ToAgent {
     Refused(String),
     /// What is to be captured on its host: these and no others.
     Captures(Vec<Assigned>),
+    /// Flows are taken, up to the message with this number.
+    Taken(u64),
 }
 
 /// A capture and where.
@@ -103,9 +110,14 @@ pub struct Assigned {
     pub points: Vec<NodePoint>,
 }
 
-/// Flows that have changed, of one capture.
-#[derive(Serialize, Deserialize)]
+/// Flows of one capture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Flows {
+    /// One more than that of the message before. A message that is not confirmed
+    /// ([`ToAgent::Taken`]) is sent again with the same number.
+    pub number: u64,
+    /// Whether this is how flows are, told anew, and not what a drain has changed.
+    pub known: bool,
     /// Identifier of the capture, empty for what is always captured.
     pub capture: Arc<str>,
     /// Interfaces that records name by number.
@@ -117,7 +129,7 @@ pub struct Flows {
 }
 
 /// An interface.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// Number of the namespace in records.
     pub netns: u16,
@@ -130,7 +142,7 @@ pub struct Place {
 }
 
 /// Who owns a socket.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Party {
     /// Process, user, container, pod, unit.
     pub texts: [Box<str>; 5],
@@ -138,6 +150,29 @@ pub struct Party {
     pub pid: u32,
     /// Number of the user.
     pub uid: Option<u32>,
+}
+
+/// Sums that no host can have counted, times that no clock can have shown.
+const NEVER: u64 = 1 << 62;
+
+/// How far ahead of ours the clock of an agent may be, ns.
+const AHEAD: u64 = 24 * 3_600_000_000_000;
+
+/// Whether a record can be true: its sums can be added up, its times are in order and have passed.
+pub fn is_sound(record: &FlowRecord, now_ns: u64) -> bool {
+    let interval = &record.interval;
+    let sums = [
+        record.lo_sent,
+        record.hi_sent,
+        interval.lo_sent,
+        interval.hi_sent,
+    ];
+    sums.iter()
+        .all(|sum| sum.packets < NEVER && sum.bytes < NEVER)
+        && interval.ns < NEVER
+        && interval.since_ns <= record.last_ns
+        && record.first_ns <= record.last_ns
+        && record.last_ns.max(record.updated_ns) <= now_ns.saturating_add(AHEAD)
 }
 
 /// Number of a party in a message.

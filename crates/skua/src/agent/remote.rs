@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     ops::ControlFlow,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use skua_analyzer::{FlowPlace, FlowSet, FlowView};
@@ -26,6 +27,7 @@ struct Inner {
 /// The flows of a capture on another host.
 pub struct RemoteFlows {
     place: FlowPlace,
+    began: Instant,
     inner: Mutex<Inner>,
 }
 
@@ -50,7 +52,19 @@ impl RemoteFlows {
                 numbers: HashMap::new(),
             }),
             place,
+            began: Instant::now(),
         }
+    }
+
+    /// When the first of them came.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// How many there are, and how many left for lack of room.
+    pub fn sums(&self) -> (u64, u64) {
+        let sums = self.lock().store.summary();
+        (sums.active as u64 + sums.ended as u64, sums.evicted)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

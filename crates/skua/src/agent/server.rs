@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, anyhow, bail};
 use axum::{
     Json, Router,
     extract::{
@@ -11,15 +12,19 @@ use axum::{
     response::Response,
     routing::{any, get},
 };
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 
 use super::{
-    fleet::{AgentStatus, Fleet, Session},
-    protocol::{self, FromAgent, ToAgent},
+    fleet::{Fleet, FleetStatus, Orders},
+    protocol::{self, Flows, FromAgent, ToAgent},
+    session::Session,
 };
 
-/// Messages of an agent that wait to be worked on; then it has to wait.
-const WAITING: usize = 64;
+/// How long a new connection may say nothing.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// Characters of a reason at most.
+const REASON: usize = 400;
 
 /// The paths of this module.
 pub fn routes(fleet: Fleet) -> Router {
@@ -29,33 +34,34 @@ pub fn routes(fleet: Fleet) -> Router {
         .with_state(fleet)
 }
 
-async fn agents(State(fleet): State<Fleet>) -> Json<Vec<AgentStatus>> {
-    Json(fleet.agents())
+async fn agents(State(fleet): State<Fleet>) -> Json<FleetStatus> {
+    Json(fleet.status())
 }
 
 async fn upgrade(State(fleet): State<Fleet>, upgrade: WebSocketUpgrade) -> Response {
     upgrade
         .max_message_size(protocol::MESSAGE)
         .max_frame_size(protocol::MESSAGE)
-        .on_upgrade(|socket| talk(fleet, socket))
+        .on_upgrade(|socket| serve(fleet, socket))
 }
 
-/// Forgets agents that are gone for long, as long as the runtime lasts.
-pub async fn expire(fleet: Fleet) {
-    loop {
-        tokio::time::sleep(super::fleet::PATIENCE / 4).await;
-        let fleet = fleet.clone();
-        // It may wait for the graph.
-        let _ = tokio::task::spawn_blocking(move || fleet.expire()).await;
-    }
+/// A reason as one line that is not too long: parts of it may come from the other side.
+fn one_line(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    clean.take(REASON).collect()
 }
 
-/// Says why, and ends the connection.
-async fn refuse(mut socket: WebSocket, why: &str) {
-    tracing::warn!(why, "agent refused");
-    let told = serde_json::to_string(&ToAgent::Refused(why.into())).unwrap_or_default();
+async fn serve(fleet: Fleet, mut socket: WebSocket) {
+    // Who hangs up needs no answer.
+    let Err(error) = talk(&fleet, &mut socket).await else {
+        return;
+    };
+    let why = one_line(&error);
+    tracing::warn!("agent refused: {why}");
+    fleet.note_refusal();
     // It may be gone already.
-    let _ = socket.send(Message::Text(told.into())).await;
+    let _ = say(&mut socket, &ToAgent::Refused(why)).await;
     let frame = CloseFrame {
         code: close_code::POLICY,
         reason: "".into(),
@@ -63,91 +69,128 @@ async fn refuse(mut socket: WebSocket, why: &str) {
     let _ = socket.send(Message::Close(Some(frame))).await;
 }
 
-/// What was understood of a message; none when there is nothing to do.
-enum Heard {
-    Message(Box<FromAgent>),
-    Flows(Box<protocol::Flows>),
+async fn say(socket: &mut WebSocket, message: &ToAgent) -> anyhow::Result<()> {
+    let text = serde_json::to_string(message)?;
+    Ok(socket.send(Message::Text(text.into())).await?)
 }
 
-fn read(message: Message) -> Result<Option<Heard>, String> {
+/// What was understood of a message.
+pub(super) enum Heard {
+    Message(FromAgent),
+    Flows(Flows),
+    /// A sign of life.
+    Nothing,
+    /// It hangs up.
+    End,
+}
+
+pub(super) fn read_text(text: &str) -> anyhow::Result<Heard> {
+    let message = serde_json::from_str(text).context("a message is not understood");
+    message.map(Heard::Message)
+}
+
+pub(super) fn read_flows(bytes: &[u8]) -> anyhow::Result<Heard> {
+    let flows = rmp_serde::from_slice(bytes).context("flows are not understood");
+    flows.map(Heard::Flows)
+}
+
+fn read(message: Option<Result<Message, axum::Error>>) -> anyhow::Result<Heard> {
     match message {
-        Message::Text(text) => serde_json::from_str(&text)
-            .map(|message| Some(Heard::Message(Box::new(message))))
-            .map_err(|error| format!("a message is not understood: {error}")),
-        Message::Binary(bytes) => rmp_serde::from_slice(&bytes)
-            .map(|flows| Some(Heard::Flows(Box::new(flows))))
-            .map_err(|error| format!("flows are not understood: {error}")),
-        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Ok(None),
+        None => Ok(Heard::End),
+        Some(Ok(Message::Text(text))) => read_text(&text),
+        Some(Ok(Message::Binary(bytes))) => read_flows(&bytes),
+        Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(Heard::Nothing),
+        Some(Ok(Message::Close(_))) => Ok(Heard::End),
+        Some(Err(error)) => {
+            let error = anyhow!(error);
+            let hung_up = error
+                .chain()
+                .any(|cause| cause.downcast_ref::<std::io::Error>().is_some());
+            if hung_up {
+                return Ok(Heard::End);
+            }
+            Err(error.context("a message cannot be taken"))
+        }
     }
 }
 
-async fn talk(fleet: Fleet, mut socket: WebSocket) {
+/// Talks until one of both hangs up; an error is why we do.
+async fn talk(fleet: &Fleet, socket: &mut WebSocket) -> anyhow::Result<()> {
+    let first = tokio::time::timeout(HELLO, socket.recv()).await;
+    let hello = match read(first.context("nothing was said")?)? {
+        Heard::Message(hello) => hello,
+        Heard::End => return Ok(()),
+        Heard::Flows(_) | Heard::Nothing => bail!("an agent has to say who it is first"),
+    };
+    let (mut session, mut orders) = fleet.connect(hello)?;
+    let version = env!("CARGO_PKG_VERSION").into();
+    let told = say(socket, &ToAgent::Welcome { version }).await;
+    if told.is_err() {
+        return Ok(());
+    }
+    orders.mark_changed();
     let silence = Duration::from_secs(protocol::SILENCE);
-    let first = tokio::time::timeout(silence, socket.recv()).await;
-    let hello = match first {
-        Ok(Some(Ok(message))) => read(message),
-        _ => return,
-    };
-    let (send, mut to_send) = mpsc::unbounded_channel();
-    let session = match hello {
-        Ok(Some(Heard::Message(hello))) => fleet.connect(*hello, send),
-        Ok(_) => Err(anyhow::anyhow!("an agent has to say who it is first")),
-        Err(why) => Err(anyhow::anyhow!(why)),
-    };
-    let session = match session {
-        Ok(session) => session,
-        Err(error) => return refuse(socket, &error.to_string()).await,
-    };
-    let (work, to_do) = mpsc::channel(WAITING);
-    // The graph may be locked for a while: that is waited for elsewhere.
-    let mut worker = tokio::task::spawn_blocking(move || digest(session, to_do));
     let mut beat = tokio::time::interval(Duration::from_secs(protocol::BEAT));
     let mut heard = tokio::time::Instant::now();
-    let why = loop {
-        tokio::select! {
+    loop {
+        let told = tokio::select! {
             message = socket.recv() => {
+                let what = read(message)?;
+                let taken;
+                (session, taken) = match what {
+                    Heard::End => return Ok(()),
+                    Heard::Nothing => (session, None),
+                    what => digest(session, what).await?,
+                };
                 heard = tokio::time::Instant::now();
-                let Some(Ok(message)) = message else { break None };
-                match read(message) {
-                    Ok(Some(message)) => if work.send(message).await.is_err() { break None },
-                    Ok(None) => {}
-                    Err(why) => break Some(why),
+                match taken {
+                    Some(number) => say(socket, &ToAgent::Taken(number)).await,
+                    None => Ok(()),
                 }
             }
-            message = to_send.recv() => {
-                let Some(message) = message else { break None };
-                let last = matches!(message, ToAgent::Refused(_));
-                let text = serde_json::to_string(&message).unwrap_or_default();
-                if socket.send(Message::Text(text.into())).await.is_err() || last { break None }
+            changed = orders.changed() => {
+                changed.context("there is a newer connection")?;
+                give(fleet, &session, socket, &mut orders).await?
             }
             _ = beat.tick() => {
-                if heard.elapsed() > silence { break Some("nothing was heard for too long".into()) }
-                if socket.send(Message::Ping(Default::default())).await.is_err() { break None }
+                if heard.elapsed() > silence {
+                    bail!("nothing was heard of {} for too long", session.host);
+                }
+                Ok(socket.send(Message::Ping(Default::default())).await?)
             }
-            done = &mut worker => {
-                break match done {
-                    Ok(Err(error)) => Some(error.to_string()),
-                    _ => None,
-                };
-            }
+        };
+        if told.is_err() {
+            return Ok(());
         }
-    };
-    if let Some(why) = why {
-        refuse(socket, &why).await;
     }
 }
 
-/// Works on messages one after the other, until there are no more or one is wrong.
-fn digest(mut session: Session, mut to_do: mpsc::Receiver<Heard>) -> anyhow::Result<()> {
-    while let Some(message) = to_do.blocking_recv() {
-        let done = match message {
-            Heard::Message(message) => session.take(*message),
-            Heard::Flows(flows) => session.take_flows(*flows),
-        };
-        if let Err(error) = done {
-            tracing::warn!(host = %session.host, %error, "agent cut off");
-            return Err(error);
-        }
+/// Gives orders; the outer error is why the connection is to end, the inner one that it has.
+async fn give(
+    fleet: &Fleet,
+    session: &Session,
+    socket: &mut WebSocket,
+    orders: &mut watch::Receiver<Orders>,
+) -> anyhow::Result<anyhow::Result<()>> {
+    let refused = orders.borrow_and_update().refused.clone();
+    if let Some(why) = refused {
+        bail!("{why}");
     }
-    Ok(())
+    let captures = fleet.assigned(&session.host);
+    Ok(say(socket, &ToAgent::Captures(captures)).await)
+}
+
+/// Works on a message where one may wait for the graph. What comes meanwhile waits in the socket.
+async fn digest(mut session: Session, what: Heard) -> anyhow::Result<(Session, Option<u64>)> {
+    let work = move || -> anyhow::Result<(Session, Option<u64>)> {
+        let taken = match what {
+            Heard::Message(message) => session.take(message).map(|()| None),
+            Heard::Flows(flows) => session.take_flows(flows).map(Some),
+            Heard::Nothing | Heard::End => Ok(None),
+        };
+        let host = session.host.clone();
+        let taken = taken.with_context(|| format!("agent of {host}"))?;
+        Ok((session, taken))
+    };
+    tokio::task::spawn_blocking(work).await?
 }

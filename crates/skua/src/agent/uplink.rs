@@ -1,9 +1,11 @@
 //! The agent's end of the connection with its analyzer.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::VecDeque,
+    convert::Infallible,
+    net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -12,21 +14,22 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use futures_util::{SinkExt as _, StreamExt as _};
-use skua_analyzer::capture::{CaptureRunner, NodePoint, Running};
-use skua_topology::{Delivery, Export, SharedGraph};
-use tokio::sync::{Notify, mpsc};
-use tokio_tungstenite::tungstenite::{Message, protocol::WebSocketConfig};
+use serde::Serialize;
+use skua_analyzer::capture::CaptureRunner;
+use skua_topology::{Change, Closer, Delivery, Edge, Export, Node, SharedGraph, Subscription};
+use tokio::{net::TcpStream, sync::Notify, sync::mpsc};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::WebSocketConfig},
+};
 use uuid::Uuid;
 
-use super::protocol::{
-    self, Assigned, BEAT, Flows, FromAgent, MESSAGE, PART, PROTOCOL, Party, Place, SILENCE, State,
-    ToAgent,
+use super::{
+    outbox::Outbox,
+    protocol::{self, BEAT, FromAgent, MESSAGE, PART, PROTOCOL, SILENCE, ToAgent},
+    wanted::{Order, Wanted},
 };
-use crate::{
-    captures::run::CaptureSets,
-    graph::node_of,
-    state::{Shared, State as Captured},
-};
+use crate::{captures::run::CaptureSets, session::secret_seed, state::Shared};
 
 /// Time until a lost connection is tried again, doubled each time.
 const SOON: Duration = Duration::from_millis(500);
@@ -35,46 +38,13 @@ const LATE: Duration = Duration::from_secs(30);
 /// Changes of the graph that wait; when more come, the whole is told again.
 const EVENTS: usize = 65_536;
 
-/// Flows that wait to be sent, bytes; beyond, the oldest go and are counted.
-const WAITING: usize = 32 << 20;
-
-/// Records in one message.
-const RECORDS: usize = 20_000;
-
 /// How long changes are gathered for one message.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Flows that are ready to be sent.
-#[derive(Default)]
-struct Queue {
-    messages: VecDeque<(Vec<u8>, u64)>,
-    bytes: usize,
-}
-
-struct Inner {
-    address: String,
-    host: String,
-    graph: SharedGraph,
-    always: Shared,
-    sets: CaptureSets,
-    runner: Arc<dyn CaptureRunner>,
-    queue: Mutex<Queue>,
-    lost: AtomicU64,
-    queued: Notify,
-    stop: AtomicBool,
-    stopped: Notify,
-}
-
-/// Keeps an analyzer informed; ends when it is dropped.
-pub struct Uplink {
-    inner: Arc<Inner>,
-    thread: Option<JoinHandle<()>>,
-}
-
 /// What an uplink tells of.
 pub struct Told {
-    /// Address of the analyzer.
-    pub analyzer: String,
+    /// Addresses of analyzers; one at a time is told, the next when it cannot be.
+    pub analyzers: Vec<String>,
     /// Name of this host.
     pub host: String,
     /// The graph of this host.
@@ -87,19 +57,115 @@ pub struct Told {
     pub runner: Arc<dyn CaptureRunner>,
 }
 
+/// How a connection fares.
+#[derive(Clone, Default, Serialize)]
+pub struct UplinkStatus {
+    /// Address of the analyzer that is or was tried last.
+    pub analyzer: String,
+    /// Whether it knows us.
+    pub connected: bool,
+    /// Why not.
+    pub error: String,
+    /// Connections that were made.
+    pub connections: u64,
+    /// How often the whole graph was told.
+    pub syncs: u64,
+    /// Bytes of flows that wait to be sent or confirmed.
+    pub waiting_bytes: usize,
+    /// Updates of flows that went for lack of room.
+    pub lost_flow_updates: u64,
+}
+
+struct Inner {
+    analyzers: Vec<String>,
+    host: String,
+    /// Other in each run.
+    instance: Uuid,
+    graph: SharedGraph,
+    always: Shared,
+    sets: CaptureSets,
+    outbox: Arc<Outbox>,
+    wanted: Wanted,
+    status: Mutex<UplinkStatus>,
+    syncs: AtomicU64,
+    stop: AtomicBool,
+    stopped: Notify,
+}
+
+/// Keeps an analyzer informed; ends when it is dropped.
+pub struct Uplink {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// For who wants to know how an uplink fares.
+#[derive(Clone)]
+pub struct UplinkView(Arc<Inner>);
+
+impl UplinkView {
+    /// How it fares now.
+    pub fn status(&self) -> UplinkStatus {
+        let sums = self.0.outbox.sums();
+        UplinkStatus {
+            syncs: self.0.syncs.load(Ordering::Relaxed),
+            waiting_bytes: sums.bytes,
+            lost_flow_updates: sums.lost,
+            ..self.0.change_status(|_| {})
+        }
+    }
+}
+
+/// What is wrong with the address of an analyzer, as far as it can be seen; else host and port.
+pub fn place_of(address: &str) -> anyhow::Result<&str> {
+    if address.starts_with("https://") || address.starts_with("wss://") {
+        bail!(
+            "{address}: connections with TLS are not built yet; use an SSH tunnel: \
+             ssh -L 8082:127.0.0.1:8082 HOST, and --analyzer 127.0.0.1:8082"
+        );
+    }
+    let place = address.strip_prefix("http://").unwrap_or(address);
+    let place = place.trim_end_matches('/');
+    let port = place.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    if !matches!(port, Some(Ok(1..))) {
+        bail!("\"{address}\" is no address of an analyzer; write it like 127.0.0.1:8082");
+    }
+    if let Ok(address) = place.parse() {
+        beyond_loopback(address)?;
+    }
+    Ok(place)
+}
+
+fn beyond_loopback(address: SocketAddr) -> anyhow::Result<()> {
+    if !address.ip().is_loopback() {
+        bail!(
+            "{address} is not on this host, and what an agent tells must not go over a network \
+             without TLS and a token; use an SSH tunnel: \
+             ssh -L 8082:127.0.0.1:8082 HOST, and --analyzer 127.0.0.1:8082"
+        );
+    }
+    Ok(())
+}
+
 impl Uplink {
     /// Begins to connect.
     pub fn start(told: Told) -> anyhow::Result<Self> {
+        let analyzers = told.analyzers.iter().map(|address| place_of(address));
+        let analyzers = analyzers.map(|place| place.map(str::to_owned));
+        let analyzers = analyzers.collect::<anyhow::Result<Vec<_>>>()?;
+        if analyzers.is_empty() {
+            bail!("which analyzer? Give --analyzer 127.0.0.1:8082, or agent.analyzers in the file");
+        }
         let inner = Arc::new(Inner {
-            address: told.analyzer,
+            analyzers,
             host: told.host,
+            instance: Uuid::new_v4(),
             graph: told.graph,
+            outbox: Arc::new(Outbox::new(told.always.clone())),
             always: told.always,
             sets: told.sets,
-            runner: told.runner,
-            queue: Mutex::default(),
-            lost: AtomicU64::new(0),
-            queued: Notify::new(),
+            wanted: Wanted::start(told.runner)?,
+            status: Mutex::default(),
+            syncs: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             stopped: Notify::new(),
         });
@@ -118,9 +184,14 @@ impl Uplink {
         })
     }
 
-    /// Takes the flows that the last drain of a capture changed.
-    pub fn tell(&self, capture: Option<Uuid>, state: &mut Captured) {
-        self.inner.tell(capture, state);
+    /// Where flows go that drains have changed.
+    pub fn outbox(&self) -> Arc<Outbox> {
+        self.inner.outbox.clone()
+    }
+
+    /// For who wants to know how it fares.
+    pub fn view(&self) -> UplinkView {
+        UplinkView(self.inner.clone())
     }
 }
 
@@ -135,116 +206,123 @@ impl Drop for Uplink {
     }
 }
 
-/// Messages with the records that a drain touched.
-fn messages(capture: Option<Uuid>, state: &mut Captured) -> Vec<Flows> {
-    let name: Arc<str> = capture.map(|id| id.to_string()).unwrap_or_default().into();
-    let records: Vec<_> = state.store.touched().copied().collect();
-    let places: HashMap<(u16, u32), Place> = state
-        .places()
-        .map(|((netns, ifindex), place)| {
-            let place = Place {
-                netns,
-                ifindex,
-                interface: place.interface.clone(),
-                node: place.node.clone(),
-            };
-            ((netns, ifindex), place)
-        })
-        .collect();
-    let part = |records: &[skua_flow::FlowRecord]| {
-        let mut flows = Flows {
-            capture: name.clone(),
-            places: Vec::new(),
-            parties: Vec::new(),
-            records: records.to_vec(),
-        };
-        let mut used = BTreeMap::new();
-        let mut numbers = HashMap::new();
-        for record in &mut flows.records {
-            let key = (record.key.netns, record.key.ifindex);
-            if let Some(place) = places.get(&key) {
-                used.insert(key, place.clone());
-            }
-            let sockets = state.sockets.as_ref();
-            record.owners = record.owners.map(|owner| {
-                let party = skua_socket::party(sockets?.owner_of_flow(owner)?);
-                let known = numbers.len();
-                let place = *numbers.entry(Party::of(&party)).or_insert(known);
-                protocol::number(place)
-            });
-        }
-        flows.places = used.into_values().collect();
-        let mut parties: Vec<(Party, usize)> = numbers.into_iter().collect();
-        parties.sort_by_key(|(_, place)| *place);
-        flows.parties = parties.into_iter().map(|(party, _)| party).collect();
-        flows
-    };
-    records.chunks(RECORDS).map(part).collect()
-}
-
-/// Why a connection ended, and whether it had been made.
+/// Why a connection ended.
 struct Ended {
     error: anyhow::Error,
+    /// Whether it had been made.
     welcomed: bool,
+    /// Whether the analyzer said that it does not want us.
+    refused: bool,
 }
 
-type Socket =
-    tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>>;
+type Socket = WebSocketStream<TcpStream>;
 
-/// Captures that the analyzer wants.
-#[derive(Default)]
-struct Wanted {
-    running: BTreeMap<Uuid, (Assigned, Result<Box<dyn Running>, String>)>,
-    told: Vec<State>,
+/// Half to once and a half of a time, so that not all agents come back at once.
+fn about(time: Duration) -> Duration {
+    let chance = (secret_seed() % 1_000) as u32;
+    time / 2 + time * chance / 1_000
 }
 
-impl Wanted {
-    /// Captures these and no others.
-    fn set(&mut self, runner: &dyn CaptureRunner, captures: Vec<Assigned>) {
-        let ids: Vec<Uuid> = captures.iter().map(|c| c.capture.uuid).collect();
-        self.running.retain(|id, _| ids.contains(id));
-        for assigned in captures {
-            let id = assigned.capture.uuid;
-            let same = self.running.get(&id).is_some_and(|(before, running)| {
-                before.capture == assigned.capture && running.is_ok()
-            });
-            if !same {
-                self.running.remove(&id);
-                let running = runner
-                    .check(&assigned.capture)
-                    .and_then(|()| runner.start(&assigned.capture));
-                self.running.insert(id, (assigned.clone(), running));
-            }
-            if let Some((before, running)) = self.running.get_mut(&id) {
-                if let Ok(running) = running {
-                    running.set_points(&assigned.points);
+/// Changes that were gathered, or that some were lost.
+type Gathered = Vec<Delivery>;
+
+/// Ends the thread that gathers changes.
+struct Gathering(Closer);
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Gathers changes on a thread of its own: subscriptions are waited for there.
+fn gather(subscription: Subscription) -> std::io::Result<(Gathering, mpsc::Receiver<Gathered>)> {
+    let (send, changes) = mpsc::channel(8);
+    let gathering = Gathering(subscription.closer());
+    std::thread::Builder::new()
+        .name("changes".into())
+        .spawn(move || {
+            while !subscription.is_closed() {
+                let Some(first) = subscription.next(Duration::from_secs(60)) else {
+                    continue;
+                };
+                std::thread::sleep(GATHER);
+                let mut all = vec![first];
+                while all.len() < PART
+                    && let Some(next) = subscription.try_next()
+                {
+                    all.push(next);
                 }
-                *before = assigned;
+                if send.blocking_send(all).is_err() {
+                    return;
+                }
             }
-        }
+        })?;
+    Ok((gathering, changes))
+}
+
+/// What is told in parts that may be too large for one message.
+trait Parts: Sized {
+    fn message(&self) -> FromAgent;
+    fn halves(self) -> Option<(Self, Self)>;
+}
+
+impl Parts for Vec<Change> {
+    fn message(&self) -> FromAgent {
+        FromAgent::Changes(self.clone())
     }
 
-    /// How they fare, when that has changed since it was told.
-    fn news(&mut self) -> Option<Vec<State>> {
-        let mut states = Vec::new();
-        for (id, (assigned, running)) in &self.running {
-            let of = |point: &NodePoint| State {
-                capture: *id,
-                netns_inode: point.netns_inode,
-                ifindex: point.ifindex,
-                state: match running {
-                    Ok(running) => running.state(point),
-                    Err(error) => skua_analyzer::capture::PointState::Refused(error.clone()),
-                },
-            };
-            states.extend(assigned.points.iter().map(of));
-        }
-        if states == self.told {
-            return None;
-        }
-        self.told.clone_from(&states);
-        Some(states)
+    fn halves(mut self) -> Option<(Self, Self)> {
+        let rest = self.split_off(self.len() / 2);
+        (!self.is_empty()).then_some((self, rest))
     }
+}
+
+impl Parts for Vec<Arc<Node>> {
+    fn message(&self) -> FromAgent {
+        let graph = Export {
+            nodes: self.clone(),
+            edges: Vec::new(),
+        };
+        FromAgent::Sync { graph, last: false }
+    }
+
+    fn halves(mut self) -> Option<(Self, Self)> {
+        let rest = self.split_off(self.len() / 2);
+        (!self.is_empty()).then_some((self, rest))
+    }
+}
+
+impl Parts for Vec<Arc<Edge>> {
+    fn message(&self) -> FromAgent {
+        let graph = Export {
+            nodes: Vec::new(),
+            edges: self.clone(),
+        };
+        FromAgent::Sync { graph, last: false }
+    }
+
+    fn halves(mut self) -> Option<(Self, Self)> {
+        let rest = self.split_off(self.len() / 2);
+        (!self.is_empty()).then_some((self, rest))
+    }
+}
+
+/// Says something, in as many messages as it takes.
+async fn say_parts(socket: &mut Socket, all: impl Parts) -> anyhow::Result<()> {
+    let mut left = vec![all];
+    while let Some(part) = left.pop() {
+        let text = serde_json::to_string(&part.message())?;
+        if text.len() <= MESSAGE {
+            socket.send(Message::Text(text.into())).await?;
+        } else if let Some((first, second)) = part.halves() {
+            left.push(second);
+            left.push(first);
+        } else {
+            bail!("a node of {} bytes cannot be told", text.len());
+        }
+    }
+    Ok(())
 }
 
 async fn say(socket: &mut Socket, message: &FromAgent) -> anyhow::Result<()> {
@@ -252,193 +330,253 @@ async fn say(socket: &mut Socket, message: &FromAgent) -> anyhow::Result<()> {
     Ok(socket.send(Message::Text(text.into())).await?)
 }
 
+/// What the whole graph was when it was told last; later changes are told.
+struct Synced {
+    last_event: u64,
+}
+
 impl Inner {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing panics half-way through a change.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tell(&self, capture: Option<Uuid>, state: &mut Captured) {
-        let messages = messages(capture, state);
-        let mut queue = self.queue();
-        for flows in messages {
-            let updates = flows.records.len() as u64;
-            match rmp_serde::to_vec(&flows) {
-                Ok(bytes) => {
-                    queue.bytes += bytes.len();
-                    queue.messages.push_back((bytes, updates));
-                }
-                Err(error) => {
-                    tracing::error!(%error, "flows cannot be written");
-                    self.lost.fetch_add(updates, Ordering::Relaxed);
-                }
-            }
-        }
-        while queue.bytes > WAITING
-            && let Some((bytes, updates)) = queue.messages.pop_front()
-        {
-            queue.bytes -= bytes.len();
-            self.lost.fetch_add(updates, Ordering::Relaxed);
-        }
-        drop(queue);
-        self.queued.notify_one();
-    }
-
-    fn next_flows(&self) -> Option<Vec<u8>> {
-        let mut queue = self.queue();
-        let (bytes, _) = queue.messages.pop_front()?;
-        queue.bytes -= bytes.len();
-        Some(bytes)
+    fn change_status(&self, change: impl FnOnce(&mut UplinkStatus)) -> UplinkStatus {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut status);
+        status.clone()
     }
 
     async fn keep_connected(self: Arc<Self>) {
         let mut wait = SOON;
-        let mut wanted = Wanted::default();
+        let mut turn = 0;
         while !self.stop.load(Ordering::Acquire) {
+            let address = &self.analyzers[turn % self.analyzers.len()];
+            self.change_status(|status| status.analyzer.clone_from(address));
             let ended = tokio::select! {
-                ended = self.clone().talk(&mut wanted) => ended,
+                ended = self.talk(address) => ended,
                 () = self.stopped.notified() => return,
             };
+            self.wanted.tell(Order::Gone);
+            let error = format!("{:#}", ended.error);
             if ended.welcomed {
                 wait = SOON;
+            } else {
+                turn += 1;
             }
-            let address = &self.address;
-            let error = &ended.error;
-            tracing::warn!(analyzer = %address, "{error:#}; trying again in {wait:?}");
+            if ended.refused {
+                // Who is not wanted does not become so soon.
+                wait = LATE;
+            }
+            // With several analyzers each is tried before there is a pause.
+            let round = ended.welcomed || ended.refused || turn % self.analyzers.len() == 0;
+            let pause = if round { about(wait) } else { Duration::ZERO };
+            tracing::warn!(analyzer = %address, "{error}; trying again in {pause:.1?}");
+            self.change_status(|status| {
+                status.connected = false;
+                status.error = error;
+            });
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(pause) => {}
                 () = self.stopped.notified() => return,
             }
-            wait = (wait * 2).min(LATE);
+            if round {
+                wait = (wait * 2).min(LATE);
+            }
         }
     }
 
-    async fn talk(self: Arc<Self>, wanted: &mut Wanted) -> Ended {
-        let mut welcomed = false;
-        match self.clone().converse(wanted, &mut welcomed).await {
+    async fn talk(&self, address: &str) -> Ended {
+        let (mut welcomed, mut refused) = (false, false);
+        match self.converse(address, &mut welcomed, &mut refused).await {
             Ok(never) => match never {},
-            Err(error) => Ended { error, welcomed },
+            Err(error) => Ended {
+                error,
+                welcomed,
+                refused,
+            },
         }
     }
 
-    async fn converse(
-        self: Arc<Self>,
-        wanted: &mut Wanted,
-        welcomed: &mut bool,
-    ) -> anyhow::Result<std::convert::Infallible> {
-        let silence = Duration::from_secs(SILENCE);
-        let url = format!("ws://{}{}", self.address, protocol::PATH);
+    async fn connect(&self, address: &str) -> anyhow::Result<Socket> {
+        let mut found = tokio::net::lookup_host(address)
+            .await
+            .with_context(|| format!("cannot find {address}"))?;
+        let place = found.next().context("it has no address")?;
+        beyond_loopback(place)?;
+        let stream = TcpStream::connect(place).await?;
+        // What is said is said in one piece.
+        let _ = stream.set_nodelay(true);
         let config = WebSocketConfig::default()
             .max_message_size(Some(MESSAGE))
             .max_frame_size(Some(MESSAGE));
-        let connecting = tokio_tungstenite::connect_async_with_config(url, Some(config), true);
-        let (mut socket, _) = tokio::time::timeout(silence, connecting)
+        let url = format!("ws://{place}{}", protocol::PATH);
+        let (socket, _) =
+            tokio_tungstenite::client_async_with_config(url, stream, Some(config)).await?;
+        Ok(socket)
+    }
+
+    async fn converse(
+        &self,
+        address: &str,
+        welcomed: &mut bool,
+        refused: &mut bool,
+    ) -> anyhow::Result<Infallible> {
+        let silence = Duration::from_secs(SILENCE);
+        let mut socket = tokio::time::timeout(silence, self.connect(address))
             .await
             .context("the analyzer does not answer")?
-            .with_context(|| format!("cannot connect to the analyzer at {}", self.address))?;
+            .with_context(|| format!("cannot connect to the analyzer at {address}"))?;
         let hello = FromAgent::Hello {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
             host: self.host.clone(),
-            instance: Uuid::new_v4(),
+            instance: self.instance,
         };
         say(&mut socket, &hello).await?;
+        let welcome = tokio::time::timeout(silence, socket.next())
+            .await
+            .context("the analyzer does not answer")?;
+        match heard(welcome)? {
+            Some(ToAgent::Welcome { version }) => {
+                tracing::info!(analyzer = %address, %version, "connected");
+            }
+            Some(ToAgent::Refused(why)) => {
+                *refused = true;
+                bail!("the analyzer refuses: {why}");
+            }
+            _ => bail!("the analyzer does not say welcome"),
+        }
+        *welcomed = true;
+        self.change_status(|status| {
+            status.connected = true;
+            status.error.clear();
+            status.connections += 1;
+        });
+        self.wanted.tell(Order::Connected);
         // First listen, then look: nothing falls in between.
-        let (events, mut changes) = mpsc::channel(64);
-        let (subscription, now) = {
-            let mut graph = self.graph.write();
-            (graph.subscribe(EVENTS), graph.export())
-        };
-        std::thread::Builder::new()
-            .name("changes".into())
-            .spawn(move || {
-                while !events.is_closed() {
-                    let Some(first) = subscription.next(Duration::from_secs(1)) else {
-                        continue;
-                    };
-                    std::thread::sleep(GATHER);
-                    let mut all = vec![first];
-                    while all.len() < PART
-                        && let Some(next) = subscription.try_next()
-                    {
-                        all.push(next);
-                    }
-                    if events.blocking_send(all).is_err() {
-                        return;
-                    }
-                }
-            })?;
-        self.tell_all(&mut socket, now).await?;
+        let subscription = self.graph.write().subscribe(EVENTS);
+        let (_gathering, mut changes) = gather(subscription)?;
+        let mut synced = self.tell_all(&mut socket).await?;
+        self.outbox.again();
+        let mut known: VecDeque<_> = [(None, self.always.clone(), 0)].into();
+        known.extend(
+            self.sets
+                .all()
+                .into_iter()
+                .map(|set| (Some(set.id), set.shared, 0)),
+        );
+        let mut states = self.wanted.states();
+        states.mark_changed();
         let mut beat = tokio::time::interval(Duration::from_secs(BEAT));
-        let mut heard = tokio::time::Instant::now();
+        let mut heard_at = tokio::time::Instant::now();
         let mut lost = 0;
         loop {
+            // One part at a time, behind what waited before.
+            if self.outbox.is_sent()
+                && let Some((capture, shared, from)) = known.pop_front()
+                && let Some(next) = self.outbox.take_known(capture, &shared, from)
+            {
+                known.push_front((capture, shared, next));
+            }
             tokio::select! {
                 message = socket.next() => {
-                    heard = tokio::time::Instant::now();
-                    let message = message.context("the analyzer hung up")??;
-                    let Message::Text(text) = message else {
-                        if message.is_close() { bail!("the analyzer hung up") }
-                        continue;
-                    };
-                    match serde_json::from_str(&text).context("the analyzer is not understood")? {
-                        ToAgent::Welcome { version } => {
-                            tracing::info!(analyzer = %self.address, %version, "connected");
-                            *welcomed = true;
+                    heard_at = tokio::time::Instant::now();
+                    match heard(message)? {
+                        Some(ToAgent::Captures(captures)) => {
+                            self.wanted.tell(Order::Captures(captures));
                         }
-                        ToAgent::Refused(why) => bail!("the analyzer refuses: {why}"),
-                        ToAgent::Captures(captures) => wanted.set(&*self.runner, captures),
+                        Some(ToAgent::Taken(number)) => self.outbox.confirm(number),
+                        Some(ToAgent::Refused(why)) => {
+                            *refused = true;
+                            bail!("the analyzer refuses: {why}");
+                        }
+                        Some(ToAgent::Welcome { .. }) | None => {}
                     }
                 }
-                events = changes.recv() => {
-                    let events = events.context("nobody tells of the graph any more")?;
-                    let mut told = Vec::with_capacity(events.len());
-                    for event in events {
-                        match event {
-                            Delivery::Event(event) => told.push(event.change.clone()),
-                            Delivery::Lost(_) => bail!("too many changes at once: all is told anew"),
-                        }
-                    }
-                    say(&mut socket, &FromAgent::Changes(told)).await?;
+                gathered = changes.recv() => {
+                    let gathered = gathered.context("nobody tells of the graph any more")?;
+                    self.tell_changes(&mut socket, gathered, &mut synced).await?;
                 }
-                () = self.queued.notified() => {
-                    while let Some(bytes) = self.next_flows() {
-                        socket.send(Message::Binary(bytes.into())).await?;
+                changed = states.changed() => {
+                    changed.context("nobody tells of captures any more")?;
+                    let now = states.borrow_and_update().clone();
+                    say(&mut socket, &FromAgent::States(now)).await?;
+                }
+                bytes = self.outbox.next() => {
+                    socket.send(Message::Binary(bytes.to_vec().into())).await?;
+                }
+                _ = beat.tick() => {
+                    if heard_at.elapsed() > silence {
+                        bail!("the analyzer was silent for too long");
                     }
-                    let now = self.lost.load(Ordering::Relaxed);
+                    socket.send(Message::Ping(Default::default())).await?;
+                    let now = self.outbox.sums().lost;
                     if now != lost {
                         lost = now;
                         say(&mut socket, &FromAgent::Lost { flow_updates: lost }).await?;
                     }
                 }
-                _ = beat.tick() => {
-                    if heard.elapsed() > silence { bail!("the analyzer was silent for too long") }
-                    socket.send(Message::Ping(Default::default())).await?;
-                }
-            }
-            if let Some(states) = wanted.news() {
-                say(&mut socket, &FromAgent::States(states)).await?;
             }
         }
     }
 
-    /// Tells the whole graph, in parts.
-    async fn tell_all(&self, socket: &mut Socket, graph: Export) -> anyhow::Result<()> {
-        for nodes in graph.nodes.chunks(PART) {
-            let graph = Export {
-                nodes: nodes.to_vec(),
-                edges: Vec::new(),
-            };
-            say(socket, &FromAgent::Sync { graph, last: false }).await?;
+    /// Tells changes; all anew when some are missing.
+    async fn tell_changes(
+        &self,
+        socket: &mut Socket,
+        gathered: Gathered,
+        synced: &mut Synced,
+    ) -> anyhow::Result<()> {
+        let mut told = Vec::with_capacity(gathered.len());
+        let mut lost = 0;
+        for delivery in gathered {
+            match delivery {
+                Delivery::Event(event) if event.seq > synced.last_event => {
+                    told.push(event.change.clone());
+                }
+                // It was part of the whole.
+                Delivery::Event(_) => {}
+                Delivery::Lost(events) => lost += events,
+            }
         }
-        for edges in graph.edges.chunks(PART) {
-            let graph = Export {
-                nodes: Vec::new(),
-                edges: edges.to_vec(),
-            };
-            say(socket, &FromAgent::Sync { graph, last: false }).await?;
+        if lost > 0 {
+            tracing::info!(lost, "too many changes at once: the whole graph is told anew");
+            *synced = self.tell_all(socket).await?;
+        } else if !told.is_empty() {
+            say_parts(socket, told).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the whole graph, in parts.
+    async fn tell_all(&self, socket: &mut Socket) -> anyhow::Result<Synced> {
+        let (graph, last_event) = {
+            let graph = self.graph.read();
+            (graph.export(), graph.last_event())
+        };
+        let ours = |node: &Node| *node.host == *self.host;
+        let nodes = graph.nodes.into_iter().filter(|node| ours(node));
+        let nodes: Vec<_> = nodes.collect();
+        let edges = graph.edges.into_iter().filter(|edge| ours(&edge.element));
+        let edges: Vec<_> = edges.collect();
+        for nodes in nodes.chunks(PART) {
+            say_parts(socket, nodes.to_vec()).await?;
+        }
+        for edges in edges.chunks(PART) {
+            say_parts(socket, edges.to_vec()).await?;
         }
         let graph = Export::default();
-        say(socket, &FromAgent::Sync { graph, last: true }).await
+        say(socket, &FromAgent::Sync { graph, last: true }).await?;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(Synced { last_event })
+    }
+}
+
+type Received = Option<Result<Message, tokio_tungstenite::tungstenite::Error>>;
+
+/// What the analyzer says, none when that is only a sign of life.
+fn heard(message: Received) -> anyhow::Result<Option<ToAgent>> {
+    match message.context("the analyzer hung up")?? {
+        Message::Text(text) => serde_json::from_str(&text)
+            .map(Some)
+            .context("the analyzer is not understood"),
+        Message::Close(_) => bail!("the analyzer hung up"),
+        _ => Ok(None),
     }
 }

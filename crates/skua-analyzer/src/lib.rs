@@ -18,4 +18,4 @@ pub use ask::Questions;
 pub use filters::PcapFilters;
 pub use flow::{FlowPlace, FlowView, KeptFlow};
 pub use resource::{Resource, ResourceError, Resources};
-pub use source::{FlowPast, FlowSet, Flows, VisitChange};
+pub use source::{FlowPast, FlowSet, Flows, SHOWN, VisitChange};

@@ -24,6 +24,12 @@ pub struct Arguments {
 pub enum Command {
     /// Watch all interfaces and answer questions until Ctrl-C
     Run(RunArguments),
+    /// Watch all interfaces and tell an analyzer, which has the graph of many hosts
+    Agent(AgentArguments),
+    /// Bring together what agents tell, and answer questions until Ctrl-C; watches nothing itself
+    Analyzer(AnalyzerRunArguments),
+    /// Show the agents of an analyzer
+    Agents(crate::agent::command::AgentsArguments),
     /// Show conversations: of the running `skua run`, or captured on the spot
     Flows(FlowsArguments),
     /// Show sockets: whose they are, and how TCP fares
@@ -96,6 +102,9 @@ pub struct CaptureArguments {
     /// Count one packet of N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub sampling: Option<u32>,
+    /// Name of this host in the graph [default: what it is called]
+    #[arg(long, value_name = "NAME")]
+    pub host_name: Option<String>,
     /// Look into tunnels (VXLAN, GENEVE, GRE, IP in IP, MPLS)
     #[arg(long)]
     pub tunnels: bool,
@@ -199,6 +208,39 @@ pub struct RunArguments {
     /// Print a last JSON object with all sums on standard error
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub summary: Option<SummaryFormat>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  skua agent                                          tells an analyzer on this host
+  skua agent --analyzer https://analyzer:8082 --token-file /etc/skua/agent.token
+  skua agent --analyzer 127.0.0.1:8082,127.0.0.1:9082  the second when the first is gone")]
+pub struct AgentArguments {
+    #[command(flatten)]
+    pub capture: CaptureArguments,
+    /// Address of the agent's own JSON API and /metrics, on loopback [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    pub analyzer: AnalyzerArguments,
+    /// Print a last JSON object with all sums on standard error
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub summary: Option<SummaryFormat>,
+}
+
+#[derive(Args, Debug)]
+pub struct AnalyzerRunArguments {
+    /// Configuration file [default: /etc/skua.yaml if it is there]
+    #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Address of the JSON API and /metrics, and for agents; may be given several times
+    /// [default: 127.0.0.1:8082]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Vec<std::net::SocketAddr>,
+    /// Name of this host, which no agent may have [default: what it is called]
+    #[arg(long, value_name = "NAME")]
+    pub host_name: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -53,7 +53,15 @@ pub struct FlowsQuery<'a> {
 
 /// Whether to ask over TLS, and where: host and port.
 fn place_of(analyzer: &AnalyzerArguments) -> anyhow::Result<(bool, &str)> {
-    let text = analyzer.address.trim_end_matches('/');
+    place_of_address(analyzer, &analyzer.address)
+}
+
+/// As [`place_of`], of one of several addresses.
+pub fn place_of_address<'a>(
+    analyzer: &AnalyzerArguments,
+    address: &'a str,
+) -> anyhow::Result<(bool, &'a str)> {
+    let text = address.trim_end_matches('/');
     if let Some(place) = text.strip_prefix("https://") {
         return Ok((true, place));
     }
@@ -68,7 +76,7 @@ fn place_of(analyzer: &AnalyzerArguments) -> anyhow::Result<(bool, &str)> {
 }
 
 /// What `Authorization` has to say.
-fn credentials(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<String>> {
+pub fn credentials(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<String>> {
     if let (Some(name), Some(file)) = (&analyzer.username, &analyzer.password_file) {
         let pair = STANDARD.encode(format!("{name}:{}", read_secret_line(file)?));
         return Ok(Some(format!("Basic {pair}")));

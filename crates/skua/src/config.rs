@@ -35,6 +35,22 @@ struct Key {
 
 const KEYS: &[Key] = &[
     Key {
+        path: "host",
+        meaning: "name of this host in the graph; empty: what it is called",
+    },
+    Key {
+        path: "agent.listen",
+        meaning: "address of the JSON API of `skua agent`; loopback only",
+    },
+    Key {
+        path: "fleet.forget_after",
+        meaning: "an analyzer waits so long for an agent that is gone, then its nodes go",
+    },
+    Key {
+        path: "fleet.memory",
+        meaning: "memory of an analyzer for the conversations of each capture of an agent",
+    },
+    Key {
         path: "agent.interfaces",
         meaning: "interfaces to watch, a list; empty: all that are up",
     },
@@ -224,6 +240,8 @@ const KEYS: &[Key] = &[
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Name of this host, empty: its own.
+    pub host: String,
     /// What is captured.
     pub agent: Agent,
     /// How flows are counted.
@@ -240,11 +258,40 @@ pub struct Config {
     pub injection: InjectionSettings,
     /// What alerts may do.
     pub alerts: AlertSettings,
+    /// How an analyzer treats agents.
+    pub fleet: Fleet,
     /// What is served.
     pub api: Api,
 }
 
+/// How an analyzer treats agents.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fleet {
+    #[serde(with = "time")]
+    pub forget_after: Duration,
+    #[serde(with = "size")]
+    pub memory: u64,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        Self {
+            forget_after: Duration::from_secs(60),
+            memory: 64 << 20,
+        }
+    }
+}
+
 impl Config {
+    /// Name of this host in the graph.
+    pub fn host_name(&self) -> String {
+        match &*self.host {
+            "" => crate::session::host_name(),
+            name => name.to_owned(),
+        }
+    }
+
     /// Where resources of a kind are kept over a restart, when anything is.
     pub fn resource_file(&self, kind: &str) -> Option<PathBuf> {
         // What `auto` means is known once the history is open.
@@ -264,6 +311,7 @@ pub struct Agent {
     pub btf: String,
     pub nice: i32,
     pub ionice: String,
+    pub listen: SocketAddr,
     /// The only hook to use; not in the file.
     #[serde(skip)]
     pub hook: Option<skua_kernel::HookKind>,
@@ -475,6 +523,7 @@ impl Default for Agent {
             btf: String::new(),
             nice: 0,
             ionice: "none".into(),
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081),
             hook: None,
         }
     }
@@ -692,13 +741,17 @@ impl Config {
                 .with_context(|| format!("--btf {}: not UTF-8", btf.display()))?
                 .to_owned();
         }
+        if let Some(host) = &arguments.host_name {
+            self.host.clone_from(host);
+        }
         if let Some(hook) = arguments.hook {
             self.agent.hook = Some(hook.kind());
         }
         self.checked()
     }
 
-    fn checked(self) -> anyhow::Result<Self> {
+    /// An error says what cannot be.
+    pub fn checked(self) -> anyhow::Result<Self> {
         if self.flow.max_entries == 0 || self.flow.max_entries > 500_000_000 {
             bail!(
                 "flow.max_entries is {}, must be 1 to 500000000",
@@ -722,6 +775,15 @@ impl Config {
         }
         if let Err(error) = self.agent.ionice.parse::<IoNice>() {
             bail!("agent.ionice: {error}");
+        }
+        if !self.agent.listen.ip().to_canonical().is_loopback() {
+            bail!(
+                "agent.listen is {}: an agent answers on loopback only; ask the analyzer",
+                self.agent.listen
+            );
+        }
+        if self.host.len() > 255 || self.host.chars().any(char::is_control) {
+            bail!("host is no name of a host");
         }
         self.api.check()?;
         Ok(self)

@@ -259,6 +259,7 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
     sockets::report::print(out, &report["sockets"])?;
     print_running(out, &report["running"])?;
     health::report::print(out, &report["running"])?;
+    health::report::print_ends(out, &report["running"])?;
     title = "advice";
     for line in each(&report["advice"]) {
         writeln!(out, "{title:<9} {}", line.as_str().unwrap_or_default())?;

@@ -18,6 +18,7 @@ use skua_topology::SharedGraph;
 use uuid::Uuid;
 
 use crate::{
+    agent::protocol::Flows,
     config, output,
     state::{Observers, State},
 };
@@ -153,6 +154,30 @@ impl History {
                     interface: &place.interface,
                 },
                 parties: sockets.map_or_else(Default::default, |s| s.parties(record)),
+            });
+        }
+        if !batch.is_empty() {
+            self.store.flows().append(batch);
+        }
+    }
+
+    /// Takes what an agent told of drains.
+    pub fn take_remote(&self, host: &str, flows: &Flows) {
+        let mut taken = self.taken();
+        let batch = &mut taken.batch;
+        for record in &flows.records {
+            let place = flows.place_of(record);
+            batch.push(&FlowChange {
+                record,
+                added: [record.interval.lo_sent, record.interval.hi_sent],
+                since_ns: record.interval.since_ns,
+                context: FlowContext {
+                    host,
+                    capture: &flows.capture,
+                    node_tid: place.map_or("", |place| &place.node),
+                    interface: place.map_or("", |place| &place.interface),
+                },
+                parties: flows.parties_of(record),
             });
         }
         if !batch.is_empty() {

@@ -5,15 +5,23 @@ use axum::{
     extract::{Query, State as Extract},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{any, get},
 };
 use serde::Deserialize;
 use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
 
 use crate::{
-    actions::Actions, addresses, captures, flows, graph, groups, health::Health, metrics,
-    record_filter::RecordFilter, sockets, state::Shared, summary,
+    actions::Actions,
+    addresses,
+    agent::{self, fleet::Fleet},
+    captures, flows, graph, groups,
+    health::Health,
+    metrics,
+    record_filter::RecordFilter,
+    sockets,
+    state::Shared,
+    summary,
 };
 
 pub use crate::server::blocking;
@@ -35,32 +43,57 @@ skua run
   POST /api/pcap       a capture file, whose flows are then there as those of a capture
   GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule
                        what was made; …/UUID: GET, PATCH, DELETE
+  GET /api/agents      agents that have told of their hosts, and how they fare
   GET /api/summary     sums: seen, in flows, lost by cause
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
   GET /metrics         for Prometheus
 ";
 
+/// What only those have who watch a host themselves.
+const PROBE_PATHS: [&str; 6] = [
+    "/api/flows",
+    "/api/summary",
+    "/api/sockets",
+    "/api/services",
+    "/api/dependencies",
+    "/api/addresses",
+];
+
+const NO_PROBE: &str = "an analyzer watches no host itself: ask for the flows of its agents with \
+    `skua query 'G.Flows()'`, and `skua flows` and the like at an agent\n";
+
 /// All routes.
 pub fn routes(
     shared: Shared,
-    live: LiveAddresses,
+    live: Option<LiveAddresses>,
     analyzer: graph::Analyzer,
     captures: captures::api::Captures,
+    fleet: Option<Fleet>,
     actions: &Actions,
     health: Health,
 ) -> Router {
+    let probe = match live {
+        Some(live) => Router::new()
+            .route("/api/flows", get(get_flows))
+            .route("/api/summary", get(get_summary))
+            .with_state(shared.clone())
+            .merge(sockets::api::routes(shared.clone()))
+            .merge(addresses::api::routes(live)),
+        // Nothing is counted by who has no probe; an empty list would say something else.
+        None => PROBE_PATHS.iter().fold(Router::new(), |router, path| {
+            router.route(path, any(async || (StatusCode::NOT_FOUND, NO_PROBE)))
+        }),
+    };
     Router::new()
         .route("/", get(|| async { WELCOME }))
-        .route("/api/flows", get(get_flows))
-        .route("/api/summary", get(get_summary))
         .route("/api/status", get(get_status))
         .route("/metrics", get(get_metrics))
-        .with_state(shared.clone())
-        .merge(sockets::api::routes(shared))
-        .merge(addresses::api::routes(live))
+        .with_state(shared)
+        .merge(probe)
         .merge(graph::api::routes(analyzer))
         .merge(captures::api::routes(captures))
+        .merge(fleet.map_or_else(Router::new, agent::server::routes))
         .merge(actions.routes())
         .layer(Extension(actions.clone()))
         .layer(Extension(health))

@@ -49,6 +49,9 @@ fn main() -> ExitCode {
     }
     let done = match arguments.command {
         Command::Run(run) => run::run(&run),
+        Command::Agent(agent) => run::agent(&agent),
+        Command::Analyzer(analyzer) => run::analyzer(&analyzer),
+        Command::Agents(agents) => agent::command::agents(&agents),
         Command::Flows(flows) => flows::flows(&flows),
         Command::Sockets(sockets) => sockets::command::sockets(&sockets),
         Command::Services(services) => sockets::command::services(&services),

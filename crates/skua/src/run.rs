@@ -1,36 +1,56 @@
-//! `skua run`: everything on this host in one process.
+//! `skua run`, `skua agent` and `skua analyzer`: the same parts, put together in three ways.
+//!
+//! | | ground | watch | uplink | gather |
+//! |---|---|---|---|---|
+//! | `skua run` | yes | yes | | yes |
+//! | `skua agent` | yes | yes | yes | |
+//! | `skua analyzer` | yes | | | yes |
+//!
+//! The *ground* is the graph with its history. To *watch* is to have a probe, sockets and the topology of
+//! this host. The *uplink* tells an analyzer. To *gather* is to take in agents and to follow captures that
+//! people make, wherever their nodes are.
 
 use std::{io::Write as _, sync::Arc};
 
-use skua_analyzer::{FlowPast, Resources, capture::CaptureManager};
+use anyhow::bail;
+use skua_analyzer::{
+    FlowPast, Resources,
+    capture::{Capture, CaptureManager, CaptureRunner, Running},
+};
 use skua_discover::{Discovery, DiscoveryConfig};
 use skua_ovsdb::{OvsConfig, OvsTopology, Target};
 use skua_topology::{Config as GraphConfig, SharedGraph};
 
 use crate::{
     actions::Actions,
-    args::RunArguments,
+    agent::{
+        everywhere::Everywhere,
+        fleet::{Fleet, FleetSettings},
+        uplink::{Told, Uplink},
+    },
+    args::{AgentArguments, AnalyzerRunArguments, RunArguments, SummaryFormat},
     captures::{
         api::Captures,
         ovs::Switch,
         run::{CaptureSets, LocalRunner},
         upload::Uploads,
     },
-    config::Config,
+    config::{self, Config},
     graph::Analyzer,
     health::Health,
     history::Kept,
     http, output,
     server::{self, Server},
-    session::{Session, host_name},
+    session::Session,
     sockets::settings::lower_priority,
-    state::Observers,
+    state::{Observers, Shared, State},
     summary,
 };
 
 /// Records in the history at most; `history.memory` is the tighter limit.
 const RECORDS: usize = 50_000_000;
 
+/// `skua run`: everything on this host in one process; agents of others may join.
 pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let mut config = Config::load(arguments.capture.config.as_deref())?;
     if !arguments.listen.is_empty() {
@@ -40,91 +60,308 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     lower_priority(config.agent.nice, &config.agent.ionice)?;
     // First the address: an occupied one is a clearer error than a half-started probe.
     let server = Server::bind(&config)?;
-    let graph = SharedGraph::new(GraphConfig::default());
-    let observers = Observers::default();
-    // Before anything is found: what was there when the process before ended is there again.
-    let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
-    let discovery = discover(&config, &graph).map(Arc::new);
-    let database = config.ovs.database()?;
-    let switch = Switch::new(database.clone());
-    // What a process before left goes, whether somebody captures or not.
-    switch.clean_up()?;
-    let ovs = database.and_then(|target| follow_switch(&config, target, &graph));
-    let mut session = Session::start(&config, RECORDS, Some(graph.clone()), observers.clone())?;
-    let sets = CaptureSets::default();
-    let runner = LocalRunner {
-        config: config.clone(),
-        sets: sets.clone(),
-        graph: graph.clone(),
-        observers,
-        switch,
-    };
-    let uploads = Uploads::new(runner.clone());
-    let resources = Resources::open(
-        config.resource_file("captures").as_deref(),
-        config.captures.max as usize,
-    )?;
-    let captures = Arc::new(CaptureManager::start(
-        graph.clone(),
-        resources,
-        Arc::new(runner),
-    )?);
+    let ground = Ground::open(&mut config)?;
+    let watch = Watch::start(&config, &ground)?;
+    let gather = Gather::start(&config, &ground, Some(&watch))?;
     for socket in server.sockets() {
-        session.mark_own(socket)?;
+        watch.session.mark_own(socket)?;
     }
-    let past = kept
+    let url = serve(
+        server,
+        &config,
+        &ground,
+        Some(&watch),
+        Asked::Gather(&gather),
+    )?;
+    watch.greet("", &url)?;
+    let ended = watch.run(|| gather.captures.end());
+    // What the last drain brought is written.
+    drop(ground);
+    finish(ended?, arguments.summary);
+    Ok(())
+}
+
+/// `skua agent`: watches this host, and tells an analyzer.
+pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
+    let config = Config::load(arguments.capture.config.as_deref())?;
+    let mut config = config.with_arguments(&arguments.capture)?;
+    config.agent.listen = arguments.listen.unwrap_or(config.agent.listen);
+    if !config.agent.listen.ip().to_canonical().is_loopback() {
+        bail!("an agent answers on loopback only; ask the analyzer");
+    }
+    // What protects the analyzer's API is not for that of an agent on this host.
+    config.api = config::Api {
+        listen: vec![config.agent.listen],
+        ..config::Api::default()
+    };
+    if config.history.directory == config::AUTO {
+        // The analyzer has the history.
+        config.history.directory.clear();
+    }
+    lower_priority(config.agent.nice, &config.agent.ionice)?;
+    let server = Server::bind(&config)?;
+    let ground = Ground::open(&mut config)?;
+    let watch = Watch::start(&config, &ground)?;
+    let uplink = Uplink::start(
+        Told {
+            host: config.host_name(),
+            graph: ground.graph.clone(),
+            always: watch.session.shared(),
+            sets: watch.runner.sets.clone(),
+            runner: Arc::new(watch.runner.clone()),
+        },
+        &arguments.analyzer,
+    )?;
+    let outbox = uplink.outbox();
+    ground
+        .observers
+        .add(Arc::new(move |capture, state| outbox.take(capture, state)));
+    for socket in server.sockets() {
+        watch.session.mark_own(socket)?;
+    }
+    let url = serve(
+        server,
+        &config,
+        &ground,
+        Some(&watch),
+        Asked::Uplink(&uplink),
+    )?;
+    let tells = format!(" and tells {}", arguments.analyzer.address);
+    watch.greet(&tells, &url)?;
+    let ended = watch.run(|| ());
+    drop(uplink);
+    drop(ground);
+    finish(ended?, arguments.summary);
+    Ok(())
+}
+
+/// `skua analyzer`: brings together what agents tell.
+pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
+    let mut config = Config::load(arguments.config.as_deref())?;
+    if !arguments.listen.is_empty() {
+        config.api.listen.clone_from(&arguments.listen);
+    }
+    if let Some(name) = &arguments.host_name {
+        config.host.clone_from(name);
+    }
+    let mut config = config.checked()?;
+    // From here on they are waited for, and the history is closed in order.
+    let mut signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+    ])?;
+    let server = Server::bind(&config)?;
+    let ground = Ground::open(&mut config)?;
+    let gather = Gather::start(&config, &ground, None)?;
+    let url = serve(server, &config, &ground, None, Asked::Gather(&gather))?;
+    let mut out = std::io::stdout();
+    writeln!(
+        out,
+        "skua waits for agents; see `skua agents`, {url}/ and `skua query`; Ctrl-C ends"
+    )?;
+    out.flush()?;
+    signals.forever().next();
+    gather.captures.end();
+    Ok(())
+}
+
+/// The graph, with its history when one is kept.
+struct Ground {
+    graph: SharedGraph,
+    observers: Observers,
+    kept: Option<Arc<Kept>>,
+}
+
+impl Ground {
+    /// Before anything is found: what was there when the process before ended is there again.
+    fn open(config: &mut Config) -> anyhow::Result<Self> {
+        let graph = SharedGraph::new(GraphConfig::default());
+        let observers = Observers::default();
+        let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
+        Ok(Self {
+            graph,
+            observers,
+            kept,
+        })
+    }
+
+    fn runner(&self, config: &Config, switch: Switch) -> LocalRunner {
+        LocalRunner {
+            config: config.clone(),
+            sets: CaptureSets::default(),
+            graph: self.graph.clone(),
+            observers: self.observers.clone(),
+            switch,
+        }
+    }
+}
+
+/// What watches this host.
+struct Watch {
+    session: Session,
+    discovery: Option<Arc<Discovery>>,
+    ovs: Option<OvsTopology>,
+    /// Runs captures here.
+    runner: LocalRunner,
+}
+
+impl Watch {
+    fn start(config: &Config, ground: &Ground) -> anyhow::Result<Self> {
+        let (graph, observers) = (&ground.graph, &ground.observers);
+        let discovery = discover(config, graph).map(Arc::new);
+        let database = config.ovs.database()?;
+        let switch = Switch::new(database.clone());
+        // What a process before left goes, whether somebody captures or not.
+        switch.clean_up()?;
+        let ovs = database.and_then(|target| follow_switch(config, target, graph));
+        let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
+        Ok(Self {
+            session,
+            discovery,
+            ovs,
+            runner: ground.runner(config, switch),
+        })
+    }
+
+    fn greet(&self, tells: &str, url: &str) -> anyhow::Result<()> {
+        let mut out = std::io::stdout();
+        let capture = self.session.describe();
+        writeln!(
+            out,
+            "skua watches {} by {} ({}){tells}; see `skua flows`, {url}/ and `skua doctor`; Ctrl-C ends",
+            output::counted(self.session.interfaces(), "interface"),
+            capture.hook,
+            capture.rung,
+        )?;
+        Ok(out.flush()?)
+    }
+
+    /// Watches until a signal comes; `before` the last drain others are told that it comes.
+    fn run(mut self, before: impl FnOnce()) -> anyhow::Result<Shared> {
+        self.session.run(None, |_| Ok(()))?;
+        before();
+        let shared = self.session.finish()?;
+        drop((self.ovs, self.discovery));
+        Ok(shared)
+    }
+}
+
+fn finish(shared: Shared, format: Option<SummaryFormat>) {
+    summary::print(format, &shared.lock());
+}
+
+/// What takes in agents, and follows captures that people make.
+struct Gather {
+    fleet: Fleet,
+    captures: Arc<CaptureManager>,
+}
+
+impl Gather {
+    fn start(config: &Config, ground: &Ground, watch: Option<&Watch>) -> anyhow::Result<Self> {
+        let settings = FleetSettings {
+            host: config.host_name().into(),
+            memory: usize::try_from(config.fleet.memory).unwrap_or(usize::MAX),
+            patience: config.fleet.forget_after,
+        };
+        let history = ground.kept.as_ref().map(|kept| kept.history.clone());
+        let fleet = Fleet::new(ground.graph.clone(), settings, history)?;
+        let resources = Resources::open(
+            config.resource_file("captures").as_deref(),
+            config.captures.max as usize,
+        )?;
+        let runner = Everywhere {
+            local: watch.map(|watch| Arc::new(watch.runner.clone()) as Arc<dyn CaptureRunner>),
+            fleet: fleet.clone(),
+        };
+        let captures = CaptureManager::start(ground.graph.clone(), resources, Arc::new(runner))?;
+        Ok(Self {
+            fleet,
+            captures: Arc::new(captures),
+        })
+    }
+}
+
+/// Refuses captures: those of an agent are made at its analyzer.
+struct AtTheAnalyzer;
+
+impl CaptureRunner for AtTheAnalyzer {
+    fn check(&self, _: &Capture) -> Result<(), String> {
+        Err("an agent captures what its analyzer says: make captures there".into())
+    }
+
+    fn start(&self, capture: &Capture) -> Result<Box<dyn Running>, String> {
+        Err(self.check(capture).err().unwrap_or_default())
+    }
+}
+
+/// Whose captures the API has.
+enum Asked<'a> {
+    Gather(&'a Gather),
+    Uplink(&'a Uplink),
+}
+
+/// Serves the API of what there is; returns where.
+fn serve(
+    server: Server,
+    config: &Config,
+    ground: &Ground,
+    watch: Option<&Watch>,
+    asked: Asked<'_>,
+) -> anyhow::Result<String> {
+    let (captures, fleet, uplink) = match asked {
+        Asked::Gather(gather) => (gather.captures.clone(), Some(gather.fleet.clone()), None),
+        Asked::Uplink(uplink) => {
+            let none = Resources::open(None, 0)?;
+            let runner = Arc::new(AtTheAnalyzer);
+            let captures = CaptureManager::start(ground.graph.clone(), none, runner)?;
+            (Arc::new(captures), None, Some(uplink.view()))
+        }
+    };
+    let shared = match watch {
+        Some(watch) => watch.session.shared(),
+        None => Shared::still(State::new(0, 0, 0, 1))?,
+    };
+    // Who watches nothing takes capture files all the same.
+    let runner = match watch {
+        Some(watch) => watch.runner.clone(),
+        None => ground.runner(config, Switch::new(None)),
+    };
+    let sets = runner.sets.clone();
+    let past = ground
+        .kept
         .as_ref()
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
-    let analyzer = Analyzer::new(graph, session.shared(), sets.clone(), past);
-    let actions = Actions::start(&config, &analyzer)?;
-    let captures_here = Captures {
-        captures: captures.clone(),
+    let analyzer = Analyzer::new(ground.graph.clone(), shared.clone(), sets.clone(), past)
+        .with_fleet(fleet.clone());
+    let actions = Actions::start(config, &analyzer)?;
+    let uploads = Uploads::new(runner);
+    let captures = Captures {
+        captures,
         sets,
         uploads,
     };
-    let health = Health::new(
-        &analyzer.graph,
-        discovery.as_ref(),
-        kept.as_ref(),
-        &captures_here,
-    );
-    let parts = server::Parts::new(&analyzer, &session.shared());
+    let discovery = watch.and_then(|watch| watch.discovery.as_ref());
+    let health = Health::new(&ground.graph, discovery, ground.kept.as_ref(), &captures)
+        .with_ends(fleet.clone(), uplink);
+    let parts = server::Parts::new(&analyzer, &shared);
     let routes = http::routes(
-        session.shared(),
-        session.addresses(),
+        shared,
+        watch.map(|watch| watch.session.addresses()),
         analyzer,
-        captures_here,
+        captures,
+        fleet,
         &actions,
         health,
     );
     let url = server.url();
     server.serve(routes, parts)?;
-    let mut out = std::io::stdout();
-    let capture = session.describe();
-    writeln!(
-        out,
-        "skua watches {} by {} ({}); see `skua flows`, {}/ and `skua doctor`; Ctrl-C ends",
-        output::counted(session.interfaces(), "interface"),
-        capture.hook,
-        capture.rung,
-        url
-    )?;
-    out.flush()?;
-    session.run(None, |_| Ok(()))?;
-    captures.end();
-    let shared = session.finish()?;
-    drop(ovs);
-    drop(discovery);
-    // What the last drain brought is written.
-    drop(kept);
-    summary::print(arguments.summary, &shared.lock());
-    Ok(())
+    Ok(url)
 }
 
 /// Fills the graph; without it there is one of nothing.
 fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
     let settings = DiscoveryConfig {
-        host: host_name(),
+        host: config.host_name(),
         all_netns: config.agent.all_netns,
         metric_interval: config.agent.flow.ebpf.kernel_scan_interval,
         ..DiscoveryConfig::default()
@@ -142,7 +379,7 @@ fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
 fn follow_switch(config: &Config, target: Target, graph: &SharedGraph) -> Option<OvsTopology> {
     let settings = OvsConfig {
         statistics: config.ovs.statistics,
-        ..OvsConfig::new(target, &host_name())
+        ..OvsConfig::new(target, &config.host_name())
     };
     match OvsTopology::start(settings, graph.clone()) {
         Ok(topology) => Some(topology),

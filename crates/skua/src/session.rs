@@ -188,7 +188,7 @@ impl Session {
         let seed = secret_seed();
         let probe = start_probe(config, seed)?;
         let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
-        state.set_origin(&host_name(), None, graph, observers);
+        state.set_origin(&config.host_name(), None, graph, observers);
         state.map_memory = probe.map_memory();
         state.rung = probe.describe().rung;
         let mut sockets = None;

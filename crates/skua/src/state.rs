@@ -221,16 +221,11 @@ impl State {
         let Some(graph) = &self.graph else { return };
         for ((_, ifindex), (inode, place)) in &mut self.places {
             if place.node.is_empty()
-                && let Some(node) = node_of(graph, *inode, *ifindex)
+                && let Some(node) = node_of(graph, &place.host, *inode, *ifindex)
             {
                 Arc::make_mut(place).node = node;
             }
         }
-    }
-
-    /// All interfaces, by namespace number and index.
-    pub fn places(&self) -> impl Iterator<Item = ((u16, u32), &Arc<FlowPlace>)> {
-        self.places.iter().map(|(key, (_, place))| (*key, place))
     }
 
     /// Inode number of the namespace where a record was captured.
@@ -298,6 +293,13 @@ impl Shared {
                 waker,
             }),
         }
+    }
+
+    /// A state that nobody drains into: an analyzer captures nothing itself.
+    pub fn still(mut state: State) -> std::io::Result<Self> {
+        let (_, waker) = UnixStream::pair()?;
+        state.ended = true;
+        Ok(Self::new(state, waker))
     }
 
     /// The state.

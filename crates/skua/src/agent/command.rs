@@ -50,7 +50,7 @@ pub fn line(agent: &Value) -> String {
 }
 
 pub fn agents(arguments: &AgentsArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer.address)?;
+    let client = Client::must(&arguments.analyzer)?;
     let status = client.object("/api/agents")?;
     let agents = each(&status["agents"]);
     let mut out = std::io::stdout().lock();

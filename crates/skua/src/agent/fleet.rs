@@ -245,10 +245,7 @@ impl Fleet {
     }
 
     /// A new connection; the first message must say whose it is. With it comes what to tell the agent.
-    pub fn connect(
-        &self,
-        hello: FromAgent,
-    ) -> anyhow::Result<(Session, watch::Receiver<Orders>)> {
+    pub fn connect(&self, hello: FromAgent) -> anyhow::Result<(Session, watch::Receiver<Orders>)> {
         let FromAgent::Hello {
             protocol,
             version,
@@ -325,7 +322,10 @@ impl Fleet {
     pub(super) fn disconnect(&self, host: &Arc<str>, number: u64) {
         let mut inner = self.lock();
         if let Some(agent) = inner.agents.get_mut(host)
-            && agent.line.as_ref().is_some_and(|line| line.number == number)
+            && agent
+                .line
+                .as_ref()
+                .is_some_and(|line| line.number == number)
         {
             agent.turn(None);
             tracing::info!(%host, "agent disconnected");
@@ -341,7 +341,12 @@ impl Fleet {
     ) -> anyhow::Result<T> {
         let mut inner = self.lock();
         match inner.agents.get_mut(host) {
-            Some(agent) if agent.line.as_ref().is_some_and(|line| line.number == number) => {
+            Some(agent)
+                if agent
+                    .line
+                    .as_ref()
+                    .is_some_and(|line| line.number == number) =>
+            {
                 Ok(work(agent))
             }
             _ => bail!("there is a newer connection"),
@@ -434,7 +439,11 @@ impl Fleet {
     /// Captures of a host as flows name them, with what is always captured.
     fn assigned_ids(&self, host: &str) -> BTreeSet<Arc<str>> {
         let inner = self.lock();
-        let ids = inner.assigned.get(host).into_iter().flat_map(|all| all.keys());
+        let ids = inner
+            .assigned
+            .get(host)
+            .into_iter()
+            .flat_map(|all| all.keys());
         ids.map(|id| id.to_string().into())
             .chain(std::iter::once("".into()))
             .collect()
@@ -518,7 +527,10 @@ impl Fleet {
             all.insert(capture.uuid, Assigned { capture, points });
         }
         let Some(agent) = agent else { return };
-        if !assigned.get(host).is_some_and(|all| all.contains_key(&capture.uuid)) {
+        if !assigned
+            .get(host)
+            .is_some_and(|all| all.contains_key(&capture.uuid))
+        {
             agent.states.retain(|(id, ..), _| *id != capture.uuid);
             agent.flows.remove(&*capture.uuid.to_string());
         }

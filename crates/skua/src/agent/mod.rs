@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `protocol` | both | the messages |
 //! | `uplink` | agent | keeps a connection with an analyzer, tells it of graph and flows |
+//! | `wire` | agent | gets to the analyzer, by TCP or TLS |
 //! | `outbox` | agent | flows that wait to be sent or confirmed |
 //! | `wanted` | agent | captures that the analyzer wants |
 //! | `server` | analyzer | `/ws/agent` and `/api/agents` |
@@ -23,3 +24,4 @@ pub mod server;
 mod session;
 pub mod uplink;
 mod wanted;
+mod wire;

@@ -67,7 +67,12 @@ struct Packing<'a> {
 }
 
 impl<'a> Packing<'a> {
-    fn new(capture: Option<Uuid>, known: bool, state: &'a State, sockets: Option<&'a State>) -> Self {
+    fn new(
+        capture: Option<Uuid>,
+        known: bool,
+        state: &'a State,
+        sockets: Option<&'a State>,
+    ) -> Self {
         Self {
             state,
             sockets,
@@ -90,7 +95,13 @@ impl<'a> Packing<'a> {
         let (owners, of) = match (&self.state.sockets, self.sockets) {
             (Some(sockets), _) => (record.owners, sockets),
             // Whose the flows of a capture are is asked for when they are told.
-            (None, Some(State { sockets: Some(sockets), .. })) => {
+            (
+                None,
+                Some(State {
+                    sockets: Some(sockets),
+                    ..
+                }),
+            ) => {
                 let Some(inode) = self.state.namespace_of(record) else {
                     return none;
                 };
@@ -122,12 +133,15 @@ impl<'a> Packing<'a> {
 
     /// The message, and an empty one begins.
     fn take(&mut self) -> Flows {
-        let mut flows = Flows {
-            records: Vec::new(),
+        let next = Flows {
+            number: 0,
+            known: self.flows.known,
             capture: self.flows.capture.clone(),
-            ..self.flows
+            places: Vec::new(),
+            parties: Vec::new(),
+            records: Vec::new(),
         };
-        std::mem::swap(&mut flows, &mut self.flows);
+        let mut flows = std::mem::replace(&mut self.flows, next);
         flows.places = std::mem::take(&mut self.places).into_values().collect();
         let mut parties: Vec<_> = std::mem::take(&mut self.parties).into_iter().collect();
         parties.sort_unstable_by_key(|(_, place)| *place);
@@ -189,7 +203,11 @@ impl Outbox {
 
     fn put(&self, mut flows: Flows) {
         // What is told anew is nothing that could be lost.
-        let updates = if flows.known { 0 } else { flows.records.len() as u64 };
+        let updates = if flows.known {
+            0
+        } else {
+            flows.records.len() as u64
+        };
         let mut queue = self.queue();
         queue.last += 1;
         flows.number = queue.last;

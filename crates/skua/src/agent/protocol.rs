@@ -120,12 +120,31 @@ pub struct Flows {
     pub known: bool,
     /// Identifier of the capture, empty for what is always captured.
     pub capture: Arc<str>,
-    /// Interfaces that records name by number.
+    /// Interfaces that records name by number, in the order of namespace and index.
     pub places: Vec<Place>,
     /// Who owns sockets; records name them by number from 1 on.
     pub parties: Vec<Party>,
     /// The records, as they are now.
     pub records: Vec<FlowRecord>,
+}
+
+impl Flows {
+    /// Where a record of these was captured; places are in order.
+    pub fn place_of(&self, record: &FlowRecord) -> Option<&Place> {
+        let key = (record.key.netns, record.key.ifindex);
+        let at = self
+            .places
+            .binary_search_by_key(&key, |place| (place.netns, place.ifindex));
+        at.ok().and_then(|at| self.places.get(at))
+    }
+
+    /// Who owns the sockets of a record of these.
+    pub fn parties_of(&self, record: &FlowRecord) -> [skua_flow::Party<'_>; 2] {
+        record.owners.map(|owner| {
+            let party = owner.and_then(|number| self.parties.get(number.get() as usize - 1));
+            party.map(Party::show).unwrap_or_default()
+        })
+    }
 }
 
 /// An interface.

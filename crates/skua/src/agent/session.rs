@@ -49,7 +49,10 @@ fn merged(theirs: &Map, before: Option<&Map>, known: &Map) -> Map {
     let theirs_alone = theirs.iter().filter(|(key, _)| !OURS.contains(&&***key));
     let kept = known.iter().filter(|(key, _)| of_others(key));
     let all = theirs_alone.chain(kept);
-    Map::new(all.map(|(key, value)| (key.clone(), value.clone())).collect())
+    Map::new(
+        all.map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+    )
 }
 
 /// Whether an agent of this host may have made an element.
@@ -93,7 +96,8 @@ impl Session {
             FromAgent::Changes(changes) => self.changes(changes),
             FromAgent::States(states) => self.fleet.take_states(&self.host, self.number, states),
             FromAgent::Lost { flow_updates } => {
-                self.fleet.take_losses(&self.host, self.number, flow_updates)
+                self.fleet
+                    .take_losses(&self.host, self.number, flow_updates)
             }
         }
     }
@@ -129,7 +133,9 @@ impl Session {
         }
         let mut whole = self.whole.take().unwrap_or_default();
         let nodes = part.nodes.into_iter();
-        whole.nodes.extend(nodes.map(|node| (node.id.clone(), node)));
+        whole
+            .nodes
+            .extend(nodes.map(|node| (node.id.clone(), node)));
         let edges = part.edges.into_iter();
         let edges = edges.map(|edge| (edge.element.id.clone(), edge));
         whole.edges.extend(edges);

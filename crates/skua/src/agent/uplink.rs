@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -15,21 +14,21 @@ use std::{
 use anyhow::{Context as _, bail};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde::Serialize;
-use skua_analyzer::capture::CaptureRunner;
+use skua_analyzer::{capture::CaptureRunner, elements::ORIGIN};
 use skua_topology::{Change, Closer, Delivery, Edge, Export, Node, SharedGraph, Subscription};
-use tokio::{net::TcpStream, sync::Notify, sync::mpsc};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{Message, protocol::WebSocketConfig},
-};
+use tokio::sync::{Notify, mpsc};
+use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
 
 use super::{
     outbox::Outbox,
-    protocol::{self, BEAT, FromAgent, MESSAGE, PART, PROTOCOL, SILENCE, ToAgent},
+    protocol::{BEAT, FromAgent, MESSAGE, PART, PROTOCOL, SILENCE, ToAgent},
     wanted::{Order, Wanted},
+    wire::{self, Socket, Way},
 };
-use crate::{captures::run::CaptureSets, session::secret_seed, state::Shared};
+use crate::{
+    args::AnalyzerArguments, captures::run::CaptureSets, session::secret_seed, state::Shared,
+};
 
 /// Time until a lost connection is tried again, doubled each time.
 const SOON: Duration = Duration::from_millis(500);
@@ -43,8 +42,6 @@ const GATHER: Duration = Duration::from_millis(50);
 
 /// What an uplink tells of.
 pub struct Told {
-    /// Addresses of analyzers; one at a time is told, the next when it cannot be.
-    pub analyzers: Vec<String>,
     /// Name of this host.
     pub host: String,
     /// The graph of this host.
@@ -77,7 +74,8 @@ pub struct UplinkStatus {
 }
 
 struct Inner {
-    analyzers: Vec<String>,
+    /// One at a time is told, the next when it cannot be.
+    analyzers: Vec<Way>,
     host: String,
     /// Other in each run.
     instance: Uuid,
@@ -115,48 +113,11 @@ impl UplinkView {
     }
 }
 
-/// What is wrong with the address of an analyzer, as far as it can be seen; else host and port.
-pub fn place_of(address: &str) -> anyhow::Result<&str> {
-    if address.starts_with("https://") || address.starts_with("wss://") {
-        bail!(
-            "{address}: connections with TLS are not built yet; use an SSH tunnel: \
-             ssh -L 8082:127.0.0.1:8082 HOST, and --analyzer 127.0.0.1:8082"
-        );
-    }
-    let place = address.strip_prefix("http://").unwrap_or(address);
-    let place = place.trim_end_matches('/');
-    let port = place.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-    if !matches!(port, Some(Ok(1..))) {
-        bail!("\"{address}\" is no address of an analyzer; write it like 127.0.0.1:8082");
-    }
-    if let Ok(address) = place.parse() {
-        beyond_loopback(address)?;
-    }
-    Ok(place)
-}
-
-fn beyond_loopback(address: SocketAddr) -> anyhow::Result<()> {
-    if !address.ip().is_loopback() {
-        bail!(
-            "{address} is not on this host, and what an agent tells must not go over a network \
-             without TLS and a token; use an SSH tunnel: \
-             ssh -L 8082:127.0.0.1:8082 HOST, and --analyzer 127.0.0.1:8082"
-        );
-    }
-    Ok(())
-}
-
 impl Uplink {
-    /// Begins to connect.
-    pub fn start(told: Told) -> anyhow::Result<Self> {
-        let analyzers = told.analyzers.iter().map(|address| place_of(address));
-        let analyzers = analyzers.map(|place| place.map(str::to_owned));
-        let analyzers = analyzers.collect::<anyhow::Result<Vec<_>>>()?;
-        if analyzers.is_empty() {
-            bail!("which analyzer? Give --analyzer 127.0.0.1:8082, or agent.analyzers in the file");
-        }
+    /// Begins to connect to the analyzers that arguments name, one or several separated by commas.
+    pub fn start(told: Told, analyzers: &AnalyzerArguments) -> anyhow::Result<Self> {
         let inner = Arc::new(Inner {
-            analyzers,
+            analyzers: wire::ways(analyzers)?,
             host: told.host,
             instance: Uuid::new_v4(),
             graph: told.graph,
@@ -214,8 +175,6 @@ struct Ended {
     /// Whether the analyzer said that it does not want us.
     refused: bool,
 }
-
-type Socket = WebSocketStream<TcpStream>;
 
 /// Half to once and a half of a time, so that not all agents come back at once.
 fn about(time: Duration) -> Duration {
@@ -346,10 +305,11 @@ impl Inner {
         let mut wait = SOON;
         let mut turn = 0;
         while !self.stop.load(Ordering::Acquire) {
-            let address = &self.analyzers[turn % self.analyzers.len()];
+            let way = &self.analyzers[turn % self.analyzers.len()];
+            let address = &way.address;
             self.change_status(|status| status.analyzer.clone_from(address));
             let ended = tokio::select! {
-                ended = self.talk(address) => ended,
+                ended = self.talk(way) => ended,
                 () = self.stopped.notified() => return,
             };
             self.wanted.tell(Order::Gone);
@@ -381,9 +341,9 @@ impl Inner {
         }
     }
 
-    async fn talk(&self, address: &str) -> Ended {
+    async fn talk(&self, way: &Way) -> Ended {
         let (mut welcomed, mut refused) = (false, false);
-        match self.converse(address, &mut welcomed, &mut refused).await {
+        match self.converse(way, &mut welcomed, &mut refused).await {
             Ok(never) => match never {},
             Err(error) => Ended {
                 error,
@@ -393,32 +353,15 @@ impl Inner {
         }
     }
 
-    async fn connect(&self, address: &str) -> anyhow::Result<Socket> {
-        let mut found = tokio::net::lookup_host(address)
-            .await
-            .with_context(|| format!("cannot find {address}"))?;
-        let place = found.next().context("it has no address")?;
-        beyond_loopback(place)?;
-        let stream = TcpStream::connect(place).await?;
-        // What is said is said in one piece.
-        let _ = stream.set_nodelay(true);
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(MESSAGE))
-            .max_frame_size(Some(MESSAGE));
-        let url = format!("ws://{place}{}", protocol::PATH);
-        let (socket, _) =
-            tokio_tungstenite::client_async_with_config(url, stream, Some(config)).await?;
-        Ok(socket)
-    }
-
     async fn converse(
         &self,
-        address: &str,
+        way: &Way,
         welcomed: &mut bool,
         refused: &mut bool,
     ) -> anyhow::Result<Infallible> {
         let silence = Duration::from_secs(SILENCE);
-        let mut socket = tokio::time::timeout(silence, self.connect(address))
+        let address = &way.address;
+        let mut socket = tokio::time::timeout(silence, way.connect())
             .await
             .context("the analyzer does not answer")?
             .with_context(|| format!("cannot connect to the analyzer at {address}"))?;
@@ -527,21 +470,31 @@ impl Inner {
         let mut lost = 0;
         for delivery in gathered {
             match delivery {
-                Delivery::Event(event) if event.seq > synced.last_event => {
+                Delivery::Event(event)
+                    if event.seq > synced.last_event && self.is_ours(event.change.element()) =>
+                {
                     told.push(event.change.clone());
                 }
-                // It was part of the whole.
+                // It was part of the whole, or is no agent's.
                 Delivery::Event(_) => {}
                 Delivery::Lost(events) => lost += events,
             }
         }
         if lost > 0 {
-            tracing::info!(lost, "too many changes at once: the whole graph is told anew");
+            tracing::info!(
+                lost,
+                "too many changes at once: the whole graph is told anew"
+            );
             *synced = self.tell_all(socket).await?;
         } else if !told.is_empty() {
             say_parts(socket, told).await?;
         }
         Ok(())
+    }
+
+    /// What is made here by people stays here: an analyzer has its own.
+    fn is_ours(&self, node: &Node) -> bool {
+        *node.host == *self.host && *node.origin != *ORIGIN
     }
 
     /// Tells the whole graph, in parts.
@@ -550,7 +503,7 @@ impl Inner {
             let graph = self.graph.read();
             (graph.export(), graph.last_event())
         };
-        let ours = |node: &Node| *node.host == *self.host;
+        let ours = |node: &Node| self.is_ours(node);
         let nodes = graph.nodes.into_iter().filter(|node| ours(node));
         let nodes: Vec<_> = nodes.collect();
         let edges = graph.edges.into_iter().filter(|edge| ours(&edge.element));

@@ -25,7 +25,7 @@ use crate::{
     graph::resource,
     http::{bad_request, blocking},
     replay,
-    session::{host_name, secret_seed},
+    session::secret_seed,
     state::{Shared, State},
 };
 
@@ -68,7 +68,7 @@ impl Uploads {
         let id = Uuid::new_v4();
         let mut state = State::new(config.captures.memory, usize::MAX >> 16, seed, 1);
         state.set_origin(
-            &host_name(),
+            &runner.config.host_name(),
             Some(id),
             Some(runner.graph.clone()),
             runner.observers.clone(),

@@ -18,7 +18,7 @@ use skua_probe::{Probe, ProbeError, Wake};
 
 use super::run::{CaptureSet, CaptureSets, LocalRunner};
 use crate::{
-    session::{host_name, secret_seed},
+    session::secret_seed,
     state::{Shared, State},
 };
 
@@ -131,7 +131,7 @@ impl Worker {
         let memory = runner.config.captures.memory;
         let mut state = State::new(memory, usize::MAX >> 16, seed, self.capture.sampling_rate);
         state.set_origin(
-            &host_name(),
+            &runner.config.host_name(),
             Some(self.capture.uuid),
             Some(runner.graph.clone()),
             runner.observers.clone(),

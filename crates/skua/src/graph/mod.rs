@@ -17,7 +17,7 @@ use skua_analyzer::{FlowPast, FlowSet, Flows, PcapFilters, Questions};
 use skua_query::{Answer, Limits, Prepared, QueryError, Sources, syntax::SyntaxLimits};
 use skua_topology::{IndexKey, Lookup, SharedGraph, Value};
 
-use crate::{captures::run::CaptureSets, state::Shared};
+use crate::{agent::fleet::Fleet, captures::run::CaptureSets, state::Shared};
 
 /// Everything that queries are asked of.
 #[derive(Clone)]
@@ -26,6 +26,8 @@ pub struct Analyzer {
     pub graph: SharedGraph,
     shared: Shared,
     captures: CaptureSets,
+    /// Those of agents.
+    fleet: Option<Fleet>,
     past: Option<Arc<dyn FlowPast>>,
 }
 
@@ -47,8 +49,15 @@ impl Analyzer {
             graph,
             shared,
             captures,
+            fleet: None,
             past,
         }
+    }
+
+    /// Also of what agents capture.
+    pub fn with_fleet(mut self, fleet: Option<Fleet>) -> Self {
+        self.fleet = fleet;
+        self
     }
 
     /// The flows of all captures, as new as they can be.
@@ -57,7 +66,10 @@ impl Analyzer {
             shared.fresh().find_nodes();
             set
         };
-        self.flow_states().into_iter().map(fresh).collect()
+        let mut sets: Vec<_> = self.flow_states().into_iter().map(fresh).collect();
+        // Those are as new as the agents' drains.
+        sets.extend(self.fleet.iter().flat_map(Fleet::flow_sets));
+        sets
     }
 
     /// The flows of all captures, as they are, each with the state that they are in.
@@ -125,8 +137,8 @@ impl Questions for Analyzer {
     }
 }
 
-/// `TID` of the node of an interface.
-pub fn node_of(graph: &SharedGraph, inode: u64, ifindex: u32) -> Option<Box<str>> {
+/// `TID` of the node of an interface of a host. Other hosts have namespaces with the same numbers.
+pub fn node_of(graph: &SharedGraph, host: &str, inode: u64, ifindex: u32) -> Option<Box<str>> {
     let index = IndexKey::of(&Value::Int(ifindex.into()))?;
     let graph = graph.read();
     let mut tid = None;
@@ -134,7 +146,8 @@ pub fn node_of(graph: &SharedGraph, inode: u64, ifindex: u32) -> Option<Box<str>
     // An error means that there is no such history, which now always is.
     let _ = graph.scan_nodes(graph.now(), lookup, 0, usize::MAX, &mut |node, _| {
         let has = |key: &str| node.metadata.get(key);
-        if has("NetNsInode").and_then(Value::as_int) == i64::try_from(inode).ok() {
+        let there = has("NetNsInode").and_then(Value::as_int) == i64::try_from(inode).ok();
+        if there && *node.host == *host {
             tid = has("TID").and_then(Value::as_str).map(Into::into);
             return ControlFlow::Break(());
         }

@@ -13,7 +13,12 @@ use skua_probe::Account;
 use skua_store::{JournalStats, LogStats, StoreStats};
 use skua_topology::{SharedGraph, Stats};
 
-use crate::{captures::api::Captures, history::Kept, summary};
+use crate::{
+    agent::{fleet::Fleet, uplink::UplinkView},
+    captures::api::Captures,
+    history::Kept,
+    summary,
+};
 
 /// Knows whom to ask. It keeps nobody alive: at the end each goes when it must.
 #[derive(Clone)]
@@ -22,6 +27,8 @@ pub struct Health {
     discovery: Weak<Discovery>,
     kept: Weak<Kept>,
     captures: Captures,
+    fleet: Option<Fleet>,
+    uplink: Option<UplinkView>,
 }
 
 /// How all of them are at a moment.
@@ -94,7 +101,15 @@ impl Health {
             discovery: discovery.map(Arc::downgrade).unwrap_or_default(),
             kept: kept.map(Arc::downgrade).unwrap_or_default(),
             captures: captures.clone(),
+            fleet: None,
+            uplink: None,
         }
+    }
+
+    /// Also of the agents of an analyzer, and of an agent's own connection.
+    pub fn with_ends(mut self, fleet: Option<Fleet>, uplink: Option<UplinkView>) -> Self {
+        (self.fleet, self.uplink) = (fleet, uplink);
+        self
     }
 
     fn look(&self) -> Found {
@@ -137,7 +152,14 @@ impl Health {
 
     /// For /metrics.
     pub fn metrics(&self) -> String {
-        prometheus::text(&self.look())
+        let mut text = prometheus::text(&self.look());
+        if let Some(fleet) = &self.fleet {
+            text += &prometheus::fleet(&fleet.status());
+        }
+        if let Some(uplink) = &self.uplink {
+            text += &prometheus::uplink(&uplink.status());
+        }
+        text
     }
 
     /// Adds `graph`, `discovery`, `history` and `captures` to a status.
@@ -156,6 +178,12 @@ impl Health {
         status["discovery"] = json!(found.discovery.as_ref().map(discovery));
         status["history"] = json!(found.history.as_ref().map(history));
         status["captures"] = captures.into();
+        if let Some(fleet) = &self.fleet {
+            status["fleet"] = json!(fleet.status());
+        }
+        if let Some(uplink) = &self.uplink {
+            status["uplink"] = json!(uplink.status());
+        }
     }
 }
 

@@ -4,7 +4,13 @@ use skua_flow::{Cause, Counters};
 use skua_probe::account::{CauseKind, cause_kind};
 
 use super::{Counted, Found, FoundCapture, FoundHistory};
-use crate::metrics::Text;
+use crate::{
+    agent::{
+        fleet::{AgentStatus, FleetStatus},
+        uplink::UplinkStatus,
+    },
+    metrics::Text,
+};
 
 pub(super) fn text(found: &Found) -> String {
     let mut text = Text::default();
@@ -23,6 +29,104 @@ pub(super) fn text(found: &Found) -> String {
         history(&mut text, found);
     }
     captures(&mut text, &found.captures);
+    text.0
+}
+
+/// What is counted of agents.
+pub(super) fn fleet(status: &FleetStatus) -> String {
+    let mut text = Text::default();
+    let name = "skua_agents";
+    text.family(name, "gauge", "Agents, by whether there is a connection.");
+    let connected = status.agents.iter().filter(|a| a.connected).count();
+    text.value(name, &[("state", "connected")], connected);
+    let gone = status.agents.len() - connected;
+    text.value(name, &[("state", "gone")], gone);
+    text.single(
+        "skua_agents_refused_total",
+        "counter",
+        "Connections of agents that were refused.",
+        status.refused_connections,
+    );
+    for (name, kind, help, value) in [
+        (
+            "skua_agent_flows",
+            "gauge",
+            "Flows of an agent in memory.",
+            (|a| a.flows) as fn(&AgentStatus) -> u64,
+        ),
+        (
+            "skua_agent_connections_total",
+            "counter",
+            "Connections that an agent has made.",
+            |a| a.connections,
+        ),
+        (
+            "skua_agent_flow_updates_total",
+            "counter",
+            "Updates of flows that were taken from an agent.",
+            |a| a.flow_updates,
+        ),
+    ] {
+        text.family(name, kind, help);
+        for agent in &status.agents {
+            text.value(name, &[("host", &agent.host)], value(agent));
+        }
+    }
+    let name = "skua_agent_lost_total";
+    text.family(
+        name,
+        "counter",
+        "Flows of an agent that were lost on the way, by cause.",
+    );
+    for agent in &status.agents {
+        for (cause, lost) in [
+            ("agent_queue", agent.lost_flow_updates),
+            ("memory", agent.evicted_flows),
+            ("unsound", agent.refused_records),
+        ] {
+            text.value(name, &[("host", &agent.host), ("cause", cause)], lost);
+        }
+    }
+    text.0
+}
+
+/// What an agent counts of its connection.
+pub(super) fn uplink(status: &UplinkStatus) -> String {
+    let mut text = Text::default();
+    for (name, kind, help, value) in [
+        (
+            "skua_uplink_connected",
+            "gauge",
+            "Whether there is a connection with an analyzer, 1 or 0.",
+            u64::from(status.connected),
+        ),
+        (
+            "skua_uplink_connections_total",
+            "counter",
+            "Connections with analyzers that were made.",
+            status.connections,
+        ),
+        (
+            "skua_uplink_syncs_total",
+            "counter",
+            "How often the whole graph was told.",
+            status.syncs,
+        ),
+        (
+            "skua_uplink_waiting_bytes",
+            "gauge",
+            "Flows that wait to be sent or confirmed.",
+            status.waiting_bytes as u64,
+        ),
+        (
+            "skua_uplink_lost_flow_updates_total",
+            "counter",
+            "Updates of flows that found no room while they waited.",
+            status.lost_flow_updates,
+        ),
+    ] {
+        text.single(name, kind, help, value);
+    }
     text.0
 }
 

@@ -30,6 +30,66 @@ fn causes(of: &Value) -> String {
     causes.collect::<Vec<_>>().join(", ")
 }
 
+/// Lines on agents, and on the connection of one.
+pub fn print_ends(out: &mut impl Write, status: &Value) -> io::Result<()> {
+    let uplink = &status["uplink"];
+    if !uplink.is_null() {
+        let state = match uplink["connected"] == true {
+            true => "connected".to_owned(),
+            false => format!("not connected: {}", text(uplink, "error")),
+        };
+        writeln!(out, "analyzer  {}: {state}", text(uplink, "analyzer"))?;
+    }
+    let mut title = "agents";
+    for agent in each(&status["fleet"]["agents"]) {
+        writeln!(out, "{title:<9} {}", crate::agent::command::line(agent))?;
+        title = "";
+    }
+    Ok(())
+}
+
+/// What is lost between agents and analyzer, and what helps.
+fn advise_ends(status: &Value, advice: &mut Vec<String>) {
+    let uplink = &status["uplink"];
+    if uplink["connected"] == false {
+        advice.push(format!(
+            "the analyzer at {} is not told: {}",
+            text(uplink, "analyzer"),
+            text(uplink, "error")
+        ));
+    }
+    if number(&uplink["lost_flow_updates"]) > 0 {
+        advice.push(format!(
+            "{} updates of flows found no room while the analyzer was not there",
+            number(&uplink["lost_flow_updates"])
+        ));
+    }
+    for agent in each(&status["fleet"]["agents"]) {
+        let host = text(agent, "host");
+        if agent["connected"] == false {
+            advice.push(format!("the agent of {host} is gone"));
+        }
+        for (key, what) in [
+            (
+                "lost_flow_updates",
+                "updates of flows were lost at the agent of",
+            ),
+            (
+                "evicted_flows",
+                "flows left memory for lack of room (fleet.memory), of the agent of",
+            ),
+            (
+                "refused_records",
+                "flows could not be true (is its clock right?), of the agent of",
+            ),
+        ] {
+            if number(&agent[key]) > 0 {
+                advice.push(format!("{} {what} {host}", number(&agent[key])));
+            }
+        }
+    }
+}
+
 /// Lines on the graph, the history and captures of a `skua run`.
 pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
     if status["graph"].is_null() {
@@ -257,5 +317,6 @@ pub fn advice(status: &Value) -> Vec<String> {
             ));
         }
     }
+    advise_ends(status, &mut advice);
     advice
 }

@@ -13,7 +13,7 @@ mod serve;
 #[cfg(test)]
 pub mod tests;
 pub mod tls;
-mod watched;
+pub mod watched;
 mod work;
 mod ws;
 

@@ -27,7 +27,9 @@ impl Role {
     /// Whether it may send such a request.
     pub fn may(self, method: &Method, path: &str) -> bool {
         self == Self::Admin
-            || matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+            // Who is an agent changes the graph.
+            || (path != crate::agent::protocol::PATH
+                && matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS))
             // A query, with its text in the body.
             || (*method == Method::POST && path == "/api/topology")
     }
@@ -59,6 +61,8 @@ mod tests {
             assert!(!read(method.clone(), "/api/capture"));
             assert!(Role::Admin.may(&method, "/api/addresses"));
         }
+        assert!(!read(Method::GET, "/ws/agent"));
+        assert!(Role::Admin.may(&Method::GET, "/ws/agent"));
         assert!(!read(Method::PUT, "/api/topology"));
         assert!(!read(Method::POST, "/api/topology/"));
         assert!(!read(Method::from_bytes(b"BREW").unwrap(), "/api/flows"));

@@ -285,6 +285,9 @@ fn print_running(out: &mut impl Write, running: &Value) -> io::Result<()> {
     if running.is_null() {
         return writeln!(out, "running   no `skua run` answers");
     }
+    if !running["fleet"].is_null() && text(running, "rung").is_empty() {
+        return writeln!(out, "running   an analyzer, which watches no host itself");
+    }
     let summary = &running["summary"];
     let memory: u64 = each(&running["maps"])
         .iter()

@@ -22,6 +22,8 @@ pub mod protocol;
 mod remote;
 pub mod server;
 mod session;
+#[cfg(test)]
+mod tests;
 pub mod uplink;
 mod wanted;
 mod wire;

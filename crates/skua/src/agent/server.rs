@@ -10,7 +10,7 @@ use axum::{
         ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code},
     },
     response::Response,
-    routing::{any, get},
+    routing::get,
 };
 use tokio::sync::watch;
 
@@ -29,7 +29,7 @@ const REASON: usize = 400;
 /// The paths of this module.
 pub fn routes(fleet: Fleet) -> Router {
     Router::new()
-        .route(protocol::PATH, any(upgrade))
+        .route(protocol::PATH, get(upgrade))
         .route("/api/agents", get(agents))
         .with_state(fleet)
 }

@@ -9,6 +9,7 @@ mod behaviour;
 mod captures;
 mod conservation;
 mod devices;
+mod fleet;
 mod history;
 mod lab;
 mod links;

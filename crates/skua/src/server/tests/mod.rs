@@ -29,6 +29,7 @@ use uuid::Uuid;
 use super::{Limits, Parts, Server, connections::Connections};
 use crate::{
     actions::Actions,
+    agent::fleet::{Fleet, FleetSettings},
     captures::{
         api::Captures,
         ovs::Switch,
@@ -151,15 +152,22 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         sets: sets.clone(),
         uploads,
     };
-    let health = Health::new(&graph, None, None, &captures);
+    let settings = FleetSettings {
+        host: "here".into(),
+        memory: 1 << 20,
+        patience: Duration::from_secs(60),
+    };
+    let fleet = Some(Fleet::new(graph.clone(), settings, None).unwrap());
+    let health = Health::new(&graph, None, None, &captures).with_ends(fleet.clone(), None);
     let analyzer = Analyzer::new(graph, shared.clone(), sets, None);
     let live = LiveAddresses::new(100, |_| Ok(()));
     let actions = Actions::start(&Config::default(), &analyzer).unwrap();
     let routes = http::routes(
         shared.clone(),
-        live,
+        Some(live),
         analyzer.clone(),
         captures,
+        fleet,
         &actions,
         health,
     );

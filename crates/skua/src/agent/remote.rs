@@ -64,7 +64,7 @@ impl RemoteFlows {
     /// How many there are, and how many left for lack of room.
     pub fn sums(&self) -> (u64, u64) {
         let sums = self.lock().store.summary();
-        (sums.active as u64 + sums.ended as u64, sums.evicted)
+        (sums.active + sums.ended, sums.evicted)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

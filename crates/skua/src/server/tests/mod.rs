@@ -152,16 +152,16 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         sets: sets.clone(),
         uploads,
     };
-    let analyzer = Analyzer::new(graph, shared.clone(), sets, None);
-    let live = LiveAddresses::new(100, |_| Ok(()));
-    let actions = Actions::start(&Config::default(), &analyzer).unwrap();
     let settings = FleetSettings {
         host: "here".into(),
         memory: 1 << 20,
-        patience: std::time::Duration::from_secs(60),
+        patience: Duration::from_secs(60),
     };
-    let fleet = Some(Fleet::new(analyzer.graph.clone(), settings, None).unwrap());
-    let health = Health::new(&analyzer.graph, None, None, &captures).with_ends(fleet.clone(), None);
+    let fleet = Some(Fleet::new(graph.clone(), settings, None).unwrap());
+    let health = Health::new(&graph, None, None, &captures).with_ends(fleet.clone(), None);
+    let analyzer = Analyzer::new(graph, shared.clone(), sets, None);
+    let live = LiveAddresses::new(100, |_| Ok(()));
+    let actions = Actions::start(&Config::default(), &analyzer).unwrap();
     let routes = http::routes(
         shared.clone(),
         Some(live),

@@ -214,6 +214,36 @@ impl Writer {
         }
     }
 
+    /// Has a node hang below `parent` by one edge; `hangs` is the parent and the edge of before, which may
+    /// be gone: parents are others'.
+    pub fn hang(
+        &mut self,
+        hangs: &mut Option<(Arc<str>, Arc<str>)>,
+        parent: &Arc<str>,
+        child: &str,
+        relation: &str,
+    ) {
+        if let Some((before, edge)) = hangs.take() {
+            let there = self.graph.read().current_edge(&edge).is_some();
+            if there && before == *parent {
+                *hangs = Some((before, edge));
+                return;
+            }
+            self.drop_edge(&edge);
+        }
+        let edge = self.add_edge(parent, child, relation, None);
+        *hangs = edge.map(|edge| (parent.clone(), edge));
+    }
+
+    /// Deletes an edge, which may be gone with one of its ends.
+    pub fn drop_edge(&mut self, id: &str) {
+        if self.graph.read().current_edge(id).is_some() {
+            self.remove_edge(id);
+        } else {
+            self.edges.remove(id);
+        }
+    }
+
     /// Deletes what an earlier run left and this one has not found.
     pub fn settle(&mut self) {
         let mut graph = self.graph.write();

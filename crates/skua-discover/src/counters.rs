@@ -38,29 +38,6 @@ pub struct Counters {
     pub rulesets_failed: u64,
 }
 
-impl Counters {
-    /// All with their names.
-    pub fn by_name(&self) -> [(&'static str, u64); 15] {
-        [
-            ("events", self.events),
-            ("resyncs", self.resyncs),
-            ("lost", self.lost),
-            ("omitted_nodes", self.omitted_nodes),
-            ("omitted_entries", self.omitted_entries),
-            ("namespaces", self.namespaces),
-            ("namespaces_refused", self.namespaces_refused),
-            ("namespaces_omitted", self.namespaces_omitted),
-            ("errors", self.errors),
-            ("containers", self.containers),
-            ("processes", self.processes),
-            ("guests", self.guests),
-            ("programs", self.programs),
-            ("rulesets", self.rulesets),
-            ("rulesets_failed", self.rulesets_failed),
-        ]
-    }
-}
-
 /// The counters as the threads write them.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {

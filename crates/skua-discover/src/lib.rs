@@ -87,12 +87,6 @@ impl Discovery {
         self.counters.read()
     }
 
-    /// The counters, to be read also by who does not hold this.
-    pub fn counting(&self) -> impl Fn() -> Counters + Send + Sync + 'static {
-        let counters = self.counters.clone();
-        move || counters.read()
-    }
-
     /// Who is to be told which processes listen; none when these are not wanted.
     pub fn listeners(&self) -> Option<Listeners> {
         self.inventory.listeners()

@@ -3,7 +3,7 @@
 use std::{io::Write as _, sync::Arc};
 
 use skua_analyzer::{FlowPast, Resources, capture::CaptureManager};
-use skua_discover::{Discovery, DiscoveryConfig};
+use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};
 use skua_ovsdb::{OvsConfig, OvsTopology, Target};
 use skua_topology::{Config as GraphConfig, SharedGraph};
 
@@ -23,7 +23,7 @@ use crate::{
     http, output,
     server::{self, Server},
     session::{Session, host_name},
-    sockets::settings::lower_priority,
+    sockets::{listening, settings::lower_priority},
     state::Observers,
     summary,
 };
@@ -45,6 +45,13 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     // Before anything is found: what was there when the process before ended is there again.
     let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
     let discovery = discover(&config, &graph).map(Arc::new);
+    if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {
+        observers.add(Arc::new(move |capture, state| {
+            if let (None, Some(sockets)) = (capture, &state.sockets) {
+                listening::tell(&listeners, sockets);
+            }
+        }));
+    }
     let database = config.ovs.database()?;
     let switch = Switch::new(database.clone());
     // What a process before left goes, whether somebody captures or not.
@@ -127,6 +134,13 @@ fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
         host: host_name(),
         all_netns: config.agent.all_netns,
         metric_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        inventory: InventoryConfig {
+            containers: config.topology.containers,
+            processes: config.topology.processes && config.sockets.enabled,
+            guests: config.topology.guests,
+            programs: config.topology.bpf,
+            nftables: config.topology.nftables,
+        },
         ..DiscoveryConfig::default()
     };
     match Discovery::start(settings, graph.clone()) {

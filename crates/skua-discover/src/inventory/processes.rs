@@ -76,7 +76,7 @@ pub(super) struct Processes {
     listeners: Listeners,
     boot: String,
     now: Vec<ListeningProcess>,
-    known: HashMap<(u32, u64), Known>,
+    known: HashMap<(u32, u64, u64), Known>,
     told: bool,
 }
 
@@ -129,7 +129,7 @@ impl Processes {
     }
 
     fn look(&mut self) {
-        let key = |process: &ListeningProcess| (process.pid, process.start_ns);
+        let key = |process: &ListeningProcess| (process.pid, process.start_ns, process.netns);
         let alive: HashSet<_> = self.now.iter().map(key).collect();
         let known = self.known.keys().copied();
         let gone: Vec<_> = known.filter(|known| !alive.contains(known)).collect();
@@ -167,7 +167,7 @@ impl Processes {
                     known
                 }
                 std::collections::hash_map::Entry::Vacant(room) => {
-                    let identity = format!("{NAME}/{}/{}/{}", self.boot, key.0, key.1);
+                    let identity = format!("{NAME}/{}/{}/{}/{}", self.boot, key.0, key.1, key.2);
                     let node = self.writer.add_node(&identity, KEYS, metadata.clone());
                     let Some(node) = node else {
                         self.now.push(process);

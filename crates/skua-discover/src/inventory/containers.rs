@@ -67,7 +67,6 @@ pub(super) struct Containers {
     /// There are more groups than are watched.
     omitted: bool,
     settled: bool,
-    looked: bool,
     next: Instant,
     /// When a look may begin that somebody asked for.
     earliest: Instant,
@@ -96,7 +95,6 @@ impl Containers {
             known: BTreeMap::new(),
             omitted: false,
             settled: false,
-            looked: false,
             next: now,
             earliest: now,
             settling: now,
@@ -308,9 +306,7 @@ impl Containers {
 
 impl Source for Containers {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        // While a look has to wait, so do they.
-        let waits = self.earliest > Instant::now();
-        let inotify = self.inotify.as_ref().filter(|_| !waits);
+        let inotify = self.inotify.as_ref();
         inotify.map(|fd| fd.as_fd()).into_iter().collect()
     }
 
@@ -318,13 +314,12 @@ impl Source for Containers {
         self.next
     }
 
-    fn work(&mut self, called: bool) {
+    fn quiet_until(&self) -> Instant {
+        self.earliest
+    }
+
+    fn work(&mut self, _: bool) {
         let now = Instant::now();
-        if called && self.looked && now < self.earliest {
-            self.next = self.next.min(self.earliest);
-            return;
-        }
-        self.looked = true;
         self.read_events();
         self.look();
         let end = Instant::now();

@@ -54,7 +54,6 @@ pub(super) struct Guests {
     writer: Writer,
     boot: String,
     known: HashMap<(u32, u64), Known>,
-    looked: bool,
     again: bool,
     next: Instant,
     earliest: Instant,
@@ -68,7 +67,6 @@ impl Guests {
             boot: host::boot(),
             common,
             known: HashMap::new(),
-            looked: false,
             again: false,
             next: now,
             earliest: now,
@@ -265,19 +263,17 @@ impl Source for Guests {
         self.next
     }
 
+    fn quiet_until(&self) -> Instant {
+        self.earliest
+    }
+
     fn work(&mut self, called: bool) {
         let now = Instant::now();
-        if called && self.looked && now < self.earliest {
-            self.next = self.next.min(self.earliest);
-            self.again = true;
-            return;
-        }
         // Somebody whose device stays may have ended.
         let ended = |(pid, start): &(u32, u64)| procfs::start_ns(*pid) != Some(*start);
         if called || self.again || self.known.keys().any(ended) {
             self.look();
         }
-        self.looked = true;
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);
         // Once more after each call.

@@ -47,7 +47,6 @@ pub(super) struct Programs {
     /// The kernel has no tcx.
     without_tcx: bool,
     infos: HashMap<u32, Option<ProgramInfo>>,
-    looked: bool,
     next: Instant,
     earliest: Instant,
 }
@@ -59,7 +58,6 @@ impl Programs {
             common,
             without_tcx: false,
             infos: HashMap::new(),
-            looked: false,
             next: now,
             earliest: now,
         }
@@ -221,13 +219,12 @@ impl Source for Programs {
         self.next
     }
 
-    fn work(&mut self, called: bool) {
+    fn quiet_until(&self) -> Instant {
+        self.earliest
+    }
+
+    fn work(&mut self, _: bool) {
         let now = Instant::now();
-        if called && self.looked && now < self.earliest {
-            self.next = self.next.min(self.earliest);
-            return;
-        }
-        self.looked = true;
         self.look();
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);

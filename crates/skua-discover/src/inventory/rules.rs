@@ -54,8 +54,6 @@ pub(super) struct Rules {
     /// Namespaces that could not be followed.
     refused: HashSet<u64>,
     missing: bool,
-    /// Namespaces are to be looked for.
-    wanted: bool,
     next: Instant,
     earliest: Instant,
 }
@@ -68,7 +66,6 @@ impl Rules {
             followed: HashMap::new(),
             refused: HashSet::new(),
             missing: false,
-            wanted: true,
             next: now,
             earliest: now,
         }
@@ -227,10 +224,6 @@ fn output(child: &mut Child) -> io::Result<(Vec<u8>, bool)> {
 
 impl Source for Rules {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        // While a look has to wait, so do they.
-        if self.earliest > Instant::now() {
-            return Vec::new();
-        }
         self.followed.values().map(|f| f.monitor.as_fd()).collect()
     }
 
@@ -238,18 +231,16 @@ impl Source for Rules {
         self.next
     }
 
+    fn quiet_until(&self) -> Instant {
+        self.earliest
+    }
+
     fn work(&mut self, called: bool) {
         let now = Instant::now();
-        self.wanted |= called;
-        if called && !self.followed.is_empty() && now < self.earliest {
-            self.next = self.next.min(self.earliest);
-            return;
-        }
         let waits = self.followed.values().any(|followed| followed.changed);
-        if self.wanted || waits {
+        if called || waits {
             self.look();
         }
-        self.wanted = false;
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);
         self.next = (end + self.common.interval).max(self.earliest);

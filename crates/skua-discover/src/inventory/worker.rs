@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What a worker looks at.
@@ -21,6 +21,9 @@ pub(super) trait Source: Send + 'static {
 
     /// When to look without being called.
     fn next(&self) -> Instant;
+
+    /// Until when it rests, whoever calls: looking is not to take too much of the time.
+    fn quiet_until(&self) -> Instant;
 
     /// Looks; `called`: not only because it is time.
     fn work(&mut self, called: bool);
@@ -96,32 +99,48 @@ impl Drop for Worker {
 }
 
 fn run(mut source: impl Source, wake: &Wake, stop: &AtomicBool) {
-    source.work(true);
+    let mut called = true;
     while !stop.load(Ordering::Acquire) {
-        let rest = source.next().saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: rest.subsec_nanos().into(),
-        };
-        let mut waiting = vec![PollFd::from_borrowed_fd(wake.0.as_fd(), PollFlags::IN)];
-        let descriptors = source.descriptors();
-        for descriptor in &descriptors {
-            waiting.push(PollFd::from_borrowed_fd(*descriptor, PollFlags::IN));
+        let now = Instant::now();
+        let (quiet, next) = (source.quiet_until(), source.next());
+        let open = now >= quiet;
+        if open && (called || now >= next) {
+            source.work(std::mem::take(&mut called));
+            continue;
         }
-        let called = match poll(&mut waiting, Some(&timeout)) {
-            Ok(ready) => ready > 0,
-            Err(rustix::io::Errno::INTR) => continue,
+        let until = if open { next } else { quiet };
+        match wait(&source, wake, open, until.saturating_duration_since(now)) {
+            Ok(ready) => called |= ready,
+            Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 tracing::error!(%error, "a part of discovery has ended: cannot wait");
                 return;
             }
-        };
-        drop(waiting);
-        drop(descriptors);
-        wake.take();
-        if stop.load(Ordering::Acquire) {
-            return;
         }
-        source.work(called);
     }
+}
+
+/// Waits for a call or, when it is `open`, for what the source's descriptors have; whether there is any.
+fn wait(
+    source: &impl Source,
+    wake: &Wake,
+    open: bool,
+    patience: Duration,
+) -> Result<bool, rustix::io::Errno> {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: patience.subsec_nanos().into(),
+    };
+    let mut waiting = vec![PollFd::from_borrowed_fd(wake.0.as_fd(), PollFlags::IN)];
+    let descriptors = if open {
+        source.descriptors()
+    } else {
+        Vec::new()
+    };
+    for descriptor in &descriptors {
+        waiting.push(PollFd::from_borrowed_fd(*descriptor, PollFlags::IN));
+    }
+    let ready = poll(&mut waiting, Some(&timeout))?;
+    wake.take();
+    Ok(ready > 0)
 }

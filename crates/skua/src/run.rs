@@ -47,8 +47,8 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let discovery = discover(&config, &graph).map(Arc::new);
     if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {
         observers.add(Arc::new(move |capture, state| {
-            if let (None, Some(sockets)) = (capture, &state.sockets) {
-                listening::tell(&listeners, sockets);
+            if capture.is_none() {
+                listening::tell(&listeners, state.sockets.as_ref());
             }
         }));
     }

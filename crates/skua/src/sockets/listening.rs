@@ -9,8 +9,11 @@ use super::Sockets;
 /// Processes at most that are told.
 const MOST: usize = 8_192;
 
-/// Tells what listens now.
-pub fn tell(listeners: &Listeners, sockets: &Sockets) {
+/// Tells what listens now: nothing when sockets are not watched.
+pub fn tell(listeners: &Listeners, sockets: Option<&Sockets>) {
+    let Some(sockets) = sockets else {
+        return listeners.set(Vec::new());
+    };
     let mut processes: HashMap<(u32, u64, u32), ListeningProcess> = HashMap::new();
     for record in sockets.store.open() {
         // A port of those that the host gives to callers is no service.

@@ -28,6 +28,9 @@ fn is_internal(metadata: &Map) -> bool {
     kind == INTERNAL && port.and_then(|ovs| ovs.get(TYPE)).and_then(Value::as_str) == INTERNAL
 }
 
+/// A node's parent, and the edge to it; none before it has one.
+pub(crate) type Hangs = Option<(Arc<str>, Arc<str>)>;
+
 /// The nodes and edges of one provider in the graph.
 pub(crate) struct Writer {
     graph: SharedGraph,
@@ -216,13 +219,7 @@ impl Writer {
 
     /// Has a node hang below `parent` by one edge; `hangs` is the parent and the edge of before, which may
     /// be gone: parents are others'.
-    pub fn hang(
-        &mut self,
-        hangs: &mut Option<(Arc<str>, Arc<str>)>,
-        parent: &Arc<str>,
-        child: &str,
-        relation: &str,
-    ) {
+    pub fn hang(&mut self, hangs: &mut Hangs, parent: &Arc<str>, child: &str, relation: &str) {
         if let Some((before, edge)) = hangs.take() {
             let there = self.graph.read().current_edge(&edge).is_some();
             if there && before == *parent {

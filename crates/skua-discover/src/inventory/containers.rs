@@ -9,7 +9,11 @@ use super::{
     procfs,
     worker::{Source, Wake},
 };
-use crate::{counters, ident, netlink::OWNERSHIP, writer::Writer};
+use crate::{
+    counters, ident,
+    netlink::OWNERSHIP,
+    writer::{Hangs, Writer},
+};
 use rustix::fs::inotify;
 use skua_socket::{
     CgroupMount, Container, OwnerId, Owners, OwnersConfig, cgroup_mounts, container_of_cgroup,
@@ -51,7 +55,7 @@ struct Known {
     pid: u32,
     owner: OwnerId,
     metadata: Map,
-    parent: Option<(Arc<str>, Arc<str>)>,
+    parent: Hangs,
 }
 
 /// Follows containers.

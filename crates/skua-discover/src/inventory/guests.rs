@@ -10,7 +10,11 @@ use super::{
     procfs,
     worker::Source,
 };
-use crate::{counters, host, ident, netlink::OWNERSHIP, writer::Writer};
+use crate::{
+    counters, host, ident,
+    netlink::OWNERSHIP,
+    writer::{Hangs, Writer},
+};
 use skua_topology::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -43,9 +47,9 @@ struct Holder {
 
 struct Known {
     node: Arc<str>,
-    parent: Option<(Arc<str>, Arc<str>)>,
+    parent: Hangs,
     /// Edges by device.
-    devices: BTreeMap<Arc<str>, Option<(Arc<str>, Arc<str>)>>,
+    devices: BTreeMap<Arc<str>, Hangs>,
 }
 
 /// Follows the holders of tap and tun devices.

@@ -5,7 +5,11 @@ use super::{
     place::{self, int, map, map_of, some},
     worker::{Source, Wake},
 };
-use crate::{counters, ident, netlink::OWNERSHIP, writer::Writer};
+use crate::{
+    counters, ident,
+    netlink::OWNERSHIP,
+    writer::{Hangs, Writer},
+};
 use skua_topology::{Map, Value};
 use std::{
     collections::{HashMap, HashSet},
@@ -66,7 +70,7 @@ impl Listeners {
 struct Known {
     node: Arc<str>,
     metadata: Map,
-    parent: Option<(Arc<str>, Arc<str>)>,
+    parent: Hangs,
 }
 
 /// Follows processes that listen.

@@ -24,9 +24,26 @@ pub struct DiscoveryConfig {
     pub max_neighbours: usize,
     /// Entries at most of the forwarding table of one interface; further ones are in `FDBOmitted`.
     pub max_forwarding: usize,
+    /// What is looked for besides.
+    pub inventory: InventoryConfig,
     /// Room for notifications of one namespace until they are read, in bytes. The kernel takes it only
     /// as they come.
     pub queue_bytes: usize,
+}
+
+/// What is looked for besides namespaces and interfaces; nothing by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InventoryConfig {
+    /// Containers.
+    pub containers: bool,
+    /// Processes that listen, as [`crate::Listeners`] is told.
+    pub processes: bool,
+    /// Virtual machines, and whoever else holds a tap or tun device.
+    pub guests: bool,
+    /// BPF programs on interfaces.
+    pub programs: bool,
+    /// Rules of nftables.
+    pub nftables: bool,
 }
 
 impl Default for DiscoveryConfig {
@@ -44,6 +61,7 @@ impl Default for DiscoveryConfig {
             max_routes: 1_000,
             max_neighbours: 1_000,
             max_forwarding: 1_000,
+            inventory: InventoryConfig::default(),
             queue_bytes: skua_link::MONITOR_QUEUE,
         }
     }

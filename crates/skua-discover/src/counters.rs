@@ -24,6 +24,18 @@ pub struct Counters {
     pub namespaces_omitted: u64,
     /// Requests to the kernel that failed; they are made again.
     pub errors: u64,
+    /// Containers that have a node now.
+    pub containers: u64,
+    /// Processes that listen and have a node now.
+    pub processes: u64,
+    /// Holders of tap and tun devices that have a node now.
+    pub guests: u64,
+    /// BPF programs on interfaces at the last look.
+    pub programs: u64,
+    /// Namespaces with rules of nftables at the last look.
+    pub rulesets: u64,
+    /// Times that the rules of a namespace could not be read.
+    pub rulesets_failed: u64,
 }
 
 /// The counters as the threads write them.
@@ -38,6 +50,12 @@ pub(crate) struct Shared {
     pub namespaces_refused: AtomicU64,
     pub namespaces_omitted: AtomicU64,
     pub errors: AtomicU64,
+    pub containers: AtomicU64,
+    pub processes: AtomicU64,
+    pub guests: AtomicU64,
+    pub programs: AtomicU64,
+    pub rulesets: AtomicU64,
+    pub rulesets_failed: AtomicU64,
 }
 
 impl Shared {
@@ -52,6 +70,12 @@ impl Shared {
             namespaces_refused: self.namespaces_refused.load(Relaxed),
             namespaces_omitted: self.namespaces_omitted.load(Relaxed),
             errors: self.errors.load(Relaxed),
+            containers: self.containers.load(Relaxed),
+            processes: self.processes.load(Relaxed),
+            guests: self.guests.load(Relaxed),
+            programs: self.programs.load(Relaxed),
+            rulesets: self.rulesets.load(Relaxed),
+            rulesets_failed: self.rulesets_failed.load(Relaxed),
         }
     }
 }

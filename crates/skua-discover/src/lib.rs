@@ -1,16 +1,16 @@
 //! Finds what a host is wired with, and keeps the graph of it up to date.
 //!
 //! [`Discovery::start`] fills a [`SharedGraph`] with the host, its network namespaces and their
-//! interfaces, and changes it as the kernel tells. When it returns the graph is complete. What the
-//! nodes and edges have, and what of it comes by events, is in `docs/topology.md`.
+//! interfaces, and changes it as the kernel tells. When it returns these are complete; what is on and in
+//! them (containers, processes, guests, programs, rules) follows by itself. What the nodes and edges have, and what of it comes by events, is in `docs/topology.md`.
 //!
 //! # Providers
 //!
 //! Each source of nodes is a module with a `Provider`: it is started with the settings and the graph,
 //! works on a thread of its own, ends when dropped, and writes through a [`writer::Writer`] of its own,
 //! whose `origin` marks its nodes and edges. What it knows of nodes of others it adds by
-//! [`skua_topology::Patch`]; [`writer::Writer::set_node`] leaves such keys alone. There is one by now,
-//! [`netlink`].
+//! [`skua_topology::Patch`]; [`writer::Writer::set_node`] leaves such keys alone. They are [`netlink`] and
+//! the parts of [`inventory`].
 //!
 //! # Identity
 //!
@@ -34,12 +34,14 @@ mod counters;
 mod error;
 mod host;
 mod ident;
+mod inventory;
 mod netlink;
 mod writer;
 
-pub use config::DiscoveryConfig;
+pub use config::{DiscoveryConfig, InventoryConfig};
 pub use counters::Counters;
 pub use error::DiscoveryError;
+pub use inventory::{Listeners, ListeningPort, ListeningProcess};
 
 use counters::Shared;
 use skua_topology::SharedGraph;
@@ -50,6 +52,8 @@ use std::sync::Arc;
 pub struct Discovery {
     host: Arc<str>,
     counters: Arc<Shared>,
+    /// Before the other: it looks at what that wrote.
+    inventory: inventory::Inventory,
     netlink: netlink::Provider,
 }
 
@@ -57,10 +61,18 @@ impl Discovery {
     /// Finds all there is and writes it down, then goes on by itself.
     pub fn start(config: DiscoveryConfig, graph: SharedGraph) -> Result<Self, DiscoveryError> {
         let counters = Arc::new(Shared::default());
-        let (netlink, host) = netlink::Provider::start(config, graph, counters.clone())?;
+        let wish = inventory::Wake::new()?;
+        let (netlink, host) = netlink::Provider::start(
+            config.clone(),
+            graph.clone(),
+            counters.clone(),
+            wish.clone(),
+        )?;
+        let inventory = inventory::Inventory::start(&config, &graph, &host, &counters, wish)?;
         Ok(Self {
             host,
             counters,
+            inventory,
             netlink,
         })
     }
@@ -75,9 +87,14 @@ impl Discovery {
         self.counters.read()
     }
 
+    /// Who is to be told which processes listen; none when these are not wanted.
+    pub fn listeners(&self) -> Option<Listeners> {
+        self.inventory.listeners()
+    }
+
     /// Whether the threads still work; they end early only when a wait fails.
     pub fn is_running(&self) -> bool {
-        self.netlink.is_running()
+        self.netlink.is_running() && self.inventory.is_running()
     }
 
     /// Ends the threads and waits for them, as dropping does.

@@ -28,6 +28,9 @@ fn is_internal(metadata: &Map) -> bool {
     kind == INTERNAL && port.and_then(|ovs| ovs.get(TYPE)).and_then(Value::as_str) == INTERNAL
 }
 
+/// A node's parent, and the edge to it; none before it has one.
+pub(crate) type Hangs = Option<(Arc<str>, Arc<str>)>;
+
 /// The nodes and edges of one provider in the graph.
 pub(crate) struct Writer {
     graph: SharedGraph,
@@ -211,6 +214,30 @@ impl Writer {
         if self.edges.remove(id) {
             let deleted = self.graph.write().delete_edge(id, now_ms());
             self.check(deleted);
+        }
+    }
+
+    /// Has a node hang below `parent` by one edge; `hangs` is the parent and the edge of before, which may
+    /// be gone: parents are others'.
+    pub fn hang(&mut self, hangs: &mut Hangs, parent: &Arc<str>, child: &str, relation: &str) {
+        if let Some((before, edge)) = hangs.take() {
+            let there = self.graph.read().current_edge(&edge).is_some();
+            if there && before == *parent {
+                *hangs = Some((before, edge));
+                return;
+            }
+            self.drop_edge(&edge);
+        }
+        let edge = self.add_edge(parent, child, relation, None);
+        *hangs = edge.map(|edge| (parent.clone(), edge));
+    }
+
+    /// Deletes an edge, which may be gone with one of its ends.
+    pub fn drop_edge(&mut self, id: &str) {
+        if self.graph.read().current_edge(id).is_some() {
+            self.remove_edge(id);
+        } else {
+            self.edges.remove(id);
         }
     }
 

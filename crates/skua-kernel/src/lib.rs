@@ -15,6 +15,7 @@ mod mapping;
 pub mod orphans;
 pub mod priority;
 mod private_network;
+mod programs;
 mod ring;
 pub mod socket;
 
@@ -23,3 +24,4 @@ pub use btf::KernelTypes;
 pub use clock::unix_offset_ns;
 pub use error::KernelError;
 pub use log::capture_libbpf_log;
+pub use programs::{ProgramInfo, attached_tcx, program_info};

@@ -6,7 +6,7 @@ use netlink_packet_core::{
 };
 use netlink_sys::{
     Socket, SocketAddr,
-    protocols::{NETLINK_GENERIC, NETLINK_ROUTE},
+    protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE},
 };
 
 /// The kernel writes dumps in datagrams of up to 32 KiB; a notification is smaller.
@@ -23,6 +23,8 @@ pub enum Protocol {
     Route,
     /// NETLINK_GENERIC: ethtool.
     Generic,
+    /// NETLINK_NETFILTER: nftables.
+    Netfilter,
 }
 
 impl Protocol {
@@ -30,6 +32,7 @@ impl Protocol {
         let number = match self {
             Self::Route => NETLINK_ROUTE,
             Self::Generic => NETLINK_GENERIC,
+            Self::Netfilter => NETLINK_NETFILTER,
         };
         Socket::new(number).map_err(Error::netlink("opening a socket"))
     }

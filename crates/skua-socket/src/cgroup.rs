@@ -48,6 +48,28 @@ struct Hierarchy {
     root: Vec<u8>,
 }
 
+/// Where control groups are mounted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CgroupMount {
+    /// Folder that is the root of what is mounted.
+    pub folder: PathBuf,
+    /// Path of that root in its hierarchy; empty for the hierarchy's own.
+    pub root: Vec<u8>,
+    /// Whether it is the unified hierarchy, which tells when groups become empty.
+    pub unified: bool,
+}
+
+/// The mounted hierarchies that tell of containers, by our own list of mounts.
+pub fn cgroup_mounts() -> Vec<CgroupMount> {
+    let all = hierarchies(&read_mounts(Path::new("/proc/self/mountinfo")));
+    let mount = |hierarchy: Hierarchy| CgroupMount {
+        folder: hierarchy.mounted,
+        root: hierarchy.root,
+        unified: hierarchy.kind == Kind::Unified,
+    };
+    all.into_iter().map(mount).collect()
+}
+
 #[derive(Debug)]
 struct Entry {
     path: Box<[u8]>,

@@ -77,6 +77,13 @@ pub(crate) struct Place {
     pub(crate) unit: Option<String>,
 }
 
+/// Id of the innermost container that the path of a control group names, from the root of its
+/// hierarchy; with LXC and nspawn its name.
+pub fn container_of_cgroup(path: &[u8]) -> Option<String> {
+    let Place { outer, inner, .. } = place(path);
+    inner.or(outer).map(|found| found.id)
+}
+
 /// Reads a path, relative to the root of its hierarchy.
 pub(crate) fn place(path: &[u8]) -> Place {
     let mut place = Place::default();

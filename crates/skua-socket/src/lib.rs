@@ -21,7 +21,8 @@ mod text;
 pub mod update;
 mod user;
 
-pub use container::Runtime;
+pub use cgroup::{CgroupMount, cgroup_mounts};
+pub use container::{Runtime, container_of_cgroup};
 pub use join::{Joined, Peer, SocketIndex};
 pub use owner::{Container, Owner, OwnerCounters, OwnerId, Owners, OwnersConfig, Pod};
 pub use record::{ServiceSide, SocketLine, SocketRecord, party};

@@ -108,6 +108,8 @@ pub struct Container {
     pub name: Option<String>,
     /// Image that it was made from, when the runtime told it.
     pub image: Option<String>,
+    /// Labels by name, when the runtime told them; at most 64.
+    pub labels: Vec<(String, String)>,
     /// Kubernetes pod.
     pub pod: Option<Pod>,
     /// Of a container in a container (kind, Docker in Docker): name or id of the one that the host
@@ -126,6 +128,10 @@ impl Container {
         let pod = self.pod.as_ref().map_or(0, |pod| {
             text(&pod.uid) + text(&pod.name) + text(&pod.namespace)
         });
+        let label = |(name, value): &(String, String)| {
+            size_of::<(String, String)>() + name.capacity() + value.capacity()
+        };
+        let labels = self.labels.iter().map(label).sum::<usize>();
         size_of::<Self>()
             + self.id.capacity()
             + self.label.capacity()
@@ -133,6 +139,7 @@ impl Container {
             + text(&self.image)
             + text(&self.outer)
             + pod
+            + labels
     }
 }
 

@@ -149,6 +149,26 @@ const KEYS: &[Key] = &[
         meaning: "read the counters of Open vSwitch's interfaces",
     },
     Key {
+        path: "topology.containers",
+        meaning: "containers as nodes, with the names that their runtimes tell",
+    },
+    Key {
+        path: "topology.processes",
+        meaning: "processes that listen as nodes; needs sockets.enabled",
+    },
+    Key {
+        path: "topology.guests",
+        meaning: "virtual machines, and others that hold tap or tun devices, as nodes",
+    },
+    Key {
+        path: "topology.bpf",
+        meaning: "BPF programs on interfaces, whoever attached them",
+    },
+    Key {
+        path: "topology.nftables",
+        meaning: "rules of nftables on hosts and namespaces, as the command nft prints them",
+    },
+    Key {
         path: "captures.max",
         meaning: "captures that can be made at a time (`skua capture`)",
     },
@@ -250,6 +270,8 @@ pub struct Config {
     pub sockets: Sockets,
     /// Open vSwitch of this host.
     pub ovs: Ovs,
+    /// What the graph shows besides interfaces.
+    pub topology: Topology,
     /// Captures that people make.
     pub captures: Captures,
     /// What is kept.
@@ -368,6 +390,28 @@ impl Addresses {
             self.exclude = addresses::expand("--exclude-net", exclude)?;
         }
         Ok(())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Topology {
+    pub containers: bool,
+    pub processes: bool,
+    pub guests: bool,
+    pub bpf: bool,
+    pub nftables: bool,
+}
+
+impl Default for Topology {
+    fn default() -> Self {
+        Self {
+            containers: true,
+            processes: true,
+            guests: true,
+            bpf: true,
+            nftables: true,
+        }
     }
 }
 

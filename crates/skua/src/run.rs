@@ -17,7 +17,7 @@ use skua_analyzer::{
     FlowPast, Resources,
     capture::{Capture, CaptureManager, CaptureRunner, Running},
 };
-use skua_discover::{Discovery, DiscoveryConfig};
+use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};
 use skua_ovsdb::{OvsConfig, OvsTopology, Target};
 use skua_topology::{Config as GraphConfig, SharedGraph};
 
@@ -42,7 +42,7 @@ use crate::{
     http, output,
     server::{self, Server},
     session::Session,
-    sockets::settings::lower_priority,
+    sockets::{listening, settings::lower_priority},
     state::{Observers, Shared, State},
     summary,
 };
@@ -209,6 +209,13 @@ impl Watch {
     fn start(config: &Config, ground: &Ground) -> anyhow::Result<Self> {
         let (graph, observers) = (&ground.graph, &ground.observers);
         let discovery = discover(config, graph).map(Arc::new);
+        if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {
+            observers.add(Arc::new(move |capture, state| {
+                if capture.is_none() {
+                    listening::tell(&listeners, state.sockets.as_ref());
+                }
+            }));
+        }
         let database = config.ovs.database()?;
         let switch = Switch::new(database.clone());
         // What a process before left goes, whether somebody captures or not.
@@ -364,6 +371,13 @@ fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
         host: config.host_name(),
         all_netns: config.agent.all_netns,
         metric_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        inventory: InventoryConfig {
+            containers: config.topology.containers,
+            processes: config.topology.processes && config.sockets.enabled,
+            guests: config.topology.guests,
+            programs: config.topology.bpf,
+            nftables: config.topology.nftables,
+        },
         ..DiscoveryConfig::default()
     };
     match Discovery::start(settings, graph.clone()) {

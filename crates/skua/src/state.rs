@@ -189,6 +189,11 @@ impl State {
         }
     }
 
+    /// Name of the host.
+    pub fn host(&self) -> &str {
+        &self.nowhere.host
+    }
+
     /// Remembers the name of an interface.
     pub fn name_interface(&mut self, interface: &Watched) {
         let key = (interface.netns, interface.ifindex);

@@ -16,8 +16,9 @@ mod relations;
 mod routes;
 mod space;
 
-use crate::{DiscoveryConfig, DiscoveryError, counters::Shared};
+use crate::{DiscoveryConfig, DiscoveryError, counters::Shared, inventory::Wake};
 use engine::{Engine, READ_AT_ONCE};
+pub(crate) use relations::OWNERSHIP;
 use rustix::{
     buffer::spare_capacity,
     event::{EventfdFlags, Timespec, epoll, eventfd},
@@ -36,6 +37,7 @@ const MOUNTS: u64 = 1 << 32;
 const MONITOR: u64 = 2 << 32;
 const ETHTOOL: u64 = 3 << 32;
 const PROCESS: u64 = 4 << 32;
+const WISH: u64 = 5 << 32;
 
 /// The thread that follows namespaces; dropping it ends it.
 #[derive(Debug)]
@@ -45,11 +47,13 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    /// Fills the graph, then follows what changes; also gives the identifier of the host's node.
+    /// Fills the graph, then follows what changes; also gives the identifier of the host's node. Who calls
+    /// `wish` knows of a namespace that may be new.
     pub fn start(
         config: DiscoveryConfig,
         graph: SharedGraph,
         counters: Arc<Shared>,
+        wish: Wake,
     ) -> Result<(Self, Arc<str>), DiscoveryError> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(DiscoveryError::system("eventfd"))?;
@@ -63,8 +67,12 @@ impl Provider {
             epoll,
             mounts,
             processes: HashMap::new(),
+            wish,
             engine: Engine::new(config, graph, counters)?,
         };
+        waiting
+            .wait_for(waiting.wish.descriptor(), WISH, epoll::EventFlags::IN)
+            .map_err(DiscoveryError::system("epoll"))?;
         waiting
             .wait_for(&*stop, STOP, epoll::EventFlags::IN)
             .map_err(DiscoveryError::system("epoll"))?;
@@ -112,6 +120,7 @@ struct Loop {
     engine: Engine,
     epoll: OwnedFd,
     mounts: Option<OwnedFd>,
+    wish: Wake,
     /// Processes that namespaces are named after, by number of the namespace.
     processes: HashMap<u16, (String, OwnedFd)>,
 }
@@ -154,6 +163,10 @@ impl Loop {
                     ETHTOOL => self.engine.read_ethtool(number, READ_AT_ONCE),
                     PROCESS => {
                         self.processes.remove(&number);
+                        self.engine.look_for_namespaces.wish(Instant::now());
+                    }
+                    WISH => {
+                        self.wish.take();
                         self.engine.look_for_namespaces.wish(Instant::now());
                     }
                     _ => self.engine.look_for_namespaces.wish(Instant::now()),

@@ -14,7 +14,7 @@ use std::{
 pub(super) type LinkKey = (u16, u32);
 
 /// Relation of an edge from an owner to what it owns.
-pub(super) const OWNERSHIP: &str = "ownership";
+pub(crate) const OWNERSHIP: &str = "ownership";
 /// Relation of an edge along which frames go.
 pub(super) const LAYER2: &str = "layer2";
 

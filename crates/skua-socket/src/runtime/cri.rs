@@ -18,6 +18,9 @@ use crate::text::shown;
 
 /// Longest name that is kept, characters; Kubernetes' own limit is 253.
 const NAME: usize = 256;
+/// Labels of one container that are kept, and the longest value, characters.
+const LABELS: usize = 64;
+const LABEL: usize = 512;
 /// gRPC's codes.
 const NOT_FOUND: &str = "5";
 const UNIMPLEMENTED: &str = "12";
@@ -102,14 +105,21 @@ fn from_sandbox(answer: PodSandboxStatusResponse, found: &Found) -> Answer {
 }
 
 impl Names {
-    /// From the labels that the kubelet puts on containers.
+    /// From labels; names are in those that the kubelet puts on containers.
     pub(super) fn from_labels(labels: &HashMap<String, String>) -> Self {
+        let safe = |(name, value): (&String, &String)| {
+            (shown(name.as_bytes(), NAME), shown(value.as_bytes(), LABEL))
+        };
+        let mut kept: Vec<(String, String)> = labels.iter().map(safe).collect();
+        kept.sort();
+        kept.truncate(LABELS);
         let label = |name: &str| labels.get(name).and_then(|value| text(value));
         Self {
             name: label("io.kubernetes.container.name"),
             pod_name: label("io.kubernetes.pod.name"),
             pod_namespace: label("io.kubernetes.pod.namespace"),
             pod_uid: label("io.kubernetes.pod.uid"),
+            labels: kept,
             ..Self::default()
         }
     }

@@ -86,6 +86,8 @@ pub(crate) struct Names {
     pub(crate) pod_name: Option<String>,
     pub(crate) pod_namespace: Option<String>,
     pub(crate) pod_uid: Option<String>,
+    /// By name; only as many as are kept.
+    pub(crate) labels: Vec<(String, String)>,
 }
 
 /// Why there are no names, what says least first.

@@ -118,6 +118,7 @@ fn docker_tells_name_image_and_pod() {
         runtime: Some(Runtime::Docker),
         name: Some(r"web\x1b[2J".into()),
         image: Some("nginx:1.27".into()),
+        labels: vec![("a".into(), "b".into())],
         ..Names::default()
     };
     assert_eq!(names, expected);

@@ -6,6 +6,7 @@ pub mod command;
 mod flows;
 pub mod pcap;
 pub mod resource;
+mod sockets;
 
 use std::{
     ops::ControlFlow,
@@ -108,10 +109,11 @@ impl Analyzer {
         let sets = self.flow_sets();
         let now = unix_ms();
         let flows = Flows::new(sets, self.past.clone(), now);
+        let sockets = sockets::Known::new(self.shared.clone());
         let sources = Sources {
             graph: &self.graph,
             flows: Some(&flows),
-            sockets: None,
+            sockets: Some(&sockets),
             filters: Some(&PcapFilters),
         };
         let prepared = Prepared::new(query, &SyntaxLimits::default(), &sources, now)?;
@@ -127,7 +129,8 @@ impl Analyzer {
 impl Questions for Analyzer {
     fn ask(&self, query: &str, limits: Limits, cancel: &AtomicBool) -> Result<Answer, String> {
         // A drain is worth its cost only where flows are asked for.
-        if !query.to_ascii_lowercase().contains("flows") {
+        let lower = query.to_ascii_lowercase();
+        if !lower.contains("flows") && !lower.contains("sockets") {
             return self.graph.ask(query, limits, cancel);
         }
         let found = |_: &Prepared, found: Option<Answer>| Ok(found);

@@ -199,6 +199,12 @@ fn discovery((counters, running): &(skua_discover::Counters, bool)) -> Value {
         "omitted_nodes": counters.omitted_nodes,
         "omitted_entries": counters.omitted_entries,
         "errors": counters.errors,
+        "containers": counters.containers,
+        "processes": counters.processes,
+        "guests": counters.guests,
+        "programs": counters.programs,
+        "rulesets": counters.rulesets,
+        "rulesets_failed": counters.rulesets_failed,
     })
 }
 

@@ -173,6 +173,23 @@ fn discovery(text: &mut Text, counters: &skua_discover::Counters, running: bool)
     );
     text.value(name, &[("what", "nodes")], counters.omitted_nodes);
     text.value(name, &[("what", "entries")], counters.omitted_entries);
+    let name = "skua_discovery_found";
+    text.family(name, "gauge", "What there is besides interfaces, by kind.");
+    for (kind, number) in [
+        ("containers", counters.containers),
+        ("processes", counters.processes),
+        ("guests", counters.guests),
+        ("programs", counters.programs),
+        ("rulesets", counters.rulesets),
+    ] {
+        text.value(name, &[("kind", kind)], number);
+    }
+    text.single(
+        "skua_discovery_rulesets_failed_total",
+        "counter",
+        "Times that rules of nftables could not be read.",
+        counters.rulesets_failed,
+    );
     let name = "skua_discovery_namespaces";
     text.family(name, "gauge", "Network namespaces by state.");
     for (state, number) in [

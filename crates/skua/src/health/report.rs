@@ -111,6 +111,19 @@ pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
         )?,
         _ => writeln!(out, "; not followed")?,
     }
+    let found = parts(
+        discovery,
+        &[
+            ("containers", "containers"),
+            ("processes", "processes that listen"),
+            ("guests", "holders of taps"),
+            ("programs", "BPF programs"),
+            ("rulesets", "namespaces with rules of nftables"),
+        ],
+    );
+    if !found.is_empty() {
+        writeln!(out, "          found: {found}")?;
+    }
     for (name, list) in [
         (
             "lost",
@@ -131,6 +144,7 @@ pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
                     ("omitted_nodes", "nodes"),
                     ("omitted_entries", "addresses, routes and the like"),
                     ("namespaces_refused", "namespaces (refused)"),
+                    ("rulesets_failed", "rules of nftables (times not read)"),
                     ("namespaces_omitted", "namespaces (too many)"),
                 ],
             ),

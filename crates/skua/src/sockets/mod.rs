@@ -3,6 +3,7 @@
 pub mod api;
 pub mod calls;
 pub mod command;
+pub mod listening;
 pub mod query;
 pub mod report;
 pub mod settings;

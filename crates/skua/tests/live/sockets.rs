@@ -434,6 +434,102 @@ fn sockets_can_be_left_alone() {
     assert!(skua.stop().0["sockets"].is_null());
 }
 
+/// What a query finds, as JSON.
+fn ask_query(net: &Net, skua: &Skua, query: &str) -> String {
+    let out = skua::command(net)
+        .args(["query", query, "--format", "json", "--analyzer"])
+        .arg(&skua.address)
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{query}: {err}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// What waits in a namespace, as `ss` says: protocol, address, port and process.
+fn listening(net: &Net) -> Vec<(String, String, i64, i64)> {
+    let mut found = Vec::new();
+    for (option, protocol) in [("-Hltnp", "TCP"), ("-Hlunp", "UDP")] {
+        let out = net.command("ss").arg(option).output().unwrap();
+        for line in String::from_utf8(out.stdout).unwrap().lines() {
+            let local = line.split_whitespace().nth(3).unwrap();
+            let (address, port) = local.rsplit_once(':').unwrap();
+            let address = match address.trim_matches(['[', ']']) {
+                "*" => "::",
+                address => address,
+            };
+            let pid = line.split("pid=").nth(1).unwrap();
+            let pid = pid.split(',').next().unwrap().parse().unwrap();
+            let port = port.parse().unwrap();
+            found.push((protocol.to_owned(), address.to_owned(), port, pid));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn queries_find_the_sockets_that_ss_finds() {
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
+    let served = Process::python(
+        &wire.near,
+        "import socket, time\n\
+         a = [socket.create_server(('10.7.0.2', 7900 + n)) for n in range(3)]\n\
+         b = socket.create_server(('::', 7910), family=socket.AF_INET6)\n\
+         c = socket.socket(type=socket.SOCK_DGRAM)\n\
+         c.bind(('10.7.0.2', 7920))\n\
+         print('on', flush=True)\n\
+         time.sleep(600)\n",
+    );
+    let query =
+        |query: &str| serde_json::from_str::<Value>(&ask_query(&wire.near, &skua, query)).unwrap();
+    let wanted = listening(&wire.near);
+    assert!(wanted.len() >= 5, "{wanted:?}");
+    wait_for("all that waits", || {
+        let found = query("G.V().Has('Type', 'host').Sockets()");
+        let by_node = found.get(0)?.as_object().unwrap();
+        let mut seen: Vec<_> = by_node
+            .values()
+            .flat_map(|list| list.as_array().unwrap())
+            .filter(|socket| socket["RemotePort"] == 0)
+            .map(|socket| {
+                let text = |key: &str| socket[key].as_str().unwrap_or_default().to_owned();
+                let number = |key: &str| socket[key].as_i64().unwrap_or_default();
+                let local = (text("Protocol"), text("LocalAddress"));
+                (local.0, local.1, number("LocalPort"), number("Pid"))
+            })
+            .collect();
+        seen.sort();
+        (seen == wanted).then_some(())
+    });
+    // The process has a node, which is the host's, and the same sockets.
+    let node = format!("G.V().Has('Type', 'process', 'PID', {})", served.pid());
+    wait_for("the process", || {
+        let found = query(&node);
+        (found.as_array()?.len() == 1).then_some(())
+    });
+    let ports = query(&format!("{node}.Sockets().Values('LocalPort').Dedup()"));
+    let mut ports: Vec<i64> = serde_json::from_value(ports).unwrap();
+    ports.sort_unstable();
+    assert_eq!(ports, [7900, 7901, 7902, 7910, 7920]);
+    assert_eq!(
+        query(&format!("{node}.In().Values('Type')")),
+        serde_json::json!(["host"])
+    );
+    let listens = query(&format!("{node}.Values('Listens')"));
+    assert_eq!(listens[0].as_array().unwrap().len(), 5, "{listens}");
+    // It ends, and so does its node.
+    drop(served);
+    wait_for("the end of the process", || {
+        query(&node).as_array()?.is_empty().then_some(())
+    });
+    skua.stop();
+}
+
 /// A control group below the root of the unified hierarchy, else of version 1's `pids`: what a
 /// container is as far as its sockets go.
 struct Group(std::path::PathBuf);
@@ -518,7 +614,7 @@ def serve(path, answer):
             c.close()
     threading.Thread(target=loop).start()
 serve('/run/podman/podman.sock', None)
-serve('/run/docker.sock', b'{"Id":"%s","Name":"/shop","Config":{"Image":"shop:1"}}' % sys.argv[1].encode())
+serve('/run/docker.sock', b'{"Id":"%s","Name":"/shop","Config":{"Image":"shop:1","Labels":{"tier":"web"}}}' % sys.argv[1].encode())
 "#;
 
 #[test]
@@ -562,6 +658,27 @@ fn containers_have_names_and_a_runtime_that_hangs_holds_up_nothing() {
             .find(|socket| socket["container"] == "shop")
     });
     assert_eq!(named["process"], "python3", "{named}");
+    // The graph says the same, and whose sockets are whose.
+    let query = |query: &str| {
+        let text = ask_query(&wire.near, &skua, query);
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let node = wait_for("the container's node", || {
+        let found = query("G.V().Has('Type', 'container', 'Name', 'shop')");
+        found.get(0).map(|node| node["Metadata"].clone())
+    });
+    assert_eq!(node["Container"]["ID"], docker, "{node}");
+    assert_eq!(node["Container"]["Image"], "shop:1");
+    assert_eq!(node["Container"]["Labels"]["tier"], "web");
+    assert_eq!(node["Container"]["InitProcessPID"], callers[0].pid());
+    let found = query("G.Flows().Has('Transport', 7700).Sockets().Values('Container')");
+    let mut found: Vec<_> = found.as_array().unwrap().iter().collect();
+    found.sort_by_key(|name| name.to_string());
+    assert_eq!(found, [&Value::from(&*podman), &Value::from("shop")]);
+    let past = query(
+        "G.At(NOW, 600).V().Has('Type', 'container', 'Name', 'shop').Sockets().Values('RemotePort')",
+    );
+    assert_eq!(past, serde_json::json!([7700]));
     // Nobody tells the other's name: it stays its id, and all goes on.
     let nameless = of(callers[1].pid());
     assert_eq!(nameless.len(), 1, "{nameless:?}");

@@ -1,0 +1,320 @@
+//! Virtual machines, and whoever else holds a tap or tun device.
+//!
+//! The kernel says of each descriptor of `/dev/net/tun` which device it drives (`iff:` in
+//! `/proc/PID/fdinfo`). Processes are looked through when a device comes, goes, or changes its state,
+//! which it does when somebody opens or closes it.
+
+use super::{
+    Common,
+    place::{self, int, map_of, number, some, text},
+    procfs,
+    worker::Source,
+};
+use crate::{
+    counters, host, ident,
+    netlink::OWNERSHIP,
+    writer::{Hangs, Writer},
+};
+use skua_topology::{Map, Value};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Name of this provider in `@Origin`.
+pub(super) const NAME: &str = "guest";
+/// Holders at most.
+const MOST: usize = 4_096;
+/// A device is told of before who makes it has done so in full: it is looked at again.
+const AGAIN: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
+const SHARE: u32 = 20;
+
+const LAYER2: &str = "layer2";
+const KEYS: &[&str] = &["Name", "Type", "TID", "PID", "Executable", "Interfaces"];
+
+/// What a process says of itself.
+struct Holder {
+    kind: &'static str,
+    name: String,
+    executable: String,
+    interfaces: BTreeSet<String>,
+    /// Nodes of the devices.
+    devices: BTreeSet<Arc<str>>,
+}
+
+struct Known {
+    node: Arc<str>,
+    parent: Hangs,
+    /// Edges by device.
+    devices: BTreeMap<Arc<str>, Hangs>,
+}
+
+/// Follows the holders of tap and tun devices.
+pub(super) struct Guests {
+    common: Common,
+    writer: Writer,
+    boot: String,
+    known: HashMap<(u32, u64), Known>,
+    again: bool,
+    next: Instant,
+    earliest: Instant,
+}
+
+impl Guests {
+    pub fn new(common: Common) -> Self {
+        let now = Instant::now();
+        Self {
+            writer: common.writer(NAME, MOST),
+            boot: host::boot(),
+            common,
+            known: HashMap::new(),
+            again: false,
+            next: now,
+            earliest: now,
+        }
+    }
+
+    /// Who holds which of the devices there are.
+    fn holders(&self) -> HashMap<(u32, u64), Holder> {
+        let mut devices: HashMap<(u64, String), Arc<str>> = HashMap::new();
+        for node in place::of_type(&self.common.graph, &self.common.host, "tuntap") {
+            if let Some(inode) = number(&node, "NetNsInode") {
+                devices.insert((inode, text(&node, "Name").to_owned()), node.id.clone());
+            }
+        }
+        let mut found = HashMap::new();
+        if devices.is_empty() {
+            return found;
+        }
+        let own = self
+            .common
+            .graph
+            .read()
+            .current_node(&self.common.host_node);
+        let own = own.and_then(|host| number(&host, "NetNsInode"));
+        for pid in procfs::all() {
+            let Some((machine, held)) = held(pid) else {
+                continue;
+            };
+            let Some(start) = procfs::start_ns(pid) else {
+                continue;
+            };
+            // The device is where its opener was, which is where it is now, but for those that were
+            // given it by a daemon of the host.
+            let netns = procfs::netns(pid);
+            let device = |name: &String| {
+                let at = |inode: Option<u64>| devices.get(&(inode?, name.clone()));
+                at(netns).or_else(|| at(own)).cloned()
+            };
+            let nodes: BTreeSet<Arc<str>> = held.iter().filter_map(device).collect();
+            if nodes.is_empty() {
+                continue;
+            }
+            if found.len() >= MOST {
+                counters::add(&self.common.counters.omitted_nodes, 1);
+                continue;
+            }
+            if let Some(holder) = holder(pid, machine, held, nodes) {
+                found.insert((pid, start), holder);
+            }
+        }
+        found
+    }
+
+    fn look(&mut self) {
+        let holders = self.holders();
+        let gone: Vec<_> = self
+            .known
+            .keys()
+            .filter(|key| !holders.contains_key(*key))
+            .copied()
+            .collect();
+        for key in gone {
+            if let Some(known) = self.known.remove(&key) {
+                self.writer.remove_node(&known.node);
+            }
+        }
+        for (key, holder) in holders {
+            self.write(key, &holder);
+        }
+        self.writer.settle();
+        counters::set(&self.common.counters.guests, self.known.len());
+    }
+
+    fn write(&mut self, key: (u32, u64), holder: &Holder) {
+        let metadata = self.metadata(key.0, holder);
+        let known = match self.known.entry(key) {
+            std::collections::hash_map::Entry::Occupied(known) => {
+                let known = known.into_mut();
+                self.writer.set_node(&known.node, KEYS, metadata);
+                known
+            }
+            std::collections::hash_map::Entry::Vacant(room) => {
+                let identity = format!("{NAME}/{}/{}/{}", self.boot, key.0, key.1);
+                let Some(node) = self.writer.add_node(&identity, KEYS, metadata) else {
+                    return;
+                };
+                room.insert(Known {
+                    node,
+                    parent: None,
+                    devices: BTreeMap::new(),
+                })
+            }
+        };
+        let host = &self.common.host_node;
+        self.writer
+            .hang(&mut known.parent, host, &known.node, OWNERSHIP);
+        let writer = &mut self.writer;
+        known.devices.retain(|device, edge| {
+            let held = holder.devices.contains(device);
+            if !held && let Some((_, edge)) = edge {
+                writer.drop_edge(edge);
+            }
+            held
+        });
+        for device in &holder.devices {
+            let edge = known.devices.entry(device.clone()).or_default();
+            writer.hang(edge, device, &known.node, LAYER2);
+        }
+    }
+
+    fn metadata(&self, pid: u32, holder: &Holder) -> Map {
+        let interfaces = holder.interfaces.iter();
+        let interfaces: Vec<Value> = interfaces.map(|name| Value::from(name.as_str())).collect();
+        let tid = ident::tid(&self.common.host_tid, &holder.name, holder.kind);
+        map_of([
+            ("Name", some(Some(&holder.name))),
+            ("Type", some(Some(holder.kind))),
+            ("TID", Some(Value::Str(tid))),
+            ("PID", Some(int(pid))),
+            ("Executable", some(Some(&holder.executable))),
+            ("Interfaces", Some(Value::List(interfaces.into()))),
+        ])
+    }
+}
+
+/// The names of the devices that a process holds, and whether it runs a machine by KVM.
+fn held(pid: u32) -> Option<(bool, BTreeSet<String>)> {
+    let (mut machine, mut names) = (false, BTreeSet::new());
+    for (number, what) in procfs::descriptors(pid) {
+        machine |= what == Path::new("anon_inode:kvm-vm");
+        // In a container it may be elsewhere.
+        if !what.ends_with("net/tun") {
+            continue;
+        }
+        let info = procfs::descriptor_info(pid, &number).unwrap_or_default();
+        let name = info.lines().find_map(|line| line.strip_prefix("iff:"));
+        let name = name.map(str::trim).filter(|name| !name.is_empty());
+        names.extend(name.map(|name| procfs::shown(name.as_bytes())));
+    }
+    (!names.is_empty()).then_some((machine, names))
+}
+
+fn holder(
+    pid: u32,
+    machine: bool,
+    interfaces: BTreeSet<String>,
+    devices: BTreeSet<Arc<str>>,
+) -> Option<Holder> {
+    let executable = procfs::executable(pid).unwrap_or_default();
+    let base = executable.rsplit(|byte| *byte == b'/').next();
+    let qemu = base.is_some_and(|name| name.starts_with(b"qemu"));
+    let (kind, name) = if machine || qemu {
+        let groups = procfs::cgroups(pid);
+        let libvirt = [&b"machine-qemu"[..], b"libvirt"];
+        let libvirt = libvirt
+            .iter()
+            .any(|part| groups.windows(part.len()).any(|window| window == *part));
+        // Only of a machine are arguments read, and of them only its name.
+        let name = machine_name(&procfs::arguments(pid));
+        (if libvirt { "libvirt" } else { "vm" }, name)
+    } else {
+        ("process", None)
+    };
+    Some(Holder {
+        kind,
+        name: name.or_else(|| procfs::comm(pid))?,
+        executable: procfs::shown(&executable),
+        interfaces,
+        devices,
+    })
+}
+
+/// What QEMU is told by `-name [guest=]NAME[,…]`, in which `,,` is a comma.
+fn machine_name(arguments: &[Vec<u8>]) -> Option<String> {
+    let at = arguments
+        .iter()
+        .position(|argument| argument == b"-name" || argument == b"--name")?;
+    let text = String::from_utf8_lossy(arguments.get(at + 1)?);
+    let text = text.replace(",,", "\0");
+    let name =
+        text.split(',')
+            .enumerate()
+            .find_map(|(place, part)| match part.split_once('=') {
+                Some(("guest", name)) => Some(name),
+                None if place == 0 => Some(part),
+                _ => None,
+            })?;
+    let name = name.replace('\0', ",");
+    (!name.is_empty()).then(|| procfs::shown(name.as_bytes()))
+}
+
+impl Source for Guests {
+    fn next(&self) -> Instant {
+        self.next
+    }
+
+    fn quiet_until(&self) -> Instant {
+        self.earliest
+    }
+
+    fn work(&mut self, called: bool) {
+        let now = Instant::now();
+        // Somebody whose device stays may have ended.
+        let ended = |(pid, start): &(u32, u64)| procfs::start_ns(*pid) != Some(*start);
+        if called || self.again || self.known.keys().any(ended) {
+            self.look();
+        }
+        let end = Instant::now();
+        self.earliest = end + PAUSE.max((end - now) * SHARE);
+        // Once more after each call.
+        self.again = called;
+        let pause = match called {
+            true => AGAIN,
+            false => self.common.interval,
+        };
+        self.next = (end + pause).max(self.earliest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_machines() {
+        let name = |line: &str| {
+            let arguments: Vec<Vec<u8>> = line.split(' ').map(|a| a.as_bytes().to_vec()).collect();
+            machine_name(&arguments)
+        };
+        assert_eq!(name("qemu -name web -m 1").as_deref(), Some("web"));
+        assert_eq!(
+            name("qemu -name guest=db,debug-threads=on").as_deref(),
+            Some("db")
+        );
+        assert_eq!(
+            name("qemu -name debug-threads=on,guest=a,,b").as_deref(),
+            Some("a,b")
+        );
+        for nameless in ["qemu -m 1", "qemu -name", "qemu -name process=x"] {
+            assert_eq!(name(nameless), None, "{nameless}");
+        }
+        assert_eq!(
+            name("qemu -name a\x1b[31m").as_deref(),
+            Some("a\\u{1b}[31m")
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! Rules of nftables, as the command `nft` prints them.
+//!
+//! The kernel tells that rules have changed (NFNLGRP_NFTABLES); what they are only `nft` can say in the
+//! words that people know.
+
+use super::{
+    Common,
+    place::{self, Space},
+    worker::Source,
+};
+use crate::counters;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use skua_link::{Monitor, Namespace, Protocol};
+use skua_topology::Value;
+use std::{
+    collections::{HashMap, HashSet},
+    io::{self, Read as _},
+    os::fd::{AsFd as _, BorrowedFd},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Key of nodes of namespaces.
+pub(super) const KEY: &str = "Nftables";
+/// Longest text that is shown, bytes; of a longer one the begin.
+const MOST_TEXT: usize = 256 << 10;
+/// Namespaces that are followed at most.
+const MOST: usize = 4_096;
+/// Room for notifications: that there are any is all that matters.
+const QUEUE: usize = 64 << 10;
+const READ_AT_ONCE: usize = 1_024;
+/// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.
+const GROUP: u32 = 7;
+/// Rules change in bursts, and reading long ones takes a while.
+const PAUSE: Duration = Duration::from_millis(200);
+const SHARE: u32 = 20;
+/// Longest that `nft` may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+const CUT: &str = "\n# cut here\n";
+
+struct Followed {
+    node: Arc<str>,
+    monitor: Monitor,
+    /// Whether rules may be other ones than those that are shown.
+    changed: bool,
+    has_rules: bool,
+}
+
+/// Follows rules.
+pub(super) struct Rules {
+    common: Common,
+    followed: HashMap<u64, Followed>,
+    /// Namespaces that could not be followed.
+    refused: HashSet<u64>,
+    missing: bool,
+    next: Instant,
+    earliest: Instant,
+}
+
+impl Rules {
+    pub fn new(common: Common) -> Self {
+        let now = Instant::now();
+        Self {
+            common,
+            followed: HashMap::new(),
+            refused: HashSet::new(),
+            missing: false,
+            next: now,
+            earliest: now,
+        }
+    }
+
+    /// Follows the namespaces that there are. One that is gone must not be kept alive.
+    fn find(&mut self) -> HashMap<u64, Space> {
+        let spaces = place::spaces(&self.common.graph, &self.common.host);
+        self.followed.retain(|inode, followed| {
+            spaces
+                .get(inode)
+                .is_some_and(|space| space.node == followed.node)
+        });
+        self.refused.retain(|inode| spaces.contains_key(inode));
+        for (inode, space) in &spaces {
+            if self.followed.contains_key(inode) || self.refused.contains(inode) {
+                continue;
+            }
+            let Some(namespace) = space.open() else {
+                continue;
+            };
+            if self.followed.len() >= MOST {
+                self.refused.insert(*inode);
+                counters::add(&self.common.counters.omitted_entries, 1);
+                continue;
+            }
+            match Monitor::open_in(Protocol::Netfilter, &[GROUP], QUEUE, &namespace) {
+                Ok(monitor) => {
+                    let followed = Followed {
+                        node: space.node.clone(),
+                        monitor,
+                        changed: true,
+                        has_rules: false,
+                    };
+                    self.followed.insert(*inode, followed);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "no rules of nftables from this namespace");
+                    counters::add(&self.common.counters.rulesets_failed, 1);
+                    self.refused.insert(*inode);
+                }
+            }
+        }
+        spaces
+    }
+
+    fn look(&mut self) {
+        let spaces = self.find();
+        for (inode, followed) in &mut self.followed {
+            let mut told = 0;
+            let read = followed.monitor.read(READ_AT_ONCE, |_| told += 1);
+            counters::add(&self.common.counters.events, told);
+            followed.changed |= told > 0 || read.is_err();
+            if !followed.changed || self.missing {
+                continue;
+            }
+            let Some(namespace) = spaces.get(inode).and_then(Space::open) else {
+                continue;
+            };
+            match ruleset(&namespace) {
+                Ok(text) => {
+                    followed.changed = false;
+                    followed.has_rules = !text.is_empty();
+                    let value = followed.has_rules.then(|| Value::from(text.as_str()));
+                    let Common {
+                        graph, counters, ..
+                    } = &self.common;
+                    place::show(graph, counters, &followed.node, KEY, value);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    tracing::warn!("rules of nftables are not shown: there is no command `nft`");
+                    counters::add(&self.common.counters.rulesets_failed, 1);
+                    self.missing = true;
+                    // It may be there after the next start; what an earlier run left may be wrong.
+                    let Common {
+                        graph,
+                        counters,
+                        host,
+                        ..
+                    } = &self.common;
+                    place::clear(graph, counters, host, KEY);
+                }
+                Err(error) => {
+                    // With the next change, or the next interval.
+                    tracing::debug!(%error, "rules of nftables cannot be read");
+                    counters::add(&self.common.counters.rulesets_failed, 1);
+                }
+            }
+        }
+        let with_rules = self.followed.values().filter(|f| f.has_rules).count();
+        counters::set(&self.common.counters.rulesets, with_rules);
+    }
+}
+
+/// What `nft` prints of the rules in a namespace, without the state of counters and sets, which change
+/// all the time.
+fn ruleset(namespace: &Namespace) -> io::Result<String> {
+    let spawned = namespace.enter(|| {
+        Command::new("nft")
+            .args(["--stateless", "list", "ruleset"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+    });
+    let mut child = spawned.map_err(|error| io::Error::other(error.to_string()))??;
+    let read = output(&mut child);
+    let whole = matches!(&read, Ok((_, true)));
+    if !whole {
+        let _ = child.kill();
+    }
+    let status = child.wait()?;
+    let (bytes, whole) = read?;
+    if whole && !status.success() {
+        return Err(io::Error::other(format!("nft: {status}")));
+    }
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    if !whole {
+        text += CUT;
+    }
+    Ok(text)
+}
+
+/// What a command prints, as far as there is room for; and whether that was all.
+fn output(child: &mut Child) -> io::Result<(Vec<u8>, bool)> {
+    let Some(out) = &mut child.stdout else {
+        return Ok((Vec::new(), true));
+    };
+    let end = Instant::now() + PATIENCE;
+    let mut text = Vec::new();
+    let mut room = vec![0; 16 << 10];
+    loop {
+        let rest = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: rest.as_secs() as i64,
+            tv_nsec: rest.subsec_nanos().into(),
+        };
+        let mut waiting = [PollFd::from_borrowed_fd(out.as_fd(), PollFlags::IN)];
+        match poll(&mut waiting, Some(&timeout)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let got = out.read(&mut room)?;
+        if got == 0 {
+            return Ok((text, true));
+        }
+        text.extend_from_slice(&room[..got]);
+        if text.len() > MOST_TEXT {
+            text.truncate(MOST_TEXT);
+            return Ok((text, false));
+        }
+    }
+}
+
+impl Source for Rules {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.followed.values().map(|f| f.monitor.as_fd()).collect()
+    }
+
+    fn next(&self) -> Instant {
+        self.next
+    }
+
+    fn quiet_until(&self) -> Instant {
+        self.earliest
+    }
+
+    fn work(&mut self, called: bool) {
+        let now = Instant::now();
+        let waits = self.followed.values().any(|followed| followed.changed);
+        if called || waits {
+            self.look();
+        }
+        let end = Instant::now();
+        self.earliest = end + PAUSE.max((end - now) * SHARE);
+        self.next = (end + self.common.interval).max(self.earliest);
+    }
+}

@@ -76,7 +76,11 @@ impl Actions {
         let questions = Arc::new(analyzer.clone());
         let alerts = AlertManager::start(&analyzer.graph, questions, kept, settings)?;
         Ok(Self {
-            injections: Arc::new(Injections::new(analyzer.graph.clone(), limits)),
+            injections: Arc::new(Injections::new(
+                analyzer.graph.clone(),
+                &config.host_name(),
+                limits,
+            )),
             alerts: Arc::new(alerts),
             elements: Arc::new(elements),
         })

@@ -181,6 +181,8 @@ struct Entries {
 /// All injections of this process.
 pub struct Injections {
     graph: SharedGraph,
+    /// Name of this host.
+    host: Box<str>,
     limits: InjectionLimits,
     entries: Mutex<Entries>,
     /// Injections that are being made.
@@ -198,9 +200,10 @@ impl Drop for Making<'_> {
 
 impl Injections {
     /// None yet.
-    pub fn new(graph: SharedGraph, limits: InjectionLimits) -> Self {
+    pub fn new(graph: SharedGraph, host: &str, limits: InjectionLimits) -> Self {
         Self {
             graph,
+            host: host.into(),
             limits,
             entries: Mutex::default(),
             making: AtomicUsize::new(0),
@@ -259,6 +262,18 @@ impl Injections {
         drop(entries);
         drop(forgotten);
         Ok(view)
+    }
+
+    /// Namespaces of other hosts may have the numbers of ours.
+    fn is_here(&self, endpoint: &Endpoint) -> Result<(), String> {
+        let host = &*endpoint.node.host;
+        match *host == *self.host {
+            true => Ok(()),
+            false => Err(format!(
+                "{} is on {host}; packets are injected on {} only",
+                endpoint.point.name, self.host
+            )),
+        }
     }
 
     fn reserve(&self) -> Result<Making<'_>, InjectionError> {
@@ -320,10 +335,14 @@ impl Injections {
             return Err("Src is missing: a query that finds the interface to send at".into());
         }
         let source = Endpoint::find(&self.graph, &asked.src, "Src")?;
+        self.is_here(&source)?;
         let destination = match &*asked.dst {
             "" => None,
             query => Some(Endpoint::find(&self.graph, query, "Dst")?),
         };
+        if let Some(destination) = &destination {
+            self.is_here(destination)?;
+        }
         let frames = match &asked.pcap {
             Some(text) => file(text, source.point.ethernet)?,
             None => {
@@ -498,13 +517,23 @@ mod tests {
         let metadata = serde_json::from_value(metadata).unwrap();
         let node = skua_topology::Node::new("a", "h", metadata);
         graph.write().add_node(node, 1).unwrap();
-        Injections::new(graph, limits)
+        Injections::new(graph, "h", limits)
     }
 
     fn refused(limits: InjectionLimits, asked: serde_json::Value) -> String {
         let asked = serde_json::from_value(asked).unwrap();
         let error = injections(limits).create(asked, "a test").unwrap_err();
         error.to_string()
+    }
+
+    #[test]
+    fn nothing_is_injected_for_a_node_of_another_host() {
+        let elsewhere = injections(InjectionLimits::default());
+        let elsewhere = Injections::new(elsewhere.graph, "other", InjectionLimits::default());
+        let asked = serde_json::json!({"Src": "G.V('a')", "DstIP": "10.0.0.2", "Type": "icmp4"});
+        let asked = serde_json::from_value(asked).unwrap();
+        let error = elsewhere.create(asked, "a test").unwrap_err().to_string();
+        assert_eq!(error, "a0 is on h; packets are injected on other only");
     }
 
     #[test]

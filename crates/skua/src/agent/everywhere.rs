@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -124,6 +125,13 @@ impl Running for RunsEverywhere {
             (None, Some((_, error))) => PointState::Refused(error.clone()),
             (None, None) => PointState::Pending,
         }
+    }
+
+    fn listens_at(&self, point: &NodePoint) -> Option<SocketAddr> {
+        if point.host != *self.fleet.host() {
+            return self.fleet.listens_at(self.capture.uuid, point);
+        }
+        self.here().running.as_ref()?.listens_at(point)
     }
 }
 

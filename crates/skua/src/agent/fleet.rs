@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -65,7 +66,7 @@ struct Agent {
     since_ms: i64,
     connections: u64,
     displaced: VecDeque<Uuid>,
-    states: HashMap<(Uuid, u32, u32), PointState>,
+    states: HashMap<(Uuid, Arc<str>), (PointState, Option<SocketAddr>)>,
     flows: BTreeMap<Arc<str>, Arc<RemoteFlows>>,
     /// Last message of flows that was taken, of which run.
     taken: (Uuid, u64),
@@ -374,7 +375,7 @@ impl Fleet {
             // All of them each time; only of what was asked for, so that this is bounded.
             let asked = states.into_iter().filter(|s| asked.contains(&s.capture));
             agent.states = asked
-                .map(|s| ((s.capture, s.netns_inode, s.ifindex), s.state))
+                .map(|s| ((s.capture, s.node), (s.state, s.listens_at)))
                 .collect();
         })
     }
@@ -548,8 +549,15 @@ impl Fleet {
         if agent.line.is_none() {
             return PointState::Refused(format!("the agent of {} is not connected", point.host));
         }
-        let key = (capture, point.netns_inode, point.ifindex);
-        let state = agent.states.get(&key).cloned();
-        state.unwrap_or(PointState::Pending)
+        let key = (capture, point.node.clone());
+        let known = agent.states.get(&key);
+        known.map_or(PointState::Pending, |(state, _)| state.clone())
+    }
+
+    /// Where a capture listens at an agent.
+    pub(super) fn listens_at(&self, capture: Uuid, point: &NodePoint) -> Option<SocketAddr> {
+        let inner = self.lock();
+        let agent = inner.agents.get(&point.host)?;
+        agent.states.get(&(capture, point.node.clone()))?.1
     }
 }

@@ -7,7 +7,7 @@
 //! connect those that go on are told once as they are. The analyzer says which nodes are to be captured
 //! ([`ToAgent::Captures`]), all of them each time. Whoever is not understood is told why and cut off.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use skua_analyzer::capture::{Capture, NodePoint, PointState};
@@ -69,18 +69,18 @@ pub enum FromAgent {
     },
 }
 
-/// How a capture fares on an interface.
+/// How a capture fares on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
     /// Which capture.
     pub capture: Uuid,
-    /// Inode number of the interface's namespace.
-    pub netns_inode: u32,
-    /// Its index.
-    pub ifindex: u32,
+    /// Identifier of the node.
+    pub node: Arc<str>,
     /// How.
     pub state: PointState,
+    /// Where it listens, if it does.
+    pub listens_at: Option<SocketAddr>,
 }
 
 /// An analyzer speaks.

@@ -192,9 +192,9 @@ impl Keeper {
             points
                 .map(|point| State {
                     capture: *id,
-                    netns_inode: point.netns_inode,
-                    ifindex: point.ifindex,
+                    node: point.node.clone(),
                     state: kept.state(point),
+                    listens_at: kept.running.as_ref().ok().and_then(|r| r.listens_at(point)),
                 })
                 .collect()
         };

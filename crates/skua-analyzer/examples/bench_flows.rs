@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use skua_analyzer::{FlowPast, FlowPlace, FlowSet, FlowView, Flows};
+use skua_analyzer::{FlowPast, FlowPlace, FlowSet, FlowView, Flows, Wanted};
 use skua_flow::{Counters, FlowKey, FlowRecord, FlowStore, FlowUpdate, Party, StoreLimits};
 use skua_query::{Limits, Prepared, RawPacket, Sources, syntax::SyntaxLimits};
 use skua_store::{FlowBatch, FlowChange, FlowContext, Store, StoreConfig};
@@ -88,12 +88,16 @@ impl FlowSet for Always {
         &self,
         from: u32,
         places: u32,
+        wanted: &Wanted,
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32> {
         self.store
             .lock()
             .unwrap()
             .scan(from, places, &mut |record| {
+                if !wanted.has(record) {
+                    return ControlFlow::Continue(());
+                }
                 visit(&FlowView {
                     record,
                     place: &self.place,
@@ -117,8 +121,14 @@ impl FlowSet for Always {
 struct Past(Store);
 
 impl FlowPast for Past {
-    fn scan(&self, from: u64, to: u64, visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>) {
-        FlowPast::scan(self.0.flows(), from, to, visit);
+    fn scan(
+        &self,
+        from: u64,
+        to: u64,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
+    ) {
+        FlowPast::scan(self.0.flows(), from, to, wanted, visit);
     }
 
     fn changes(

@@ -1,6 +1,6 @@
 //! Threads that do something whenever the graph changes, and not too often.
 
-use skua_topology::SharedGraph;
+use skua_topology::{Closer, SharedGraph};
 use std::{
     io,
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -17,8 +17,8 @@ const SHARE: u32 = 5;
 /// Events that wait; when more come, the graph is looked at all the same.
 const EVENTS: usize = 256;
 
-/// How long nobody looks whether it is to end.
-const ATTENTION: Duration = Duration::from_secs(1);
+/// How long a thread waits for a change; it is told when it is to end.
+const ATTENTION: Duration = Duration::from_secs(3_600);
 
 /// What has happened since the last wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,6 +92,7 @@ impl Signal {
 /// Two threads: one is woken by the graph, the other looks. Dropping it ends both.
 pub(crate) struct Follower {
     signal: Arc<Signal>,
+    closer: Closer,
     worker: Option<JoinHandle<()>>,
 }
 
@@ -105,6 +106,7 @@ impl Follower {
         mut look: impl FnMut(Happened) -> Duration + Send + 'static,
     ) -> io::Result<Self> {
         let events = graph.write().subscribe(EVENTS);
+        let closer = events.closer();
         let watched = signal.clone();
         let watch = move || {
             while !watched.ended() && !events.is_closed() {
@@ -140,6 +142,7 @@ impl Follower {
         let worker = thread(name.into()).spawn(work)?;
         let follower = Self {
             signal,
+            closer,
             worker: Some(worker),
         };
         // It ends by itself, which nobody waits for.
@@ -151,6 +154,7 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.signal.end();
+        self.closer.close();
         if let Some(thread) = self.worker.take() {
             // A thread that panicked has nothing left to end.
             let _ = thread.join();

@@ -13,9 +13,11 @@ pub mod injection;
 mod past;
 mod resource;
 mod source;
+mod wanted;
 
 pub use ask::Questions;
 pub use filters::PcapFilters;
 pub use flow::{FlowPlace, FlowView, KeptFlow};
 pub use resource::{Resource, ResourceError, Resources};
 pub use source::{FlowPast, FlowSet, Flows, SHOWN, VisitChange};
+pub use wanted::Wanted;

@@ -1,6 +1,7 @@
 //! The flows of the history on disk, as queries see them.
 
 use crate::{
+    Wanted,
     flow::{FlowPlace, FlowView},
     source::{FlowPast, VisitChange},
 };
@@ -9,12 +10,22 @@ use skua_store::{FlowHistory, FlowId, FlowLookup, StoredFlow};
 use std::{ops::ControlFlow, sync::Arc};
 
 impl FlowPast for FlowHistory {
-    fn scan(&self, from: u64, to: u64, visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>) {
+    fn scan(
+        &self,
+        from: u64,
+        to: u64,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
+    ) {
+        let lookup = wanted
+            .address()
+            .map_or(FlowLookup::All, FlowLookup::Address);
         // Flows of one place follow one another.
         let mut place = Arc::new(FlowPlace::default());
-        FlowHistory::scan(self, from, to, FlowLookup::All, &mut |flow: &StoredFlow<
-            '_,
-        >| {
+        FlowHistory::scan(self, from, to, lookup, &mut |flow: &StoredFlow<'_>| {
+            if !wanted.has(&flow.record) {
+                return ControlFlow::Continue(());
+            }
             let context = &flow.context;
             let same = *place.host == *context.host
                 && *place.capture == *context.capture

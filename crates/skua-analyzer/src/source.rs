@@ -1,8 +1,9 @@
 //! The flows of all captures as one source of queries.
 
+use crate::Wanted;
 use crate::flow::{FlowPlace, FlowView, KeptFlow};
 use skua_flow::{Counters, FlowRecord as FlowSums};
-use skua_query::{FlowLookup, FlowRecord, FlowSource, FlowTime, RawPacket, Record, SourceError};
+use skua_query::{FlowLookup, FlowRecord, FlowSource, FlowTime, RawPacket, SourceError};
 use skua_topology::{IndexKey, Map, Value};
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -21,12 +22,13 @@ const NOW: i64 = 2_000;
 
 /// The flows of a capture on a host.
 pub trait FlowSet: Send + Sync {
-    /// Visits the flows in the places from `from` on, at most so many, as
+    /// Visits the wanted flows in the places from `from` on, at most so many places, as
     /// [`skua_flow::FlowStore::scan`]. The visitor must not ask the set: it may be locked meanwhile.
     fn scan(
         &self,
         from: u32,
         places: u32,
+        wanted: &Wanted,
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32>;
 
@@ -44,9 +46,15 @@ pub type VisitChange<'a> =
 
 /// The history of flows.
 pub trait FlowPast: Send + Sync {
-    /// Visits each flow that was active in the time from and to (ns since the Unix epoch) once, with its
+    /// Visits each wanted flow that was active in the time from and to (ns since the Unix epoch) once, with its
     /// sums up to its end.
-    fn scan(&self, from: u64, to: u64, visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>);
+    fn scan(
+        &self,
+        from: u64,
+        to: u64,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
+    );
 
     /// Visits what was added to a flow in a time, oldest first: from when, until when, what.
     fn changes(
@@ -103,13 +111,6 @@ impl Flows {
     }
 }
 
-/// The value is right, whatever kind it is compared as.
-fn equals(flow: &FlowView<'_>, key: &str, value: &IndexKey) -> bool {
-    flow.leaves(key, &mut |leaf| {
-        IndexKey::of(&leaf.to_value()).as_ref() == Some(value)
-    })
-}
-
 impl FlowSource for Flows {
     fn flows(
         &self,
@@ -117,15 +118,15 @@ impl FlowSource for Flows {
         time: FlowTime,
         visit: &mut dyn FnMut(&dyn FlowRecord) -> ControlFlow<()>,
     ) -> Result<(), SourceError> {
+        let wanted = match lookup {
+            FlowLookup::All => Wanted::All,
+            FlowLookup::Key(key, value) => Wanted::by(key, value)
+                .ok_or_else(|| SourceError(format!("flows have no index on {key}")))?,
+        };
         if let (Some((from, to)), Some(past)) = (time, &self.past) {
             // A moment shows what was going on then: packets come seldom, and drains more seldom.
             let from = if from == to { to - STILL } else { from };
-            past.scan(ns(from), ns(to), &mut |flow| match lookup {
-                FlowLookup::Key(key, value) if !equals(flow, key, value) => {
-                    ControlFlow::Continue(())
-                }
-                _ => visit(flow),
-            });
+            past.scan(ns(from), ns(to), &wanted, &mut |flow| visit(flow));
             return Ok(());
         }
         if let Some((_, to)) = time
@@ -139,12 +140,8 @@ impl FlowSource for Flows {
         for set in &self.sets {
             let (mut from, mut ended) = (Some(0), false);
             while let Some(next) = from {
-                from = set.scan(next, PART, &mut |flow| {
-                    let wanted = match lookup {
-                        FlowLookup::All => true,
-                        FlowLookup::Key(key, value) => equals(flow, key, value),
-                    };
-                    if wanted && self.shown(flow, time) && visit(flow).is_break() {
+                from = set.scan(next, PART, &wanted, &mut |flow| {
+                    if self.shown(flow, time) && visit(flow).is_break() {
                         ended = true;
                         return ControlFlow::Break(());
                     }
@@ -158,9 +155,9 @@ impl FlowSource for Flows {
         Ok(())
     }
 
-    fn estimate(&self, _: &str, _: &IndexKey) -> Option<usize> {
-        // Looking at all of them is quick: a comparison takes less time than a record to be read.
-        None
+    fn estimate(&self, key: &str, value: &IndexKey) -> Option<usize> {
+        // No index, but a look at the record alone instead of at all that is known of the flow.
+        Wanted::by(key, value)?.estimate()
     }
 
     fn metrics(

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use skua_analyzer::{FlowPast, FlowPlace, FlowView, VisitChange};
+use skua_analyzer::{FlowPast, FlowPlace, FlowView, VisitChange, Wanted};
 use skua_flow::FlowRecord;
 use skua_store::{
     FlowBatch, FlowChange, FlowContext, GraphJournal, Limits, Store, StoreConfig, StoreStats,
@@ -202,8 +202,14 @@ impl History {
 }
 
 impl FlowPast for History {
-    fn scan(&self, from: u64, to: u64, visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>) {
-        FlowPast::scan(self.store.flows(), from, to, visit);
+    fn scan(
+        &self,
+        from: u64,
+        to: u64,
+        wanted: &Wanted,
+        visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
+    ) {
+        FlowPast::scan(self.store.flows(), from, to, wanted, visit);
     }
 
     fn changes(

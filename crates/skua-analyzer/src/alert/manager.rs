@@ -28,6 +28,9 @@ use uuid::Uuid;
 /// How long nobody looks whether alerts end by themselves.
 const ATTENTION: Duration = Duration::from_secs(10);
 
+/// How long nobody looks when there are no alerts.
+const REST: Duration = Duration::from_secs(3_600);
+
 /// Why something cannot be done with alerts.
 #[derive(Debug, thiserror::Error)]
 pub enum AlertError {
@@ -253,7 +256,12 @@ impl Inner {
         let next = round.next;
         self.tell(round);
         let next = next.map(|next| next.saturating_sub(began.elapsed()));
-        next.map_or(ATTENTION, |next| next.min(ATTENTION))
+        let attention = match self.alerts.is_empty() {
+            // Whoever makes one says so.
+            true => REST,
+            false => ATTENTION,
+        };
+        next.map_or(attention, |next| next.min(attention))
     }
 
     fn tell(&self, round: Round) {

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use skua_analyzer::{FlowPlace, FlowSet, FlowView};
+use skua_analyzer::{FlowPlace, FlowSet, FlowView, Wanted};
 use skua_flow::{FlowRecord, FlowStore, StoreLimits};
 use skua_query::RawPacket;
 
@@ -120,10 +120,14 @@ impl FlowSet for RemoteFlows {
         &self,
         from: u32,
         places: u32,
+        wanted: &Wanted,
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32> {
         let inner = self.lock();
         inner.store.scan(from, places, &mut |record| {
+            if !wanted.has(record) {
+                return ControlFlow::Continue(());
+            }
             let place = inner.places.get(&(record.key.netns, record.key.ifindex));
             let parties = record.owners.map(|owner| {
                 let party = owner.and_then(|number| inner.parties.get(number.get() as usize - 1));

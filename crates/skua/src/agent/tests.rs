@@ -334,7 +334,7 @@ proptest! {
             let _ = session.take(message);
         }
         for set in fleet.flow_sets() {
-            set.scan(0, u32::MAX, &mut |view| {
+            set.scan(0, u32::MAX, &skua_analyzer::Wanted::All, &mut |view| {
                 let _ = skua_query::FlowRecord::to_value(view);
                 std::ops::ControlFlow::Continue(())
             });

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, MutexGuard},
 };
 
-use skua_analyzer::{FlowPlace, FlowSet, FlowView};
+use skua_analyzer::{FlowPlace, FlowSet, FlowView, Wanted};
 use skua_flow::{FlowRecord, Party};
 use skua_query::RawPacket;
 
@@ -23,10 +23,14 @@ impl FlowSet for Always {
         &self,
         from: u32,
         places: u32,
+        wanted: &Wanted,
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32> {
         let state = self.0.lock();
         state.store.scan(from, places, &mut |record| {
+            if !wanted.has(record) {
+                return ControlFlow::Continue(());
+            }
             let sockets = state.sockets.as_ref();
             visit(&FlowView {
                 record,
@@ -90,12 +94,16 @@ impl FlowSet for Captured {
         &self,
         from: u32,
         places: u32,
+        wanted: &Wanted,
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32> {
         // Nobody takes them the other way round.
         let state = self.set.shared.lock();
         let sockets = self.always.lock();
         state.store.scan(from, places, &mut |record| {
+            if !wanted.has(record) {
+                return ControlFlow::Continue(());
+            }
             self.show(&state, &sockets, record, visit)
         })
     }

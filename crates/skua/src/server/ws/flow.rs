@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
 use axum::{extract::State, response::Response};
 use serde_json::json;
-use skua_analyzer::FlowSet;
+use skua_analyzer::{FlowSet, Wanted};
 use skua_query::Flow;
 use tokio::sync::watch;
 
@@ -190,7 +190,7 @@ impl Part {
     /// Reads on from a place; returns where the next part begins.
     fn read(&mut self, set: &dyn FlowSet, from: u32, since: u64, until: u64) -> Option<u32> {
         use skua_query::FlowRecord as _;
-        set.scan(from, PART, &mut |view| {
+        set.scan(from, PART, &Wanted::All, &mut |view| {
             let updated = view.record.updated_ns;
             if updated > since && updated <= until {
                 let flows = self.0.entry(view.place.capture.clone()).or_default();

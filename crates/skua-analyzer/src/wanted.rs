@@ -1,0 +1,101 @@
+//! Which flows are worth a look, told from the record alone: most are passed over before anything else is
+//! made of them.
+
+use skua_flow::{FlowRecord, Network};
+use skua_topology::IndexKey;
+use std::net::IpAddr;
+
+/// Flows that may be wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// All.
+    All,
+    /// Those with an address on side A (or B).
+    Address {
+        /// Whether on side A.
+        a: bool,
+        /// The address.
+        ip: IpAddr,
+        /// The address as keys have it.
+        bytes: [u8; 16],
+    },
+    /// Those with a port on side A (or B).
+    Port {
+        /// Whether on side A.
+        a: bool,
+        /// The port.
+        port: u16,
+    },
+}
+
+/// At most so many flows are found by an address, and by a port: that only says what to look by first.
+const BY_ADDRESS: usize = 1_000_000;
+const BY_PORT: usize = 100_000_000;
+
+fn number(value: &IndexKey) -> Option<u16> {
+    match value {
+        IndexKey::Int(number) => u16::try_from(*number).ok(),
+        IndexKey::Str(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+impl Wanted {
+    /// Those with a value under a key; none when that cannot be told from the record alone.
+    pub fn by(key: &str, value: &IndexKey) -> Option<Self> {
+        let (layer, side) = key.split_once('.')?;
+        let a = match side {
+            "A" => true,
+            "B" => false,
+            _ => return None,
+        };
+        match (layer, value) {
+            ("Network", IndexKey::Str(text)) => {
+                let ip: IpAddr = text.parse().ok()?;
+                let bytes = match ip {
+                    IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                    IpAddr::V6(v6) => v6.octets(),
+                };
+                Some(Self::Address { a, ip, bytes })
+            }
+            ("Transport", value) => Some(Self::Port {
+                a,
+                port: number(value)?,
+            }),
+            _ => None,
+        }
+    }
+
+    /// About how many there may be.
+    pub(crate) fn estimate(&self) -> Option<usize> {
+        match self {
+            Self::All => None,
+            Self::Address { .. } => Some(BY_ADDRESS),
+            Self::Port { .. } => Some(BY_PORT),
+        }
+    }
+
+    /// The address that one of the sides has.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Address { ip, .. } => Some(*ip),
+            Self::All | Self::Port { .. } => None,
+        }
+    }
+
+    /// Whether a flow is one of them.
+    pub fn has(&self, record: &FlowRecord) -> bool {
+        let side = |a: bool| if a { record.a() } else { record.b() };
+        match self {
+            Self::All => true,
+            Self::Address { a, ip, bytes } => {
+                let network = match ip {
+                    IpAddr::V4(_) => Network::V4,
+                    IpAddr::V6(_) => Network::V6,
+                };
+                side(*a).0 == bytes && record.key.network() == network
+            }
+            Self::Port { a, port } => record.key.has_ports() && side(*a).1 == *port,
+        }
+    }
+}

@@ -372,7 +372,7 @@ fn links_come_and_go_without_a_loss() {
         let mut flows = Flows::start(&pair, kind);
         pair.send(&capture);
         pair.b.ip("link del vb");
-        flows.wait_for("gone interface=\"vb\"");
+        flows.wait_for("not attached any more interface=\"vb\"");
         pair.a.ip(&format!(
             "link add va type veth peer name vb netns {}",
             pair.b.name

@@ -121,8 +121,10 @@ impl Health {
         });
         let discovery = self.discovery.upgrade();
         let captures = self.captures.captures.list().into_iter();
+        // Not held while captures are drained: their threads look at the graph, too.
+        let graph = self.graph.read().stats();
         Found {
-            graph: self.graph.read().stats(),
+            graph,
             discovery: discovery.map(|d| (d.counters(), d.is_running())),
             history,
             captures: captures

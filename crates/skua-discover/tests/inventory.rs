@@ -210,7 +210,7 @@ fn containers_come_and_go_with_their_processes() {
     lab.until("the end of the container", |graph| {
         find(graph, "Container.ID", &*id).is_none().then_some(())
     });
-    assert_eq!(lab.discovery.counters().processes, 0);
+    lab.until_counted("no process", |counters| counters.processes == 0);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_container_in_the_hosts_network_is_the_hosts() {
         (owner(graph, &node).as_deref() == Some(lab.discovery.host_node())).then_some(node)
     });
     assert_eq!(text(&node.metadata, "Manager"), "podman");
-    assert!(lab.discovery.counters().containers >= 1);
+    lab.until_counted("a container", |counters| counters.containers >= 1);
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn without_all_namespaces_only_the_own_one_is_followed() {
         ..config()
     });
     assert!(namespace_node(&lab.graph.read(), &ns.name).is_none());
-    assert_eq!(lab.discovery.counters().namespaces, 1);
+    lab.until_counted("one namespace", |counters| counters.namespaces == 1);
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn what_is_over_the_limits_is_counted() {
     count("RoutesOmitted", 3);
     count("NeighborsOmitted", 5);
     count("AddressesOmitted", 6);
-    assert!(lab.discovery.counters().omitted_entries >= 14);
+    lab.until_counted("14 omitted", |counters| counters.omitted_entries >= 14);
     // When there is room again, the others come.
     for last in 1..=8 {
         ns.ip(&format!("neigh del 192.0.2.{last} dev br0"));
@@ -438,7 +438,7 @@ fn nodes_are_limited() {
     });
     assert_eq!(nodes(&lab.graph.read()).len(), 1);
     assert!(namespace_node(&lab.graph.read(), &ns.name).is_none());
-    assert!(lab.discovery.counters().omitted_nodes > 0);
+    lab.until_counted("omitted nodes", |counters| counters.omitted_nodes > 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod namespaces;
 pub mod truth;
 
 pub use namespaces::{TestNamespace, root_tests, run};
-use skua_discover::{Discovery, DiscoveryConfig};
+use skua_discover::{Counters, Discovery, DiscoveryConfig};
 use skua_topology::{
     Change, Config, Delivery, Direction, Graph, Lookup, Map, Node, SharedGraph, Subscription, Value,
 };
@@ -73,6 +73,11 @@ impl Lab {
             );
             self.next(Duration::from_millis(200));
         }
+    }
+
+    /// Waits until `done` says so of the counters: they follow what they count.
+    pub fn until_counted(&self, what: &str, done: impl Fn(&Counters) -> bool) {
+        self.until(what, |_| done(&self.discovery.counters()).then_some(()));
     }
 
     /// Waits until the interface has `value` under `key`.

@@ -346,6 +346,7 @@ fn serve(
         captures,
         sets,
         uploads,
+        host: config.host_name().into(),
     };
     let discovery = watch.and_then(|watch| watch.discovery.as_ref());
     let health = Health::new(&ground.graph, discovery, ground.kept.as_ref(), &captures)

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Path, State, rejection::BytesRejection},
+    extract::{DefaultBodyLimit, Path, State},
     http::{HeaderMap, StatusCode},
-    response::{IntoResponse as _, Response},
+    response::Response,
     routing::get,
 };
 use serde_json::{Value, json};
@@ -73,12 +73,8 @@ async fn remove(State(alerts): State<Arc<AlertManager>>, Path(id): Path<String>)
 async fn create(
     State(alerts): State<Arc<AlertManager>>,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return (error.status(), error.body_text()).into_response(),
-    };
     blocking(move || {
         let mut alert: Alert = match resource::object(&body) {
             Ok(alert) => alert,
@@ -97,12 +93,8 @@ async fn create(
 async fn change(
     State(alerts): State<Arc<AlertManager>>,
     Path(id): Path<String>,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return (error.status(), error.body_text()).into_response(),
-    };
     blocking(move || match resource::object(&body) {
         Ok(patch) => {
             let after = alerts.patch(&id, &patch);

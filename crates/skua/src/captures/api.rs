@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Path, State, rejection::BytesRejection},
+    extract::{DefaultBodyLimit, Path, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
     routing::{get, post},
@@ -37,6 +37,20 @@ pub struct Captures {
     pub sets: CaptureSets,
     /// Capture files.
     pub uploads: Uploads,
+    /// Name of this host: packets of others are to be had there.
+    pub host: Arc<str>,
+}
+
+impl Captures {
+    /// Why packets of a capture cannot be had here: all its nodes are on other hosts.
+    fn elsewhere(&self, capture: &Capture) -> Option<String> {
+        let (_, status) = self.captures.get(&capture.uuid.to_string()).ok()?;
+        let mut hosts = status.nodes.iter().map(|(point, _)| &point.host);
+        let first = hosts.next().filter(|host| **host != self.host)?;
+        hosts.all(|host| *host != self.host).then(|| {
+            format!("its nodes are on other hosts, like {first}: ask the agent there for packets")
+        })
+    }
 }
 
 /// The paths of this module.
@@ -69,7 +83,10 @@ async fn packets(State(all): State<Captures>, Path(id): Path<String>) -> Respons
         Ok((capture, _)) if capture.raw_packet_limit == 0 => bad_request(
             "this capture has no packets; make it with RawPacketLimit -1 (--rawpacket-limit -1)",
         ),
-        Ok((capture, _)) => watched(all.sets, capture.uuid, None),
+        Ok((capture, _)) => match all.elsewhere(&capture) {
+            Some(why) => bad_request(why),
+            None => watched(all.sets, capture.uuid, None),
+        },
         // An agent runs captures that were made at its analyzer.
         Err(error) => match Uuid::parse_str(&id).ok().and_then(|id| all.sets.get(id)) {
             Some(set) if set.packets.is_some() => watched(all.sets, set.id, None),
@@ -80,11 +97,7 @@ async fn packets(State(all): State<Captures>, Path(id): Path<String>) -> Respons
 }
 
 /// A capture that lasts as long as its packets are watched.
-async fn live(State(all): State<Captures>, body: Result<Bytes, BytesRejection>) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return (error.status(), error.body_text()).into_response(),
-    };
+async fn live(State(all): State<Captures>, body: Bytes) -> Response {
     blocking(move || {
         let mut capture: Capture = match resource::object(&body) {
             Ok(capture) => capture,
@@ -97,9 +110,12 @@ async fn live(State(all): State<Captures>, body: Result<Bytes, BytesRejection>) 
         match all.captures.create(capture) {
             Ok(capture) => {
                 let passing = Passing {
-                    captures: all.captures,
+                    captures: all.captures.clone(),
                     id: capture.uuid,
                 };
+                if let Some(why) = all.elsewhere(&capture) {
+                    return bad_request(why);
+                }
                 watched(all.sets, capture.uuid, Some(passing))
             }
             Err(error) => refused(&error),
@@ -183,12 +199,8 @@ async fn remove(
 async fn create(
     State(Captures { captures, .. }): State<Captures>,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return (error.status(), error.body_text()).into_response(),
-    };
     blocking(move || {
         let mut capture: Capture = match resource::object(&body) {
             Ok(capture) => capture,

@@ -9,9 +9,9 @@ use std::{
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State as Extract, rejection::BytesRejection},
+    extract::{DefaultBodyLimit, State as Extract},
     http::StatusCode,
-    response::{IntoResponse as _, Response},
+    response::Response,
     routing::post,
 };
 use serde_json::json;
@@ -111,14 +111,7 @@ pub fn routes(uploads: Uploads) -> Router {
         .with_state(uploads)
 }
 
-async fn upload(
-    Extract(uploads): Extract<Uploads>,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return (error.status(), error.body_text()).into_response(),
-    };
+async fn upload(Extract(uploads): Extract<Uploads>, body: Bytes) -> Response {
     blocking(move || match uploads.take(&body) {
         Ok((set, packets)) => {
             let flows = set.shared.lock().totals().flows;

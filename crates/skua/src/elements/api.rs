@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Path, State, rejection::BytesRejection},
+    extract::{DefaultBodyLimit, Path, State},
     http::StatusCode,
     response::{IntoResponse as _, Response},
     routing::{get, post},
@@ -27,7 +27,6 @@ const BODY: usize = 8 << 20;
 const IMPORT: usize = 256 << 20;
 
 type Elements = State<Arc<UserGraph>>;
-type Body = Result<Bytes, BytesRejection>;
 
 /// The paths of this module.
 pub fn routes(elements: Arc<UserGraph>) -> Router {
@@ -95,13 +94,9 @@ async fn done<T: Serialize>(
 async fn with_body<B: DeserializeOwned, T: Serialize>(
     State(elements): Elements,
     status: StatusCode,
-    body: Body,
+    body: Bytes,
     work: impl FnOnce(&UserGraph, B) -> Result<T, ElementError> + Send + 'static,
 ) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return (error.status(), error.body_text()).into_response(),
-    };
     blocking(move || {
         let object = match resource::object(&body) {
             Ok(object) => object,
@@ -150,22 +145,22 @@ async fn edge(elements: Elements, Path(id): Path<String>) -> Response {
     done(elements, StatusCode::OK, move |e| e.edge(&id)).await
 }
 
-async fn make_node(elements: Elements, body: Body) -> Response {
+async fn make_node(elements: Elements, body: Bytes) -> Response {
     with_body(elements, StatusCode::CREATED, body, UserGraph::create_node).await
 }
 
-async fn make_edge(elements: Elements, body: Body) -> Response {
+async fn make_edge(elements: Elements, body: Bytes) -> Response {
     with_body(elements, StatusCode::CREATED, body, UserGraph::create_edge).await
 }
 
-async fn change_node(elements: Elements, Path(id): Path<String>, body: Body) -> Response {
+async fn change_node(elements: Elements, Path(id): Path<String>, body: Bytes) -> Response {
     with_body(elements, StatusCode::OK, body, move |e, patch| {
         e.patch_node(&id, &patch)
     })
     .await
 }
 
-async fn change_edge(elements: Elements, Path(id): Path<String>, body: Body) -> Response {
+async fn change_edge(elements: Elements, Path(id): Path<String>, body: Bytes) -> Response {
     with_body(elements, StatusCode::OK, body, move |e, patch| {
         e.patch_edge(&id, &patch)
     })
@@ -202,24 +197,24 @@ async fn edge_rule(elements: Elements, Path(id): Path<String>) -> Response {
     .await
 }
 
-async fn make_node_rule(elements: Elements, body: Body) -> Response {
+async fn make_node_rule(elements: Elements, body: Bytes) -> Response {
     let make = UserGraph::create_node_rule;
     with_body(elements, StatusCode::CREATED, body, make).await
 }
 
-async fn make_edge_rule(elements: Elements, body: Body) -> Response {
+async fn make_edge_rule(elements: Elements, body: Bytes) -> Response {
     let make = UserGraph::create_edge_rule;
     with_body(elements, StatusCode::CREATED, body, make).await
 }
 
-async fn change_node_rule(elements: Elements, Path(id): Path<String>, body: Body) -> Response {
+async fn change_node_rule(elements: Elements, Path(id): Path<String>, body: Bytes) -> Response {
     with_body(elements, StatusCode::OK, body, move |e, patch| {
         e.patch_node_rule(&id, &patch)
     })
     .await
 }
 
-async fn change_edge_rule(elements: Elements, Path(id): Path<String>, body: Body) -> Response {
+async fn change_edge_rule(elements: Elements, Path(id): Path<String>, body: Bytes) -> Response {
     with_body(elements, StatusCode::OK, body, move |e, patch| {
         e.patch_edge_rule(&id, &patch)
     })
@@ -242,7 +237,7 @@ enum Written {
     One(Export),
 }
 
-async fn import(elements: Elements, body: Body) -> Response {
+async fn import(elements: Elements, body: Bytes) -> Response {
     with_body(elements, StatusCode::OK, body, |e, written: Written| {
         let (Written::List([export]) | Written::One(export)) = written;
         e.import(&export)

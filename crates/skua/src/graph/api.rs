@@ -8,7 +8,7 @@ use std::sync::{
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
+    extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
     routing::get,
@@ -57,15 +57,7 @@ async fn everything(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Res
     answer(analyzer, all, &headers).await
 }
 
-async fn ask(
-    State(analyzer): State<Analyzer>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return (error.status(), error.body_text()).into_response(),
-    };
+async fn ask(State(analyzer): State<Analyzer>, headers: HeaderMap, body: Bytes) -> Response {
     match serde_json::from_slice::<Asked>(&body) {
         Ok(asked) => answer(analyzer, asked, &headers).await,
         Err(error) => bad_request(format_args!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Extension, Path, State, rejection::BytesRejection},
+    extract::{DefaultBodyLimit, Extension, Path, State},
     http::StatusCode,
     response::{IntoResponse as _, Response},
     routing::get,
@@ -65,12 +65,8 @@ async fn create(
     State(injections): State<Arc<Injections>>,
     peer: Option<Extension<Peer>>,
     caller: Option<Extension<Caller>>,
-    body: Result<Bytes, BytesRejection>,
+    body: Bytes,
 ) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return (error.status(), error.body_text()).into_response(),
-    };
     let address = peer.map(|Extension(peer)| peer.address.to_string());
     let name = caller.and_then(|Extension(caller)| Some(caller.identity?.name));
     let who = match (name, address) {

@@ -386,6 +386,17 @@ impl Three {
         net::run(&mut command)
     }
 
+    /// What the analyzer says to somebody who wants packets of these nodes.
+    fn live(&self, query: &str) -> String {
+        let mut command = skua::command(&self.center);
+        command.args(["capture", "watch", "--gremlin", query, "-w", "/dev/stdout"]);
+        command.args(self.credentials());
+        command.args(["--analyzer", "https://127.0.0.1:8082"]);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
     fn ask(&self, query: &str) -> Value {
         let text = self.skua(&["query", query, "--format", "json"]);
         serde_json::from_str(&text).unwrap()
@@ -467,6 +478,20 @@ fn one_conversation_between_two_hosts_is_one() {
         .collect();
     hosts.sort_unstable();
     assert_eq!(hosts, ["one", "two"], "{hops}");
+    let path = three.ask(&format!("G.Flows().Has('TrackingID', '{tracking}').Path()"));
+    let path = path[0][tracking].as_array().unwrap();
+    assert_eq!(path.len(), 2, "{path:?}");
+    assert_eq!(
+        (&path[0]["Host"], &path[1]["Host"]),
+        (&"one".into(), &"two".into())
+    );
+    assert_eq!(
+        (&path[1]["LostAB"], &path[1]["LostBA"]),
+        (&0.into(), &0.into())
+    );
+    // Packets are to be had where they are.
+    let refused = three.live("G.V().Has('Name', Regex('[ab][0-9]'))");
+    assert!(refused.contains("ask the agent there"), "{refused}");
     // A new interface is captured, too; one that is gone is not any more.
     three.two.ip("link add b5 type veth peer name q5");
     three.two.ip("link set b5 up");

@@ -151,6 +151,7 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         captures: Arc::new(manager),
         sets: sets.clone(),
         uploads,
+        host: "here".into(),
     };
     let settings = FleetSettings {
         host: "here".into(),

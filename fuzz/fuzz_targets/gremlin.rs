@@ -68,7 +68,7 @@ fuzz_target!(|text: &str| {
         results: 1_000,
     };
     if let Ok(answer) = prepared.run(sources, limits, &AtomicBool::new(false)) {
-        for format in [Format::Json, Format::Table, Format::Dot] {
+        for format in [Format::Json, Format::Table { width: 0 }, Format::Dot] {
             let _ = output::format(&answer, format);
         }
     }

@@ -62,7 +62,16 @@ fn tables() {
     check(
         "tables.txt",
         include_str!("golden/tables.txt"),
-        as_format(Format::Table),
+        as_format(Format::Table { width: usize::MAX }),
+    );
+}
+
+#[test]
+fn tables_of_80_columns() {
+    check(
+        "tables_80.txt",
+        include_str!("golden/tables_80.txt"),
+        as_format(Format::Table { width: 80 }),
     );
 }
 

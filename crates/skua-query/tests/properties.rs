@@ -53,7 +53,7 @@ fn run(text: &str) {
                     for format in ["Json", "Table", "Dot"] {
                         let format = match format {
                             "Json" => skua_query::output::Format::Json,
-                            "Table" => skua_query::output::Format::Table,
+                            "Table" => skua_query::output::Format::Table { width: 30 },
                             _ => skua_query::output::Format::Dot,
                         };
                         let _ = skua_query::output::format(&answer, format);

@@ -14,7 +14,10 @@ pub enum Format {
     /// For Graphviz.
     Dot,
     /// For people.
-    Table,
+    Table {
+        /// Characters of a line; `usize::MAX` where it does not matter.
+        width: usize,
+    },
 }
 
 /// Writes an answer.
@@ -22,7 +25,7 @@ pub fn format(answer: &Answer, format: Format) -> Result<String, QueryError> {
     match format {
         Format::Json => Ok(json::write(answer)),
         Format::Dot => dot::write(answer),
-        Format::Table => Ok(table::write(answer)),
+        Format::Table { width } => Ok(table::write(answer, width)),
     }
 }
 

@@ -47,12 +47,16 @@ struct Asked {
     /// The plan in place of the answer.
     #[serde(rename = "Explain", default)]
     explain: bool,
+    /// Characters of a line of a table.
+    #[serde(rename = "Width")]
+    width: Option<usize>,
 }
 
 async fn everything(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Response {
     let all = Asked {
         query: "G".into(),
         explain: false,
+        width: None,
     };
     answer(analyzer, all, &headers).await
 }
@@ -80,9 +84,10 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
+    let width = asked.width.unwrap_or(usize::MAX);
     let (format, kind) = [
         (Some(Format::Dot), DOT),
-        (Some(Format::Table), TABLE),
+        (Some(Format::Table { width }), TABLE),
         (None, pcap::MEDIA_TYPE),
     ]
     .into_iter()
@@ -126,7 +131,7 @@ enum Written {
 
 /// None when nothing was found: Skydive answers that without a body.
 fn write(found: &Answer, format: Format) -> Result<Option<String>, QueryError> {
-    if found.is_empty() && format != Format::Table {
+    if found.is_empty() && !matches!(format, Format::Table { .. }) {
         return Ok(None);
     }
     output::format(found, format).map(Some)

@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::{args::AnalyzerArguments, client::Client};
+use crate::{args::AnalyzerArguments, client::Client, output};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -85,7 +85,10 @@ pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
     if format == Format::Pcap && !arguments.explain && std::io::stdout().is_terminal() {
         bail!("packets are no text: pipe them (`| tshark -r -`) or into a file");
     }
-    let body = json!({"GremlinQuery": text.trim(), "Explain": arguments.explain});
+    let mut body = json!({"GremlinQuery": text.trim(), "Explain": arguments.explain});
+    if format == Format::Table {
+        body["Width"] = output::width().into();
+    }
     let answer = client.ask("/api/topology", format.media_type(), &body)?;
     let mut out = std::io::stdout().lock();
     // Nothing found has no body.

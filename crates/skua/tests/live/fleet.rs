@@ -503,3 +503,93 @@ fn one_conversation_between_two_hosts_is_one() {
         (three.captured() == ["one a0", "two b0"]).then_some(())
     });
 }
+
+#[test]
+fn an_agent_goes_on_at_the_next_of_its_analyzers() {
+    if !root_tests() {
+        return;
+    }
+    let net = Net::new();
+    let ports = [free_port(&net), free_port(&net)];
+    let [first, second] = ports.map(|port| format!("127.0.0.1:{port}"));
+    let one = analyzer(&net, ports[0], "");
+    let two = analyzer(&net, ports[1], "");
+    let both = format!("{first},{second}");
+    let agent = agent(&net, "one", &both, &["--interface", "lo"]);
+    wait_equal(&net, &first, &agent, "one");
+    assert_eq!(nodes(&net, &second, "one"), [], "told one at a time");
+    one.kill();
+    wait_equal(&net, &second, &agent, "one");
+    net.ip("link add d0 type veth peer name p0");
+    wait_for("a change at the second", || {
+        let found = ask(&net, &second, "G.V().Has('Name', 'd0', '@Host', 'one')");
+        (found.as_array().unwrap().len() == 1).then_some(())
+    });
+    // Back again, with what came in between.
+    let _one = analyzer(&net, ports[0], "");
+    two.kill();
+    wait_equal(&net, &first, &agent, "one");
+    assert_eq!(
+        ask(&net, &first, "G.V().Has('Name', 'd0').Count()"),
+        1,
+        "d0 is known"
+    );
+}
+
+#[test]
+fn flows_of_an_agent_that_joined_skua_run_are_there_after_both_were_killed() {
+    if !root_tests() {
+        return;
+    }
+    let (net, folder) = (Net::new(), Folder::new());
+    net.ip("link add d0 type veth peer name p0");
+    let port = free_port(&net);
+    let address = format!("127.0.0.1:{port}");
+    let history = folder.path("history");
+    let run = || {
+        let mut command = skua::command(&net);
+        command
+            .args(["run", "--host-name", "center", "--interface", "d0"])
+            .args(["--listen", &address])
+            .env("SKUA_HISTORY_DIRECTORY", &history);
+        Skua::run_command(&net, &mut command)
+    };
+    let center = run();
+    let one = agent(&net, "one", &address, &["--interface", "lo"]);
+    wait_equal(&net, &address, &one, "one");
+    let receiver = net.inside(|| UdpSocket::bind("127.0.0.1:7007")).unwrap();
+    let sender = net.inside(|| UdpSocket::bind("127.0.0.1:0")).unwrap();
+    for _ in 0..9 {
+        sender.send_to(&[7; 70], "127.0.0.1:7007").unwrap();
+    }
+    drop((sender, receiver));
+    let wanted = "Flows().Has('Transport.Protocol', 'UDP', 'Transport.B', 7007)";
+    let told = |query: &str| {
+        let found = ask(&net, &address, query);
+        let flow = found.as_array().unwrap().first()?.clone();
+        (flow["Metric"]["ABPackets"] == 9).then_some(flow)
+    };
+    let before = wait_for("the flow of the agent", || told(&format!("G.{wanted}")));
+    assert_eq!(before["Host"], "one");
+    let written = || {
+        let status: Value = serde_json::from_str(&center.get("/api/status")).unwrap();
+        (status["history"]["flow_queue_bytes"] == 0).then_some(())
+    };
+    wait_for("the history", written);
+    one.kill();
+    center.kill();
+    let _center = run();
+    let after = wait_for("the flow in the past", || {
+        told(&format!("G.At(NOW, 600).{wanted}"))
+    });
+    for key in [
+        "Host",
+        "TrackingID",
+        "NodeTID",
+        "Start",
+        "Network",
+        "Transport",
+    ] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+}

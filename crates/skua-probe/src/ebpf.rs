@@ -11,6 +11,7 @@ use skua_flow::{FlowUpdate, Mark, Prefix};
 use skua_kernel::{
     Attachment, HookKind, KernelError,
     flow::{DrainStats, FlowTable, FlowTableConfig, PacketRing, Proof, Wakeups, prove},
+    next_tick,
 };
 use skua_link::{Link, LinkStats};
 
@@ -119,7 +120,7 @@ impl EbpfProbe {
         for number in &numbers {
             table.add_namespace(*number)?;
         }
-        let next_drain = Instant::now() + config.scan_interval;
+        let next_drain = next_tick(config.scan_interval);
         let mut probe = Self {
             config,
             scope,
@@ -418,8 +419,7 @@ impl Probe for EbpfProbe {
         let stats = self.table.drain(sink)?;
         self.settle(&stats)?;
         if wake == Wake::Interval {
-            self.next_drain = (self.next_drain + self.config.scan_interval)
-                .max(Instant::now() + self.config.scan_interval / 2);
+            self.next_drain = next_tick(self.config.scan_interval);
             self.refresh_namespaces()?;
         }
         self.account.drains += 1;

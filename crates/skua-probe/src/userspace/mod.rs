@@ -17,7 +17,10 @@ use skua_flow::{
     Ageing, CapturePoint, Direction, Drained, EndReason, FlowTable, FlowUpdate, Mark, Prefix,
     TableConfig,
 };
-use skua_kernel::flow::{CauseCounters, FlowTableConfig, LinkKind};
+use skua_kernel::{
+    flow::{CauseCounters, FlowTableConfig, LinkKind},
+    next_tick,
+};
 use skua_link::{Link, LinkStats};
 use skua_packet::LinkType;
 
@@ -172,7 +175,7 @@ impl UserspaceProbe {
             None => watch.numbers(),
         };
         let packets = config.packets.map(Packets::new).transpose()?;
-        let next_drain = Instant::now() + config.scan_interval;
+        let next_drain = next_tick(config.scan_interval);
         let shared = Arc::new(Shared {
             table: Mutex::new(Table {
                 flows,
@@ -493,8 +496,7 @@ impl Probe for UserspaceProbe {
         drop(table);
         self.settle(&drained);
         if wake == Wake::Interval {
-            self.next_drain = (self.next_drain + self.config.scan_interval)
-                .max(Instant::now() + self.config.scan_interval / 2);
+            self.next_drain = next_tick(self.config.scan_interval);
             self.refresh_namespaces()?;
         }
         self.account.drains += 1;

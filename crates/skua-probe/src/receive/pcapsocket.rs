@@ -390,9 +390,7 @@ impl Probe for PcapSocketProbe {
             let interval = self.shared.config.scan_interval;
             self.next_drain = next_tick(interval);
         }
-        self.account.drains += 1;
-        self.account.pressed_drains += u64::from(wake == Wake::Pressure);
-        self.account.drain_ns += thread_cpu_ns() - started;
+        self.account.drained(wake, started);
         Ok(())
     }
 

@@ -302,9 +302,7 @@ impl<E: Engine> Probe for DatagramProbe<E> {
         if wake == Wake::Interval {
             self.next_drain = next_tick(self.config.scan_interval);
         }
-        self.account.drains += 1;
-        self.account.pressed_drains += u64::from(wake == Wake::Pressure);
-        self.account.drain_ns += thread_cpu_ns() - started;
+        self.account.drained(wake, started);
         Ok(())
     }
 

@@ -91,20 +91,15 @@ impl FlowSet for Always {
         wanted: &Wanted,
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32> {
-        self.store
-            .lock()
-            .unwrap()
-            .scan(from, places, &mut |record| {
-                if !wanted.has(record) {
-                    return ControlFlow::Continue(());
-                }
-                visit(&FlowView {
-                    record,
-                    place: &self.place,
-                    parties: [Party::default(); 2],
-                    raw_packets: 0,
-                })
+        let store = self.store.lock().unwrap();
+        wanted.scan(&store, from, places, &mut |record| {
+            visit(&FlowView {
+                record,
+                place: &self.place,
+                parties: [Party::default(); 2],
+                raw_packets: 0,
             })
+        })
     }
 
     fn owns(&self, place: &FlowPlace) -> bool {

@@ -1,9 +1,9 @@
 //! Which flows are worth a look, told from the record alone: most are passed over before anything else is
 //! made of them.
 
-use skua_flow::{FlowRecord, Network};
+use skua_flow::{Endpoint, FlowRecord, FlowStore, Network};
 use skua_topology::IndexKey;
-use std::net::IpAddr;
+use std::{net::IpAddr, ops::ControlFlow};
 
 /// Flows that may be wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +81,30 @@ impl Wanted {
             Self::Address { ip, .. } => Some(*ip),
             Self::All | Self::Port { .. } => None,
         }
+    }
+
+    /// Visits those of a store in the places from `from` on, at most so many places, as [`FlowStore::scan`].
+    pub fn scan(
+        &self,
+        store: &FlowStore,
+        from: u32,
+        places: u32,
+        visit: &mut dyn FnMut(&FlowRecord) -> ControlFlow<()>,
+    ) -> Option<u32> {
+        let endpoint = match self {
+            Self::All => return store.scan(from, places, visit),
+            Self::Address { bytes, .. } => Endpoint::Address(*bytes),
+            Self::Port { port, .. } => Endpoint::Port(*port),
+        };
+        store.scan_endpoint(
+            from,
+            places,
+            endpoint,
+            &mut |record| match self.has(record) {
+                true => visit(record),
+                false => ControlFlow::Continue(()),
+            },
+        )
     }
 
     /// Whether a flow is one of them.

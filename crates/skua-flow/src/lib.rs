@@ -8,6 +8,7 @@
 pub mod addresses;
 mod community;
 mod conversation;
+mod ends;
 pub mod fields;
 mod index;
 pub mod key;
@@ -28,6 +29,7 @@ pub mod update;
 pub use addresses::{AddressCounts, AddressSet, Mark, Prefix, PrefixError};
 pub use community::community_id;
 pub use conversation::{Conversation, FragmentNotes, Ports};
+pub use ends::Endpoint;
 pub use key::{FlowKey, Network, Tunnel};
 pub use names::Layers;
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};

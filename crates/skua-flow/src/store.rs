@@ -1,7 +1,8 @@
 //! Bounded history of flow records in memory.
 
 use crate::{
-    Counters, EndReason, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate, Service,
+    Counters, EndReason, Endpoint, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate, Service,
+    ends::Ends,
     index::{Index, KeyHash, Slot},
     slab::Slab,
 };
@@ -44,8 +45,8 @@ impl Default for StoreLimits {
 
 impl StoreLimits {
     /// Bytes of index and lists per record at worst: a slot of the hash table with its tag just
-    /// after it doubled, the lists of free and ended places at twice their length.
-    const BESIDE: usize = 18 + 16;
+    /// after it doubled, the lists of free and ended places at twice their length, marks of endpoints.
+    const BESIDE: usize = 18 + 16 + Ends::BYTES;
 
     /// The most records within both limits; at least one.
     fn max_records(&self) -> usize {
@@ -121,6 +122,8 @@ struct Place {
 /// room, ended ones.
 pub struct FlowStore {
     places: Slab<Place>,
+    /// Who speaks in the record of each place.
+    ends: Ends,
     /// Places of active records by key.
     active: Index,
     /// Places of ended records, oldest first.
@@ -152,6 +155,7 @@ impl FlowStore {
                     queued: false,
                 },
             ),
+            ends: Ends::new(seed),
             active: Index::default(),
             ended: VecDeque::new(),
             hand: 0,
@@ -262,6 +266,7 @@ impl FlowStore {
         };
         let place = match self.places.insert(new) {
             Some(place) => {
+                self.ends.set(place, &record.key);
                 if !record.end.is_some_and(is_over)
                     && let Slot::Free(slot) = self.active.entry(hash, |_| false)
                 {
@@ -324,6 +329,7 @@ impl FlowStore {
                 };
                 match places.insert(new) {
                     Some(place) => {
+                        self.ends.set(place, &update.key);
                         if !update.end.is_some_and(is_over) {
                             slot.insert(place);
                         }
@@ -344,6 +350,7 @@ impl FlowStore {
     fn replace(&mut self, new: Place) -> u32 {
         let place = self.evict();
         self.places[place] = new;
+        self.ends.set(place, &new.record.key);
         if !new.record.end.is_some_and(is_over) {
             let hash = KeyHash::new(&new.record.key, self.seed);
             let slot = self.active.entry(hash, |_| false);
@@ -429,6 +436,26 @@ impl FlowStore {
             }
         }
         (to < self.places.end()).then_some(to)
+    }
+
+    /// As [`scan`](Self::scan), of the records that have an endpoint on one of their sides, and few others. ICMP
+    /// has its type and code where others have ports.
+    pub fn scan_endpoint(
+        &self,
+        from: u32,
+        places: u32,
+        endpoint: Endpoint,
+        visit: &mut dyn FnMut(&FlowRecord) -> ControlFlow<()>,
+    ) -> Option<u32> {
+        let to = from.saturating_add(places).min(self.places.end());
+        let found = self.ends.find(from..to, endpoint, &mut |place| {
+            let place = &self.places[place];
+            if place.used {
+                visit(&place.record)?;
+            }
+            ControlFlow::Continue(())
+        });
+        (found.is_continue() && to < self.places.end()).then_some(to)
     }
 
     /// Time of the last drain, ns since the Unix epoch; 0 before the first.

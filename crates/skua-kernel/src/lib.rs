@@ -12,6 +12,7 @@ pub mod flow;
 mod grace;
 mod log;
 mod mapping;
+mod memory;
 pub mod orphans;
 pub mod priority;
 mod private_network;
@@ -21,7 +22,8 @@ pub mod socket;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use btf::KernelTypes;
-pub use clock::unix_offset_ns;
+pub use clock::{next_tick, unix_offset_ns};
 pub use error::KernelError;
 pub use log::capture_libbpf_log;
+pub use memory::release_start_memory;
 pub use programs::{ProgramInfo, attached_tcx, program_info};

@@ -6,7 +6,7 @@ use skua_flow::{AddressCounts, Cause, Counters};
 use skua_kernel::flow::{CauseCounters, PointTraffic};
 use skua_link::LinkStats;
 
-use crate::receive::Received;
+use crate::{Wake, receive::Received, watch::thread_cpu_ns};
 
 /// One interface as a capture point.
 #[derive(Clone, Debug, Default)]
@@ -105,6 +105,15 @@ pub struct Account {
     pub addresses: AddressCounts,
     /// What a receiver got from others, and lost before it could become a flow.
     pub received: Received,
+}
+
+impl Account {
+    /// Counts a drain, which `wake` was for, and which began when the thread's CPU time was `started_ns`.
+    pub(crate) fn drained(&mut self, wake: Wake, started_ns: u64) {
+        self.drains += 1;
+        self.pressed_drains += u64::from(wake == Wake::Pressure);
+        self.drain_ns += thread_cpu_ns() - started_ns;
+    }
 }
 
 impl Account {

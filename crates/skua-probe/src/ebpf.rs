@@ -1,7 +1,6 @@
 //! The main probe: the flow table in the kernel, attached to interfaces as they come and go.
 
 use std::{
-    collections::{BTreeMap, HashSet},
     os::fd::{AsFd, BorrowedFd},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
@@ -11,16 +10,17 @@ use skua_flow::{FlowUpdate, Mark, Prefix};
 use skua_kernel::{
     Attachment, HookKind, KernelError,
     flow::{DrainStats, FlowTable, FlowTableConfig, PacketRing, Proof, Wakeups, prove},
+    next_tick,
 };
-use skua_link::{Link, LinkStats};
+use skua_link::Link;
 
 pub use crate::Wake;
 use crate::{
-    Account, AddressEdit, Description, LiveAddresses, LivePoints, Packets, PacketsConfig,
-    PointAccount, PointState, Probe, ProbeError, Watched, WatchedNamespace,
-    account::add_point,
-    follow::{Follow, Scope},
-    watch::{RESTING, Watch, grown, link_kind, thread_cpu_ns},
+    Account, AddressEdit, Description, LiveAddresses, LivePoints, Packets, PacketsConfig, Probe,
+    ProbeError, Watched, WatchedNamespace,
+    follow::Follow,
+    interfaces::{Interfaces, patience},
+    watch::{link_kind, thread_cpu_ns},
 };
 
 /// What the probe is to watch.
@@ -62,18 +62,9 @@ impl Default for EbpfConfig {
     }
 }
 
-struct Point {
-    link: Link,
-    /// The interface's counters when it was attached.
-    counters_then: LinkStats,
-    attachments: Vec<Attachment>,
-    account: PointAccount,
-}
-
 /// The probe; see [`Probe`] for its use.
 pub struct EbpfProbe {
     config: EbpfConfig,
-    scope: Scope,
     /// The hook that is used, and what was found out about those before it.
     hook: HookKind,
     proofs: Vec<(HookKind, Proof)>,
@@ -81,13 +72,7 @@ pub struct EbpfProbe {
     wakeups: Wakeups,
     addresses: LiveAddresses,
     packets: Option<(Packets, PacketRing)>,
-    watch: Watch,
-    points: BTreeMap<(u16, u32), Point>,
-    /// Points whose interface is gone but whose counters were not yet taken.
-    leaving: Vec<(u16, u32)>,
-    /// Interfaces that we could not attach to, so that we complain once.
-    refused: HashSet<(u16, u32)>,
-    account: Account,
+    interfaces: Interfaces<Vec<Attachment>>,
     next_drain: Instant,
 }
 
@@ -110,30 +95,22 @@ impl EbpfProbe {
         let addresses = live_addresses(&table)?;
         // Before anything is attached.
         addresses.edit(AddressEdit::Replace(&config.addresses))?;
-        let scope = Scope::new(&config.interfaces, config.points.as_ref());
-        let watch = scope.watch(config.all_netns)?;
-        let numbers = match config.points {
-            Some(_) => Vec::new(),
-            None => watch.numbers(),
-        };
+        let points = config.points.as_ref();
+        let interfaces = Interfaces::new(&config.interfaces, points, config.all_netns)?;
+        let numbers = interfaces.first_namespaces();
         for number in &numbers {
             table.add_namespace(*number)?;
         }
-        let next_drain = Instant::now() + config.scan_interval;
+        let next_drain = next_tick(config.scan_interval);
         let mut probe = Self {
             config,
-            scope,
             hook,
             proofs,
             table,
             wakeups,
             addresses,
             packets,
-            watch,
-            points: BTreeMap::new(),
-            leaving: Vec::new(),
-            refused: HashSet::new(),
-            account: Account::default(),
+            interfaces,
             next_drain,
         };
         for number in numbers {
@@ -156,6 +133,58 @@ impl EbpfProbe {
     /// The hooks that were tried, in order; the last is used.
     pub fn proofs(&self) -> &[(HookKind, Proof)] {
         &self.proofs
+    }
+
+    /// Takes the packets that programs sent.
+    fn take_packets(&mut self) -> Result<(), ProbeError> {
+        if let Some((packets, ring)) = &mut self.packets {
+            while ring.drain(&mut |packet| packets.take(packet))? {}
+        }
+        Ok(())
+    }
+
+    /// Has programs send all packets while somebody watches.
+    fn watchers_changed(&mut self) -> Result<(), ProbeError> {
+        let Some((packets, ring)) = &mut self.packets else {
+            return Ok(());
+        };
+        let watched = packets.take_call();
+        ring.set_live(watched)?;
+        // What was sent before without a call: from here on each packet calls, when nothing
+        // waits before it.
+        self.take_packets()?;
+        if let (true, Some((packets, _))) = (watched, &self.packets) {
+            packets.started();
+        }
+        Ok(())
+    }
+
+    /// Nothing is attached and nothing left to be drained: capture points may be an empty set.
+    fn rests(&self) -> bool {
+        self.interfaces.rests() && self.table.live() == 0
+    }
+
+    /// After a drain: adds up what each point counted.
+    fn settle(&mut self, stats: &DrainStats) -> Result<(), ProbeError> {
+        self.interfaces.drained(stats.updates, &stats.traffic);
+        for ((netns, ifindex), account) in self.interfaces.accounts() {
+            if let Some([ingress, egress]) = self.table.point_counters(netns, ifindex)? {
+                account.ingress = ingress;
+                account.egress = egress;
+            }
+        }
+        for (netns, ifindex) in self.interfaces.take_leaving() {
+            self.table.remove_point(netns, ifindex)?;
+        }
+        Ok(())
+    }
+}
+
+impl Follow for EbpfProbe {
+    type Capture = Vec<Attachment>;
+
+    fn interfaces(&mut self) -> &mut Interfaces<Self::Capture> {
+        &mut self.interfaces
     }
 
     fn attach(&mut self, number: u16, link: &Link) -> Result<Vec<Attachment>, ProbeError> {
@@ -186,163 +215,11 @@ impl EbpfProbe {
                 })
                 .collect()
         };
-        Ok(self.watch.enter(number, attach_all)??)
+        Ok(self.interfaces.watch.enter(number, attach_all)??)
     }
 
-    /// Complains once about an interface. Capture points have a state for that.
-    fn refuse(&mut self, key: (u16, u32)) {
-        if self.scope.points().is_none() {
-            self.refused.insert(key);
-        }
-    }
-
-    /// Takes the packets that programs sent.
-    fn take_packets(&mut self) -> Result<(), ProbeError> {
-        if let Some((packets, ring)) = &mut self.packets {
-            while ring.drain(&mut |packet| packets.take(packet))? {}
-        }
-        Ok(())
-    }
-
-    /// Has programs send all packets while somebody watches.
-    fn watchers_changed(&mut self) -> Result<(), ProbeError> {
-        let Some((packets, ring)) = &mut self.packets else {
-            return Ok(());
-        };
-        let watched = packets.take_call();
-        ring.set_live(watched)?;
-        // What was sent before without a call: from here on each packet calls, when nothing
-        // waits before it.
-        self.take_packets()?;
-        if let (true, Some((packets, _))) = (watched, &self.packets) {
-            packets.started();
-        }
-        Ok(())
-    }
-
-    /// Nothing is attached and nothing left to be drained: capture points may be an empty set.
-    fn rests(&self) -> bool {
-        self.scope.points().is_some()
-            && self.watch.is_idle()
-            && self.points.is_empty()
-            && self.leaving.is_empty()
-            && self.table.live() == 0
-    }
-
-    /// After a drain: adds up what each point counted.
-    fn settle(&mut self, stats: &DrainStats) -> Result<(), ProbeError> {
-        self.account.updates += stats.updates;
-        for (key, traffic) in &stats.traffic {
-            let account = match self.points.get_mut(key) {
-                Some(point) => &mut point.account,
-                None => &mut self.account.gone,
-            };
-            account.flows += *traffic;
-        }
-        for ((netns, ifindex), point) in &mut self.points {
-            if let Some([ingress, egress]) = self.table.point_counters(*netns, *ifindex)? {
-                point.account.ingress = ingress;
-                point.account.egress = egress;
-            }
-        }
-        for key in std::mem::take(&mut self.leaving) {
-            if let Some(point) = self.points.remove(&key) {
-                add_point(&mut self.account.gone, &point.account);
-                self.table.remove_point(key.0, key.1)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn read_interface_counters(&mut self) {
-        let points = &mut self.points;
-        self.watch.each_link(|number, link| {
-            if let Some(point) = points.get_mut(&(number, link.ifindex))
-                && point.account.attached
-            {
-                point.account.interface_counters = grown(&link.stats, &point.counters_then);
-            }
-        });
-    }
-}
-
-impl Follow for EbpfProbe {
-    fn scope(&self) -> &Scope {
-        &self.scope
-    }
-
-    fn watch(&mut self) -> &mut Watch {
-        &mut self.watch
-    }
-
-    fn attached(&self) -> Vec<(u16, u32)> {
-        let points = self.points.iter();
-        let attached = points.filter(|(_, point)| point.account.attached);
-        attached.map(|(key, _)| *key).collect()
-    }
-
-    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
-        let key = (number, link.ifindex);
-        if let Some(point) = self.points.get_mut(&key)
-            && point.account.attached
-        {
-            // Renamed, perhaps.
-            point.account.interface.clone_from(&link.name);
-            point.link = link;
-            return Ok(());
-        }
-        let netns = self.watch.inode(number).unwrap_or_default();
-        if !self.scope.wants(netns, &link) || self.refused.contains(&key) {
-            return Ok(());
-        }
-        match self.attach(number, &link) {
-            Ok(attachments) => {
-                let namespace = self.watch.namespace(number);
-                let namespace = namespace.map(|n| n.name.clone()).unwrap_or_default();
-                let hook = attachments.first().map_or("none", |a| a.kind().name());
-                tracing::info!(interface = link.name, namespace, hook, "attached");
-                // One with this index may be gone since the last drain, and its counters not
-                // taken yet: what takes its place is the same capture point, which goes on.
-                self.leaving.retain(|leaving| *leaving != key);
-                let mut account = match self.points.remove(&key) {
-                    Some(point) => point.account,
-                    None => PointAccount::default(),
-                };
-                account.interface.clone_from(&link.name);
-                account.netns = namespace;
-                account.netns_inode = netns;
-                account.hook = hook;
-                account.attached = true;
-                self.scope.note(netns, link.ifindex, PointState::Active);
-                self.points.insert(
-                    key,
-                    Point {
-                        counters_then: grown(&link.stats, &account.interface_counters),
-                        link,
-                        attachments,
-                        account,
-                    },
-                );
-                Ok(())
-            }
-            Err(error) => {
-                self.refuse(key);
-                let reason = PointState::Refused(error.to_string());
-                self.scope.note(netns, link.ifindex, reason);
-                tracing::warn!(interface = link.name, %error, "not watched");
-                Err(error)
-            }
-        }
-    }
-
-    fn link_left(&mut self, number: u16, ifindex: u32) {
-        self.refused.remove(&(number, ifindex));
-        if let Some(point) = self.points.get_mut(&(number, ifindex)) {
-            tracing::info!(interface = point.link.name, "not attached any more");
-            point.attachments.clear();
-            point.account.attached = false;
-            self.leaving.push((number, ifindex));
-        }
+    fn hook_of(&self, capture: &Self::Capture) -> &'static str {
+        capture.first().map_or("none", |a| a.kind().name())
     }
 
     fn wait_for_detached(&mut self) -> Result<(), ProbeError> {
@@ -365,20 +242,11 @@ impl Probe for EbpfProbe {
         until: Option<Instant>,
     ) -> Result<Wake, ProbeError> {
         loop {
-            let now = Instant::now();
-            let resting = self.rests();
-            if now >= self.next_drain && !resting {
-                return Ok(Wake::Interval);
-            }
-            if until.is_some_and(|until| now >= until) {
-                return Ok(Wake::Caller);
-            }
-            let next = match resting {
-                true => now + RESTING,
-                false => self.next_drain,
+            let next = match patience(self.next_drain, until, self.rests()) {
+                Ok(next) => next,
+                Err(wake) => return Ok(wake),
             };
-            let next = until.map_or(next, |until| until.min(next));
-            let points = self.scope.points().map(LivePoints::as_fd);
+            let points = self.interfaces.scope.points().map(LivePoints::as_fd);
             let packets = self.packets.as_ref();
             let given = [
                 Some(self.wakeups.as_fd()),
@@ -387,9 +255,9 @@ impl Probe for EbpfProbe {
                 packets.map(|(packets, _)| packets.as_fd()),
                 packets.map(|(_, ring)| ring.wake()),
             ];
-            let ready = self.watch.poll(&given, next)?;
+            let ready = self.interfaces.watch.poll(&given, next)?;
             for namespace in ready.namespaces {
-                let changes = self.watch.read(namespace);
+                let changes = self.interfaces.watch.read(namespace);
                 self.links_changed(changes);
             }
             let [drain, called, points, watchers, packets] = ready.given;
@@ -418,25 +286,18 @@ impl Probe for EbpfProbe {
         let stats = self.table.drain(sink)?;
         self.settle(&stats)?;
         if wake == Wake::Interval {
-            self.next_drain = (self.next_drain + self.config.scan_interval)
-                .max(Instant::now() + self.config.scan_interval / 2);
+            self.next_drain = next_tick(self.config.scan_interval);
             self.refresh_namespaces()?;
         }
-        self.account.drains += 1;
-        self.account.pressed_drains += u64::from(wake == Wake::Pressure);
-        self.account.drain_ns += thread_cpu_ns() - started;
+        self.interfaces.account.drained(wake, started);
         Ok(())
     }
 
     fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
-        for point in self.points.values_mut() {
-            point.attachments.clear();
-        }
+        self.interfaces.end();
         // Of the same moment as what was counted.
-        self.read_interface_counters();
-        for point in self.points.values_mut() {
-            point.account.attached = false;
-        }
+        self.interfaces.read_counters();
+        self.interfaces.ended();
         let stats = self.table.finish(sink)?;
         // All programs have ended by now.
         self.take_packets()?;
@@ -447,34 +308,20 @@ impl Probe for EbpfProbe {
     }
 
     fn account(&mut self) -> Account {
-        self.read_interface_counters();
-        self.account.points = self
-            .points
-            .iter()
-            .map(|(key, point)| (*key, point.account.clone()))
-            .collect();
-        self.account.live = self.table.live();
-        self.account.inserted = self.table.inserted();
-        self.account.max_entries = u64::from(self.table.config().max_entries);
-        self.account.addresses = self.addresses.counts();
-        self.account.clone()
+        let account = &mut self.interfaces.account;
+        account.live = self.table.live();
+        account.inserted = self.table.inserted();
+        account.max_entries = u64::from(self.table.config().max_entries);
+        account.addresses = self.addresses.counts();
+        self.interfaces.whole_account()
     }
 
     fn interfaces(&self) -> Vec<Watched> {
-        self.points
-            .iter()
-            .map(|((netns, ifindex), point)| Watched {
-                netns: *netns,
-                ifindex: *ifindex,
-                netns_name: point.account.netns.clone(),
-                name: point.link.name.clone(),
-                netns_inode: point.account.netns_inode,
-            })
-            .collect()
+        self.interfaces.watched()
     }
 
     fn namespaces(&self) -> Vec<WatchedNamespace> {
-        self.watch.namespaces()
+        self.interfaces.watch.namespaces()
     }
 
     fn describe(&self) -> Description {
@@ -489,7 +336,7 @@ impl Probe for EbpfProbe {
     }
 
     fn points(&self) -> Option<LivePoints> {
-        self.scope.points().cloned()
+        self.interfaces.scope.points().cloned()
     }
 
     fn packets(&self) -> Option<Packets> {

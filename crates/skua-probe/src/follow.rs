@@ -6,6 +6,7 @@ use skua_link::{Changes, Link};
 
 use crate::{
     LivePoints, PointId, PointState, ProbeError,
+    interfaces::Interfaces,
     watch::{Change, Watch, wanted},
 };
 
@@ -63,14 +64,14 @@ fn id(netns: u64, ifindex: u32) -> PointId {
 
 /// A probe that follows interfaces.
 pub(crate) trait Follow {
-    fn scope(&self) -> &Scope;
-    fn watch(&mut self) -> &mut Watch;
-    /// Namespace and index of the interfaces that are attached to.
-    fn attached(&self) -> Vec<(u16, u32)>;
-    /// An interface is there or has changed: attaches if that is wanted. An error has been told.
-    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError>;
-    /// Detaches from an interface, which may be gone; its counters are taken with the next drain.
-    fn link_left(&mut self, number: u16, ifindex: u32);
+    /// What captures an interface; dropping it ends that, when all that came before is counted or
+    /// [`wait_for_detached`](Self::wait_for_detached) waits for it.
+    type Capture;
+    fn interfaces(&mut self) -> &mut Interfaces<Self::Capture>;
+    /// Begins to capture an interface.
+    fn attach(&mut self, number: u16, link: &Link) -> Result<Self::Capture, ProbeError>;
+    /// How it is captured, like `tcx`.
+    fn hook_of(&self, capture: &Self::Capture) -> &'static str;
     /// Waits until nothing is counted any more that comes from where it was detached.
     fn wait_for_detached(&mut self) -> Result<(), ProbeError>;
     /// Before the first interface of a namespace.
@@ -81,6 +82,31 @@ pub(crate) trait Follow {
     /// After the last interface of a namespace.
     fn namespace_removed(&mut self, number: u16) {
         let _ = number;
+    }
+
+    fn watch(&mut self) -> &mut Watch {
+        &mut self.interfaces().watch
+    }
+
+    /// The capture points, when these say what is captured.
+    fn live_points(&mut self) -> Option<LivePoints> {
+        self.interfaces().scope.points().cloned()
+    }
+
+    /// An interface is there or has changed: attaches if that is wanted. An error has been told.
+    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
+        let Some(link) = self.interfaces().newcomer(number, link) else {
+            return Ok(());
+        };
+        match self.attach(number, &link) {
+            Ok(capture) => {
+                let hook = self.hook_of(&capture);
+                self.interfaces().joined(number, link, hook, capture);
+                Ok(())
+            }
+            Err(error) if self.interfaces().failed(number, &link, &error) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Begins to follow a namespace and takes note of its interfaces.
@@ -111,13 +137,13 @@ pub(crate) trait Follow {
     }
 
     fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
-        for (n, ifindex) in self.attached() {
-            if n == number && gone(ifindex) {
-                self.link_left(number, ifindex);
+        for key in self.interfaces().attached() {
+            if key.0 == number && gone(key.1) {
+                self.interfaces().left(key);
             }
         }
         let netns = self.watch().inode(number);
-        if let (Some(points), Some(netns)) = (self.scope().points(), netns) {
+        if let (Some(points), Some(netns)) = (self.live_points(), netns) {
             points.note_gone(netns, gone);
         }
     }
@@ -141,7 +167,7 @@ pub(crate) trait Follow {
         for number in changes.removed {
             self.links_gone(number, |_| true);
             let inode = before.iter().find(|(n, _)| *n == number);
-            if let (Some(points), Some((_, netns))) = (self.scope().points(), inode) {
+            if let (Some(points), Some((_, netns))) = (self.live_points(), inode) {
                 points.note_gone(*netns, |_| true);
             }
             self.namespace_removed(number);
@@ -157,14 +183,14 @@ pub(crate) trait Follow {
 
     /// Carries out what was changed about the capture points.
     fn points_changed(&mut self) -> Result<(), ProbeError> {
-        let Some(points) = self.scope().points().cloned() else {
+        let Some(points) = self.live_points() else {
             return Ok(());
         };
         let edits = points.begin();
         let set = points.set();
         let mut left = false;
         let mut attached = BTreeSet::new();
-        for (number, ifindex) in self.attached() {
+        for (number, ifindex) in self.interfaces().attached() {
             let Some(netns) = self.watch().inode(number) else {
                 continue;
             };
@@ -174,7 +200,7 @@ pub(crate) trait Follow {
                 points.note(point, PointState::Active);
                 attached.insert(point);
             } else {
-                self.link_left(number, ifindex);
+                self.interfaces().left((number, ifindex));
                 left = true;
             }
         }

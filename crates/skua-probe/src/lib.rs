@@ -7,6 +7,7 @@ mod addresses;
 pub mod ebpf;
 mod error;
 mod follow;
+mod interfaces;
 pub mod packets;
 mod points;
 mod probe;

@@ -160,6 +160,7 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
         "skua waits for agents; see `skua agents`, {url}/ and `skua query`; Ctrl-C ends"
     )?;
     out.flush()?;
+    skua_kernel::release_start_memory();
     signals.forever().next();
     gather.captures.end();
     Ok(())
@@ -245,7 +246,14 @@ impl Watch {
 
     /// Watches until a signal comes; `before` the last drain others are told that it comes.
     fn run(mut self, before: impl FnOnce()) -> anyhow::Result<Shared> {
-        self.session.run(None, |_| Ok(()))?;
+        // By the end of the first drain all parts have begun.
+        let mut begins = true;
+        self.session.run(None, |_| {
+            if std::mem::take(&mut begins) {
+                skua_kernel::release_start_memory();
+            }
+            Ok(())
+        })?;
         before();
         let shared = self.session.finish()?;
         drop((self.ovs, self.discovery));

@@ -15,11 +15,13 @@ use crate::{
     writer::{Hangs, Writer},
 };
 use rustix::fs::inotify;
+use skua_kernel::next_tick;
 use skua_socket::{
     CgroupMount, Container, OwnerId, Owners, OwnersConfig, cgroup_mounts, container_of_cgroup,
 };
 use skua_topology::{Map, Value};
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     mem::MaybeUninit,
@@ -70,8 +72,12 @@ pub(super) struct Containers {
     known: BTreeMap<String, Known>,
     /// There are more groups than are watched.
     omitted: bool,
+    /// There are groups of containers: their processes may move, and not all groups tell of theirs.
+    groups: bool,
+    /// There are groups that could not be watched.
+    unwatched: Cell<bool>,
     settled: bool,
-    next: Instant,
+    next: Option<Instant>,
     /// When a look may begin that somebody asked for.
     earliest: Instant,
     settling: Instant,
@@ -98,8 +104,10 @@ impl Containers {
             inotify: inotify.ok(),
             known: BTreeMap::new(),
             omitted: false,
+            groups: false,
+            unwatched: Cell::new(false),
             settled: false,
-            next: now,
+            next: Some(now),
             earliest: now,
             settling: now,
         }
@@ -123,6 +131,7 @@ impl Containers {
             && error != rustix::io::Errno::NOENT
         {
             counters::add(&self.common.counters.errors, 1);
+            self.unwatched.set(true);
             tracing::debug!(%error, path = %path.display(), "cannot watch a control group");
         }
     }
@@ -181,10 +190,18 @@ impl Containers {
         found
     }
 
+    /// Whether inotify tells of whatever can come: that there is a container at all.
+    fn told_of_all(&self) -> bool {
+        self.inotify.is_some() && !self.groups && !self.omitted && !self.unwatched.get()
+    }
+
     /// Brings the graph up to date.
     fn look(&mut self) {
         let mut alive: HashMap<String, (u32, OwnerId)> = HashMap::new();
-        for (id, pids) in self.groups() {
+        self.unwatched.set(false);
+        let groups = self.groups();
+        self.groups = !groups.is_empty();
+        for (id, pids) in groups {
             let before = self.known.get(&id).map(|known| known.pid);
             let before = before.filter(|pid| pids.contains(pid));
             let Some(pid) = before.or_else(|| pids.first().copied()) else {
@@ -314,7 +331,7 @@ impl Source for Containers {
         inotify.map(|fd| fd.as_fd()).into_iter().collect()
     }
 
-    fn next(&self) -> Instant {
+    fn next(&self) -> Option<Instant> {
         self.next
     }
 
@@ -328,10 +345,9 @@ impl Source for Containers {
         self.look();
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);
-        let pause = match end < self.settling {
-            true => AGAIN,
-            false => self.common.interval,
+        self.next = match end < self.settling {
+            true => Some(end + AGAIN),
+            false => (!self.told_of_all()).then(|| next_tick(self.common.interval)),
         };
-        self.next = (end + pause).max(self.earliest);
     }
 }

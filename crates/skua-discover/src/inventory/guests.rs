@@ -15,6 +15,7 @@ use crate::{
     netlink::OWNERSHIP,
     writer::{Hangs, Writer},
 };
+use skua_kernel::next_tick;
 use skua_topology::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -59,7 +60,7 @@ pub(super) struct Guests {
     boot: String,
     known: HashMap<(u32, u64), Known>,
     again: bool,
-    next: Instant,
+    next: Option<Instant>,
     earliest: Instant,
 }
 
@@ -72,7 +73,7 @@ impl Guests {
             common,
             known: HashMap::new(),
             again: false,
-            next: now,
+            next: None,
             earliest: now,
         }
     }
@@ -263,7 +264,7 @@ fn machine_name(arguments: &[Vec<u8>]) -> Option<String> {
 }
 
 impl Source for Guests {
-    fn next(&self) -> Instant {
+    fn next(&self) -> Option<Instant> {
         self.next
     }
 
@@ -282,11 +283,11 @@ impl Source for Guests {
         self.earliest = end + PAUSE.max((end - now) * SHARE);
         // Once more after each call.
         self.again = called;
-        let pause = match called {
-            true => AGAIN,
-            false => self.common.interval,
+        self.next = match called {
+            true => Some(end + AGAIN),
+            // Without any, only a device can bring one, and of that we are told.
+            false => (!self.known.is_empty()).then(|| next_tick(self.common.interval)),
         };
-        self.next = (end + pause).max(self.earliest);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Processes that wait for others: who offers what.
 
 use super::{
-    Common, ListeningProcess,
+    Common, ListeningPort, ListeningProcess,
     place::{self, int, map, map_of, some},
     worker::{Source, Wake},
 };
@@ -10,11 +10,12 @@ use crate::{
     netlink::OWNERSHIP,
     writer::{Hangs, Writer},
 };
+use skua_kernel::next_tick;
 use skua_topology::{Map, Value};
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Name of this provider in `@Origin`.
@@ -38,10 +39,18 @@ const KEYS: &[&str] = &[
     "ListensOmitted",
 ];
 
+#[derive(Debug, Default)]
+struct Told {
+    /// What was told last.
+    all: Option<Arc<[ListeningProcess]>>,
+    /// Whether that was not taken yet.
+    new: bool,
+}
+
 /// Takes what the socket probe sees; see [`crate::Discovery::listeners`].
 #[derive(Debug, Clone)]
 pub struct Listeners {
-    told: Arc<Mutex<Option<Vec<ListeningProcess>>>>,
+    told: Arc<Mutex<Told>>,
     wake: Wake,
 }
 
@@ -53,18 +62,37 @@ impl Listeners {
         }
     }
 
-    /// These are all processes that listen now. Quick: they are written down elsewhere.
-    pub fn set(&self, processes: Vec<ListeningProcess>) {
+    /// These are all processes that listen now. Quick: they are written down elsewhere, when they are not
+    /// the same as before.
+    pub fn set(&self, mut processes: Vec<ListeningProcess>) {
+        processes.sort_unstable_by_key(key);
+        for process in &mut processes {
+            let order = |port: &ListeningPort| (port.port, port.protocol, port.address);
+            process.ports.sort_unstable_by_key(order);
+            process.ports.dedup();
+        }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        *told = Some(processes);
+        if told.all.as_deref() == Some(&processes) {
+            return;
+        }
+        *told = Told {
+            all: Some(processes.into()),
+            new: true,
+        };
         drop(told);
         self.wake.call();
     }
 
-    fn take(&self) -> Option<Vec<ListeningProcess>> {
+    fn take(&self) -> Option<Arc<[ListeningProcess]>> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.take()
+        let new = std::mem::take(&mut told.new);
+        told.all.clone().filter(|_| new)
     }
+}
+
+/// What tells processes apart: its number, its start, and the namespace that it listens in.
+fn key(process: &ListeningProcess) -> (u32, u64, u64) {
+    (process.pid, process.start_ns, process.netns)
 }
 
 struct Known {
@@ -79,9 +107,10 @@ pub(super) struct Processes {
     writer: Writer,
     listeners: Listeners,
     boot: String,
-    now: Vec<ListeningProcess>,
+    now: Arc<[ListeningProcess]>,
     known: HashMap<(u32, u64, u64), Known>,
     told: bool,
+    next: Option<Instant>,
     began: Instant,
 }
 
@@ -92,17 +121,16 @@ impl Processes {
             common,
             listeners,
             boot: crate::host::boot(),
-            now: Vec::new(),
+            now: Arc::new([]),
             known: HashMap::new(),
             told: false,
+            next: None,
             began: Instant::now(),
         }
     }
 
     fn metadata(&self, process: &ListeningProcess) -> Map {
-        let mut ports: Vec<_> = process.ports.iter().collect();
-        ports.sort_by_key(|port| (port.port, port.protocol, port.address));
-        ports.dedup();
+        let ports = &process.ports;
         let omitted = ports.len().saturating_sub(MOST_PORTS);
         let listens: Vec<Value> = ports
             .iter()
@@ -135,8 +163,8 @@ impl Processes {
     }
 
     fn look(&mut self) {
-        let key = |process: &ListeningProcess| (process.pid, process.start_ns, process.netns);
-        let alive: HashSet<_> = self.now.iter().map(key).collect();
+        let processes = self.now.clone();
+        let alive: HashSet<_> = processes.iter().map(key).collect();
         let known = self.known.keys().copied();
         let gone: Vec<_> = known.filter(|known| !alive.contains(known)).collect();
         for gone in gone {
@@ -158,12 +186,12 @@ impl Processes {
                     Some((id.to_owned(), node.id.clone()))
                 })
                 .collect();
-        for process in std::mem::take(&mut self.now) {
-            let metadata = self.metadata(&process);
+        for process in &*processes {
+            let metadata = self.metadata(process);
             let container = process.container.as_ref().and_then(|id| containers.get(id));
             let space = || spaces.get(&process.netns).map(|space| &space.node);
             let parent = container.or_else(space).unwrap_or(&self.common.host_node);
-            let key = key(&process);
+            let key = key(process);
             let known = match self.known.entry(key) {
                 std::collections::hash_map::Entry::Occupied(known) => {
                     let known = known.into_mut();
@@ -176,7 +204,6 @@ impl Processes {
                     let identity = format!("{NAME}/{}/{}/{}/{}", self.boot, key.0, key.1, key.2);
                     let node = self.writer.add_node(&identity, KEYS, metadata.clone());
                     let Some(node) = node else {
-                        self.now.push(process);
                         continue;
                     };
                     room.insert(Known {
@@ -189,15 +216,14 @@ impl Processes {
             known.metadata = metadata;
             self.writer
                 .hang(&mut known.parent, parent, &known.node, OWNERSHIP);
-            self.now.push(process);
         }
         counters::set(&self.common.counters.processes, self.known.len());
     }
 }
 
 impl Source for Processes {
-    fn next(&self) -> Instant {
-        Instant::now() + Duration::from_secs(3_600)
+    fn next(&self) -> Option<Instant> {
+        self.next
     }
 
     fn quiet_until(&self) -> Instant {
@@ -215,5 +241,8 @@ impl Source for Processes {
             self.look();
             self.writer.settle();
         }
+        // For those that found no room there may be some.
+        let omitted = self.known.len() < self.now.len();
+        self.next = omitted.then(|| next_tick(self.common.interval));
     }
 }

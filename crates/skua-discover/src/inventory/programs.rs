@@ -9,7 +9,7 @@ use super::{
     worker::Source,
 };
 use crate::counters;
-use skua_kernel::{Direction, ProgramInfo, attached_tcx, program_info};
+use skua_kernel::{Direction, ProgramInfo, attached_tcx, next_tick, program_info};
 use skua_link::{Protocol, Requests, attributes, read_text, read_u32};
 use skua_topology::{Node, Value};
 use std::{
@@ -47,7 +47,7 @@ pub(super) struct Programs {
     /// The kernel has no tcx.
     without_tcx: bool,
     infos: HashMap<u32, Option<ProgramInfo>>,
-    next: Instant,
+    next: Option<Instant>,
     earliest: Instant,
 }
 
@@ -58,7 +58,7 @@ impl Programs {
             common,
             without_tcx: false,
             infos: HashMap::new(),
-            next: now,
+            next: Some(now),
             earliest: now,
         }
     }
@@ -215,7 +215,7 @@ fn program_of(payload: &[u8]) -> Option<u32> {
 }
 
 impl Source for Programs {
-    fn next(&self) -> Instant {
+    fn next(&self) -> Option<Instant> {
         self.next
     }
 
@@ -228,7 +228,7 @@ impl Source for Programs {
         self.look();
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);
-        self.next = (end + self.common.interval).max(self.earliest);
+        self.next = Some(next_tick(self.common.interval));
     }
 }
 

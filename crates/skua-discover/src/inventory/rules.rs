@@ -10,6 +10,7 @@ use super::{
 };
 use crate::counters;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use skua_kernel::next_tick;
 use skua_link::{Monitor, Namespace, Protocol};
 use skua_topology::Value;
 use std::{
@@ -54,7 +55,7 @@ pub(super) struct Rules {
     /// Namespaces that could not be followed.
     refused: HashSet<u64>,
     missing: bool,
-    next: Instant,
+    next: Option<Instant>,
     earliest: Instant,
 }
 
@@ -66,7 +67,7 @@ impl Rules {
             followed: HashMap::new(),
             refused: HashSet::new(),
             missing: false,
-            next: now,
+            next: None,
             earliest: now,
         }
     }
@@ -110,6 +111,11 @@ impl Rules {
             }
         }
         spaces
+    }
+
+    /// Whether there are rules that could not be read yet.
+    fn waits(&self) -> bool {
+        !self.missing && self.followed.values().any(|followed| followed.changed)
     }
 
     fn look(&mut self) {
@@ -227,7 +233,7 @@ impl Source for Rules {
         self.followed.values().map(|f| f.monitor.as_fd()).collect()
     }
 
-    fn next(&self) -> Instant {
+    fn next(&self) -> Option<Instant> {
         self.next
     }
 
@@ -237,12 +243,11 @@ impl Source for Rules {
 
     fn work(&mut self, called: bool) {
         let now = Instant::now();
-        let waits = self.followed.values().any(|followed| followed.changed);
-        if called || waits {
+        if called || self.waits() {
             self.look();
         }
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);
-        self.next = (end + self.common.interval).max(self.earliest);
+        self.next = self.waits().then(|| next_tick(self.common.interval));
     }
 }

@@ -8,7 +8,7 @@ use std::{collections::HashMap, fmt, sync::Arc, thread::JoinHandle, time::Durati
 /// Changes that wait at most; when more come everybody is called.
 pub(super) const QUEUE: usize = 16_384;
 /// Only so that a change that nobody told of cannot hold the thread for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// Who is called.
 #[derive(Debug, Default)]

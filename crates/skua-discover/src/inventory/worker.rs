@@ -12,6 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// How long to sleep at a time when there is nothing to wait for but calls.
+const RESTING: Duration = Duration::from_secs(3_600);
+
 /// What a worker looks at.
 pub(super) trait Source: Send + 'static {
     /// Descriptors that become readable when there is something new; `work` reads them empty.
@@ -19,8 +22,8 @@ pub(super) trait Source: Send + 'static {
         Vec::new()
     }
 
-    /// When to look without being called.
-    fn next(&self) -> Instant;
+    /// When to look without being called; none when nothing can have changed that nobody tells of.
+    fn next(&self) -> Option<Instant>;
 
     /// Until when it rests, whoever calls: looking is not to take too much of the time.
     fn quiet_until(&self) -> Instant;
@@ -103,13 +106,17 @@ fn run(mut source: impl Source, wake: &Wake, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let now = Instant::now();
         let (quiet, next) = (source.quiet_until(), source.next());
-        let open = now >= quiet;
-        if open && (called || now >= next) {
+        if now >= quiet && (called || next.is_some_and(|next| now >= next)) {
             source.work(std::mem::take(&mut called));
             continue;
         }
-        let until = if open { next } else { quiet };
-        match wait(&source, wake, open, until.saturating_duration_since(now)) {
+        // Who is called waits for its rest to end, and for nothing else.
+        let until = if called {
+            quiet
+        } else {
+            next.map_or(now + RESTING, |next| next.max(quiet))
+        };
+        match wait(&source, wake, called, until.saturating_duration_since(now)) {
             Ok(ready) => called |= ready,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
@@ -120,11 +127,12 @@ fn run(mut source: impl Source, wake: &Wake, stop: &AtomicBool) {
     }
 }
 
-/// Waits for a call or, when it is `open`, for what the source's descriptors have; whether there is any.
+/// Waits for a call or, unless it was `called` already, for what the source's descriptors have; whether there
+/// is any.
 fn wait(
     source: &impl Source,
     wake: &Wake,
-    open: bool,
+    called: bool,
     patience: Duration,
 ) -> Result<bool, rustix::io::Errno> {
     let timeout = Timespec {
@@ -132,10 +140,10 @@ fn wait(
         tv_nsec: patience.subsec_nanos().into(),
     };
     let mut waiting = vec![PollFd::from_borrowed_fd(wake.0.as_fd(), PollFlags::IN)];
-    let descriptors = if open {
-        source.descriptors()
-    } else {
+    let descriptors = if called {
         Vec::new()
+    } else {
+        source.descriptors()
     };
     for descriptor in &descriptors {
         waiting.push(PollFd::from_borrowed_fd(*descriptor, PollFlags::IN));
@@ -143,4 +151,73 @@ fn wait(
     let ready = poll(&mut waiting, Some(&timeout))?;
     wake.take();
     Ok(ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// Says when it looks, whether it was called; rests after each look.
+    struct Looks {
+        tell: Sender<bool>,
+        rest: Duration,
+        quiet_until: Instant,
+        told: Wake,
+    }
+
+    impl Source for Looks {
+        fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+            vec![self.told.descriptor().as_fd()]
+        }
+
+        fn next(&self) -> Option<Instant> {
+            None
+        }
+
+        fn quiet_until(&self) -> Instant {
+            self.quiet_until
+        }
+
+        fn work(&mut self, called: bool) {
+            self.told.take();
+            self.quiet_until = Instant::now() + self.rest;
+            let _ = self.tell.send(called);
+        }
+    }
+
+    fn start(rest: Duration) -> (Worker, Wake, Wake, Receiver<bool>) {
+        let (tell, looks) = channel();
+        let (wake, told) = (Wake::new().unwrap(), Wake::new().unwrap());
+        let source = Looks {
+            tell,
+            rest,
+            quiet_until: Instant::now(),
+            told: told.clone(),
+        };
+        let worker = Worker::start("looks", wake.clone(), source).unwrap();
+        assert!(looks.recv().unwrap(), "at the start it looks");
+        (worker, wake, told, looks)
+    }
+
+    #[test]
+    fn without_a_time_it_looks_when_it_is_called_or_told() {
+        let (worker, wake, told, looks) = start(Duration::ZERO);
+        for waking in [&wake, &told, &wake] {
+            waking.call();
+            assert!(looks.recv().unwrap());
+        }
+        drop(worker);
+        assert!(looks.recv().is_err(), "nobody called");
+    }
+
+    #[test]
+    fn while_it_rests_it_does_not_look_and_can_be_ended() {
+        let (worker, wake, told, looks) = start(RESTING);
+        for waking in [&told, &wake, &told, &wake] {
+            waking.call();
+        }
+        drop(worker);
+        assert!(looks.recv().is_err());
+    }
 }

@@ -8,6 +8,7 @@ use super::{
     space::{Again, Features, Sockets, Space},
 };
 use crate::{DiscoveryConfig, DiscoveryError, counters, counters::Shared, host, writer::Writer};
+use skua_kernel::next_tick;
 use skua_link::{NAMED, Namespace, NamespaceId, Namespaces};
 use skua_topology::{Map, SharedGraph, Value};
 use std::{
@@ -88,7 +89,7 @@ impl Engine {
             boot: host::boot(),
             left_out: false,
             keys: interface::keys(),
-            tick: Instant::now() + config.metric_interval,
+            tick: next_tick(config.metric_interval),
             config,
             counters: shared,
             writer,
@@ -311,7 +312,7 @@ impl Engine {
             self.repair(number, now);
         }
         if now >= self.tick {
-            self.tick = now + self.config.metric_interval;
+            self.tick = next_tick(self.config.metric_interval);
             self.count();
             self.refresh();
         }

@@ -3,6 +3,7 @@
 mod accounting;
 mod addresses;
 mod conservation;
+mod endpoints;
 mod first;
 mod packets;
 mod records;

@@ -14,7 +14,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use skua_flow::{AddressSet, Drained, FlowUpdate, Mark, Prefix};
-use skua_kernel::flow::FlowTableConfig;
+use skua_kernel::{flow::FlowTableConfig, next_tick};
 
 use super::{
     FIRST_EXPORTER, ReceiveCause, Received,
@@ -158,7 +158,7 @@ impl PcapSocketProbe {
         };
         tracing::info!(%address, protocol = NAME, "listening");
         Ok(Self {
-            next_drain: Instant::now() + shared.config.scan_interval,
+            next_drain: next_tick(shared.config.scan_interval),
             shared,
             address,
             acceptor: Some(acceptor),
@@ -388,11 +388,9 @@ impl Probe for PcapSocketProbe {
         self.drain_all(false, sink);
         if wake == Wake::Interval {
             let interval = self.shared.config.scan_interval;
-            self.next_drain = (self.next_drain + interval).max(Instant::now() + interval / 2);
+            self.next_drain = next_tick(interval);
         }
-        self.account.drains += 1;
-        self.account.pressed_drains += u64::from(wake == Wake::Pressure);
-        self.account.drain_ns += thread_cpu_ns() - started;
+        self.account.drained(wake, started);
         Ok(())
     }
 

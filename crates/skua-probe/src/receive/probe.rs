@@ -10,7 +10,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 use skua_flow::{AddressSet, CapturePoint, Direction, Drained, FlowUpdate, Mark, Prefix};
-use skua_kernel::flow::FlowTableConfig;
+use skua_kernel::{flow::FlowTableConfig, next_tick};
 
 use super::{
     ReceiveCause, Received,
@@ -157,7 +157,7 @@ impl<E: Engine> DatagramProbe<E> {
         };
         tracing::info!(%address, protocol = E::NAME, "listening");
         Ok(Self {
-            next_drain: Instant::now() + config.scan_interval,
+            next_drain: next_tick(config.scan_interval),
             config,
             shared,
             socket,
@@ -300,12 +300,9 @@ impl<E: Engine> Probe for DatagramProbe<E> {
         drop(state);
         self.settle(&drained);
         if wake == Wake::Interval {
-            self.next_drain = (self.next_drain + self.config.scan_interval)
-                .max(Instant::now() + self.config.scan_interval / 2);
+            self.next_drain = next_tick(self.config.scan_interval);
         }
-        self.account.drains += 1;
-        self.account.pressed_drains += u64::from(wake == Wake::Pressure);
-        self.account.drain_ns += thread_cpu_ns() - started;
+        self.account.drained(wake, started);
         Ok(())
     }
 

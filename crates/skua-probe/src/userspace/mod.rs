@@ -6,7 +6,6 @@ mod reader;
 mod source;
 
 use std::{
-    collections::{BTreeMap, HashSet},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -17,16 +16,19 @@ use skua_flow::{
     Ageing, CapturePoint, Direction, Drained, EndReason, FlowTable, FlowUpdate, Mark, Prefix,
     TableConfig,
 };
-use skua_kernel::flow::{CauseCounters, FlowTableConfig, LinkKind};
-use skua_link::{Link, LinkStats};
+use skua_kernel::{
+    flow::{CauseCounters, FlowTableConfig, LinkKind},
+    next_tick,
+};
+use skua_link::Link;
 use skua_packet::LinkType;
 
 use crate::{
-    Account, AddressEdit, Description, LiveAddresses, LivePoints, Packets, PacketsConfig,
-    PointAccount, PointState, Probe, ProbeError, Selection, Wake, Watched, WatchedNamespace,
-    account::add_point,
-    follow::{Follow, Scope},
-    watch::{RESTING, Watch, grown, link_kind, thread_cpu_ns},
+    Account, AddressEdit, Description, LiveAddresses, LivePoints, Packets, PacketsConfig, Probe,
+    ProbeError, Selection, Wake, Watched, WatchedNamespace,
+    follow::Follow,
+    interfaces::{Interfaces, patience},
+    watch::{link_kind, thread_cpu_ns},
 };
 use reader::Reader;
 use source::{Source, Wanted};
@@ -121,29 +123,14 @@ impl Shared {
     }
 }
 
-struct Point {
-    link: Link,
-    /// The interface's counters when it was attached.
-    counters_then: LinkStats,
-    reader: Option<Reader>,
-    account: PointAccount,
-}
-
 /// The probe; see [`Probe`] for its use.
 pub struct UserspaceProbe {
     config: UserspaceConfig,
-    scope: Scope,
     packets: Option<Packets>,
     selection: Selection,
     shared: Arc<Shared>,
     addresses: LiveAddresses,
-    watch: Watch,
-    points: BTreeMap<(u16, u32), Point>,
-    /// Points whose interface is gone but whose counters were not yet taken.
-    leaving: Vec<(u16, u32)>,
-    /// Interfaces that we could not capture, so that we complain once.
-    refused: HashSet<(u16, u32)>,
-    account: Account,
+    interfaces: Interfaces<Reader>,
     next_drain: Instant,
 }
 
@@ -165,14 +152,11 @@ impl UserspaceProbe {
         });
         let wakeups = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| ProbeError::Wait(error.into()))?;
-        let scope = Scope::new(&config.interfaces, config.points.as_ref());
-        let watch = scope.watch(config.all_netns)?;
-        let numbers = match config.points {
-            Some(_) => Vec::new(),
-            None => watch.numbers(),
-        };
+        let points = config.points.as_ref();
+        let interfaces = Interfaces::new(&config.interfaces, points, config.all_netns)?;
+        let numbers = interfaces.first_namespaces();
         let packets = config.packets.map(Packets::new).transpose()?;
-        let next_drain = Instant::now() + config.scan_interval;
+        let next_drain = next_tick(config.scan_interval);
         let shared = Arc::new(Shared {
             table: Mutex::new(Table {
                 flows,
@@ -183,21 +167,16 @@ impl UserspaceProbe {
         let addresses = live_addresses(config.table.max_addresses, &shared);
         addresses.edit(AddressEdit::Replace(&config.addresses))?;
         let mut probe = Self {
-            scope,
             packets,
             selection,
             shared,
             addresses,
             config,
-            watch,
-            points: BTreeMap::new(),
-            leaving: Vec::new(),
-            refused: HashSet::new(),
-            account: Account::default(),
+            interfaces,
             next_drain,
         };
         for number in numbers {
-            for link in probe.watch.follow(number)? {
+            for link in probe.interfaces.watch.follow(number)? {
                 match probe.link_seen(number, link) {
                     // It would be the same with every other.
                     Err(ProbeError::Capture(error @ skua_afpacket::Error::Denied { .. }))
@@ -215,88 +194,31 @@ impl UserspaceProbe {
 
     /// Nothing is captured and nothing left to be drained: capture points may be an empty set.
     fn rests(&self) -> bool {
-        self.scope.points().is_some()
-            && self.watch.is_idle()
-            && self.points.is_empty()
-            && self.leaving.is_empty()
-            && self.shared.lock().flows.is_empty()
-    }
-
-    fn attach(&self, number: u16, link: &Link) -> Result<Reader, ProbeError> {
-        let unsupported = || ProbeError::UnsupportedLink {
-            name: link.name.clone(),
-            arphrd: link.arphrd,
-        };
-        let link_type = match link_kind(link).ok_or_else(unsupported)? {
-            LinkKind::Ethernet => LinkType::Ethernet,
-            LinkKind::Ip => LinkType::RawIp,
-        };
-        let rings = self.points.values().filter(|p| p.reader.is_some()).count();
-        let ring_bytes = ring_bytes(rings).ok_or(ProbeError::TooManyRings(rings))?;
-        let mut selection = self.selection.clone();
-        // Each interface has a sequence of random numbers of its own.
-        selection.reseed(u32::from(number) << 16 ^ link.ifindex);
-        selection.prepare(link_type)?;
-        let wanted = Wanted {
-            selection: &selection,
-            packet_bytes: self.config.packets.map_or(0, |packets| packets.bytes),
-        };
-        let open = || Source::open(self.config.capture, link, link_type, ring_bytes, &wanted);
-        let source = self.watch.enter(number, open)??;
-        // libpcap may have its own idea of how packets of this interface start.
-        selection.prepare(source.link_type().ok_or_else(unsupported)?)?;
-        let point = CapturePoint {
-            netns: number,
-            ifindex: link.ifindex,
-            direction: Direction::Ingress,
-        };
-        let packets = self.packets.clone();
-        Reader::start(source, point, selection, packets, Arc::clone(&self.shared))
-    }
-
-    fn read_interface_counters(&mut self) {
-        let points = &mut self.points;
-        self.watch.each_link(|number, link| {
-            if let Some(point) = points.get_mut(&(number, link.ifindex))
-                && point.account.attached
-            {
-                point.account.interface_counters = grown(&link.stats, &point.counters_then);
-            }
-        });
+        self.interfaces.rests() && self.shared.lock().flows.is_empty()
     }
 
     /// After a drain: adds up what each point counted.
     fn settle(&mut self, drained: &Drained) {
-        self.account.updates += drained.updates;
-        for (key, traffic) in &drained.traffic {
-            let account = match self.points.get_mut(key) {
-                Some(point) => &mut point.account,
-                None => &mut self.account.gone,
-            };
-            account.flows += *traffic;
-        }
-        let shared = Arc::clone(&self.shared);
-        let mut table = shared.lock();
+        self.interfaces.drained(drained.updates, &drained.traffic);
+        let mut table = self.shared.lock();
         for (place, counters) in table.flows.points() {
-            let Some(point) = self.points.get_mut(&(place.netns, place.ifindex)) else {
+            let key = (place.netns, place.ifindex);
+            let Some(account) = self.interfaces.account_of(key) else {
                 continue;
             };
             let causes: &mut CauseCounters = match place.direction {
-                Direction::Ingress => &mut point.account.ingress,
-                Direction::Egress => &mut point.account.egress,
+                Direction::Ingress => &mut account.ingress,
+                Direction::Egress => &mut account.egress,
             };
             for (cause, sum) in counters.iter() {
                 causes[cause as usize] = sum;
             }
         }
-        for key in std::mem::take(&mut self.leaving) {
-            if let Some(point) = self.points.remove(&key) {
-                add_point(&mut self.account.gone, &point.account);
-                table.flows.remove_point(key.0, key.1);
-            }
+        for (netns, ifindex) in self.interfaces.take_leaving() {
+            table.flows.remove_point(netns, ifindex);
         }
-        self.account.live = table.flows.len() as u64;
-        self.account.inserted = table.flows.inserted();
+        self.interfaces.account.live = table.flows.len() as u64;
+        self.interfaces.account.inserted = table.flows.inserted();
     }
 }
 
@@ -348,89 +270,46 @@ pub(crate) fn unix_ns() -> u64 {
 }
 
 impl Follow for UserspaceProbe {
-    fn scope(&self) -> &Scope {
-        &self.scope
+    type Capture = Reader;
+
+    fn interfaces(&mut self) -> &mut Interfaces<Self::Capture> {
+        &mut self.interfaces
     }
 
-    fn watch(&mut self) -> &mut Watch {
-        &mut self.watch
+    fn attach(&mut self, number: u16, link: &Link) -> Result<Reader, ProbeError> {
+        let unsupported = || ProbeError::UnsupportedLink {
+            name: link.name.clone(),
+            arphrd: link.arphrd,
+        };
+        let link_type = match link_kind(link).ok_or_else(unsupported)? {
+            LinkKind::Ethernet => LinkType::Ethernet,
+            LinkKind::Ip => LinkType::RawIp,
+        };
+        let rings = self.interfaces.captures().count();
+        let ring_bytes = ring_bytes(rings).ok_or(ProbeError::TooManyRings(rings))?;
+        let mut selection = self.selection.clone();
+        // Each interface has a sequence of random numbers of its own.
+        selection.reseed(u32::from(number) << 16 ^ link.ifindex);
+        selection.prepare(link_type)?;
+        let wanted = Wanted {
+            selection: &selection,
+            packet_bytes: self.config.packets.map_or(0, |packets| packets.bytes),
+        };
+        let open = || Source::open(self.config.capture, link, link_type, ring_bytes, &wanted);
+        let source = self.interfaces.watch.enter(number, open)??;
+        // libpcap may have its own idea of how packets of this interface start.
+        selection.prepare(source.link_type().ok_or_else(unsupported)?)?;
+        let point = CapturePoint {
+            netns: number,
+            ifindex: link.ifindex,
+            direction: Direction::Ingress,
+        };
+        let packets = self.packets.clone();
+        Reader::start(source, point, selection, packets, Arc::clone(&self.shared))
     }
 
-    fn attached(&self) -> Vec<(u16, u32)> {
-        let points = self.points.iter();
-        let attached = points.filter(|(_, point)| point.account.attached);
-        attached.map(|(key, _)| *key).collect()
-    }
-
-    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
-        let key = (number, link.ifindex);
-        if let Some(point) = self.points.get_mut(&key)
-            && point.account.attached
-        {
-            // Renamed, perhaps.
-            point.account.interface.clone_from(&link.name);
-            point.link = link;
-            return Ok(());
-        }
-        let inode = self.watch.inode(number).unwrap_or_default();
-        if !self.scope.wants(inode, &link) || self.refused.contains(&key) {
-            return Ok(());
-        }
-        match self.attach(number, &link) {
-            Ok(reader) => {
-                let namespace = self.watch.namespace(number);
-                let netns = namespace.map(|n| n.name.clone()).unwrap_or_default();
-                let hook = self.config.capture.name();
-                tracing::info!(interface = link.name, namespace = netns, hook, "attached");
-                // One with this index may be gone since the last drain, and its counters not
-                // taken yet: what takes its place is the same capture point, which goes on.
-                self.leaving.retain(|leaving| *leaving != key);
-                let mut account = match self.points.remove(&key) {
-                    Some(point) => point.account,
-                    None => PointAccount::default(),
-                };
-                account.interface.clone_from(&link.name);
-                account.netns = netns;
-                account.netns_inode = inode;
-                account.hook = hook;
-                account.attached = true;
-                self.scope.note(inode, link.ifindex, PointState::Active);
-                let point = Point {
-                    counters_then: grown(&link.stats, &account.interface_counters),
-                    link,
-                    reader: Some(reader),
-                    account,
-                };
-                self.points.insert(key, point);
-                Ok(())
-            }
-            // libpcap wants it to be up: once it is, it is seen again.
-            Err(ProbeError::Capture(error @ skua_afpacket::Error::InterfaceDown { .. })) => {
-                let reason = PointState::Waiting(error.to_string());
-                self.scope.note(inode, link.ifindex, reason);
-                Ok(())
-            }
-            Err(error) => {
-                if self.scope.points().is_none() {
-                    self.refused.insert(key);
-                }
-                let reason = PointState::Refused(error.to_string());
-                self.scope.note(inode, link.ifindex, reason);
-                tracing::warn!(interface = link.name, %error, "not watched");
-                Err(error)
-            }
-        }
-    }
-
-    fn link_left(&mut self, number: u16, ifindex: u32) {
-        self.refused.remove(&(number, ifindex));
-        if let Some(point) = self.points.get_mut(&(number, ifindex)) {
-            tracing::info!(interface = point.link.name, "not attached any more");
-            // What its ring holds is counted before this returns.
-            drop(point.reader.take());
-            point.account.attached = false;
-            self.leaving.push((number, ifindex));
-        }
+    fn hook_of(&self, _: &Self::Capture) -> &'static str {
+        self.config.capture.name()
     }
 
     fn wait_for_detached(&mut self) -> Result<(), ProbeError> {
@@ -446,24 +325,15 @@ impl Probe for UserspaceProbe {
         until: Option<Instant>,
     ) -> Result<Wake, ProbeError> {
         loop {
-            let now = Instant::now();
-            let resting = self.rests();
-            if now >= self.next_drain && !resting {
-                return Ok(Wake::Interval);
-            }
-            if until.is_some_and(|until| now >= until) {
-                return Ok(Wake::Caller);
-            }
-            let next = match resting {
-                true => now + RESTING,
-                false => self.next_drain,
+            let next = match patience(self.next_drain, until, self.rests()) {
+                Ok(next) => next,
+                Err(wake) => return Ok(wake),
             };
-            let next = until.map_or(next, |until| until.min(next));
-            let points = self.scope.points().map(LivePoints::as_fd);
+            let points = self.interfaces.scope.points().map(LivePoints::as_fd);
             let given = [Some(self.shared.wakeups.as_fd()), caller, points];
-            let ready = self.watch.poll(&given, next)?;
+            let ready = self.interfaces.watch.poll(&given, next)?;
             for namespace in ready.namespaces {
-                let changes = self.watch.read(namespace);
+                let changes = self.interfaces.watch.read(namespace);
                 self.links_changed(changes);
             }
             let [drain, called, points] = ready.given;
@@ -493,29 +363,21 @@ impl Probe for UserspaceProbe {
         drop(table);
         self.settle(&drained);
         if wake == Wake::Interval {
-            self.next_drain = (self.next_drain + self.config.scan_interval)
-                .max(Instant::now() + self.config.scan_interval / 2);
+            self.next_drain = next_tick(self.config.scan_interval);
             self.refresh_namespaces()?;
         }
-        self.account.drains += 1;
-        self.account.pressed_drains += u64::from(wake == Wake::Pressure);
-        self.account.drain_ns += thread_cpu_ns() - started;
+        self.interfaces.account.drained(wake, started);
         Ok(())
     }
 
     fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         // All are told first, so that they finish at the same time.
-        for point in self.points.values_mut() {
-            if let Some(reader) = &mut point.reader {
-                reader.tell_to_stop();
-            }
+        for reader in self.interfaces.captures_mut() {
+            reader.tell_to_stop();
         }
         // Of the same moment as what was counted.
-        self.read_interface_counters();
-        for point in self.points.values_mut() {
-            drop(point.reader.take());
-            point.account.attached = false;
-        }
+        self.interfaces.read_counters();
+        self.interfaces.ended();
         let drained = self.shared.lock().flows.finish(sink);
         if let Some(packets) = &self.packets {
             packets.end();
@@ -525,32 +387,18 @@ impl Probe for UserspaceProbe {
     }
 
     fn account(&mut self) -> Account {
-        self.read_interface_counters();
-        self.account.points = self
-            .points
-            .iter()
-            .map(|(key, point)| (*key, point.account.clone()))
-            .collect();
-        self.account.max_entries = u64::from(self.config.table.max_entries);
-        self.account.addresses = self.addresses.counts();
-        self.account.clone()
+        let account = &mut self.interfaces.account;
+        account.max_entries = u64::from(self.config.table.max_entries);
+        account.addresses = self.addresses.counts();
+        self.interfaces.whole_account()
     }
 
     fn interfaces(&self) -> Vec<Watched> {
-        self.points
-            .iter()
-            .map(|((netns, ifindex), point)| Watched {
-                netns: *netns,
-                ifindex: *ifindex,
-                netns_name: point.account.netns.clone(),
-                name: point.link.name.clone(),
-                netns_inode: point.account.netns_inode,
-            })
-            .collect()
+        self.interfaces.watched()
     }
 
     fn namespaces(&self) -> Vec<WatchedNamespace> {
-        self.watch.namespaces()
+        self.interfaces.watch.namespaces()
     }
 
     fn describe(&self) -> Description {
@@ -569,7 +417,7 @@ impl Probe for UserspaceProbe {
     }
 
     fn points(&self) -> Option<LivePoints> {
-        self.scope.points().cloned()
+        self.interfaces.scope.points().cloned()
     }
 
     fn packets(&self) -> Option<Packets> {
@@ -577,7 +425,7 @@ impl Probe for UserspaceProbe {
     }
 
     fn map_memory(&self) -> Vec<(String, u64)> {
-        let readers = self.points.values().filter_map(|p| p.reader.as_ref());
+        let readers = self.interfaces.captures();
         vec![(
             "packet rings".to_owned(),
             readers.map(|reader| reader.ring_bytes() as u64).sum(),

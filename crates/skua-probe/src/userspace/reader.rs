@@ -27,7 +27,7 @@ const REST: Timespec = Timespec {
 };
 
 /// A running thread. Dropping it has it count what is still there, and waits for that.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     /// The thread ends when this is closed.
     alive: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,

@@ -109,6 +109,8 @@ struct Inner {
     assigned: BTreeMap<Arc<str>, BTreeMap<Uuid, Assigned>>,
     connections: u64,
     refused: u64,
+    /// A thread looks whose time is over.
+    expiring: bool,
 }
 
 /// How agents are treated.
@@ -193,7 +195,7 @@ impl Fleet {
             history,
             inner: Arc::new(Mutex::new(inner)),
         };
-        fleet.expire_from_time_to_time()?;
+        fleet.expire_from_time_to_time(&mut fleet.lock())?;
         Ok(fleet)
     }
 
@@ -306,6 +308,7 @@ impl Fleet {
             orders,
         }));
         let told = agent.told.clone();
+        self.expire_from_time_to_time(&mut inner)?;
         drop(inner);
         tracing::info!(%host, "agent connected");
         let session = Session::new(self.clone(), host, number, told);
@@ -450,7 +453,11 @@ impl Fleet {
             .collect()
     }
 
-    fn expire_from_time_to_time(&self) -> std::io::Result<()> {
+    /// Looks whose time is over as long as there are agents.
+    fn expire_from_time_to_time(&self, inner: &mut Inner) -> std::io::Result<()> {
+        if inner.expiring || inner.agents.is_empty() {
+            return Ok(());
+        }
         let weak = Arc::downgrade(&self.inner);
         let (graph, settings) = (self.graph.clone(), self.settings.clone());
         let pause = (settings.patience / 4).clamp(Duration::from_millis(50), UNASKED);
@@ -460,16 +467,22 @@ impl Fleet {
                 loop {
                     std::thread::sleep(pause);
                     let Some(inner) = weak.upgrade() else { return };
-                    Self {
+                    let fleet = Self {
                         graph: graph.clone(),
                         settings: settings.clone(),
                         history: None,
                         inner,
+                    };
+                    fleet.expire();
+                    let mut inner = fleet.lock();
+                    if inner.agents.is_empty() {
+                        inner.expiring = false;
+                        return;
                     }
-                    .expire();
                 }
-            })
-            .map(drop)
+            })?;
+        inner.expiring = true;
+        Ok(())
     }
 
     /// Forgets agents that have been gone for long, with their nodes, and flows of captures that are over.

@@ -124,10 +124,7 @@ impl FlowSet for RemoteFlows {
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32> {
         let inner = self.lock();
-        inner.store.scan(from, places, &mut |record| {
-            if !wanted.has(record) {
-                return ControlFlow::Continue(());
-            }
+        wanted.scan(&inner.store, from, places, &mut |record| {
             let place = inner.places.get(&(record.key.netns, record.key.ifindex));
             let parties = record.owners.map(|owner| {
                 let party = owner.and_then(|number| inner.parties.get(number.get() as usize - 1));

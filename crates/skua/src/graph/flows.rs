@@ -27,10 +27,7 @@ impl FlowSet for Always {
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32> {
         let state = self.0.lock();
-        state.store.scan(from, places, &mut |record| {
-            if !wanted.has(record) {
-                return ControlFlow::Continue(());
-            }
+        wanted.scan(&state.store, from, places, &mut |record| {
             let sockets = state.sockets.as_ref();
             visit(&FlowView {
                 record,
@@ -100,10 +97,7 @@ impl FlowSet for Captured {
         // Nobody takes them the other way round.
         let state = self.set.shared.lock();
         let sockets = self.always.lock();
-        state.store.scan(from, places, &mut |record| {
-            if !wanted.has(record) {
-                return ControlFlow::Continue(());
-            }
+        wanted.scan(&state.store, from, places, &mut |record| {
             self.show(&state, &sockets, record, visit)
         })
     }

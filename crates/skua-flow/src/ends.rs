@@ -1,0 +1,106 @@
+//! Short marks of the endpoints of each place of a store, side by side: who looks for an address or a port
+//! reads 4 bytes per record, in a row, instead of a record each.
+
+use crate::FlowKey;
+use std::ops::{ControlFlow, Range};
+
+/// Places per piece. A growing table never moves what it holds.
+const PIECE: usize = 1024;
+/// Marks that are compared before it is asked whether one was the right one: the compiler makes vectors of it.
+const ROW: usize = 64;
+
+/// What an endpoint is looked for by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Endpoint {
+    /// Its address, as keys have it.
+    Address([u8; 16]),
+    /// Its port.
+    Port(u16),
+}
+
+/// Marks of one kind: of `lo` and `hi` of each place.
+type Marks = Vec<Box<[[u16; 2]; PIECE]>>;
+
+/// The marks of all places.
+#[derive(Default)]
+pub(crate) struct Ends {
+    seed: u64,
+    addresses: Marks,
+    ports: Marks,
+}
+
+impl Ends {
+    /// Bytes per place.
+    pub(crate) const BYTES: usize = 2 * size_of::<[u16; 2]>();
+
+    /// With a secret `seed` nobody can choose addresses that have one mark.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            ..Self::default()
+        }
+    }
+
+    /// Notes whose record is at a place.
+    pub(crate) fn set(&mut self, place: u32, key: &FlowKey) {
+        let addresses = [key.lo, key.hi].map(|address| self.mark(Endpoint::Address(address)));
+        let ports = [key.lo_port, key.hi_port].map(u16::from_be_bytes);
+        let (piece, at) = (place as usize / PIECE, place as usize % PIECE);
+        for (marks, both) in [(&mut self.addresses, addresses), (&mut self.ports, ports)] {
+            while marks.len() <= piece {
+                marks.push(Box::new([[0; 2]; PIECE]));
+            }
+            marks[piece][at] = both;
+        }
+    }
+
+    fn mark(&self, endpoint: Endpoint) -> u16 {
+        match endpoint {
+            Endpoint::Port(port) => port,
+            Endpoint::Address(address) => {
+                let address = u128::from_ne_bytes(address);
+                let mixed = (address as u64 ^ self.seed)
+                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                    .rotate_left(32)
+                    ^ (address >> 64) as u64;
+                (mixed.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 48) as u16
+            }
+        }
+    }
+
+    /// Visits the places that may have the endpoint on one side, in order: all that have it, and a few that
+    /// have not.
+    pub(crate) fn find(
+        &self,
+        places: Range<u32>,
+        endpoint: Endpoint,
+        visit: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let marks = match endpoint {
+            Endpoint::Address(_) => &self.addresses,
+            Endpoint::Port(_) => &self.ports,
+        };
+        let mark = self.mark(endpoint);
+        let (mut next, end) = (places.start as usize, places.end as usize);
+        while next < end
+            && let Some(piece) = marks.get(next / PIECE)
+        {
+            let from = next % PIECE;
+            let to = PIECE.min(from + end - next);
+            for (row, both) in piece[from..to].chunks(ROW).enumerate() {
+                let is_in = |any, other: &u16| any | (*other == mark);
+                if !both.as_flattened().iter().fold(false, is_in) {
+                    continue;
+                }
+                let first = next + row * ROW;
+                for (at, both) in both.iter().enumerate() {
+                    if both.contains(&mark) {
+                        visit((first + at) as u32)?;
+                    }
+                }
+            }
+            next += to - from;
+        }
+        ControlFlow::Continue(())
+    }
+}

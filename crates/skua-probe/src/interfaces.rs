@@ -1,0 +1,285 @@
+//! The interfaces that a probe captures: which are to be, what captures there, and what was counted.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Instant,
+};
+
+use skua_kernel::flow::PointTraffic;
+use skua_link::{Link, LinkStats};
+
+use crate::{
+    Account, LivePoints, PointAccount, PointState, ProbeError, Wake, Watched,
+    account::add_point,
+    follow::Scope,
+    watch::{RESTING, Watch, grown},
+};
+
+/// Number of the namespace, and index of the interface.
+pub(crate) type Key = (u16, u32);
+
+/// An interface, while something captures there and until its last counters are taken.
+struct Point<C> {
+    link: Link,
+    /// The interface's counters when it was attached.
+    counters_then: LinkStats,
+    /// What captures; dropping it ends that.
+    capture: Option<C>,
+    account: PointAccount,
+}
+
+/// Interfaces with what captures there.
+pub(crate) struct Interfaces<C> {
+    pub scope: Scope,
+    pub watch: Watch,
+    points: BTreeMap<Key, Point<C>>,
+    /// Points whose interface is gone but whose counters were not yet taken.
+    leaving: Vec<Key>,
+    /// Interfaces that cannot be captured, so that we complain once.
+    refused: HashSet<Key>,
+    /// What was counted but for what is in the points.
+    pub account: Account,
+}
+
+impl<C> Interfaces<C> {
+    /// Looks for the namespaces; nothing is captured yet.
+    pub fn new(
+        interfaces: &[String],
+        points: Option<&LivePoints>,
+        all_netns: bool,
+    ) -> Result<Self, ProbeError> {
+        let scope = Scope::new(interfaces, points);
+        let watch = scope.watch(all_netns)?;
+        Ok(Self {
+            scope,
+            watch,
+            points: BTreeMap::new(),
+            leaving: Vec::new(),
+            refused: HashSet::new(),
+            account: Account::default(),
+        })
+    }
+
+    /// The namespaces to begin with. Those of capture points come with these.
+    pub fn first_namespaces(&self) -> Vec<u16> {
+        match self.scope.points() {
+            Some(_) => Vec::new(),
+            None => self.watch.numbers(),
+        }
+    }
+
+    /// The interfaces that are attached to.
+    pub fn attached(&self) -> Vec<Key> {
+        let points = self.points.iter();
+        let attached = points.filter(|(_, point)| point.account.attached);
+        attached.map(|(key, _)| *key).collect()
+    }
+
+    /// An interface that is there or has changed, when it is to be captured and is not yet.
+    pub fn newcomer(&mut self, number: u16, link: Link) -> Option<Link> {
+        let key = (number, link.ifindex);
+        if let Some(point) = self.points.get_mut(&key)
+            && point.account.attached
+        {
+            // Renamed, perhaps.
+            point.account.interface.clone_from(&link.name);
+            point.link = link;
+            return None;
+        }
+        let wanted = self.scope.wants(self.inode(number), &link) && !self.refused.contains(&key);
+        wanted.then_some(link)
+    }
+
+    fn inode(&self, number: u16) -> u64 {
+        self.watch.inode(number).unwrap_or_default()
+    }
+
+    /// Takes note of what captures an interface now.
+    pub fn joined(&mut self, number: u16, link: Link, hook: &'static str, capture: C) {
+        let (key, inode) = ((number, link.ifindex), self.inode(number));
+        let namespace = self.watch.namespace(number);
+        let namespace = namespace.map(|n| n.name.clone()).unwrap_or_default();
+        tracing::info!(interface = link.name, namespace, hook, "attached");
+        // One with this index may be gone since the last drain, and its counters not taken yet: what takes its
+        // place is the same capture point, which goes on.
+        self.leaving.retain(|leaving| *leaving != key);
+        let mut account = match self.points.remove(&key) {
+            Some(point) => point.account,
+            None => PointAccount::default(),
+        };
+        account.interface.clone_from(&link.name);
+        account.netns = namespace;
+        account.netns_inode = inode;
+        account.hook = hook;
+        account.attached = true;
+        self.scope.note(inode, link.ifindex, PointState::Active);
+        let point = Point {
+            counters_then: grown(&link.stats, &account.interface_counters),
+            link,
+            capture: Some(capture),
+            account,
+        };
+        self.points.insert(key, point);
+    }
+
+    /// Takes note that an interface cannot be captured: not until it changes, or not at all, which is
+    /// complained of once. Whether it may be later.
+    pub fn failed(&mut self, number: u16, link: &Link, error: &ProbeError) -> bool {
+        let inode = self.inode(number);
+        // libpcap wants it to be up: once it is, it is seen again.
+        let down = matches!(
+            error,
+            ProbeError::Capture(skua_afpacket::Error::InterfaceDown { .. })
+        );
+        let state = match down {
+            true => PointState::Waiting(error.to_string()),
+            false => PointState::Refused(error.to_string()),
+        };
+        self.scope.note(inode, link.ifindex, state);
+        if !down {
+            // Capture points have a state for that.
+            if self.scope.points().is_none() {
+                self.refused.insert((number, link.ifindex));
+            }
+            tracing::warn!(interface = link.name, %error, "not watched");
+        }
+        down
+    }
+
+    /// Ends to capture an interface, which may be gone.
+    pub fn left(&mut self, key: Key) {
+        self.refused.remove(&key);
+        if let Some(point) = self.points.get_mut(&key) {
+            tracing::info!(interface = point.link.name, "not attached any more");
+            point.capture = None;
+            point.account.attached = false;
+            self.leaving.push(key);
+        }
+    }
+
+    /// What captures, to be changed.
+    pub fn captures_mut(&mut self) -> impl Iterator<Item = &mut C> {
+        self.points.values_mut().filter_map(|p| p.capture.as_mut())
+    }
+
+    /// What captures.
+    pub fn captures(&self) -> impl Iterator<Item = &C> {
+        self.points.values().filter_map(|p| p.capture.as_ref())
+    }
+
+    /// Ends to capture all; their counters go on until [`ended`](Self::ended).
+    pub fn end(&mut self) {
+        for point in self.points.values_mut() {
+            point.capture = None;
+        }
+    }
+
+    /// Nothing is attached to any more.
+    pub fn ended(&mut self) {
+        self.end();
+        for point in self.points.values_mut() {
+            point.account.attached = false;
+        }
+    }
+
+    /// Each with its account.
+    pub fn accounts(&mut self) -> impl Iterator<Item = (Key, &mut PointAccount)> {
+        let points = self.points.iter_mut();
+        points.map(|(key, point)| (*key, &mut point.account))
+    }
+
+    /// The account of one.
+    pub fn account_of(&mut self, key: Key) -> Option<&mut PointAccount> {
+        self.points.get_mut(&key).map(|point| &mut point.account)
+    }
+
+    /// Adds what a drain found.
+    pub fn drained<'a>(
+        &mut self,
+        updates: u64,
+        traffic: impl IntoIterator<Item = (&'a Key, &'a PointTraffic)>,
+    ) {
+        self.account.updates += updates;
+        for (key, traffic) in traffic {
+            let account = match self.points.get_mut(key) {
+                Some(point) => &mut point.account,
+                None => &mut self.account.gone,
+            };
+            account.flows += *traffic;
+        }
+    }
+
+    /// After their last counters are taken: those that are gone.
+    pub fn take_leaving(&mut self) -> Vec<Key> {
+        let leaving = std::mem::take(&mut self.leaving);
+        for key in &leaving {
+            if let Some(point) = self.points.remove(key) {
+                add_point(&mut self.account.gone, &point.account);
+            }
+        }
+        leaving
+    }
+
+    /// Reads the interfaces' own counters.
+    pub fn read_counters(&mut self) {
+        let points = &mut self.points;
+        self.watch.each_link(|number, link| {
+            if let Some(point) = points.get_mut(&(number, link.ifindex))
+                && point.account.attached
+            {
+                point.account.interface_counters = grown(&link.stats, &point.counters_then);
+            }
+        });
+    }
+
+    /// All that was counted, with fresh counters of the interfaces.
+    pub fn whole_account(&mut self) -> Account {
+        self.read_counters();
+        self.account.points = self
+            .points
+            .iter()
+            .map(|(key, point)| (*key, point.account.clone()))
+            .collect();
+        self.account.clone()
+    }
+
+    /// What is captured, for users.
+    pub fn watched(&self) -> Vec<Watched> {
+        let points = self.points.iter();
+        points
+            .map(|((netns, ifindex), point)| Watched {
+                netns: *netns,
+                ifindex: *ifindex,
+                netns_name: point.account.netns.clone(),
+                name: point.link.name.clone(),
+                netns_inode: point.account.netns_inode,
+            })
+            .collect()
+    }
+
+    /// Nothing is captured and nothing left to be drained but what may be in the table: capture points may be
+    /// an empty set.
+    pub fn rests(&self) -> bool {
+        self.scope.points().is_some()
+            && self.watch.is_idle()
+            && self.points.is_empty()
+            && self.leaving.is_empty()
+    }
+}
+
+/// How long to wait; or what to wake up for, when it is time for that. Who rests has no drains.
+pub(crate) fn patience(
+    next_drain: Instant,
+    until: Option<Instant>,
+    resting: bool,
+) -> Result<Instant, Wake> {
+    let now = Instant::now();
+    if now >= next_drain && !resting {
+        return Err(Wake::Interval);
+    }
+    if until.is_some_and(|until| now >= until) {
+        return Err(Wake::Caller);
+    }
+    let next = if resting { now + RESTING } else { next_drain };
+    Ok(until.map_or(next, |until| until.min(next)))
+}

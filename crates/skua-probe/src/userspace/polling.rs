@@ -139,12 +139,17 @@ fn poll(mut queue: Queue, list: &Mutex<Vec<Watcher>>, stop: &AtomicBool) {
 
 /// Counts a burst; how many packets were in it.
 fn take(queue: &mut Queue, list: &Mutex<Vec<Watcher>>) -> usize {
+    let mut watchers = lock(list);
+    if watchers.is_empty() {
+        // Nobody has come yet: what is in the queue is for who does.
+        return 0;
+    }
     let burst = queue.receive();
     if burst.is_empty() {
         return 0;
     }
     let timestamp_ns = unix_ns();
-    for watcher in lock(list).iter_mut() {
+    for watcher in watchers.iter_mut() {
         let mut packets = burst.packets().map(|packet| captured(packet, timestamp_ns));
         watcher.counting.count(&mut packets);
     }

@@ -856,7 +856,7 @@ fn variable(path: &str) -> String {
 }
 
 /// Variables that are no keys of the configuration. The last are for tests and tools.
-const OTHER_VARIABLES: [&str; 10] = [
+const OTHER_VARIABLES: [&str; 11] = [
     "SKUA_ANALYZER",
     "SKUA_TOKEN",
     "SKUA_CONFIG",
@@ -865,6 +865,7 @@ const OTHER_VARIABLES: [&str; 10] = [
     "SKUA_KERNEL_MATRIX",
     "SKUA_CACHE",
     "SKUA_DPDK",
+    "SKUA_NO_DPDK",
     "SKUA_STATIC_LIBRARIES",
     "SKUA_TEST_SEED",
 ];

@@ -142,8 +142,10 @@ enum point_cause {
 	CAUSE_SELF,
 	CAUSE_TRUNCATED,
 	CAUSE_NO_DECODE,
-	CAUSE_RING_FULL, /* of packet rings only: user space counts it */
-	NOTE_MALFORMED,	 /* notes: counted in flows, too */
+	CAUSE_RING_FULL, /* of packet rings only: user space counts it, as the next two of DPDK */
+	CAUSE_NO_BUFFER,
+	CAUSE_DEVICE_ERROR,
+	NOTE_MALFORMED, /* notes: counted in flows, too */
 	NOTE_SEGMENTED,
 	NOTE_TAG_BYTES,
 	NOTE_CHILD_FULL, /* packets of tunnelled flows that found no entry; the parent counted them

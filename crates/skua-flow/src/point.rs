@@ -62,6 +62,10 @@ pub enum Cause {
     /// Lost before it was looked at, for want of room in the packet ring (packets as captured; their
     /// bytes are not known).
     RingFull,
+    /// Lost by a network card for want of a buffer (DPDK; bytes are not known).
+    NoBuffer,
+    /// Came to a network card with an error (DPDK; bytes are not known).
+    DeviceError,
     /// Note: a header was cut off or impossible (packets as captured, no bytes).
     Malformed,
     /// Note: what counting super-packets as wire packets added to what the interface counts.
@@ -80,7 +84,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::TableFullTcp,
         Self::TableFullUdp,
         Self::TableFullIcmp,
@@ -92,6 +96,8 @@ impl Cause {
         Self::Truncated,
         Self::NoDecode,
         Self::RingFull,
+        Self::NoBuffer,
+        Self::DeviceError,
         Self::Malformed,
         Self::Segmented,
         Self::TagBytes,
@@ -129,6 +135,8 @@ impl Cause {
             Self::Truncated => "truncated",
             Self::NoDecode => "no_decode",
             Self::RingFull => "ring_full",
+            Self::NoBuffer => "no_buffer",
+            Self::DeviceError => "device_error",
             Self::Malformed => "malformed",
             Self::Segmented => "segmented",
             Self::TagBytes => "tag_bytes",
@@ -251,7 +259,7 @@ mod tests {
         for (number, cause) in Cause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, number);
         }
-        assert!(Cause::RingFull.is_loss() && !Cause::Malformed.is_loss());
+        assert!(Cause::DeviceError.is_loss() && !Cause::Malformed.is_loss());
     }
 
     #[test]

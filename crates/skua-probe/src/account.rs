@@ -69,7 +69,9 @@ pub fn cause_kind(cause: Cause) -> CauseKind {
         | Cause::TableFullOther
         | Cause::Truncated
         | Cause::NoDecode
-        | Cause::RingFull => CauseKind::Lost,
+        | Cause::RingFull
+        | Cause::NoBuffer
+        | Cause::DeviceError => CauseKind::Lost,
         Cause::Filtered | Cause::AddressSet | Cause::SampledOut | Cause::Own => CauseKind::LeftOut,
         Cause::Malformed
         | Cause::Segmented

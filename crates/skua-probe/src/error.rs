@@ -31,6 +31,9 @@ pub enum ProbeError {
     /// Packets could not be captured in user space.
     #[error(transparent)]
     Capture(#[from] skua_afpacket::Error),
+    /// A port of DPDK cannot be had.
+    #[error(transparent)]
+    Dpdk(#[from] skua_dpdk::Error),
     /// Sockets cannot be listed.
     #[error(transparent)]
     SockDiag(#[from] skua_sockdiag::Error),

@@ -15,6 +15,7 @@ use crate::{
     actions::{AlertSettings, InjectionSettings},
     addresses,
     args::{CaptureArguments, CaptureType, ConfigArguments},
+    captures::dpdk::Dpdk,
     sockets::settings::{IoNice, Sockets},
 };
 
@@ -169,6 +170,19 @@ const KEYS: &[Key] = &[
         meaning: "rules of nftables on hosts and namespaces, as the command nft prints them",
     },
     Key {
+        path: "dpdk.ports",
+        meaning: "devices of DPDK, a list: names with arguments, like net_af_packet0,iface=eth0 or \
+                  0000:03:00.0",
+    },
+    Key {
+        path: "dpdk.eal",
+        meaning: "arguments of DPDK's environment (EAL), which starts with the first capture",
+    },
+    Key {
+        path: "dpdk.queues",
+        meaning: "queues by which a device receives, each polled by a thread",
+    },
+    Key {
         path: "captures.max",
         meaning: "captures that can be made at a time (`skua capture`)",
     },
@@ -270,6 +284,8 @@ pub struct Config {
     pub sockets: Sockets,
     /// Open vSwitch of this host.
     pub ovs: Ovs,
+    /// Ports of DPDK.
+    pub dpdk: Dpdk,
     /// What the graph shows besides interfaces.
     pub topology: Topology,
     /// Captures that people make.
@@ -807,6 +823,7 @@ impl Config {
         }
         self.flow.addresses.marks()?;
         self.ovs.database()?;
+        self.dpdk.check()?;
         if self.flow.sampling == 0 {
             bail!("flow.sampling is 0, must be at least 1");
         }
@@ -839,7 +856,7 @@ fn variable(path: &str) -> String {
 }
 
 /// Variables that are no keys of the configuration. The last are for tests and tools.
-const OTHER_VARIABLES: [&str; 9] = [
+const OTHER_VARIABLES: [&str; 11] = [
     "SKUA_ANALYZER",
     "SKUA_TOKEN",
     "SKUA_CONFIG",
@@ -847,6 +864,8 @@ const OTHER_VARIABLES: [&str; 9] = [
     "SKUA_NO_ROOT_TESTS",
     "SKUA_KERNEL_MATRIX",
     "SKUA_CACHE",
+    "SKUA_DPDK",
+    "SKUA_NO_DPDK",
     "SKUA_STATIC_LIBRARIES",
     "SKUA_TEST_SEED",
 ];

@@ -31,6 +31,7 @@ use crate::{
     args::{AgentArguments, AnalyzerRunArguments, RunArguments, SummaryFormat},
     captures::{
         api::Captures,
+        dpdk,
         ovs::Switch,
         run::{CaptureSets, LocalRunner},
         upload::Uploads,
@@ -217,6 +218,8 @@ impl Watch {
                 }
             }));
         }
+        let host_node = discovery.as_ref().map(|found| found.host_node());
+        dpdk::show(&config.dpdk, &config.host_name(), graph, host_node);
         let database = config.ovs.database()?;
         let switch = Switch::new(database.clone());
         // What a process before left goes, whether somebody captures or not.

@@ -35,6 +35,8 @@ pub(super) enum Place {
     Interface,
     /// Any node: what others tell is counted there.
     Node,
+    /// Ports of DPDK.
+    DpdkPort,
     /// Bridges, ports and interfaces of Open vSwitch.
     Switch,
     /// Bridges of Open vSwitch.
@@ -45,10 +47,8 @@ impl Place {
     pub(super) fn of(kind: CaptureType) -> Self {
         match kind {
             CaptureType::Ebpf | CaptureType::Afpacket | CaptureType::Pcap => Self::Interface,
-            CaptureType::PcapSocket
-            | CaptureType::Sflow
-            | CaptureType::Netflow
-            | CaptureType::Dpdk => Self::Node,
+            CaptureType::PcapSocket | CaptureType::Sflow | CaptureType::Netflow => Self::Node,
+            CaptureType::Dpdk => Self::DpdkPort,
             CaptureType::OvsMirror => Self::Switch,
             CaptureType::OvsSflow | CaptureType::OvsNetflow => Self::Bridge,
         }
@@ -59,6 +59,7 @@ impl Place {
         match self {
             Self::Interface => "interfaces of the kernel (with NetNsInode and IfIndex)",
             Self::Node => "nodes with a TID",
+            Self::DpdkPort => "ports of DPDK that dpdk.ports names (Type dpdkport)",
             Self::Switch => "bridges, ports and interfaces of Open vSwitch (with UUID)",
             Self::Bridge => "bridges of Open vSwitch (Type ovsbridge)",
         }
@@ -101,6 +102,7 @@ pub(super) fn point(node: &Node, kind: CaptureType) -> Result<NodePoint, String>
     let fits = match place {
         Place::Interface => point.netns_inode > 0 && point.ifindex > 0,
         Place::Node => !point.tid.is_empty(),
+        Place::DpdkPort => &*point.kind == "dpdkport" && !point.tid.is_empty(),
         Place::Switch => point.row.is_some(),
         Place::Bridge => point.row.is_some() && &*point.kind == "ovsbridge",
     };
@@ -145,6 +147,7 @@ mod tests {
             T::OvsMirror,
             T::OvsSflow,
             T::OvsNetflow,
+            T::Dpdk,
         ];
         let fits = all.into_iter().filter(|kind| point(node, *kind).is_ok());
         fits.map(CaptureType::name).collect()
@@ -167,6 +170,10 @@ mod tests {
         assert_eq!(
             fitting(&node("ovsport", &ovs())),
             [&received[..], &["ovsmirror"]].concat()
+        );
+        assert_eq!(
+            fitting(&node("dpdkport", &[])),
+            [&received[..], &["dpdk"]].concat()
         );
         let both = [&kernel()[..], &ovs()].concat();
         assert!(fitting(&node("veth", &both)).contains(&"ovsmirror"));

@@ -2,6 +2,8 @@
 //! the flow table: by a packet ring (`afpacket`) or libpcap (`pcap`). One thread for each interface
 //! reads its ring; all count in one table, which they lock for each block of packets.
 
+pub mod dpdk;
+mod polling;
 mod reader;
 mod source;
 
@@ -108,6 +110,35 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(config: &FlowTableConfig) -> Result<Self, ProbeError> {
+        let flows = FlowTable::new(&TableConfig {
+            max_entries: config.max_entries as usize,
+            idle_timeout: Some(config.idle_timeout),
+            tunnels: config.tunnels,
+            seed: config.hash_seed,
+        });
+        let wakeups = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| ProbeError::Wait(error.into()))?;
+        Ok(Self {
+            table: Mutex::new(Table {
+                flows,
+                wake_at: Some(u64::from(config.max_entries).div_ceil(2)),
+            }),
+            wakeups,
+        })
+    }
+
+    /// Yields what changed, ends what has aged.
+    fn drain(&self, config: &FlowTableConfig, sink: &mut dyn FnMut(&FlowUpdate)) -> Drained {
+        let mut table = self.lock();
+        let ageing = ageing(config, table.flows.len(), unix_ns());
+        let drained = table.flows.drain_aged(&ageing, sink);
+        // Call again when half of what is free is taken.
+        let free = u64::from(config.max_entries).saturating_sub(table.flows.len() as u64);
+        table.wake_at = Some(table.flows.inserted() + (free / 2).max(1));
+        drained
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         // A thread that panicked left at most one packet half counted.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,26 +175,12 @@ impl UserspaceProbe {
     pub fn start(config: UserspaceConfig) -> Result<Self, ProbeError> {
         let seed = config.table.hash_seed;
         let selection = Selection::new(&config.table.filter, config.table.sampling, seed as u32)?;
-        let flows = FlowTable::new(&TableConfig {
-            max_entries: config.table.max_entries as usize,
-            idle_timeout: Some(config.table.idle_timeout),
-            tunnels: config.table.tunnels,
-            seed,
-        });
-        let wakeups = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| ProbeError::Wait(error.into()))?;
+        let shared = Arc::new(Shared::new(&config.table)?);
         let points = config.points.as_ref();
         let interfaces = Interfaces::new(&config.interfaces, points, config.all_netns)?;
         let numbers = interfaces.first_namespaces();
         let packets = config.packets.map(Packets::new).transpose()?;
         let next_drain = next_tick(config.scan_interval);
-        let shared = Arc::new(Shared {
-            table: Mutex::new(Table {
-                flows,
-                wake_at: Some(u64::from(config.table.max_entries).div_ceil(2)),
-            }),
-            wakeups,
-        });
         let addresses = live_addresses(config.table.max_addresses, &shared);
         addresses.edit(AddressEdit::Replace(&config.addresses))?;
         let mut probe = Self {
@@ -352,15 +369,7 @@ impl Probe for UserspaceProbe {
 
     fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         let started = thread_cpu_ns();
-        let shared = Arc::clone(&self.shared);
-        let mut table = shared.lock();
-        let ageing = ageing(&self.config.table, table.flows.len(), unix_ns());
-        let drained = table.flows.drain_aged(&ageing, sink);
-        // Call again when half of what is free is taken.
-        let free =
-            u64::from(self.config.table.max_entries).saturating_sub(table.flows.len() as u64);
-        table.wake_at = Some(table.flows.inserted() + (free / 2).max(1));
-        drop(table);
+        let drained = self.shared.drain(&self.config.table, sink);
         self.settle(&drained);
         if wake == Wake::Interval {
             self.next_drain = next_tick(self.config.scan_interval);

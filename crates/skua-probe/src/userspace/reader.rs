@@ -45,14 +45,8 @@ impl Reader {
         let (end, alive) =
             pipe_with(PipeFlags::CLOEXEC).map_err(|error| ProbeError::Wait(error.into()))?;
         let ring_bytes = source.ring_bytes();
-        let counting = Counting {
-            link: source.link_type().unwrap_or_default(),
-            point,
-            selection,
-            packets,
-            shared,
-            told: CaptureStats::default(),
-        };
+        let link = source.link_type().unwrap_or_default();
+        let counting = Counting::new(link, point, selection, packets, shared);
         let thread = std::thread::Builder::new()
             .name(format!("capture-{}", point.ifindex))
             .spawn(move || run(source, counting, &end))
@@ -141,7 +135,7 @@ fn step(source: &mut Source, counting: &mut Counting, end: &OwnedFd) -> Result<b
 }
 
 /// Counts one interface's packets in the table that all share.
-struct Counting {
+pub(super) struct Counting {
     link: LinkType,
     point: CapturePoint,
     selection: Selection,
@@ -153,7 +147,24 @@ struct Counting {
 }
 
 impl Counting {
-    fn count(&mut self, packets: &mut dyn Iterator<Item = Packet<'_>>) {
+    pub(super) fn new(
+        link: LinkType,
+        point: CapturePoint,
+        selection: Selection,
+        packets: Option<Packets>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            link,
+            point,
+            selection,
+            packets,
+            shared,
+            told: CaptureStats::default(),
+        }
+    }
+
+    pub(super) fn count(&mut self, packets: &mut dyn Iterator<Item = Packet<'_>>) {
         let shared = Arc::clone(&self.shared);
         let mut table = shared.lock();
         self.count_in(&mut table.flows, packets);

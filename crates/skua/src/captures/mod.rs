@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod command;
+pub mod dpdk;
 mod each;
 pub mod live;
 pub mod ovs;

@@ -18,6 +18,7 @@ use skua_topology::SharedGraph;
 use uuid::Uuid;
 
 use super::{
+    dpdk::{self, PortCapture},
     each::{Each, Opened},
     ovs::Switch,
     receive::{self, Receiver, Told},
@@ -169,6 +170,13 @@ impl LocalRunner {
             return Ok(Box::new(each));
         }
         match capture.r#type {
+            CaptureType::Dpdk => {
+                let open = move |point: &NodePoint| {
+                    let port = PortCapture::start(&runner, &of, point)?;
+                    Ok(Box::new(port) as Box<dyn Opened>)
+                };
+                Ok(Box::new(Each::start(Box::new(open))?))
+            }
             CaptureType::OvsMirror | CaptureType::OvsSflow | CaptureType::OvsNetflow => {
                 let open = move |point: &NodePoint| runner.switch.open(&runner, &of, point);
                 Ok(Box::new(Each::start(Box::new(open))?))
@@ -230,10 +238,7 @@ impl CaptureRunner for LocalRunner {
     fn check(&self, capture: &Capture) -> Result<(), String> {
         let kind = capture.r#type.name();
         if capture.r#type == CaptureType::Dpdk {
-            return Err(format!(
-                "captures of type {kind} are not built in: ebpf, afpacket, pcap, pcapsocket, sflow, \
-                 netflow, ovsmirror, ovssflow or ovsnetflow"
-            ));
+            dpdk::check()?;
         }
         if !capture.target.is_empty() || !capture.target_type.is_empty() {
             return Err(

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod collected;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 #[path = "../../../skua-link/tests/support/mod.rs"]
 mod lab;
 mod ovs;

@@ -123,3 +123,67 @@ impl Wanted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skua_flow::{Counters, FlowKey, FlowUpdate, StoreLimits};
+    use skua_topology::Value;
+
+    fn update(number: u16) -> FlowUpdate {
+        let [high, low] = number.to_be_bytes();
+        let ipv6 = number.is_multiple_of(7);
+        let mut key = FlowKey {
+            lo_port: (number % 50).to_be_bytes(),
+            hi_port: (number % 11).to_be_bytes(),
+            // ICMP has its type and code in the place of ports.
+            proto: [6, 17, 1][usize::from(number % 3)],
+            kind: if ipv6 { 2 } else { 1 },
+            ifindex: number.into(),
+            ..FlowKey::default()
+        };
+        for (address, end) in [(&mut key.lo, [high, low % 8]), (&mut key.hi, [0, low % 5])] {
+            address[14..].copy_from_slice(&end);
+            if !ipv6 {
+                address[10..12].copy_from_slice(&[0xff; 2]);
+            }
+        }
+        FlowUpdate {
+            key,
+            lo_sent: Counters::new(1, 60),
+            lo_first: number.is_multiple_of(2),
+            ..FlowUpdate::default()
+        }
+    }
+
+    #[test]
+    fn the_store_is_asked_for_all_that_are_wanted() {
+        let mut store = FlowStore::new(StoreLimits::default(), 99, 1);
+        store.begin_drain(1);
+        for number in 0..3_000 {
+            store.apply(&update(number));
+        }
+        let keys = [
+            ("Network.A", Value::from("0.0.0.3")),
+            ("Network.B", Value::from("0.0.2.1")),
+            ("Network.A", Value::from("::2")),
+            ("Network.B", Value::from("::4")),
+            ("Transport.A", Value::Int(7)),
+            ("Transport.B", Value::from("10")),
+        ];
+        for (key, value) in keys {
+            let wanted = Wanted::by(key, &IndexKey::of(&value).unwrap()).unwrap();
+            let (mut found, mut from) = (Vec::new(), Some(0));
+            while let Some(next) = from {
+                from = wanted.scan(&store, next, 700, &mut |record| {
+                    found.push(record.key.ifindex);
+                    ControlFlow::Continue(())
+                });
+            }
+            let known = store.iter().filter(|record| wanted.has(record));
+            let known: Vec<u32> = known.map(|record| record.key.ifindex).collect();
+            assert!(!known.is_empty(), "{key} {value:?}");
+            assert_eq!(found, known, "{key} {value:?}");
+        }
+    }
+}

@@ -134,6 +134,39 @@ impl Value {
         }
     }
 
+    /// Bytes on the heap that `self` does not share with `other`.
+    fn bytes_beside(&self, other: &Self) -> usize {
+        match (self, other) {
+            (value, other) if value.same_place(other) => 0,
+            (Self::Map(inner), Self::Map(other)) => inner.bytes_beside(other),
+            (Self::List(items), Self::List(other)) => {
+                let own = |(item, other): (&Self, Option<&Self>)| match other {
+                    Some(other) => item.bytes_beside(other),
+                    None => item.heap_bytes(),
+                };
+                ARC_HEAD
+                    + size_of_val::<[Value]>(items)
+                    + aligned(items, other).map(own).sum::<usize>()
+            }
+            (value, _) => value.heap_bytes(),
+        }
+    }
+
+    /// The same content, as [`Map::share`].
+    fn share(&self, old: &Self, names: &mut Names) -> Self {
+        match (self, old) {
+            (value, old) if value == old => old.clone(),
+            (Self::Map(inner), Self::Map(old)) => Self::Map(inner.clone().share(old, names)),
+            (Self::List(items), Self::List(old)) => aligned(items, old)
+                .map(|(item, old)| match old {
+                    Some(old) => item.share(old, names),
+                    None => names.intern_value(item),
+                })
+                .collect(),
+            (value, _) => names.intern_value(value),
+        }
+    }
+
     fn same_place(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Str(a), Self::Str(b)) => Arc::ptr_eq(a, b),
@@ -274,10 +307,9 @@ impl Map {
         if Arc::ptr_eq(&self.0, &other.0) {
             return 0;
         }
-        let own = |(name, value): &(Arc<str>, Value)| match (value, other.get(name)) {
-            (value, Some(theirs)) if value.same_place(theirs) => 0,
-            (Value::Map(inner), Some(Value::Map(theirs))) => inner.bytes_beside(theirs),
-            (value, _) => value.heap_bytes(),
+        let own = |(name, value): &(Arc<str>, Value)| match other.get(name) {
+            Some(theirs) => value.bytes_beside(theirs),
+            None => value.heap_bytes(),
         };
         ARC_HEAD
             + size_of_val::<[(Arc<str>, Value)]>(&self.0)
@@ -290,12 +322,9 @@ impl Map {
             return old.clone();
         }
         let entries = self.0.iter().map(|(name, value)| {
-            let value = match (value, old.get(name)) {
-                (value, Some(before)) if value == before => before.clone(),
-                (Value::Map(inner), Some(Value::Map(before))) => {
-                    Value::Map(inner.clone().share(before, names))
-                }
-                (value, _) => names.intern_value(value),
+            let value = match old.get(name) {
+                Some(before) => value.share(before, names),
+                None => names.intern_value(value),
             };
             (names.intern(name), value)
         });
@@ -458,6 +487,27 @@ impl<'de> Deserialize<'de> for Map {
     }
 }
 
+/// Each element of a list with the one of another version of it that it most likely was: equal ones at the begin
+/// and at the end belong together, those between by their order. So one that comes or goes moves no other.
+fn aligned<'a>(
+    items: &'a [Value],
+    old: &'a [Value],
+) -> impl Iterator<Item = (&'a Value, Option<&'a Value>)> {
+    let same = |(item, old): &(&Value, &Value)| item == old;
+    let begin = items.iter().zip(old).take_while(same).count();
+    let (items_end, old_end) = (items[begin..].iter().rev(), old[begin..].iter().rev());
+    let end = items_end.zip(old_end).take_while(same).count();
+    let (middle, old_middle) = (items.len() - end, old.len() - end);
+    items.iter().enumerate().map(move |(at, item)| {
+        let place = if at < middle {
+            Some(at).filter(|at| *at < old_middle)
+        } else {
+            Some(at - middle + old_middle)
+        };
+        (item, place.and_then(|place| old.get(place)))
+    })
+}
+
 /// Names of metadata, each kept once.
 #[derive(Default)]
 pub(crate) struct Names(hashbrown::HashSet<Arc<str>>);
@@ -556,6 +606,69 @@ mod tests {
         assert_eq!(shared, fresh);
         assert_eq!(shared.bytes_beside(&old), ARC_HEAD + 6 * 40);
         assert_eq!(fresh.share(&shared, &mut names).bytes_beside(&shared), 0);
+    }
+
+    #[test]
+    fn a_list_shares_the_elements_that_stay() {
+        let mut names = Names::default();
+        let routes = |numbers: &[i64]| {
+            let route = |number: &i64| {
+                let prefix = format!("10.0.{number}.0/24");
+                let hop = Map::from([("IP", "10.0.0.1".into()), ("Priority", (*number).into())]);
+                let hops: Value = [Value::Map(hop)].into_iter().collect();
+                Map::from([("Prefix", prefix.as_str().into()), ("NextHops", hops)])
+            };
+            let routes = numbers.iter().map(|number| Value::Map(route(number)));
+            let table = Map::from([("ID", 254.into()), ("Routes", routes.collect())]);
+            let tables: Value = [Value::Map(table)].into_iter().collect();
+            Map::from([("RoutingTables", tables)])
+        };
+        let all: Vec<i64> = (0..100).collect();
+        let without: Vec<i64> = all.iter().copied().filter(|n| *n != 40).collect();
+        let changed: Vec<i64> = all
+            .iter()
+            .map(|n| if *n == 40 { 1_000 } else { *n })
+            .collect();
+        let old = routes(&all);
+        let whole = old.heap_bytes();
+        for (numbers, new) in [(&without, 0), (&changed, 1), (&all[..99].to_vec(), 0)] {
+            let fresh = routes(numbers);
+            let shared = fresh.clone().share(&old, &mut names);
+            assert_eq!(shared, fresh);
+            // The lists of references to what stays, and what is new.
+            let references = size_of::<Value>() * numbers.len();
+            let own = shared.bytes_beside(&old);
+            assert!(own < references + 300 + new * 300, "{own} of {whole}");
+            // Back again it shares what it can, and nothing has changed on the way.
+            let back = routes(&all).share(&shared, &mut names);
+            assert_eq!(back, old);
+        }
+        assert!(whole > 15_000, "{whole}");
+    }
+
+    #[test]
+    fn elements_are_aligned_with_what_they_were() {
+        let list = |text: &str| -> Vec<Value> {
+            let letters = text.chars().map(|c| Value::from(c.to_string().as_str()));
+            letters.collect()
+        };
+        for (items, old, want) in [
+            ("abc", "abc", "abc"),
+            ("abxc", "abc", "ab-c"),
+            ("ac", "abc", "ac"),
+            ("axc", "abc", "abc"),
+            ("", "abc", ""),
+            ("abc", "", "---"),
+            ("aa", "a", "a-"),
+            ("a", "aa", "a"),
+            ("xbcd", "bcd", "-bcd"),
+        ] {
+            let (items, old) = (list(items), list(old));
+            let name = |value: &Value| value.as_str().unwrap().to_owned();
+            let pairs = aligned(&items, &old);
+            let found: String = pairs.map(|(_, was)| was.map_or("-".into(), name)).collect();
+            assert_eq!(found, want);
+        }
     }
 
     #[test]

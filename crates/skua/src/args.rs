@@ -259,16 +259,8 @@ pub struct FlowsArguments {
     /// Go on showing what is new or has changed
     #[arg(short = 'F', long)]
     pub follow: bool,
-    /// How to print
-    #[arg(
-        short,
-        long,
-        alias = "format",
-        value_enum,
-        default_value = "table",
-        value_name = "FORMAT"
-    )]
-    pub output: OutputFormat,
+    #[command(flatten)]
+    pub print: Printing,
     /// Order of rows
     #[arg(long, value_enum, default_value = "rate", value_name = "BY")]
     pub sort: Sort,
@@ -311,16 +303,8 @@ pub struct ReplayArguments {
     /// Flows held at a time
     #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_entries: u32,
-    /// How to print
-    #[arg(
-        short,
-        long,
-        alias = "format",
-        value_enum,
-        default_value = "table",
-        value_name = "FORMAT"
-    )]
-    pub output: OutputFormat,
+    #[command(flatten)]
+    pub print: Printing,
     /// Order of rows
     #[arg(long, value_enum, default_value = "bytes", value_name = "BY")]
     pub sort: Sort,
@@ -334,16 +318,8 @@ pub struct ReplayArguments {
 
 #[derive(Args, Debug)]
 pub struct DoctorArguments {
-    /// How to print
-    #[arg(
-        short,
-        long,
-        alias = "format",
-        value_enum,
-        default_value = "table",
-        value_name = "FORMAT"
-    )]
-    pub output: OutputFormat,
+    #[command(flatten)]
+    pub print: Printing,
     #[command(flatten)]
     pub analyzer: AnalyzerArguments,
 }
@@ -381,6 +357,21 @@ pub enum OutputFormat {
     Json,
     /// Comma-separated values with a header
     Csv,
+}
+
+/// How results are printed.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Printing {
+    /// How to print
+    #[arg(
+        short,
+        long,
+        alias = "format",
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
+    pub output: OutputFormat,
 }
 
 /// Formats of summaries.

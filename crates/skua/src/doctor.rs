@@ -29,7 +29,7 @@ pub fn doctor(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let config = Config::load(None)?;
     let report = examine(&config, running(&arguments.analyzer));
     let mut out = io::stdout().lock();
-    match arguments.output {
+    match arguments.print.output {
         OutputFormat::Json => writeln!(out, "{report}")?,
         OutputFormat::Csv => anyhow::bail!("doctor has no CSV; use --output json"),
         OutputFormat::Table => print(&mut out, &report)?,

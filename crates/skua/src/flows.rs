@@ -54,8 +54,8 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
 
 fn printer(arguments: &FlowsArguments) -> Printer {
     match arguments.by {
-        None => Printer::of_flows(arguments.output),
-        Some(by) => groups::printer(by, arguments.output),
+        None => Printer::of_flows(arguments.print.output),
+        Some(by) => groups::printer(by, arguments.print.output),
     }
 }
 
@@ -100,7 +100,7 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
 /// Conversations that changed after `since`, as JSON or CSV lines.
 fn select(state: &State, arguments: &FlowsArguments, since: u64) -> Vec<u8> {
     let mut lines = Vec::new();
-    let csv = arguments.output == OutputFormat::Csv;
+    let csv = arguments.print.output == OutputFormat::Csv;
     let query = Query {
         filter: |r: &FlowRecord| r.updated_ns > since && !(arguments.active && r.end.is_some()),
         sort: arguments.sort.by(),
@@ -146,7 +146,7 @@ fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<
             limit: arguments.limit,
             active: arguments.active,
             since,
-            csv: arguments.output == OutputFormat::Csv,
+            csv: arguments.print.output == OutputFormat::Csv,
             by: arguments.by,
         })?;
         if !arguments.follow {

@@ -90,9 +90,9 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
             sort: arguments.sort.by(),
             limit: arguments.limit.unwrap_or(usize::MAX),
         },
-        arguments.output == OutputFormat::Csv,
+        arguments.print.output == OutputFormat::Csv,
     );
-    Printer::of_flows(arguments.output).finish(&lines)?;
+    Printer::of_flows(arguments.print.output).finish(&lines)?;
     let lost = account.lost();
     if arguments.summary.is_some() || lost.packets > 0 {
         let format = arguments.summary.or(Some(SummaryFormat::Text));

@@ -60,6 +60,8 @@ pub struct State {
     capture: Option<Uuid>,
     /// Where nodes of interfaces are looked for.
     graph: Option<SharedGraph>,
+    /// The graph's last event when they were looked for; none when another interface has come since.
+    looked_at: Option<u64>,
     /// Who is told of drains.
     observers: Observers,
     /// What those have whose interface is not known.
@@ -99,6 +101,7 @@ impl State {
             places: HashMap::new(),
             capture: None,
             graph: None,
+            looked_at: None,
             observers: Observers::default(),
             nowhere: Arc::default(),
             drained_ns: 0,
@@ -219,11 +222,20 @@ impl State {
         };
         self.places
             .insert(key, (interface.netns_inode, Arc::new(place)));
+        self.looked_at = None;
     }
 
-    /// Looks for the nodes of interfaces that have none yet.
+    /// Looks for the nodes of interfaces that have none yet, when there may be others than at the last look.
     pub fn find_nodes(&mut self) {
         let Some(graph) = &self.graph else { return };
+        let nameless = |(_, place): &(u64, Arc<FlowPlace>)| place.node.is_empty();
+        if !self.places.values().any(nameless) {
+            return;
+        }
+        let event = Some(graph.read().last_event());
+        if std::mem::replace(&mut self.looked_at, event) == event {
+            return;
+        }
         for ((_, ifindex), (inode, place)) in &mut self.places {
             if place.node.is_empty()
                 && let Some(node) = node_of(graph, &place.host, *inode, *ifindex)

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::{
-    args::{AnalyzerArguments, OutputFormat},
+    args::{AnalyzerArguments, Printing},
     client::Client,
     output::{self, Column},
 };
@@ -53,18 +53,7 @@ pub enum AlertCommand {
         rest: Settings,
     },
     /// Show alerts and how they fare
-    List {
-        /// How to print
-        #[arg(
-            short,
-            long,
-            alias = "format",
-            value_enum,
-            default_value = "table",
-            value_name = "FORMAT"
-        )]
-        output: OutputFormat,
-    },
+    List(Printing),
     /// Show one alert
     Get {
         /// Its UUID
@@ -156,7 +145,9 @@ pub fn alert(arguments: &AlertArguments) -> anyhow::Result<()> {
                 output::pretty(&client.patch(&format!("/api/alert/{id}"), &patch)?)
             })
         }
-        AlertCommand::List { output } => client.list("/api/alert", *output, COLUMNS, "alerts"),
+        AlertCommand::List(Printing { output }) => {
+            client.list("/api/alert", *output, COLUMNS, "alerts")
+        }
         AlertCommand::Get { id } => output::pretty(&client.object(&format!("/api/alert/{id}"))?),
         AlertCommand::Delete { ids } => ids
             .iter()

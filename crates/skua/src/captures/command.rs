@@ -12,7 +12,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::{
-    args::{AnalyzerArguments, OutputFormat},
+    args::{AnalyzerArguments, OutputFormat, Printing},
     client::Client,
     output::{self, Column},
 };
@@ -39,18 +39,7 @@ pub enum CaptureCommand {
     /// Capture on the nodes that a query finds
     Create(Box<CreateArguments>),
     /// Show all captures and how they fare
-    List {
-        /// How to print
-        #[arg(
-            short,
-            long,
-            alias = "format",
-            value_enum,
-            default_value = "table",
-            value_name = "FORMAT"
-        )]
-        output: OutputFormat,
-    },
+    List(Printing),
     /// Show one capture
     Get {
         /// Its UUID
@@ -239,7 +228,7 @@ pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
             let headers: Vec<_> = ttl.map(|ttl| ("X-Resource-TTL", ttl)).into_iter().collect();
             output::pretty(&client.create("/api/capture", &headers, &create.body())?)
         }
-        CaptureCommand::List { output } => {
+        CaptureCommand::List(Printing { output }) => {
             let all = client.object("/api/capture")?;
             let all = all.as_object().cloned().unwrap_or_default();
             match output {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use skua_analyzer::injection::went_well;
 
 use crate::{
-    args::{AnalyzerArguments, OutputFormat},
+    args::{AnalyzerArguments, Printing},
     client::Client,
     output::{self, Column},
 };
@@ -43,18 +43,7 @@ pub enum InjectionCommand {
     /// Inject packets
     Create(Box<CreateArguments>),
     /// Show injections and what became of their packets
-    List {
-        /// How to print
-        #[arg(
-            short,
-            long,
-            alias = "format",
-            value_enum,
-            default_value = "table",
-            value_name = "FORMAT"
-        )]
-        output: OutputFormat,
-    },
+    List(Printing),
     /// Show one injection
     Get {
         /// Its UUID
@@ -216,7 +205,7 @@ pub fn injection(arguments: &InjectionArguments) -> anyhow::Result<()> {
                 true => wait(&client, create, made),
             }
         }
-        InjectionCommand::List { output } => {
+        InjectionCommand::List(Printing { output }) => {
             client.list("/api/injectpacket", *output, COLUMNS, "injections")
         }
         InjectionCommand::Get { id } => {

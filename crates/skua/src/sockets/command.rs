@@ -16,7 +16,7 @@ use super::{
     start, tables,
 };
 use crate::{
-    args::OutputFormat,
+    args::{OutputFormat, Printing},
     client::Client,
     config::Config,
     output::{Column, Printer},
@@ -37,16 +37,8 @@ pub struct Show {
     /// All columns, however wide the terminal is
     #[arg(short, long)]
     pub wide: bool,
-    /// How to print
-    #[arg(
-        short,
-        long,
-        alias = "format",
-        value_enum,
-        default_value = "table",
-        value_name = "FORMAT"
-    )]
-    pub output: OutputFormat,
+    #[command(flatten)]
+    pub print: Printing,
     /// Watch on the spot for so long, like 10s, instead of asking `skua run`
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
     pub duration: Option<Duration>,
@@ -94,12 +86,12 @@ pub fn sockets(arguments: &SocketsArguments) -> anyhow::Result<()> {
     arguments.query.check()?;
     let show = &arguments.show;
     let printer = Printer::new(
-        show.output,
+        show.print.output,
         &tables::SOCKETS,
         fields::write_csv_header,
         show.wide,
     );
-    let ask = |query: &SocketQuery| ("/api/sockets", parameters(query, show.output));
+    let ask = |query: &SocketQuery| ("/api/sockets", parameters(query, show.print.output));
     run(
         show,
         printer,
@@ -115,7 +107,7 @@ pub fn sockets(arguments: &SocketsArguments) -> anyhow::Result<()> {
                 since,
                 ..arguments.query.clone()
             };
-            query::lines(sockets, &query, show.output == OutputFormat::Csv)
+            query::lines(sockets, &query, show.print.output == OutputFormat::Csv)
         },
     )
 }
@@ -128,7 +120,12 @@ pub fn services(arguments: &ServicesArguments) -> anyhow::Result<()> {
     } else {
         &tables::SERVICES
     };
-    let printer = Printer::new(show.output, columns, call::write_csv_header, show.wide);
+    let printer = Printer::new(
+        show.print.output,
+        columns,
+        call::write_csv_header,
+        show.wide,
+    );
     let path = if dependencies {
         "/api/dependencies"
     } else {
@@ -139,9 +136,9 @@ pub fn services(arguments: &ServicesArguments) -> anyhow::Result<()> {
         printer,
         Some(SERVICES_DURATION),
         // Sums have no moment since which they are new.
-        |_| (path, parameters(&arguments.query, show.output)),
+        |_| (path, parameters(&arguments.query, show.print.output)),
         |sockets, _| {
-            let csv = show.output == OutputFormat::Csv;
+            let csv = show.print.output == OutputFormat::Csv;
             calls::lines(sockets, &arguments.query, dependencies, csv)
         },
     )
@@ -186,7 +183,7 @@ fn run(
             }
             printer.follow(&lines)?;
             // A table shows all that is there, JSON and CSV what is new.
-            if show.output != OutputFormat::Table {
+            if show.print.output != OutputFormat::Table {
                 since = drained.unwrap_or(since);
             }
             std::thread::sleep(FOLLOW_INTERVAL);
@@ -237,7 +234,7 @@ fn on_the_spot(
         }
         if show.follow {
             printer.follow(&lines(&mut state, since))?;
-            if show.output != OutputFormat::Table {
+            if show.print.output != OutputFormat::Table {
                 since = unix_ns();
             }
         }

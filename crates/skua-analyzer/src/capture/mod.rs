@@ -162,5 +162,7 @@ impl Resource for Capture {
             && self.r#type == other.r#type
             && self.port == other.port
             && self.listen == other.listen
+            && self.target == other.target
+            && self.target_type == other.target_type
     }
 }

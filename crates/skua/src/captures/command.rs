@@ -160,10 +160,10 @@ pub struct CreateArguments {
         hide_default_value = true
     )]
     pub listen: String,
-    /// Where to send copies
-    #[arg(long, value_name = "ADDRESS", default_value = "")]
+    /// Where the capture's flows are sent, too, like 192.0.2.1:2055
+    #[arg(long, value_name = "HOST:PORT", default_value = "")]
     pub target: String,
-    /// How to send copies
+    /// As what: NetFlowV5
     #[arg(long, value_name = "TYPE", default_value = "")]
     pub target_type: String,
     /// End after so long, like 10m

@@ -8,5 +8,6 @@ pub mod live;
 pub mod ovs;
 mod receive;
 pub mod run;
+pub mod target;
 pub mod upload;
 mod worker;

@@ -22,6 +22,7 @@ use super::{
     each::{Each, Opened},
     ovs::Switch,
     receive::{self, Receiver, Told},
+    target::{Sent, Target},
     worker::Part,
 };
 use crate::{
@@ -43,6 +44,8 @@ pub struct CaptureSet {
     pub shared: Shared,
     /// Its packets, when some are kept.
     pub packets: Option<Packets>,
+    /// What became of what it sends elsewhere, if it does.
+    pub sent: Option<Arc<Sent>>,
 }
 
 /// All captures that run on this host.
@@ -240,13 +243,7 @@ impl CaptureRunner for LocalRunner {
         if capture.r#type == CaptureType::Dpdk {
             dpdk::check()?;
         }
-        if !capture.target.is_empty() || !capture.target_type.is_empty() {
-            return Err(
-                "Target, TargetType: captures that send copies are not built yet (where a \
-                 capture listens is Listen)"
-                    .into(),
-            );
-        }
+        Target::of(capture)?;
         if let Some(why) = misfit(capture) {
             return Err(format!("captures of type {kind}: {why}"));
         }

@@ -87,6 +87,7 @@ impl Uploads {
             id,
             shared: Shared::new(state, near),
             packets: None,
+            sent: None,
         };
         Ok((set, read.packets))
     }

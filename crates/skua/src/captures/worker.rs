@@ -16,7 +16,10 @@ use skua_analyzer::capture::Capture;
 use skua_flow::FlowUpdate;
 use skua_probe::{Probe, ProbeError, Wake};
 
-use super::run::{CaptureSet, CaptureSets, LocalRunner};
+use super::{
+    run::{CaptureSet, CaptureSets, LocalRunner},
+    target::Sending,
+};
 use crate::{
     session::secret_seed,
     state::{Shared, State},
@@ -110,7 +113,9 @@ impl Worker {
         tell: &mpsc::Sender<anyhow::Result<(CaptureSet, T)>>,
     ) {
         let seed = secret_seed();
-        let (mut probe, more) = match open(seed) {
+        let sending = Sending::start(&self.capture);
+        let opened = sending.and_then(|sending| Ok((sending, open(seed)?)));
+        let (mut sending, (mut probe, more)) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 // Whoever asked for it waits.
@@ -118,10 +123,11 @@ impl Worker {
                 return;
             }
         };
-        let set = self.set(&probe, seed, waker);
+        let mut set = self.set(&probe, seed, waker);
+        set.sent = sending.as_ref().map(Sending::sent);
         let shared = set.shared.clone();
         let _ = tell.send(Ok((set, more)));
-        if let Err(error) = self.follow(&mut probe, &shared) {
+        if let Err(error) = self.follow(&mut probe, &shared, &mut sending) {
             tracing::error!(capture = %self.capture.uuid, %error, "a capture ended");
         }
     }
@@ -146,11 +152,17 @@ impl Worker {
             id: self.capture.uuid,
             shared: Shared::new(state, waker),
             packets: probe.packets(),
+            sent: None,
         }
     }
 
     /// Drains until it is stopped, and a last time after detaching.
-    fn follow(&self, probe: &mut dyn Probe, shared: &Shared) -> anyhow::Result<()> {
+    fn follow(
+        &self,
+        probe: &mut dyn Probe,
+        shared: &Shared,
+        sending: &mut Option<Sending>,
+    ) -> anyhow::Result<()> {
         while !self.stop.load(Ordering::Acquire) {
             let woken = probe.wait(Some(self.wake.as_fd()), None)?;
             let mut ignored = [0; 64];
@@ -158,15 +170,18 @@ impl Worker {
             if woken == Wake::Caller && !shared.take_wanted() {
                 continue;
             }
-            drain(probe, shared, |probe, sink| probe.drain(woken, sink))?;
+            drain(probe, shared, sending, |probe, sink| {
+                probe.drain(woken, sink)
+            })?;
         }
-        drain(probe, shared, |probe, sink| probe.finish(sink))
+        drain(probe, shared, sending, |probe, sink| probe.finish(sink))
     }
 }
 
 fn drain(
     probe: &mut dyn Probe,
     shared: &Shared,
+    sending: &mut Option<Sending>,
     drain: impl FnOnce(&mut dyn Probe, &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError>,
 ) -> anyhow::Result<()> {
     let mut state = shared.lock();
@@ -174,9 +189,17 @@ fn drain(
         state.name_interface(&interface);
     }
     state.begin_drain();
-    drain(probe, &mut |update| state.apply(update))?;
+    drain(probe, &mut |update| {
+        state.apply(update);
+        if let Some(sending) = sending {
+            sending.take(update);
+        }
+    })?;
     state.end_drain(probe);
     drop(state);
+    if let Some(sending) = sending {
+        sending.end_drain();
+    }
     shared.announce();
     Ok(())
 }

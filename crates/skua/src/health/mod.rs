@@ -15,7 +15,7 @@ use skua_topology::{SharedGraph, Stats};
 
 use crate::{
     agent::{fleet::Fleet, uplink::UplinkView},
-    captures::api::Captures,
+    captures::{api::Captures, target::Sent},
     history::Kept,
     summary,
 };
@@ -70,6 +70,8 @@ struct Counted {
     packets: Option<RawPacketStats>,
     watchers: usize,
     live_dropped: u64,
+    /// What was sent elsewhere, if something is.
+    sent: Option<Arc<Sent>>,
 }
 
 impl FoundCapture {
@@ -149,6 +151,7 @@ impl Health {
             packets: packets.map(skua_probe::Packets::stats),
             watchers: packets.map_or(0, skua_probe::Packets::watchers),
             live_dropped: packets.map_or(0, skua_probe::Packets::live_dropped),
+            sent: set.sent.clone(),
         })
     }
 
@@ -275,6 +278,9 @@ fn capture(found: &FoundCapture) -> Value {
         "seen", "in_flows", "lost", "left_out", "notes", "flows", "not_kept", "table",
     ] {
         value[sum] = counted.sums[sum].clone();
+    }
+    if let Some(sent) = &counted.sent {
+        value["target"] = sent.status();
     }
     if let Some(packets) = &counted.packets {
         value["raw_packets"] = json!({

@@ -1,5 +1,7 @@
 //! The graph, the history and captures in Prometheus' text format.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use skua_flow::{Cause, Counters};
 use skua_probe::account::{CauseKind, cause_kind};
 
@@ -320,7 +322,7 @@ fn captures(text: &mut Text, found: &[FoundCapture]) {
     }
     causes(text, &all);
     type Number = fn(&Counted) -> Option<u64>;
-    let sums: [(&str, &str, &str, Number); 6] = [
+    let sums: [(&str, &str, &str, Number); 9] = [
         (
             "skua_capture_flow_packets_total",
             "counter",
@@ -356,6 +358,24 @@ fn captures(text: &mut Text, found: &[FoundCapture]) {
             "counter",
             "Packets that those who watched were too slow for.",
             |c| c.packets.map(|_| c.live_dropped),
+        ),
+        (
+            "skua_capture_target_records_total",
+            "counter",
+            "What was sent to the target of a capture.",
+            |c| c.sent.as_ref().map(|sent| sent.records.load(Relaxed)),
+        ),
+        (
+            "skua_capture_target_lost_total",
+            "counter",
+            "What could not be sent to the target of a capture.",
+            |c| c.sent.as_ref().map(|sent| sent.failed.load(Relaxed)),
+        ),
+        (
+            "skua_capture_target_left_out_total",
+            "counter",
+            "What the target's protocol of a capture has no place for.",
+            |c| c.sent.as_ref().map(|sent| sent.left_out.load(Relaxed)),
         ),
     ];
     for (name, kind, help, number) in sums {

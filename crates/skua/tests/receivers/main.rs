@@ -12,4 +12,5 @@ mod ovs;
 mod pcapsocket;
 mod softflowd;
 mod switch;
+mod target;
 mod truth;

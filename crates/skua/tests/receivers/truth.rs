@@ -28,7 +28,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const GAP: Duration = Duration::from_millis(3);
 
 /// What one side of a conversation sent: packets and bytes.
-type Talk = BTreeMap<String, (u64, u64)>;
+pub type Talk = BTreeMap<String, (u64, u64)>;
 
 /// A frame and the host (1 or 2) that sends it.
 pub type Sent = (usize, Vec<u8>);
@@ -130,7 +130,7 @@ pub fn recording() -> Vec<Sent> {
 }
 
 /// The recording as a capture file of now.
-fn file(frames: &[Sent]) -> Vec<u8> {
+pub fn file(frames: &[Sent]) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let mut capture = Capture::new("truth");
     for (number, (_, frame)) in frames.iter().enumerate() {
@@ -240,7 +240,7 @@ impl<'a> Skua<'a> {
     }
 
     /// What a capture saw of the recording.
-    fn talk(&self, id: &str, knows: Knows) -> Talk {
+    pub fn talk(&self, id: &str, knows: Knows) -> Talk {
         let flows = self.query(&format!("G.Flows().Has('CaptureID', '{id}')"));
         let mut talk = Talk::new();
         for flow in flows.as_array().unwrap() {
@@ -259,7 +259,17 @@ impl<'a> Skua<'a> {
         talk
     }
 
-    fn upload(&self, file: &[u8]) -> Value {
+    /// `/api/status`.
+    pub fn status(&self) -> Value {
+        let url = format!("http://{}/api/status", self.address);
+        let get = || {
+            let mut answer = ureq::get(url).call().unwrap();
+            answer.body_mut().read_to_string().unwrap()
+        };
+        serde_json::from_str(&self.switch.inside.enter(get).unwrap()).unwrap()
+    }
+
+    pub fn upload(&self, file: &[u8]) -> Value {
         let url = format!("http://{}/api/pcap", self.address);
         let post = || {
             let request = ureq::post(url).content_type("application/vnd.tcpdump.pcap");
@@ -279,7 +289,7 @@ impl Drop for Skua<'_> {
 }
 
 /// A program in the switch's namespace, with its own process.
-fn command(switch: &Switch, program: &str) -> Command {
+pub fn command(switch: &Switch, program: &str) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{}", switch.ns.name));
     command.arg(program);
@@ -305,7 +315,7 @@ pub fn wait<T>(what: &str, mut look: impl FnMut() -> Result<T, Value>) -> T {
 
 /// What a type of capture can know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Knows {
+pub enum Knows {
     /// All of it.
     All,
     /// What NetFlow 5 has: IPv4 without VLAN, later fragments without ports, no identifier of ICMP.

@@ -39,23 +39,26 @@ impl FilterSet {
 }
 
 /// The program to attach in place of the flow program.
-pub(super) struct FilterProgram {
+pub(crate) struct FilterProgram {
     program: OwnedFd,
     /// Keeps the programs that it goes on to.
     _array: OwnedFd,
 }
 
 impl FilterProgram {
-    /// Generates and loads it. `flow` counts what matches, `left` what does not.
-    pub(super) fn load(
+    /// Generates and loads it. It goes on to `flow` with what matches, to `left` with what does not;
+    /// without `left` that goes on as if it were not there.
+    pub(crate) fn load(
         filter: &Filter,
         rung: Rung,
         flow: BorrowedFd<'_>,
-        left: BorrowedFd<'_>,
+        left: Option<BorrowedFd<'_>>,
     ) -> Result<Self, KernelError> {
         let array = program_array()?;
-        for (place, program) in [(MATCHED, flow), (LEFT_OUT, left)] {
-            let program = program.as_raw_fd();
+        for (place, program) in [(MATCHED, Some(flow)), (LEFT_OUT, left)] {
+            let Some(program) = program.map(|program| program.as_raw_fd()) else {
+                continue;
+            };
             // SAFETY: key and value are 4 bytes each, as the map was created with.
             let result = unsafe {
                 libbpf_sys::bpf_map_update_elem(
@@ -76,13 +79,16 @@ impl FilterProgram {
             Rung::Socket => Context::Skb,
             Rung::Xdp => Context::Xdp,
         };
-        // Neither call can miss: both places are filled before the program runs.
+        // No call can miss: its place is filled before the program runs.
         let go_on = |place| {
             Epilogue::tail_call(array.as_raw_fd(), place, rung.verdict(), rung.verdict()).accept
         };
         let epilogue = Epilogue {
             accept: go_on(MATCHED),
-            reject: go_on(LEFT_OUT),
+            reject: match left {
+                Some(_) => go_on(LEFT_OUT),
+                None => Epilogue::verdicts(0, rung.verdict()).reject,
+            },
         };
         let code: Vec<[u8; 8]> = translate(filter, context, &epilogue)?
             .into_iter()

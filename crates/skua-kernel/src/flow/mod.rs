@@ -26,7 +26,8 @@ use libbpf_rs::MapCore as _;
 
 use crate::{Direction, HookKind, KernelError, clock, grace::Grace, mapping::Window};
 use eviction::Eviction;
-use filter::{FilterProgram, FilterSet};
+pub(crate) use filter::FilterProgram;
+use filter::FilterSet;
 use layout::{Control, PROBES, Settings};
 
 /// Slots per entry: the table is half full when it has `max_entries` live entries, so that probe
@@ -226,7 +227,7 @@ impl FlowTable {
                 filters.of(link)?,
                 self.rung,
                 flow,
-                left,
+                Some(left),
             )?),
         };
         Ok(Some(FilterProgram::as_fd(program)))

@@ -31,4 +31,4 @@ pub use error::SteerError;
 pub use judge::{Channel, Sample, Verdict};
 pub use reference::{Cause, Fate, Outcome, Reference, Tally};
 pub use value::{MOST, decode};
-pub use written::{Written, parse};
+pub use written::{Written, parse, parse_written};

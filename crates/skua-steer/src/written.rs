@@ -153,11 +153,21 @@ pub struct Written {
 ///
 /// What is wrong with the first that is wrong, and where.
 pub fn parse(text: &str) -> Result<Vec<Detector>, SteerError> {
+    let all = parse_written(text)?;
+    Ok(all.into_iter().map(|(_, detector)| detector).collect())
+}
+
+/// As [`parse`]; each also as it was written.
+///
+/// # Errors
+///
+/// As there.
+pub fn parse_written(text: &str) -> Result<Vec<(Written, Detector)>, SteerError> {
     if text.len() > MOST_BYTES {
         let most = MOST_BYTES >> 20;
         return Err(SteerError::Yaml(format!("longer than {most} MiB")));
     }
-    let mut detectors: Vec<Detector> = Vec::new();
+    let mut detectors: Vec<(Written, Detector)> = Vec::new();
     for document in serde_yaml_ng::Deserializer::from_str(text) {
         let written = Option::<Written>::deserialize(document)
             .map_err(|error| SteerError::Yaml(error.to_string()))?;
@@ -168,10 +178,13 @@ pub fn parse(text: &str) -> Result<Vec<Detector>, SteerError> {
             return Err(SteerError::Yaml(text));
         }
         let detector = written.checked()?;
-        if detectors.iter().any(|other| other.name == detector.name) {
+        if detectors
+            .iter()
+            .any(|(other, _)| other.name == detector.name)
+        {
             return Err(place(&detector.name, "name", "is there twice"));
         }
-        detectors.push(detector);
+        detectors.push((written, detector));
     }
     if detectors.is_empty() {
         return Err(SteerError::Yaml("no detector in the file".into()));

@@ -46,49 +46,28 @@ pub(crate) struct FilterProgram {
 }
 
 impl FilterProgram {
-    /// Generates and loads it. It goes on to `flow` with what matches, to `left` with what does not;
-    /// without `left` that goes on as if it were not there.
-    pub(crate) fn load(
+    /// Generates and loads it. `flow` counts what matches, `left` what does not.
+    pub(super) fn load(
         filter: &Filter,
         rung: Rung,
         flow: BorrowedFd<'_>,
-        left: Option<BorrowedFd<'_>>,
+        left: BorrowedFd<'_>,
     ) -> Result<Self, KernelError> {
         let array = program_array()?;
-        for (place, program) in [(MATCHED, Some(flow)), (LEFT_OUT, left)] {
-            let Some(program) = program.map(|program| program.as_raw_fd()) else {
-                continue;
-            };
-            // SAFETY: key and value are 4 bytes each, as the map was created with.
-            let result = unsafe {
-                libbpf_sys::bpf_map_update_elem(
-                    array.as_raw_fd(),
-                    (&raw const place).cast(),
-                    (&raw const program).cast(),
-                    0,
-                )
-            };
-            if result < 0 {
-                return Err(KernelError::last(
-                    "cannot join the filter with the flow program",
-                ));
-            }
-        }
+        join(&array, MATCHED, flow)?;
+        join(&array, LEFT_OUT, left)?;
         let context = match rung {
             Rung::TcSwap | Rung::TcLock => Context::Tc,
             Rung::Socket => Context::Skb,
             Rung::Xdp => Context::Xdp,
         };
-        // No call can miss: its place is filled before the program runs.
+        // Neither call can miss: both places are filled before the program runs.
         let go_on = |place| {
             Epilogue::tail_call(array.as_raw_fd(), place, rung.verdict(), rung.verdict()).accept
         };
         let epilogue = Epilogue {
             accept: go_on(MATCHED),
-            reject: match left {
-                Some(_) => go_on(LEFT_OUT),
-                None => Epilogue::verdicts(0, rung.verdict()).reject,
-            },
+            reject: go_on(LEFT_OUT),
         };
         let code: Vec<[u8; 8]> = translate(filter, context, &epilogue)?
             .into_iter()
@@ -102,9 +81,48 @@ impl FilterProgram {
     }
 }
 
+impl FilterProgram {
+    /// A tc program that goes on to `matched`; all else passes it without further ado.
+    pub(crate) fn before(filter: &Filter, matched: BorrowedFd<'_>) -> Result<Self, KernelError> {
+        let array = program_array()?;
+        join(&array, MATCHED, matched)?;
+        let rung = Rung::TcSwap;
+        let verdict = rung.verdict();
+        let epilogue = Epilogue::tail_call(array.as_raw_fd(), MATCHED, verdict, verdict);
+        let code: Vec<[u8; 8]> = translate(filter, Context::Tc, &epilogue)?
+            .into_iter()
+            .map(skua_filter::Insn::encode)
+            .collect();
+        Ok(Self {
+            program: load_program(rung, &code)?,
+            _array: array,
+        })
+    }
+}
+
 impl AsFd for FilterProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
+    }
+}
+
+/// Puts a program into a place of the array.
+fn join(array: &OwnedFd, place: u32, program: BorrowedFd<'_>) -> Result<(), KernelError> {
+    let program = program.as_raw_fd();
+    // SAFETY: key and value are 4 bytes each, as the map was created with.
+    let result = unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            array.as_raw_fd(),
+            (&raw const place).cast(),
+            (&raw const program).cast(),
+            0,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(KernelError::last(
+            "cannot join the filter with the program behind it",
+        )),
     }
 }
 

@@ -3,7 +3,7 @@
 mod addresses;
 mod drain;
 mod eviction;
-mod filter;
+pub(crate) mod filter;
 mod layout;
 mod object;
 mod packets;
@@ -26,8 +26,7 @@ use libbpf_rs::MapCore as _;
 
 use crate::{Direction, HookKind, KernelError, clock, grace::Grace, mapping::Window};
 use eviction::Eviction;
-pub(crate) use filter::FilterProgram;
-use filter::FilterSet;
+use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
 
 /// Slots per entry: the table is half full when it has `max_entries` live entries, so that probe
@@ -227,7 +226,7 @@ impl FlowTable {
                 filters.of(link)?,
                 self.rung,
                 flow,
-                Some(left),
+                left,
             )?),
         };
         Ok(Some(FilterProgram::as_fd(program)))

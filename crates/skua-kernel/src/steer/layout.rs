@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64},
 };
 
-use skua_steer::{Action, Clock, Detector, Order, Threshold, WhenLost};
+use skua_steer::{Action, Clock, Detector, Threshold, WhenLost};
 
 use crate::{flow::LinkKind, mapping::Shared};
 
@@ -125,7 +125,10 @@ impl Settings {
         let Some(destination) = action.destination() else {
             return;
         };
-        self.rewrite = REWRITE_MACS;
+        // A copy for a monitor is as the packet came.
+        if matches!(action, Action::Redirect(_)) || destination.mac.is_some() {
+            self.rewrite = REWRITE_MACS;
+        }
         if let Some(port) = destination.port {
             self.rewrite |= REWRITE_PORT;
             self.port = port.to_be();
@@ -160,11 +163,6 @@ const _: () = assert!(size_of::<Control>() == 32);
 
 // SAFETY: all fields are atomics, every bit pattern is valid.
 unsafe impl Shared for Control {}
-
-/// Flag of bpf(2) for the place of a tcx program.
-pub(super) fn is_last(order: Order) -> bool {
-    order == Order::Last
-}
 
 /// Reads integers one after the other.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);

@@ -11,12 +11,12 @@ use std::{
 
 use libbpf_rs::{MapCore as _, MapFlags, Object};
 use skua_filter::{Filter, LinkType};
-use skua_steer::{Cause, Channel, Detector, Sample};
+use skua_steer::{Cause, Channel, Detector, Order, Sample};
 
 use crate::{
     Attachment, Direction, HookKind, KernelError, clock,
     embedded::{self, object},
-    flow::{FilterProgram, LinkKind, Rung},
+    flow::{LinkKind, filter::FilterProgram},
     grace::Grace,
     mapping::Window,
     ring::Ring,
@@ -173,8 +173,7 @@ impl Steering {
             "" => None,
             expression => {
                 let filter = Filter::compile(expression, link_type)?;
-                let program = program(&object)?;
-                Some(FilterProgram::load(&filter, Rung::TcSwap, program, None)?)
+                Some(FilterProgram::before(&filter, program(&object)?)?)
             }
         };
         let steering = Self {
@@ -208,27 +207,6 @@ impl Steering {
     /// The build is damaged.
     pub fn bare_program(&self) -> Result<BorrowedFd<'_>, KernelError> {
         program(&self.object)
-    }
-
-    /// Attaches to what an interface of the calling thread's namespace receives: by tcx, or where
-    /// there is none, by clsact.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's reason for refusing the last.
-    pub fn attach(&self, detector: &Detector, ifindex: u32) -> Result<Attachment, KernelError> {
-        let program = self.program()?;
-        let tcx = match layout::is_last(detector.order) {
-            true => Attachment::last(program, ifindex, Direction::Ingress),
-            false => Attachment::new(program, ifindex, Direction::Ingress, HookKind::Tcx),
-        };
-        match tcx {
-            Ok(attachment) => Ok(attachment),
-            Err(error) => {
-                tracing::info!(%error, "no tcx, clsact is tried");
-                Attachment::new(program, ifindex, Direction::Ingress, HookKind::Clsact)
-            }
-        }
     }
 
     fn state(&self) -> Option<&Control> {
@@ -366,6 +344,30 @@ impl Steering {
     /// Kernel memory of each map.
     pub fn map_memory(&self) -> Vec<(String, u64)> {
         embedded::map_memory(&self.object)
+    }
+}
+
+/// Attaches a program ([`Steering::program`]) to what an interface of the calling thread's namespace
+/// receives: by tcx, or where there is none, by clsact.
+///
+/// # Errors
+///
+/// The kernel's reason for refusing the last.
+pub fn attach(
+    program: BorrowedFd<'_>,
+    order: Order,
+    ifindex: u32,
+) -> Result<Attachment, KernelError> {
+    let tcx = match order {
+        Order::Last => Attachment::last(program, ifindex, Direction::Ingress),
+        Order::First => Attachment::new(program, ifindex, Direction::Ingress, HookKind::Tcx),
+    };
+    match tcx {
+        Ok(attachment) => Ok(attachment),
+        Err(error) => {
+            tracing::info!(%error, "no tcx, clsact is tried");
+            Attachment::new(program, ifindex, Direction::Ingress, HookKind::Clsact)
+        }
     }
 }
 

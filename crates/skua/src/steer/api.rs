@@ -28,9 +28,9 @@ const CHANNELS: usize = 64;
 pub fn routes(steers: Steers) -> Router {
     Router::new()
         .route("/api/steer", get(list).post(apply))
-        .route("/api/steer/{name}", get(one).delete(remove))
-        .route("/api/steer/{name}/channels", get(channels))
-        .route("/api/steer/{name}/events", get(events))
+        .route("/api/steer/{id}", get(one).delete(remove))
+        .route("/api/steer/{id}/channels", get(channels))
+        .route("/api/steer/{id}/events", get(events))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(steers)
 }

@@ -21,18 +21,14 @@ const volatile struct steer_settings settings = {
 
 /* A channel: one cache line, so that channels do not disturb each other. */
 struct steer_channel {
-	struct bpf_spin_lock lock;
-	/* Place in the ring of the next sample. */
-	__u32 next;
+	/* See judge.h. */
+	__u64 word;
 	__u64 count;
 	/* Samples for which it stood fired. */
 	__u64 fired;
-	/* Until the ring is full, the sum of its samples. */
-	__s64 ewma;
 	/* It stays fired until then. */
 	__u64 until;
-	__u32 active;
-	__u32 pad[5];
+	__u64 pad[4];
 };
 
 _Static_assert(sizeof(struct steer_channel) == 64, "steer_channel");
@@ -44,7 +40,7 @@ struct {
 	__type(value, struct steer_channel);
 } channels SEC(".maps");
 
-/* The last samples of each channel, written under its lock; settings.depth of them. */
+/* The last samples of each channel, settings.depth of them; nothing is decided by them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 64);

@@ -126,8 +126,9 @@ int steer(struct __sk_buff *skb)
 		return GO_ON;
 	}
 	now = settings.exact_clock ? bpf_ktime_get_ns() : bpf_ktime_get_coarse_ns();
-	if (!judge(channel.value, value.value, now, &verdict)) {
-		counts->of[STEER_CHANNEL]++;
+	cause = judge(channel.value, value.value, now, &verdict);
+	if (cause) {
+		count(counts, cause);
 		return GO_ON;
 	}
 	counts->of[STEER_SAMPLED]++;

@@ -6,8 +6,8 @@
 #pragma once
 #include <linux/types.h>
 
-/* Largest magnitude of a sample: the sum of a whole ring still fits 64 bits. */
-#define STEER_MOST ((1ULL << 56) - 1)
+/* Largest magnitude of a sample: the sum of a whole ring fits the 57 bits that judge.h has. */
+#define STEER_MOST ((1ULL << 50) - 1)
 /* Samples of a ring at most. */
 #define STEER_DEPTH 64
 /* Characters of a decimal number at most. */
@@ -62,6 +62,7 @@ enum steer_count {
 	STEER_CHANNEL,
 	STEER_NO_NUMBER,
 	STEER_OVERFLOW,
+	STEER_CONTENDED,
 	/* Samples for which the detector stands fired: each is one of those that follow. */
 	STEER_FIRED,
 	STEER_ACTED,

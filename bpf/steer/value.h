@@ -38,7 +38,7 @@ static __always_inline struct steer_number binary(__u64 significand, __s32 expon
 
 	if (!significand)
 		return number(0, false);
-	if (shift >= 56)
+	if (shift >= 50)
 		return no_number(STEER_OVERFLOW);
 	if (shift >= 0) {
 		if (significand > STEER_MOST >> shift)

@@ -393,12 +393,9 @@ fn compare(random: &mut Random, detector: &Detector, packets: usize) -> (u64, u6
         let found = channel
             .ok()
             .and_then(|channel| steering.channel(channel).unwrap());
-        let last = found.as_ref().and_then(|found| {
-            found
-                .ring
-                .get((found.next as usize).checked_sub(1)?)
-                .copied()
-        });
+        let last = found
+            .as_ref()
+            .and_then(|found| found.samples().last().copied());
         let outcome = reference.packet(&frame, last.map_or(0, |sample| sample.time_ns));
         let expected = if outcome.fired() { DISCARD } else { GO_ON };
         let place = || format!("packet {number} {frame:02x?}\n{detector:?}\n{outcome:?}");

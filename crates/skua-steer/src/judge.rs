@@ -29,8 +29,6 @@ pub struct Verdict {
 /// State of a channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Channel {
-    /// Place in the ring of the next sample.
-    pub next: u32,
     /// Samples.
     pub count: u64,
     /// Samples for which it stood fired.
@@ -60,7 +58,6 @@ impl Channel {
     /// Of a detector, without samples.
     pub fn new(detector: &Detector) -> Self {
         Self {
-            next: 0,
             count: 0,
             fired: 0,
             ewma: 0,
@@ -73,15 +70,13 @@ impl Channel {
     /// Takes a sample.
     pub fn judge(&mut self, detector: &Detector, sample: Sample) -> Verdict {
         let depth = u64::from(detector.ring);
-        let next = if u64::from(self.next) >= depth {
-            0
-        } else {
-            self.next
-        };
-        if let Some(place) = self.ring.get_mut(next as usize) {
+        let place = self.count % depth.max(1);
+        if let Some(place) = usize::try_from(place)
+            .ok()
+            .and_then(|i| self.ring.get_mut(i))
+        {
             *place = sample;
         }
-        self.next = next + 1;
         self.count += 1;
         let mut verdict = Verdict {
             before: self.ewma,
@@ -108,12 +103,25 @@ impl Channel {
         verdict
     }
 
+    /// The samples of the ring, the oldest first.
+    pub fn samples(&self) -> impl Iterator<Item = &Sample> {
+        let depth = self.ring.len();
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        let (newer, older) = match count.checked_rem(depth) {
+            Some(next) if count >= depth => self.ring.split_at(next),
+            _ => (self.ring.get(..count).unwrap_or_default(), [].as_slice()),
+        };
+        older.iter().chain(newer)
+    }
+
     fn stands(&mut self, detector: &Detector, verdict: &Verdict, now: u64) -> bool {
         let step = (verdict.after - verdict.before).unsigned_abs();
         let over = |threshold| step > limit(verdict.before, threshold);
         if over(detector.threshold) || (self.active && over(detector.release)) {
             let hold = u64::try_from(detector.hold.as_nanos()).unwrap_or(u64::MAX);
-            self.until = now.wrapping_add(hold);
+            if hold > 0 {
+                self.until = now.wrapping_add(hold);
+            }
             return true;
         }
         self.active && now < self.until

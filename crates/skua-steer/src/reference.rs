@@ -27,11 +27,13 @@ pub enum Cause {
     NoNumber,
     /// The value is too large for fixed point.
     Overflow,
+    /// Too many CPUs had samples of the channel at once; never here.
+    Contended,
 }
 
 impl Cause {
     /// All, in the order of `bpf/steer/steer.h`.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Aggregated,
         Self::NoPayload,
         Self::Fragment,
@@ -40,6 +42,7 @@ impl Cause {
         Self::Channel,
         Self::NoNumber,
         Self::Overflow,
+        Self::Contended,
     ];
 
     /// Name in answers and metrics.
@@ -53,6 +56,7 @@ impl Cause {
             Self::Channel => "channel",
             Self::NoNumber => "no_number",
             Self::Overflow => "overflow",
+            Self::Contended => "contended",
         }
     }
 }

@@ -13,10 +13,10 @@ use crate::{flow::LinkKind, mapping::Shared};
 pub(super) const MATCHED: usize = 0;
 pub(super) const SAMPLED: usize = 1;
 pub(super) const CAUSES: usize = 2;
-pub(super) const FIRED: usize = 10;
-pub(super) const FATES: usize = 11;
-pub(super) const EVENTS_LOST: usize = 17;
-pub(super) const COUNTS: usize = 18;
+pub(super) const FIRED: usize = 11;
+pub(super) const FATES: usize = 12;
+pub(super) const EVENTS_LOST: usize = 18;
+pub(super) const COUNTS: usize = 19;
 
 const REWRITE_MACS: u8 = 1;
 const REWRITE_ADDRESS: u8 = 2;

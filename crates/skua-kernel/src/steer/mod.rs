@@ -276,25 +276,25 @@ impl Steering {
         })
     }
 
-    /// State of a channel; none when there is no such channel. The samples of its ring are each
-    /// whole, but one may be newer than the rest.
+    /// State of a channel; none when there is no such channel. Programs write meanwhile: average and
+    /// whether it stands fired are of one moment, the rest may be of the next.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn channel(&self, number: u32) -> Result<Option<Channel>, KernelError> {
         let key = number.to_ne_bytes();
-        let read = |name, flags| {
+        let read = |name| {
             map(&self.object, name)?
-                .lookup(&key, flags)
+                .lookup(&key, MapFlags::ANY)
                 .map_err(|error| failed("cannot read a channel of a detector", &error))
         };
-        let Some(state) = read("channels", MapFlags::LOCK)? else {
+        let Some(state) = read("channels")? else {
             return Ok(None);
         };
         let mut channel = read_channel(&state);
         if channel.count > 0 {
-            let ring = read("rings", MapFlags::ANY)?.unwrap_or_default();
+            let ring = read("rings")?.unwrap_or_default();
             channel.ring = read_ring(&ring, self.depth);
         }
         Ok(Some(channel))
@@ -309,7 +309,7 @@ impl Steering {
         let map = map(&self.object, "channels")?;
         let mut found = Vec::new();
         let all = map
-            .lookup_batch(BATCH, MapFlags::LOCK, MapFlags::ANY)
+            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
             .map_err(|error| failed("cannot read channels of a detector", &error))?;
         for (key, state) in all {
             debug_assert_eq!(state.len(), CHANNEL);
@@ -394,17 +394,18 @@ fn program(object: &Object) -> Result<BorrowedFd<'_>, KernelError> {
         .ok_or(KernelError::Missing("steer"))
 }
 
-/// `struct steer_channel`
+/// `struct steer_channel`; its word is explained in `bpf/steer/judge.h`.
 fn read_channel(bytes: &[u8]) -> Channel {
+    const PHASE_BITS: u32 = 7;
+    const FIRED: i64 = 65;
     let mut reader = Reader(bytes);
-    let _lock = reader.u32();
+    let word = reader.i64();
     Channel {
-        next: reader.u32(),
         count: reader.u64(),
         fired: reader.u64(),
-        ewma: reader.i64(),
         until: reader.u64(),
-        active: reader.u32() != 0,
+        ewma: word >> PHASE_BITS,
+        active: word & ((1 << PHASE_BITS) - 1) == FIRED,
         ring: Vec::new(),
     }
 }

@@ -294,16 +294,7 @@ impl Steer {
             _ if channel.count <= depth + u64::from(self.detector.warm_up) => "warming up",
             _ => "calm",
         };
-        let next = channel.next as usize;
-        // The oldest stands where the next will be.
-        let samples = match full {
-            true => [
-                channel.ring.get(next..).unwrap_or_default(),
-                channel.ring.get(..next).unwrap_or_default(),
-            ],
-            false => [channel.ring.get(..next).unwrap_or_default(), &[]],
-        };
-        let samples: Vec<_> = samples.concat();
+        let samples: Vec<_> = channel.samples().copied().collect();
         let offset = skua_kernel::unix_offset_ns();
         let last = samples.last().copied().unwrap_or_default();
         json!({

@@ -8,7 +8,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench screenshot clean
+	bench-receive bench-steer bench screenshot clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
 bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive ## all benchmarks
+	bench-receive bench-steer ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-addresses: $(SKUA) ## cost of the address set per packet
@@ -71,6 +71,9 @@ bench-history: ## the history on disk: 1,200,000 changes of flows, a graph of 10
 bench-receive: ## records per CPU second of sFlow, NetFlow and IPFIX, beside nfcapd, sfcapd and goflow2
 	@$(CARGO) build --release --quiet -p skua-probe --example receive
 	@$(MAKE) -C bench receive ARGS='$(ARGS)'
+
+bench-steer: needs ## cost of steering packets in the kernel, beside a forwarder in user space
+	@$(MAKE) -C bench steer ARGS='$(ARGS)'
 
 screenshot: $(SKUA) ## the pictures in docs/images
 	@docs/images/screenshot

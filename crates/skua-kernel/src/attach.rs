@@ -95,6 +95,25 @@ impl Attachment {
         Self::attach(program, ifindex, direction, kind, true)
     }
 
+    /// As [`new`](Self::new) by tcx, behind the programs that are there: they see each packet first.
+    pub fn last(
+        program: BorrowedFd<'_>,
+        ifindex: u32,
+        direction: Direction,
+    ) -> Result<Self, KernelError> {
+        let kind = HookKind::Tcx;
+        match tcx(program, ifindex, direction, libbpf_sys::BPF_F_AFTER) {
+            Ok(fd) => Ok(Self {
+                hook: Hook::Link(kind, fd),
+            }),
+            Err(source) => Err(KernelError::Attach {
+                ifindex,
+                hook: kind.name(),
+                source,
+            }),
+        }
+    }
+
     /// As [`new`](Self::new), in a namespace that ends with the calling thread: nobody needs to
     /// clean up there.
     pub(crate) fn in_passing_namespace(
@@ -114,7 +133,9 @@ impl Attachment {
         guarded: bool,
     ) -> Result<Self, KernelError> {
         let hook = match kind {
-            HookKind::Tcx => tcx(program, ifindex, direction).map(|fd| Hook::Link(kind, fd)),
+            // First in the list: we see packets before other programs drop or redirect them.
+            HookKind::Tcx => tcx(program, ifindex, direction, libbpf_sys::BPF_F_BEFORE)
+                .map(|fd| Hook::Link(kind, fd)),
             HookKind::Xdp => xdp(program, ifindex).map(|fd| Hook::Link(kind, fd)),
             HookKind::Socket => socket(program, ifindex).map(Hook::Socket),
             HookKind::Clsact => clsact(program, ifindex, direction, guarded),
@@ -178,15 +199,20 @@ pub(crate) fn in_namespace(
     })
 }
 
-fn tcx(program: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Result<OwnedFd> {
+/// `place`: before or behind those that are there.
+fn tcx(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    direction: Direction,
+    place: u32,
+) -> io::Result<OwnedFd> {
     let attach_type = match direction {
         Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
         Direction::Egress => libbpf_sys::BPF_TCX_EGRESS,
     };
-    // First in the list: we see packets before other programs drop or redirect them.
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
-        flags: libbpf_sys::BPF_F_BEFORE,
+        flags: place,
         ..Default::default()
     };
     // SAFETY: program is a valid descriptor and options outlives the call.

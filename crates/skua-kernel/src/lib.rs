@@ -19,6 +19,7 @@ mod private_network;
 mod programs;
 mod ring;
 pub mod socket;
+pub mod steer;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use btf::KernelTypes;

@@ -11,7 +11,14 @@ use skua_analyzer::{
     injection::{InjectionLimits, Injections},
 };
 
-use crate::{alerts, config::Config, elements, graph::Analyzer, injection};
+use crate::{
+    alerts,
+    config::Config,
+    elements,
+    graph::Analyzer,
+    injection,
+    steer::{self, Steers},
+};
 
 /// Alerts at most.
 const ALERTS: usize = 1_000;
@@ -52,11 +59,12 @@ pub struct Actions {
     injections: Arc<Injections>,
     alerts: Arc<AlertManager>,
     elements: Arc<UserGraph>,
+    steers: Steers,
 }
 
 impl Actions {
-    /// Begins with what was kept.
-    pub fn start(config: &Config, analyzer: &Analyzer) -> anyhow::Result<Self> {
+    /// Begins with what was kept. `here`: this process watches a host.
+    pub fn start(config: &Config, analyzer: &Analyzer, here: bool) -> anyhow::Result<Self> {
         let limits = InjectionLimits {
             enabled: config.injection.enabled,
             rate: config.injection.rate.max(1),
@@ -83,6 +91,7 @@ impl Actions {
             )),
             alerts: Arc::new(alerts),
             elements: Arc::new(elements),
+            steers: Steers::start(config, here)?,
         })
     }
 
@@ -91,10 +100,16 @@ impl Actions {
         self.alerts.counters()
     }
 
+    /// Detectors.
+    pub fn steers(&self) -> &Steers {
+        &self.steers
+    }
+
     /// Their paths in the API.
     pub fn routes(&self) -> Router {
         injection::api::routes(self.injections.clone())
             .merge(alerts::api::routes(self.alerts.clone()))
             .merge(elements::api::routes(self.elements.clone()))
+            .merge(steer::api::routes(self.steers.clone()))
     }
 }

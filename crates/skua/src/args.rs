@@ -42,6 +42,8 @@ pub enum Command {
     Capture(crate::captures::command::CaptureArguments),
     /// Inject packets and see what becomes of them
     Injection(crate::injection::command::InjectionArguments),
+    /// Detect jumps of values in packets, and steer those packets elsewhere
+    Steer(crate::steer::command::SteerArguments),
     /// Be told when a query finds something
     Alert(crate::alerts::command::AlertArguments),
     /// These and more commands under the names that Skydive has for them

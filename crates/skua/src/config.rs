@@ -17,6 +17,7 @@ use crate::{
     args::{CaptureArguments, CaptureType, ConfigArguments},
     captures::dpdk::Dpdk,
     sockets::settings::{IoNice, Sockets},
+    steer::{Permission, SteerSettings},
 };
 
 /// Where the file is looked for when none is named.
@@ -240,6 +241,22 @@ const KEYS: &[Key] = &[
         meaning: "directory below which alerts may write files; empty: none",
     },
     Key {
+        path: "steer.max",
+        meaning: "detectors at a time (`skua steer`)",
+    },
+    Key {
+        path: "steer.detectors",
+        meaning: "detectors that are there from the start, a list; docs/steer.md says of what",
+    },
+    Key {
+        path: "steer.files",
+        meaning: "files with more of them, a list",
+    },
+    Key {
+        path: "policy.steer",
+        meaning: "allowed, or forbidden: nobody steers packets, also not this file",
+    },
+    Key {
         path: "api.listen",
         meaning: "addresses of the JSON API and /metrics; beyond loopback they need TLS and \
                   authentication",
@@ -296,10 +313,21 @@ pub struct Config {
     pub injection: InjectionSettings,
     /// What alerts may do.
     pub alerts: AlertSettings,
+    /// Detectors on values in packets.
+    pub steer: SteerSettings,
+    /// What nobody may do.
+    pub policy: Policy,
     /// How an analyzer treats agents.
     pub fleet: Fleet,
     /// What is served.
     pub api: Api,
+}
+
+/// What may be used at all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    pub steer: Permission,
 }
 
 /// How an analyzer treats agents.
@@ -846,6 +874,7 @@ impl Config {
         if self.host.len() > 255 || self.host.chars().any(char::is_control) {
             bail!("host is no name of a host");
         }
+        self.steer.declared(self.policy.steer)?;
         self.api.check()?;
         Ok(self)
     }

@@ -41,6 +41,7 @@ skua run
   POST /api/topology   a query in Gremlin, {\"GremlinQuery\": \"G.V()\"}; GET is the whole graph
   GET /api/capture     captures; POST makes one, DELETE /api/capture/ID ends it
   POST /api/pcap       a capture file, whose flows are then there as those of a capture
+  GET /api/steer       detectors; POST applies one, /api/steer/NAME/channels, …/events; DELETE
   GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule
                        what was made; …/UUID: GET, PATCH, DELETE
   GET /api/agents      agents that have told of their hosts, and how they fare
@@ -233,6 +234,7 @@ async fn get_metrics(
     blocking(move || {
         let mut text = metrics::text(&shared.fresh());
         text += &metrics::alerts(&actions.alert_counters());
+        text += &metrics::steers(&actions.steers().counts());
         text += &health.metrics();
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
     })

@@ -32,6 +32,7 @@ mod server;
 mod session;
 mod sockets;
 mod state;
+mod steer;
 mod summary;
 
 use std::process::ExitCode;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Command::Alert(arguments) => alerts::command::alert(&arguments),
         Command::Client(arguments) => graph::client::client(&arguments),
         Command::Replay(replay) => replay::replay(&replay),
+        Command::Steer(arguments) => steer::command::steer(&arguments),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::User(user) => server::accounts::user(&user),
         Command::Token(token) => server::accounts::token(&token),

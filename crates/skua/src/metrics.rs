@@ -6,7 +6,10 @@ use std::{
 };
 
 use skua_analyzer::alert::AlertCounters;
-use skua_kernel::flow::{CauseCounters, PointTraffic};
+use skua_kernel::{
+    flow::{CauseCounters, PointTraffic},
+    steer::Counts,
+};
 use skua_probe::{
     Account, PointAccount,
     account::{CauseKind, cause_kind},
@@ -49,6 +52,54 @@ impl Text {
         self.family(name, kind, help);
         self.value(name, &[], value);
     }
+}
+
+/// What detectors have done.
+pub fn steers(all: &[(String, Counts)]) -> String {
+    let mut text = Text(String::new());
+    if all.is_empty() {
+        return text.0;
+    }
+    let mut sums = |name: &str, help: &str, sum: fn(&Counts) -> u64| {
+        text.family(name, "counter", help);
+        for (detector, counts) in all {
+            text.value(name, &[("detector", detector)], sum(counts));
+        }
+    };
+    sums(
+        "skua_steer_matched_total",
+        "Packets that the expression of a detector is true for.",
+        |counts| counts.matched,
+    );
+    sums(
+        "skua_steer_sampled_total",
+        "Packets whose value a detector took.",
+        |counts| counts.sampled,
+    );
+    sums(
+        "skua_steer_events_lost_total",
+        "Events of a detector that found no room.",
+        |counts| counts.events_lost,
+    );
+    let name = "skua_steer_untouched_total";
+    let help = "Packets that a detector left as they were, by cause.";
+    text.family(name, "counter", help);
+    for (detector, counts) in all {
+        for (cause, count) in &counts.untouched {
+            let labels = [("detector", detector.as_str()), ("cause", cause.name())];
+            text.value(name, &labels, count);
+        }
+    }
+    let name = "skua_steer_fired_total";
+    let help = "Packets of channels that stood fired, by what became of them.";
+    text.family(name, "counter", help);
+    for (detector, counts) in all {
+        for (deed, count) in &counts.deeds {
+            let labels = [("detector", detector.as_str()), ("became", deed.name())];
+            text.value(name, &labels, count);
+        }
+    }
+    text.0
 }
 
 /// What alerts have done.

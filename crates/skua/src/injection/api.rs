@@ -16,7 +16,7 @@ use skua_analyzer::injection::{InjectionError, Injections, PacketInjection};
 use crate::{
     graph::resource,
     http::{bad_request, blocking},
-    server::auth::{Caller, Peer},
+    server::auth::{Caller, Peer, who},
 };
 
 /// Bytes of a request at most: a capture file of 16 MiB in base64.
@@ -67,13 +67,7 @@ async fn create(
     caller: Option<Extension<Caller>>,
     body: Bytes,
 ) -> Response {
-    let address = peer.map(|Extension(peer)| peer.address.to_string());
-    let name = caller.and_then(|Extension(caller)| Some(caller.identity?.name));
-    let who = match (name, address) {
-        (Some(name), Some(address)) => format!("{name} at {address}"),
-        (None, Some(address)) => address,
-        (_, None) => "an unknown client".to_owned(),
-    };
+    let who = who(peer, caller);
     blocking(move || {
         let asked: PacketInjection = match resource::object(&body) {
             Ok(asked) => asked,

@@ -17,5 +17,6 @@ mod namespaces;
 mod queries;
 mod segments;
 mod sockets;
+mod steer;
 mod stopping;
 mod wired;

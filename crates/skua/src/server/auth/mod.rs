@@ -19,6 +19,7 @@ use std::{
 
 use anyhow::bail;
 use axum::{
+    Extension,
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
@@ -91,6 +92,17 @@ impl Caller {
     /// What it may do.
     pub fn role(&self) -> Role {
         self.identity.as_ref().map_or(Role::Admin, |i| i.role)
+    }
+}
+
+/// Who asks, for the log.
+pub fn who(peer: Option<Extension<Peer>>, caller: Option<Extension<Caller>>) -> String {
+    let address = peer.map(|Extension(peer)| peer.address.to_string());
+    let name = caller.and_then(|Extension(caller)| Some(caller.identity?.name));
+    match (name, address) {
+        (Some(name), Some(address)) => format!("{name} at {address}"),
+        (None, Some(address)) => address,
+        (_, None) => "an unknown client".to_owned(),
     }
 }
 

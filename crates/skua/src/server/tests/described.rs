@@ -254,6 +254,12 @@ fn real_answers_are_as_described() {
         let id = made.json()["UUID"].as_str().unwrap().to_owned();
         ask(method, path, &format!("/{id}"), &format!("\r\n{json}"), "");
     }
+    for body in [
+        "{}",
+        r#"{"name": "x", "preset": "ewma-64", "interface": "eth0", "action": {"report": true}}"#,
+    ] {
+        ask("post", "/api/steer", "", &format!("\r\n{json}"), body);
+    }
     ask("post", "/login", "", &format!("\r\n{json}"), "{}");
     assert_eq!(
         statuses,

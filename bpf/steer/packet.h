@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Where in a packet the value stands, and reading it. crates/skua-steer/src/locate.rs is the
+ * same in Rust.
+ */
+#pragma once
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include "maps.h"
+
+/* linux/in6.h clashes with linux/in.h in some versions. */
+#define NEXT_HOP_BY_HOP	 0
+#define NEXT_ROUTING	 43
+#define NEXT_FRAGMENT	 44
+#define NEXT_AUTH	 51
+#define NEXT_DESTINATION 60
+/* Extension headers that are looked behind. */
+#define EXTENSIONS 6
+
+#define IP_OFFSET_AND_MORE  0x3fff
+#define IP6_OFFSET_AND_MORE 0xfff9
+
+/* Bytes that headers may take; they are brought into the linear part first. */
+#define HEADERS 256
+
+/* Keeps the verifier's knowledge of a number together with the number. */
+#define keep(x) asm volatile("" : "+r"(x))
+
+struct vlan_tag {
+	__be16 tci;
+	__be16 proto;
+};
+
+/* Offsets from the packet's begin. */
+struct steer_place {
+	__u32 ip;
+	__u32 transport;
+	/* What settings.from says. */
+	__u32 base;
+	/* What is behind is no part of it (padding). */
+	__u32 end;
+	__u8 protocol;
+	bool six;
+};
+
+/* A header at an offset; NULL when the packet ends before. */
+static __always_inline void *header(struct __sk_buff *skb, __u32 offset, __u32 size)
+{
+	void *at;
+
+	keep(offset);
+	if (offset > HEADERS)
+		return 0;
+	at = (void *)(long)skb->data + offset;
+	return at + size > (void *)(long)skb->data_end ? 0 : at;
+}
+
+/* Into the linear part with what is looked at directly. Nothing else changes. */
+static __always_inline void straighten(struct __sk_buff *skb)
+{
+	__u32 linear = skb->data_end - skb->data;
+
+	if (linear < HEADERS && linear < skb->len)
+		bpf_skb_pull_data(skb, skb->len < HEADERS ? skb->len : HEADERS);
+}
+
+static __always_inline __u32 locate_ip6(struct __sk_buff *skb, struct steer_place *at)
+{
+	struct ipv6hdr *ip = header(skb, at->ip, sizeof(*ip));
+	__u32 offset = at->ip + sizeof(*ip), length;
+	__u8 next;
+
+	if (!ip || ip->version != 6)
+		return STEER_SHORT;
+	at->six = true;
+	length = bpf_ntohs(ip->payload_len);
+	at->end = offset + length;
+	if (at->end > skb->len)
+		return STEER_SHORT;
+	next = ip->nexthdr;
+	for (int i = 0; i < EXTENSIONS; i++) {
+		__u8 *extension;
+
+		switch (next) {
+		case NEXT_HOP_BY_HOP:
+		case NEXT_ROUTING:
+		case NEXT_DESTINATION:
+			extension = header(skb, offset, 8);
+			if (!extension)
+				return STEER_SHORT;
+			offset += 8 + extension[1] * 8;
+			break;
+		case NEXT_AUTH:
+			extension = header(skb, offset, 8);
+			if (!extension)
+				return STEER_SHORT;
+			offset += 8 + extension[1] * 4;
+			break;
+		case NEXT_FRAGMENT:
+			extension = header(skb, offset, 8);
+			if (!extension)
+				return STEER_SHORT;
+			if ((extension[2] << 8 | extension[3]) & IP6_OFFSET_AND_MORE)
+				return STEER_FRAGMENT;
+			offset += 8;
+			break;
+		default:
+			goto done;
+		}
+		next = extension[0];
+	}
+done:
+	at->protocol = next;
+	at->transport = offset;
+	return 0;
+}
+
+static __always_inline __u32 locate_ip4(struct __sk_buff *skb, struct steer_place *at)
+{
+	struct iphdr *ip = header(skb, at->ip, sizeof(*ip));
+	__u32 length, size;
+
+	if (!ip || ip->version != 4 || ip->ihl < 5)
+		return STEER_SHORT;
+	length = bpf_ntohs(ip->tot_len);
+	size = ip->ihl * 4;
+	at->end = at->ip + length;
+	if (length < size || at->end > skb->len)
+		return STEER_SHORT;
+	if (ip->frag_off & bpf_htons(IP_OFFSET_AND_MORE))
+		return STEER_FRAGMENT;
+	at->protocol = ip->protocol;
+	at->transport = at->ip + size;
+	return 0;
+}
+
+static __always_inline __u32 locate_payload(struct __sk_buff *skb, struct steer_place *at)
+{
+	if (at->protocol == IPPROTO_UDP) {
+		struct udphdr *udp = header(skb, at->transport, sizeof(*udp));
+		__u32 length;
+
+		if (!udp)
+			return STEER_SHORT;
+		length = bpf_ntohs(udp->len);
+		if (length < sizeof(*udp) || at->transport + length > at->end)
+			return STEER_SHORT;
+		at->end = at->transport + length;
+		at->base = at->transport + sizeof(*udp);
+		return 0;
+	}
+	if (at->protocol == IPPROTO_TCP) {
+		struct tcphdr *tcp = header(skb, at->transport, sizeof(*tcp));
+		__u32 size;
+
+		if (!tcp)
+			return STEER_SHORT;
+		size = tcp->doff * 4;
+		if (size < sizeof(*tcp) || at->transport + size > at->end)
+			return STEER_SHORT;
+		at->base = at->transport + size;
+		return 0;
+	}
+	return STEER_NO_PAYLOAD;
+}
+
+/* 0, or why the packet has no such place. */
+static __always_inline __u32 locate(struct __sk_buff *skb, struct steer_place *at)
+{
+	__be16 protocol = skb->protocol;
+	__u32 cause;
+
+	if (settings.from == STEER_FROM_FRAME && !(settings.rewrite & ~STEER_REWRITE_MACS)) {
+		at->end = skb->len;
+		return 0;
+	}
+	at->ip = 0;
+	if (settings.ethernet) {
+		struct ethhdr *ethernet = header(skb, 0, sizeof(*ethernet));
+
+		if (!ethernet)
+			return STEER_SHORT;
+		protocol = ethernet->h_proto;
+		at->ip = sizeof(*ethernet);
+		for (int i = 0; i < 2; i++) {
+			struct vlan_tag *tag;
+
+			if (protocol != bpf_htons(ETH_P_8021Q) &&
+			    protocol != bpf_htons(ETH_P_8021AD))
+				break;
+			tag = header(skb, at->ip, sizeof(*tag));
+			if (!tag)
+				return STEER_SHORT;
+			protocol = tag->proto;
+			at->ip += sizeof(*tag);
+		}
+	}
+	if (protocol == bpf_htons(ETH_P_IP))
+		cause = locate_ip4(skb, at);
+	else if (protocol == bpf_htons(ETH_P_IPV6))
+		cause = locate_ip6(skb, at);
+	else
+		cause = STEER_NO_PAYLOAD;
+	switch (settings.from) {
+	case STEER_FROM_FRAME:
+		at->base = 0;
+		at->end = skb->len;
+		return cause;
+	case STEER_FROM_IP:
+		at->base = at->ip;
+		return cause;
+	}
+	return cause ? cause : locate_payload(skb, at);
+}
+
+/* The bytes at a place in the byte order of the packet. */
+static __always_inline __u64 pick(const void *at, __u32 width, bool little)
+{
+	switch (width) {
+	case 1:
+		return *(const __u8 *)at;
+	case 2:
+		return little ? *(const __u16 *)at : bpf_ntohs(*(const __u16 *)at);
+	case 4:
+		return little ? *(const __u32 *)at : bpf_ntohl(*(const __u32 *)at);
+	default:
+		return little ? *(const __u64 *)at : bpf_be64_to_cpu(*(const __u64 *)at);
+	}
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "pick() is for little-endian machines");
+
+/* Reads so many bytes; false: they are not there. */
+static __always_inline bool read_bytes(struct __sk_buff *skb, __u32 offset, __u32 width,
+				       bool little, __u64 *raw)
+{
+	__u64 copy = 0;
+	void *at;
+
+	keep(offset);
+	if (offset > 0xffff)
+		return false;
+	at = (void *)(long)skb->data + offset;
+	if (at + width <= (void *)(long)skb->data_end) {
+		*raw = pick(at, width, little);
+		return true;
+	}
+	/* In another piece of the packet. */
+	if (bpf_skb_load_bytes(skb, offset, &copy, width))
+		return false;
+	*raw = pick(&copy, width, little);
+	return true;
+}
+
+static __always_inline bool read_text(struct __sk_buff *skb, __u32 offset, __u32 length,
+				      __u8 text[STEER_TEXT])
+{
+	keep(length);
+	if (length < 1 || length > STEER_TEXT)
+		return false;
+	return !bpf_skb_load_bytes(skb, offset, text, length);
+}

@@ -1,0 +1,435 @@
+//! Detectors in the kernel: loading the program, attaching it, telling it that we are there and where
+//! packets go, and reading what it knows.
+
+mod layout;
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd},
+    sync::atomic::Ordering::{Relaxed, Release},
+};
+
+use libbpf_rs::{MapCore as _, MapFlags, Object};
+use skua_filter::{Filter, LinkType};
+use skua_steer::{Cause, Channel, Detector, Order, Sample};
+
+use crate::{
+    Attachment, Direction, HookKind, KernelError, clock,
+    embedded::{self, object},
+    flow::{LinkKind, filter::FilterProgram},
+    grace::Grace,
+    mapping::Window,
+    ring::Ring,
+};
+use layout::{Control, Reader, Settings};
+
+/// Bytes of the ring of events.
+const EVENT_RING: u32 = 1 << 18;
+/// `struct steer_event`.
+const EVENT: usize = 48;
+/// `struct steer_channel`.
+const CHANNEL: usize = 64;
+/// `struct steer_sample`.
+const SAMPLE: usize = 16;
+/// Channels that are read at a time.
+const BATCH: u32 = 256;
+
+/// What the programs need, as users see it.
+pub const NEEDS: &str = "tc programs with redirect to peers (5.12)";
+
+/// Where packets are sent to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Index of the interface, in the namespace where the program is attached.
+    pub ifindex: u32,
+    /// Into the other end of it, which is a veth in another namespace; else out of the interface.
+    pub peer: bool,
+    /// Destination MAC address.
+    pub destination: [u8; 6],
+    /// Source MAC address.
+    pub source: [u8; 6],
+}
+
+/// A channel fired, or does not any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// When, ns of CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Its number.
+    pub channel: u32,
+    /// It fired.
+    pub fired: bool,
+    /// The sample, fixed point.
+    pub value: i64,
+    /// The average before.
+    pub before: i64,
+    /// The average with it.
+    pub after: i64,
+    /// Samples of the channel so far.
+    pub count: u64,
+}
+
+/// What became of samples for which the detector stood fired, in the order of `bpf/steer/steer.h`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Deed {
+    /// The action was done.
+    Acted,
+    /// There was none to do: report, or a dry run.
+    Reported,
+    /// The target is not there.
+    NoTarget,
+    /// The packet is longer than the target takes.
+    TooLong,
+    /// It could not be rewritten or sent.
+    Refused,
+    /// User space has not answered for too long.
+    Unwatched,
+}
+
+impl Deed {
+    /// All.
+    pub const ALL: [Self; 6] = [
+        Self::Acted,
+        Self::Reported,
+        Self::NoTarget,
+        Self::TooLong,
+        Self::Refused,
+        Self::Unwatched,
+    ];
+
+    /// Name in answers and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acted => "acted",
+            Self::Reported => "reported",
+            Self::NoTarget => "no_target",
+            Self::TooLong => "too_long",
+            Self::Refused => "refused",
+            Self::Unwatched => "unwatched",
+        }
+    }
+}
+
+/// What became of packets.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// The expression was true for them: each was sampled or untouched by one cause.
+    pub matched: u64,
+    /// Samples.
+    pub sampled: u64,
+    /// Packets left as they were, by cause; all causes are there.
+    pub untouched: BTreeMap<Cause, u64>,
+    /// Samples for which the detector stood fired: each is in one of `deeds`.
+    pub fired: u64,
+    /// What became of those; all are there.
+    pub deeds: BTreeMap<Deed, u64>,
+    /// Events that found no room.
+    pub events_lost: u64,
+}
+
+/// A detector, loaded. Dropping it frees the maps; attachments are separate.
+pub struct Steering {
+    object: Object,
+    filter: Option<FilterProgram>,
+    control: Window<Control>,
+    events: Ring,
+    grace: Grace,
+    depth: usize,
+}
+
+impl Steering {
+    /// Loads the programs of a detector for interfaces whose packets begin so.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not take them, or the expression needs a header that is not there.
+    pub fn load(detector: &Detector, link: LinkKind) -> Result<Self, KernelError> {
+        let settings = Settings::new(detector, link);
+        let ring_bytes = detector.ring * SAMPLE as u32;
+        let object = embedded::load(
+            ("steer", object!("steer")),
+            settings.bytes(),
+            None,
+            |open| {
+                for mut map in open.maps_mut() {
+                    match map.name().to_str() {
+                        Some("channels") => map.set_max_entries(detector.channels)?,
+                        Some("rings") => {
+                            map.set_max_entries(detector.channels)?;
+                            map.set_value_size(ring_bytes)?;
+                        }
+                        Some("events") => map.set_max_entries(EVENT_RING)?,
+                        _ => {}
+                    }
+                }
+                Ok(())
+            },
+        )?;
+        let link_type = match link {
+            LinkKind::Ethernet => LinkType::Ethernet,
+            LinkKind::Ip => LinkType::RawIp,
+        };
+        let filter = match detector.expression.as_str() {
+            "" => None,
+            expression => {
+                let filter = Filter::compile(expression, link_type)?;
+                Some(FilterProgram::before(&filter, program(&object)?)?)
+            }
+        };
+        let steering = Self {
+            control: Window::map(map(&object, "control")?.as_fd(), 0, 1)?,
+            events: Ring::new(map(&object, "events")?.as_fd(), EVENT_RING, EVENT)?,
+            grace: Grace::new()?,
+            depth: detector.ring as usize,
+            filter,
+            object,
+        };
+        steering.beat();
+        Ok(steering)
+    }
+
+    /// The program that packets are given to: that of the expression, when there is one.
+    ///
+    /// # Errors
+    ///
+    /// The build is damaged.
+    pub fn program(&self) -> Result<BorrowedFd<'_>, KernelError> {
+        match &self.filter {
+            Some(filter) => Ok(filter.as_fd()),
+            None => program(&self.object),
+        }
+    }
+
+    /// The program behind that of the expression.
+    ///
+    /// # Errors
+    ///
+    /// The build is damaged.
+    pub fn bare_program(&self) -> Result<BorrowedFd<'_>, KernelError> {
+        program(&self.object)
+    }
+
+    fn state(&self) -> Option<&Control> {
+        self.control.elements().first()
+    }
+
+    /// Says that user space is there.
+    pub fn beat(&self) {
+        if let Some(control) = self.state() {
+            control.heartbeat.store(clock::monotonic_ns(), Relaxed);
+        }
+    }
+
+    /// Says where packets go; none: nowhere, they go their usual way. When this returns, no packet
+    /// goes to the one before.
+    ///
+    /// # Errors
+    ///
+    /// Running programs cannot be waited for.
+    pub fn set_target(&self, target: Option<&Target>) -> Result<(), KernelError> {
+        let Some(control) = self.state() else {
+            return Ok(());
+        };
+        // No program may see the MAC addresses of one target with the index of another.
+        control.target.store(0, Relaxed);
+        self.grace.wait()?;
+        let Some(target) = target else {
+            return Ok(());
+        };
+        let mut macs = [0; 12];
+        macs[..6].copy_from_slice(&target.destination);
+        macs[6..].copy_from_slice(&target.source);
+        for (place, bytes) in control.macs.iter().zip(macs.as_chunks::<4>().0) {
+            place.store(u32::from_ne_bytes(*bytes), Relaxed);
+        }
+        control.peer.store(target.peer.into(), Relaxed);
+        control.target.store(target.ifindex, Release);
+        Ok(())
+    }
+
+    /// Sums of all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn counts(&self) -> Result<Counts, KernelError> {
+        let per_cpu = map(&self.object, "counters")?
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|error| failed("cannot read counters of a detector", &error))?
+            .unwrap_or_default();
+        let mut sums = [0u64; layout::COUNTS];
+        for bytes in &per_cpu {
+            let mut reader = Reader(bytes);
+            for sum in &mut sums {
+                *sum += reader.u64();
+            }
+        }
+        let causes = sums[layout::CAUSES..].iter().copied();
+        let deeds = sums[layout::FATES..].iter().copied();
+        Ok(Counts {
+            matched: sums[layout::MATCHED],
+            sampled: sums[layout::SAMPLED],
+            untouched: Cause::ALL.into_iter().zip(causes).collect(),
+            fired: sums[layout::FIRED],
+            deeds: Deed::ALL.into_iter().zip(deeds).collect(),
+            events_lost: sums[layout::EVENTS_LOST],
+        })
+    }
+
+    /// State of a channel; none when there is no such channel. Programs write meanwhile: average and
+    /// whether it stands fired are of one moment, the rest may be of the next.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn channel(&self, number: u32) -> Result<Option<Channel>, KernelError> {
+        let key = number.to_ne_bytes();
+        let read = |name| {
+            map(&self.object, name)?
+                .lookup(&key, MapFlags::ANY)
+                .map_err(|error| failed("cannot read a channel of a detector", &error))
+        };
+        let Some(state) = read("channels")? else {
+            return Ok(None);
+        };
+        let mut channel = read_channel(&state);
+        if channel.count > 0 {
+            let ring = read("rings")?.unwrap_or_default();
+            channel.ring = read_ring(&ring, self.depth);
+        }
+        Ok(Some(channel))
+    }
+
+    /// State of all channels that have had samples, without their rings.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn channels(&self) -> Result<Vec<(u32, Channel)>, KernelError> {
+        let map = map(&self.object, "channels")?;
+        let mut found = Vec::new();
+        let all = map
+            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
+            .map_err(|error| failed("cannot read channels of a detector", &error))?;
+        for (key, state) in all {
+            debug_assert_eq!(state.len(), CHANNEL);
+            let channel = read_channel(&state);
+            if channel.count > 0 {
+                found.push((Reader(&key).u32(), channel));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes the events that are there.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn events(&mut self, mut sink: impl FnMut(Event)) -> Result<(), KernelError> {
+        let mut read = |bytes: &[u8]| {
+            if bytes.len() >= EVENT {
+                sink(read_event(bytes));
+            }
+        };
+        while self.events.drain(&mut read)? {}
+        Ok(())
+    }
+
+    /// Readable when there are events.
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.events.wake()
+    }
+
+    /// Kernel memory of each map.
+    pub fn map_memory(&self) -> Vec<(String, u64)> {
+        embedded::map_memory(&self.object)
+    }
+}
+
+/// Attaches a program ([`Steering::program`]) to what an interface of the calling thread's namespace
+/// receives: by tcx, or where there is none, by clsact.
+///
+/// # Errors
+///
+/// The kernel's reason for refusing the last.
+pub fn attach(
+    program: BorrowedFd<'_>,
+    order: Order,
+    ifindex: u32,
+) -> Result<Attachment, KernelError> {
+    let tcx = match order {
+        Order::Last => Attachment::last(program, ifindex, Direction::Ingress),
+        Order::First => Attachment::new(program, ifindex, Direction::Ingress, HookKind::Tcx),
+    };
+    match tcx {
+        Ok(attachment) => Ok(attachment),
+        Err(error) => {
+            tracing::info!(%error, "no tcx, clsact is tried");
+            Attachment::new(program, ifindex, Direction::Ingress, HookKind::Clsact)
+        }
+    }
+}
+
+fn failed(what: &'static str, error: &libbpf_rs::Error) -> KernelError {
+    KernelError::System {
+        what,
+        source: std::io::Error::other(error.to_string()),
+    }
+}
+
+fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_rs::Map<'a>, KernelError> {
+    let mut maps = object.maps();
+    maps.find(|map| map.name() == name)
+        .ok_or(KernelError::Missing(name))
+}
+
+fn program(object: &Object) -> Result<BorrowedFd<'_>, KernelError> {
+    object
+        .progs()
+        .find(|program| program.name() == "steer")
+        // SAFETY: the descriptor lives as long as the object, which the result borrows; the
+        // temporary `Program` does not own it.
+        .map(|program| unsafe { BorrowedFd::borrow_raw(program.as_fd().as_raw_fd()) })
+        .ok_or(KernelError::Missing("steer"))
+}
+
+/// `struct steer_channel`; its word is explained in `bpf/steer/judge.h`.
+fn read_channel(bytes: &[u8]) -> Channel {
+    const PHASE_BITS: u32 = 7;
+    const FIRED: i64 = 65;
+    let mut reader = Reader(bytes);
+    let word = reader.i64();
+    Channel {
+        count: reader.u64(),
+        fired: reader.u64(),
+        until: reader.u64(),
+        ewma: word >> PHASE_BITS,
+        active: word & ((1 << PHASE_BITS) - 1) == FIRED,
+        ring: Vec::new(),
+    }
+}
+
+fn read_ring(bytes: &[u8], depth: usize) -> Vec<Sample> {
+    let mut reader = Reader(bytes);
+    let sample = |_| Sample {
+        time_ns: reader.u64(),
+        value: reader.i64(),
+    };
+    (0..depth).map(sample).collect()
+}
+
+fn read_event(bytes: &[u8]) -> Event {
+    let mut reader = Reader(bytes);
+    let (time_ns, value) = (reader.u64(), reader.i64());
+    let (before, after, count) = (reader.i64(), reader.i64(), reader.u64());
+    Event {
+        time_ns,
+        value,
+        before,
+        after,
+        count,
+        channel: reader.u32(),
+        fired: reader.u32() != 0,
+    }
+}

@@ -1,0 +1,253 @@
+//! A detector with all its settings, checked.
+
+use std::{net::IpAddr, time::Duration};
+
+use serde::Serialize;
+
+/// Channels of a detector at most.
+pub const MOST_CHANNELS: u32 = 65_536;
+/// Samples in the ring of a channel at most (`STEER_DEPTH` of `bpf/steer/steer.h`).
+pub const MOST_DEPTH: u32 = 64;
+/// Bits behind the point of a sample at most.
+pub const MOST_FRACTION: u8 = 24;
+/// Characters of a decimal number at most (`STEER_TEXT`).
+pub const MOST_TEXT: u8 = 20;
+
+/// What offsets begin at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum From {
+    /// What UDP or TCP carries.
+    #[default]
+    Payload,
+    /// The header of IP.
+    Ip,
+    /// The frame.
+    Frame,
+}
+
+/// Order of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ByteOrder {
+    /// Network order.
+    #[default]
+    Big,
+    /// Least significant byte first.
+    Little,
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// Unsigned integer of 1, 2, 4 or 8 bytes.
+    Unsigned,
+    /// Two's complement of 1, 2, 4 or 8 bytes.
+    Signed,
+    /// IEEE 754 binary32.
+    Float,
+    /// IEEE 754 binary64.
+    Double,
+    /// ASCII, like `-12.5`.
+    Decimal,
+}
+
+impl Encoding {
+    /// Number in `bpf/steer/steer.h`.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Where the number of the channel stands: an unsigned integer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct ChannelField {
+    /// Bytes from where offsets begin.
+    pub offset: u32,
+    /// 1, 2, 4 or 8 bytes.
+    pub width: u8,
+    /// Order of bytes.
+    pub order: ByteOrder,
+}
+
+/// Where the value stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct ValueField {
+    /// Bytes from where offsets begin.
+    pub offset: u32,
+    /// Bytes; of a decimal number the most.
+    pub width: u8,
+    /// How it is written.
+    pub encoding: Encoding,
+    /// Order of bytes.
+    pub order: ByteOrder,
+}
+
+/// How much the average must move, by its amount before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Threshold {
+    /// More than average >> so many.
+    Shift(u8),
+    /// More than so many ten-thousandths of it.
+    Parts(u32),
+}
+
+/// Where packets are sent to, and what is written into them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Destination {
+    /// Interface: of a pod the host's end of its veth pair.
+    pub to: String,
+    /// Destination MAC address; else that of the other end of a veth pair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Source MAC address; else that of `to`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_mac: Option<String>,
+    /// Destination address; only for redirect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// Destination port; only for redirect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// What is done with packets of a channel that stands fired.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Nothing but the report.
+    Report,
+    /// They go there instead.
+    Redirect(Destination),
+    /// A copy goes there.
+    Mirror(Destination),
+    /// The packet's mark is set.
+    Mark(u32),
+    /// They are discarded.
+    Drop,
+}
+
+impl Action {
+    /// Name as in files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Redirect(_) => "redirect",
+            Self::Mirror(_) => "mirror",
+            Self::Mark(_) => "mark",
+            Self::Drop => "drop",
+        }
+    }
+
+    /// Where to, when there is such a place.
+    pub fn destination(&self) -> Option<&Destination> {
+        match self {
+            Self::Redirect(destination) | Self::Mirror(destination) => Some(destination),
+            _ => None,
+        }
+    }
+}
+
+/// What becomes of the action when user space does not answer any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenLost {
+    /// Packets go their usual way.
+    #[default]
+    Release,
+    /// The action goes on as long as the program is attached.
+    Stay,
+}
+
+/// Guards against a user space that does not answer any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Watchdog {
+    /// What is done then.
+    pub when_lost: WhenLost,
+    /// After so long.
+    #[serde(with = "humantime_text")]
+    pub after: Duration,
+}
+
+/// Place among the programs of the interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Behind those that are there: they see each packet and may decide before.
+    #[default]
+    Last,
+    /// Before those that are there.
+    First,
+}
+
+/// By which clock samples are timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// The kernel's tick, 1 to 10 ms: costs next to nothing.
+    #[default]
+    Coarse,
+    /// Nanoseconds.
+    Exact,
+}
+
+/// A detector.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Detector {
+    /// Unique among the detectors of a host.
+    pub name: String,
+    /// Where packets come in.
+    pub interface: String,
+    /// Named network namespace that it is in; empty: that of `skua run`.
+    pub netns: String,
+    /// pcap expression; empty: all packets.
+    #[serde(rename = "match")]
+    pub expression: String,
+    /// What offsets begin at.
+    pub from: From,
+    /// Number of channels.
+    pub channels: u32,
+    /// None: all packets are of channel 0.
+    pub channel: Option<ChannelField>,
+    /// The value.
+    pub value: ValueField,
+    /// Bits behind the point of samples and averages.
+    pub fraction: u8,
+    /// Samples in the ring of a channel; nothing is judged until it is full.
+    pub ring: u32,
+    /// The average moves by the difference to the sample >> this.
+    pub smoothing: u8,
+    /// What fires.
+    pub threshold: Threshold,
+    /// What keeps it fired; as `threshold` unless it is said.
+    pub release: Threshold,
+    /// Samples behind the first full ring that are not judged either.
+    pub warm_up: u32,
+    /// A channel that has fired stays so at least so long.
+    #[serde(with = "humantime_text")]
+    pub hold: Duration,
+    /// What is done.
+    pub action: Action,
+    /// Everything is as if, but the action is not carried out.
+    pub dry_run: bool,
+    /// Guard.
+    pub watchdog: Watchdog,
+    /// Place among the programs of the interface.
+    pub order: Order,
+    /// By which clock.
+    pub clock: Clock,
+}
+
+/// Durations as text, like `10s`.
+pub(crate) mod humantime_text {
+    use std::time::Duration;
+
+    use serde::Serializer;
+
+    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_duration(*value))
+    }
+}

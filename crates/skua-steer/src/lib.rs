@@ -1,0 +1,34 @@
+//! Detectors on values in packets.
+//!
+//! A [`Detector`] says which packets carry a value, where it and the number of its channel stand, what
+//! jump of a channel's moving average it waits for, and what is done with the packets of a channel
+//! that jumps. [`parse`] reads detectors from YAML. [`Reference`] is a detector in user space that comes
+//! to the same numbers and the same verdicts as the program in the kernel (`bpf/steer`), bit by bit.
+//!
+//! ```
+//! use skua_steer::{Fate, Reference, parse};
+//!
+//! let all = parse("name: jumps\npreset: ewma-64\ninterface: eth0\nmatch: ''\naction: {report: true}\n")?;
+//! let mut reference = Reference::new(&all[0])?;
+//! let outcome = reference.packet(b"no frame", 0);
+//! assert_eq!(outcome.fate, Fate::Untouched(skua_steer::Cause::Short));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod config;
+mod error;
+mod judge;
+mod locate;
+mod reference;
+mod value;
+mod written;
+
+pub use config::{
+    Action, ByteOrder, ChannelField, Clock, Destination, Detector, Encoding, From, MOST_CHANNELS,
+    MOST_DEPTH, MOST_FRACTION, MOST_TEXT, Order, Threshold, ValueField, Watchdog, WhenLost,
+};
+pub use error::SteerError;
+pub use judge::{Channel, Sample, Verdict};
+pub use reference::{Cause, Fate, Outcome, Reference, Tally};
+pub use value::{MOST, decode};
+pub use written::{Written, parse, parse_written};

@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 15] = [
+const OBJECTS: [(&str, &str, &[&str]); 17] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),
@@ -35,6 +35,8 @@ const OBJECTS: [(&str, &str, &[&str]); 15] = [
         "socket/hash.bpf.c",
         &["-DSKUA_NO_CMPXCHG", "-DSKUA_PERF"],
     ),
+    ("tap_source", "tap/source.bpf.c", &[]),
+    ("tap_monitor", "tap/monitor.bpf.c", &[]),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -18,6 +18,7 @@ mod private_network;
 mod programs;
 mod ring;
 pub mod socket;
+pub mod tap;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use btf::KernelTypes;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use axum::Router;
 use serde::{Deserialize, Serialize};
 use skua_analyzer::{
@@ -9,12 +10,16 @@ use skua_analyzer::{
     alert::{ActionSettings, AlertCounters, AlertManager},
     elements::UserGraph,
     injection::{InjectionLimits, Injections},
+    tap::{TapManager, TapSettings},
 };
 
-use crate::{alerts, config::Config, elements, graph::Analyzer, injection};
+use crate::{alerts, config::Config, elements, graph::Analyzer, injection, tap};
 
 /// Alerts at most.
 const ALERTS: usize = 1_000;
+
+/// Taps at most.
+const TAPS: usize = 256;
 
 /// Settings of packet injection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,11 +57,12 @@ pub struct Actions {
     injections: Arc<Injections>,
     alerts: Arc<AlertManager>,
     elements: Arc<UserGraph>,
+    taps: Arc<TapManager>,
 }
 
 impl Actions {
-    /// Begins with what was kept.
-    pub fn start(config: &Config, analyzer: &Analyzer) -> anyhow::Result<Self> {
+    /// Begins with what was kept. `here`: this process has to do with packets of its host.
+    pub fn start(config: &Config, analyzer: &Analyzer, here: bool) -> anyhow::Result<Self> {
         let limits = InjectionLimits {
             enabled: config.injection.enabled,
             rate: config.injection.rate.max(1),
@@ -75,7 +81,16 @@ impl Actions {
         let kept = Resources::open(config.resource_file("alerts").as_deref(), ALERTS)?;
         let questions = Arc::new(analyzer.clone());
         let alerts = AlertManager::start(&analyzer.graph, questions, kept, settings)?;
+        let kept = Resources::open(config.resource_file("taps").as_deref(), TAPS)?;
+        let settings = TapSettings {
+            allowed: config.policy.tap.is_allowed(),
+            here,
+        };
+        let (graph, host) = (&analyzer.graph, config.host_name());
+        let taps = TapManager::start(graph, &host, kept, &config.taps, settings)
+            .context("taps of the configuration")?;
         Ok(Self {
+            taps: Arc::new(taps),
             injections: Arc::new(Injections::new(
                 analyzer.graph.clone(),
                 &config.host_name(),
@@ -91,10 +106,16 @@ impl Actions {
         self.alerts.counters()
     }
 
+    /// Ends what hangs on interfaces.
+    pub fn end(&self) {
+        self.taps.end();
+    }
+
     /// Their paths in the API.
     pub fn routes(&self) -> Router {
         injection::api::routes(self.injections.clone())
             .merge(alerts::api::routes(self.alerts.clone()))
             .merge(elements::api::routes(self.elements.clone()))
+            .merge(tap::api::routes(self.taps.clone()))
     }
 }

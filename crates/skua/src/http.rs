@@ -43,6 +43,7 @@ skua run
   POST /api/pcap       a capture file, whose flows are then there as those of a capture
   GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule
                        what was made; …/UUID: GET, PATCH, DELETE
+  GET /api/tap         taps: packets that are copied to monitors; POST, …/UUID: GET, PATCH, DELETE
   GET /api/agents      agents that have told of their hosts, and how they fare
   GET /api/summary     sums: seen, in flows, lost by cause
   GET /api/status      what is watched and how

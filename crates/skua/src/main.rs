@@ -33,6 +33,7 @@ mod session;
 mod sockets;
 mod state;
 mod summary;
+mod tap;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::Services(services) => sockets::command::services(&services),
         Command::Query(query) => graph::command::query(&query),
         Command::Capture(capture) => captures::command::capture(&capture),
+        Command::Tap(arguments) => tap::command::tap(&arguments),
         Command::Injection(arguments) => injection::command::injection(&arguments),
         Command::Alert(arguments) => alerts::command::alert(&arguments),
         Command::Client(arguments) => graph::client::client(&arguments),

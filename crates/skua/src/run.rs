@@ -66,7 +66,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     for socket in server.sockets() {
         watch.session.mark_own(socket)?;
     }
-    let url = serve(
+    let (url, actions) = serve(
         server,
         &config,
         &ground,
@@ -74,7 +74,10 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         Asked::Gather(&gather),
     )?;
     watch.greet("", &url)?;
-    let ended = watch.run(|| gather.captures.end());
+    let ended = watch.run(|| {
+        actions.end();
+        gather.captures.end();
+    });
     // What the last drain brought is written.
     drop(ground);
     finish(ended?, arguments.summary);
@@ -119,7 +122,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     for socket in server.sockets() {
         watch.session.mark_own(socket)?;
     }
-    let url = serve(
+    let (url, actions) = serve(
         server,
         &config,
         &ground,
@@ -128,7 +131,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     )?;
     let tells = format!(" and tells {}", arguments.analyzer.address);
     watch.greet(&tells, &url)?;
-    let ended = watch.run(|| ());
+    let ended = watch.run(|| actions.end());
     drop(uplink);
     drop(ground);
     finish(ended?, arguments.summary);
@@ -153,7 +156,7 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
     let server = Server::bind(&config)?;
     let ground = Ground::open(&mut config)?;
     let gather = Gather::start(&config, &ground, None)?;
-    let url = serve(server, &config, &ground, None, Asked::Gather(&gather))?;
+    let (url, _) = serve(server, &config, &ground, None, Asked::Gather(&gather))?;
     let mut out = std::io::stdout();
     writeln!(
         out,
@@ -307,14 +310,14 @@ enum Asked<'a> {
     Uplink(&'a Uplink),
 }
 
-/// Serves the API of what there is; returns where.
+/// Serves the API of what there is; returns where, and what people do by it.
 fn serve(
     server: Server,
     config: &Config,
     ground: &Ground,
     watch: Option<&Watch>,
     asked: Asked<'_>,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<(String, Actions)> {
     let (captures, fleet, uplink) = match asked {
         Asked::Gather(gather) => (gather.captures.clone(), Some(gather.fleet.clone()), None),
         Asked::Uplink(uplink) => {
@@ -340,7 +343,7 @@ fn serve(
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
     let analyzer = Analyzer::new(ground.graph.clone(), shared.clone(), sets.clone(), past)
         .with_fleet(fleet.clone());
-    let actions = Actions::start(config, &analyzer)?;
+    let actions = Actions::start(config, &analyzer, watch.is_some())?;
     let uploads = Uploads::new(runner);
     let captures = Captures {
         captures,
@@ -363,7 +366,7 @@ fn serve(
     );
     let url = server.url();
     server.serve(routes, parts)?;
-    Ok(url)
+    Ok((url, actions))
 }
 
 /// Fills the graph; without it there is one of nothing.

@@ -39,7 +39,7 @@ impl FilterSet {
 }
 
 /// The program to attach in place of the flow program.
-pub(super) struct FilterProgram {
+pub(crate) struct FilterProgram {
     program: OwnedFd,
     /// Keeps the programs that it goes on to.
     _array: OwnedFd,
@@ -54,23 +54,8 @@ impl FilterProgram {
         left: BorrowedFd<'_>,
     ) -> Result<Self, KernelError> {
         let array = program_array()?;
-        for (place, program) in [(MATCHED, flow), (LEFT_OUT, left)] {
-            let program = program.as_raw_fd();
-            // SAFETY: key and value are 4 bytes each, as the map was created with.
-            let result = unsafe {
-                libbpf_sys::bpf_map_update_elem(
-                    array.as_raw_fd(),
-                    (&raw const place).cast(),
-                    (&raw const program).cast(),
-                    0,
-                )
-            };
-            if result < 0 {
-                return Err(KernelError::last(
-                    "cannot join the filter with the flow program",
-                ));
-            }
-        }
+        join(&array, MATCHED, flow)?;
+        join(&array, LEFT_OUT, left)?;
         let context = match rung {
             Rung::TcSwap | Rung::TcLock => Context::Tc,
             Rung::Socket => Context::Skb,
@@ -96,9 +81,48 @@ impl FilterProgram {
     }
 }
 
+impl FilterProgram {
+    /// A tc program that goes on to `matched`; all else passes it without further ado.
+    pub(crate) fn before(filter: &Filter, matched: BorrowedFd<'_>) -> Result<Self, KernelError> {
+        let array = program_array()?;
+        join(&array, MATCHED, matched)?;
+        let rung = Rung::TcSwap;
+        let verdict = rung.verdict();
+        let epilogue = Epilogue::tail_call(array.as_raw_fd(), MATCHED, verdict, verdict);
+        let code: Vec<[u8; 8]> = translate(filter, Context::Tc, &epilogue)?
+            .into_iter()
+            .map(skua_filter::Insn::encode)
+            .collect();
+        Ok(Self {
+            program: load_program(rung, &code)?,
+            _array: array,
+        })
+    }
+}
+
 impl AsFd for FilterProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
+    }
+}
+
+/// Puts a program into a place of the array.
+fn join(array: &OwnedFd, place: u32, program: BorrowedFd<'_>) -> Result<(), KernelError> {
+    let program = program.as_raw_fd();
+    // SAFETY: key and value are 4 bytes each, as the map was created with.
+    let result = unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            array.as_raw_fd(),
+            (&raw const place).cast(),
+            (&raw const program).cast(),
+            0,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(KernelError::last(
+            "cannot join the filter with the program behind it",
+        )),
     }
 }
 

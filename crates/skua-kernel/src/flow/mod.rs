@@ -3,7 +3,7 @@
 mod addresses;
 mod drain;
 mod eviction;
-mod filter;
+pub(crate) mod filter;
 mod layout;
 mod object;
 mod packets;

@@ -25,6 +25,7 @@ const PARTS: &[&str] = &[
     include_str!("openapi/topology.json"),
     include_str!("openapi/captures.json"),
     include_str!("openapi/actions.json"),
+    include_str!("openapi/tap.json"),
     include_str!("openapi/agents.json"),
     include_str!("openapi/server.json"),
 ];

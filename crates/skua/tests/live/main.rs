@@ -18,4 +18,5 @@ mod queries;
 mod segments;
 mod sockets;
 mod stopping;
+mod tap;
 mod wired;

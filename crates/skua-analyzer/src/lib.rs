@@ -13,6 +13,7 @@ pub mod injection;
 mod past;
 mod resource;
 mod source;
+pub mod tap;
 mod wanted;
 
 pub use ask::Questions;

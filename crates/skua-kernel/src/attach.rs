@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -148,6 +148,86 @@ impl Attachment {
                 source,
             }),
         }
+    }
+
+    /// Puts another program in the place of this one, at the same place among others and so that
+    /// each packet meets the one or the other. Sockets and XDP stay as they are.
+    ///
+    /// # Errors
+    /// The kernel refuses; then the program before stays.
+    pub fn replace(&mut self, program: BorrowedFd<'_>) -> Result<(), KernelError> {
+        let refused = |source| KernelError::System {
+            what: "cannot replace a program on an interface",
+            source,
+        };
+        match &mut self.hook {
+            Hook::Link(HookKind::Tcx, link) => {
+                // SAFETY: both are valid descriptors; no options.
+                let result = unsafe {
+                    libbpf_sys::bpf_link_update(
+                        link.as_raw_fd(),
+                        program.as_raw_fd(),
+                        std::ptr::null(),
+                    )
+                };
+                match result {
+                    0 => Ok(()),
+                    error => Err(refused(io::Error::from_raw_os_error(-error))),
+                }
+            }
+            Hook::Clsact {
+                netns,
+                classifier,
+                guarded,
+                ..
+            } => {
+                let before = *classifier;
+                let after = Classifier {
+                    program: program_id(program).map_err(refused)?,
+                    ..before
+                };
+                if *guarded {
+                    orphans::attaching(netns, after);
+                }
+                let program = program.try_clone_to_owned().map_err(refused)?;
+                let replaced = in_namespace(netns, || {
+                    let point = hook_point(after.ifindex, after.direction);
+                    let mut options = classifier_options(after.handle, Some(program.as_fd()));
+                    // SAFETY: both structs are valid, with their sizes set, and outlive the call.
+                    match unsafe { libbpf_sys::bpf_tc_attach(&point, &mut options) } {
+                        0 => Ok(()),
+                        error => Err(io::Error::from_raw_os_error(-error)),
+                    }
+                });
+                let over = match replaced {
+                    Ok(()) => before,
+                    Err(_) => after,
+                };
+                if *guarded {
+                    orphans::detached(netns, over);
+                }
+                replaced.map_err(refused)?;
+                *classifier = after;
+                Ok(())
+            }
+            Hook::Link(..) | Hook::Socket(_) => Err(refused(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    /// Whether it still hangs on an interface: a link outlives its interface. Of what is no link it is
+    /// not known, and said to be so.
+    pub fn is_there(&self) -> bool {
+        let Hook::Link(HookKind::Tcx, link) = &self.hook else {
+            return true;
+        };
+        let mut info = libbpf_sys::bpf_link_info::default();
+        let mut size = size_of_val(&info) as u32;
+        // SAFETY: link is open, and info is as long as size says.
+        let asked = unsafe {
+            libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut size)
+        };
+        // SAFETY: the kernel has filled in the member for the link's type, which is tcx.
+        asked < 0 || unsafe { info.__bindgen_anon_1.tcx.ifindex } != 0
     }
 
     /// The kind of hook.

@@ -20,6 +20,7 @@ mod programs;
 mod ring;
 pub mod socket;
 pub mod steer;
+pub mod tap;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use btf::KernelTypes;

@@ -2,7 +2,7 @@
 
 use crate::attribute::{Attributes, attribute, attributes, read_text, read_u8, read_u16, read_u32};
 use crate::{Error, Notice, Protocol, Requests};
-use std::io;
+use std::{collections::BTreeSet, io};
 
 // linux/genetlink.h
 const GENL_ID_CTRL: u16 = 0x10;
@@ -17,6 +17,7 @@ const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
 const ETHTOOL_MSG_STRSET_GET: u8 = 1;
 const ETHTOOL_MSG_LINKMODES_GET: u8 = 4;
 const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
+const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
 const ETHTOOL_MSG_LINKMODES_NTF: u8 = 7;
 const ETHTOOL_MSG_FEATURES_NTF: u8 = 13;
 /// The header is the first attribute of every message.
@@ -26,7 +27,11 @@ const ETHTOOL_A_HEADER_FLAGS: u16 = 3;
 const ETHTOOL_FLAG_COMPACT_BITSETS: u32 = 1;
 const ETHTOOL_A_LINKMODES_SPEED: u16 = 5;
 const ETHTOOL_A_LINKMODES_DUPLEX: u16 = 6;
+const ETHTOOL_A_FEATURES_WANTED: u16 = 3;
 const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
+const ETHTOOL_A_BITSET_BITS: u16 = 3;
+const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
+const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
 const ETHTOOL_A_BITSET_VALUE: u16 = 4;
 const ETHTOOL_A_STRSET_STRINGSETS: u16 = 2;
 const ETHTOOL_A_STRINGSETS_STRINGSET: u16 = 1;
@@ -178,6 +183,43 @@ impl Ethtool {
         take: impl FnMut(EthtoolEvent),
     ) -> Result<(), Error> {
         self.ask(ETHTOOL_MSG_FEATURES_GET, ifindex, take)
+    }
+
+    /// Names of the features that are active on an interface.
+    pub fn active_features(&mut self, ifindex: u32) -> Result<BTreeSet<String>, Error> {
+        let names = self.feature_names()?;
+        let mut active = BTreeSet::new();
+        self.features(Some(ifindex), |event| {
+            let EthtoolEvent::Features(_, bits) = event else {
+                return;
+            };
+            let on = |place: &usize| {
+                bits.get(place / 8)
+                    .is_some_and(|b| b >> (place % 8) & 1 == 1)
+            };
+            let found = (0..names.len()).filter(on);
+            active.extend(found.map(|place| names[place].clone()));
+        })?;
+        Ok(active)
+    }
+
+    /// Turns features off, by the names that `ethtool -k` of the kernel has for them
+    /// (`tx-tcp-segmentation`). What cannot be turned off stays.
+    pub fn turn_off(&mut self, ifindex: u32, features: &[&str]) -> Result<(), Error> {
+        let header = Attributes::default().with_u32(ETHTOOL_A_HEADER_DEV_INDEX, ifindex);
+        // A bit with a name and without a value is off.
+        let bit = |bits: Attributes, name: &&str| {
+            let mut text = name.as_bytes().to_vec();
+            text.push(0);
+            let one = Attributes::default().with(ETHTOOL_A_BITSET_BIT_NAME, &text);
+            bits.nest(ETHTOOL_A_BITSET_BITS_BIT, one)
+        };
+        let bits = features.iter().fold(Attributes::default(), bit);
+        let set = Attributes::default().nest(ETHTOOL_A_BITSET_BITS, bits);
+        let request = Attributes::after(&[ETHTOOL_MSG_FEATURES_SET, 1, 0, 0])
+            .nest(HEADER, header)
+            .nest(ETHTOOL_A_FEATURES_WANTED, set);
+        self.requests.change(self.family, request.bytes())
     }
 
     /// Speed and duplex of one interface, or of all.

@@ -20,10 +20,12 @@ mod monitor;
 mod namespace;
 mod neighbour;
 mod netns_id;
+mod reach;
 mod request;
 mod route;
 mod socket;
 mod suggest;
+mod veth;
 mod vlan;
 
 pub use address::Address;
@@ -42,8 +44,10 @@ pub use namespace::{
 };
 pub use neighbour::Neighbour;
 pub use netns_id::namespace_id;
+pub use reach::Reach;
 pub use request::{Protocol, Requests};
 pub use route::{NextHop, Route};
 pub use socket::{LinkEvent, LinkMonitor, LinkSocket, check_error, messages};
 pub use suggest::nearest_names;
+pub use veth::{OWN_PREFIX, create_veth, delete_link, is_own_interface};
 pub use vlan::PortVlan;

@@ -86,7 +86,17 @@ impl Requests {
 
     /// Has something changed and waits for the kernel to say that it is done.
     pub fn change(&mut self, kind: u16, payload: &[u8]) -> Result<(), Error> {
-        self.send(kind, NLM_F_ACK, payload)?;
+        self.change_with(kind, 0, payload)
+    }
+
+    /// As [`change`](Self::change), with more flags (NLM_F_CREATE and the like).
+    pub(crate) fn change_with(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        payload: &[u8],
+    ) -> Result<(), Error> {
+        self.send(kind, NLM_F_ACK | flags, payload)?;
         self.answers(|_, _| Ok(())).map(drop)
     }
 

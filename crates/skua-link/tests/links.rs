@@ -4,7 +4,9 @@
 mod support;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use skua_link::{Link, LinkEvent, LinkMonitor, LinkSocket};
+use skua_link::{
+    Ethtool, Link, LinkEvent, LinkMonitor, LinkSocket, Namespace, create_veth, delete_link,
+};
 use std::net::UdpSocket;
 use support::{TestNamespace, root_tests, run};
 
@@ -319,4 +321,45 @@ fn addresses_of_all_interfaces_are_listed() {
     assert!(!has("10.9.9.2"), "{addresses:?}");
     // The socket goes on listing interfaces.
     assert!(socket.list().unwrap().iter().any(|link| link.name == "va"));
+}
+
+#[test]
+fn a_pair_is_made_quiet_and_goes_as_one() {
+    if !root_tests() {
+        return;
+    }
+    let room = TestNamespace::new(PREFIX);
+    let namespace = room.open();
+    let work = || {
+        let own = Namespace::own().unwrap();
+        let (near, far) = create_veth((&own, "near0"), (&own, "far0")).unwrap();
+        let mut links = LinkSocket::open().unwrap();
+        let link = links.get(near).unwrap().unwrap();
+        assert_eq!(
+            (&*link.name, link.mtu, link.link),
+            ("near0", 65_535, Some(far))
+        );
+        assert!(create_veth((&own, "near0"), (&own, "other0")).is_err());
+        let mut ethtool = Ethtool::open().unwrap().unwrap();
+        let wanted = ["tx-tcp-segmentation", "tx-checksum-ip-generic"];
+        ethtool.turn_off(near, &wanted).unwrap();
+        let active = ethtool.active_features(near).unwrap();
+        assert!(
+            !wanted.iter().any(|name| active.contains(*name)),
+            "{active:?}"
+        );
+        let others = ethtool.active_features(far).unwrap();
+        assert!(
+            wanted.iter().all(|name| others.contains(*name)),
+            "{others:?}"
+        );
+        links.set_up(near).unwrap();
+        links.set_up(far).unwrap();
+        // Both are up, and without an address of IPv6.
+        let text = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap();
+        assert!(!text.contains("near0"), "{text}");
+        delete_link(&own, near).unwrap();
+        assert!(links.get(far).unwrap().is_none());
+    };
+    namespace.enter(work).unwrap();
 }

@@ -287,10 +287,11 @@ impl Watch {
     }
 }
 
-/// Whether an interface is to be watched: it has one of the names, or without names it is up.
+/// Whether an interface is to be watched: it has one of the names, or without names it is up and none
+/// that Skua made for itself.
 pub(crate) fn wanted(names: &[String], link: &Link) -> bool {
     if names.is_empty() {
-        link.up
+        link.up && !skua_link::is_own_interface(&link.name)
     } else {
         names.contains(&link.name)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use axum::Router;
 use serde::{Deserialize, Serialize};
 use skua_analyzer::{
@@ -9,6 +10,7 @@ use skua_analyzer::{
     alert::{ActionSettings, AlertCounters, AlertManager},
     elements::UserGraph,
     injection::{InjectionLimits, Injections},
+    tap::{TapManager, TapSettings},
 };
 
 use crate::{
@@ -18,10 +20,14 @@ use crate::{
     graph::Analyzer,
     injection,
     steer::{self, Steers},
+    tap,
 };
 
 /// Alerts at most.
 const ALERTS: usize = 1_000;
+
+/// Taps at most.
+const TAPS: usize = 256;
 
 /// Settings of packet injection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,10 +66,11 @@ pub struct Actions {
     alerts: Arc<AlertManager>,
     elements: Arc<UserGraph>,
     steers: Steers,
+    taps: Arc<TapManager>,
 }
 
 impl Actions {
-    /// Begins with what was kept. `here`: this process watches a host.
+    /// Begins with what was kept. `here`: this process has to do with packets of its host.
     pub fn start(config: &Config, analyzer: &Analyzer, here: bool) -> anyhow::Result<Self> {
         let limits = InjectionLimits {
             enabled: config.injection.enabled,
@@ -83,7 +90,16 @@ impl Actions {
         let kept = Resources::open(config.resource_file("alerts").as_deref(), ALERTS)?;
         let questions = Arc::new(analyzer.clone());
         let alerts = AlertManager::start(&analyzer.graph, questions, kept, settings)?;
+        let kept = Resources::open(config.resource_file("taps").as_deref(), TAPS)?;
+        let settings = TapSettings {
+            allowed: config.policy.tap.is_allowed(),
+            here,
+        };
+        let (graph, host) = (&analyzer.graph, config.host_name());
+        let taps = TapManager::start(graph, &host, kept, &config.taps, settings)
+            .context("taps of the configuration")?;
         Ok(Self {
+            taps: Arc::new(taps),
             injections: Arc::new(Injections::new(
                 analyzer.graph.clone(),
                 &config.host_name(),
@@ -105,11 +121,17 @@ impl Actions {
         &self.steers
     }
 
+    /// Ends what hangs on interfaces.
+    pub fn end(&self) {
+        self.taps.end();
+    }
+
     /// Their paths in the API.
     pub fn routes(&self) -> Router {
         injection::api::routes(self.injections.clone())
             .merge(alerts::api::routes(self.alerts.clone()))
             .merge(elements::api::routes(self.elements.clone()))
             .merge(steer::api::routes(self.steers.clone()))
+            .merge(tap::api::routes(self.taps.clone()))
     }
 }

@@ -40,6 +40,8 @@ pub enum Command {
     Query(crate::graph::command::QueryArguments),
     /// Capture on the nodes that a query finds, also those to come
     Capture(crate::captures::command::CaptureArguments),
+    /// Copy packets to monitors
+    Tap(crate::tap::command::TapArguments),
     /// Inject packets and see what becomes of them
     Injection(crate::injection::command::InjectionArguments),
     /// Detect jumps of values in packets, and steer those packets elsewhere

@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
+use skua_analyzer::tap::Tap;
 use skua_flow::{Mark, Prefix};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     args::{CaptureArguments, CaptureType, ConfigArguments},
     captures::dpdk::Dpdk,
     sockets::settings::{IoNice, Sockets},
-    steer::{Permission, SteerSettings},
+    steer::SteerSettings,
 };
 
 /// Where the file is looked for when none is named.
@@ -257,6 +258,14 @@ const KEYS: &[Key] = &[
         meaning: "allowed, or forbidden: nobody steers packets, also not this file",
     },
     Key {
+        path: "policy.tap",
+        meaning: "allowed or forbidden: copying packets to monitors (`skua tap`, taps below)",
+    },
+    Key {
+        path: "taps",
+        meaning: "taps that run from the start, a list; keys as in the API, written small",
+    },
+    Key {
         path: "api.listen",
         meaning: "addresses of the JSON API and /metrics; beyond loopback they need TLS and \
                   authentication",
@@ -315,18 +324,37 @@ pub struct Config {
     pub alerts: AlertSettings,
     /// Detectors on values in packets.
     pub steer: SteerSettings,
-    /// What nobody may do.
+    /// What may be done to packets.
     pub policy: Policy,
+    /// Taps that run from the start.
+    #[serde(with = "taps")]
+    pub taps: Vec<Tap>,
     /// How an analyzer treats agents.
     pub fleet: Fleet,
     /// What is served.
     pub api: Api,
 }
 
-/// What may be used at all.
+/// Whether something may be done, whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Permission {
+    #[default]
+    Allowed,
+    Forbidden,
+}
+
+impl Permission {
+    pub fn is_allowed(self) -> bool {
+        self == Self::Allowed
+    }
+}
+
+/// What may be done to packets; it holds against the API and the rest of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
+    pub tap: Permission,
     pub steer: Permission,
 }
 
@@ -671,6 +699,46 @@ impl Default for Api {
             users: String::new(),
             tokens: String::new(),
         }
+    }
+}
+
+/// Taps with their keys written small, and without what is not said.
+mod taps {
+    use serde::{Deserialize, Deserializer, Serializer, ser::Error as _};
+    use serde_json::{Map, Value};
+    use skua_analyzer::tap::Tap;
+
+    /// `GremlinQuery`, `SourceMACs`: `gremlin_query`, `source_macs`.
+    fn small(key: &str) -> String {
+        let mut small = String::new();
+        let mut after_small = false;
+        for letter in key.chars() {
+            if letter.is_ascii_uppercase() && after_small {
+                small.push('_');
+            }
+            after_small = letter.is_ascii_lowercase();
+            small.push(letter.to_ascii_lowercase());
+        }
+        small
+    }
+
+    fn said(tap: &Tap) -> Result<Map<String, Value>, serde_json::Error> {
+        let none = serde_json::to_value(Tap::default())?;
+        let all = serde_json::to_value(tap)?;
+        let pairs = all.as_object().into_iter().flatten();
+        let said = pairs.filter(|(key, value)| none.get(*key) != Some(*value));
+        Ok(said
+            .map(|(key, value)| (small(key), value.clone()))
+            .collect())
+    }
+
+    pub fn serialize<S: Serializer>(taps: &[Tap], serializer: S) -> Result<S::Ok, S::Error> {
+        let all: Result<Vec<_>, _> = taps.iter().map(said).collect();
+        serializer.collect_seq(all.map_err(S::Error::custom)?)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Vec<Tap>, D::Error> {
+        Vec::deserialize(deserializer)
     }
 }
 
@@ -1059,6 +1127,20 @@ mod tests {
         );
         let warning = unknown_variable("SKUA_XYZZY").unwrap();
         assert!(!warning.contains("did you mean"), "{warning}");
+    }
+
+    #[test]
+    fn taps_are_written_small() {
+        let text = "taps:\n- from: [eth0]\n  to: [mon0]\n  match: tcp\n  source_macs: ['02:00:00:00:00:01']\n";
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.taps[0].from, ["eth0"]);
+        assert_eq!(config.taps[0].source_macs.len(), 1);
+        let printed = serde_yaml_ng::to_string(&config).unwrap();
+        assert!(printed.contains("source_macs:"), "{printed}");
+        assert_eq!(Config::parse(&printed).unwrap(), config);
+        assert!(Config::parse("taps: [{form: [eth0]}]").is_err());
+        let forbidden = Config::parse("policy: {tap: forbidden}").unwrap();
+        assert!(!forbidden.policy.tap.is_allowed());
     }
 
     #[test]

@@ -44,6 +44,7 @@ skua run
   GET /api/steer       detectors; POST applies one, /api/steer/NAME/channels, …/events; DELETE
   GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule
                        what was made; …/UUID: GET, PATCH, DELETE
+  GET /api/tap         taps: packets that are copied to monitors; POST, …/UUID: GET, PATCH, DELETE
   GET /api/agents      agents that have told of their hosts, and how they fare
   GET /api/summary     sums: seen, in flows, lost by cause
   GET /api/status      what is watched and how

@@ -34,6 +34,7 @@ mod sockets;
 mod state;
 mod steer;
 mod summary;
+mod tap;
 
 use std::process::ExitCode;
 
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Services(services) => sockets::command::services(&services),
         Command::Query(query) => graph::command::query(&query),
         Command::Capture(capture) => captures::command::capture(&capture),
+        Command::Tap(arguments) => tap::command::tap(&arguments),
         Command::Injection(arguments) => injection::command::injection(&arguments),
         Command::Alert(arguments) => alerts::command::alert(&arguments),
         Command::Client(arguments) => graph::client::client(&arguments),

@@ -67,7 +67,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     for socket in server.sockets() {
         watch.session.mark_own(socket)?;
     }
-    let url = serve(
+    let (url, actions) = serve(
         server,
         &config,
         &ground,
@@ -75,7 +75,10 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         Asked::Gather(&gather),
     )?;
     watch.greet("", &url)?;
-    let ended = watch.run(|| gather.captures.end());
+    let ended = watch.run(|| {
+        actions.end();
+        gather.captures.end();
+    });
     // What the last drain brought is written.
     drop(ground);
     finish(ended?, arguments.summary);
@@ -120,7 +123,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     for socket in server.sockets() {
         watch.session.mark_own(socket)?;
     }
-    let url = serve(
+    let (url, actions) = serve(
         server,
         &config,
         &ground,
@@ -129,7 +132,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     )?;
     let tells = format!(" and tells {}", arguments.analyzer.address);
     watch.greet(&tells, &url)?;
-    let ended = watch.run(|| ());
+    let ended = watch.run(|| actions.end());
     drop(uplink);
     drop(ground);
     finish(ended?, arguments.summary);
@@ -154,7 +157,7 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
     let server = Server::bind(&config)?;
     let ground = Ground::open(&mut config)?;
     let gather = Gather::start(&config, &ground, None)?;
-    let url = serve(server, &config, &ground, None, Asked::Gather(&gather))?;
+    let (url, _) = serve(server, &config, &ground, None, Asked::Gather(&gather))?;
     let mut out = std::io::stdout();
     writeln!(
         out,
@@ -318,14 +321,14 @@ enum Asked<'a> {
     Uplink(&'a Uplink),
 }
 
-/// Serves the API of what there is; returns where.
+/// Serves the API of what there is; returns where, and what people do by it.
 fn serve(
     server: Server,
     config: &Config,
     ground: &Ground,
     watch: Option<&Watch>,
     asked: Asked<'_>,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<(String, Actions)> {
     let (captures, fleet, uplink) = match asked {
         Asked::Gather(gather) => (gather.captures.clone(), Some(gather.fleet.clone()), None),
         Asked::Uplink(uplink) => {
@@ -374,7 +377,7 @@ fn serve(
     );
     let url = server.url();
     server.serve(routes, parts)?;
-    Ok(url)
+    Ok((url, actions))
 }
 
 /// Fills the graph; without it there is one of nothing.

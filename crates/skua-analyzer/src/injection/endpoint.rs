@@ -38,7 +38,7 @@ fn number<T: TryFrom<i64>>(metadata: &Map, key: &str) -> Option<T> {
 }
 
 /// Reads six bytes in hexadecimal with colons.
-pub(super) fn mac(text: &str) -> Result<Mac, String> {
+pub(crate) fn mac(text: &str) -> Result<Mac, String> {
     let wrong = || format!("\"{text}\" is no MAC address; write it like 02:00:00:00:00:01");
     let mut mac = [0; 6];
     let mut parts = text.split([':', '-']);

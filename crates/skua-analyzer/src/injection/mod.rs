@@ -1,6 +1,6 @@
 //! Packet injection between nodes of the graph.
 
-mod endpoint;
+pub(crate) mod endpoint;
 mod manager;
 
 use serde::{Deserialize, Serialize};

@@ -26,6 +26,7 @@ const PARTS: &[&str] = &[
     include_str!("openapi/captures.json"),
     include_str!("openapi/actions.json"),
     include_str!("openapi/steer.json"),
+    include_str!("openapi/tap.json"),
     include_str!("openapi/agents.json"),
     include_str!("openapi/server.json"),
 ];

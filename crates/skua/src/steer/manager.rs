@@ -9,10 +9,12 @@ use uuid::Uuid;
 
 use super::{
     live::{Live, State},
-    settings::Permission,
     worker::Running,
 };
-use crate::{config::Config, graph::unix_ms};
+use crate::{
+    config::{Config, Permission},
+    graph::unix_ms,
+};
 
 /// Why a detector is not made or found.
 #[derive(Debug, thiserror::Error)]

@@ -11,4 +11,4 @@ mod watch;
 mod worker;
 
 pub use manager::{SteerError, Steers};
-pub use settings::{Permission, SteerSettings};
+pub use settings::SteerSettings;

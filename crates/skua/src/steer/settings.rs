@@ -6,16 +6,7 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use skua_steer::{Detector, Written, parse_written};
 
-/// Whether something may be used at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Permission {
-    /// Whoever may change things here.
-    #[default]
-    Allowed,
-    /// Nobody, also not this file.
-    Forbidden,
-}
+use crate::config::Permission;
 
 /// Settings of detectors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -19,4 +19,5 @@ mod segments;
 mod sockets;
 mod steer;
 mod stopping;
+mod tap;
 mod wired;

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Whose packets are copied: by sets of addresses, of which any may match. */
+#pragma once
+#include "tap.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} hosts4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__uint(key_size, 16);
+	__uint(value_size, 4);
+} hosts6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct prefix4);
+	__type(value, __u32);
+} prefixes4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct prefix6);
+	__type(value, __u32);
+} prefixes6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__uint(key_size, 6);
+	__uint(value_size, 4);
+} macs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct endpoint);
+	__type(value, __u32);
+} endpoints SEC(".maps");
+
+#define ETHERTYPE_IPV4	   0x0800
+#define ETHERTYPE_IPV6	   0x86dd
+#define ETHERTYPE_VLAN	   0x8100
+#define ETHERTYPE_PROVIDER 0x88a8
+#define PROTO_TCP	   6
+#define PROTO_UDP	   17
+#define PROTO_FRAGMENT	   44
+#define PROTO_UDP_LITE	   136
+#define PROTO_SCTP	   132
+
+/* What is read of a packet. Addresses of IPv4 stand in the first word. */
+struct ends {
+	__u8 macs[12]; /* destination, source */
+	__u32 version; /* 4, 6 or 0 */
+	__u32 source[4];
+	__u32 destination[4];
+	__be16 ports[2]; /* source, destination; 0 where there are none */
+	__u8 protocol;
+};
+
+/* Bytes at a place, straight from the packet when they are in its first piece. */
+static __always_inline bool read_at(struct __sk_buff *skb, __u32 offset, void *to, __u32 length)
+{
+	return bpf_skb_load_bytes(skb, offset, to, length) == 0;
+}
+
+static __always_inline bool has_ports(__u8 protocol)
+{
+	return protocol == PROTO_TCP || protocol == PROTO_UDP || protocol == PROTO_UDP_LITE ||
+	       protocol == PROTO_SCTP;
+}
+
+/* Where IP begins, behind tags that are in the packet. */
+static __always_inline __u32 find_ip(struct __sk_buff *skb, struct ends *e, bool ethernet)
+{
+	__u32 offset = 12;
+	__be16 type = 0;
+	int i;
+
+	if (!ethernet) {
+		__u8 first;
+
+		if (!read_at(skb, 0, &first, 1))
+			return 0;
+		e->version = first >> 4;
+		return 0;
+	}
+	if (!read_at(skb, 0, e->macs, 12) || !read_at(skb, 12, &type, 2))
+		return 0;
+	for (i = 0; i < 2; i++) {
+		if (type != bpf_htons(ETHERTYPE_VLAN) && type != bpf_htons(ETHERTYPE_PROVIDER))
+			break;
+		offset += 4;
+		if (!read_at(skb, offset, &type, 2))
+			return 0;
+	}
+	if (type == bpf_htons(ETHERTYPE_IPV4))
+		e->version = 4;
+	else if (type == bpf_htons(ETHERTYPE_IPV6))
+		e->version = 6;
+	return offset + 2;
+}
+
+/* Reads who talks; `transport` also which ports. Fragments have none, not even the first. */
+static __always_inline void read_ends(struct __sk_buff *skb, struct ends *e, bool ethernet,
+				      bool transport)
+{
+	__u32 offset = find_ip(skb, e, ethernet);
+
+	if (e->version == 4) {
+		struct {
+			__u8 version_length, tos;
+			__be16 total, id, fragment;
+			__u8 ttl, protocol;
+			__be16 checksum;
+			__u32 source, destination;
+		} ip;
+
+		if (!read_at(skb, offset, &ip, sizeof(ip))) {
+			e->version = 0;
+			return;
+		}
+		e->source[0] = ip.source;
+		e->destination[0] = ip.destination;
+		e->protocol = ip.protocol;
+		if (transport && has_ports(ip.protocol) && !(ip.fragment & bpf_htons(0x3fff)))
+			read_at(skb, offset + (ip.version_length & 15) * 4, e->ports, 4);
+	} else if (e->version == 6) {
+		struct {
+			__u32 head;
+			__be16 length;
+			__u8 next, hops;
+			__u32 source[4], destination[4];
+		} ip;
+
+		if (!read_at(skb, offset, &ip, sizeof(ip))) {
+			e->version = 0;
+			return;
+		}
+		__builtin_memcpy(e->source, ip.source, 16);
+		__builtin_memcpy(e->destination, ip.destination, 16);
+		e->protocol = ip.next;
+		if (transport && has_ports(ip.next))
+			read_at(skb, offset + 40, e->ports, 4);
+	} else {
+		e->version = 0;
+	}
+}
+
+static __always_inline bool has_role(const __u32 *roles, __u32 role)
+{
+	return roles && (*roles & role);
+}
+
+static __always_inline bool side_matches(const struct ends *e, const __u32 *address,
+					 const __u8 *mac, __be16 port, __u32 role)
+{
+	if (settings.flags & TAP_MACS) {
+		if (has_role(bpf_map_lookup_elem(&macs, mac), role))
+			return true;
+	}
+	if (e->version == 4) {
+		if (settings.flags & TAP_HOSTS4) {
+			__u32 key = address[0];
+
+			if (has_role(bpf_map_lookup_elem(&hosts4, &key), role))
+				return true;
+		}
+		if (settings.flags & TAP_PREFIXES4) {
+			struct prefix4 key = {.length = 32};
+
+			__builtin_memcpy(key.address, address, 4);
+			if (has_role(bpf_map_lookup_elem(&prefixes4, &key), role))
+				return true;
+		}
+	} else if (e->version == 6) {
+		if (settings.flags & TAP_HOSTS6) {
+			__u32 key[4];
+
+			__builtin_memcpy(key, address, 16);
+			if (has_role(bpf_map_lookup_elem(&hosts6, key), role))
+				return true;
+		}
+		if (settings.flags & TAP_PREFIXES6) {
+			struct prefix6 key = {.length = 128};
+
+			__builtin_memcpy(key.address, address, 16);
+			if (has_role(bpf_map_lookup_elem(&prefixes6, &key), role))
+				return true;
+		}
+	}
+	if ((settings.flags & TAP_ENDPOINTS) && e->version) {
+		struct endpoint key = {.port = port, .protocol = e->protocol};
+
+		if (e->version == 4) {
+			key.address[10] = 0xff;
+			key.address[11] = 0xff;
+			__builtin_memcpy(key.address + 12, address, 4);
+		} else {
+			__builtin_memcpy(key.address, address, 16);
+		}
+		if (has_role(bpf_map_lookup_elem(&endpoints, &key), role))
+			return true;
+	}
+	return false;
+}
+
+/* Whether one of the sets has one of the packet's two sides. */
+static __always_inline bool parties_match(const struct ends *e)
+{
+	return side_matches(e, e->source, e->macs + 6, e->ports[0], ROLE_SOURCE) ||
+	       side_matches(e, e->destination, e->macs, e->ports[1], ROLE_DESTINATION);
+}
+
+/* The same for both directions of a conversation. */
+static __always_inline __u32 flow_hash_of(const struct ends *e)
+{
+	__u64 sum = e->protocol;
+	int i;
+
+	for (i = 0; i < 4; i++)
+		sum = sum * 31 + (e->source[i] ^ e->destination[i]);
+	sum ^= (__u64)(e->ports[0] ^ e->ports[1]) << 32;
+	sum += (__u64)(e->source[0] + e->destination[0] + e->source[3] + e->destination[3]) << 13;
+	if (!e->version)
+		for (i = 0; i < 6; i++)
+			sum = sum * 31 + (e->macs[i] ^ e->macs[6 + i]);
+	/* The finalizer of splitmix64. */
+	sum = (sum ^ (sum >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	sum = (sum ^ (sum >> 27)) * 0x94d049bb133111ebULL;
+	return sum >> 33;
+}

@@ -1,0 +1,413 @@
+//! Copying packets in the kernel: programs at sources that choose and copy, programs at monitors that
+//! tag, cut and encapsulate what only they see.
+//!
+//! A change of what is chosen loads new programs with sets of their own, and puts them in the place of
+//! the old ones by one exchange: each packet meets all of the old choice or all of the new one.
+
+mod layout;
+mod parties;
+
+use std::{
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd},
+    time::Duration,
+};
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+use skua_filter::{Filter, LinkType};
+
+pub use layout::{
+    Cause, Count, Encapsulation, MAX_SOURCES, Monitor, MonitorCounters, OUTPUTS, Output,
+    SourceCounters,
+};
+pub use parties::{Parties, Role};
+
+use crate::{
+    Attachment, Direction, HookKind, KernelError,
+    embedded::{self, object},
+    flow::filter::FilterProgram,
+    private_network,
+};
+use layout::{Settings, flag, words};
+
+/// Ends of sockets that are looked for at most.
+pub const MAX_ENDPOINTS: u32 = 65_536;
+
+/// Sets whose size is that of what they hold.
+const SETS: [&str; 5] = ["hosts4", "hosts6", "prefixes4", "prefixes6", "macs"];
+
+/// Which packets are copied, and how.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TapChoice {
+    /// Random number of this process, by which its copies are known.
+    pub process: u32,
+    /// Random number of the tap.
+    pub tap: u32,
+    /// Pcap expression; empty: all packets.
+    pub filter: String,
+    /// Whose packets.
+    pub parties: Parties,
+    /// One packet of so many, by chance; 0 and 1: all.
+    pub sampling: u32,
+    /// Packets per second at most; 0: no limit.
+    pub packet_rate: u64,
+    /// Bits per second at most, from the Ethernet header on; 0: no limit.
+    pub bit_rate: u64,
+    /// A packet that was copied where it came in is not copied where it goes out.
+    pub dedup: bool,
+    /// Conversations are spread over several monitors.
+    pub balance: bool,
+    /// Bytes of a packet that reach the monitor; 0: all.
+    pub cut: u32,
+    /// VLAN identifier for the first source, one more for each further one; 0: no tag.
+    pub vlan: u16,
+}
+
+/// How far ahead of its rate a tap may be.
+const BURST: Duration = Duration::from_millis(100);
+
+/// The programs' clock for rates, parts of a nanosecond.
+const TICKS: u64 = 1_024;
+
+/// Time that one of `rate` per second takes.
+fn interval(rate: u64) -> u64 {
+    (1_000_000_000 * TICKS).checked_div(rate).unwrap_or(0)
+}
+
+impl TapChoice {
+    fn settings(&self) -> Settings {
+        let bit = |bit: u32, on: bool| if on { bit } else { 0 };
+        let limited = self.packet_rate > 0 || self.bit_rate > 0;
+        Settings {
+            process: self.process,
+            tap: self.tap,
+            flags: self.parties.flags()
+                | bit(flag::DEDUP, self.dedup)
+                | bit(flag::RATE, limited)
+                | bit(flag::BALANCE, self.balance),
+            sampling: match self.sampling {
+                0 | 1 => 0,
+                one_of => ((1u64 << 32) / u64::from(one_of)) as u32,
+            },
+            packet_time: interval(self.packet_rate),
+            bit_time: interval(self.bit_rate),
+            burst: BURST.as_nanos() as u64 * TICKS,
+            cut: self.cut,
+            vlan: self.vlan.into(),
+        }
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(libbpf_rs::Error) -> KernelError {
+    move |error| KernelError::System {
+        what,
+        source: std::io::Error::other(error),
+    }
+}
+
+/// Makes the maps of an object those that another one has.
+fn share(open: &mut OpenObject, shared: &[(&str, &MapHandle)]) -> libbpf_rs::Result<()> {
+    for mut map in open.maps_mut() {
+        let known = shared.iter().find(|(name, _)| map.name() == *name);
+        if let Some((_, handle)) = known {
+            map.reuse_fd(handle.as_fd())?;
+        }
+    }
+    Ok(())
+}
+
+fn map(object: &Object, name: &'static str) -> Result<MapHandle, KernelError> {
+    let map = object.maps().find(|map| map.name() == name);
+    let map = map.ok_or(KernelError::Missing(name))?;
+    MapHandle::try_from(&map).map_err(failed("cannot hold a map of a tap"))
+}
+
+fn program<'a>(object: &'a Object, name: &'static str) -> Result<BorrowedFd<'a>, KernelError> {
+    let program = object.progs().find(|program| program.name() == name);
+    program
+        // SAFETY: the descriptor lives as long as the object, which the result borrows; the temporary
+        // `Program` does not own it.
+        .map(|program| unsafe { BorrowedFd::borrow_raw(program.as_fd().as_raw_fd()) })
+        .ok_or(KernelError::Missing(name))
+}
+
+/// What all programs of a tap share, whatever it comes to choose.
+pub struct TapMaps {
+    counters: MapHandle,
+    buckets: MapHandle,
+    monitors: MapHandle,
+    monitor_counters: MapHandle,
+    sequence: MapHandle,
+}
+
+impl TapMaps {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// The kernel refuses: it is too old, or rights are missing.
+    pub fn new() -> Result<Self, KernelError> {
+        let settings = Settings::default().bytes();
+        let none = |_: &mut OpenObject| Ok(());
+        let source = embedded::load(("tap_source", object!("tap_source")), &settings, None, none)?;
+        let monitor = embedded::load(
+            ("tap_monitor", object!("tap_monitor")),
+            &settings,
+            None,
+            none,
+        )?;
+        Ok(Self {
+            counters: map(&source, "counters")?,
+            buckets: map(&source, "buckets")?,
+            monitors: map(&monitor, "monitors")?,
+            monitor_counters: map(&monitor, "monitor_counters")?,
+            sequence: map(&monitor, "sequence")?,
+        })
+    }
+
+    fn per_cpu(map: &MapHandle, place: u32) -> Result<Vec<Vec<u8>>, KernelError> {
+        let found = map.lookup_percpu(&place.to_ne_bytes(), MapFlags::ANY);
+        let found = found.map_err(failed("cannot read the counters of a tap"))?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// What became of the packets of a source in one direction.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn source(&self, number: u32, direction: Direction) -> Result<SourceCounters, KernelError> {
+        let place = 2 * number + u32::from(direction == Direction::Egress);
+        Ok(SourceCounters::read(&Self::per_cpu(&self.counters, place)?))
+    }
+
+    /// What became of the copies for a monitor.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn monitor(&self, number: u32) -> Result<MonitorCounters, KernelError> {
+        let per_cpu = Self::per_cpu(&self.monitor_counters, number)?;
+        Ok(MonitorCounters::read(&per_cpu))
+    }
+
+    /// Says what a monitor is; none: it is not there now.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_monitor(&self, number: u32, monitor: Option<&Monitor>) -> Result<(), KernelError> {
+        let key = number.to_ne_bytes();
+        let changed = match monitor {
+            Some(monitor) => self.monitors.update(&key, &monitor.bytes(), MapFlags::ANY),
+            None => match self.monitors.delete(&key) {
+                Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+                other => other,
+            },
+        };
+        changed.map_err(failed("cannot change a monitor"))
+    }
+}
+
+/// The programs of a tap for the sources of one network namespace.
+pub struct SourcePrograms {
+    object: Object,
+    sources: MapHandle,
+    outputs: MapHandle,
+    endpoints: MapHandle,
+    /// The expression before them, received and sent.
+    filters: Option<[FilterProgram; 2]>,
+}
+
+impl SourcePrograms {
+    /// Loads them.
+    ///
+    /// # Errors
+    /// The expression is wrong, or the kernel refuses.
+    pub fn load(choice: &TapChoice, shared: &TapMaps) -> Result<Self, KernelError> {
+        let sets: Vec<_> = SETS
+            .into_iter()
+            .filter_map(|name| Some((name, choice.parties.entries(name)?)))
+            .collect();
+        let object = embedded::load(
+            ("tap_source", object!("tap_source")),
+            &choice.settings().bytes(),
+            None,
+            |open| {
+                share(
+                    open,
+                    &[("counters", &shared.counters), ("buckets", &shared.buckets)],
+                )?;
+                for mut map in open.maps_mut() {
+                    let name = map.name().to_string_lossy().into_owned();
+                    let size = sets.iter().find(|(set, _)| *set == name);
+                    if let Some((_, entries)) = size {
+                        map.set_max_entries(entries.len().max(1) as u32)?;
+                    }
+                    if name == "endpoints" && choice.parties.endpoints {
+                        map.set_max_entries(MAX_ENDPOINTS)?;
+                    }
+                }
+                Ok(())
+            },
+        )?;
+        for (name, entries) in &sets {
+            let set = map(&object, name)?;
+            for (key, value) in entries {
+                set.update(key, value, MapFlags::ANY)
+                    .map_err(failed("cannot fill the sets of a tap"))?;
+            }
+        }
+        let filters = match choice.filter.trim() {
+            "" => None,
+            expression => {
+                let filter = Filter::compile(expression, LinkType::Ethernet)?;
+                let before = |name| FilterProgram::before(&filter, program(&object, name)?);
+                Some([before("tap_ingress")?, before("tap_egress")?])
+            }
+        };
+        Ok(Self {
+            sources: map(&object, "sources")?,
+            outputs: map(&object, "outputs")?,
+            endpoints: map(&object, "endpoints")?,
+            filters,
+            object,
+        })
+    }
+
+    /// The program to attach.
+    ///
+    /// # Errors
+    /// This build is damaged.
+    pub fn program(&self, direction: Direction) -> Result<BorrowedFd<'_>, KernelError> {
+        let (name, place) = match direction {
+            Direction::Ingress => ("tap_ingress", 0),
+            Direction::Egress => ("tap_egress", 1),
+        };
+        match &self.filters {
+            Some(filters) => Ok(filters[place].as_fd()),
+            None => program(&self.object, name),
+        }
+    }
+
+    /// Says that an interface is a source, under which number, and in which directions it is tapped.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn add_source(
+        &self,
+        ifindex: u32,
+        number: u32,
+        directions: &[Direction],
+    ) -> Result<(), KernelError> {
+        let bit = |direction: &Direction| match direction {
+            Direction::Ingress => 1,
+            Direction::Egress => 2,
+        };
+        let tapped = directions.iter().map(bit).fold(0, |all, bit| all | bit);
+        let value: [u8; 8] = words([number, tapped]);
+        self.sources
+            .update(&ifindex.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(failed("cannot add a source to a tap"))
+    }
+
+    /// Says that an interface is a source no more.
+    pub fn remove_source(&self, ifindex: u32) {
+        // It need not be there.
+        let _ = self.sources.delete(&ifindex.to_ne_bytes());
+    }
+
+    /// Where copies go.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_outputs(&self, outputs: &[Output; OUTPUTS]) -> Result<(), KernelError> {
+        for (place, output) in (0u32..).zip(outputs) {
+            self.outputs
+                .update(&place.to_ne_bytes(), &output.bytes(), MapFlags::ANY)
+                .map_err(failed("cannot say where copies go"))?;
+        }
+        Ok(())
+    }
+
+    /// Adds an end of sockets whose packets are wanted, or takes it away: address (IPv4 mapped),
+    /// port, protocol.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn set_endpoint(
+        &self,
+        (address, port, protocol): ([u8; 16], u16, u8),
+        wanted: bool,
+    ) -> Result<(), KernelError> {
+        let mut key = [0; 20];
+        key[..16].copy_from_slice(&address);
+        key[16..18].copy_from_slice(&port.to_be_bytes());
+        key[18] = protocol;
+        let changed = match wanted {
+            true => self
+                .endpoints
+                .update(&key, &3u32.to_ne_bytes(), MapFlags::ANY),
+            false => self.endpoints.delete(&key),
+        };
+        changed.map_err(failed("cannot change the sockets of a tap"))
+    }
+}
+
+/// The programs on the side of the monitors.
+pub struct MonitorPrograms {
+    object: Object,
+}
+
+impl MonitorPrograms {
+    /// Loads them.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn load(choice: &TapChoice, shared: &TapMaps) -> Result<Self, KernelError> {
+        let maps = [
+            ("monitors", &shared.monitors),
+            ("monitor_counters", &shared.monitor_counters),
+            ("sequence", &shared.sequence),
+        ];
+        let object = embedded::load(
+            ("tap_monitor", object!("tap_monitor")),
+            &choice.settings().bytes(),
+            None,
+            |open| share(open, &maps),
+        )?;
+        Ok(Self { object })
+    }
+
+    /// For ingress of the far end of the tap's own veth pair.
+    ///
+    /// # Errors
+    /// This build is damaged.
+    pub fn deliver(&self) -> Result<BorrowedFd<'_>, KernelError> {
+        program(&self.object, "tap_deliver")
+    }
+
+    /// For egress of a monitor that copies come to straight.
+    ///
+    /// # Errors
+    /// This build is damaged.
+    pub fn finish(&self) -> Result<BorrowedFd<'_>, KernelError> {
+        program(&self.object, "tap_finish")
+    }
+}
+
+/// Tries whether a program can be attached to loopback by a hook, in a namespace that is made for that.
+///
+/// # Errors
+/// It cannot.
+pub fn try_hook(program: BorrowedFd<'_>, hook: HookKind) -> Result<(), KernelError> {
+    const LOOPBACK: u32 = 1;
+    std::thread::scope(|scope| {
+        let tried = scope.spawn(|| {
+            private_network::enter()?;
+            let direction = Direction::Egress;
+            Attachment::in_passing_namespace(program, LOOPBACK, direction, hook).map(drop)
+        });
+        tried.join().unwrap_or_else(|_| {
+            Err(KernelError::System {
+                what: "cannot try a hook",
+                source: std::io::Error::other("thread died"),
+            })
+        })
+    })
+}

@@ -1,0 +1,4 @@
+//! Taps: their API and commands.
+
+pub mod api;
+pub mod command;

@@ -1,0 +1,7 @@
+//! Taps against a running `skua run`: what comes to the monitor and, above all, to the receiver.
+
+mod faults;
+mod lab;
+mod right;
+
+use lab::{Lab, Listener, Tap, ask, pair, refused, run};

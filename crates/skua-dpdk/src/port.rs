@@ -35,7 +35,7 @@ impl Default for Settings {
         Self {
             arguments: arguments.split(' ').map(str::to_owned).collect(),
             queues: 1,
-            descriptors: 1024,
+            descriptors: 2048,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Real virtual devices of DPDK, in one process without huge pages.
 #![cfg(feature = "dpdk")]
+#![allow(clippy::unwrap_used)]
 
 use std::{
     path::PathBuf,

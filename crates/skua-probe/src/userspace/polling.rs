@@ -19,7 +19,7 @@ use crate::ProbeError;
 
 /// Rest when a queue is empty: from the shortest, doubled each time it is still empty, up to the longest.
 const SHORTEST: Duration = Duration::from_micros(50);
-const LONGEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(2);
 /// Bursts that are still taken at the end; devices that make packets themselves are never empty.
 const LAST_BURSTS: usize = 256;
 /// EtherType of the tags that ports take off.

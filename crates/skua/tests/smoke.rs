@@ -44,7 +44,7 @@ fn a_conversation_on_loopback_is_seen() {
     // Long enough for the slowest start, in an emulated machine.
     let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let begin = Instant::now();
-    while !capture.is_finished() && begin.elapsed() < Duration::from_secs(120) {
+    while !capture.is_finished() && begin.elapsed() < Duration::from_secs(600) {
         sender
             .send_to(b"skua", receiver.local_addr().unwrap())
             .unwrap();

@@ -623,3 +623,41 @@ fn lost_notifications_end_in_the_truth() {
     assert_eq!(now.id, stays.id);
     assert_eq!(now.created_at, stays.created_at);
 }
+
+#[test]
+fn what_waited_while_some_was_lost_is_not_taken_for_the_truth() {
+    if !root_tests() {
+        return;
+    }
+    let lab = Lab::start(DiscoveryConfig {
+        // Some hundred notices wait in it when the next ones are lost.
+        queue_bytes: 256 << 10,
+        ..config()
+    });
+    let ns = TestNamespace::new(PREFIX);
+    lab.until_followed(&ns.name);
+    let mut batch = String::new();
+    for at in 0..100 {
+        batch.push_str(&format!("link add c{at} type veth peer name k{at}\n"));
+    }
+    for mtu in 1_300..1_330 {
+        for at in 0..100 {
+            batch.push_str(&format!("link set c{at} mtu {mtu}\n"));
+        }
+    }
+    for at in 0..50 {
+        batch.push_str(&format!("link del c{at}\n"));
+    }
+    let mut ip = Command::new("ip")
+        .args(["-n", &ns.name, "-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = ip.stdin.take().unwrap();
+    input.write_all(batch.as_bytes()).unwrap();
+    drop(input);
+    assert!(ip.wait().unwrap().success());
+    lab.until_true(&[&ns.name]);
+    let counters = lab.discovery.counters();
+    assert!(counters.lost > 0 && counters.resyncs > 0, "{counters:?}");
+}

@@ -22,6 +22,8 @@ const NAME: &str = "netlink";
 pub(super) const IFF_UP: u32 = 1;
 /// Datagrams that are taken from one namespace before the others have their turn.
 pub(super) const READ_AT_ONCE: usize = 64;
+/// Times that as many are taken before a namespace is listed anew; no queue has more.
+pub(super) const MOST_WAITING: u32 = 4_096;
 /// Times that as many are taken before routes are looked for again.
 pub(super) const MOST_ROUNDS: u32 = 64;
 /// Keys of the nodes of namespaces that are ours.

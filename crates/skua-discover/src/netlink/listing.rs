@@ -1,7 +1,7 @@
 //! Asking for what the kernel does not tell by itself, and for all when something was lost.
 
 use super::{
-    engine::{Engine, MOST_ROUNDS, READ_AT_ONCE},
+    engine::{Engine, MOST_ROUNDS, MOST_WAITING, READ_AT_ONCE},
     events::add_address,
     neighbours::Neighbours,
     routes::{Routes, Touched},
@@ -93,10 +93,16 @@ impl Engine {
         };
         if space.resync.take(now) {
             counters::add(&self.counters.resyncs, 1);
-            if space.broken && !self.reopen(number) {
+            let emptied = self.read_out(number);
+            let broken = self.spaces.get(&number).is_some_and(|space| space.broken);
+            if broken && !self.reopen(number) {
                 return;
             }
-            return self.list(number);
+            self.list(number);
+            if !emptied && let Some(space) = self.spaces.get_mut(&number) {
+                space.resync.wish(Instant::now());
+            }
+            return;
         }
         if space.list_routes.take(now) {
             match space.listed_routes(self.config.max_routes) {
@@ -153,6 +159,13 @@ impl Engine {
         if space.list_forwarding.take(Instant::now()) {
             self.list_forwarding(number, Instant::now());
         }
+    }
+
+    /// Takes all that waits before a listing: it is older than what is listed, and would come after it.
+    /// Nor does the kernel tell anything, not even that more is lost, until a queue that was full is
+    /// empty (`netlink_overrun`). False: there is always more.
+    fn read_out(&mut self, number: u16) -> bool {
+        (0..MOST_WAITING).any(|_| !self.read(number, READ_AT_ONCE))
     }
 
     /// Lists the forwarding tables again: when a port leaves its bridge or one of its VLANs, its own

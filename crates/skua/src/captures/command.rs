@@ -160,10 +160,10 @@ pub struct CreateArguments {
         hide_default_value = true
     )]
     pub listen: String,
-    /// Where the capture's flows are sent, too, like 192.0.2.1:2055
-    #[arg(long, value_name = "HOST:PORT", default_value = "")]
+    /// Where the capture's flows or packets are sent, too, like 192.0.2.1:2055, or 192.0.2.1/5 for session 5
+    #[arg(long, value_name = "HOST", default_value = "")]
     pub target: String,
-    /// As what: NetFlowV5
+    /// As what: NetFlowV5 (flows) or ERSPANv1 (packets)
     #[arg(long, value_name = "TYPE", default_value = "")]
     pub target_type: String,
     /// End after so long, like 10m

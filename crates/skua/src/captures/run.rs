@@ -107,13 +107,16 @@ impl LocalRunner {
         }
     }
 
-    /// Which packets a capture keeps.
+    /// Which packets a capture keeps, or sends to its target.
     pub fn packets(capture: &Capture) -> Option<PacketsConfig> {
         let bytes = match capture.header_size {
             0 => WHOLE_PACKET,
             bytes => bytes.min(WHOLE_PACKET),
         };
-        (capture.raw_packet_limit != 0).then(|| PacketsConfig {
+        // What is wrong with a target was said when the capture was made.
+        let target = Target::of(capture).ok().flatten();
+        let sends = target.is_some_and(|target| target.wants_packets());
+        (capture.raw_packet_limit != 0 || sends).then(|| PacketsConfig {
             first: u8::try_from(capture.raw_packet_limit).unwrap_or(0),
             bytes,
             ..PacketsConfig::default()

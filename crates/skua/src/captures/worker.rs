@@ -113,9 +113,12 @@ impl Worker {
         tell: &mpsc::Sender<anyhow::Result<(CaptureSet, T)>>,
     ) {
         let seed = secret_seed();
-        let sending = Sending::start(&self.capture);
-        let opened = sending.and_then(|sending| Ok((sending, open(seed)?)));
-        let (mut sending, (mut probe, more)) = match opened {
+        let opened = open(seed).and_then(|(probe, more)| {
+            let packets = probe.packets();
+            let sending = Sending::start(&self.capture, packets.as_ref())?;
+            Ok((sending, probe, more))
+        });
+        let (mut sending, mut probe, more) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 // Whoever asked for it waits.

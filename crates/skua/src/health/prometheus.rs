@@ -369,12 +369,12 @@ fn captures(text: &mut Text, found: &[FoundCapture]) {
             "skua_capture_target_lost_total",
             "counter",
             "What could not be sent to the target of a capture.",
-            |c| c.sent.as_ref().map(|sent| sent.failed.load(Relaxed)),
+            |c| c.sent.as_ref().map(|sent| sent.lost()),
         ),
         (
             "skua_capture_target_left_out_total",
             "counter",
-            "What the target's protocol of a capture has no place for.",
+            "What is not sent to the target of a capture: its protocol has no place for it, or it is a copy itself.",
             |c| c.sent.as_ref().map(|sent| sent.left_out.load(Relaxed)),
         ),
     ];

@@ -191,3 +191,67 @@ fn flows_are_sent_as_netflow_5() {
         lost.then_some(()).ok_or(told)
     });
 }
+
+#[test]
+fn packets_are_sent_as_erspan() {
+    if !root_tests() {
+        return;
+    }
+    let switch = Switch::new("erspan");
+    let skua = Skua::run(&switch);
+    // A collector is what hears GRE on loopback.
+    let file = switch.path("copies.pcap");
+    let mut heard = command(&switch, "tcpdump");
+    heard.args(["-i", "lo", "-U", "--immediate-mode", "-Z", "root", "-w"]);
+    heard.arg(&file).args(["-Q", "in", "ip proto 47"]);
+    let mut heard = heard.spawn().unwrap();
+    let there = || fs::exists(&file).unwrap();
+    wait("tcpdump", || there().then_some(()).ok_or(Value::Null));
+    let mut all = vec!["capture", "create", "--gremlin", ON_LINK];
+    all.extend(["--target", "127.0.0.1/5", "--target-type", "ERSPANv1"]);
+    all.extend(["--pollinginterval", "1", "--type"]);
+    for kind in ["ebpf", "afpacket"] {
+        let made: Value = serde_json::from_slice(&skua.ask(&[&all[..], &[kind]].concat())).unwrap();
+        let id = made["UUID"].as_str().unwrap().to_owned();
+        skua.active(&id);
+        let frames = recording();
+        let before = sent(&skua, &id)["records"].as_u64().unwrap();
+        send(&switch, &frames);
+        let wanted = before + frames.len() as u64;
+        wait("all copies", || {
+            let told = sent(&skua, &id);
+            let lost = &told["lost"];
+            assert_eq!(
+                (&lost["send_failed"], &lost["queue_full"]),
+                (&json!(0), &json!(0))
+            );
+            (told["records"].as_u64() >= Some(wanted))
+                .then_some(())
+                .ok_or(told)
+        });
+        skua.ask(&["capture", "delete", &id]);
+    }
+    kill_process(Pid::from_child(&heard), Signal::INT).unwrap();
+    heard.wait().unwrap();
+    // As tshark understands them: the frames that were sent, each twice (one by each type).
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(&file).args(["-Y"]);
+    tshark.arg("erspan.spanid == 5 && (ip.addr == 10.99.0.0/24 || ipv6.addr == fd99::/64)");
+    tshark.args(["-T", "fields", "-e", "frame.len", "-e", "_ws.malformed"]);
+    let output = tshark.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lengths: Vec<usize> = text
+        .lines()
+        .map(|line| {
+            line.trim()
+                .parse()
+                .expect("a length, and nothing malformed")
+        })
+        .collect();
+    lengths.sort_unstable();
+    // Ethernet of loopback, IPv4, GRE and ERSPAN before each.
+    let frames = recording();
+    let mut wanted: Vec<usize> = frames.iter().flat_map(|(_, f)| [f.len() + 50; 2]).collect();
+    wanted.sort_unstable();
+    assert_eq!(lengths, wanted);
+}

@@ -1,5 +1,6 @@
 //! Where else a capture goes: copies for collectors and analysers that are not ours.
 
+mod erspan;
 mod netflow;
 
 use std::{
@@ -12,9 +13,11 @@ use std::{
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use skua_analyzer::capture::Capture;
+use skua_analyzer::capture::{Capture, CaptureType};
 use skua_flow::FlowUpdate;
+use skua_probe::Packets;
 
+use erspan::Copier;
 use netflow::Exporter;
 
 /// The highest sampling rate that NetFlow 5 can tell.
@@ -25,13 +28,15 @@ const MOST_SAMPLING: u32 = 0x3fff;
 enum Kind {
     /// Flows, as NetFlow version 5 over UDP.
     Netflow5,
+    /// Packets, as ERSPAN type II over GRE, with a session.
+    Erspan1(u16),
 }
 
 /// A target as a capture has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     kind: Kind,
-    /// Host and port.
+    /// Host, and port if there is one.
     address: String,
 }
 
@@ -42,21 +47,17 @@ impl Target {
         if address.is_empty() && kind.is_empty() {
             return Ok(None);
         }
-        let kind = match &*kind.to_ascii_lowercase() {
-            "netflowv5" => Kind::Netflow5,
-            "erspanv1" => {
-                return Err(
-                    "TargetType ERSPANv1: copies of packets are not built; NetFlowV5 sends flows"
-                        .into(),
-                );
-            }
-            "" => return Err("TargetType is missing: NetFlowV5".into()),
-            _ => {
-                return Err(format!(
-                    "TargetType: \"{kind}\" is none; there is NetFlowV5"
-                ));
-            }
-        };
+        match &*kind.to_ascii_lowercase() {
+            "netflowv5" => Self::netflow(address, capture).map(Some),
+            "erspanv1" => Self::erspan(address, capture).map(Some),
+            "" => Err("TargetType is missing: NetFlowV5 or ERSPANv1".into()),
+            _ => Err(format!(
+                "TargetType: \"{kind}\" is none; there are NetFlowV5 and ERSPANv1"
+            )),
+        }
+    }
+
+    fn netflow(address: &str, capture: &Capture) -> Result<Self, String> {
         let port = address
             .rsplit_once(':')
             .map(|(host, port)| (host, port.parse::<u16>()));
@@ -70,14 +71,50 @@ impl Target {
                 "SamplingRate: NetFlow 5 tells rates up to {MOST_SAMPLING}"
             ));
         }
-        Ok(Some(Self {
-            kind,
+        Ok(Self {
+            kind: Kind::Netflow5,
             address: address.to_owned(),
-        }))
+        })
+    }
+
+    fn erspan(address: &str, capture: &Capture) -> Result<Self, String> {
+        use CaptureType as T;
+        let kind = capture.r#type;
+        if !matches!(
+            kind,
+            T::Ebpf | T::Afpacket | T::Pcap | T::OvsMirror | T::Dpdk
+        ) {
+            return Err(format!(
+                "TargetType: captures of type {} have no packets to copy",
+                kind.name()
+            ));
+        }
+        let (host, session) = address.split_once('/').unwrap_or((address, "0"));
+        let session = session.parse().ok().filter(|s| *s <= erspan::MOST_SESSION);
+        match session {
+            // GRE has no ports: a name's addresses are looked for with any.
+            Some(session) if !host.is_empty() && (host, 0).to_socket_addrs().is_ok() => Ok(Self {
+                kind: Kind::Erspan1(session),
+                address: host.to_owned(),
+            }),
+            _ => Err(format!(
+                "Target: \"{address}\" is no host, like 192.0.2.1, or host and session, up to {}, like \
+                 192.0.2.1/5",
+                erspan::MOST_SESSION
+            )),
+        }
+    }
+
+    /// Whether the capture's packets are needed.
+    pub fn wants_packets(&self) -> bool {
+        matches!(self.kind, Kind::Erspan1(_))
     }
 
     fn resolve(&self) -> anyhow::Result<SocketAddr> {
-        let found = self.address.to_socket_addrs();
+        let found = match self.wants_packets() {
+            true => (&*self.address, 0).to_socket_addrs(),
+            false => self.address.to_socket_addrs(),
+        };
         let found = found
             .with_context(|| format!("Target {}", self.address))?
             .next();
@@ -86,64 +123,113 @@ impl Target {
 }
 
 /// What became of what was to be sent.
-#[derive(Default)]
 pub struct Sent {
     /// Datagrams that were sent.
     pub datagrams: AtomicU64,
-    /// Records in them.
+    /// Records in them, or packets.
     pub records: AtomicU64,
-    /// Records that could not be sent, or that the collector's host refused (which is told of a datagram
-    /// when the next one is sent).
+    /// Records or packets that could not be sent, or that the collector's host refused (which is told of
+    /// one when the next one is sent).
     pub failed: AtomicU64,
-    /// Flows that the protocol has no room for.
+    /// Packets that waited too long to be sent.
+    pub dropped: AtomicU64,
+    /// What is not sent by design.
     pub left_out: AtomicU64,
+    /// What that is.
+    why_left_out: &'static str,
 }
 
 impl Sent {
+    /// Nothing yet. What is left out has a name.
+    fn new(why_left_out: &'static str) -> Self {
+        Self {
+            datagrams: AtomicU64::new(0),
+            records: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
+            why_left_out,
+        }
+    }
+
+    /// A datagram with one packet.
+    fn count<E>(&self, result: Result<(), E>) {
+        let add = |number: &AtomicU64| number.fetch_add(1, Ordering::Relaxed);
+        match result {
+            Ok(()) => {
+                add(&self.datagrams);
+                add(&self.records);
+            }
+            Err(_) => drop(add(&self.failed)),
+        }
+    }
+
+    /// Lost in all.
+    pub fn lost(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed) + self.dropped.load(Ordering::Relaxed)
+    }
+
     /// For the status.
     pub fn status(&self) -> Value {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         json!({
             "datagrams": read(&self.datagrams),
             "records": read(&self.records),
-            "lost": {"send_failed": read(&self.failed)},
-            "left_out": {"not_ipv4": read(&self.left_out)},
+            "lost": {"send_failed": read(&self.failed), "queue_full": read(&self.dropped)},
+            "left_out": {self.why_left_out: read(&self.left_out)},
         })
     }
 }
 
-/// What is sent of a capture's drains.
-pub struct Sending {
-    exporter: Exporter,
+/// What is sent of a capture.
+pub enum Sending {
+    /// What its drains say.
+    Flows(Exporter),
+    /// Its packets, by a thread of their own.
+    Packets(Copier),
 }
 
 impl Sending {
     /// Of a capture, if it has a target.
-    pub fn start(capture: &Capture) -> anyhow::Result<Option<Self>> {
+    pub fn start(capture: &Capture, packets: Option<&Packets>) -> anyhow::Result<Option<Self>> {
         let Some(target) = Target::of(capture).map_err(anyhow::Error::msg)? else {
             return Ok(None);
         };
         let to = target.resolve()?;
-        let exporter = match target.kind {
-            Kind::Netflow5 => Exporter::start(to, capture.sampling_rate),
+        let sending = match target.kind {
+            Kind::Netflow5 => Exporter::start(to, capture.sampling_rate)
+                .map(Self::Flows)
+                .map_err(anyhow::Error::from),
+            Kind::Erspan1(session) => packets
+                .context("no packets are to be had")
+                .and_then(|packets| Copier::start(to, session, packets))
+                .map(Self::Packets),
         };
-        let exporter = exporter.with_context(|| format!("Target {to}"))?;
-        Ok(Some(Self { exporter }))
+        sending
+            .with_context(|| format!("Target {}", target.address))
+            .map(Some)
     }
 
     /// What became of it so far, and becomes of it.
     pub fn sent(&self) -> Arc<Sent> {
-        self.exporter.sent()
+        match self {
+            Self::Flows(exporter) => exporter.sent(),
+            Self::Packets(copier) => copier.sent(),
+        }
     }
 
     /// Takes what a drain says of a flow.
     pub fn take(&mut self, update: &FlowUpdate) {
-        self.exporter.take(update);
+        if let Self::Flows(exporter) = self {
+            exporter.take(update);
+        }
     }
 
     /// The drain is over.
     pub fn end_drain(&mut self) {
-        self.exporter.end_drain();
+        if let Self::Flows(exporter) = self {
+            exporter.end_drain();
+        }
     }
 }
 
@@ -164,10 +250,17 @@ mod tests {
         let target = of("localhost:2055", "NetFlowV5").unwrap().unwrap();
         assert_eq!(target.resolve().unwrap().port(), 2055);
         assert!(of("[::1]:2055", "netflowv5").unwrap().is_some());
+        let copies = of("192.0.2.1/5", "erspanv1").unwrap().unwrap();
+        assert!(copies.wants_packets());
+        assert_eq!(copies.resolve().unwrap().ip().to_string(), "192.0.2.1");
         for (address, kind, words) in [
             ("192.0.2.1:2055", "", "TargetType is missing"),
             ("192.0.2.1:2055", "IPFIX", "NetFlowV5"),
-            ("192.0.2.1", "ERSPANv1", "ERSPANv1"),
+            ("192.0.2.1", "ERSPANv2", "ERSPANv1"),
+            ("192.0.2.1/1024", "ERSPANv1", "session"),
+            ("192.0.2.1/x", "ERSPANv1", "session"),
+            ("", "ERSPANv1", "no host"),
+            ("192.0.2.1:47", "ERSPANv1", "no host"),
             ("192.0.2.1", "NetFlowV5", "with a port"),
             ("192.0.2.1:0", "NetFlowV5", "with a port"),
             (":2055", "NetFlowV5", "with a port"),

@@ -157,7 +157,7 @@ impl Encoder {
 }
 
 /// Sends a capture's flows to a collector.
-pub(super) struct Exporter {
+pub struct Exporter {
     socket: UdpSocket,
     encoder: Encoder,
     buffer: Vec<u8>,
@@ -178,7 +178,7 @@ impl Exporter {
             socket,
             encoder: Encoder::new(unix_ns(), sampling_rate),
             buffer: Vec::with_capacity(HEADER_LEN + MOST_RECORDS * RECORD_LEN),
-            sent: Arc::default(),
+            sent: Arc::new(Sent::new("not_ipv4")),
         })
     }
 

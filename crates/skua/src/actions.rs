@@ -10,10 +10,10 @@ use skua_analyzer::{
     alert::{ActionSettings, AlertCounters, AlertManager},
     elements::UserGraph,
     injection::{InjectionLimits, Injections},
-    tap::{TapManager, TapSettings},
+    tap::{TapManager, TapSettings, TapView},
 };
 
-use crate::{alerts, config::Config, elements, graph::Analyzer, injection, tap};
+use crate::{alerts, config::Config, elements, graph::Analyzer, injection, state::Shared, tap};
 
 /// Alerts at most.
 const ALERTS: usize = 1_000;
@@ -106,16 +106,21 @@ impl Actions {
         self.alerts.counters()
     }
 
+    /// Taps and how they fare.
+    pub fn taps(&self) -> Vec<TapView> {
+        self.taps.list()
+    }
+
     /// Ends what hangs on interfaces.
     pub fn end(&self) {
         self.taps.end();
     }
 
     /// Their paths in the API.
-    pub fn routes(&self) -> Router {
+    pub fn routes(&self, shared: Shared) -> Router {
         injection::api::routes(self.injections.clone())
             .merge(alerts::api::routes(self.alerts.clone()))
             .merge(elements::api::routes(self.elements.clone()))
-            .merge(tap::api::routes(self.taps.clone()))
+            .merge(tap::api::routes(self.taps.clone(), shared))
     }
 }

@@ -370,12 +370,21 @@ impl TapManager {
         }
         for tap in declared {
             plan::spec(tap).map_err(TapError::Wrong)?;
-            taps.add(Tap {
+            let tap = Tap {
                 declared: true,
                 who: "the configuration file".into(),
                 create_time: unix_ms(),
                 ..tap.clone()
-            })?;
+            };
+            // What somebody has made by the API stands in the file by now.
+            let added = match taps.add(tap.clone()) {
+                Err(ResourceError::Duplicate { id, .. }) => {
+                    taps.remove(&id.to_string())?;
+                    taps.add(tap)
+                }
+                other => other,
+            };
+            let tap = added?;
             tracing::info!(from = ?tap.from, to = ?tap.to, "a tap is declared in the configuration");
         }
         let inner = Arc::new(Inner {

@@ -8,7 +8,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench screenshot clean
+	bench-receive bench-steer bench-tap bench screenshot clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,11 +48,13 @@ fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
 bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer ## all benchmarks
+	bench-receive bench-steer bench-tap ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-addresses: $(SKUA) ## cost of the address set per packet
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
+bench-tap: $(SKUA) ## copying packets to a monitor, beside tc mirred and Open vSwitch
+	@$(MAKE) -C bench tap ARGS='$(ARGS)'
 bench-drain: $(SKUA) ## user-space cost and memory with 500,000 flows
 	@$(MAKE) -C bench drain ARGS='$(ARGS)'
 bench-breaking-point: $(SKUA) ## new flows per second until packets are lost

@@ -47,6 +47,63 @@ struct {
 	__type(value, struct bucket);
 } buckets SEC(".maps");
 
+#ifdef SKUA_STREAM
+/* Packets for user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 22);
+} packets SEC(".maps");
+
+/*
+ * Room in the ring is of constant size: the smallest of a few that fits. `bytes` is from 1 to
+ * `size`, a power of two, and stays what it is; by the mask every verifier knows that.
+ */
+#define SEND_IN(size)                                                                              \
+	do {                                                                                       \
+		struct {                                                                           \
+			struct tap_packet head;                                                    \
+			__u8 data[size];                                                           \
+		} *to = bpf_ringbuf_reserve(&packets, sizeof(*to), 0);                             \
+                                                                                                   \
+		if (!to)                                                                           \
+			return 1;                                                                  \
+		to->head.time = bpf_ktime_get_ns();                                                \
+		to->head.length = skb->len;                                                        \
+		to->head.captured = bytes;                                                         \
+		to->head.source = source;                                                          \
+		to->head.tag_protocol = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) : 0;        \
+		to->head.tag = skb->vlan_tci;                                                      \
+		asm volatile("" : "+r"(bytes));                                                    \
+		bytes = ((bytes - 1) & ((size) - 1)) + 1;                                          \
+		if (bpf_skb_load_bytes(skb, 0, to->data, bytes) < 0) {                             \
+			bpf_ringbuf_discard(to, BPF_RB_NO_WAKEUP);                                 \
+			return -1;                                                                 \
+		}                                                                                  \
+		bpf_ringbuf_submit(to, 0);                                                         \
+		return 0;                                                                          \
+	} while (0)
+
+/* As bpf_clone_redirect(): 0, or positive when there is no room, or negative. */
+__noinline int send_packet(struct __sk_buff *skb, __u32 source)
+{
+	__u64 bytes = skb->len;
+
+	if (settings.cut && bytes > settings.cut)
+		bytes = settings.cut;
+	if (bytes > PACKET_MOST)
+		bytes = PACKET_MOST;
+	if (bytes <= 128)
+		SEND_IN(128);
+	if (bytes <= 512)
+		SEND_IN(512);
+	if (bytes <= 2048)
+		SEND_IN(2048);
+	if (bytes <= 16384)
+		SEND_IN(16384);
+	SEND_IN(PACKET_MOST);
+}
+#endif
+
 static __always_inline bool within_rate(__u64 packets, __u64 bytes)
 {
 	const __u64 now = bpf_ktime_get_ns() << 10;
@@ -87,9 +144,12 @@ static __always_inline bool was_copied(struct __sk_buff *skb)
 static __always_inline void tap(struct __sk_buff *skb, bool ethernet, bool egress)
 {
 	const __u64 bytes = skb->len, packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
-	__u32 ifindex = skb->ifindex, place = 0, saved[4];
-	struct tap_counters *c;
+	__u32 ifindex = skb->ifindex;
+#ifndef SKUA_STREAM
 	struct tap_output *to;
+	__u32 place = 0, saved[4];
+#endif
+	struct tap_counters *c;
 	struct tap_source *s;
 	enum tap_cause cause;
 	long result;
@@ -100,8 +160,10 @@ static __always_inline void tap(struct __sk_buff *skb, bool ethernet, bool egres
 		read_ends(skb, &e, ethernet, settings.flags & (TAP_ENDPOINTS | TAP_BALANCE));
 		if ((settings.flags & TAP_PARTIES) && !parties_match(&e))
 			return;
+#ifndef SKUA_STREAM
 		if (settings.flags & TAP_BALANCE)
 			place = flow_hash_of(&e) % OUTPUTS;
+#endif
 	}
 	s = bpf_map_lookup_elem(&sources, &ifindex);
 	if (!s)
@@ -120,6 +182,7 @@ static __always_inline void tap(struct __sk_buff *skb, bool ethernet, bool egres
 	cause = TAP_SAMPLED;
 	if (settings.sampling && bpf_get_prandom_u32() >= settings.sampling)
 		goto dropped;
+#ifndef SKUA_STREAM
 	cause = TAP_NO_MONITOR;
 	to = bpf_map_lookup_elem(&outputs, &place);
 	if (!to || !to->ifindex)
@@ -127,9 +190,13 @@ static __always_inline void tap(struct __sk_buff *skb, bool ethernet, bool egres
 	cause = TAP_TOO_BIG;
 	if (to->mtu && !skb->gso_size && bytes > to->mtu + 14)
 		goto dropped;
+#endif
 	cause = TAP_RATE_LIMIT;
 	if ((settings.flags & TAP_RATE) && !within_rate(packets, bytes))
 		goto dropped;
+#ifdef SKUA_STREAM
+	result = send_packet(skb, s->number | (egress ? FROM_EGRESS : 0));
+#else
 	/* The original gets back what another program may have left for a third one. */
 	saved[0] = skb->cb[0];
 	saved[1] = skb->cb[1];
@@ -144,6 +211,7 @@ static __always_inline void tap(struct __sk_buff *skb, bool ethernet, bool egres
 	skb->cb[1] = saved[1];
 	skb->cb[2] = saved[2];
 	skb->cb[3] = saved[3];
+#endif
 	if (!result) {
 		count(&c->copied, packets, bytes);
 		return;

@@ -127,6 +127,18 @@ struct prefix6 {
 	__u8 address[16];
 };
 
+/* A packet for user space: this, and its bytes. */
+struct tap_packet {
+	__u64 time;	/* CLOCK_MONOTONIC, ns */
+	__u32 length;	/* of the whole packet, without the tag beside it */
+	__u32 captured; /* bytes that follow */
+	__u32 source;	/* number, direction in the top bit */
+	__u16 tag_protocol;
+	__u16 tag; /* control information of the VLAN tag beside the packet */
+};
+
+#define PACKET_MOST 65536 /* bytes of a packet at most */
+
 /* One end of conversations: an address (IPv4 mapped), a port, a protocol. */
 struct endpoint {
 	__u8 address[16];
@@ -139,6 +151,7 @@ _Static_assert(sizeof(struct tap_settings) == 48, "mirrored in user space");
 _Static_assert(sizeof(struct tap_counters) == 160, "mirrored in user space");
 _Static_assert(sizeof(struct tap_monitor_counters) == 80, "mirrored in user space");
 _Static_assert(sizeof(struct tap_monitor) == 64, "mirrored in user space");
+_Static_assert(sizeof(struct tap_packet) == 24, "mirrored in user space");
 _Static_assert(sizeof(struct endpoint) == 20, "mirrored in user space");
 
 /* Read-only data, filled by the loader: what is off costs nothing, the verifier removes it. */

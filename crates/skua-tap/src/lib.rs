@@ -20,7 +20,10 @@ mod way;
 pub use error::TapError;
 pub use skua_kernel::{
     Direction,
-    tap::{Cause, Count, MonitorCounters, Parties, Role, SourceCounters, TapChoice},
+    tap::{
+        Cause, Count, MonitorCounters, PacketReader, Parties, Role, SourceCounters, TapChoice,
+        TappedPacket,
+    },
 };
 pub use spec::{Source, Space, Spec, Target, Tunnel};
-pub use tap::{MonitorStatus, SourceStatus, Tap, TapStatus};
+pub use tap::{MonitorStatus, SourceStatus, Tap, TapStatus, check};

@@ -172,7 +172,7 @@ pub struct Spec {
     pub choice: TapChoice,
     /// Received packets, sent ones, or both.
     pub directions: Vec<Direction>,
-    /// Where copies go; conversations are spread over several.
+    /// Where copies go; conversations are spread over several. None: to who watches.
     pub targets: Vec<Target>,
     /// Super-packets stay whole and checksums as they are.
     pub whole: bool,

@@ -10,7 +10,7 @@ use skua_kernel::{
     Attachment, Direction, HookKind,
     tap::{
         Encapsulation, MAX_SOURCES, MonitorCounters, MonitorPrograms, OUTPUTS, Output,
-        SourceCounters, SourcePrograms, TapChoice, TapMaps,
+        PacketReader, SourceCounters, SourcePrograms, TapChoice, TapMaps,
     },
 };
 use skua_link::{LinkSocket, Namespace};
@@ -111,7 +111,8 @@ impl Tap {
     pub fn new(mut spec: Spec) -> Result<Self, TapError> {
         spec.choice.process = process_number();
         spec.choice.tap = fastrand::u32(..);
-        let maps = TapMaps::new()?;
+        spec.choice.stream = spec.targets.is_empty();
+        let maps = TapMaps::new(&spec.choice)?;
         // What is wrong with the choice is to be known now.
         SourcePrograms::load(&spec.choice, &maps)?;
         let delivery = MonitorPrograms::load(&spec.choice, &maps)?;
@@ -174,6 +175,12 @@ impl Tap {
     pub fn update(&mut self, mut spec: Spec) -> Result<(), TapError> {
         spec.choice.process = self.spec.choice.process;
         spec.choice.tap = self.spec.choice.tap;
+        spec.choice.stream = spec.targets.is_empty();
+        if spec.choice.stream != self.spec.choice.stream {
+            return Err(TapError::Other(
+                "a tap goes to monitors or to who watches, and stays so".into(),
+            ));
+        }
         if spec.choice != self.spec.choice || spec.directions != self.spec.directions {
             let mut programs = Vec::new();
             for _ in 0..self.rooms.len() {
@@ -466,10 +473,29 @@ impl Tap {
         }
     }
 
+    /// Reads its packets, when it has no monitors. There should be one reader at a time.
+    ///
+    /// # Errors
+    /// The kernel's ring cannot be read.
+    pub fn reader(&self) -> Result<Option<PacketReader>, TapError> {
+        Ok(self.maps.reader()?)
+    }
+
     /// What it does.
     pub fn choice(&self) -> &TapChoice {
         &self.spec.choice
     }
+}
+
+/// Whether taps can be here, and how their programs would hang on interfaces.
+///
+/// # Errors
+/// The kernel refuses the programs.
+pub fn check() -> Result<HookKind, TapError> {
+    let choice = TapChoice::default();
+    let maps = TapMaps::new(&choice)?;
+    SourcePrograms::load(&choice, &maps)?;
+    Ok(best_hook(&MonitorPrograms::load(&choice, &maps)?))
 }
 
 /// tcx where the kernel has it, else clsact: tried on a namespace's loopback of our own.

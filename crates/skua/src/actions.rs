@@ -10,7 +10,7 @@ use skua_analyzer::{
     alert::{ActionSettings, AlertCounters, AlertManager},
     elements::UserGraph,
     injection::{InjectionLimits, Injections},
-    tap::{TapManager, TapSettings},
+    tap::{TapManager, TapSettings, TapView},
 };
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     elements,
     graph::Analyzer,
     injection,
+    state::Shared,
     steer::{self, Steers},
     tap,
 };
@@ -121,17 +122,22 @@ impl Actions {
         &self.steers
     }
 
+    /// Taps and how they fare.
+    pub fn taps(&self) -> Vec<TapView> {
+        self.taps.list()
+    }
+
     /// Ends what hangs on interfaces.
     pub fn end(&self) {
         self.taps.end();
     }
 
     /// Their paths in the API.
-    pub fn routes(&self) -> Router {
+    pub fn routes(&self, shared: Shared) -> Router {
         injection::api::routes(self.injections.clone())
             .merge(alerts::api::routes(self.alerts.clone()))
             .merge(elements::api::routes(self.elements.clone()))
             .merge(steer::api::routes(self.steers.clone()))
-            .merge(tap::api::routes(self.taps.clone()))
+            .merge(tap::api::routes(self.taps.clone(), shared))
     }
 }

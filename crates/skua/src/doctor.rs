@@ -73,10 +73,22 @@ fn examine(config: &Config, running: Option<Value>) -> Value {
         "programs": programs,
         "table": {"max_entries": config.flow.max_entries, "bytes": memory},
         "sockets": sockets,
+        "taps": taps(config),
         "running": running,
     });
     report["advice"] = advice(&report).into();
     report
+}
+
+/// Whether packets can be copied to monitors, and how.
+fn taps(config: &Config) -> Value {
+    let allowed = config.policy.tap.is_allowed();
+    match skua_tap::check() {
+        Ok(hook) => json!({"allowed": allowed, "state": "usable", "hook": hook.name()}),
+        Err(error) => {
+            json!({"allowed": allowed, "state": "unsupported", "reason": error.to_string()})
+        }
+    }
 }
 
 fn kernel() -> Value {
@@ -257,6 +269,16 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
         output::bytes(table["bytes"].as_u64().unwrap_or(0))
     )?;
     sockets::report::print(out, &report["sockets"])?;
+    let taps = &report["taps"];
+    let how = match (text(taps, "hook"), text(taps, "reason")) {
+        (hook, "") => format!("by clone from {hook}"),
+        (_, reason) => reason.to_owned(),
+    };
+    let forbidden = match taps["allowed"] == true {
+        true => "",
+        false => ", but forbidden (policy.tap)",
+    };
+    writeln!(out, "taps      {}, {how}{forbidden}", text(taps, "state"))?;
     print_running(out, &report["running"])?;
     health::report::print(out, &report["running"])?;
     health::report::print_ends(out, &report["running"])?;

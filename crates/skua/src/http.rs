@@ -91,12 +91,12 @@ pub fn routes(
         .route("/", get(|| async { WELCOME }))
         .route("/api/status", get(get_status))
         .route("/metrics", get(get_metrics))
-        .with_state(shared)
+        .with_state(shared.clone())
         .merge(probe)
         .merge(graph::api::routes(analyzer))
         .merge(captures::api::routes(captures))
         .merge(fleet.map_or_else(Router::new, agent::server::routes))
-        .merge(actions.routes())
+        .merge(actions.routes(shared))
         .layer(Extension(actions.clone()))
         .layer(Extension(health))
 }
@@ -236,6 +236,7 @@ async fn get_metrics(
         let mut text = metrics::text(&shared.fresh());
         text += &metrics::alerts(&actions.alert_counters());
         text += &metrics::steers(&actions.steers().counts());
+        text += &metrics::taps(&actions.taps());
         text += &health.metrics();
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
     })

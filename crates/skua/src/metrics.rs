@@ -5,7 +5,10 @@ use std::{
     fmt::{Display, Write as _},
 };
 
-use skua_analyzer::alert::AlertCounters;
+use skua_analyzer::{
+    alert::AlertCounters,
+    tap::{Amount, Counts as TapCounts, TapView},
+};
 use skua_kernel::{
     flow::{CauseCounters, PointTraffic},
     steer::Counts,
@@ -97,6 +100,88 @@ pub fn steers(all: &[(String, Counts)]) -> String {
         for (deed, count) in &counts.deeds {
             let labels = [("detector", detector.as_str()), ("became", deed.name())];
             text.value(name, &labels, count);
+        }
+    }
+    text.0
+}
+
+/// What taps have copied.
+pub fn taps(taps: &[TapView]) -> String {
+    let mut text = Text(String::new());
+    if taps.is_empty() {
+        return text.0;
+    }
+    let state = |tap: &TapView| u8::from(tap.state == "active");
+    let id = |tap: &TapView| tap.tap.uuid.to_string();
+    let name = "skua_tap_active";
+    text.family(name, "gauge", "Whether all of a tap is there.");
+    for tap in taps {
+        text.value(
+            name,
+            &[("tap", &id(tap)), ("name", &tap.tap.name)],
+            state(tap),
+        );
+    }
+    type Pick = fn(&Amount) -> u64;
+    let sums: [(&str, &str, Pick); 2] = [
+        ("packets", "Packets", |amount| amount.packets),
+        ("bytes", "Bytes", |amount| amount.bytes),
+    ];
+    for (unit, noun, pick) in sums {
+        type Of = fn(&TapCounts) -> &Amount;
+        let of: [(&str, Of); 2] = [
+            ("matched", |counts| &counts.matched),
+            ("copied", |counts| &counts.copied),
+        ];
+        for (what, of) in of {
+            let name = format!("skua_tap_{what}_{unit}_total");
+            text.family(
+                &name,
+                "counter",
+                &format!("{noun} that taps {what}, by source."),
+            );
+            for tap in taps {
+                for source in &tap.sources {
+                    let labels = [("tap", &*id(tap)), ("source", &*source.name)];
+                    text.value(&name, &labels, pick(of(&source.all)));
+                }
+            }
+        }
+        let name = format!("skua_tap_dropped_{unit}_total");
+        let help = format!("{noun} that taps did not copy, by source and cause.");
+        text.family(&name, "counter", &help);
+        for tap in taps {
+            for source in &tap.sources {
+                for (cause, amount) in &source.all.dropped {
+                    let labels = [
+                        ("tap", &*id(tap)),
+                        ("source", &*source.name),
+                        ("cause", cause),
+                    ];
+                    text.value(&name, &labels, pick(amount));
+                }
+            }
+        }
+        let name = format!("skua_tap_monitor_{unit}_total");
+        let help = format!("{noun} of copies by monitor and what became of them.");
+        text.family(&name, "counter", &help);
+        for tap in taps {
+            for monitor in &tap.monitors {
+                for (what, amount) in [
+                    ("sent", &monitor.sent),
+                    ("cut", &monitor.cut),
+                    ("too_big", &monitor.too_big),
+                    ("failed", &monitor.failed),
+                    ("strange", &monitor.strange),
+                ] {
+                    let labels = [
+                        ("tap", &*id(tap)),
+                        ("monitor", &*monitor.name),
+                        ("result", what),
+                    ];
+                    text.value(&name, &labels, pick(amount));
+                }
+            }
         }
     }
     text.0

@@ -7,7 +7,9 @@ use crate::{
     resource::{ResourceError, Resources},
 };
 use serde::Serialize;
-use skua_tap::{Cause, Count, MonitorCounters, Source, SourceCounters, TapStatus};
+use skua_tap::{
+    Cause, Count, MonitorCounters, PacketReader, Source, SourceCounters, TapStatus, TappedPacket,
+};
 use skua_topology::{Node, SharedGraph, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,6 +45,12 @@ pub enum TapError {
     /// This process has nothing to do with packets.
     #[error("an analyzer copies no packets itself: make taps at the agents")]
     Elsewhere,
+    /// It has monitors.
+    #[error("this tap has monitors; make one with To [\"stream\"] (--to stream) to watch it")]
+    NoStream,
+    /// Somebody has its packets.
+    #[error("somebody watches this tap already")]
+    Watched,
     /// It stands in the configuration.
     #[error("this tap stands in the configuration file; change it there")]
     Declared,
@@ -237,7 +245,8 @@ fn view(tap: Tap, run: Option<&Run>) -> TapView {
     let monitors: Vec<MonitorView> = monitors.into_iter().map(monitor_view).collect();
     let active = |state: &str| state == "active";
     let has_source = sources.iter().any(|source| active(source.state));
-    let has_monitor = monitors.iter().any(|monitor| active(monitor.state));
+    let streams = tap.to.iter().any(|text| text == plan::STREAM);
+    let has_monitor = streams || monitors.iter().any(|monitor| active(monitor.state));
     let own = run.and_then(|run| run.error.clone());
     let missing = missing
         .first()
@@ -269,9 +278,54 @@ fn view(tap: Tap, run: Option<&Run>) -> TapView {
     }
 }
 
+/// The packets of a tap, for one who watches.
+pub struct TapWatch {
+    reader: PacketReader,
+    id: Uuid,
+    watched: Arc<AtomicBool>,
+    inner: Arc<Inner>,
+}
+
+impl TapWatch {
+    /// Which tap.
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// Waits for packets, at most so long, and takes those that are there. False: there will be no more.
+    pub fn read(&mut self, patience: Duration, sink: &mut dyn FnMut(&TappedPacket<'_>)) -> bool {
+        let there = self.inner.runs().contains_key(&self.id);
+        self.reader
+            .wait(if there { patience } else { Duration::ZERO });
+        match self.reader.drain(sink) {
+            Ok(more) => there || more,
+            Err(error) => {
+                tracing::warn!(%error, "packets of a tap cannot be read");
+                false
+            }
+        }
+    }
+
+    /// The source with a number: namespace and name.
+    pub fn source(&self, number: u32) -> Option<(u64, String)> {
+        let runs = self.inner.runs();
+        let status = runs.get(&self.id)?.running.as_ref()?.status();
+        let mut sources = status.sources.into_iter();
+        let found = sources.find(|status| status.number == number)?;
+        Some((found.source.netns, found.source.name))
+    }
+}
+
+impl Drop for TapWatch {
+    fn drop(&mut self) {
+        self.watched.store(false, Ordering::Release);
+    }
+}
+
 /// A tap's run.
 struct Run {
     tap: Tap,
+    watched: Arc<AtomicBool>,
     running: Option<skua_tap::Tap>,
     error: Option<String>,
 }
@@ -316,12 +370,21 @@ impl TapManager {
         }
         for tap in declared {
             plan::spec(tap).map_err(TapError::Wrong)?;
-            taps.add(Tap {
+            let tap = Tap {
                 declared: true,
                 who: "the configuration file".into(),
                 create_time: unix_ms(),
                 ..tap.clone()
-            })?;
+            };
+            // What somebody has made by the API stands in the file by now.
+            let added = match taps.add(tap.clone()) {
+                Err(ResourceError::Duplicate { id, .. }) => {
+                    taps.remove(&id.to_string())?;
+                    taps.add(tap)
+                }
+                other => other,
+            };
+            let tap = added?;
             tracing::info!(from = ?tap.from, to = ?tap.to, "a tap is declared in the configuration");
         }
         let inner = Arc::new(Inner {
@@ -418,6 +481,7 @@ impl TapManager {
         let mut after: Tap = serde_json::from_value(value).map_err(|error| wrong(&error))?;
         (after.uuid, after.create_time) = (before.uuid, before.create_time);
         after.who.clone_from(&before.who);
+        after.passing = before.passing;
         after.declared = false;
         let spec = plan::spec(&after).map_err(TapError::Wrong)?;
         let updated = match runs.get_mut(&after.uuid) {
@@ -448,6 +512,31 @@ impl TapManager {
         drop(run);
         tracing::info!(who, id, "a tap was deleted");
         Ok(view)
+    }
+
+    /// Gives the packets of a tap to who watches, one at a time.
+    ///
+    /// # Errors
+    /// There is none, it has monitors, or somebody watches already.
+    pub fn watch(&self, id: &str, who: &str) -> Result<TapWatch, TapError> {
+        let mut runs = self.inner.runs();
+        let tap = self.inner.taps.get(id)?;
+        let run = runs.get_mut(&tap.uuid);
+        let run = run.ok_or_else(|| TapError::Wrong("it does not run".into()))?;
+        let running = run.running.as_ref();
+        let reader = running.map(skua_tap::Tap::reader).transpose();
+        let reader = reader.map_err(|error| TapError::Wrong(error.to_string()))?;
+        let reader = reader.flatten().ok_or(TapError::NoStream)?;
+        if run.watched.swap(true, Ordering::AcqRel) {
+            return Err(TapError::Watched);
+        }
+        tracing::info!(who, id, "a tap is watched");
+        Ok(TapWatch {
+            reader,
+            id: tap.uuid,
+            watched: run.watched.clone(),
+            inner: self.inner.clone(),
+        })
     }
 
     /// Ends all of them, but keeps them for the next start. When this returns, nothing hangs on any
@@ -487,6 +576,7 @@ impl Run {
             tap: tap.clone(),
             running: Some(running),
             error: None,
+            watched: Arc::default(),
         })
     }
 
@@ -563,6 +653,7 @@ impl Inner {
                 tap: tap.clone(),
                 running: None,
                 error: None,
+                watched: Arc::default(),
             });
             if run.running.is_none() {
                 let started = plan::spec(&tap).and_then(|spec| Run::start(&tap, spec));

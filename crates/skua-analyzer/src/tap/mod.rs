@@ -7,7 +7,7 @@ use crate::resource::Resource;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use manager::{TapError, TapManager, TapSettings, TapView};
+pub use manager::{Amount, Counts, TapError, TapManager, TapSettings, TapView, TapWatch};
 
 /// Directions of packets, seen from a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -65,7 +65,8 @@ pub struct Tap {
     /// The same, as destination.
     #[serde(rename = "DestinationMACs", alias = "destination_macs")]
     pub destination_macs: Vec<String>,
-    /// Where copies go, `mon0` or `mon0@NAMESPACE`; conversations are spread over several.
+    /// Where copies go, `mon0` or `mon0@NAMESPACE`; conversations are spread over several. `stream`: to
+    /// who watches.
     #[serde(alias = "to")]
     pub to: Vec<String>,
     /// VLAN identifier of copies from the first source, one more for each further one; 0: no tag.
@@ -97,6 +98,9 @@ pub struct Tap {
     pub create_time: i64,
     /// When it ends by itself, ms since the Unix epoch.
     pub expire_time: Option<i64>,
+    /// Ends with who made it: is not kept, and there may be another that does the same.
+    #[serde(skip)]
+    pub passing: bool,
 }
 
 impl Default for Tap {
@@ -127,6 +131,7 @@ impl Default for Tap {
             declared: false,
             create_time: 0,
             expire_time: None,
+            passing: false,
         }
     }
 }
@@ -147,7 +152,7 @@ impl Resource for Tap {
     }
 
     fn is_kept(&self) -> bool {
-        !self.declared
+        !self.declared && !self.passing
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -161,6 +166,6 @@ impl Resource for Tap {
             expire_time: None,
             ..tap.clone()
         };
-        bare(self) == bare(other)
+        !self.passing && !other.passing && bare(self) == bare(other)
     }
 }

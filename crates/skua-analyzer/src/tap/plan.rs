@@ -15,6 +15,9 @@ const MONITORS: usize = 32;
 const LEAST_CUT: u32 = 64;
 const MOST_CUT: u32 = 65_535;
 
+/// In place of a monitor: who watches has the packets.
+pub(super) const STREAM: &str = "stream";
+
 /// An interface with its namespace: `eth0`, `eth0@NAME`, `eth0@pid:NUMBER`.
 fn place(text: &str) -> Result<(String, Space), String> {
     let (name, space) = match text.split_once('@') {
@@ -155,7 +158,15 @@ pub(super) fn spec(tap: &Tap) -> Result<Spec, String> {
     };
     let sources: Result<Vec<_>, _> = tap.from.iter().map(|text| place(text)).collect();
     let sources = sources.map_err(wrong("From"))?;
-    let targets: Result<Vec<_>, _> = tap.to.iter().map(|text| target(text)).collect();
+    let streams = tap.to.iter().filter(|text| *text == STREAM).count();
+    if streams > 0 && tap.to.len() > 1 {
+        return Err(format!("To: \"{STREAM}\" goes with no monitor"));
+    }
+    if streams > 0 && (tap.vlan > 0 || tap.whole) {
+        return Err(format!("To: \"{STREAM}\" has neither VLAN nor Whole"));
+    }
+    let monitors = tap.to.iter().filter(|text| *text != STREAM);
+    let targets: Result<Vec<_>, _> = monitors.map(|text| target(text)).collect();
     let mut targets = targets.map_err(wrong("To"))?;
     targets.sort();
     targets.dedup();

@@ -6,6 +6,7 @@
 
 mod layout;
 mod parties;
+mod stream;
 
 use std::{
     os::fd::{AsFd, AsRawFd as _, BorrowedFd},
@@ -20,6 +21,7 @@ pub use layout::{
     SourceCounters,
 };
 pub use parties::{Parties, Role};
+pub use stream::{PacketReader, TappedPacket};
 
 use crate::{
     Attachment, Direction, HookKind, KernelError,
@@ -60,6 +62,18 @@ pub struct TapChoice {
     pub cut: u32,
     /// VLAN identifier for the first source, one more for each further one; 0: no tag.
     pub vlan: u16,
+    /// Packets go to user space, not to monitors.
+    pub stream: bool,
+}
+
+impl TapChoice {
+    /// Name and bytes of the object for sources.
+    fn object(&self) -> (&'static str, &'static [u8]) {
+        match self.stream {
+            false => ("tap_source", object!("tap_source")),
+            true => ("tap_stream", object!("tap_stream")),
+        }
+    }
 }
 
 /// How far ahead of its rate a tap may be.
@@ -137,17 +151,18 @@ pub struct TapMaps {
     monitors: MapHandle,
     monitor_counters: MapHandle,
     sequence: MapHandle,
+    packets: Option<MapHandle>,
 }
 
 impl TapMaps {
-    /// Makes them.
+    /// Makes them; which, is known from what the tap is to do at first.
     ///
     /// # Errors
     /// The kernel refuses: it is too old, or rights are missing.
-    pub fn new() -> Result<Self, KernelError> {
+    pub fn new(choice: &TapChoice) -> Result<Self, KernelError> {
         let settings = Settings::default().bytes();
         let none = |_: &mut OpenObject| Ok(());
-        let source = embedded::load(("tap_source", object!("tap_source")), &settings, None, none)?;
+        let source = embedded::load(choice.object(), &settings, None, none)?;
         let monitor = embedded::load(
             ("tap_monitor", object!("tap_monitor")),
             &settings,
@@ -160,7 +175,19 @@ impl TapMaps {
             monitors: map(&monitor, "monitors")?,
             monitor_counters: map(&monitor, "monitor_counters")?,
             sequence: map(&monitor, "sequence")?,
+            packets: match choice.stream {
+                true => Some(map(&source, "packets")?),
+                false => None,
+            },
         })
+    }
+
+    /// Reads what comes to user space; none when packets go to monitors.
+    ///
+    /// # Errors
+    /// The ring cannot be mapped.
+    pub fn reader(&self) -> Result<Option<PacketReader>, KernelError> {
+        self.packets.as_ref().map(PacketReader::new).transpose()
     }
 
     fn per_cpu(map: &MapHandle, place: u32) -> Result<Vec<Vec<u8>>, KernelError> {
@@ -224,28 +251,22 @@ impl SourcePrograms {
             .into_iter()
             .filter_map(|name| Some((name, choice.parties.entries(name)?)))
             .collect();
-        let object = embedded::load(
-            ("tap_source", object!("tap_source")),
-            &choice.settings().bytes(),
-            None,
-            |open| {
-                share(
-                    open,
-                    &[("counters", &shared.counters), ("buckets", &shared.buckets)],
-                )?;
-                for mut map in open.maps_mut() {
-                    let name = map.name().to_string_lossy().into_owned();
-                    let size = sets.iter().find(|(set, _)| *set == name);
-                    if let Some((_, entries)) = size {
-                        map.set_max_entries(entries.len().max(1) as u32)?;
-                    }
-                    if name == "endpoints" && choice.parties.endpoints {
-                        map.set_max_entries(MAX_ENDPOINTS)?;
-                    }
+        let mut maps = vec![("counters", &shared.counters), ("buckets", &shared.buckets)];
+        maps.extend(shared.packets.as_ref().map(|packets| ("packets", packets)));
+        let object = embedded::load(choice.object(), &choice.settings().bytes(), None, |open| {
+            share(open, &maps)?;
+            for mut map in open.maps_mut() {
+                let name = map.name().to_string_lossy().into_owned();
+                let size = sets.iter().find(|(set, _)| *set == name);
+                if let Some((_, entries)) = size {
+                    map.set_max_entries(entries.len().max(1) as u32)?;
                 }
-                Ok(())
-            },
-        )?;
+                if name == "endpoints" && choice.parties.endpoints {
+                    map.set_max_entries(MAX_ENDPOINTS)?;
+                }
+            }
+            Ok(())
+        })?;
         for (name, entries) in &sets {
             let set = map(&object, name)?;
             for (key, value) in entries {
@@ -410,4 +431,91 @@ pub fn try_hook(program: BorrowedFd<'_>, hook: HookKind) -> Result<(), KernelErr
             })
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    const LOOPBACK: u32 = 1;
+
+    /// Sends so many datagrams over loopback of the thread's namespace.
+    fn talk(count: usize) {
+        let to = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..count {
+            from.send_to(b"x", to.local_addr().unwrap()).unwrap();
+            to.recv(&mut [0; 8]).unwrap();
+        }
+    }
+
+    /// Needs root, as all tests of kernel programs do.
+    #[test]
+    fn a_program_is_replaced_where_it_hangs_on_each_hook() {
+        if std::env::var_os("SKUA_NO_ROOT_TESTS").is_some_and(|value| value == "1") {
+            return;
+        }
+        let work = || {
+            private_network::enter().unwrap();
+            for hook in [HookKind::Tcx, HookKind::Clsact] {
+                // Without a number all would be taken for copies.
+                let all = TapChoice {
+                    process: 7,
+                    ..TapChoice::default()
+                };
+                let maps = TapMaps::new(&all).unwrap();
+                let matched = || {
+                    let counters = maps.source(0, Direction::Ingress).unwrap();
+                    let lost = counters.dropped[Cause::NoMonitor as usize];
+                    // There is no monitor, and that is no reason to keep anything up.
+                    assert_eq!(counters.matched, lost);
+                    counters.matched.packets
+                };
+                let load = |choice: &TapChoice| {
+                    let programs = SourcePrograms::load(choice, &maps).unwrap();
+                    programs
+                        .add_source(LOOPBACK, 0, &[Direction::Ingress])
+                        .unwrap();
+                    programs
+                };
+                let first = load(&all);
+                let mut attached = Attachment::in_passing_namespace(
+                    first.program(Direction::Ingress).unwrap(),
+                    LOOPBACK,
+                    Direction::Ingress,
+                    hook,
+                )
+                .unwrap();
+                talk(10);
+                assert_eq!(matched(), 10, "{hook:?}");
+                let none = load(&TapChoice {
+                    filter: "tcp".into(),
+                    ..all.clone()
+                });
+                attached
+                    .replace(none.program(Direction::Ingress).unwrap())
+                    .unwrap();
+                drop(first);
+                talk(10);
+                assert_eq!(matched(), 10, "{hook:?}");
+                let mut parties = Parties::default();
+                parties.add_prefix("127.0.0.0/8".parse().unwrap(), Role::SOURCE);
+                let again = load(&TapChoice {
+                    parties,
+                    ..all.clone()
+                });
+                attached
+                    .replace(again.program(Direction::Ingress).unwrap())
+                    .unwrap();
+                talk(10);
+                assert_eq!(matched(), 20, "{hook:?}");
+                assert!(attached.is_there());
+                drop(attached);
+                talk(10);
+                assert_eq!(matched(), 20, "{hook:?}");
+            }
+        };
+        std::thread::spawn(work).join().unwrap();
+    }
 }

@@ -205,7 +205,7 @@ fn type_name(kind: Type) -> Option<String> {
 }
 
 /// Copies a capture file as it comes.
-fn watch(mut packets: impl Read, to: &Path) -> anyhow::Result<()> {
+pub(crate) fn watch(mut packets: impl Read, to: &Path) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = if to.as_os_str() == "-" {
         if std::io::stdout().is_terminal() {
             bail!("packets are no text: pipe them (`| tshark -r -`) or give -w FILE");

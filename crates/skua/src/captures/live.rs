@@ -31,13 +31,13 @@ const WATCHERS: usize = 16;
 const WAITING: usize = 16 << 20;
 
 /// Pieces of the answer that are ready to be sent.
-const PIECES: usize = 16;
+pub(crate) const PIECES: usize = 16;
 
 /// How soon it is seen that a capture has ended or nobody watches any more.
-const LOOK: Duration = Duration::from_millis(200);
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 /// The answer of a request that goes on as long as packets come.
-struct Pieces(mpsc::Receiver<Bytes>);
+pub(crate) struct Pieces(pub(crate) mpsc::Receiver<Bytes>);
 
 impl HttpBody for Pieces {
     type Data = Bytes;
@@ -54,12 +54,12 @@ impl HttpBody for Pieces {
 }
 
 /// One who watches; says when it ends.
-struct Seat;
+pub(crate) struct Seat;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Seat {
-    fn take() -> Option<Self> {
+    pub(crate) fn take() -> Option<Self> {
         let more = |taken: usize| (taken < WATCHERS).then_some(taken + 1);
         let took = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         took.ok().map(|_| Self)
@@ -109,7 +109,7 @@ pub fn stream(
 
 /// Bytes that are written and not sent yet.
 #[derive(Clone, Default)]
-struct Ready(Rc<RefCell<Vec<u8>>>);
+pub(crate) struct Ready(pub(crate) Rc<RefCell<Vec<u8>>>);
 
 impl std::io::Write for Ready {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

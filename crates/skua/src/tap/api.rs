@@ -6,25 +6,33 @@ use axum::{
     Router,
     body::Bytes,
     extract::{DefaultBodyLimit, Extension, Path, State},
-    http::{HeaderMap, StatusCode},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
-    routing::get,
+    routing::{get, post},
 };
 use serde_json::json;
 use skua_analyzer::tap::{Tap, TapError, TapManager, TapView};
 
+use super::live::{self, Passing};
 use crate::{
-    graph::resource,
+    graph::{pcap, resource},
     http::{bad_request, blocking},
     server::auth::{Caller, Peer},
+    state::Shared,
 };
 
 /// Bytes of a request at most: some hundred thousand addresses.
 const BODY: usize = 8 << 20;
 
 /// The paths of this module.
-pub fn routes(taps: Arc<TapManager>) -> Router {
+pub fn routes(taps: Arc<TapManager>, shared: Shared) -> Router {
+    let watching = Router::new()
+        .route("/api/tap/live", post(watch_new))
+        .route("/api/tap/{id}/packets", get(packets))
+        .layer(DefaultBodyLimit::max(BODY))
+        .with_state((taps.clone(), shared));
     Router::new()
+        .merge(watching)
         .route("/api/tap", get(list).post(create))
         .route("/api/tap/{id}", get(one).patch(change).delete(remove))
         .layer(DefaultBodyLimit::max(BODY))
@@ -32,17 +40,77 @@ pub fn routes(taps: Arc<TapManager>) -> Router {
 }
 
 fn answer(status: StatusCode, done: Result<TapView, TapError>) -> Response {
-    let error = match done {
-        Ok(view) => return resource::answer(status, &json!(view)),
-        Err(error) => error,
-    };
-    let status = match &error {
+    match done {
+        Ok(view) => resource::answer(status, &json!(view)),
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &TapError) -> Response {
+    let status = match error {
         TapError::Resource(error) => return resource::refused(error),
         TapError::Forbidden => StatusCode::FORBIDDEN,
-        TapError::Declared => StatusCode::CONFLICT,
-        TapError::Wrong(_) | TapError::Elsewhere => StatusCode::BAD_REQUEST,
+        TapError::Declared | TapError::Watched => StatusCode::CONFLICT,
+        TapError::Wrong(_) | TapError::Elsewhere | TapError::NoStream => StatusCode::BAD_REQUEST,
     };
     (status, format!("{error}\n")).into_response()
+}
+
+/// The packets of a tap from now on.
+fn watched(
+    (taps, shared): (Arc<TapManager>, Shared),
+    id: &str,
+    who: String,
+    passing: bool,
+) -> Response {
+    let watch = match taps.watch(id, &who) {
+        Ok(watch) => watch,
+        Err(error) => return refused(&error),
+    };
+    let passing = passing.then_some(Passing { taps, who });
+    match live::stream(watch, shared, passing) {
+        Ok(Some(body)) => ([(header::CONTENT_TYPE, pcap::MEDIA_TYPE)], body).into_response(),
+        Ok(None) => {
+            let text = "too many watch packets already\n";
+            (StatusCode::TOO_MANY_REQUESTS, text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+type Watched = State<(Arc<TapManager>, Shared)>;
+
+async fn packets(
+    State(all): Watched,
+    peer: Option<Extension<Peer>>,
+    caller: Option<Extension<Caller>>,
+    Path(id): Path<String>,
+) -> Response {
+    let who = name_of((peer, caller));
+    blocking(move || watched(all, &id, who, false)).await
+}
+
+/// A tap that lasts as long as its packets are watched.
+async fn watch_new(
+    State(all): Watched,
+    peer: Option<Extension<Peer>>,
+    caller: Option<Extension<Caller>>,
+    body: Bytes,
+) -> Response {
+    let who = name_of((peer, caller));
+    blocking(move || {
+        let mut tap: Tap = match resource::object(&body) {
+            Ok(tap) => tap,
+            Err(error) => return bad_request(error),
+        };
+        tap.to = vec!["stream".into()];
+        tap.passing = true;
+        match all.0.create(tap, &who) {
+            Ok(view) => watched(all, &view.tap.uuid.to_string(), who, true),
+            Err(error) => refused(&error),
+        }
+    })
+    .await
 }
 
 type Who = (Option<Extension<Peer>>, Option<Extension<Caller>>);

@@ -1,6 +1,9 @@
 //! `skua tap`.
 
-use std::io::Write as _;
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
@@ -8,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     args::{AnalyzerArguments, OutputFormat},
+    captures::command::watch,
     client::Client,
     output::{self, Column},
 };
@@ -18,6 +22,7 @@ Examples:
   skua tap create --from eth0,tap3 --match 'host 10.0.0.5 and tcp' --to mon0
   skua tap create --from eth0 --to mon0@ids --vlan 100 --cut 128 --name ids
   skua tap create --gremlin 'G.V().Has(\"Type\", \"tun\")' --to mon0,mon1 --ttl 10m
+  skua tap create --from eth0 --match 'port 53' --to - | tshark -r -
   skua tap show ids
   skua tap update ids --net 10.0.0.0/8,192.0.2.1
   skua tap delete ids
@@ -77,6 +82,14 @@ pub enum TapCommand {
         #[command(flatten)]
         settings: Box<Settings>,
     },
+    /// Write the packets of a tap that was made with --to stream, as pcapng
+    Watch {
+        /// Its UUID, the begin of it, or its name
+        tap: String,
+        /// File to write to, - for standard output
+        #[arg(short, long, value_name = "FILE", default_value = "-")]
+        write: PathBuf,
+    },
     /// End taps
     Delete {
         /// Their UUIDs, the begins of them, or their names
@@ -130,7 +143,8 @@ pub struct Settings {
     #[arg(long, value_name = "MACS", value_delimiter = ',')]
     pub dst_mac: Option<Vec<String>>,
     /// Where copies go: interfaces, like mon0 or mon0@NAMESPACE, or remote monitors, like
-    /// vxlan://192.0.2.9/42, geneve:// or erspan://; over several, conversations are spread
+    /// vxlan://192.0.2.9/42, geneve:// or erspan://; over several, conversations are spread. `stream`: to
+    /// who watches; `-` or FILE.pcapng: to standard output or a file here, as long as this command runs
     #[arg(long, value_name = "MONITORS", value_delimiter = ',')]
     pub to: Option<Vec<String>>,
     /// VLAN tag of copies from the first source, one more for each further one; 0: none
@@ -163,6 +177,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The file that packets are to be written to here.
+    fn file(&self) -> Option<&str> {
+        let [one] = &self.to.as_ref()?[..] else {
+            return None;
+        };
+        let is_file = one == "-" || one.ends_with(".pcapng");
+        (is_file && !one.contains("://")).then_some(one)
+    }
+
     /// What is said, by key.
     fn values(&self) -> Vec<(&'static str, Value)> {
         let lists = [
@@ -246,6 +269,9 @@ pub fn tap(arguments: &TapArguments) -> anyhow::Result<()> {
     let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         TapCommand::Create { settings, ttl } => {
+            if let Some(file) = settings.file() {
+                return write(&client, settings, file);
+            }
             let body: serde_json::Map<_, _> = settings
                 .values()
                 .into_iter()
@@ -276,10 +302,25 @@ pub fn tap(arguments: &TapArguments) -> anyhow::Result<()> {
                 .collect();
             output::pretty(&client.patch(&path(&client, tap)?, &patch)?)
         }
+        TapCommand::Watch { tap, write } => {
+            let packets = client.stream(&format!("{}/packets", path(&client, tap)?), None)?;
+            watch(packets, write)
+        }
         TapCommand::Delete { taps } => taps
             .iter()
             .try_for_each(|tap| client.delete(&path(&client, tap)?)),
     }
+}
+
+/// Makes a tap that lasts as long as its packets are written.
+fn write(client: &Client, settings: &Settings, file: &str) -> anyhow::Result<()> {
+    let said = settings.values().into_iter();
+    let body: serde_json::Map<_, _> = said
+        .filter(|(key, _)| *key != "To")
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+    let packets = client.stream("/api/tap/live", Some(&Value::Object(body)))?;
+    watch(packets, Path::new(file))
 }
 
 /// Names in a list of texts, or of objects with names.

@@ -559,6 +559,7 @@ fn underlay(lab: &Lab) -> Net {
     let far = Net::new();
     pair(&lab.switch, "un0", &far, "far0", 5);
     for (net, interface, number) in [(&lab.switch, "un0", 1), (&far, "far0", 2)] {
+        net.ip(&format!("link set {interface} mtu 9200"));
         net.sysctl(&format!("ipv6/conf/{interface}/disable_ipv6"), "0");
         net.ip(&format!("addr add 10.50.0.{number}/24 dev {interface}"));
         net.ip(&format!("addr add fd50::{number}/64 dev {interface} nodad"));
@@ -618,10 +619,12 @@ fn tunnels_carry_copies_to_a_remote_monitor() {
     for (target, filter, outer, at, head) in tunnels {
         let mut copies = Listener::open(&far, "far0", filter);
         // What leaves by the interface that is tapped, too, is known by its tunnel.
-        let words = [
-            "tap", "create", "--from", "pa,un0", "--to", target, "--vlan", "7",
-        ];
-        let tap = Tap::of(&lab.switch, &skua, &words);
+        // Nobody takes the tunnels' packets there, and the kernel says so.
+        let not = "not arp and not ip6 multicast and not net fe80::/10 and \
+                   not (icmp and host 10.50.0.2) and not (icmp6 and net fd50::/64)";
+        let words = ["tap", "create", "--from", "pa,un0", "--to", target];
+        let more = ["--vlan", "7", "--match", not];
+        let tap = Tap::of(&lab.switch, &skua, &[&words[..], &more].concat());
         send(&lab, &frames);
         let found = copies.frames(frames.len());
         let number = tap.show()["Sources"]
@@ -693,4 +696,108 @@ fn a_real_tunnel_understands_ours_and_what_is_too_long_is_cut() {
     far.ip("link set far0 down");
     send(&lab, &frames);
     assert_eq!(originals.frames(frames.len()).len(), frames.len());
+}
+
+#[test]
+fn packets_come_as_a_file_with_who_sent_them() {
+    use std::{
+        io::Write as _,
+        net::{TcpListener, TcpStream},
+        process::Stdio,
+    };
+    if !root_tests() {
+        return;
+    }
+    let lab = Lab::new().with_addresses();
+    lab.switch.ip("addr add 10.9.0.9/24 dev br0");
+    let skua = lab.skua();
+    let path = std::env::temp_dir().join(format!("skua-tap-{}.pcapng", std::process::id()));
+    let mut writing = crate::lab::skua::command(&lab.switch)
+        .args([
+            "tap",
+            "create",
+            "--from",
+            "pa",
+            "--to",
+            path.to_str().unwrap(),
+        ])
+        .args([
+            "--name",
+            "file",
+            "--cut",
+            "200",
+            "--match",
+            "tcp port 5002 or vlan 5",
+        ])
+        .args(["--analyzer", &skua.address])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let tap = Tap {
+        net: &lab.switch,
+        skua: &skua,
+        id: "file".into(),
+    };
+    wait_for("the tap", || {
+        let all = ask(&lab.switch, &skua, &["tap", "list", "-o", "json"]);
+        (all["Name"] == "file" && all["State"] == "active").then_some(())
+    });
+    let udp = |n: u64| Flow::numbered(n as u32).tagged(&[(0x8100, 5)], 100 + n as usize);
+    lab.sender().send(300, udp);
+    // This process serves in the switch's namespace.
+    let listener = lab
+        .switch
+        .inside(|| TcpListener::bind("10.9.0.9:5002"))
+        .unwrap();
+    let mut stream = lab
+        .a
+        .inside(|| TcpStream::connect("10.9.0.9:5002"))
+        .unwrap();
+    let _served = listener.accept().unwrap();
+    // A look at all sockets makes it known whose it is.
+    skua.fresh_summary();
+    stream.write_all(b"hello").unwrap();
+    let (matched, copied, _) = wait_for("all of it", || {
+        let counts = tap.counts("Full");
+        (counts.0 > 304).then_some(counts)
+    });
+    assert_eq!(matched, copied);
+    ask(&lab.switch, &skua, &["tap", "delete", "file"]);
+    assert!(writing.wait().unwrap().success());
+    let mut file = pcap::Capture::from_file(&path).unwrap();
+    let mut frames = Vec::new();
+    while let Ok(packet) = file.next_packet() {
+        frames.push((packet.data.to_vec(), packet.header.len));
+    }
+    let tagged: Vec<_> = frames
+        .iter()
+        .filter(|(data, _)| data[12..14] == [0x81, 0])
+        .collect();
+    assert_eq!(tagged.len(), 300);
+    for (n, (data, length)) in (0..).zip(tagged) {
+        let frame = udp(n);
+        assert_eq!(*length as usize, frame.len());
+        // The tag stands beside the packet and is not cut.
+        assert_eq!(*data, frame[..frame.len().min(204)]);
+    }
+    let text = std::fs::read(&path).unwrap();
+    let me = format!("({})", std::process::id());
+    let has = |text: &[u8], part: &str| text.windows(part.len()).any(|w| w == part.as_bytes());
+    assert!(has(&text, "pa") && has(&text, &me), "nobody is named");
+    std::fs::remove_file(&path).unwrap();
+    // Another that is made first and watched later; who does not watch loses, and it is counted.
+    let tap = Tap::create(&lab.switch, &skua, "--from pa --to stream --match udp");
+    let sent = lab.sender().send(40_000, udp_of(1_400));
+    assert_eq!(sent.sum.packets, 40_000);
+    let (_, copied, lost) = tap.counts("Full");
+    assert!(copied > 0 && lost > 0, "{copied} {lost}");
+    let metrics = skua.get("/metrics");
+    assert!(
+        metrics.contains("skua_tap_dropped_packets_total{"),
+        "{metrics}"
+    );
+}
+
+fn udp_of(size: usize) -> impl FnMut(u64) -> Vec<u8> {
+    move |n| Flow::numbered(n as u32).frame(size)
 }

@@ -1,0 +1,119 @@
+//! Packets that come to user space.
+
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    time::Duration,
+};
+
+use libbpf_rs::MapHandle;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::{Direction, KernelError, clock, ring::Ring};
+
+/// Bytes of `struct tap_packet`.
+const HEAD: usize = 24;
+/// The smallest message: a head and the smallest room for a packet.
+const SMALLEST: usize = HEAD + 128;
+/// `packets` in `bpf/tap/source.bpf.c`.
+const RING_BYTES: u32 = 1 << 22;
+/// The bit of `tap_packet.source` that says that the packet was sent.
+const FROM_EGRESS: u32 = 1 << 31;
+
+/// A packet as a program sent it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TappedPacket<'a> {
+    /// When, ns since the Unix epoch.
+    pub time_ns: u64,
+    /// Number of its source.
+    pub source: u32,
+    /// Way through the interface.
+    pub direction: Direction,
+    /// Length of the whole packet in bytes, without `tag`.
+    pub length: u32,
+    /// The outermost VLAN tag, when it is not in `data`: EtherType, tag control information.
+    pub tag: Option<(u16, u16)>,
+    /// Its bytes from the Ethernet header on, cut.
+    pub data: &'a [u8],
+}
+
+impl<'a> TappedPacket<'a> {
+    fn read(bytes: &'a [u8], offset_ns: i64) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
+        let word = |at: usize| Some(u32::from_ne_bytes(*head[at..].first_chunk()?));
+        let short = |at: usize| Some(u16::from_ne_bytes(*head[at..].first_chunk()?));
+        let source = word(16)?;
+        let tag = (short(20)?, short(22)?);
+        Some(Self {
+            time_ns: u64::from_ne_bytes(*head.first_chunk()?).saturating_add_signed(offset_ns),
+            source: source & !FROM_EGRESS,
+            direction: match source & FROM_EGRESS {
+                0 => Direction::Ingress,
+                _ => Direction::Egress,
+            },
+            length: word(8)?,
+            tag: (tag.0 != 0).then_some(tag),
+            data: rest.get(..word(12)? as usize)?,
+        })
+    }
+}
+
+/// The reader of a tap's packets.
+pub struct PacketReader {
+    ring: Ring,
+}
+
+impl PacketReader {
+    pub(super) fn new(map: &MapHandle) -> Result<Self, KernelError> {
+        Ok(Self {
+            ring: Ring::new(map.as_fd(), RING_BYTES, SMALLEST)?,
+        })
+    }
+
+    /// Readable when packets should be taken.
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.ring.wake()
+    }
+
+    /// Waits for packets, at most so long.
+    pub fn wait(&self, patience: Duration) {
+        let mut fds = [PollFd::from_borrowed_fd(self.wake(), PollFlags::IN)];
+        // A signal, too, only ends the wait.
+        let _ = poll(&mut fds, patience.try_into().ok().as_ref());
+    }
+
+    /// Takes the packets that are there, in the order in which they were sent; true when there may be
+    /// more.
+    ///
+    /// # Errors
+    /// The ring cannot be read.
+    pub fn drain(&mut self, sink: &mut dyn FnMut(&TappedPacket<'_>)) -> Result<bool, KernelError> {
+        let offset = clock::unix_offset_ns();
+        self.ring.drain(&mut |bytes| {
+            if let Some(packet) = TappedPacket::read(bytes, offset) {
+                sink(&packet);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_read_and_one_that_is_cut_is_none() {
+        let mut message = [0u8; HEAD + 10];
+        message[8..12].copy_from_slice(&64u32.to_ne_bytes());
+        message[12..16].copy_from_slice(&10u32.to_ne_bytes());
+        message[16..20].copy_from_slice(&(3 | FROM_EGRESS).to_ne_bytes());
+        message[20..22].copy_from_slice(&0x8100u16.to_ne_bytes());
+        message[22..24].copy_from_slice(&5u16.to_ne_bytes());
+        let packet = TappedPacket::read(&message, 7).unwrap();
+        assert_eq!((packet.time_ns, packet.source, packet.length), (7, 3, 64));
+        assert_eq!(packet.direction, Direction::Egress);
+        assert_eq!((packet.tag, packet.data.len()), (Some((0x8100, 5)), 10));
+        for length in [0, HEAD - 1, HEAD + 9] {
+            assert!(TappedPacket::read(&message[..length], 0).is_none());
+        }
+    }
+}

@@ -14,6 +14,7 @@ use crate::{
     client::Client,
     config::Config,
     health, output, rights, sockets,
+    steer::Permission,
 };
 
 /// Hooks in the order in which they are tried, with the first kernel that can run our programs
@@ -73,6 +74,7 @@ fn examine(config: &Config, running: Option<Value>) -> Value {
         "programs": programs,
         "table": {"max_entries": config.flow.max_entries, "bytes": memory},
         "sockets": sockets,
+        "steer": steer(config),
         "running": running,
     });
     report["advice"] = advice(&report).into();
@@ -134,6 +136,22 @@ fn programs(hook: HookKind) -> Vec<Value> {
             })
         })
         .collect()
+}
+
+/// Whether packets can be steered.
+fn steer(config: &Config) -> Value {
+    let loaded = skua_kernel::steer::trial();
+    let reason = match (&loaded, config.policy.steer) {
+        (Err(error), _) => error.to_string(),
+        (Ok(()), Permission::Forbidden) => "forbidden by policy.steer".into(),
+        (Ok(()), Permission::Allowed) => String::new(),
+    };
+    json!({
+        "programs": skua_kernel::steer::NEEDS,
+        "state": if loaded.is_ok() { "loads" } else { "unsupported" },
+        "taken": reason.is_empty(),
+        "reason": reason,
+    })
 }
 
 /// Elements of a list, none when it is none.
@@ -249,6 +267,12 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
         rung(out, title, program, text(program, "programs"))?;
         title = "";
     }
+    rung(
+        out,
+        "steer",
+        &report["steer"],
+        text(&report["steer"], "programs"),
+    )?;
     let table = &report["table"];
     writeln!(
         out,

@@ -577,6 +577,61 @@ fn a_dry_run_reports_and_does_nothing() {
     assert!(missing.contains("no detector other"), "{missing}");
 }
 
+#[test]
+fn copies_drops_and_a_way_out_of_an_interface() {
+    if !root_tests() {
+        return;
+    }
+    let mut host = Host::new();
+    host.host.ip("link add x0 type veth peer name x1");
+    for end in ["x0", "x1"] {
+        host.host.ip(&format!("link set {end} up"));
+    }
+    // The detector's namespace is not that of `skua run`.
+    let other = Net::new();
+    let skua = Skua::run(&other, "--interface lo");
+    let detector = |action: &str| {
+        let (head, _) = ALWAYS.split_once("action:").unwrap();
+        head.to_owned() + "action: " + action + "\nnetns: "
+    };
+    for (action, to_a, net, interface, copies) in [
+        ("{mirror: {to: pb0}}", 20, &host.b.net.name, "vb0", 19),
+        ("{redirect: {to: x0}}", 1, &host.host.name, "x1", 19),
+        ("{drop: true}", 1, &host.host.name, "x1", 0),
+        ("{mark: 7}", 20, &host.host.name, "x1", 0),
+    ]
+    .map(|(action, to_a, net, interface, copies)| (action, to_a, net.clone(), interface, copies))
+    {
+        let file = host.file(
+            "detector.yaml",
+            &(detector(action) + &host.host.name + "\n"),
+        );
+        let applied = skua::command(&other)
+            .args(["steer", "apply", &file, "--analyzer", &skua.address])
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8(applied.stdout).unwrap(),
+            "jumps on gp0: active\n"
+        );
+        let received = || -> u64 {
+            let path = format!("/sys/class/net/{interface}/statistics/rx_packets");
+            let text = crate::lab::net::run(
+                std::process::Command::new("ip").args(["netns", "exec", &net, "cat", &path]),
+            );
+            text.trim().parse().unwrap()
+        };
+        let before = received();
+        for value in 0..20u32 {
+            host.send(1, f64::from(value % 2));
+        }
+        host.arrived();
+        assert_eq!(host.a.take().len(), to_a, "{action}");
+        assert_eq!(received() - before, copies, "{action}");
+        assert_eq!(host.b.count(), 0);
+    }
+}
+
 /// A capture file of UDP datagrams to port 9000, a second apart.
 fn capture(payloads: &[Vec<u8>]) -> Vec<u8> {
     // Magic number, version 2.4, 64 KiB of each packet, Ethernet.

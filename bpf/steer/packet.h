@@ -259,8 +259,10 @@ static __always_inline bool read_bytes(struct __sk_buff *skb, __u32 offset, __u3
 static __always_inline bool read_text(struct __sk_buff *skb, __u32 offset, __u32 length,
 				      __u8 text[STEER_TEXT])
 {
+	/* One less, so that verifiers before 6.2 know that it is not 0. */
+	length--;
 	keep(length);
-	if (length < 1 || length > STEER_TEXT)
+	if (length >= STEER_TEXT)
 		return false;
-	return !bpf_skb_load_bytes(skb, offset, text, length);
+	return !bpf_skb_load_bytes(skb, offset, text, length + 1);
 }

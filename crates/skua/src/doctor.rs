@@ -12,7 +12,7 @@ use skua_kernel::{
 use crate::{
     args::{AnalyzerArguments, DoctorArguments, OutputFormat},
     client::Client,
-    config::Config,
+    config::{Config, Permission},
     health, output, rights, sockets,
 };
 
@@ -74,6 +74,7 @@ fn examine(config: &Config, running: Option<Value>) -> Value {
         "table": {"max_entries": config.flow.max_entries, "bytes": memory},
         "sockets": sockets,
         "taps": taps(config),
+        "steer": steer(config),
         "running": running,
     });
     report["advice"] = advice(&report).into();
@@ -146,6 +147,22 @@ fn programs(hook: HookKind) -> Vec<Value> {
             })
         })
         .collect()
+}
+
+/// Whether packets can be steered.
+fn steer(config: &Config) -> Value {
+    let loaded = skua_kernel::steer::trial();
+    let reason = match (&loaded, config.policy.steer) {
+        (Err(error), _) => error.to_string(),
+        (Ok(()), Permission::Forbidden) => "forbidden by policy.steer".into(),
+        (Ok(()), Permission::Allowed) => String::new(),
+    };
+    json!({
+        "programs": skua_kernel::steer::NEEDS,
+        "state": if loaded.is_ok() { "loads" } else { "unsupported" },
+        "taken": reason.is_empty(),
+        "reason": reason,
+    })
 }
 
 /// Elements of a list, none when it is none.
@@ -261,6 +278,12 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
         rung(out, title, program, text(program, "programs"))?;
         title = "";
     }
+    rung(
+        out,
+        "steer",
+        &report["steer"],
+        text(&report["steer"], "programs"),
+    )?;
     let table = &report["table"];
     writeln!(
         out,

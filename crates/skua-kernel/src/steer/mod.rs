@@ -37,6 +37,22 @@ const BATCH: u32 = 256;
 /// What the programs need, as users see it.
 pub const NEEDS: &str = "tc programs with redirect to peers (5.12)";
 
+/// Whether the kernel takes the program: it is loaded, and attached nowhere.
+///
+/// # Errors
+///
+/// Why not.
+pub fn trial() -> Result<(), KernelError> {
+    const DETECTOR: &str =
+        "{name: trial, interface: lo, preset: ewma-64, match: '', action: {redirect: {to: any}}}";
+    let detectors =
+        skua_steer::parse(DETECTOR).map_err(|_| KernelError::Missing("a detector to try"))?;
+    let detector = detectors
+        .first()
+        .ok_or(KernelError::Missing("a detector"))?;
+    Steering::load(detector, LinkKind::Ethernet).map(drop)
+}
+
 /// Where packets are sent to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {

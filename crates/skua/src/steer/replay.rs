@@ -12,7 +12,7 @@ use skua_packet::LinkType;
 use skua_steer::{Detector, Fate, Reference};
 
 use super::settings;
-use crate::args::OutputFormat;
+use crate::{args::OutputFormat, output::counted};
 
 /// Packets taken from the file's buffer at a time.
 const BATCH: usize = 256;
@@ -172,11 +172,11 @@ fn summarize(out: &mut impl Write, reference: &Reference, format: OutputFormat) 
     }
     write!(
         out,
-        "{}: {} matched, {} sampled on {} channels, {} would {}",
+        "{}: {} matched, {} sampled on {}, {} would {}",
         detector.name,
         tally.matched,
         tally.sampled,
-        channels.len(),
+        counted(channels.len(), "channel"),
         tally.fired,
         detector.action.name()
     )?;

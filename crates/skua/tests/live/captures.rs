@@ -300,6 +300,7 @@ fn what_a_type_cannot_do_is_refused() {
         (&["--type", "ebpf", "--port", "7"], "Port"),
         (&["--type", "sflow", "--listen", "example"], "no IP address"),
         (&["--type", "ebpf", "--target", "10.0.0.1"], "TargetType"),
+        #[cfg(not(feature = "dpdk"))]
         (&["--type", "dpdk"], "dpdk"),
     ] {
         let error = refused(more);

@@ -32,6 +32,11 @@ fuzz_target!(|bytes: &[u8]| {
                             Record::Ip(ip) => records.ip(&ip),
                             Record::Switch(switch) => records.switch(&switch),
                             Record::Router(router) => records.router(&router),
+                            Record::Timestamp(ns) => records.timestamp(ns),
+                            Record::Socket(socket) => records.socket(&socket),
+                            Record::TcpInfo(info) => records.tcp_info(&info),
+                            Record::Conversation(told) => records.conversation(&told),
+                            Record::ConversationTcp(tcp) => records.conversation_tcp(&tcp),
                             Record::Other { tag, body } => records.other(tag, body),
                         }
                     }

@@ -174,7 +174,20 @@ fn datagrams_that_are_dropped_on_the_way_are_told_exactly() {
     }
     let wire = Wire::new().with_addresses();
     let collector = Collector::start(&wire.near);
-    let far = agent(&wire.far, "g0");
+    let mut command = skua::command(&wire.far);
+    // Conversations that have ended are soon not told of any more: what is lost then stays lost.
+    command
+        .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+        .args([
+            "--interface",
+            "g0",
+            "--scan-interval",
+            "200ms",
+            "--exclude-self",
+        ])
+        .args(["--collector", "10.7.0.2:6343"])
+        .env("SKUA_FLOW_CLOSED_TIMEOUT", "100ms");
+    let far = Skua::run_command(&wire.far, &mut command);
     far.wait_attached("g0");
     // The first datagram comes: before it nobody can know what was sent.
     connections(&wire, 8_080, 1);
@@ -200,13 +213,18 @@ fn datagrams_that_are_dropped_on_the_way_are_told_exactly() {
         .write_all(rules.as_bytes())
         .unwrap();
     assert!(nft.wait().unwrap().success());
-    let until = |most: u64| {
-        wait_for("datagrams that are dropped", || {
-            connections(&wire, 8_081, 30);
-            (dropped(&wire.near) >= most).then_some(())
-        });
-    };
-    until(10);
+    wait_for("datagrams that are dropped", || {
+        connections(&wire, 8_081, 30);
+        (dropped(&wire.near) >= 20).then_some(())
+    });
+    // No conversation is told of when that is over.
+    wait_for("the end of all connections", || {
+        let flows = far.flows();
+        flows
+            .iter()
+            .all(|flow| !flow["end"].is_null())
+            .then_some(())
+    });
     net::run(
         wire.near
             .command("nft")

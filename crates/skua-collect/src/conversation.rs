@@ -1,10 +1,8 @@
 //! What is remembered of conversations: how far each point has told, so that sums become differences,
 //! and how much of it was counted, so that what several tell is counted once.
 
-use std::collections::HashMap;
-
 use crate::{
-    SECOND,
+    HashMap, SECOND,
     key::{Key, Rule},
     stream::Stream,
 };
@@ -82,9 +80,10 @@ struct Report {
 struct Agent {
     stream: u32,
     epoch: u32,
-    /// What it had told in runs before.
-    base: Sums,
-    sums: Sums,
+    /// Packets and bytes that it had told in runs before.
+    base: [u64; 4],
+    /// What it has told of them.
+    told: [u64; 4],
 }
 
 /// A conversation, or several between the same ports, one after the other.
@@ -113,7 +112,7 @@ impl Conversation {
         };
         let mut more = [0; 4];
         for place in TRAFFIC {
-            let apart = one.sums[place].abs_diff(other.sums[place]);
+            let apart = one.told[place].abs_diff(other.told[place]);
             more[place] = apart.saturating_sub(self.settled[place]);
             self.settled[place] = self.settled[place].max(apart);
         }
@@ -162,8 +161,8 @@ pub(crate) struct Conversations {
 impl Conversations {
     pub(crate) fn new(most: usize) -> Self {
         Self {
-            reports: HashMap::new(),
-            all: HashMap::new(),
+            reports: HashMap::default(),
+            all: HashMap::default(),
             most,
         }
     }
@@ -209,17 +208,18 @@ impl Conversations {
         let joined = both(conversation);
         let agent = agent(conversation, told.stream, stream.epoch);
         let joined = !joined && both(conversation);
-        let base = agent.map_or([0; 9], |agent| agent.base);
-        let again = base != [0; 9];
+        let base = agent.map_or([0; 4], |agent| agent.base);
+        let again = base != [0; 4];
         let report = self
             .reports
             .entry((told.stream, told.id))
             .or_insert_with(|| {
                 conversation.open += 1;
-                let mut sums = base;
+                let mut sums = [0; 9];
                 if again {
                     // That it was there the agent's earlier run has told.
-                    sums[BEGUN..].copy_from_slice(&conversation.counted[BEGUN..]);
+                    sums = conversation.counted;
+                    sums[TRAFFIC].copy_from_slice(&base);
                 }
                 Report {
                     tracking_id: told.tracking_id,
@@ -263,7 +263,9 @@ impl Conversations {
             .flatten()
             .find(|agent| agent.stream == told.stream)
         {
-            raise(&mut agent.sums, &sums);
+            for place in TRAFFIC {
+                agent.told[place] = agent.told[place].max(sums[place]);
+            }
         }
         let more = excess(&sums, &conversation.counted);
         raise(&mut conversation.counted, &sums);
@@ -321,15 +323,15 @@ fn agent(conversation: &mut Conversation, stream: u32, epoch: u32) -> Option<Age
     let new = Agent {
         stream,
         epoch,
-        base: [0; 9],
-        sums: [0; 9],
+        base: [0; 4],
+        told: [0; 4],
     };
     for place in &mut conversation.agents {
         let agent = place.get_or_insert(new);
         if agent.stream == stream {
             if agent.epoch < epoch {
                 agent.epoch = epoch;
-                agent.base = agent.sums;
+                agent.base = agent.told;
             }
             return Some(*agent);
         }

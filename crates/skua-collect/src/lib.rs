@@ -23,5 +23,8 @@ pub use stream::AgentLine;
 pub use teller::{Offered, Teller, TellerConfig, Told};
 pub use window::PORTS;
 
+/// Tables by what agents say: with a secret seed, so that nobody can aim at one place.
+type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::quality::RandomState>;
+
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;

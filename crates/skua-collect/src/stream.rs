@@ -1,6 +1,6 @@
 //! The streams of datagrams of agents: who they are, what they say that they told, how their clocks go.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::net::IpAddr;
 
 use serde::Serialize;
 use skua_wire::{
@@ -8,7 +8,7 @@ use skua_wire::{
     sflow::{AgentReport, Header},
 };
 
-use crate::counts::Sum;
+use crate::{HashMap, counts::Sum};
 
 /// A stream by who sends it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -183,7 +183,7 @@ pub(crate) struct Streams {
 impl Streams {
     pub(crate) fn new(most: usize) -> Self {
         Self {
-            numbers: HashMap::new(),
+            numbers: HashMap::default(),
             list: Vec::new(),
             most,
         }

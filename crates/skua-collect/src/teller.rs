@@ -1,9 +1,8 @@
 //! From flow records to datagrams.
 
-use std::{
-    collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
-};
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::HashMap;
 
 use skua_flow::{Counters, EndReason, FlowRecord};
 use skua_wire::sflow::{
@@ -94,7 +93,7 @@ impl Teller {
         Self {
             config,
             sequence: 0,
-            points: HashMap::new(),
+            points: HashMap::default(),
             told: Told::default(),
             buffer: Vec::with_capacity(config.datagram),
         }

@@ -1,8 +1,9 @@
 //! Windows of time and the sums in them.
 
-use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+use std::collections::{BTreeMap, hash_map::Entry};
 
 use crate::{
+    HashMap,
     conversation::{Added, BEGUN, BYTES, ENDED, PACKETS, RESET, RETRANSMITTED, Settled},
     counts::Sum,
     key::{Key, Oriented, Rule},

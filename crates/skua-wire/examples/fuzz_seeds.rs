@@ -6,7 +6,8 @@ use std::{path::Path, process::ExitCode};
 use skua_wire::{
     netflow::v5,
     sflow::{
-        CountersHead, EthernetFrame, FlowHead, Header, InterfaceCounters, Port, RawHeader, Writer,
+        AgentReport, Conversation, ConversationTcp, CountersHead, EthernetFrame, FlowHead, Header,
+        InterfaceCounters, IpPacket, Port, RawHeader, Writer,
     },
 };
 
@@ -38,6 +39,24 @@ fn sflow() -> Vec<u8> {
         ..head
     };
     writer.flow_sample(&expanded, |_| {});
+    writer.counters_sample(&CountersHead::default(), |records| {
+        records.agent(&AgentReport::default());
+    });
+    writer.flow_sample(&head, |records| {
+        records.ip(&IpPacket {
+            length: 100,
+            protocol: 6,
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            source_port: 40_000,
+            destination_port: 443,
+            tcp_flags: 2,
+            tos: 0,
+        });
+        records.conversation(&Conversation::default());
+        records.conversation_tcp(&ConversationTcp::default());
+        records.timestamp(1);
+    });
     writer.counters_sample(&CountersHead::default(), |records| {
         records.interface(&InterfaceCounters::default());
     });

@@ -28,6 +28,8 @@ pub enum Command {
     Agent(AgentArguments),
     /// Bring together what agents tell, and answer questions until Ctrl-C; watches nothing itself
     Analyzer(AnalyzerRunArguments),
+    /// Take what agents tell in sFlow, and sum it up by service and window
+    Collector(crate::collector::command::CollectorArguments),
     /// Show the agents of an analyzer
     Agents(crate::agent::command::AgentsArguments),
     /// Show conversations: of the running `skua run`, or captured on the spot
@@ -209,6 +211,8 @@ pub struct RunArguments {
     /// Address of the JSON API and /metrics; may be given several times [default: 127.0.0.1:8082]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<std::net::SocketAddr>,
+    #[command(flatten)]
+    pub export: crate::collector::export::ExportArguments,
     /// Print a last JSON object with all sums on standard error
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub summary: Option<SummaryFormat>,
@@ -226,6 +230,8 @@ pub struct AgentArguments {
     /// Address of the agent's own JSON API and /metrics, on loopback [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<std::net::SocketAddr>,
+    #[command(flatten)]
+    pub export: crate::collector::export::ExportArguments,
     #[command(flatten)]
     pub analyzer: AnalyzerArguments,
     /// Print a last JSON object with all sums on standard error

@@ -17,6 +17,7 @@ use crate::{
     addresses,
     args::{CaptureArguments, CaptureType, ConfigArguments},
     captures::dpdk::Dpdk,
+    collector::export::ExportSettings,
     sockets::settings::{IoNice, Sockets},
     steer::SteerSettings,
 };
@@ -218,6 +219,28 @@ const KEYS: &[Key] = &[
         meaning: "most bytes there for the history of flows",
     },
     Key {
+        path: "export.collectors",
+        meaning: "collectors that are told of flows in sFlow, a list of addresses like \
+                  collector:6343; each conversation goes to one of them",
+    },
+    Key {
+        path: "export.datagram",
+        meaning: "bytes of a datagram to them at most, without headers of UDP and IP",
+    },
+    Key {
+        path: "export.queue",
+        meaning: "memory for datagrams that wait to be sent",
+    },
+    Key {
+        path: "export.agent",
+        meaning: "address by which this host calls itself to collectors; empty: the one that it sends \
+                  from",
+    },
+    Key {
+        path: "export.sub_agent",
+        meaning: "tells several agents of one address apart",
+    },
+    Key {
         path: "injection.enabled",
         meaning: "allow packet injection",
     },
@@ -318,6 +341,8 @@ pub struct Config {
     pub captures: Captures,
     /// What is kept.
     pub history: History,
+    /// What collectors are told.
+    pub export: ExportSettings,
     /// Packet injection.
     pub injection: InjectionSettings,
     /// What alerts may do.

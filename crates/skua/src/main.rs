@@ -8,6 +8,7 @@ mod args;
 mod bench_hook;
 mod captures;
 mod client;
+mod collector;
 mod config;
 #[cfg(test)]
 mod docs;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run::run(&run),
         Command::Agent(agent) => run::agent(&agent),
         Command::Analyzer(analyzer) => run::analyzer(&analyzer),
+        Command::Collector(arguments) => collector::command::collector(&arguments),
         Command::Agents(agents) => agent::command::agents(&agents),
         Command::Flows(flows) => flows::flows(&flows),
         Command::Sockets(sockets) => sockets::command::sockets(&sockets),

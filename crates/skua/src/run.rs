@@ -36,6 +36,7 @@ use crate::{
         run::{CaptureSets, LocalRunner},
         upload::Uploads,
     },
+    collector::export::Export,
     config::{self, Config},
     graph::Analyzer,
     health::Health,
@@ -57,6 +58,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     if !arguments.listen.is_empty() {
         config.api.listen.clone_from(&arguments.listen);
     }
+    config.export.take_arguments(&arguments.export);
     let mut config = config.with_arguments(&arguments.capture)?;
     lower_priority(config.agent.nice, &config.agent.ionice)?;
     // First the address: an occupied one is a clearer error than a half-started probe.
@@ -87,7 +89,8 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 
 /// `skua agent`: watches this host, and tells an analyzer.
 pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
-    let config = Config::load(arguments.capture.config.as_deref())?;
+    let mut config = Config::load(arguments.capture.config.as_deref())?;
+    config.export.take_arguments(&arguments.export);
     let mut config = config.with_arguments(&arguments.capture)?;
     config.agent.listen = arguments.listen.unwrap_or(config.agent.listen);
     if !config.agent.listen.ip().to_canonical().is_loopback() {
@@ -208,6 +211,8 @@ struct Watch {
     ovs: Option<OvsTopology>,
     /// Runs captures here.
     runner: LocalRunner,
+    /// Tells collectors.
+    export: Option<Export>,
 }
 
 impl Watch {
@@ -229,7 +234,9 @@ impl Watch {
         switch.clean_up()?;
         let ovs = database.and_then(|target| follow_switch(config, target, graph));
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
+        let export = Export::start(&config.export, &session, observers)?;
         Ok(Self {
+            export,
             session,
             discovery,
             ovs,
@@ -262,6 +269,8 @@ impl Watch {
         })?;
         before();
         let shared = self.session.finish()?;
+        // What the last drain brought is sent.
+        drop(self.export);
         drop((self.ovs, self.discovery));
         Ok(shared)
     }
@@ -364,7 +373,8 @@ fn serve(
     };
     let discovery = watch.and_then(|watch| watch.discovery.as_ref());
     let health = Health::new(&ground.graph, discovery, ground.kept.as_ref(), &captures)
-        .with_ends(fleet.clone(), uplink);
+        .with_ends(fleet.clone(), uplink)
+        .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)));
     let parts = server::Parts::new(&analyzer, &shared);
     let routes = http::routes(
         shared,

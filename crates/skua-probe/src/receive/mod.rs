@@ -14,9 +14,10 @@ mod worker;
 
 pub use netflow::NetflowProbe;
 pub use pcapsocket::{PcapSocketConfig, PcapSocketProbe};
-pub use probe::{DatagramProbe, ReceiverConfig};
+pub use probe::{AllowList, DatagramProbe, ReceiverConfig};
 pub use received::{ReceiveCause, Received};
 pub use sflow::{InterfaceSample, SflowCounters, SflowProbe};
+pub use socket::Socket;
 
 /// Port of sFlow (IANA).
 pub const SFLOW_PORT: u16 = 6343;

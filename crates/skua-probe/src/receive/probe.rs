@@ -69,10 +69,11 @@ impl ReceiverConfig {
 }
 
 /// Prefixes as a set: what is not in it is left out.
-pub(super) struct AllowList(Option<AddressSet>);
+pub struct AllowList(Option<AddressSet>);
 
 impl AllowList {
-    pub(super) fn new(prefixes: &[Prefix]) -> Self {
+    /// An empty list is one of all.
+    pub fn new(prefixes: &[Prefix]) -> Self {
         let mut set = AddressSet::default();
         for prefix in prefixes {
             set.insert(*prefix, Mark::Include);
@@ -80,7 +81,8 @@ impl AllowList {
         Self((!set.is_empty()).then_some(set))
     }
 
-    pub(super) fn allows(&self, from: SocketAddr) -> bool {
+    /// Whether a sender is listened to.
+    pub fn allows(&self, from: SocketAddr) -> bool {
         self.0.as_ref().is_none_or(|set| set.holds(from.ip()))
     }
 }

@@ -168,7 +168,15 @@ impl Sflow {
                 Ok(Record::RawHeader(header)) => raw = link_type(header.protocol).zip(Some(header)),
                 Ok(Record::Ethernet(frame)) => headers.ethernet = Some(frame),
                 Ok(Record::Ip(ip)) => headers.ip = Some(ip),
-                Ok(Record::Switch(_) | Record::Router(_)) => {}
+                Ok(
+                    Record::Switch(_)
+                    | Record::Router(_)
+                    | Record::Timestamp(_)
+                    | Record::Socket(_)
+                    | Record::TcpInfo(_)
+                    | Record::Conversation(_)
+                    | Record::ConversationTcp(_),
+                ) => {}
                 Ok(Record::Other { .. }) => received.skipped += 1,
                 Err(error) => wrong = wrong.and(Err(error)),
             }
@@ -240,6 +248,7 @@ impl Sflow {
             match record? {
                 Counters::Interface(counters) => interface = Some(counters),
                 Counters::Ethernet(counters) => ethernet = Some(counters),
+                Counters::Agent(_) => {}
                 Counters::Other { .. } => received.skipped += 1,
             }
         }

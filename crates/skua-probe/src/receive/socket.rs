@@ -9,8 +9,8 @@ use rustix::net::sockopt;
 
 use crate::ProbeError;
 
-/// A socket that never blocks, and what the kernel dropped for it.
-pub(super) struct Socket {
+/// A UDP socket that never blocks, and what the kernel dropped for it.
+pub struct Socket {
     socket: UdpSocket,
     inode: u64,
     v6: bool,
@@ -18,7 +18,11 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Listens, with room for so many bytes in its queue if the kernel allows.
-    pub(super) fn bind(address: SocketAddr, queue_bytes: usize) -> Result<Self, ProbeError> {
+    ///
+    /// # Errors
+    ///
+    /// When that is not possible there.
+    pub fn bind(address: SocketAddr, queue_bytes: usize) -> Result<Self, ProbeError> {
         let listen = |source| ProbeError::Listen { address, source };
         let socket = UdpSocket::bind(address).map_err(listen)?;
         socket.set_nonblocking(true).map_err(listen)?;
@@ -37,15 +41,20 @@ impl Socket {
     }
 
     /// Where it listens.
-    pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not say.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
     /// The next datagram, none when there is none now.
-    pub(super) fn receive(
-        &self,
-        buffer: &mut [u8],
-    ) -> std::io::Result<Option<(usize, SocketAddr)>> {
+    ///
+    /// # Errors
+    ///
+    /// Those of the network, like an ICMP error; the socket goes on.
+    pub fn receive(&self, buffer: &mut [u8]) -> std::io::Result<Option<(usize, SocketAddr)>> {
         match self.socket.recv_from(buffer) {
             Ok((length, from)) => Ok(Some((length, unmapped(from)))),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
@@ -55,7 +64,7 @@ impl Socket {
     }
 
     /// Datagrams that the kernel dropped since the socket is there, because its queue was full.
-    pub(super) fn dropped(&self) -> Option<u64> {
+    pub fn dropped(&self) -> Option<u64> {
         let file = match self.v6 {
             false => "/proc/thread-self/net/udp",
             true => "/proc/thread-self/net/udp6",

@@ -1,6 +1,6 @@
 //! Records of counters samples.
 
-use super::{ETHERNET_COUNTERS, INTERFACE_COUNTERS};
+use super::{AgentReport, ETHERNET_COUNTERS, INTERFACE_COUNTERS, own};
 use crate::{DecodeError, reader::Reader};
 
 /// Counters of an interface (RFC 2233); all but those in octets begin again after 2³². A counter that
@@ -85,6 +85,8 @@ pub enum Counters {
     Interface(InterfaceCounters),
     /// Of an Ethernet interface.
     Ethernet(EthernetCounters),
+    /// Of Skua: what the agent has told so far.
+    Agent(AgentReport),
     /// Something that is not decoded.
     Other {
         /// Its tag, see [`tag`](super::tag).
@@ -96,6 +98,7 @@ pub(super) fn decode(tag: u32, mut body: Reader<'_>) -> Result<Counters, DecodeE
     Ok(match tag {
         INTERFACE_COUNTERS => Counters::Interface(InterfaceCounters::decode(&mut body)?),
         ETHERNET_COUNTERS => Counters::Ethernet(EthernetCounters::decode(&mut body)?),
+        own::AGENT => Counters::Agent(AgentReport::decode(&mut body)?),
         tag => Counters::Other { tag },
     })
 }

@@ -25,12 +25,16 @@
 
 mod counters;
 mod datagram;
+mod host;
+pub mod own;
 mod record;
 mod sample;
 mod write;
 
 pub use counters::{Counters, EthernetCounters, InterfaceCounters};
 pub use datagram::{Datagram, Header, Samples, decode};
+pub use host::{Socket, TcpInfo};
+pub use own::{AgentReport, Conversation, ConversationTcp, ENTERPRISE};
 pub use record::{
     EthernetFrame, ExtendedRouter, ExtendedSwitch, IpPacket, RawHeader, Record, Records,
     header_protocol,
@@ -66,6 +70,10 @@ const IPV4: u32 = tag(0, 3);
 const IPV6: u32 = tag(0, 4);
 const EXTENDED_SWITCH: u32 = tag(0, 1001);
 const EXTENDED_ROUTER: u32 = tag(0, 1002);
+const TIMESTAMP: u32 = tag(0, 1043);
+const SOCKET_IPV4: u32 = tag(0, 2100);
+const SOCKET_IPV6: u32 = tag(0, 2101);
+const TCP_INFO: u32 = tag(0, 2209);
 
 /// Tags of counters records.
 const INTERFACE_COUNTERS: u32 = tag(0, 1);

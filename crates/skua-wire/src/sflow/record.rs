@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{
-    ETHERNET_FRAME, EXTENDED_ROUTER, EXTENDED_SWITCH, IPV4, IPV6, RAW_HEADER, datagram::address,
-    sample::Framed,
+    Conversation, ConversationTcp, ETHERNET_FRAME, EXTENDED_ROUTER, EXTENDED_SWITCH, IPV4, IPV6,
+    RAW_HEADER, SOCKET_IPV4, SOCKET_IPV6, Socket, TCP_INFO, TIMESTAMP, TcpInfo, datagram::address,
+    own, sample::Framed,
 };
 use crate::{DecodeError, reader::Reader};
 
@@ -123,6 +124,16 @@ pub enum Record<'a> {
     Switch(ExtendedSwitch),
     /// Of a router.
     Router(ExtendedRouter),
+    /// When it was seen, ns since the Unix epoch.
+    Timestamp(u64),
+    /// The socket that it belongs to.
+    Socket(Socket),
+    /// What TCP knows of its connection.
+    TcpInfo(TcpInfo),
+    /// Of Skua: the conversation that is told of.
+    Conversation(Conversation),
+    /// Of Skua: what TCP's headers told of it.
+    ConversationTcp(ConversationTcp),
     /// Something that is not decoded.
     Other {
         /// Its tag, see [`tag`](super::tag).
@@ -180,6 +191,11 @@ pub(super) fn decode(tag: u32, mut body: Reader<'_>) -> Result<Record<'_>, Decod
                 destination_mask: body.u32(WHAT)?,
             })
         }
+        TIMESTAMP => Record::Timestamp(body.u64("a timestamp")?),
+        SOCKET_IPV4 | SOCKET_IPV6 => Record::Socket(Socket::decode(&mut body, tag == SOCKET_IPV6)?),
+        TCP_INFO => Record::TcpInfo(TcpInfo::decode(&mut body)?),
+        own::FLOW => Record::Conversation(Conversation::decode(&mut body)?),
+        own::FLOW_TCP => Record::ConversationTcp(ConversationTcp::decode(&mut body)?),
         tag => Record::Other {
             tag,
             body: body.rest(),

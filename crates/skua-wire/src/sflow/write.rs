@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use super::{
-    ADDRESS_V4, ADDRESS_V6, COUNTERS_SAMPLE, CountersHead, DataSource, ETHERNET_COUNTERS,
-    ETHERNET_FRAME, EXPANDED_COUNTERS_SAMPLE, EXPANDED_FLOW_SAMPLE, EXTENDED_ROUTER,
-    EXTENDED_SWITCH, EthernetCounters, EthernetFrame, ExtendedRouter, ExtendedSwitch, FLOW_SAMPLE,
-    FlowHead, Header, INTERFACE_COUNTERS, IPV4, IPV6, InterfaceCounters, IpPacket, Port,
-    RAW_HEADER, RawHeader, VERSION,
+    ADDRESS_V4, ADDRESS_V6, AgentReport, COUNTERS_SAMPLE, Conversation, ConversationTcp,
+    CountersHead, DataSource, ETHERNET_COUNTERS, ETHERNET_FRAME, EXPANDED_COUNTERS_SAMPLE,
+    EXPANDED_FLOW_SAMPLE, EXTENDED_ROUTER, EXTENDED_SWITCH, EthernetCounters, EthernetFrame,
+    ExtendedRouter, ExtendedSwitch, FLOW_SAMPLE, FlowHead, Header, INTERFACE_COUNTERS, IPV4, IPV6,
+    InterfaceCounters, IpPacket, Port, RAW_HEADER, RawHeader, SOCKET_IPV4, SOCKET_IPV6, Socket,
+    TCP_INFO, TIMESTAMP, TcpInfo, VERSION, own,
 };
 
 /// The greatest numbers that compact samples have room for.
@@ -39,6 +40,24 @@ fn put_address(out: &mut Vec<u8>, address: IpAddr) {
         IpAddr::V6(v6) => {
             put(out, ADDRESS_V6);
             out.extend_from_slice(&v6.octets());
+        }
+    }
+}
+
+/// Two addresses without their type: as IPv6 when one of them is.
+fn put_pair(out: &mut Vec<u8>, first: IpAddr, second: IpAddr) {
+    let v6 = |address: IpAddr| match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    match (first, second) {
+        (IpAddr::V4(first), IpAddr::V4(second)) => {
+            out.extend_from_slice(&first.octets());
+            out.extend_from_slice(&second.octets());
+        }
+        (first, second) => {
+            out.extend_from_slice(&v6(first).octets());
+            out.extend_from_slice(&v6(second).octets());
         }
     }
 }
@@ -221,10 +240,6 @@ impl RecordWriter<'_> {
 
     /// The IP header; as IPv6 when one of the addresses is.
     pub fn ip(&mut self, ip: &IpPacket) {
-        let v6 = |address: IpAddr| match address {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        };
         let tag = match (ip.source, ip.destination) {
             (IpAddr::V4(_), IpAddr::V4(_)) => IPV4,
             _ => IPV6,
@@ -232,16 +247,7 @@ impl RecordWriter<'_> {
         self.0.add(tag, |out| {
             put(out, ip.length);
             put(out, ip.protocol);
-            match (ip.source, ip.destination) {
-                (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                    out.extend_from_slice(&source.octets());
-                    out.extend_from_slice(&destination.octets());
-                }
-                (source, destination) => {
-                    out.extend_from_slice(&v6(source).octets());
-                    out.extend_from_slice(&v6(destination).octets());
-                }
-            }
+            put_pair(out, ip.source, ip.destination);
             for value in [ip.source_port, ip.destination_port, ip.tcp_flags, ip.tos] {
                 put(out, value);
             }
@@ -267,6 +273,41 @@ impl RecordWriter<'_> {
         });
     }
 
+    /// When it was seen, ns since the Unix epoch.
+    pub fn timestamp(&mut self, ns: u64) {
+        self.0
+            .add(TIMESTAMP, |out| out.extend_from_slice(&ns.to_be_bytes()));
+    }
+
+    /// The socket; as IPv6 when one of the addresses is.
+    pub fn socket(&mut self, socket: &Socket) {
+        let tag = match (socket.local, socket.remote) {
+            (IpAddr::V4(_), IpAddr::V4(_)) => SOCKET_IPV4,
+            _ => SOCKET_IPV6,
+        };
+        self.0.add(tag, |out| {
+            put(out, socket.protocol);
+            put_pair(out, socket.local, socket.remote);
+            put(out, socket.local_port);
+            put(out, socket.remote_port);
+        });
+    }
+
+    /// What TCP knows.
+    pub fn tcp_info(&mut self, info: &TcpInfo) {
+        self.0.add(TCP_INFO, |out| info.encode(out));
+    }
+
+    /// Of Skua: the conversation.
+    pub fn conversation(&mut self, conversation: &Conversation) {
+        self.0.add(own::FLOW, |out| conversation.encode(out));
+    }
+
+    /// Of Skua: what TCP's headers told of it.
+    pub fn conversation_tcp(&mut self, tcp: &ConversationTcp) {
+        self.0.add(own::FLOW_TCP, |out| tcp.encode(out));
+    }
+
     /// Any other record, whose bytes are given.
     pub fn other(&mut self, tag: u32, body: &[u8]) {
         self.0.add(tag, |out| out.extend_from_slice(body));
@@ -286,6 +327,11 @@ impl CountersWriter<'_> {
     /// Counters of an Ethernet interface.
     pub fn ethernet(&mut self, counters: &EthernetCounters) {
         self.0.add(ETHERNET_COUNTERS, |out| counters.encode(out));
+    }
+
+    /// Of Skua: what the agent has told so far.
+    pub fn agent(&mut self, report: &AgentReport) {
+        self.0.add(own::AGENT, |out| report.encode(out));
     }
 
     /// Any other record, whose bytes are given.

@@ -16,6 +16,7 @@ use skua_topology::{SharedGraph, Stats};
 use crate::{
     agent::{fleet::Fleet, uplink::UplinkView},
     captures::{api::Captures, target::Sent},
+    collector::export::ExportView,
     history::Kept,
     summary,
 };
@@ -29,6 +30,7 @@ pub struct Health {
     captures: Captures,
     fleet: Option<Fleet>,
     uplink: Option<UplinkView>,
+    export: Option<ExportView>,
 }
 
 /// How all of them are at a moment.
@@ -105,12 +107,19 @@ impl Health {
             captures: captures.clone(),
             fleet: None,
             uplink: None,
+            export: None,
         }
     }
 
     /// Also of the agents of an analyzer, and of an agent's own connection.
     pub fn with_ends(mut self, fleet: Option<Fleet>, uplink: Option<UplinkView>) -> Self {
         (self.fleet, self.uplink) = (fleet, uplink);
+        self
+    }
+
+    /// Also of what collectors are told.
+    pub fn with_export(mut self, export: Option<ExportView>) -> Self {
+        self.export = export;
         self
     }
 
@@ -164,6 +173,9 @@ impl Health {
         if let Some(uplink) = &self.uplink {
             text += &prometheus::uplink(&uplink.status());
         }
+        if let Some(export) = &self.export {
+            text += &crate::collector::report::metrics(&export.status());
+        }
         text
     }
 
@@ -188,6 +200,9 @@ impl Health {
         }
         if let Some(uplink) = &self.uplink {
             status["uplink"] = json!(uplink.status());
+        }
+        if let Some(export) = &self.export {
+            status["export"] = json!(export.status());
         }
     }
 }

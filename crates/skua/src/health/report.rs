@@ -40,6 +40,7 @@ pub fn print_ends(out: &mut impl Write, status: &Value) -> io::Result<()> {
         };
         writeln!(out, "analyzer  {}: {state}", text(uplink, "analyzer"))?;
     }
+    crate::collector::report::print(out, &status["export"])?;
     let mut title = "agents";
     for agent in each(&status["fleet"]["agents"]) {
         writeln!(out, "{title:<9} {}", crate::agent::command::line(agent))?;
@@ -64,6 +65,7 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
             number(&uplink["lost_flow_updates"])
         ));
     }
+    crate::collector::report::advise(&status["export"], advice);
     for agent in each(&status["fleet"]["agents"]) {
         let host = text(agent, "host");
         if agent["connected"] == false {

@@ -7,6 +7,7 @@ mod actions;
 mod addresses;
 mod behaviour;
 mod captures;
+mod collect;
 mod conservation;
 mod devices;
 mod fleet;

@@ -1,0 +1,144 @@
+//! What a record costs a collector: `cargo run --release -p skua-collect --example collect_speed`,
+//! or `make bench-collector`. Datagrams come from memory, so receiving is not part of it. Times are of this
+//! thread's CPU, as the kernel counts it; the best of five rounds.
+
+use std::hint::black_box;
+
+use skua_collect::{Collector, CollectorConfig, Offered, Teller, TellerConfig};
+use skua_flow::{Counters, FlowKey, FlowStore, FlowUpdate, StoreLimits};
+use skua_wire::sflow::{self, Record, Sample};
+
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = 1_800_000_000 * SECOND;
+/// Drains of the agent.
+const DRAINS: u64 = 5;
+const ROUNDS: usize = 5;
+
+/// CPU time of this thread, ns.
+fn cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec.unsigned_abs() * SECOND + time.tv_nsec.unsigned_abs()
+}
+
+/// Resident memory, bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split_whitespace().nth(1);
+    pages
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4_096
+}
+
+fn key(number: u32, ports: u32) -> FlowKey {
+    let client = (number / ports).to_be_bytes();
+    let address = |last: [u8; 4]| std::net::Ipv4Addr::from(last).to_ipv6_mapped().octets();
+    FlowKey {
+        lo: address([10, client[1], client[2], client[3]]),
+        hi: address([192, 0, 2, 1]),
+        lo_port: ((32_768 + number % ports) as u16).to_be_bytes(),
+        hi_port: 443u16.to_be_bytes(),
+        ifindex: 2,
+        proto: 6,
+        kind: 1 | 4,
+        ..FlowKey::default()
+    }
+}
+
+/// Datagrams of all drains, each with its time.
+fn datagrams(conversations: u32, ports: u32) -> (Vec<(u64, Vec<u8>)>, u64) {
+    let mut store = FlowStore::new(
+        StoreLimits {
+            records: conversations as usize,
+            bytes: usize::MAX,
+        },
+        1,
+        1,
+    );
+    store.note_touched();
+    let mut teller = Teller::new(TellerConfig {
+        agent: [10, 0, 0, 1].into(),
+        sub_agent: 0,
+        instance: 1,
+        started_ns: START,
+        datagram: 1_400,
+    });
+    let mut all = Vec::new();
+    for drain in 1..=DRAINS {
+        let now = START + drain * 2 * SECOND;
+        store.begin_drain(now);
+        for number in 0..conversations {
+            store.apply(&FlowUpdate {
+                key: key(number, ports),
+                lo_sent: Counters::new(10, 1_000),
+                hi_sent: Counters::new(10, 10_000),
+                lo_first: true,
+                first_ns: START,
+                last_ns: now,
+                ..FlowUpdate::default()
+            });
+        }
+        store.end_drain();
+        teller.tell(store.touched(), 0, now, |bytes| {
+            all.push((now, bytes.to_vec()));
+            Offered::Taken
+        });
+    }
+    (all, u64::from(conversations) * DRAINS)
+}
+
+fn best(mut round: impl FnMut()) -> u64 {
+    let rounds = (0..ROUNDS).map(|_| {
+        let before = cpu_ns();
+        round();
+        cpu_ns() - before
+    });
+    rounds.min().unwrap_or(0).max(1)
+}
+
+fn decode(bytes: &[u8]) -> u64 {
+    let Ok(datagram) = sflow::decode(black_box(bytes)) else {
+        return 0;
+    };
+    let mut packets = 0;
+    for sample in datagram.samples().flatten() {
+        if let Sample::Flow(sample) = sample {
+            for record in sample.records().flatten() {
+                // All of it is read, whatever is done with it.
+                if let Record::Conversation(told) = black_box(record) {
+                    packets += told.packets[0];
+                }
+            }
+        }
+    }
+    packets
+}
+
+fn main() {
+    println!("conversations  keys       decode/s    decode+aggregate/s  bytes/conversation");
+    for (conversations, ports) in [(2_000, 1), (300_000, 1), (300_000, 100)] {
+        let (all, records) = datagrams(conversations, ports);
+        let decoded = best(|| {
+            let packets: u64 = all.iter().map(|(_, bytes)| decode(bytes)).sum();
+            assert!(black_box(packets) > 0);
+        });
+        let before = resident();
+        let mut memory = 0;
+        let collected = best(|| {
+            let mut collector = Collector::new(&CollectorConfig::default());
+            for (now, bytes) in &all {
+                collector.datagram([10, 0, 0, 1].into(), bytes, *now);
+            }
+            assert_eq!(collector.summary().records, records);
+            memory = memory.max(resident().saturating_sub(before));
+        });
+        let rate = |ns: u64| records as f64 * 1e9 / ns as f64;
+        println!(
+            "{conversations:>13}  {:>9}  {:>10.0}  {:>18.0}  {:>18}",
+            conversations / ports,
+            rate(decoded),
+            rate(collected),
+            memory / u64::from(conversations),
+        );
+    }
+}

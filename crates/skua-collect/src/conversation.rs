@@ -1,0 +1,376 @@
+//! What is remembered of conversations: how far each point has told, so that sums become differences,
+//! and how much of it was counted, so that what several tell is counted once.
+
+use crate::{
+    HashMap, SECOND,
+    key::{Key, Rule},
+    stream::Stream,
+};
+
+/// A conversation that has ended is remembered for so long.
+const LINGER: u64 = 60 * SECOND;
+/// One that is silent, for so long.
+const FORGET: u64 = 900 * SECOND;
+
+/// Sums of a conversation, by place.
+pub(crate) type Sums = [u64; 9];
+/// Packets sent by the first side; the second's follow, also of those below.
+pub(crate) const PACKETS: usize = 0;
+/// Bytes.
+pub(crate) const BYTES: usize = 2;
+/// Segments that came again.
+pub(crate) const RETRANSMITTED: usize = 4;
+/// Beginnings.
+pub(crate) const BEGUN: usize = 6;
+/// Ends, by FIN, RST or silence.
+pub(crate) const ENDED: usize = 7;
+/// Ends by RST.
+pub(crate) const RESET: usize = 8;
+/// Packets and bytes of both sides.
+const TRAFFIC: std::ops::Range<usize> = 0..4;
+
+/// The greater of each.
+fn raise(sums: &mut Sums, to: &Sums) {
+    for (sum, to) in sums.iter_mut().zip(to) {
+        *sum = (*sum).max(*to);
+    }
+}
+
+/// What `sums` has more than `than`.
+fn excess(sums: &Sums, than: &Sums) -> Sums {
+    std::array::from_fn(|place| sums[place].saturating_sub(than[place]))
+}
+
+/// A record, its pairs in canonical order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reported {
+    pub(crate) stream: u32,
+    pub(crate) id: u64,
+    pub(crate) tracking_id: u64,
+    pub(crate) first: bool,
+    pub(crate) ended: bool,
+    pub(crate) reset: bool,
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+    /// Packets and bytes since the beginning, retransmitted segments; the rest is 0.
+    pub(crate) total: Sums,
+    /// Packets and bytes that are new.
+    pub(crate) new: [u64; 4],
+    /// Handshake, ns; 0 unknown.
+    pub(crate) rtt_ns: u64,
+    pub(crate) rule: Rule,
+    pub(crate) key: Key,
+    pub(crate) client_first: bool,
+}
+
+/// What a point of an agent has told.
+#[derive(Debug)]
+struct Report {
+    tracking_id: u64,
+    last_ns: u64,
+    open: bool,
+    /// As in its last record.
+    raw: Sums,
+    /// Over all conversations between these ports, and all runs of the agent.
+    sums: Sums,
+}
+
+/// What an agent has told, by the most that one of its points did.
+#[derive(Clone, Copy, Debug)]
+struct Agent {
+    stream: u32,
+    epoch: u32,
+    /// Packets and bytes that it had told in runs before.
+    base: [u64; 4],
+    /// What it has told of them.
+    told: [u64; 4],
+}
+
+/// A conversation, or several between the same ports, one after the other.
+#[derive(Debug)]
+struct Conversation {
+    key: Key,
+    client_first: bool,
+    rule: Rule,
+    /// The window that it was last counted in.
+    window: u64,
+    heard_ns: u64,
+    counted: Sums,
+    rtt_of: u64,
+    agents: [Option<Agent>; 2],
+    /// Differences between agents that were told.
+    settled: [u64; 4],
+    /// Points of it whose conversation goes on.
+    open: u32,
+}
+
+impl Conversation {
+    /// What the agents' sums differ by and was not told.
+    fn settle(&mut self) -> [u64; 4] {
+        let [Some(one), Some(other)] = &self.agents else {
+            return [0; 4];
+        };
+        let mut more = [0; 4];
+        for place in TRAFFIC {
+            let apart = one.told[place].abs_diff(other.told[place]);
+            more[place] = apart.saturating_sub(self.settled[place]);
+            self.settled[place] = self.settled[place].max(apart);
+        }
+        more
+    }
+}
+
+/// What a record adds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Added {
+    /// To what its point has told: packets and bytes.
+    pub(crate) point: Sums,
+    /// To what was counted of the conversation.
+    pub(crate) conversation: Sums,
+    /// Differences between two hosts, known when both say that it has ended.
+    pub(crate) apart: [u64; 4],
+    /// A handshake that was not counted yet, ns.
+    pub(crate) rtt_ns: u64,
+    pub(crate) key: Key,
+    pub(crate) client_first: bool,
+    pub(crate) rule: Rule,
+    /// Whether it is counted in this window for the first time.
+    pub(crate) new_in_window: bool,
+    /// Whether a second agent tells of it now.
+    pub(crate) joined: bool,
+    /// Whether it was remembered.
+    pub(crate) tracked: bool,
+}
+
+/// Differences of a conversation that is forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    pub(crate) key: Key,
+    pub(crate) client_first: bool,
+    pub(crate) apart: [u64; 4],
+}
+
+/// All conversations.
+#[derive(Debug)]
+pub(crate) struct Conversations {
+    reports: HashMap<(u32, u64), Report>,
+    all: HashMap<u64, Conversation>,
+    most: usize,
+}
+
+impl Conversations {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            reports: HashMap::default(),
+            all: HashMap::default(),
+            most,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Takes a record that counts in `window`.
+    pub(crate) fn take(
+        &mut self,
+        told: &Reported,
+        stream: &Stream,
+        window: u64,
+        now: u64,
+    ) -> Added {
+        let room = self.reports.len() < self.most && self.all.len() < self.most;
+        let known = self.reports.contains_key(&(told.stream, told.id));
+        if !known && !room {
+            return untracked(told);
+        }
+        let conversation = self
+            .all
+            .entry(told.tracking_id)
+            .or_insert_with(|| Conversation {
+                key: told.key,
+                client_first: told.client_first,
+                rule: told.rule,
+                window: u64::MAX,
+                heard_ns: now,
+                counted: [0; 9],
+                rtt_of: 0,
+                agents: [None; 2],
+                settled: [0; 4],
+                open: 0,
+            });
+        if told.rule < conversation.rule {
+            conversation.rule = told.rule;
+            conversation.key = told.key;
+            conversation.client_first = told.client_first;
+        }
+        let both = |one: &Conversation| one.agents.iter().all(Option::is_some);
+        let joined = both(conversation);
+        let agent = agent(conversation, told.stream, stream.epoch);
+        let joined = !joined && both(conversation);
+        let base = agent.map_or([0; 4], |agent| agent.base);
+        let again = base != [0; 4];
+        let report = self
+            .reports
+            .entry((told.stream, told.id))
+            .or_insert_with(|| {
+                conversation.open += 1;
+                let mut sums = [0; 9];
+                if again {
+                    // That it was there the agent's earlier run has told.
+                    sums = conversation.counted;
+                    sums[TRAFFIC].copy_from_slice(&base);
+                }
+                Report {
+                    tracking_id: told.tracking_id,
+                    last_ns: 0,
+                    open: true,
+                    raw: unheard(told, stream),
+                    sums,
+                }
+            });
+        let before = report.sums;
+        let newer = told.last_ns > report.last_ns;
+        let packets = |sums: &Sums| sums[PACKETS].saturating_add(sums[PACKETS + 1]);
+        let begins = report.last_ns == 0;
+        let anew = !begins && newer && (told.first || packets(&told.total) < packets(&report.raw));
+        if anew {
+            report.raw = [0; 9];
+            if !report.open {
+                report.open = true;
+                conversation.open += 1;
+            }
+        }
+        let more = excess(&told.total, &report.raw);
+        raise(&mut report.raw, &told.total);
+        for (sum, more) in report.sums.iter_mut().zip(more) {
+            *sum = sum.saturating_add(more);
+        }
+        if (begins && !again && told.first) || anew {
+            report.sums[BEGUN] += 1;
+        }
+        report.last_ns = report.last_ns.max(told.last_ns);
+        if told.ended && report.open {
+            report.open = false;
+            conversation.open = conversation.open.saturating_sub(1);
+            report.sums[ENDED] += 1;
+            report.sums[RESET] += u64::from(told.reset);
+        }
+        let (point, sums) = (excess(&report.sums, &before), report.sums);
+        if let Some(agent) = conversation
+            .agents
+            .iter_mut()
+            .flatten()
+            .find(|agent| agent.stream == told.stream)
+        {
+            for place in TRAFFIC {
+                agent.told[place] = agent.told[place].max(sums[place]);
+            }
+        }
+        let more = excess(&sums, &conversation.counted);
+        raise(&mut conversation.counted, &sums);
+        conversation.heard_ns = now;
+        let begun = conversation.counted[BEGUN].max(1);
+        let rtt_ns = if told.rtt_ns > 0 && conversation.rtt_of < begun {
+            conversation.rtt_of = begun;
+            told.rtt_ns
+        } else {
+            0
+        };
+        let new_in_window = std::mem::replace(&mut conversation.window, window) != window;
+        Added {
+            point,
+            conversation: more,
+            apart: match conversation.open {
+                0 => conversation.settle(),
+                _ => [0; 4],
+            },
+            rtt_ns,
+            key: conversation.key,
+            client_first: conversation.client_first,
+            rule: conversation.rule,
+            new_in_window,
+            joined,
+            tracked: true,
+        }
+    }
+
+    /// Forgets what has ended or is silent for long; `all`: everything.
+    pub(crate) fn sweep(&mut self, now: u64, all: bool, settled: &mut dyn FnMut(Settled)) {
+        self.all.retain(|_, conversation| {
+            let silent = now.saturating_sub(conversation.heard_ns);
+            let goes = all || silent > FORGET || (conversation.open == 0 && silent > LINGER);
+            if goes {
+                let apart = conversation.settle();
+                if apart != [0; 4] {
+                    settled(Settled {
+                        key: conversation.key,
+                        client_first: conversation.client_first,
+                        apart,
+                    });
+                }
+            }
+            !goes
+        });
+        let conversations = &self.all;
+        self.reports
+            .retain(|_, report| conversations.contains_key(&report.tracking_id));
+    }
+}
+
+/// The agent in a conversation; none when there are two others.
+fn agent(conversation: &mut Conversation, stream: u32, epoch: u32) -> Option<Agent> {
+    let new = Agent {
+        stream,
+        epoch,
+        base: [0; 4],
+        told: [0; 4],
+    };
+    for place in &mut conversation.agents {
+        let agent = place.get_or_insert(new);
+        if agent.stream == stream {
+            if agent.epoch < epoch {
+                agent.epoch = epoch;
+                agent.base = agent.told;
+            }
+            return Some(*agent);
+        }
+    }
+    None
+}
+
+/// What a point that is new to us had told to nobody, or to somebody before us.
+fn unheard(told: &Reported, stream: &Stream) -> Sums {
+    // A record may be the first that comes because the first was lost.
+    let ours = stream.from_start || told.first_ns >= stream.joined_ns;
+    let recent = told.last_ns.saturating_sub(told.first_ns) < LINGER;
+    if told.first || (ours && recent) {
+        return [0; 9];
+    }
+    let mut raw = told.total;
+    for place in TRAFFIC {
+        raw[place] = raw[place].saturating_sub(told.new[place]);
+    }
+    raw
+}
+
+/// A record that there is no room to remember: what it says is new is taken as such.
+fn untracked(told: &Reported) -> Added {
+    let mut sums = [0; 9];
+    sums[TRAFFIC].copy_from_slice(&told.new);
+    sums[BEGUN] = told.first.into();
+    sums[ENDED] = told.ended.into();
+    sums[RESET] = (told.ended && told.reset).into();
+    Added {
+        point: sums,
+        conversation: sums,
+        apart: [0; 4],
+        rtt_ns: if told.first { told.rtt_ns } else { 0 },
+        key: told.key,
+        client_first: told.client_first,
+        rule: told.rule,
+        new_in_window: true,
+        joined: false,
+        tracked: false,
+    }
+}

@@ -1,0 +1,30 @@
+//! Both ends of the way from agents to collectors: [`Teller`] puts flow records into sFlow datagrams,
+//! [`Collector`] takes those of many agents, and of any other source of sFlow, and sums them up by
+//! service and window. `docs/collector.md` says by which rules, `docs/wire.md` what is on the wire.
+//!
+//! Nothing here does input or output, so that everything can be tested without a network: datagrams come
+//! and go as bytes, the time is an argument.
+
+mod collector;
+mod conversation;
+mod counts;
+mod key;
+mod line;
+mod sampled;
+mod stream;
+mod teller;
+mod window;
+
+pub use collector::{Collector, CollectorConfig};
+pub use counts::{Cause, Counts, Sum, Summary};
+pub use key::{Key, Rule};
+pub use line::{Line, Ports, Rtt, Sent};
+pub use stream::AgentLine;
+pub use teller::{Offered, Teller, TellerConfig, Told};
+pub use window::PORTS;
+
+/// Tables by what agents say: with a secret seed, so that nobody can aim at one place.
+type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::quality::RandomState>;
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;

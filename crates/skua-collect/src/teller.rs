@@ -1,0 +1,324 @@
+//! From flow records to datagrams.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::HashMap;
+
+use skua_flow::{Counters, EndReason, FlowRecord};
+use skua_wire::sflow::{
+    AgentReport, Conversation, ConversationTcp, CountersHead, DataSource, FlowHead, Header,
+    IpPacket, Port, Writer,
+    own::{flags, service},
+};
+
+/// Class of data sources that are logical entities (sFlow version 5).
+const LOGICAL: u32 = 3;
+/// The most points that number their samples on their own; those beyond share a number.
+const MOST_POINTS: usize = 4_096;
+/// Bytes of a sample at most: tag, expanded head, IPv6 record, timestamp, and ours.
+const SAMPLE: usize = 8 + 44 + 64 + 16 + 88 + 44;
+/// Bytes of a datagram at least: room for the head, the report and a sample.
+const LEAST: usize = 512;
+/// Bytes of an Ethernet header.
+const ETHERNET: u64 = 14;
+
+/// Who tells.
+#[derive(Clone, Copy, Debug)]
+pub struct TellerConfig {
+    /// The agent's address.
+    pub agent: IpAddr,
+    /// Tells several agents of one address apart.
+    pub sub_agent: u32,
+    /// Other in each run.
+    pub instance: u64,
+    /// When it began, ns since the Unix epoch.
+    pub started_ns: u64,
+    /// Bytes of a datagram at most, without headers of UDP and IP; at least 512.
+    pub datagram: usize,
+}
+
+/// What became of a datagram that was offered to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offered {
+    /// It will be sent.
+    Taken,
+    /// There is no room for it.
+    Refused,
+}
+
+/// What was told so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Packets that records added, also those that found no room.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Records that found no room.
+    pub refused: u64,
+    /// Records that are not of IP, and not told of.
+    pub not_ip: u64,
+}
+
+/// Puts flow records into the datagrams of one stream. It keeps nothing of a record.
+#[derive(Debug)]
+pub struct Teller {
+    config: TellerConfig,
+    sequence: u32,
+    points: HashMap<(u16, u32), Point>,
+    told: Told,
+    buffer: Vec<u8>,
+}
+
+/// A point's samples.
+#[derive(Clone, Copy, Debug, Default)]
+struct Point {
+    /// Its number among those that are no interfaces of the agent's own namespace.
+    number: u32,
+    sequence: u32,
+    pool: u32,
+    drops: u32,
+}
+
+impl Teller {
+    /// Begins a stream.
+    pub fn new(config: TellerConfig) -> Self {
+        let config = TellerConfig {
+            datagram: config.datagram.max(LEAST),
+            ..config
+        };
+        Self {
+            config,
+            sequence: 0,
+            points: HashMap::default(),
+            told: Told::default(),
+            buffer: Vec::with_capacity(config.datagram),
+        }
+    }
+
+    /// What was told so far.
+    pub fn told(&self) -> Told {
+        self.told
+    }
+
+    /// Tells of records that a drain has changed, in at least one datagram: without records it says what
+    /// was told before, so that a loss is known. Each datagram is handed to `offer`. `lost` is how many
+    /// records were lost before they came here, since the start.
+    pub fn tell<'a>(
+        &mut self,
+        records: impl Iterator<Item = &'a FlowRecord>,
+        lost: u64,
+        now_ns: u64,
+        mut offer: impl FnMut(&[u8]) -> Offered,
+    ) {
+        let mut not_ip = 0;
+        let mut records = records
+            .filter(|record| {
+                let told = addresses(record).is_some();
+                not_ip += u64::from(!told);
+                told
+            })
+            .peekable();
+        let uptime_ms = now_ns.saturating_sub(self.config.started_ns) / 1_000_000;
+        loop {
+            self.buffer.clear();
+            let header = Header {
+                agent: self.config.agent,
+                sub_agent: self.config.sub_agent,
+                sequence: self.sequence.wrapping_add(1),
+                // Begins again after 49.7 days, as the standard says.
+                uptime_ms: uptime_ms as u32,
+            };
+            let mut writer = Writer::new(&mut self.buffer, &header);
+            let report = AgentReport {
+                now_ns,
+                instance: self.config.instance,
+                records: self.told.records,
+                packets: self.told.packets,
+                bytes: self.told.bytes,
+                lost: lost + self.told.refused,
+            };
+            let head = CountersHead {
+                sequence: header.sequence,
+                source: DataSource {
+                    class: LOGICAL,
+                    index: 0,
+                },
+            };
+            writer.counters_sample(&head, |out| out.agent(&report));
+            let (mut count, mut added) = (0, Counters::default());
+            while writer.len() + SAMPLE <= self.config.datagram
+                && let Some(record) = records.next()
+            {
+                let point = point(&mut self.points, record);
+                write(&mut writer, record, point);
+                added += record.interval.lo_sent + record.interval.hi_sent;
+                count += 1;
+            }
+            // What finds no room is missing to the collector as if it was lost on the way.
+            self.told.packets += added.packets;
+            self.told.bytes += added.bytes;
+            match offer(&self.buffer) {
+                Offered::Taken => {
+                    self.sequence = header.sequence;
+                    self.told.datagrams += 1;
+                    self.told.records += count;
+                }
+                Offered::Refused => self.told.refused += count,
+            }
+            if records.peek().is_none() {
+                break;
+            }
+        }
+        drop(records);
+        self.told.not_ip += not_ip;
+    }
+}
+
+/// Addresses of `lo` and `hi`.
+fn addresses(record: &FlowRecord) -> Option<[IpAddr; 2]> {
+    let key = &record.key;
+    Some([key.ip(&key.lo)?, key.ip(&key.hi)?])
+}
+
+fn point<'a>(points: &'a mut HashMap<(u16, u32), Point>, record: &FlowRecord) -> &'a mut Point {
+    let mut key = (record.key.netns, record.key.ifindex);
+    if points.len() >= MOST_POINTS && !points.contains_key(&key) {
+        key = (u16::MAX, u32::MAX);
+    }
+    let number = points.len() as u32 + 1;
+    points.entry(key).or_insert(Point {
+        number,
+        ..Point::default()
+    })
+}
+
+/// Writes a record as a sample. To others it is a packet of mean size that stands for all that its sender
+/// sent since the sample before.
+fn write(writer: &mut Writer<'_>, record: &FlowRecord, point: &mut Point) {
+    let interval = &record.interval;
+    // Who speaks first; or who spoke at all.
+    let a_sent = match record.lo_first {
+        true => interval.lo_sent,
+        false => interval.hi_sent,
+    };
+    let source_lo = record.lo_first ^ (a_sent.packets == 0 && !all(interval).is_zero());
+    let side = |[lo, hi]: [u64; 2]| if source_lo { [lo, hi] } else { [hi, lo] };
+    let [[lo, hi], [new_lo, new_hi]] = [
+        [record.lo_sent, record.hi_sent],
+        [interval.lo_sent, interval.hi_sent],
+    ];
+    let [new_packets, new_bytes] = [
+        side([new_lo.packets, new_hi.packets]),
+        side([new_lo.bytes, new_hi.bytes]),
+    ];
+    let sampling = record.sampling.max(1);
+    let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let rate = narrow(new_packets[0].max(1)).saturating_mul(sampling);
+    point.sequence = point.sequence.wrapping_add(1);
+    point.pool = point.pool.wrapping_add(rate);
+    let head = FlowHead {
+        sequence: point.sequence,
+        source: match record.key.netns {
+            0 => DataSource {
+                class: 0,
+                index: record.key.ifindex,
+            },
+            // Their interfaces have the same numbers as the agent's own.
+            _ => DataSource {
+                class: LOGICAL,
+                index: point.number,
+            },
+        },
+        rate,
+        pool: point.pool,
+        drops: point.drops,
+        input: Port::default(),
+        output: Port::default(),
+    };
+    let ports = match record.key.has_ports() {
+        true => {
+            side([record.key.lo_port, record.key.hi_port].map(|p| u16::from_be_bytes(p).into()))
+        }
+        false => [0; 2],
+    };
+    let unknown = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let [lo_address, hi_address] = addresses(record).unwrap_or([unknown; 2]);
+    let (source, destination) = match source_lo {
+        true => (lo_address, hi_address),
+        false => (hi_address, lo_address),
+    };
+    let [source_flags, destination_flags] = side(record.tcp.flags.map(u64::from));
+    let link = if record.key.ethernet() { ETHERNET } else { 0 };
+    let mean = new_bytes[0].checked_div(new_packets[0]).unwrap_or(0);
+    let ip = IpPacket {
+        length: narrow(mean.saturating_sub(link)),
+        protocol: record.key.proto.into(),
+        source,
+        destination,
+        source_port: narrow(ports[0]),
+        destination_port: narrow(ports[1]),
+        tcp_flags: narrow(source_flags),
+        tos: 0,
+    };
+    let first = all(interval) == record.total();
+    let opened = match record.tcp.lo_opened {
+        None => 0,
+        Some(lo) if lo == source_lo => flags::SOURCE_OPENED,
+        Some(_) => flags::DESTINATION_OPENED,
+    };
+    let told = Conversation {
+        service: record.service.map_or(0, |found| {
+            let side = match found.lo == source_lo {
+                true => service::SOURCE,
+                false => service::DESTINATION,
+            };
+            side | (found.by as u8 + 1)
+        }),
+        end: match record.end {
+            None => 0,
+            Some(EndReason::Closed) => 1,
+            Some(EndReason::Idle) => 2,
+            Some(EndReason::Evicted) => 3,
+            Some(EndReason::Shutdown) => 4,
+        },
+        flags: opened | if first { flags::FIRST } else { 0 },
+        sampling,
+        id: record.id,
+        tracking_id: record.key.tracking_id(),
+        first_ns: record.first_ns,
+        packets: side([lo.packets, hi.packets]),
+        bytes: side([lo.bytes, hi.bytes]),
+        new_packets: new_packets.map(narrow),
+        new_bytes: new_bytes.map(narrow),
+    };
+    let pair = |values: [u32; 2]| side(values.map(u64::from)).map(narrow);
+    let tcp = ConversationTcp {
+        flags: [source_flags as u8, destination_flags as u8],
+        retransmitted: pair(record.tcp.retransmitted),
+        out_of_order: pair(record.tcp.out_of_order),
+        zero_window: pair(record.tcp.zero_window),
+        server_rtt_ns: narrow(record.tcp.server_rtt_ns),
+        client_rtt_ns: narrow(record.tcp.client_rtt_ns),
+    };
+    // Most of the time nothing of it has changed.
+    let sums = [tcp.retransmitted, tcp.out_of_order, tcp.zero_window];
+    let tells_tcp = record.key.proto == 6
+        && (first || told.end != 0 || sums.as_flattened().iter().any(|sum| *sum > 0));
+    writer.flow_sample(&head, |out| {
+        out.ip(&ip);
+        out.conversation(&told);
+        if tells_tcp {
+            out.conversation_tcp(&tcp);
+        }
+        // Last: tshark does not step over standard records that it does not know.
+        out.timestamp(record.last_ns);
+    });
+}
+
+fn all(interval: &skua_flow::Interval) -> Counters {
+    interval.lo_sent + interval.hi_sent
+}

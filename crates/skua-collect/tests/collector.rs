@@ -1,0 +1,444 @@
+//! What goes in comes out: records through datagrams to lines, with losses, duplicates, restarts and
+//! several agents on the way.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use proptest::prelude::*;
+use serde_json::Value;
+use skua_collect::{Cause, Collector, CollectorConfig, Offered, Teller, TellerConfig};
+use skua_flow::{
+    Counters, EndReason, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service,
+    ServiceRule, StoreLimits,
+};
+
+const SECOND: u64 = 1_000_000_000;
+/// A moment at the beginning of a window.
+const START: u64 = 1_800_000_000 * SECOND;
+
+fn address(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, last)
+}
+
+/// A TCP conversation of a client (lower address) with a service of 10.0.0.200.
+fn key(client: u8, client_port: u16, port: u16) -> FlowKey {
+    FlowKey {
+        lo: address(client).to_ipv6_mapped().octets(),
+        hi: address(200).to_ipv6_mapped().octets(),
+        lo_port: client_port.to_be_bytes(),
+        hi_port: port.to_be_bytes(),
+        ifindex: 2,
+        proto: 6,
+        // IPv4 in Ethernet.
+        kind: 1 | 4,
+        ..FlowKey::default()
+    }
+}
+
+/// An agent: what its drains bring goes to datagrams.
+struct Agent {
+    address: IpAddr,
+    store: FlowStore,
+    teller: Teller,
+}
+
+impl Agent {
+    fn new(last: u8, instance: u64) -> Self {
+        let address = address(last).into();
+        Self {
+            address,
+            store: {
+                let mut store = FlowStore::new(StoreLimits::default(), instance, 1);
+                store.note_touched();
+                store
+            },
+            teller: Teller::new(TellerConfig {
+                agent: address,
+                sub_agent: 0,
+                instance,
+                started_ns: START - SECOND,
+                datagram: 600,
+            }),
+        }
+    }
+
+    /// A drain at a moment.
+    fn drain(&mut self, now: u64, updates: &[FlowUpdate]) -> Vec<Vec<u8>> {
+        self.store.begin_drain(now);
+        for update in updates {
+            self.store.apply_owned(update, |_| Ownership {
+                service: Some(Service {
+                    lo: false,
+                    by: ServiceRule::Kernel,
+                }),
+                ..Ownership::default()
+            });
+        }
+        self.store.end_drain();
+        let mut datagrams = Vec::new();
+        let records: Vec<FlowRecord> = self.store.touched().copied().collect();
+        self.teller.tell(records.iter(), 0, now, |bytes| {
+            datagrams.push(bytes.to_vec());
+            Offered::Taken
+        });
+        datagrams
+    }
+}
+
+fn update(key: FlowKey, at: u64, sent: [u64; 2]) -> FlowUpdate {
+    let counters = |packets| Counters::new(packets, packets * 100);
+    FlowUpdate {
+        key,
+        lo_sent: counters(sent[0]),
+        hi_sent: counters(sent[1]),
+        lo_first: true,
+        first_ns: at,
+        last_ns: at,
+        ..FlowUpdate::default()
+    }
+}
+
+fn collector() -> Collector {
+    Collector::new(&CollectorConfig::default())
+}
+
+fn lines(collector: &mut Collector, now: u64) -> Vec<Value> {
+    let mut lines = Vec::new();
+    collector.close(now, &mut |line| {
+        lines.push(serde_json::to_value(line).unwrap())
+    });
+    lines
+}
+
+fn finish(collector: &mut Collector, now: u64) -> Vec<Value> {
+    let mut lines = Vec::new();
+    collector.finish(now, &mut |line| {
+        lines.push(serde_json::to_value(line).unwrap())
+    });
+    lines
+}
+
+fn packets(lines: &[Value]) -> u64 {
+    let sent = |line: &Value, side: &str| line[side]["packets"].as_u64().unwrap();
+    lines
+        .iter()
+        .map(|line| sent(line, "client_sent") + sent(line, "server_sent"))
+        .sum()
+}
+
+#[test]
+fn clients_of_a_service_are_one_line_and_windows_close_in_time() {
+    let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+    let at = START + SECOND;
+    let updates: Vec<_> = (0..20)
+        .map(|n| update(key(1, 40_000 + n, 443), at, [3, 2]))
+        .collect();
+    for datagram in agent.drain(at + SECOND, &updates) {
+        assert!(datagram.len() <= 600);
+        collector.datagram(agent.address, &datagram, at + SECOND);
+    }
+    assert!(lines(&mut collector, START + 24 * SECOND).is_empty());
+    let lines = lines(&mut collector, START + 25 * SECOND);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let line = &lines[0];
+    assert_eq!(line["window"], "2027-01-15T08:00:00.000000000Z");
+    assert_eq!(line["client"], "10.0.0.1");
+    assert_eq!(line["server"], "10.0.0.200");
+    assert_eq!(line["port"], 443);
+    assert_eq!(line["service_by"], "kernel");
+    assert_eq!(line["client_sent"]["packets"], 60);
+    assert_eq!(line["server_sent"]["bytes"], 4_000);
+    assert_eq!(line["begun"], 20);
+    assert_eq!(line["client_ports"]["list"].as_array().unwrap().len(), 16);
+    assert_eq!(line["client_ports"]["beyond"], 4);
+}
+
+#[test]
+fn a_lost_datagram_is_told_and_what_it_had_comes_with_the_next_sums() {
+    let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+    let one = key(1, 40_000, 443);
+    let mut now = START;
+    for round in 0..4 {
+        now += SECOND;
+        let datagrams = agent.drain(now, &[update(one, now, [10, 10])]);
+        assert_eq!(datagrams.len(), 1);
+        if round != 2 {
+            collector.datagram(agent.address, &datagrams[0], now);
+        }
+    }
+    let summary = collector.summary();
+    assert_eq!(summary.lost["sequence_gap"], 1);
+    let told = &summary.agents[0];
+    assert_eq!((told.lost_datagrams, told.lost_records), (1, 1));
+    assert_eq!((summary.told.packets, summary.got.packets), (80, 80));
+    assert_eq!(packets(&finish(&mut collector, now)), 80);
+}
+
+#[test]
+fn when_the_last_word_on_a_conversation_is_lost_exactly_that_is_missing() {
+    let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+    let one = key(1, 40_000, 443);
+    let first = agent.drain(START + SECOND, &[update(one, START, [10, 10])]);
+    collector.datagram(agent.address, &first[0], START + SECOND);
+    agent.drain(START + 2 * SECOND, &[update(one, START + SECOND, [4, 3])]);
+    let last = agent.drain(START + 3 * SECOND, &[]);
+    collector.datagram(agent.address, &last[0], START + 3 * SECOND);
+    let summary = collector.summary();
+    assert_eq!((summary.told.packets, summary.missing.packets), (27, 7));
+    assert_eq!(summary.missing.bytes, 700);
+    assert_eq!(packets(&finish(&mut collector, START + 4 * SECOND)), 20);
+}
+
+#[test]
+fn both_hosts_are_joined_and_their_difference_is_kept() {
+    let (mut client, mut server) = (Agent::new(1, 7), Agent::new(2, 8));
+    let mut collector = collector();
+    let one = key(1, 40_000, 443);
+    let end = |mut update: FlowUpdate| {
+        update.end = Some(EndReason::Closed);
+        update
+    };
+    // The server got two packets less than the client sent.
+    for (agent, sent) in [(&mut client, [50, 40]), (&mut server, [48, 40])] {
+        let now = START + SECOND;
+        let updates = [end(update(one, START, sent))];
+        for datagram in agent.drain(now, &updates) {
+            collector.datagram(agent.address, &datagram, now);
+        }
+    }
+    let lines = finish(&mut collector, START + 2 * SECOND);
+    assert_eq!(lines.len(), 1);
+    assert_eq!(packets(&lines), 90);
+    let line = &lines[0];
+    assert_eq!(line["joined"], 1);
+    assert_eq!((&line["begun"], &line["ended"]), (&1.into(), &1.into()));
+    assert_eq!(line["between_hosts"]["client_sent"]["packets"], 2);
+    assert_eq!(line["between_hosts"]["server_sent"]["packets"], 0);
+    let summary = collector.summary();
+    assert_eq!(summary.elsewhere.packets, 88);
+    assert_eq!(summary.counted.packets, 90);
+}
+
+#[test]
+fn duplicates_and_late_windows_are_counted() {
+    let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+    let one = key(1, 40_000, 443);
+    let datagrams = agent.drain(START + SECOND, &[update(one, START, [5, 5])]);
+    for _ in 0..2 {
+        collector.datagram(agent.address, &datagrams[0], START + SECOND);
+    }
+    assert_eq!(collector.counts().of(Cause::Duplicate), 1);
+    assert_eq!(packets(&lines(&mut collector, START + 100 * SECOND)), 10);
+    // Told 99 s after it was seen.
+    let late = agent.drain(
+        START + 100 * SECOND,
+        &[update(one, START + 2 * SECOND, [1, 1])],
+    );
+    collector.datagram(agent.address, &late[0], START + 101 * SECOND);
+    let summary = collector.summary();
+    assert_eq!(summary.lost["late"], 1);
+    assert_eq!((summary.late.packets, summary.counted.packets), (2, 10));
+    assert!(finish(&mut collector, START + 102 * SECOND).is_empty());
+}
+
+#[test]
+fn an_agent_that_starts_anew_goes_on_where_it_was() {
+    let mut collector = collector();
+    let one = key(1, 40_000, 443);
+    for (instance, at) in [(7, START + SECOND), (8, START + 30 * SECOND)] {
+        let mut agent = Agent::new(1, instance);
+        for datagram in agent.drain(at, &[update(one, at, [10, 0])]) {
+            collector.datagram(agent.address, &datagram, at);
+        }
+    }
+    assert_eq!(collector.counts().counted.packets, 20);
+    assert_eq!(packets(&finish(&mut collector, START + 31 * SECOND)), 20);
+}
+
+#[test]
+fn a_collector_that_comes_late_counts_what_is_new() {
+    let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+    let one = key(1, 40_000, 443);
+    agent.drain(START + SECOND, &[update(one, START, [1_000, 1_000])]);
+    let now = START + 11 * SECOND;
+    let datagrams = agent.drain(now, &[update(one, START + 10 * SECOND, [5, 5])]);
+    collector.datagram(agent.address, &datagrams[0], now);
+    let summary = collector.summary();
+    assert_eq!(
+        (
+            summary.told.packets,
+            summary.got.packets,
+            summary.missing.packets
+        ),
+        (10, 10, 0)
+    );
+    assert_eq!(packets(&finish(&mut collector, now)), 10);
+}
+
+#[test]
+fn a_wrong_clock_is_shown_and_its_times_are_set_right() {
+    const HOURS: u64 = 5 * 3_600 * SECOND;
+    let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+    let theirs = START + SECOND - HOURS;
+    let datagrams = agent.drain(theirs, &[update(key(1, 40_000, 443), theirs, [5, 5])]);
+    collector.datagram(agent.address, &datagrams[0], START + SECOND);
+    let summary = collector.summary();
+    assert_eq!(summary.agents[0].clock_ms, 5 * 3_600_000);
+    assert_eq!(summary.clock_corrected, 1);
+    let lines = finish(&mut collector, START + 2 * SECOND);
+    assert_eq!(lines[0]["window"], "2027-01-15T08:00:00.000000000Z");
+}
+
+#[test]
+fn keys_conversations_and_agents_are_bounded() {
+    let config = CollectorConfig {
+        max_keys: 2,
+        max_conversations: 3,
+        max_agents: 1,
+        ..CollectorConfig::default()
+    };
+    let (mut agent, mut collector) = (Agent::new(1, 7), Collector::new(&config));
+    let now = START + SECOND;
+    let updates: Vec<_> = (0..5)
+        .map(|n| update(key(1, 40_000, 443 + n), START, [3, 2]))
+        .collect();
+    for datagram in agent.drain(now, &updates) {
+        collector.datagram(agent.address, &datagram, now);
+    }
+    let mut other = Agent::new(2, 8);
+    for datagram in other.drain(now, &updates) {
+        collector.datagram(other.address, &datagram, now);
+    }
+    let summary = collector.summary();
+    assert_eq!(summary.lost["keys_full"], 3);
+    assert_eq!(summary.keys_full.packets, 15);
+    assert!(summary.lost["agents_full"] > 0);
+    assert_eq!((summary.untracked, summary.conversations), (2, 3));
+    assert_eq!(summary.got.packets, 25);
+    assert_eq!(packets(&finish(&mut collector, now)), 10);
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    agent: bool,
+    conversation: u8,
+    sent: [u64; 2],
+    end: bool,
+    lost: bool,
+    twice: bool,
+    anew: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (
+        any::<bool>(),
+        0..6u8,
+        [0..50u64, 0..50u64],
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.05),
+    )
+        .prop_map(|(agent, conversation, sent, end, lost, twice, anew)| Step {
+            agent,
+            conversation,
+            sent,
+            end,
+            lost,
+            twice,
+            anew,
+        })
+}
+
+proptest! {
+    /// Whatever is lost, comes twice or starts anew: told = got + missing, got = counted + elsewhere +
+    /// late + of full keys, counted = the lines' sum.
+    #[test]
+    fn sums_at_the_end_are_those_at_the_start_less_what_is_counted_as_lost(
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let mut agents = [Agent::new(1, 100), Agent::new(2, 200)];
+        let (mut collector, mut now) = (collector(), START);
+        let (mut all, mut lost, mut written) = (0, 0, 0);
+        // What was sent before the first datagram that comes nobody can know.
+        for agent in &mut agents {
+            let hello = agent.drain(now, &[]);
+            collector.datagram(agent.address, &hello[0], now);
+        }
+        let mut open: BTreeMap<(bool, u8), u64> = BTreeMap::new();
+        for (number, step) in steps.iter().enumerate() {
+            now += SECOND;
+            let agent = &mut agents[usize::from(step.agent)];
+            if step.anew {
+                // It says at its end what it told.
+                let last = agent.drain(now, &[]);
+                collector.datagram(agent.address, &last[0], now);
+                *agent = Agent::new(1 + u8::from(step.agent), 300 + number as u64);
+                let hello = agent.drain(now, &[]);
+                collector.datagram(agent.address, &hello[0], now);
+                open.retain(|(who, _), _| *who != step.agent);
+            }
+            let mut update = update(key(1, 40_000 + u16::from(step.conversation), 443), now, step.sent);
+            let place = (step.agent, step.conversation);
+            update.first_ns = *open.entry(place).or_insert(now);
+            if step.end {
+                update.end = Some(EndReason::Closed);
+                open.remove(&place);
+            }
+            all += step.sent[0] + step.sent[1];
+            for datagram in agent.drain(now, &[update]) {
+                if step.lost {
+                    lost += 1;
+                    continue;
+                }
+                collector.datagram(agent.address, &datagram, now);
+                if step.twice {
+                    collector.datagram(agent.address, &datagram, now);
+                }
+            }
+            written += packets(&lines(&mut collector, now));
+        }
+        for agent in &mut agents {
+            let last = agent.drain(now, &[]);
+            collector.datagram(agent.address, &last[0], now);
+        }
+        written += packets(&finish(&mut collector, now));
+        let summary = collector.summary();
+        prop_assert_eq!(summary.told.packets, all);
+        prop_assert_eq!(summary.got.packets + summary.missing.packets, all);
+        prop_assert_eq!(
+            summary.counted.packets + summary.elsewhere.packets + summary.late.packets,
+            summary.got.packets
+        );
+        prop_assert_eq!(written, summary.counted.packets);
+        prop_assert_eq!(summary.lost.get("sequence_gap").copied().unwrap_or(0), lost);
+        let records: u64 = summary.agents.iter().map(|agent| agent.lost_records).sum();
+        prop_assert_eq!(records, lost);
+        if lost == 0 {
+            prop_assert_eq!(summary.missing.packets, 0);
+        }
+    }
+
+    /// Any bytes: nothing panics.
+    #[test]
+    fn any_bytes(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        place in 0..400usize,
+        value: u8,
+    ) {
+        let mut collector = collector();
+        collector.datagram(address(1).into(), &bytes, START);
+        let mut agent = Agent::new(1, 7);
+        let mut good = agent.drain(START, &[update(key(1, 40_000, 443), START, [5, 5])]).remove(0);
+        let length = good.len();
+        good[place % length] = value;
+        for _ in 0..2 {
+            collector.datagram(agent.address, &good, START);
+        }
+        finish(&mut collector, START);
+    }
+}

@@ -1,0 +1,96 @@
+//! tshark reads what an agent tells and finds nothing malformed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::{net::Ipv4Addr, process::Command};
+
+use skua_collect::{Offered, Teller, TellerConfig};
+use skua_flow::{Counters, EndReason, FlowKey, FlowRecord, FlowUpdate};
+
+/// A packet of UDP to port 6343 in IPv4, as a record of a pcap file.
+fn record(datagram: &[u8]) -> Vec<u8> {
+    let udp = 8 + datagram.len() as u16;
+    let ip = 20 + udp;
+    let mut out = Vec::new();
+    for word in [1, 0, u32::from(ip), u32::from(ip)] {
+        out.extend(word.to_le_bytes());
+    }
+    out.extend([0x45, 0]);
+    out.extend(ip.to_be_bytes());
+    out.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    for word in [40_000, 6_343, udp, 0] {
+        out.extend(u16::to_be_bytes(word));
+    }
+    out.extend(datagram);
+    out
+}
+
+#[test]
+fn tshark_finds_nothing_malformed() {
+    let mut teller = Teller::new(TellerConfig {
+        agent: [10, 0, 0, 1].into(),
+        sub_agent: 0,
+        instance: 1,
+        started_ns: 0,
+        datagram: 1_400,
+    });
+    let update = |number: u16| FlowUpdate {
+        key: FlowKey {
+            lo: Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets(),
+            hi: Ipv4Addr::new(10, 0, 0, 2).to_ipv6_mapped().octets(),
+            lo_port: (40_000 + number).to_be_bytes(),
+            hi_port: 443u16.to_be_bytes(),
+            ifindex: 2,
+            // One in another namespace, one of UDP, one in IPv6.
+            netns: number % 2,
+            proto: if number.is_multiple_of(3) { 17 } else { 6 },
+            kind: if number.is_multiple_of(5) { 2 } else { 1 } | 4,
+            ..FlowKey::default()
+        },
+        lo_sent: Counters::new(u64::from(number) + 1, 1_000),
+        lo_first: true,
+        hi_sent: Counters::new(3, 300),
+        end: (number.is_multiple_of(4)).then_some(EndReason::Closed),
+        ..FlowUpdate::default()
+    };
+    let records: Vec<_> = (0..60)
+        .map(|number| FlowRecord::new(&update(number), 1, 1, 1, 1))
+        .collect();
+    // Magic, version 2.4, snap length, and that packets begin with their IP header.
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, 101] {
+        file.extend(u32::to_le_bytes(word));
+    }
+    let mut datagrams = 0;
+    teller.tell(records.iter(), 0, 1, |datagram| {
+        datagrams += 1;
+        file.extend(record(datagram));
+        Offered::Taken
+    });
+    assert!(datagrams > 5);
+    let path = std::env::temp_dir().join(format!("col-tshark-{}.pcap", std::process::id()));
+    std::fs::write(&path, file).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("tshark");
+        let output = command
+            .arg("-r")
+            .arg(&path)
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let malformed = run(&["-Y", "_ws.malformed"]);
+    let text = run(&["-V"]);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(malformed, "");
+    // Of each conversation the standard record.
+    let found = text.matches("Destination Port: 443").count();
+    assert_eq!(
+        found,
+        records.len(),
+        "{}",
+        text.get(..3_000).unwrap_or(&text)
+    );
+}

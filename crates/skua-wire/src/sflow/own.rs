@@ -1,0 +1,208 @@
+//! Structures of our own, for what no standard one tells. `docs/wire.md` has their layout byte by byte.
+//!
+//! Each begins with its version in one byte. Later versions only add to the end, so that those who know
+//! an earlier one read what they know; what is not compatible gets another format number.
+
+use super::tag;
+use crate::{DecodeError, Problem, reader::Reader};
+
+/// The number that RFC 5612 sets aside for documentation: we have none registered with IANA.
+pub const ENTERPRISE: u32 = 32473;
+
+/// Version of all structures that are written.
+pub const OWN_VERSION: u8 = 1;
+
+/// Tag of a flow record.
+pub(super) const FLOW: u32 = tag(ENTERPRISE, 1);
+/// Tag of a flow record.
+pub(super) const FLOW_TCP: u32 = tag(ENTERPRISE, 2);
+/// Tag of a counters record.
+pub(super) const AGENT: u32 = tag(ENTERPRISE, 3);
+
+/// Bits of [`Conversation::flags`].
+pub mod flags {
+    /// All of it is told for the first time: nothing was told of this record before.
+    pub const FIRST: u8 = 1;
+    /// The source opened the conversation.
+    pub const SOURCE_OPENED: u8 = 2;
+    /// The destination opened the conversation.
+    pub const DESTINATION_OPENED: u8 = 4;
+}
+
+/// Which side offers a service ([`Conversation::service`]).
+pub mod service {
+    /// The source does.
+    pub const SOURCE: u8 = 0x40;
+    /// The destination does.
+    pub const DESTINATION: u8 = 0x80;
+    /// How that is known, in the lower bits: 1 kernel, 2 listening, 3 syn, 4 ephemeral, 5 well-known.
+    pub const RULE: u8 = 0x0f;
+}
+
+/// A conversation as one capture point has counted it. Source and destination are those of the IP
+/// record ([`IpPacket`](super::IpPacket)) in the same sample; of pairs the source's is first. Counters are
+/// sums since the conversation began, so that a datagram that is lost makes nothing wrong that comes after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Conversation {
+    /// Which side offers a service, see [`service`]; 0 when that is not known.
+    pub service: u8,
+    /// 0 it goes on, 1 closed, 2 idle, 3 the table had no room, 4 the capture ended.
+    pub end: u8,
+    /// See [`flags`].
+    pub flags: u8,
+    /// One in so many packets was counted, 1: all; the counters are not scaled up.
+    pub sampling: u32,
+    /// Tells the record from others of the agent, as long as the agent runs.
+    pub id: u64,
+    /// Tells the conversation from others, the same at each point of each agent.
+    pub tracking_id: u64,
+    /// First packet, ns since the Unix epoch.
+    pub first_ns: u64,
+    /// Packets that each side sent.
+    pub packets: [u64; 2],
+    /// Bytes that each side sent, with link-layer headers.
+    pub bytes: [u64; 2],
+    /// Packets of each side that were not told before; all ones for that and more.
+    pub new_packets: [u32; 2],
+    /// Bytes of each side that were not told before; all ones for that and more.
+    pub new_bytes: [u32; 2],
+}
+
+/// What TCP's headers told of a conversation; sums as in [`Conversation`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConversationTcp {
+    /// All flags of each side.
+    pub flags: [u8; 2],
+    /// Segments that came again.
+    pub retransmitted: [u32; 2],
+    /// Segments that came late after a gap.
+    pub out_of_order: [u32; 2],
+    /// Segments with a zero window.
+    pub zero_window: [u32; 2],
+    /// SYN to SYN+ACK, ns; 0 unknown.
+    pub server_rtt_ns: u32,
+    /// SYN+ACK to ACK, ns; 0 unknown.
+    pub client_rtt_ns: u32,
+}
+
+/// What an agent has told in a stream of datagrams before the one that this is in. The stream that lost
+/// nothing has brought just so much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AgentReport {
+    /// The agent's clock, ns since the Unix epoch.
+    pub now_ns: u64,
+    /// Other in each run of the agent.
+    pub instance: u64,
+    /// Conversations that were told of.
+    pub records: u64,
+    /// Packets in them that were not told before.
+    pub packets: u64,
+    /// Bytes in them that were not told before.
+    pub bytes: u64,
+    /// Conversations that should have been told of and could not.
+    pub lost: u64,
+}
+
+fn version(body: &mut Reader<'_>, what: &'static str) -> Result<[u8; 3], DecodeError> {
+    let before = *body;
+    match *body.array::<4>(what)? {
+        [0, ..] => Err(before.error(Problem::Version {
+            protocol: what,
+            version: 0,
+        })),
+        [_, a, b, c] => Ok([a, b, c]),
+    }
+}
+
+fn pair<T>(mut read: impl FnMut() -> Result<T, DecodeError>) -> Result<[T; 2], DecodeError> {
+    Ok([read()?, read()?])
+}
+
+impl Conversation {
+    #[inline]
+    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const WHAT: &str = "a conversation";
+        let [service, end, flags] = version(body, WHAT)?;
+        Ok(Self {
+            service,
+            end,
+            flags,
+            sampling: body.u32(WHAT)?,
+            id: body.u64(WHAT)?,
+            tracking_id: body.u64(WHAT)?,
+            first_ns: body.u64(WHAT)?,
+            packets: pair(|| body.u64(WHAT))?,
+            bytes: pair(|| body.u64(WHAT))?,
+            new_packets: pair(|| body.u32(WHAT))?,
+            new_bytes: pair(|| body.u32(WHAT))?,
+        })
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[OWN_VERSION, self.service, self.end, self.flags]);
+        out.extend_from_slice(&self.sampling.to_be_bytes());
+        for value in [self.id, self.tracking_id, self.first_ns] {
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+        for value in [self.packets, self.bytes].as_flattened() {
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+        for value in [self.new_packets, self.new_bytes].as_flattened() {
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+    }
+}
+
+impl ConversationTcp {
+    #[inline]
+    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const WHAT: &str = "a conversation's TCP";
+        let [source, destination, _] = version(body, WHAT)?;
+        Ok(Self {
+            flags: [source, destination],
+            retransmitted: pair(|| body.u32(WHAT))?,
+            out_of_order: pair(|| body.u32(WHAT))?,
+            zero_window: pair(|| body.u32(WHAT))?,
+            server_rtt_ns: body.u32(WHAT)?,
+            client_rtt_ns: body.u32(WHAT)?,
+        })
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[OWN_VERSION, self.flags[0], self.flags[1], 0]);
+        let pairs = [self.retransmitted, self.out_of_order, self.zero_window];
+        let times = [self.server_rtt_ns, self.client_rtt_ns];
+        for value in pairs.as_flattened().iter().chain(&times) {
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+    }
+}
+
+impl AgentReport {
+    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const WHAT: &str = "an agent's report";
+        version(body, WHAT)?;
+        Ok(Self {
+            now_ns: body.u64(WHAT)?,
+            instance: body.u64(WHAT)?,
+            records: body.u64(WHAT)?,
+            packets: body.u64(WHAT)?,
+            bytes: body.u64(WHAT)?,
+            lost: body.u64(WHAT)?,
+        })
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[OWN_VERSION, 0, 0, 0]);
+        for value in [
+            self.now_ns,
+            self.instance,
+            self.records,
+            self.packets,
+            self.bytes,
+            self.lost,
+        ] {
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+    }
+}

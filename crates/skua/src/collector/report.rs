@@ -1,0 +1,123 @@
+//! How collectors are told, in Prometheus' text format and by the doctor.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use super::export::ExportStatus;
+use crate::{metrics::Text, output};
+
+/// For /metrics.
+pub fn metrics(all: &[ExportStatus]) -> String {
+    let mut text = Text::default();
+    type Read = fn(&ExportStatus) -> u64;
+    for (name, kind, help, read) in [
+        (
+            "skua_export_datagrams_total",
+            "counter",
+            "Datagrams that were sent to a collector and not refused.",
+            (|s| s.datagrams) as Read,
+        ),
+        (
+            "skua_export_records_total",
+            "counter",
+            "Records of flows in datagrams to a collector.",
+            |s| s.records,
+        ),
+        (
+            "skua_export_packets_total",
+            "counter",
+            "Packets that a collector was told of.",
+            |s| s.packets,
+        ),
+        (
+            "skua_export_bytes_total",
+            "counter",
+            "Bytes that a collector was told of.",
+            |s| s.bytes,
+        ),
+        (
+            "skua_export_not_ip_total",
+            "counter",
+            "Records that a collector is not told of because they are not of IP.",
+            |s| s.not_ip,
+        ),
+        (
+            "skua_export_waiting",
+            "gauge",
+            "Datagrams that wait to be sent to a collector.",
+            |s| s.waiting as u64,
+        ),
+        (
+            "skua_export_lost_records_total",
+            "counter",
+            "Records that found no room in the queue to a collector.",
+            |s| s.lost_records,
+        ),
+    ] {
+        text.family(name, kind, help);
+        for status in all {
+            text.value(name, &[("collector", &status.collector)], read(status));
+        }
+    }
+    let name = "skua_export_lost_datagrams_total";
+    text.family(
+        name,
+        "counter",
+        "Datagrams to a collector that were lost here, by cause.",
+    );
+    for status in all {
+        let lost = &status.lost;
+        for (cause, value) in [
+            ("queue_full", lost.queue_full),
+            ("send_refused", lost.send_refused),
+            ("would_block", lost.would_block),
+            ("send_failed", lost.send_failed),
+        ] {
+            let labels = [("collector", &*status.collector), ("cause", cause)];
+            text.value(name, &labels, value);
+        }
+    }
+    text.0
+}
+
+fn each(status: &Value) -> impl Iterator<Item = &Value> {
+    status.as_array().into_iter().flatten()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// Lines of the doctor.
+pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
+    for collector in each(status) {
+        writeln!(
+            out,
+            "collector {}: {} records in {} datagrams",
+            collector["collector"].as_str().unwrap_or_default(),
+            output::count(number(&collector["records"])),
+            output::count(number(&collector["datagrams"])),
+        )?;
+    }
+    Ok(())
+}
+
+/// What is lost, and what helps.
+pub fn advise(status: &Value, advice: &mut Vec<String>) {
+    for collector in each(status) {
+        let name = collector["collector"].as_str().unwrap_or_default();
+        let lost = &collector["lost"];
+        for (cause, what) in [
+            ("queue_full", "found no room in the queue (export.queue)"),
+            ("send_refused", "were refused: nobody listens there"),
+            ("would_block", "found no room in the socket"),
+            ("send_failed", "could not be sent"),
+        ] {
+            if number(&lost[cause]) > 0 {
+                let lost = number(&lost[cause]);
+                advice.push(format!("{lost} datagrams to the collector {name} {what}"));
+            }
+        }
+    }
+}

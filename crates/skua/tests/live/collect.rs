@@ -1,0 +1,283 @@
+//! `skua run --collector` and `skua collector`: sums at the end are those at the start less what is
+//! counted as lost.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream, UdpSocket},
+    process::{Child, ChildStderr, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::lab::{Net, Skua, Wire, net, root_tests, skua, wait_for};
+
+/// A collector at 10.7.0.2 for senders of 10.7.0.0/24.
+struct Collector {
+    child: Child,
+    err: BufReader<ChildStderr>,
+}
+
+impl Collector {
+    fn start(net: &Net) -> Self {
+        let mut child = skua::command(net)
+            .args([
+                "collector",
+                "--listen",
+                "10.7.0.2:6343",
+                "--allow",
+                "10.7.0.0/24",
+            ])
+            .args(["--window", "1s", "--wait", "5m", "--summary", "json"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut err = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        err.read_line(&mut line).unwrap();
+        assert!(line.contains("10.7.0.2:6343"), "{line}");
+        Self { child, err }
+    }
+
+    /// Ctrl-C: its lines and its summary.
+    fn stop(mut self) -> (Vec<Value>, Value) {
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        let mut out = String::new();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut out)
+            .unwrap();
+        let mut summary = String::new();
+        self.err.read_to_string(&mut summary).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{summary}");
+        let summary = serde_json::from_str(summary.lines().last().unwrap()).unwrap();
+        (skua::parse_lines(&out), summary)
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        // Ended already, mostly.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn agent(net: &Net, interface: &str) -> Skua {
+    let arguments = format!(
+        "--interface {interface} --scan-interval 200ms --exclude-self --collector 10.7.0.2:6343"
+    );
+    Skua::run(net, &arguments)
+}
+
+/// What an agent says of its collector.
+fn export(skua: &Skua) -> Value {
+    let status: Value = serde_json::from_str(&skua.get("/api/status")).unwrap();
+    status["export"][0].clone()
+}
+
+/// Connections from the far end to a port of the near one, each with so many bytes.
+fn connections(wire: &Wire, port: u16, count: usize) {
+    let listener = wire
+        .near
+        .inside(|| TcpListener::bind(("10.7.0.2", port)).unwrap());
+    let server = std::thread::spawn(move || {
+        for _ in 0..count {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).unwrap();
+        }
+    });
+    wire.far.inside(|| {
+        for _ in 0..count {
+            let mut stream = TcpStream::connect(("10.7.0.2", port)).unwrap();
+            stream.write_all(&[7; 2_000]).unwrap();
+        }
+    });
+    server.join().unwrap();
+}
+
+fn sum(value: &Value) -> (u64, u64) {
+    let number = |name: &str| value[name].as_u64().unwrap();
+    (number("packets"), number("bytes"))
+}
+
+/// Packets and bytes of lines, both ways.
+fn sum_of<'a>(lines: impl IntoIterator<Item = &'a Value>) -> (u64, u64) {
+    lines
+        .into_iter()
+        .flat_map(|line| [&line["client_sent"], &line["server_sent"]])
+        .map(sum)
+        .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+}
+
+#[test]
+fn what_both_hosts_tell_is_counted_once_and_nothing_is_missing() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    let collector = Collector::start(&wire.near);
+    let (far, near) = (agent(&wire.far, "g0"), agent(&wire.near, "x0"));
+    far.wait_attached("g0");
+    near.wait_attached("x0");
+    connections(&wire, 8_080, 40);
+    let (far_seen, near_seen) = (far.stop(), near.stop());
+    let (lines, summary) = collector.stop();
+    let started = far_seen.in_flows() + near_seen.in_flows();
+    // ARP and the collector's datagrams at the near end aside, all of it is IP.
+    let told = sum(&summary["told"]);
+    assert!(told.0 <= started.packets, "{summary}");
+    assert_eq!(sum(&summary["got"]), told, "{summary}");
+    assert_eq!(sum(&summary["missing"]), (0, 0), "{summary}");
+    assert_eq!(summary["lost"], serde_json::json!({}), "{summary}");
+    assert_eq!(sum_of(&lines), sum(&summary["counted"]));
+    let (counted, elsewhere) = (sum(&summary["counted"]), sum(&summary["elsewhere"]));
+    assert_eq!((counted.0 + elsewhere.0, counted.1 + elsewhere.1), told);
+    // The service: each connection once, with all its packets, as both ends counted them.
+    let service: Vec<_> = lines.iter().filter(|line| line["port"] == 8_080).collect();
+    let all = |name: &str| -> u64 {
+        service
+            .iter()
+            .map(|line| line[name].as_u64().unwrap())
+            .sum()
+    };
+    assert_eq!((all("begun"), all("joined")), (40, 40), "{lines:?}");
+    assert!(service.iter().all(|line| line["client"] == "10.7.0.1"));
+    assert!(service.iter().all(|line| line["server"] == "10.7.0.2"));
+    assert!(service.iter().any(|line| line["service_by"] == "kernel"));
+    assert_eq!(sum_of(service.iter().copied()).0, elsewhere.0);
+    for line in service {
+        assert_eq!(sum(&line["between_hosts"]["client_sent"]), (0, 0));
+        assert_eq!(sum(&line["between_hosts"]["server_sent"]), (0, 0));
+    }
+}
+
+/// Datagrams that nftables dropped.
+fn dropped(net: &Net) -> u64 {
+    let text = net.exec("nft -j list counter ip skua lost");
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let list = found["nftables"].as_array().unwrap();
+    let counter = list.iter().find_map(|item| item.get("counter")).unwrap();
+    counter["packets"].as_u64().unwrap()
+}
+
+#[test]
+fn datagrams_that_are_dropped_on_the_way_are_told_exactly() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    let collector = Collector::start(&wire.near);
+    let mut command = skua::command(&wire.far);
+    // Conversations that have ended are soon not told of any more: what is lost then stays lost.
+    command
+        .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+        .args([
+            "--interface",
+            "g0",
+            "--scan-interval",
+            "200ms",
+            "--exclude-self",
+        ])
+        .args(["--collector", "10.7.0.2:6343"])
+        .env("SKUA_FLOW_CLOSED_TIMEOUT", "100ms");
+    let far = Skua::run_command(&wire.far, &mut command);
+    far.wait_attached("g0");
+    // The first datagram comes: before it nobody can know what was sent.
+    connections(&wire, 8_080, 1);
+    wait_for("the first datagram", || {
+        let told = export(&far)["records"].as_u64().unwrap();
+        (told > 0).then_some(())
+    });
+    // Each second one is dropped where it comes in.
+    let rules = "add table ip skua\n\
+         add counter ip skua lost\n\
+         add chain ip skua in { type filter hook input priority 0; }\n\
+         add rule ip skua in udp dport 6343 numgen inc mod 2 0 counter name lost drop\n";
+    let mut nft = wire
+        .near
+        .command("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    nft.stdin
+        .take()
+        .unwrap()
+        .write_all(rules.as_bytes())
+        .unwrap();
+    assert!(nft.wait().unwrap().success());
+    wait_for("datagrams that are dropped", || {
+        connections(&wire, 8_081, 30);
+        (dropped(&wire.near) >= 20).then_some(())
+    });
+    // No conversation is told of when that is over.
+    wait_for("the end of all connections", || {
+        let flows = far.flows();
+        flows
+            .iter()
+            .all(|flow| !flow["end"].is_null())
+            .then_some(())
+    });
+    net::run(
+        wire.near
+            .command("nft")
+            .args(["flush", "chain", "ip", "skua", "in"]),
+    );
+    // Something that comes says what was told before.
+    let before = export(&far)["datagrams"].as_u64().unwrap();
+    wait_for("another datagram", || {
+        (export(&far)["datagrams"].as_u64().unwrap() > before + 1).then_some(())
+    });
+    let lost = dropped(&wire.near);
+    let seen = far.stop();
+    let (lines, summary) = collector.stop();
+    assert_eq!(summary["lost"]["sequence_gap"], lost, "{summary}");
+    let agent = &summary["agents"][0];
+    assert_eq!(agent["lost_datagrams"], lost, "{summary}");
+    assert!(agent["lost_records"].as_u64().unwrap() > 0, "{summary}");
+    // Sums at the end are those at the start less exactly what is missing.
+    let (told, missing) = (sum(&summary["told"]), sum(&summary["missing"]));
+    let got = sum(&summary["got"]);
+    assert_eq!((got.0 + missing.0, got.1 + missing.1), told, "{summary}");
+    assert!(missing.0 > 0, "{summary}");
+    assert_eq!(sum_of(&lines), got, "{summary}");
+    let flows = seen.in_flows();
+    assert_eq!(told, (flows.packets, flows.bytes), "{summary}");
+}
+
+#[test]
+fn strangers_and_rubbish_are_counted_and_a_far_address_needs_a_list() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    let refused = skua::output(&wire.near, "collector --listen 10.7.0.2:6343");
+    assert!(!refused.status.success());
+    let err = String::from_utf8(refused.stderr).unwrap();
+    assert!(err.contains("--allow"), "{err}");
+    let collector = Collector::start(&wire.near);
+    wire.near.ip("addr add 10.8.0.2/32 dev lo");
+    let sender = wire.near.inside(|| UdpSocket::bind("10.8.0.2:0").unwrap());
+    sender.send_to(&[0; 40], "10.7.0.2:6343").unwrap();
+    let sender = wire.far.inside(|| UdpSocket::bind("10.7.0.1:0").unwrap());
+    for rubbish in [&[0, 0, 0, 5][..], &[0, 0, 0, 9, 1, 2], &[]] {
+        sender.send_to(rubbish, "10.7.0.2:6343").unwrap();
+    }
+    let (lines, summary) = collector.stop();
+    assert!(lines.is_empty());
+    assert_eq!(summary["lost"]["not_allowed"], 1, "{summary}");
+    assert_eq!(summary["lost"]["decode_error"], 3, "{summary}");
+    assert!(
+        summary["last_error"]
+            .as_str()
+            .unwrap()
+            .starts_with("10.7.0.1: ")
+    );
+}

@@ -21,6 +21,8 @@ const RTNLGRP_LINK: u32 = 1;
 const LIST_ATTEMPTS: u32 = 8;
 /// Datagrams that one [`LinkMonitor::read`] takes at most, so that a flood cannot hold it.
 const READ_AT_MOST: usize = 1024;
+/// As many times when some were lost; no queue has more.
+const READS_AT_MOST: usize = 64;
 /// Linux's number of this error, the same on all architectures that Rust's std supports.
 const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 
@@ -154,10 +156,28 @@ impl LinkMonitor {
 
     /// Takes the events that are there, in the order in which they happened, without waiting.
     /// After a flood some may be left: the descriptor is then still readable.
+    ///
+    /// When some were lost, [`LinkEvent::Resync`] is the last one: the kernel says so before those that
+    /// still wait, which are older than what is there now, and tells nothing until they are taken
+    /// (`netlink_overrun`).
     pub fn read(&mut self) -> Result<Vec<LinkEvent>, Error> {
         let mut events = Vec::new();
-        self.0
-            .read(READ_AT_MOST, |notice| add_event(notice, &mut events))?;
+        let mut lost = false;
+        for _ in 0..READS_AT_MOST {
+            let from = events.len();
+            let all = self
+                .0
+                .read(READ_AT_MOST, |notice| add_event(notice, &mut events))?;
+            let read = events.split_off(from);
+            lost |= read.contains(&LinkEvent::Resync);
+            events.extend(read.into_iter().filter(|event| *event != LinkEvent::Resync));
+            if all || !lost {
+                break;
+            }
+        }
+        if lost {
+            events.push(LinkEvent::Resync);
+        }
         Ok(events)
     }
 }

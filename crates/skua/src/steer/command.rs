@@ -9,7 +9,7 @@ use skua_steer::Written;
 
 use super::{replay, settings, watch};
 use crate::{
-    args::{AnalyzerArguments, OutputFormat},
+    args::{AnalyzerArguments, Printing},
     client::Client,
     output::{self, Column},
 };
@@ -46,18 +46,7 @@ pub enum SteerCommand {
         dry_run: bool,
     },
     /// Show all detectors
-    List {
-        /// How to print
-        #[arg(
-            short,
-            long,
-            alias = "format",
-            value_enum,
-            default_value = "table",
-            value_name = "FORMAT"
-        )]
-        output: OutputFormat,
-    },
+    List(Printing),
     /// Show a detector with all its settings and counts
     Show {
         /// Its name or UUID
@@ -87,7 +76,7 @@ pub fn steer(arguments: &SteerArguments) -> anyhow::Result<()> {
     let client = Client::must(&arguments.analyzer)?;
     match &arguments.command {
         SteerCommand::Apply { .. } => written.iter().try_for_each(|body| apply(&client, body)),
-        SteerCommand::List { output } => client.list(PATH, *output, COLUMNS, "detectors"),
+        SteerCommand::List(Printing { output }) => client.list(PATH, *output, COLUMNS, "detectors"),
         SteerCommand::Show { name } => output::pretty(&client.object(&path_of(name)?)?),
         SteerCommand::Watch(watch) => watch::watch(&client, watch),
         SteerCommand::Delete { names } => names

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::{
-    args::{AnalyzerArguments, OutputFormat},
+    args::{AnalyzerArguments, OutputFormat, Printing},
     captures::command::watch,
     client::Client,
     output::{self, Column},
@@ -47,33 +47,14 @@ pub enum TapCommand {
         ttl: Option<std::time::Duration>,
     },
     /// Show taps and what they have copied
-    List {
-        /// How to print
-        #[arg(
-            short,
-            long,
-            alias = "format",
-            value_enum,
-            default_value = "table",
-            value_name = "FORMAT"
-        )]
-        output: OutputFormat,
-    },
+    List(Printing),
     /// Show one tap, source by source
     #[command(alias = "get")]
     Show {
         /// Its UUID, the begin of it, or its name
         tap: String,
-        /// How to print
-        #[arg(
-            short,
-            long,
-            alias = "format",
-            value_enum,
-            default_value = "table",
-            value_name = "FORMAT"
-        )]
-        output: OutputFormat,
+        #[command(flatten)]
+        print: Printing,
     },
     /// Change a tap without losing a packet; what is not said stays, a list replaces the one before
     Update {
@@ -285,10 +266,10 @@ pub fn tap(arguments: &TapArguments) -> anyhow::Result<()> {
             }
             output::pretty(&made)
         }
-        TapCommand::List { output } => client.list("/api/tap", *output, COLUMNS, "taps"),
-        TapCommand::Show { tap, output } => {
+        TapCommand::List(Printing { output }) => client.list("/api/tap", *output, COLUMNS, "taps"),
+        TapCommand::Show { tap, print } => {
             let tap = client.object(&path(&client, tap)?)?;
-            match output {
+            match print.output {
                 OutputFormat::Table => show(&tap),
                 OutputFormat::Json => output::pretty(&tap),
                 OutputFormat::Csv => bail!("a tap has no CSV form: table or json"),

@@ -1,0 +1,50 @@
+//! A flood of changes of which the kernel cannot tell all. Alone, for it reaches every lab that there is.
+//! Needs root and iproute2.
+#![allow(clippy::unwrap_used)] // also in helpers, where clippy.toml does not allow it
+
+mod support;
+
+use skua_discover::DiscoveryConfig;
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+};
+use support::{Lab, PREFIX, TestNamespace, config, root_tests};
+
+#[test]
+fn what_waited_while_some_was_lost_is_not_taken_for_the_truth() {
+    if !root_tests() {
+        return;
+    }
+    let lab = Lab::start(DiscoveryConfig {
+        // Some notices wait in it when the next ones are lost.
+        queue_bytes: 32 << 10,
+        ..config()
+    });
+    let ns = TestNamespace::new(PREFIX);
+    lab.until_followed(&ns.name);
+    let mut batch = String::new();
+    for at in 0..100 {
+        batch.push_str(&format!("link add c{at} type veth peer name k{at}\n"));
+    }
+    for mtu in 1_300..1_330 {
+        for at in 0..100 {
+            batch.push_str(&format!("link set c{at} mtu {mtu}\n"));
+        }
+    }
+    for at in 0..50 {
+        batch.push_str(&format!("link del c{at}\n"));
+    }
+    let mut ip = Command::new("ip")
+        .args(["-n", &ns.name, "-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = ip.stdin.take().unwrap();
+    input.write_all(batch.as_bytes()).unwrap();
+    drop(input);
+    assert!(ip.wait().unwrap().success());
+    lab.until_true(&[&ns.name]);
+    let counters = lab.discovery.counters();
+    assert!(counters.lost > 0 && counters.resyncs > 0, "{counters:?}");
+}

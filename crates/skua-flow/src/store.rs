@@ -15,6 +15,10 @@ const FIRST_INTERVAL_NS: u64 = 1_000_000_000;
 /// With how many updates the owners of a conversation are looked for: its sockets may be met a
 /// little later than its first packets, but mostly the other side is on another host for ever.
 pub const JOINS: u8 = 3;
+/// How far the kernel's time of a packet may lag, nanoseconds: a tick of the slowest clock (HZ=100).
+const TICK_NS: u64 = 10_000_000;
+/// Records that are kept for a second question about their owners.
+const MAX_UNOWNED: usize = 16_384;
 
 /// Whose a conversation is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -109,6 +113,27 @@ fn is_over(end: EndReason) -> bool {
     !matches!(end, EndReason::Evicted | EndReason::Shutdown)
 }
 
+/// Whether it is worth asking for a record's owners.
+fn wants_owners(record: &FlowRecord) -> bool {
+    record.joins < JOINS && record.owners.iter().any(Option::is_none)
+}
+
+/// Asks whose a conversation is; what is known and not found again stays.
+fn ask(record: &mut FlowRecord, owners: &mut impl FnMut(&FlowRecord) -> Ownership) {
+    if !wants_owners(record) {
+        return;
+    }
+    let found = owners(record);
+    record.joins += 1;
+    for (known, new) in record.owners.iter_mut().zip(found.owners) {
+        *known = new.or(*known);
+    }
+    record.service = match (record.service, found.service) {
+        (Some(known), Some(new)) if known.by < new.by => Some(known),
+        (known, new) => new.or(known),
+    };
+}
+
 /// A place for a record.
 #[derive(Clone, Copy)]
 struct Place {
@@ -137,6 +162,8 @@ pub struct FlowStore {
     interval_ns: Option<u64>,
     /// Places of the records that this drain touched, when somebody wants to know; one may be there twice.
     touched: Option<Vec<u32>>,
+    /// Places of the records whose owners are asked for once more with the next drain.
+    unowned: Vec<u32>,
     /// Records that were touched and left before anybody could know.
     untold: u64,
     summary: Summary,
@@ -164,6 +191,7 @@ impl FlowStore {
             drained_ns: 0,
             interval_ns: None,
             touched: None,
+            unowned: Vec::new(),
             untold: 0,
             summary: Summary::default(),
         }
@@ -222,18 +250,31 @@ impl FlowStore {
     ) -> &FlowRecord {
         let place = self.sum_up(update);
         let record = &mut self.places[place].record;
-        if record.joins < JOINS && record.owners.iter().any(Option::is_none) {
-            let found = owners(record);
-            record.joins += 1;
-            for (known, new) in record.owners.iter_mut().zip(found.owners) {
-                *known = new.or(*known);
-            }
-            record.service = match (record.service, found.service) {
-                (Some(known), Some(new)) if known.by < new.by => Some(known),
-                (known, new) => new.or(known),
-            };
+        ask(record, &mut owners);
+        // Its socket may have come after the last look at sockets, and no packet need follow.
+        if wants_owners(record)
+            && record.last_ns.saturating_add(TICK_NS) >= self.drained_ns
+            && self.unowned.len() < MAX_UNOWNED
+        {
+            self.unowned.push(place);
         }
-        record
+        &self.places[place].record
+    }
+
+    /// Asks for the owners that were not known when the last drain read its conversations, of those
+    /// that had packets after its look at sockets. Belongs between [`begin_drain`](Self::begin_drain)
+    /// and the first update.
+    pub fn ask_again(&mut self, mut owners: impl FnMut(&FlowRecord) -> Ownership) {
+        for place in std::mem::take(&mut self.unowned) {
+            let record = &mut self.places[place].record;
+            let known = record.owners;
+            ask(record, &mut owners);
+            if record.owners != known
+                && let Some(touched) = &mut self.touched
+            {
+                touched.push(place);
+            }
+        }
     }
 
     /// Puts a record that was made elsewhere in the place of what was known of it. One that began at

@@ -291,6 +291,7 @@ impl Session {
             tracing::warn!(%error, "sockets cannot be looked at");
         }
         sockets.sweep(state.store.iter());
+        state.join_late();
     }
 
     fn drain(&mut self, wake: Wake) -> anyhow::Result<()> {

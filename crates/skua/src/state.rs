@@ -137,6 +137,14 @@ impl State {
         };
     }
 
+    /// Asks once more whose those conversations are that began just before they were read: sockets were
+    /// looked at since.
+    pub fn join_late(&mut self) {
+        if let Some(sockets) = &self.sockets {
+            self.store.ask_again(|record| sockets.join(record));
+        }
+    }
+
     /// Totals of the conversations; without history only how many entries there were.
     pub fn totals(&self) -> Summary {
         if self.history {

@@ -584,6 +584,45 @@ fn owners_are_looked_for_with_the_first_updates_only() {
     assert_eq!(asked, 1, "both sides are known");
 }
 
+/// A socket that opens after the look at sockets, just before flows are read, is found by the next
+/// drain, though no packet follows.
+#[test]
+fn owners_that_come_late_are_found_without_another_packet() {
+    let mut store = store(10);
+    store.note_touched();
+    let found = Ownership {
+        owners: [std::num::NonZeroU32::new(7); 2],
+        service: None,
+    };
+    let nobody = |_: &FlowRecord| Ownership::default();
+    let mut late = update(2, 10, None);
+    late.last_ns = NOON + S;
+    let mut old = update(3, 10, None);
+    old.last_ns = NOON;
+    store.begin_drain(NOON + S);
+    store.apply_owned(&late, nobody);
+    store.apply_owned(&old, nobody);
+    store.end_drain();
+
+    store.begin_drain(NOON + 2 * S);
+    store.ask_again(|_| found);
+    store.end_drain();
+    let owned: Vec<_> = store.iter().filter(|r| r.owners == found.owners).collect();
+    assert_eq!(
+        owned.len(),
+        1,
+        "the other was there when sockets were looked at"
+    );
+    assert_eq!(owned[0].key, late.key);
+    let touched: Vec<_> = store.touched().map(|r| r.key).collect();
+    assert_eq!(touched, [late.key], "who follows the store is told");
+    assert_eq!(owned[0].last_ns, late.last_ns);
+
+    store.begin_drain(NOON + 3 * S);
+    store.ask_again(|_| panic!("asked once"));
+    assert_eq!(store.touched().count(), 0);
+}
+
 /// Two CPUs that see a conversation first at once make two entries of it.
 #[test]
 fn two_entries_of_a_conversation_are_one_record() {

@@ -14,7 +14,7 @@ use skua_collect::{Collector, CollectorConfig, Summary};
 use skua_flow::Prefix;
 use skua_probe::receive::{AllowList, Socket};
 
-use super::sink::{Sink, SinkKind};
+use super::sink::{SinkName, Sinks};
 use crate::{
     args::{SummaryFormat, duration},
     output,
@@ -45,9 +45,9 @@ pub struct CollectorArguments {
     /// beyond loopback
     #[arg(long, value_name = "PREFIX")]
     pub allow: Vec<Prefix>,
-    /// Where lines go
-    #[arg(long, value_enum, default_value = "stdout", value_name = "SINK")]
-    pub sink: SinkKind,
+    /// Where lines go: stdout; may be given several times
+    #[arg(long, default_value = "stdout", value_name = "SINK")]
+    pub sink: Vec<SinkName>,
     /// Length of a window
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = duration)]
     pub window: Duration,
@@ -92,7 +92,7 @@ pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
         }),
         not_allowed: 0,
         buffer: vec![0; DATAGRAM],
-        sink: Sink::open(arguments.sink),
+        sinks: Sinks::open(&arguments.sink),
     };
     eprintln!("skua collects sFlow at {}; Ctrl-C ends", socket.address()?);
     loop {
@@ -129,7 +129,7 @@ struct Receiver {
     collector: Collector,
     not_allowed: u64,
     buffer: Vec<u8>,
-    sink: Sink,
+    sinks: Sinks,
 }
 
 impl Receiver {
@@ -156,27 +156,28 @@ impl Receiver {
     }
 
     /// Writes the lines of windows that are over.
-    fn close(&mut self, now: u64) -> std::io::Result<()> {
+    fn close(&mut self, now: u64) -> anyhow::Result<()> {
         self.written(|collector, each| collector.close(now, each))
     }
 
-    fn finish(&mut self) -> std::io::Result<()> {
-        self.written(|collector, each| collector.finish(unix_ns(), each))
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.written(|collector, each| collector.finish(unix_ns(), each))?;
+        self.sinks.finish()
     }
 
     fn written(
         &mut self,
         hand_out: impl FnOnce(&mut Collector, &mut dyn FnMut(&skua_collect::Line<'_>)),
-    ) -> std::io::Result<()> {
-        let (sink, mut done, mut any) = (&mut self.sink, Ok(()), false);
+    ) -> anyhow::Result<()> {
+        let (sinks, mut done, mut any) = (&mut self.sinks, Ok(()), false);
         hand_out(&mut self.collector, &mut |line| {
             any = true;
             if done.is_ok() {
-                done = sink.put(line);
+                done = sinks.put(line);
             }
         });
         if any {
-            done = done.and_then(|()| sink.flush());
+            done = done.and_then(|()| sinks.flush());
         }
         done
     }
@@ -192,6 +193,7 @@ fn print(format: SummaryFormat, receiver: Receiver, dropped: u64) -> anyhow::Res
             summary.lost.insert(cause, units);
         }
     }
+    summary.lost.extend(receiver.sinks.lost());
     match format {
         SummaryFormat::Json => eprintln!("{}", serde_json::to_string(&summary)?),
         SummaryFormat::Text => text(&summary),

@@ -6,7 +6,7 @@ SKUA = target/release/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-collector bench-addresses bench-drain \
+.PHONY: help needs build run release test test-fast test-kernels test-stream lint fuzz bench-flow bench-collector bench-reduction bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench screenshot clean
 
@@ -41,6 +41,10 @@ test-kernels: NEEDS = tests
 test-kernels: needs ## the privileged tests on every kernel of the matrix (about 30 minutes)
 	@tests/all kernels
 
+test-stream: NEEDS = tests
+test-stream: needs ## the stream job on a real Flink beside the same in process (about 3 minutes, downloads 330 MB once)
+	@$(CARGO) test --quiet -p skua-kafka --features client --test flink -- --ignored
+
 lint: ## format and clippy
 	@$(CARGO) fmt --check && $(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 
@@ -53,6 +57,8 @@ bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobser
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-collector: ## what a record costs a collector: decode alone, decode and sum up; memory
 	@$(CARGO) run --release --quiet -p skua-collect --example collect_speed
+bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic
+	@$(CARGO) run --release --quiet -p skua-kafka --example reduction
 bench-addresses: $(SKUA) ## cost of the address set per packet
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
 bench-tap: $(SKUA) ## copying packets to a monitor, beside tc mirred and Open vSwitch

@@ -18,7 +18,7 @@ mod window;
 pub use collector::{Collector, CollectorConfig};
 pub use counts::{Cause, Counts, Sum, Summary};
 pub use key::{Key, Rule};
-pub use line::{Line, Ports, Rtt, Sent};
+pub use line::{Between, Line, Ports, Rtt, Sent};
 pub use stream::AgentLine;
 pub use teller::{Offered, Teller, TellerConfig, Told};
 pub use window::PORTS;

@@ -5,8 +5,10 @@
 //! - [`Capture`] is a list of packets with times and interfaces, written as pcap or pcapng.
 //! - [`corpus()`] holds the named captures: every protocol, tunnel and malformation that
 //!   `docs/accounting.md` speaks of. They are the same on every run and every machine.
+//! - [`broker::Broker`] is a real Kafka broker.
 //! - [`damaged()`] holds capture files that a reader must refuse or warn about.
 
+pub mod broker;
 pub mod capture;
 pub mod checksum;
 pub mod corpus;

@@ -1,6 +1,7 @@
 //! Where a collector's lines go: any number of sinks. One that fails or cannot keep up counts what it
 //! lost, by cause, and holds up neither the collector nor the others.
 
+mod kafka;
 mod stdout;
 
 use std::{collections::BTreeMap, str::FromStr};
@@ -13,6 +14,8 @@ use skua_collect::Line;
 pub enum SinkName {
     /// One JSON object a line on standard output.
     Stdout,
+    /// A topic in Kafka.
+    Kafka(skua_kafka::Target),
 }
 
 impl FromStr for SinkName {
@@ -21,7 +24,10 @@ impl FromStr for SinkName {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "stdout" => Ok(Self::Stdout),
-            _ => bail!("there is no sink `{text}`; there are: stdout"),
+            _ if text.starts_with("kafka://") => Ok(Self::Kafka(text.parse()?)),
+            _ => bail!(
+                "there is no sink `{text}`; there are: stdout, kafka://BROKER:PORT[,…]/TOPIC[?OPTION=VALUE&…]"
+            ),
         }
     }
 }
@@ -50,13 +56,14 @@ pub struct Sinks(Vec<Box<dyn Sink>>);
 
 impl Sinks {
     /// Opens them.
-    pub fn open(names: &[SinkName]) -> Self {
-        let open = |name: &SinkName| -> Box<dyn Sink> {
-            match name {
+    pub fn open(names: &[SinkName]) -> anyhow::Result<Self> {
+        let open = |name: &SinkName| -> anyhow::Result<Box<dyn Sink>> {
+            Ok(match name {
                 SinkName::Stdout => Box::new(stdout::Stdout::open()),
-            }
+                SinkName::Kafka(target) => Box::new(kafka::Kafka::open(target)?),
+            })
         };
-        Self(names.iter().map(open).collect())
+        Ok(Self(names.iter().map(open).collect::<Result<_, _>>()?))
     }
 
     /// Puts a line into each.

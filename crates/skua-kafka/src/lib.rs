@@ -1,0 +1,32 @@
+//! Lines of a collector in Kafka: the message ([`LineMessage`], whose schema is in `proto/`), where it goes
+//! ([`Target`]), who sends it ([`Producer`]), and the service graph that is made of it ([`ServiceGraph`]), by the
+//! same definition as the job in `stream/flink`. `docs/kafka.md` tells users about it.
+//!
+//! librdkafka is linked only with the feature `client` ([`BUILT`]); otherwise [`Producer::open`] says how
+//! to have it.
+
+mod cause;
+mod error;
+#[cfg_attr(
+    not(feature = "client"),
+    allow(dead_code, reason = "the client uses it")
+)]
+mod message;
+#[cfg_attr(not(feature = "client"), path = "absent.rs")]
+mod producer;
+#[cfg(feature = "client")]
+mod reports;
+mod service_graph;
+#[cfg_attr(
+    not(feature = "client"),
+    allow(dead_code, reason = "the client uses it")
+)]
+mod settings;
+mod target;
+
+pub use cause::Cause;
+pub use error::Error;
+pub use message::{LineMessage, VERSION};
+pub use producer::{BUILT, Producer};
+pub use service_graph::{Edge, Fate, ServiceGraph, ServiceGraphConfig};
+pub use target::{Format, Target};

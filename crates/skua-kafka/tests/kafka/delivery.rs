@@ -1,0 +1,148 @@
+//! Lines arrive.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use prost::Message as _;
+use skua_kafka::{Cause, LineMessage};
+use skua_testkit::broker::Broker;
+
+use crate::support::{line, lost, producer, wait_for};
+
+/// Clients of the lines in a topic, and how often each is there.
+fn clients(broker: &Broker, topic: &str) -> BTreeMap<String, u32> {
+    let mut clients = BTreeMap::new();
+    for message in broker.read(topic) {
+        let line = LineMessage::decode(&*message.payload).unwrap();
+        *clients.entry(line.client_address).or_default() += 1;
+    }
+    clients
+}
+
+#[test]
+fn lines_arrive_as_they_were_with_the_service_as_key() {
+    let broker = Broker::shared();
+    broker.topic("lines", 3, &[]);
+    let name = format!("kafka://{}/lines", broker.address());
+    let mut one = producer(&name);
+    let mut expected = BTreeMap::new();
+    for number in 0..1_000 {
+        one.put(&line(number));
+        let mut message = LineMessage::default();
+        message.set(&line(number));
+        let key = format!("6/{}/443", message.server_address);
+        expected.insert(message.client_address.clone(), (key, message));
+    }
+    one.finish();
+    assert_eq!((one.acknowledged(), one.lost()), (1_000, vec![]));
+    for message in broker.read("lines") {
+        let line = LineMessage::decode(&*message.payload).unwrap();
+        let (key, expected) = expected.remove(&line.client_address).unwrap();
+        assert_eq!(line, expected);
+        assert_eq!(message.key, key.as_bytes());
+    }
+    assert_eq!(expected.len(), 0);
+
+    // The same topic as JSON.
+    let mut other = producer(&format!("{name}?format=json"));
+    other.put(&line(5_000));
+    other.finish();
+    let all = broker.read("lines");
+    let wanted = serde_json::to_value(line(5_000)).unwrap();
+    let found = all
+        .iter()
+        .filter_map(|message| serde_json::from_slice::<serde_json::Value>(&message.payload).ok());
+    assert_eq!(found.collect::<Vec<_>>(), [wanted]);
+}
+
+#[test]
+fn a_killed_broker_loses_and_doubles_nothing() {
+    const LINES: u32 = 40_000;
+    let broker = Broker::start();
+    broker.topic("lines", 3, &[]);
+    // Nobody is there when it begins.
+    broker.kill();
+    // Small batches, so that many are under way at each moment.
+    let name = format!(
+        "kafka://{}/lines?linger.ms=0&batch.num.messages=20&reconnect.backoff.max.ms=500",
+        broker.address()
+    );
+    let mut one = producer(&name);
+    let put = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..LINES {
+                one.put(&line(number));
+                put.fetch_add(1, Relaxed);
+                if number % 200 == 0 {
+                    one.look();
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+            }
+            wait_for("acknowledgements", || {
+                one.acknowledged() == u64::from(LINES) || !one.lost().is_empty()
+            });
+        });
+        let beyond = |least: u32| wait_for("lines", || put.load(Relaxed) >= least);
+        beyond(1_000);
+        for part in [1, 2] {
+            broker.start_again();
+            beyond(LINES / 3 * part);
+            broker.kill();
+        }
+        broker.start_again();
+    });
+    one.finish();
+    assert_eq!((one.acknowledged(), one.lost()), (LINES.into(), vec![]));
+    let clients = clients(&broker, "lines");
+    assert_eq!(clients.len() as u32, LINES);
+    let often: BTreeSet<_> = clients.into_values().collect();
+    assert_eq!(often, [1].into());
+}
+
+#[test]
+fn tls_and_passwords() {
+    let broker = Broker::shared();
+    broker.topic("secret", 1, &[]);
+    let file = broker.certificate().with_file_name("properties");
+    let ca = broker.certificate();
+    let user = |user: &str, password: &str| {
+        let properties = format!(
+            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username={user}\n\
+             sasl.password={password}\nssl.ca.location={}\n",
+            ca.display()
+        );
+        fs::write(&file, properties).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let name = format!(
+            "kafka://{}/secret?config={}",
+            broker.tls_address(),
+            file.display()
+        );
+        producer(&name)
+    };
+    let mut skua = user("skua", "skua");
+    skua.put(&line(1));
+    skua.finish();
+    assert_eq!((skua.acknowledged(), skua.lost()), (1, vec![]));
+
+    // One who is known, but may not.
+    let mut guest = user("guest", "guest");
+    guest.put(&line(2));
+    wait_for("refusal", || {
+        guest.look();
+        lost(&guest, Cause::NotAuthorized) == 1
+    });
+    guest.finish();
+
+    // One who is not let in: lines wait, and are given up at the end.
+    let mut stranger = user("skua", "wrong");
+    stranger.put(&line(3));
+    stranger.finish();
+    assert_eq!(stranger.lost(), [(Cause::NotSent, 1)]);
+    assert_eq!(clients(&broker, "secret").len(), 1);
+}

@@ -1,0 +1,79 @@
+//! Lines to publish.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use skua_collect::{Between, Line, Ports, Rtt, Sent, Sum};
+use skua_kafka::{Cause, Producer, Target};
+
+/// A line of which every number is another one; those of different `number` have different clients.
+pub fn line(number: u32) -> Line<'static> {
+    let sum = |packets| Sum {
+        packets,
+        bytes: packets * 1_000,
+    };
+    Line {
+        window: 1_800_000_000_000_000_000,
+        seconds: 10.0,
+        protocol: 6,
+        client: IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + number)),
+        server: match number % 2 {
+            0 => [192, 0, 2, 1].into(),
+            _ => [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
+        },
+        port: 443,
+        service_by: "kernel",
+        client_sent: sum(9),
+        server_sent: sum(10),
+        retransmitted: Sent {
+            client: 13,
+            server: 14,
+        },
+        begun: 15,
+        ended: 16,
+        reset: 17,
+        handshake: Rtt {
+            count: 18,
+            sum_us: 19,
+            min_us: 20,
+            max_us: 21,
+        },
+        client_ports: Ports {
+            list: &[50_001, 50_002],
+            beyond: 23,
+        },
+        records: 24,
+        samples: 25,
+        agents: 3,
+        joined: 27,
+        between_hosts: Between {
+            client_sent: sum(28),
+            server_sent: sum(30),
+        },
+    }
+}
+
+/// Who publishes there.
+pub fn producer(name: &str) -> Producer {
+    let target: Target = name.parse().unwrap();
+    Producer::open(&target).unwrap()
+}
+
+/// What was lost by a cause.
+pub fn lost(producer: &Producer, cause: Cause) -> u64 {
+    let lost = producer.lost();
+    let found = lost.iter().find(|(one, _)| *one == cause);
+    found.map_or(0, |(_, lines)| *lines)
+}
+
+/// Waits for something, a minute at most.
+pub fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !there() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no {what}");
+        sleep(Duration::from_millis(20));
+    }
+}

@@ -69,11 +69,11 @@ pub fn lost(producer: &Producer, cause: Cause) -> u64 {
     found.map_or(0, |(_, lines)| *lines)
 }
 
-/// Waits for something, a minute at most.
+/// Waits for something, three minutes at most.
 pub fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !there() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "no {what}");
+        assert!(begin.elapsed() < Duration::from_secs(180), "no {what}");
         sleep(Duration::from_millis(20));
     }
 }

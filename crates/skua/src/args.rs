@@ -32,6 +32,8 @@ pub enum Command {
     Collector(crate::collector::command::CollectorArguments),
     /// Show the agents of an analyzer
     Agents(crate::agent::command::AgentsArguments),
+    /// Look at all of it in the terminal: of the running `skua run`, or captured on the spot
+    Top(Box<crate::top::TopArguments>),
     /// Show conversations: of the running `skua run`, or captured on the spot
     Flows(FlowsArguments),
     /// Show sockets: whose they are, and how TCP fares

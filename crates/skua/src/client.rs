@@ -28,6 +28,11 @@ const TOKEN_VARIABLE: &str = "SKUA_TOKEN";
 
 type Answer = ureq::http::Response<ureq::Body>;
 
+/// That somebody answered, but not what was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(String);
+
 /// A `skua run` that answers.
 pub struct Client {
     address: String,
@@ -38,6 +43,8 @@ pub struct Client {
     /// How to know the server by its certificate.
     tls: Option<TlsConfig>,
     agent: ureq::Agent,
+    /// Most of an answer that is read, in bytes.
+    limit: u64,
 }
 
 /// Which flows to ask for.
@@ -169,7 +176,13 @@ impl Client {
             credentials,
             agent: agent(tls.as_ref(), Some(Duration::from_secs(60))),
             tls,
+            limit: ANSWER_LIMIT,
         }))
+    }
+
+    /// The same for who asks for little: longer answers are refused.
+    pub fn with_limit(self, limit: u64) -> Self {
+        Self { limit, ..self }
     }
 
     /// A client; that nothing answers is an error.
@@ -250,10 +263,14 @@ impl Client {
         let body = answer
             .body_mut()
             .with_config()
-            .limit(ANSWER_LIMIT)
+            .limit(self.limit)
             .read_to_vec()?;
         if !answer.status().is_success() {
-            bail!("{}", String::from_utf8_lossy(&body).trim());
+            let said = String::from_utf8_lossy(&body).trim().to_owned();
+            bail!(Refusal(match said.is_empty() {
+                true => format!("{} answers {}", self.address, answer.status()),
+                false => said,
+            }));
         }
         Ok((answer, body))
     }

@@ -61,30 +61,48 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     config.export.take_arguments(&arguments.export);
     let mut config = config.with_arguments(&arguments.capture)?;
     lower_priority(config.agent.nice, &config.agent.ionice)?;
+    let shared = watch_and_gather(&mut config, |watch, url| watch.greet("", url))?;
+    finish(shared, arguments.summary);
+    Ok(())
+}
+
+/// As [`run`], for who looks at it from the same process; `ready` is told where the API answers.
+pub fn within(mut config: Config, ready: impl FnOnce(&str)) -> anyhow::Result<()> {
+    watch_and_gather(&mut config, |_, url| {
+        ready(url);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Everything on this host until a signal comes; `begun` is told where the API answers.
+fn watch_and_gather(
+    config: &mut Config,
+    begun: impl FnOnce(&Watch, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<Shared> {
     // First the address: an occupied one is a clearer error than a half-started probe.
-    let server = Server::bind(&config)?;
-    let ground = Ground::open(&mut config)?;
-    let watch = Watch::start(&config, &ground)?;
-    let gather = Gather::start(&config, &ground, Some(&watch))?;
+    let server = Server::bind(config)?;
+    let ground = Ground::open(config)?;
+    let watch = Watch::start(config, &ground)?;
+    let gather = Gather::start(config, &ground, Some(&watch))?;
     for socket in server.sockets() {
         watch.session.mark_own(socket)?;
     }
     let (url, actions) = serve(
         server,
-        &config,
+        config,
         &ground,
         Some(&watch),
         Asked::Gather(&gather),
     )?;
-    watch.greet("", &url)?;
+    begun(&watch, &url)?;
     let ended = watch.run(|| {
         actions.end();
         gather.captures.end();
     });
     // What the last drain brought is written.
     drop(ground);
-    finish(ended?, arguments.summary);
-    Ok(())
+    ended
 }
 
 /// `skua agent`: watches this host, and tells an analyzer.

@@ -51,8 +51,10 @@ bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay 
 	bench-receive bench-steer bench-tap ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
-bench-collector: ## what a record costs a collector: decode alone, decode and sum up; memory
+bench-collector: $(SKUA) ## what a record costs a collector: decode, sum up, end to end, beside sfcapd, sfacctd, goflow2
 	@$(CARGO) run --release --quiet -p skua-collect --example collect_speed
+	@$(CARGO) build --release --quiet -p skua-collect --example agents
+	@$(MAKE) -C bench collector ARGS='$(ARGS)'
 bench-addresses: $(SKUA) ## cost of the address set per packet
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
 bench-tap: $(SKUA) ## copying packets to a monitor, beside tc mirred and Open vSwitch

@@ -4,7 +4,7 @@
 
 use std::{net::Ipv4Addr, process::Command};
 
-use skua_collect::{Offered, Teller, TellerConfig};
+use skua_collect::{Drain, Offered, Teller, TellerConfig};
 use skua_flow::{Counters, EndReason, FlowKey, FlowRecord, FlowUpdate};
 
 /// A packet of UDP to port 6343 in IPv4, as a record of a pcap file.
@@ -62,7 +62,7 @@ fn tshark_finds_nothing_malformed() {
         file.extend(u32::to_le_bytes(word));
     }
     let mut datagrams = 0;
-    teller.tell(records.iter(), 0, 1, |datagram| {
+    teller.tell(records.iter(), &Drain::at(1), |datagram| {
         datagrams += 1;
         file.extend(record(datagram));
         Offered::Taken

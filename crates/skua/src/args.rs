@@ -174,7 +174,7 @@ pub enum CaptureType {
 }
 
 /// Which `skua run` to ask, and as whom.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct AnalyzerArguments {
     /// Address of `skua run`, with https:// before it when it has TLS
     #[arg(

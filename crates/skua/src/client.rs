@@ -324,6 +324,21 @@ impl Client {
         serde_json::from_slice(&body).context("the answer is no JSON")
     }
 
+    /// Brings lines of JSON.
+    pub fn lines_to(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+        lines: &[u8],
+    ) -> anyhow::Result<()> {
+        let mut request = self.signed(self.agent.post(format!("{}{path}", self.url)));
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request = request.content_type("application/x-ndjson");
+        self.answer(request.send(lines)).map(|_| ())
+    }
+
     /// Asks for what goes on as long as somebody reads it: an object there, or none.
     pub fn stream(
         &self,

@@ -144,6 +144,10 @@ const KEYS: &[Key] = &[
         meaning: "memory for sockets that have ended; 0: none",
     },
     Key {
+        path: "sockets.graph",
+        meaning: "conversations that the graph of services (`skua services --graph`) remembers; 0: no graph",
+    },
+    Key {
         path: "ovs.target",
         meaning: "database of Open vSwitch, like unix:/run/openvswitch/db.sock or \
                   tcp:127.0.0.1:6640; empty: that socket if it is there; none: no Open vSwitch",

@@ -38,6 +38,9 @@ skua run
   GET /api/services    sums by service
                        ?clients=true&service=NAME&port=N&protocol=tcp|udp&sort=…&limit=N&format=json|csv
   GET /api/dependencies  who calls whom; parameters as above
+  GET /api/services/graph  who depends on whom, with failures and quantiles of round-trip times
+                       ?service=NAME&port=N&protocol=NAME&change=new|vanished&limit=N
+                       &format=json|csv|dot; POST takes lines of a collector
   POST /api/topology   a query in Gremlin, {\"GremlinQuery\": \"G.V()\"}; GET is the whole graph
   GET /api/capture     captures; POST makes one, DELETE /api/capture/ID ends it
   POST /api/pcap       a capture file, whose flows are then there as those of a capture

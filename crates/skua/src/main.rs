@@ -30,6 +30,7 @@ mod replay;
 mod rights;
 mod run;
 mod server;
+mod services;
 mod session;
 mod sockets;
 mod state;

@@ -43,6 +43,7 @@ use crate::{
     history::Kept,
     http, output,
     server::{self, Server},
+    services::{self, ServiceGraph},
     session::Session,
     sockets::{listening, settings::lower_priority},
     state::{Observers, Shared, State},
@@ -194,6 +195,8 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
 /// The graph, with its history when one is kept.
 struct Ground {
     graph: SharedGraph,
+    /// Who depends on whom.
+    services: ServiceGraph,
     observers: Observers,
     kept: Option<Arc<Kept>>,
 }
@@ -206,6 +209,7 @@ impl Ground {
         let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
         Ok(Self {
             graph,
+            services: ServiceGraph::new(),
             observers,
             kept,
         })
@@ -253,6 +257,11 @@ impl Watch {
         let ovs = database.and_then(|target| follow_switch(config, target, graph));
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
         let export = Export::start(&config.export, &session, observers)?;
+        ground.services.follow(
+            observers,
+            config.sockets.graph,
+            config.agent.flow.ebpf.kernel_scan_interval,
+        );
         Ok(Self {
             export,
             session,
@@ -402,7 +411,8 @@ fn serve(
         fleet,
         &actions,
         health,
-    );
+    )
+    .merge(services::api::routes(ground.services.clone()));
     let url = server.url();
     server.serve(routes, parts)?;
     Ok((url, actions))

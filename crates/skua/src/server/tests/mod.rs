@@ -40,6 +40,7 @@ use crate::{
     graph::Analyzer,
     health::Health,
     http,
+    services::{self, ServiceGraph},
     state::{Observers, Shared, State},
 };
 
@@ -171,7 +172,8 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         fleet,
         &actions,
         health,
-    );
+    )
+    .merge(services::api::routes(ServiceGraph::new()));
     (routes, analyzer, shared, updates)
 }
 

@@ -8,7 +8,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-collector bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench screenshot clean
+	bench-receive bench-steer bench-tap bench-top bench screenshot clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
 bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap ## all benchmarks
+	bench-receive bench-steer bench-tap bench-top ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-collector: $(SKUA) ## what a record costs a collector: decode, sum up, end to end, beside sfcapd, sfacctd, goflow2
@@ -57,6 +57,8 @@ bench-collector: $(SKUA) ## what a record costs a collector: decode, sum up, end
 	@$(MAKE) -C bench collector ARGS='$(ARGS)'
 bench-addresses: $(SKUA) ## cost of the address set per packet
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
+bench-top: $(SKUA) ## CPU time of skua top, and of the skua run that it asks, with 10,000 flows
+	@$(MAKE) -C bench top ARGS='$(ARGS)'
 bench-tap: $(SKUA) ## copying packets to a monitor, beside tc mirred and Open vSwitch
 	@$(MAKE) -C bench tap ARGS='$(ARGS)'
 bench-drain: $(SKUA) ## user-space cost and memory with 500,000 flows

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     columns::text,
+    fleet,
     list::List,
     look::Look,
     make::Make,
@@ -75,6 +76,8 @@ pub struct App {
     pub rates: Rates,
     /// Whether nothing is asked.
     pub frozen: bool,
+    /// Whether the one who answers watches no host, but has agents.
+    pub fleet: bool,
     /// Whether services are shown by who calls whom.
     pub dependencies: bool,
     /// What lies over the view.
@@ -114,6 +117,7 @@ impl App {
             status: Value::Null,
             rates: Rates::default(),
             frozen: false,
+            fleet: false,
             dependencies: false,
             overlay: None,
             message: None,
@@ -160,6 +164,11 @@ impl App {
         let list = self.list();
         let rows = Topic::Rows(self.view);
         match self.view {
+            View::Overview | View::Flows if self.fleet => {
+                let sort = self.view.sorts().get(list.sort).copied().unwrap_or("rate");
+                let query = fleet::flows_query(sort, &list.filter, list.limit());
+                ask(rows, Question::Query(query), SLOWLY);
+            }
             View::Overview => {
                 let rate = |limit: usize| {
                     vec![
@@ -265,13 +274,26 @@ impl App {
 
     /// Notices that nobody has answered for long.
     pub fn tick(&mut self, at: Duration) {
-        if !self.frozen && at.saturating_sub(self.heard) > SILENCE && self.gone.is_none() {
+        if self.frozen {
+            // Nobody is asked.
+            self.heard = at;
+        }
+        if at.saturating_sub(self.heard) > SILENCE && self.gone.is_none() {
             self.lose("no answer for 5 s".into());
         }
     }
 
     fn take_answer(&mut self, topic: Topic, answer: Answer, at: Duration) {
         let identity = self.view.identity();
+        let answer = match answer {
+            Answer::Rows(mut rows) => {
+                // Whoever answers may be somebody else.
+                rows.retain(Value::is_object);
+                Answer::Rows(rows)
+            }
+            object => object,
+        };
+        let flow = |rows: Vec<Value>| rows.into_iter().map(fleet::flow).collect();
         match (topic, answer) {
             (Topic::Status, Answer::Object(status)) => self.take_status(status, at),
             (Topic::TopProcesses, Answer::Rows(rows)) => self.processes = rows,
@@ -284,6 +306,11 @@ impl App {
             (Topic::Nodes, Answer::Rows(nodes)) => {
                 self.tree.take_nodes(nodes);
                 self.show_tree();
+            }
+            (Topic::Rows(view @ (View::Overview | View::Flows)), Answer::Rows(rows))
+                if self.fleet =>
+            {
+                self.lists[view as usize].take(flow(rows), identity);
             }
             (Topic::Rows(view), Answer::Rows(rows)) => {
                 self.lists[view as usize].take(rows, identity);
@@ -305,6 +332,7 @@ impl App {
             let what = format!("{} packets are in no flow", now - before);
             self.event("lost", "", "", &what);
         }
+        self.fleet = fleet::watches_nothing(&status);
         self.status = status;
     }
 

@@ -4,6 +4,7 @@
 pub mod app;
 pub mod columns;
 mod draw;
+mod fleet;
 pub mod format;
 mod keys;
 mod list;

@@ -104,13 +104,21 @@ impl Make {
                 let name = row["interface"]
                     .as_str()
                     .ok_or("this flow has no interface")?;
-                let (gremlin, from) = interface(name, None, row["ifindex"].as_u64());
+                let (gremlin, from) = match row["NodeTID"].as_str() {
+                    // Of an agent.
+                    Some(tid) => (format!(r#"G.V().Has("TID", {})"#, quoted(tid)), None),
+                    None => {
+                        let index = row["ifindex"].as_u64();
+                        let (gremlin, from) = interface(name, None, index);
+                        (gremlin, Some(from))
+                    }
+                };
                 let mut filter = between(&text(&row["protocol"]), [&row["a"], &row["b"]])
                     .ok_or("this flow has no addresses")?;
                 for vlan in row["vlans"].as_array().into_iter().flatten().rev() {
                     filter = format!("vlan {vlan} and {filter}");
                 }
-                (gremlin, Some(from), filter)
+                (gremlin, from, filter)
             }
             View::Sockets => {
                 let filter = match row["remote"].is_null() {

@@ -70,6 +70,7 @@ impl Rates {
             .as_array()
             .cloned()
             .unwrap_or_default();
+        interfaces.retain(Value::is_object);
         let mut now = HashMap::with_capacity(interfaces.len());
         for interface in &mut interfaces {
             let key = format!("{} {}", interface["netns"], interface["interface"]);

@@ -107,9 +107,12 @@ impl View {
         }
     }
 
-    /// What its filter is, in words.
-    pub fn filter_help(self) -> &'static str {
+    /// What its filter is, in words; `fleet`: of an analyzer that watches no host.
+    pub fn filter_help(self, fleet: bool) -> &'static str {
         match self {
+            Self::Overview | Self::Flows if fleet => {
+                "steps of Gremlin on flows, like: Has(\"Network\", \"10.0.0.5\")"
+            }
             Self::Overview | Self::Flows => {
                 "pcap expression, like: tcp port 443 and net 10.0.0.0/8"
             }

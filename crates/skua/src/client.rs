@@ -31,7 +31,7 @@ type Answer = ureq::http::Response<ureq::Body>;
 /// That somebody answered, but not what was asked for.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Refusal(String);
+pub struct Refusal(pub String);
 
 /// A `skua run` that answers.
 pub struct Client {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use skua_top::text::harmless;
 pub use skua_top::{
     columns::{Column, FLOW_COLUMNS, column, fit, text},
-    format::{bit_rate, bytes, count, counted},
+    format::{bit_rate, bytes, count, counted, nanoseconds},
 };
 
 use crate::args::OutputFormat;

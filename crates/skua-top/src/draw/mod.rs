@@ -122,9 +122,7 @@ fn key_line(app: &App, width: usize) -> Line<'static> {
             View::Overview => {
                 "1-7 views  / filter  Enter details  c capture  space freeze  ? help  q quit"
             }
-            _ => {
-                "s sort  r reverse  / filter  Enter details  y copy  c capture  t tap  ? help  q quit"
-            }
+            _ => "s sort  r reverse  / filter  Enter details  c capture  t tap  ? help  q quit",
         },
     };
     Line::styled(shown(keys, width, look.ascii), look.faint())

@@ -23,16 +23,17 @@ const LINES: usize = 2000;
 const VALUE: usize = 4096;
 
 const HELP: &str = "\
-1-7, Tab      views: overview, flows, sockets, services, interfaces, topology, events
+1-7, Tab      views, as they stand in the first line
 arrows, j k   choose a row; PageUp, PageDown, Home (g), End (G)
 Enter         all of the row
 s, S          next order, order before; r turns round what is shown
-/             filter: of flows a pcap expression, of sockets and services words like
-              process=curl port=443, of the topology a Gremlin query, else part of a line
+/             filter: of flows a pcap expression; of sockets and services
+              words like process=curl port=443; of the topology a Gremlin
+              query; of the rest a part of a line
 Esc           no filter
 space         freeze, and go on
 y             copy the row as JSON (OSC 52)
-c             capture just this (flow, socket, interface, node); asks first
+c             capture just this flow, socket, interface or node; asks first
 t             tap just this: copy its packets to a monitor; asks first
 right, left   open and close a node of the topology
 d             services: what listens, or who calls whom
@@ -118,7 +119,7 @@ fn fields(value: &Value, name: &str, lines: &mut Vec<(String, String)>) {
 /// Draws what lies over an area.
 pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let look = app.look;
-    let filter_help = app.view.filter_help();
+    let filter_help = app.view.filter_help(app.fleet);
     match &mut app.overlay {
         None => {}
         Some(Overlay::Filter { .. }) => {
@@ -134,7 +135,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
         Some(Overlay::Help { from }) => {
             let lines: Vec<_> = HELP.lines().collect();
             let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
-            let inside = window(frame, look, "keys", middle(area, 92, height));
+            let inside = window(frame, look, "keys", middle(area, 78, height));
             *from = (*from).min(lines.len().saturating_sub(usize::from(inside.height)));
             let rest: Vec<_> = lines[*from..].iter().map(|line| Line::raw(*line)).collect();
             frame.render_widget(Paragraph::new(rest), inside);
@@ -169,7 +170,7 @@ fn confirm(frame: &mut Frame<'_>, look: Look, make: &Make, area: Rect) {
         "make a capture?"
     };
     let width = area.width.saturating_sub(4).min(100);
-    let inside = window(frame, look, title, middle(area, width, 12));
+    let inside = window(frame, look, title, middle(area, width, 14));
     let what = match make.tap {
         true => "Packets of this are copied from now on to:",
         false => "Flows of this are captured from now on, beside what is captured already.",

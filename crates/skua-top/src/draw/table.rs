@@ -12,12 +12,13 @@ use crate::{
 
 /// A cell is cut to this share of the table, so that a long name leaves room for others.
 const SHARE: usize = 3;
-/// Cells are not cut shorter than this.
+/// Cells are not cut shorter than this, nor left longer than that.
 const SHORTEST: usize = 16;
+const LONGEST: usize = 44;
 
 /// Lines of a table with its titles.
 pub fn lines(look: Look, columns: &[Column], rows: &[Value], room: usize) -> Vec<String> {
-    let most = (room / SHARE).max(SHORTEST);
+    let most = (room / SHARE).clamp(SHORTEST, LONGEST);
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {

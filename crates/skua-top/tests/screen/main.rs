@@ -290,6 +290,37 @@ fn nodes_are_opened_and_asked_for() {
 }
 
 #[test]
+fn flows_of_agents_are_asked_for_in_gremlin() {
+    let mut app = app(COLORED, View::Flows, SMALL);
+    let request = app.requests().remove(0);
+    let status = json!({"rung": "", "fleet": {"agents": []}});
+    app.take(
+        &request,
+        Ok(Answer::Object(status)),
+        Duration::from_secs(10),
+    );
+    press(&mut app, "/Has(\"Network\", \"10.0.0.1\")\n");
+    let request = app.requests().pop().unwrap();
+    let asked = format!("{:?}", request.question);
+    assert!(asked.contains("G.Flows().Has("), "{asked}");
+    let flow = json!({
+        "Host": "web1", "Interface": "eth0", "NodeTID": "t-1", "UUID": "u", "LayersPath": "Ethernet/IPv4/TCP",
+        "Network": {"A": "10.0.0.1", "B": "10.0.0.2"}, "Transport": {"Protocol": "TCP", "A": 5, "B": 443},
+    });
+    app.take(
+        &request,
+        Ok(Answer::Rows(vec![flow])),
+        Duration::from_secs(11),
+    );
+    let text = text(&buffer(&mut app, SMALL));
+    assert!(text.contains("10.0.0.2:443"), "{text}");
+    let Some(Effect::Make(make)) = press(&mut app, "c\n") else {
+        panic!("nothing is made");
+    };
+    assert_eq!(make.body()["GremlinQuery"], r#"G.V().Has("TID", "t-1")"#);
+}
+
+#[test]
 fn services_by_who_calls_whom() {
     let mut app = app(COLORED, View::Services, SMALL);
     press(&mut app, "d");
@@ -324,7 +355,7 @@ fn any_json() -> impl Strategy<Value = serde_json::Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn no_answer_no_key_and_no_size_breaks_it(
@@ -344,7 +375,8 @@ proptest! {
             }
             let drawn = buffer(&mut app, (width, height));
             let shown = text(&drawn);
-            prop_assert!(!shown.chars().any(|c| c != '\n' && c.is_control() || c == '\u{202e}'));
+            let drives = |c: char| c != '\n' && c.is_control() || c == '\u{202e}';
+            prop_assert!(!shown.chars().any(drives));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use skua_top::view::{Answer, Failure, Question, Request};
 
@@ -81,23 +81,29 @@ impl Desk {
                 return None;
             }
             asked.retain(|(request, _)| wanted.requests.contains(request));
+            // When each is due; what was never asked comes first, then what has waited longest, so that
+            // none is left out where answers take their time.
             let due = |request: &Request| {
                 let (_, last) = asked.iter().find(|(asked, _)| asked == request)?;
-                let passed = last.elapsed();
-                Some(Duration::from_secs(request.pause).saturating_sub(passed))
+                Some(*last + Duration::from_secs(request.pause))
             };
             let first = wanted
                 .requests
                 .iter()
-                .map(|request| (due(request).unwrap_or_default(), request))
-                .min_by_key(|(wait, _)| *wait);
+                .map(|request| (due(request), request))
+                .min_by_key(|(due, _)| *due);
             let waited = match first {
-                Some((wait, request)) if wait.is_zero() => return Some(request.clone()),
-                Some((wait, _)) => self.changed.wait_timeout(wanted, wait),
                 None => {
                     let waited = self.changed.wait(wanted);
                     wanted = waited.unwrap_or_else(PoisonError::into_inner);
                     continue;
+                }
+                Some((due, request)) => {
+                    let wait = due.map(|due| due.saturating_duration_since(Instant::now()));
+                    match wait.filter(|wait| !wait.is_zero()) {
+                        None => return Some(request.clone()),
+                        Some(wait) => self.changed.wait_timeout(wanted, wait),
+                    }
                 }
             };
             (wanted, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -143,6 +149,9 @@ fn ask(client: &Client, question: &Question) -> anyhow::Result<Answer> {
         }
         Question::Object { path } => {
             let mut status = client.object(path)?;
+            if !status.is_object() {
+                bail!(Refusal(format!("{path} is no object")));
+            }
             status["advice"] = health::report::advice(&status).into();
             Ok(Answer::Object(status))
         }

@@ -52,12 +52,30 @@ struct Was {
 #[derive(Default)]
 struct Past(HashMap<String, Was>);
 
+/// That changes are not told.
+fn no_changes(why: String) -> Event {
+    Event {
+        event: "no changes",
+        kind: String::new(),
+        name: String::new(),
+        what: why,
+    }
+}
+
 /// Follows the changes on a thread of its own, as long as somebody takes them.
-pub fn follow(analyzer: &AnalyzerArguments, sender: Sender) -> anyhow::Result<()> {
-    let way = wire::ways(analyzer)?
-        .into_iter()
-        .next()
-        .context("no address of an analyzer")?;
+pub fn follow(analyzer: &AnalyzerArguments, sender: &Sender) -> anyhow::Result<()> {
+    let sender = sender.clone();
+    let ways = match wire::ways(analyzer) {
+        Ok(ways) => ways,
+        // The rest can be looked at all the same.
+        Err(error) => {
+            let _ = sender.send(Input::Event(no_changes(one_line(&error))));
+            return Ok(());
+        }
+    };
+    let Some(way) = ways.into_iter().next() else {
+        return Ok(());
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -70,12 +88,7 @@ pub fn follow(analyzer: &AnalyzerArguments, sender: Sender) -> anyhow::Result<()
                     Err(error) => one_line(&error),
                 };
                 if why != told {
-                    let event = Event {
-                        event: "no changes",
-                        kind: String::new(),
-                        name: String::new(),
-                        what: why.clone(),
-                    };
+                    let event = no_changes(why.clone());
                     if sender.send(Input::Event(event)).is_err() {
                         return;
                     }

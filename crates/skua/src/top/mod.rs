@@ -131,7 +131,7 @@ pub fn top(arguments: &TopArguments) -> anyhow::Result<()> {
     let client = Arc::new(client.with_limit(ask::LONGEST));
     let asker = Asker::start(client.clone(), sender.clone())?;
     wait_for_signals(sender.clone())?;
-    events::follow(analyzer, sender.clone())?;
+    events::follow(analyzer, &sender)?;
     let mut app = App::new(&analyzer.address, look);
     app.message = note.map(|note| (note, false));
     let screen = Screen::enter()?;
@@ -173,7 +173,10 @@ fn wait_for_signals(sender: Sender) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     let wait = move || {
-        if signals.forever().next().is_some() {
+        if let Some(signal) = signals.forever().next() {
+            if [SIGINT, SIGTERM].contains(&signal) {
+                own::knows();
+            }
             // Nobody is there any more when this fails.
             let _ = sender.send(Input::End(Ok(())));
         }
@@ -229,19 +232,15 @@ impl Shown {
                 if hurry {
                     break;
                 }
-                let mut rest = inbox.try_iter();
-                let waits = PAUSE.saturating_sub(drawn.elapsed());
-                if waits.is_zero() {
-                    // All that is there is shown at once.
-                    let all: Vec<_> = rest.by_ref().take(WAITING).collect();
-                    for input in all {
-                        if let Some(end) = self.take(input, &mut screen)? {
-                            return end;
-                        }
+                std::thread::sleep(PAUSE.saturating_sub(drawn.elapsed()));
+                // All that is there by now is shown at once.
+                for _ in 0..WAITING {
+                    let Ok(input) = inbox.try_recv() else { break };
+                    if let Some(end) = self.take(input, &mut screen)? {
+                        return end;
                     }
-                    break;
                 }
-                std::thread::sleep(waits);
+                break;
             }
         }
     }

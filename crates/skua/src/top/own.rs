@@ -2,7 +2,10 @@
 
 use std::{
     net::Ipv4Addr,
-    sync::mpsc::{Receiver, TrySendError, sync_channel},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, TrySendError, sync_channel},
+    },
     time::Duration,
 };
 
@@ -99,12 +102,22 @@ fn looking_only(mut config: Config) -> Config {
     config
 }
 
+/// Whether a signal has ended our own capture: a second one would end the process at once.
+static KNOWS: AtomicBool = AtomicBool::new(false);
+
+/// Notes that our own capture knows by a signal that it is to end.
+pub fn knows() {
+    KNOWS.store(true, Ordering::Release);
+}
+
 impl Drop for Own {
     /// Has the capture detach and end.
     fn drop(&mut self) {
-        // As Ctrl-C would. What is not over then goes with the process.
-        if signal_hook::low_level::raise(signal_hook::consts::SIGTERM).is_ok() {
-            let _ = self.ended.recv_timeout(PATIENCE);
+        if !KNOWS.load(Ordering::Acquire) {
+            // As Ctrl-C would; where this fails it goes with the process.
+            let _ = signal_hook::low_level::raise(signal_hook::consts::SIGTERM);
         }
+        // What is not over then goes with the process.
+        let _ = self.ended.recv_timeout(PATIENCE);
     }
 }

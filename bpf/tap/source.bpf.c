@@ -154,11 +154,13 @@ static __always_inline void tap(struct __sk_buff *skb, bool ethernet, bool egres
 	enum tap_cause cause;
 	long result;
 
-	if (settings.flags & (TAP_PARTIES | TAP_BALANCE)) {
+	if (settings.flags & (TAP_PARTIES | TAP_SOCKETS | TAP_BALANCE)) {
 		struct ends e = {};
 
-		read_ends(skb, &e, ethernet, settings.flags & (TAP_ENDPOINTS | TAP_BALANCE));
+		read_ends(skb, &e, ethernet, settings.flags & (TAP_SOCKETS | TAP_BALANCE));
 		if ((settings.flags & TAP_PARTIES) && !parties_match(&e))
+			return;
+		if ((settings.flags & TAP_SOCKETS) && !sockets_match(&e))
 			return;
 #ifndef SKUA_STREAM
 		if (settings.flags & TAP_BALANCE)
@@ -236,3 +238,20 @@ int tap_egress(struct __sk_buff *skb)
 	tap(skb, true, true);
 	return GO_ON;
 }
+
+#ifdef SKUA_STREAM
+/* Of interfaces without Ethernet header: such packets cannot be cloned to one that has it. */
+SEC("tc")
+int tap_ingress_ip(struct __sk_buff *skb)
+{
+	tap(skb, false, false);
+	return GO_ON;
+}
+
+SEC("tc")
+int tap_egress_ip(struct __sk_buff *skb)
+{
+	tap(skb, false, true);
+	return GO_ON;
+}
+#endif

@@ -352,6 +352,11 @@ impl SocketStore {
         }
     }
 
+    /// The index.
+    pub fn index(&self) -> &SocketIndex {
+        &self.index
+    }
+
     /// The index, to tell it of addresses.
     pub fn index_mut(&mut self) -> &mut SocketIndex {
         &mut self.index

@@ -1,6 +1,6 @@
 //! From what people write of a tap to what it does.
 
-use super::{Tap, Way};
+use super::{Holders, Tap, Way};
 use crate::{ask, injection::endpoint::mac};
 use skua_flow::Prefix;
 use skua_tap::{Direction, Parties, Role, Space, Spec, TapChoice, Target, Tunnel};
@@ -135,8 +135,11 @@ fn parties(tap: &Tap) -> Result<Parties, String> {
     Ok(parties)
 }
 
-/// What a tap is to do, or what is wrong with it.
-pub(super) fn spec(tap: &Tap) -> Result<Spec, String> {
+/// What a tap is to do.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn spec(tap: &Tap) -> Result<Spec, String> {
     if tap.from.is_empty() && tap.gremlin_query.trim().is_empty() {
         return Err("From or GremlinQuery is missing: whose packets are to be copied?".into());
     }
@@ -206,9 +209,12 @@ pub(super) fn spec(tap: &Tap) -> Result<Spec, String> {
         skua_filter::Filter::compile(&tap.r#match, ethernet)
             .map_err(|error| format!("Match: {error}"))?;
     }
+    let holders = Holders::of(tap);
+    holders.check()?;
     let choice = TapChoice {
         filter: expression(tap, &targets),
         parties: parties(tap)?,
+        sockets: !holders.is_empty(),
         sampling: tap.sampling,
         packet_rate: tap.packet_rate,
         bit_rate: tap.bit_rate,
@@ -326,5 +332,7 @@ mod tests {
         assert!(wrong(|tap| tap.vlan = 4_095).contains("VLAN"));
         assert!(wrong(|tap| tap.nets = vec!["10.0.0.0/33".into()]).contains("prefix"));
         assert!(wrong(|tap| tap.macs = vec!["xx".into()]).contains("MAC"));
+        assert!(wrong(|tap| tap.processes = vec![" ".into()]).contains("Processes"));
+        assert!(wrong(|tap| tap.services = vec!["a".into(); 257]).contains("at most 256"));
     }
 }

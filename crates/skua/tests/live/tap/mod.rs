@@ -5,4 +5,4 @@ mod lab;
 mod owners;
 mod right;
 
-use lab::{Lab, Listener, Tap, ask, pair, refused, run};
+use lab::{Lab, Listener, Tap, ToFile, ask, pair, refused, run};

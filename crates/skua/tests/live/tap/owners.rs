@@ -1,12 +1,12 @@
-//! Packets chosen by whose sockets they come from or go to.
+//! Packets chosen by whose sockets they come from or go to; files, which say whose.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 
 use serde_json::Value;
 
-use super::{Lab, Listener, Tap, ask, refused};
+use super::{Lab, Listener, Tap, ToFile, ask, refused};
 use crate::{
-    lab::{Net, root_tests, wait_for},
+    lab::{Flow, Net, packet::tun, root_tests, wait_for},
     sockets::{Group, Process},
 };
 
@@ -207,41 +207,67 @@ fn packets_of_a_container_are_copied_and_named() {
     group.take(&inside);
     inside.go();
     outside.go();
-    let path = std::env::temp_dir().join(format!("skua-tap-of-{}.pcapng", std::process::id()));
-    let mut writing = crate::lab::skua::command(&lab.switch)
-        .args(["tap", "create", "--from", "pa", "--name", "inside"])
-        .args(["--to", path.to_str().unwrap(), "--container", &id[..12]])
-        .args(["--analyzer", &skua.address])
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let tap = Tap {
-        net: &lab.switch,
-        skua: &skua,
-        id: "inside".into(),
-    };
-    wait_for("the tap", || {
-        let all = ask(&lab.switch, &skua, &["tap", "list", "-o", "json"]);
-        (all["Name"] == "inside" && all["State"] == "active").then_some(())
-    });
+    let file = ToFile::create(
+        &lab.switch,
+        &skua,
+        "inside",
+        &["--from", "pa", "--container", &id[..12]],
+    );
     let mut originals = Originals::of(&lab, 7961);
     let mut frames = Vec::new();
     wait_for("packets of the container, and of others", || {
         inside.go();
         outside.go();
         originals.0.iter_mut().for_each(|l| l.take(&mut frames));
-        let copied = tap.show()["Copied"]["Packets"].as_u64();
+        let copied = file.tap.show()["Copied"]["Packets"].as_u64();
         (copied > Some(0) && frames.len() > 20).then_some(())
     });
-    ask(&lab.switch, &skua, &["tap", "delete", "inside"]);
-    assert!(writing.wait().unwrap().success());
-    let text = std::fs::read(&path).unwrap();
+    let text = file.read();
     let has = |part: &str| text.windows(part.len()).any(|w| w == part.as_bytes());
     let by = format!("tap-in ({}) in container {id}", inside.pid());
     assert!(has(&by), "nobody is named");
     assert!(!has("tap-out"), "somebody outside is among them");
-    std::fs::remove_file(&path).unwrap();
     drop((inside, outside));
     drop(group);
     skua.stop();
+}
+
+#[test]
+fn a_file_takes_packets_without_ethernet_header_and_a_monitor_does_not() {
+    if !root_tests() {
+        return;
+    }
+    let lab = Lab::new();
+    let mut device = tun(&lab.switch, "tun9");
+    let skua = lab.skua();
+    let file = ToFile::create(
+        &lab.switch,
+        &skua,
+        "bare",
+        &["--from", "tun9", "--match", "udp", "--direction", "in"],
+    );
+    let packets: Vec<_> = (0..20).map(|n| Flow::numbered(n).packet(100)).collect();
+    for packet in &packets {
+        device.write_all(packet).unwrap();
+        // Leaves out what is none of the expression's.
+        let other = Flow::numbered(1).with_protocol(6).packet(100);
+        device.write_all(&other).unwrap();
+    }
+    file.tap
+        .wait("its packets", |tap| tap["Copied"]["Packets"] == 20);
+    let path = std::env::temp_dir().join(format!("skua-bare-{}.pcapng", std::process::id()));
+    std::fs::write(&path, file.read()).unwrap();
+    let mut found = pcap::Capture::from_file(&path).unwrap();
+    // LINKTYPE_RAW; libpcap's name for it on Linux is another number.
+    assert_eq!(found.get_datalink(), pcap::Linktype(12));
+    for packet in &packets {
+        assert_eq!(found.next_packet().unwrap().data, packet);
+    }
+    assert!(found.next_packet().is_err());
+    std::fs::remove_file(&path).unwrap();
+    let words = ["tap", "create", "--from", "tun9", "--to", "mon0"];
+    let made = ask(&lab.switch, &skua, &words);
+    assert_eq!(made["State"], "error");
+    let error = made["Error"].as_str().unwrap();
+    assert!(error.contains("only a file or a pipe"), "{error}");
 }

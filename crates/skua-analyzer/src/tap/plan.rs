@@ -76,6 +76,7 @@ fn remote(tunnel: Tunnel, text: &str) -> Result<Target, String> {
         .and_then(|rest| rest.strip_suffix(']'));
     let (remote, port) = match (address.parse::<SocketAddr>(), tunnel.port()) {
         (Ok(_), 0) => return Err("it has no port".into()),
+        (Ok(address), _) if address.port() == 0 => return Err("0 is no port".into()),
         (Ok(address), _) => (address.ip(), address.port()),
         (Err(_), port) => match alone.unwrap_or(address).parse::<IpAddr>() {
             Ok(address) => (address, port),
@@ -301,6 +302,7 @@ mod tests {
             "vxlan://192.0.2.9/16777216",
             "erspan://192.0.2.9/1024",
             "erspan://192.0.2.9:5/1",
+            "geneve://192.0.2.9:0/1",
             "geneve://192.0.2.9/1@",
         ] {
             assert!(

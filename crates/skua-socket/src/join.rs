@@ -110,6 +110,11 @@ impl SocketIndex {
         self.addresses.insert(netns, addresses);
     }
 
+    /// The addresses of a namespace; none when nobody has said which they are.
+    pub fn addresses(&self, netns: u32) -> Option<impl Iterator<Item = IpAddr>> {
+        Some(self.addresses.get(&netns)?.iter().copied())
+    }
+
     /// Forgets the addresses of namespaces that are not among `there`.
     pub fn retain_namespaces(&mut self, there: &[u32]) {
         self.addresses.retain(|netns, _| there.contains(netns));

@@ -357,6 +357,11 @@ impl SocketStore {
         self.index.srtt(&flow.key, netns)
     }
 
+    /// The index.
+    pub fn index(&self) -> &SocketIndex {
+        &self.index
+    }
+
     /// The index, to tell it of addresses.
     pub fn index_mut(&mut self) -> &mut SocketIndex {
         &mut self.index

@@ -390,7 +390,7 @@ fn serve(
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
     let analyzer = Analyzer::new(ground.graph.clone(), shared.clone(), sets.clone(), past)
         .with_fleet(fleet.clone());
-    let actions = Actions::start(config, &analyzer, watch.is_some())?;
+    let actions = Actions::start(config, &analyzer, &shared, watch.is_some())?;
     let uploads = Uploads::new(runner);
     let captures = Captures {
         captures,

@@ -6,7 +6,7 @@ SKUA = target/release/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-collector bench-addresses bench-drain \
+.PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-collector bench-lake test-lake bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench screenshot clean
 
@@ -53,6 +53,10 @@ bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobser
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-collector: ## what a record costs a collector: decode alone, decode and sum up; memory
 	@$(CARGO) run --release --quiet -p skua-collect --example collect_speed
+bench-lake: ## the lake: rows written per second, bytes a row, compaction, questions (ARGS=ROWS)
+	@$(CARGO) run --release --quiet -p skua-lake --example lake_speed -- $(ARGS)
+test-lake: ## the lake beside DuckDB, a real S3 server and a real HDFS (gets them; a few minutes)
+	@tests/lake/run $(ARGS)
 bench-addresses: $(SKUA) ## cost of the address set per packet
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
 bench-tap: $(SKUA) ## copying packets to a monitor, beside tc mirred and Open vSwitch

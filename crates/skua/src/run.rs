@@ -41,7 +41,9 @@ use crate::{
     graph::Analyzer,
     health::Health,
     history::Kept,
-    http, output,
+    http,
+    lake::{KeptLake, api::LakeAnswers},
+    output,
     server::{self, Server},
     session::Session,
     sockets::{listening, settings::lower_priority},
@@ -178,6 +180,15 @@ struct Ground {
     graph: SharedGraph,
     observers: Observers,
     kept: Option<Arc<Kept>>,
+    lake: Option<Arc<KeptLake>>,
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if let Some(lake) = &self.lake {
+            lake.finish();
+        }
+    }
 }
 
 impl Ground {
@@ -186,10 +197,12 @@ impl Ground {
         let graph = SharedGraph::new(GraphConfig::default());
         let observers = Observers::default();
         let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
+        let lake = KeptLake::open(&config.lake, &config.host_name(), &observers)?;
         Ok(Self {
             graph,
             observers,
             kept,
+            lake,
         })
     }
 
@@ -294,7 +307,8 @@ impl Gather {
             patience: config.fleet.forget_after,
         };
         let history = ground.kept.as_ref().map(|kept| kept.history.clone());
-        let fleet = Fleet::new(ground.graph.clone(), settings, history)?;
+        let fleet =
+            Fleet::new(ground.graph.clone(), settings, history)?.with_lake(ground.lake.clone());
         let resources = Resources::open(
             config.resource_file("captures").as_deref(),
             config.captures.max as usize,
@@ -374,7 +388,8 @@ fn serve(
     let discovery = watch.and_then(|watch| watch.discovery.as_ref());
     let health = Health::new(&ground.graph, discovery, ground.kept.as_ref(), &captures)
         .with_ends(fleet.clone(), uplink)
-        .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)));
+        .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
+        .with_lake(ground.lake.as_ref());
     let parts = server::Parts::new(&analyzer, &shared);
     let routes = http::routes(
         shared,
@@ -384,7 +399,8 @@ fn serve(
         fleet,
         &actions,
         health,
-    );
+    )
+    .layer(axum::Extension(LakeAnswers::new(&config.lake)));
     let url = server.url();
     server.serve(routes, parts)?;
     Ok((url, actions))

@@ -36,6 +36,7 @@ Examples:
   skua collector                                    for agents on this host
   skua agent --collector 127.0.0.1:6343             tells it, as does `skua run`
   skua collector --listen 192.0.2.1:6343 --allow 192.0.2.0/24 | jq .
+  skua collector --sink parquet:///var/lib/skua/lake    as Parquet, for any engine (docs/lake.md)
 sFlow has no authentication: beyond loopback --allow says whose datagrams are taken.")]
 pub struct CollectorArguments {
     /// Where to listen for sFlow
@@ -45,7 +46,8 @@ pub struct CollectorArguments {
     /// beyond loopback
     #[arg(long, value_name = "PREFIX")]
     pub allow: Vec<Prefix>,
-    /// Where lines go: stdout; may be given several times
+    /// Where lines go: stdout, or a lake: parquet://DIR, s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH; may be given
+    /// several times
     #[arg(long, default_value = "stdout", value_name = "SINK")]
     pub sink: Vec<SinkName>,
     /// Length of a window
@@ -92,7 +94,7 @@ pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
         }),
         not_allowed: 0,
         buffer: vec![0; DATAGRAM],
-        sinks: Sinks::open(&arguments.sink),
+        sinks: Sinks::open(&arguments.sink)?,
     };
     eprintln!("skua collects sFlow at {}; Ctrl-C ends", socket.address()?);
     loop {

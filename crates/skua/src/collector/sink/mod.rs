@@ -1,19 +1,26 @@
 //! Where a collector's lines go: any number of sinks. One that fails or cannot keep up counts what it
 //! lost, by cause, and holds up neither the collector nor the others.
 
+mod parquet;
 mod stdout;
 
 use std::{collections::BTreeMap, str::FromStr};
 
 use anyhow::bail;
 use skua_collect::Line;
+use skua_lake::Location;
 
 /// A sink as it is named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SinkName {
     /// One JSON object a line on standard output.
     Stdout,
+    /// A lake: Parquet in a directory or an object store.
+    Lake(Location),
 }
+
+/// How names of lakes begin.
+const LAKES: [&str; 4] = ["parquet://", "file://", "s3://", "hdfs://"];
 
 impl FromStr for SinkName {
     type Err = anyhow::Error;
@@ -21,7 +28,11 @@ impl FromStr for SinkName {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "stdout" => Ok(Self::Stdout),
-            _ => bail!("there is no sink `{text}`; there are: stdout"),
+            _ if LAKES.iter().any(|begin| text.starts_with(begin)) => Ok(Self::Lake(text.parse()?)),
+            _ => bail!(
+                "there is no sink `{text}`; there are: stdout, parquet://DIR, s3://BUCKET/PREFIX, \
+                 hdfs://HOST:PORT/PATH"
+            ),
         }
     }
 }
@@ -50,13 +61,18 @@ pub struct Sinks(Vec<Box<dyn Sink>>);
 
 impl Sinks {
     /// Opens them.
-    pub fn open(names: &[SinkName]) -> Self {
-        let open = |name: &SinkName| -> Box<dyn Sink> {
-            match name {
+    pub fn open(names: &[SinkName]) -> anyhow::Result<Self> {
+        let open = |name: &SinkName| -> anyhow::Result<Box<dyn Sink>> {
+            Ok(match name {
                 SinkName::Stdout => Box::new(stdout::Stdout::open()),
-            }
+                SinkName::Lake(location) => Box::new(parquet::Parquet::open(location)?),
+            })
         };
-        Self(names.iter().map(open).collect())
+        names
+            .iter()
+            .map(open)
+            .collect::<anyhow::Result<_>>()
+            .map(Self)
     }
 
     /// Puts a line into each.

@@ -6,7 +6,7 @@ SKUA = target/release/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-collector bench-addresses bench-drain \
+.PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-collector bench-lake test-lake bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench-top bench screenshot clean
 
@@ -55,6 +55,10 @@ bench-collector: $(SKUA) ## what a record costs a collector: decode, sum up, end
 	@$(CARGO) run --release --quiet -p skua-collect --example collect_speed
 	@$(CARGO) build --release --quiet -p skua-collect --example agents
 	@$(MAKE) -C bench collector ARGS='$(ARGS)'
+bench-lake: ## the lake: rows written per second, bytes a row, compaction, questions (ARGS=ROWS)
+	@$(CARGO) run --release --quiet -p skua-lake --example lake_speed -- $(ARGS)
+test-lake: ## the lake beside DuckDB, a real S3 server and a real HDFS (gets them; a few minutes)
+	@tests/lake/run $(ARGS)
 bench-addresses: $(SKUA) ## cost of the address set per packet
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
 bench-top: $(SKUA) ## CPU time of skua top, and of the skua run that it asks, with 10,000 flows

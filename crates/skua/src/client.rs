@@ -243,17 +243,24 @@ impl Client {
         path: &str,
         parameters: &[(&str, String)],
     ) -> anyhow::Result<(Vec<u8>, Option<u64>)> {
+        let (body, drained) = self.with_header(path, parameters, "x-skua-drained")?;
+        Ok((body, drained.and_then(|ns| ns.parse().ok())))
+    }
+
+    /// A body, and a header of the answer if it is there.
+    pub fn with_header(
+        &self,
+        path: &str,
+        parameters: &[(&str, String)],
+        header: &str,
+    ) -> anyhow::Result<(Vec<u8>, Option<String>)> {
         let mut request = self.signed(self.agent.get(format!("{}{path}", self.url)));
         for (name, value) in parameters {
             request = request.query(*name, value);
         }
         let (answer, body) = self.answer(request.call())?;
-        let drained = answer
-            .headers()
-            .get("x-skua-drained")
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| v.parse().ok());
-        Ok((body, drained))
+        let value = answer.headers().get(header);
+        Ok((body, value.and_then(|v| v.to_str().ok()).map(str::to_owned)))
     }
 
     /// An answer and its body; what it says when it is a refusal is the error.

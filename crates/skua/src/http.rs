@@ -17,6 +17,7 @@ use crate::{
     agent::{self, fleet::Fleet},
     captures, flows, graph, groups,
     health::Health,
+    lake::api::{self as lake_api, LakeAnswers},
     metrics,
     record_filter::RecordFilter,
     sockets,
@@ -32,6 +33,7 @@ skua run
   GET /api/flows       conversations, one JSON object a line
                        ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&active=true
                        &since=NS&format=json|csv&by=process|container|service
+                       of the lake: ?since=1h&until=…&by=FIELD,…&where=CONDITION&sort=…&top=N
   GET /api/sockets     sockets, one JSON object a line
                        ?listen=true&closed=true&process=NAME&pid=N&container=NAME&unit=NAME&port=N
                        &state=NAME&protocol=tcp|udp&netns=INODE&sort=…&limit=N&since=NS&format=json|csv
@@ -56,8 +58,7 @@ skua run
 ";
 
 /// What only those have who watch a host themselves.
-const PROBE_PATHS: [&str; 6] = [
-    "/api/flows",
+const PROBE_PATHS: [&str; 5] = [
     "/api/summary",
     "/api/sockets",
     "/api/services",
@@ -86,9 +87,12 @@ pub fn routes(
             .merge(sockets::api::routes(shared.clone()))
             .merge(addresses::api::routes(live)),
         // Nothing is counted by who has no probe; an empty list would say something else.
-        None => PROBE_PATHS.iter().fold(Router::new(), |router, path| {
-            router.route(path, any(async || (StatusCode::NOT_FOUND, NO_PROBE)))
-        }),
+        None => {
+            let flows = Router::new().route("/api/flows", any(get_lake));
+            PROBE_PATHS.iter().fold(flows, |router, path| {
+                router.route(path, any(async || (StatusCode::NOT_FOUND, NO_PROBE)))
+            })
+        }
     };
     Router::new()
         .route("/", get(|| async { WELCOME }))
@@ -119,15 +123,35 @@ struct FlowsParameters {
 /// Parameters of a request, or what is wrong with them.
 pub type Parameters<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
+/// Parameters as they are, each perhaps several times.
+type Pairs = Parameters<Vec<(String, String)>>;
+
 /// One line that says what is wrong with a request.
 pub fn bad_request(text: impl std::fmt::Display) -> Response {
     (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response()
 }
 
+/// Flows of the lake alone.
+async fn get_lake(lake: Option<Extension<LakeAnswers>>, parameters: Pairs) -> Response {
+    match (lake, parameters) {
+        (Some(Extension(lake)), Ok(Query(pairs))) if lake_api::is_asked(&pairs) => {
+            lake.answer(pairs).await
+        }
+        _ => (StatusCode::NOT_FOUND, NO_PROBE).into_response(),
+    }
+}
+
 async fn get_flows(
     Extract(shared): Extract<Shared>,
+    lake: Option<Extension<LakeAnswers>>,
+    pairs: Pairs,
     parameters: Parameters<FlowsParameters>,
 ) -> Response {
+    if let (Some(Extension(lake)), Ok(Query(pairs))) = (lake, pairs)
+        && lake_api::is_asked(&pairs)
+    {
+        return lake.answer(pairs).await;
+    }
     let parameters = match parameters {
         Ok(Query(parameters)) => parameters,
         Err(error) => return bad_request(error.body_text()),

@@ -22,6 +22,7 @@ mod health;
 mod history;
 mod http;
 mod injection;
+mod lake;
 mod metrics;
 mod orphans;
 mod output;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Command::Client(arguments) => graph::client::client(&arguments),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Steer(arguments) => steer::command::steer(&arguments),
+        Command::Lake(arguments) => lake::command::lake(&arguments),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::User(user) => server::accounts::user(&user),
         Command::Token(token) => server::accounts::token(&token),

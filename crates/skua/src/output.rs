@@ -59,7 +59,7 @@ pub fn pretty(value: &Value) -> anyhow::Result<()> {
 /// Writes records (as JSON lines), at most `limit` of them, as a table at most `width` columns wide.
 pub fn table(
     out: &mut impl Write,
-    columns: &'static [Column],
+    columns: &[Column],
     lines: &[u8],
     limit: usize,
     width: usize,
@@ -155,8 +155,8 @@ impl Printer {
 }
 
 /// Text of all cells, one after the other: tables may have millions of rows.
-struct Cells {
-    columns: &'static [Column],
+struct Cells<'c> {
+    columns: &'c [Column],
     text: String,
     /// Where each cell ends.
     ends: Vec<usize>,
@@ -164,8 +164,8 @@ struct Cells {
     widths: Vec<usize>,
 }
 
-impl Cells {
-    fn new(columns: &'static [Column]) -> Self {
+impl<'c> Cells<'c> {
+    fn new(columns: &'c [Column]) -> Self {
         Self {
             columns,
             text: String::new(),

@@ -87,7 +87,7 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         &state,
         &Query {
             filter: |_: &_| true,
-            sort: arguments.sort.by(),
+            sort: arguments.sort.by()?,
             limit: arguments.limit.unwrap_or(usize::MAX),
         },
         arguments.print.output == OutputFormat::Csv,

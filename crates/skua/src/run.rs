@@ -41,7 +41,9 @@ use crate::{
     graph::Analyzer,
     health::Health,
     history::Kept,
-    http, output,
+    http,
+    lake::{KeptLake, api::LakeAnswers},
+    output,
     server::{self, Server},
     services::{self, ServiceGraph},
     session::Session,
@@ -199,6 +201,15 @@ struct Ground {
     services: ServiceGraph,
     observers: Observers,
     kept: Option<Arc<Kept>>,
+    lake: Option<Arc<KeptLake>>,
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if let Some(lake) = &self.lake {
+            lake.finish();
+        }
+    }
 }
 
 impl Ground {
@@ -207,11 +218,13 @@ impl Ground {
         let graph = SharedGraph::new(GraphConfig::default());
         let observers = Observers::default();
         let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
+        let lake = KeptLake::open(&config.lake, &config.host_name(), &observers)?;
         Ok(Self {
             graph,
             services: ServiceGraph::new(),
             observers,
             kept,
+            lake,
         })
     }
 
@@ -321,7 +334,8 @@ impl Gather {
             patience: config.fleet.forget_after,
         };
         let history = ground.kept.as_ref().map(|kept| kept.history.clone());
-        let fleet = Fleet::new(ground.graph.clone(), settings, history)?;
+        let fleet =
+            Fleet::new(ground.graph.clone(), settings, history)?.with_lake(ground.lake.clone());
         let resources = Resources::open(
             config.resource_file("captures").as_deref(),
             config.captures.max as usize,
@@ -401,7 +415,8 @@ fn serve(
     let discovery = watch.and_then(|watch| watch.discovery.as_ref());
     let health = Health::new(&ground.graph, discovery, ground.kept.as_ref(), &captures)
         .with_ends(fleet.clone(), uplink)
-        .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)));
+        .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
+        .with_lake(ground.lake.as_ref());
     let parts = server::Parts::new(&analyzer, &shared);
     let routes = http::routes(
         shared,
@@ -412,7 +427,8 @@ fn serve(
         &actions,
         health,
     )
-    .merge(services::api::routes(ground.services.clone()));
+    .merge(services::api::routes(ground.services.clone()))
+    .layer(axum::Extension(LakeAnswers::new(&config.lake)));
     let url = server.url();
     server.serve(routes, parts)?;
     Ok((url, actions))

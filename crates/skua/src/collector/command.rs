@@ -25,6 +25,7 @@ Examples:
   skua agent --collector 127.0.0.1:6343             tells it, as does `skua run`
   skua collector --sink analyzer://127.0.0.1:8082   for `skua services --graph` there
   skua collector --listen 192.0.2.1:6343 --allow 192.0.2.0/24 | jq .
+  skua collector --sink parquet:///var/lib/skua/lake    as Parquet, for any engine (docs/lake.md)
 sFlow has no authentication: beyond loopback --allow says whose datagrams are taken.")]
 pub struct CollectorArguments {
     /// Where to listen for sFlow
@@ -40,7 +41,8 @@ pub struct CollectorArguments {
     /// Datagrams a second that are taken of one sender: beyond that only its own are lost
     #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
     pub sender_rate: u32,
-    /// Where lines go: stdout, analyzer://HOST:PORT, none; may be given several times
+    /// Where lines go: stdout, analyzer://HOST:PORT, none, or a lake: parquet://DIR, s3://BUCKET/PREFIX,
+    /// hdfs://HOST:PORT/PATH; may be given several times
     #[arg(long, default_value = "stdout", value_name = "SINK")]
     pub sink: Vec<SinkName>,
     /// Length of a window

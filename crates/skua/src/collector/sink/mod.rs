@@ -2,12 +2,14 @@
 //! lost, by cause, and holds up neither the collector nor the others.
 
 mod analyzer;
+mod parquet;
 mod stdout;
 
 use std::{collections::BTreeMap, str::FromStr};
 
 use anyhow::bail;
 use skua_collect::Line;
+use skua_lake::Location;
 
 use crate::args::AnalyzerArguments;
 
@@ -20,7 +22,12 @@ pub enum SinkName {
     Nowhere,
     /// The graph of services of an analyzer or a `skua run`, at this address or at that of `--analyzer`.
     Analyzer(Option<String>),
+    /// A lake: Parquet in a directory or an object store.
+    Lake(Location),
 }
+
+/// How names of lakes begin.
+const LAKES: [&str; 4] = ["parquet://", "file://", "s3://", "hdfs://"];
 
 impl FromStr for SinkName {
     type Err = anyhow::Error;
@@ -30,10 +37,12 @@ impl FromStr for SinkName {
             "stdout" => Ok(Self::Stdout),
             "none" => Ok(Self::Nowhere),
             "analyzer" => Ok(Self::Analyzer(None)),
+            _ if LAKES.iter().any(|begin| text.starts_with(begin)) => Ok(Self::Lake(text.parse()?)),
             _ => match text.strip_prefix("analyzer://") {
                 Some(place) if !place.is_empty() => Ok(Self::Analyzer(Some(place.to_owned()))),
                 _ => bail!(
-                    "there is no sink `{text}`; there are: stdout, none, analyzer://HOST:PORT"
+                    "there is no sink `{text}`; there are: stdout, none, analyzer://HOST:PORT, parquet://DIR, \
+                     s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH"
                 ),
             },
         }
@@ -93,6 +102,7 @@ impl Sinks {
                     }
                     Box::new(analyzer::Analyzer::open(analyzer)?)
                 }
+                SinkName::Lake(location) => Box::new(parquet::Parquet::open(location)?),
             })
         };
         Ok(Self(names.iter().map(open).collect::<Result<_, _>>()?))

@@ -118,20 +118,21 @@ fn select(state: &State, arguments: &FlowsArguments, since: u64) -> anyhow::Resu
         limit: arguments.limit.unwrap_or(usize::MAX),
     };
     match by(arguments)? {
-        None => write_flows(&mut lines, state, &query, csv),
+        None => write_flows(&mut lines, state, &query, 0, csv),
         Some(by) => groups::write(&mut lines, state, by, &query, csv),
     }
     Ok(lines)
 }
 
-/// Writes records as JSON or CSV lines (without CSV header).
+/// Writes records as JSON or CSV lines (without CSV header), those from `offset` on.
 pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
     lines: &mut Vec<u8>,
     state: &State,
     query: &Query<F>,
+    offset: usize,
     csv: bool,
 ) {
-    for record in state.store.query(query) {
+    for record in state.store.query(query).into_iter().skip(offset) {
         let interface = state.interface_of(record);
         let mut line = state.store.line(record, &interface);
         if let Some(sockets) = &state.sockets {

@@ -1,5 +1,7 @@
 //! The routes of the JSON API and /metrics; `server` serves them.
 
+use std::cell::Cell;
+
 use axum::{
     Extension, Router,
     extract::{Query, State as Extract},
@@ -15,7 +17,7 @@ use crate::{
     actions::Actions,
     addresses,
     agent::{self, fleet::Fleet},
-    captures, flows, graph, groups,
+    captures, console, flows, graph, groups,
     health::Health,
     lake::api::{self as lake_api, LakeAnswers},
     metrics,
@@ -31,8 +33,8 @@ const WELCOME: &str = "\
 skua run
 
   GET /api/flows       conversations, one JSON object a line
-                       ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&active=true
-                       &since=NS&format=json|csv&by=process|container|service
+                       ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&offset=N
+                       &active=true&since=NS&format=json|csv&by=process|container|service
                        of the lake: ?since=1h&until=…&by=FIELD,…&where=CONDITION&sort=…&top=N
   GET /api/sockets     sockets, one JSON object a line
                        ?listen=true&closed=true&process=NAME&pid=N&container=NAME&unit=NAME&port=N
@@ -95,11 +97,12 @@ pub fn routes(
         }
     };
     Router::new()
-        .route("/", get(|| async { WELCOME }))
         .route("/api/status", get(get_status))
         .route("/metrics", get(get_metrics))
         .with_state(shared.clone())
+        .merge(console::routes(WELCOME))
         .merge(probe)
+        .merge(graph::map::routes(analyzer.clone()))
         .merge(graph::api::routes(analyzer))
         .merge(captures::api::routes(captures))
         .merge(fleet.map_or_else(Router::new, agent::server::routes))
@@ -114,6 +117,7 @@ struct FlowsParameters {
     filter: Option<String>,
     sort: Option<String>,
     limit: Option<usize>,
+    offset: Option<usize>,
     active: Option<bool>,
     since: Option<u64>,
     format: Option<String>,
@@ -173,6 +177,9 @@ async fn get_flows(
         Some("csv") => true,
         Some(other) => return bad_request(format_args!("no format \"{other}\": json or csv")),
     };
+    if parameters.by.is_some() && parameters.offset.is_some() {
+        return bad_request("`offset` pages through conversations, not through sums");
+    }
     let filter = match parameters
         .filter
         .as_deref()
@@ -187,17 +194,24 @@ async fn get_flows(
         let since = parameters.since.unwrap_or(0);
         let active = parameters.active.unwrap_or(false);
         let mut lines = Vec::new();
+        let found = Cell::new(0usize);
+        let offset = parameters.offset.unwrap_or(0);
         let query = skua_flow::Query {
             filter: |r: &FlowRecord| {
-                r.updated_ns > since
+                let fits = r.updated_ns > since
                     && !(active && r.end.is_some())
-                    && filter.as_ref().is_none_or(|filter| filter.matches(r))
+                    && filter.as_ref().is_none_or(|filter| filter.matches(r));
+                found.set(found.get() + usize::from(fits));
+                fits
             },
             sort,
-            limit: parameters.limit.unwrap_or(usize::MAX),
+            limit: parameters
+                .limit
+                .unwrap_or(usize::MAX)
+                .saturating_add(offset),
         };
         match parameters.by {
-            None => flows::write_flows(&mut lines, &state, &query, csv),
+            None => flows::write_flows(&mut lines, &state, &query, offset, csv),
             Some(by) => groups::write(&mut lines, &state, by, &query, csv),
         }
         let kind = if csv {
@@ -209,6 +223,7 @@ async fn get_flows(
             [
                 (header::CONTENT_TYPE.as_str(), kind.to_owned()),
                 ("x-skua-drained", state.drained_ns.to_string()),
+                ("x-skua-found", found.get().to_string()),
             ],
             lines,
         )

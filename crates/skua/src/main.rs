@@ -10,6 +10,7 @@ mod captures;
 mod client;
 mod collector;
 mod config;
+mod console;
 #[cfg(test)]
 mod docs;
 mod doctor;

@@ -57,7 +57,7 @@ def main():
     with Namespace("top") as namespace:
         run = subprocess.Popen(namespace.command([options.skua, "run", "--interface", "lo", "--listen", API]),
                                stdout=subprocess.PIPE, text=True)
-        sender = subprocess.Popen(namespace.command([sys.executable, "-c", SEND]))
+        sender = subprocess.Popen(namespace.command([sys.executable, "-c", SEND]), stderr=subprocess.DEVNULL)
         top = None
         try:
             wait_until_watching(run)
@@ -72,7 +72,7 @@ def main():
                 used = [sum(cpu_seconds(p.pid)) - b for p, b in zip(watched, before)]
                 shares = [100 * seconds / options.seconds for seconds in used] + [0.0]
                 results.append({"view": view, "run_percent": shares[0], "top_percent": shares[1]})
-                rows.append([view, f"{shares[1]:.2f}", f"{shares[0]:.2f}"])
+                rows.append([view, f"{shares[1]:.2f}" if top else "-", f"{shares[0]:.2f}"])
 
             measure("(nobody looks)")
             top, keyboard = start_top(options, namespace)

@@ -249,7 +249,7 @@ fn all_views_of_a_running_skua() {
     top.shows("TOP PROCESSES");
     top.shows("packets/s");
     top.press("2");
-    top.shows(&format!("by rate {}", '↓'));
+    top.shows("by rate ↓");
     // A filter is the server's, and so is what is wrong with it.
     top.press("/udp prt\r");
     top.shows("syntax error");

@@ -19,7 +19,7 @@ fn flow(number: u64) -> Value {
         _ => "curl".into(),
     };
     json!({
-        "interface": if number % 2 == 0 { "eth0" } else { "red/veth1" }, "ifindex": number + 2,
+        "interface": if number.is_multiple_of(2) { "eth0" } else { "red/veth1" }, "ifindex": number + 2,
         "protocol": "tcp", "id": format!("{number:012x}"),
         "a": {"address": "192.0.2.1", "port": 40000 + number, "process": name, "pid": 4711},
         "b": {"address": if number == 1 { "2001:db8::5" } else { "198.51.100.7" }, "port": 443},

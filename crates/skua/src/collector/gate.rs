@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn who_floods_is_cut_and_others_are_not() {
-        let mut gate = Gate::new(&[], 1_000);
+        let mut gate = Gate::new(&["127.0.0.0/8".parse().unwrap()], 1_000);
         let [loud, quiet]: [SocketAddr; 2] =
             ["127.0.0.1:1", "127.0.0.2:1"].map(|text| text.parse().unwrap());
         let mut taken = [0; 2];

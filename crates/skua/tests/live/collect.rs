@@ -28,10 +28,10 @@ impl Collector {
             .args(["collector", "--listen", address])
             .args(["--allow", "10.7.0.0/24"])
             .args(["--summary", "json"])
-            .args(match more.contains(&"--window") {
-                true => &[][..],
-                false => &["--window", "1s", "--wait", "5m"],
-            })
+            .args(
+                &["--window", "1s", "--wait", "5m"]
+                    [..if more.contains(&"--window") { 0 } else { 4 }],
+            )
             .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -108,9 +108,15 @@ def measured(command, feed):
             time.sleep(2)
             cpu, memory = children_cpu(process.pid)
         finally:
+            with open(f"/proc/{process.pid}/task/{process.pid}/children") as f:
+                children = f.read().split()
             process.send_signal(signal.SIGINT)
             try:
                 process.wait(60)
+                # What is summed up is written by the last of them.
+                end = time.monotonic() + 30
+                while any(os.path.exists(f"/proc/{child}") for child in children) and time.monotonic() < end:
+                    time.sleep(0.1)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -242,8 +242,9 @@ pub(crate) struct Settled {
 /// All conversations.
 #[derive(Debug)]
 pub(crate) struct Conversations {
-    reports: HashMap<(u32, u64), Report>,
-    all: HashMap<u64, Conversation>,
+    // In boxes: tables have up to twice as many places as entries, and move them when they grow.
+    reports: HashMap<(u32, u64), Box<Report>>,
+    all: HashMap<u64, Box<Conversation>>,
     most: usize,
 }
 
@@ -269,14 +270,11 @@ impl Conversations {
         now: u64,
     ) -> Added {
         let room = self.reports.len() < self.most && self.all.len() < self.most;
-        let known = self.reports.contains_key(&(told.stream, told.id));
-        if !known && !room {
+        if !room && !self.reports.contains_key(&(told.stream, told.id)) {
             return untracked(told);
         }
-        let conversation = self
-            .all
-            .entry(told.tracking_id)
-            .or_insert_with(|| Conversation {
+        let conversation = self.all.entry(told.tracking_id).or_insert_with(|| {
+            Box::new(Conversation {
                 key: told.key,
                 client_first: told.client_first,
                 rule: told.rule,
@@ -288,7 +286,8 @@ impl Conversations {
                 agents: [None; 2],
                 settled: [0; 4],
                 open: 0,
-            });
+            })
+        });
         let moved = conversation.know(told);
         let both = |one: &Conversation| one.agents.iter().all(Option::is_some);
         let joined = both(conversation);
@@ -307,13 +306,13 @@ impl Conversations {
                     sums = conversation.counted;
                     sums[TRAFFIC].copy_from_slice(&base);
                 }
-                Report {
+                Box::new(Report {
                     tracking_id: told.tracking_id,
                     last_ns: 0,
                     open: true,
                     raw: unheard(told, stream),
                     sums,
-                }
+                })
             });
         let before = report.sums;
         let newer = told.last_ns > report.last_ns;

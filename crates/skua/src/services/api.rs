@@ -98,13 +98,13 @@ async fn edges(
         }
     };
     blocking(move || {
-        let (mut edges, counts) = graph.edges();
+        let (mut edges, lost) = graph.edges();
         edges.retain(|edge| query.takes(edge));
         edges.truncate(query.limit.unwrap_or(usize::MAX));
-        let lost = counts.edges_full.to_string();
         let headers = [
             (header::CONTENT_TYPE.as_str(), kind.to_owned()),
-            ("x-skua-lost-lines", lost),
+            ("x-skua-lost-lines", lost.lines.to_string()),
+            ("x-skua-lost-records", lost.records.to_string()),
         ];
         (headers, write(&edges)).into_response()
     })

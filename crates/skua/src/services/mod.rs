@@ -17,7 +17,7 @@ use std::{
 
 use skua_collect::{
     Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig,
-    graph::{Edge, Graph, GraphCounts, GraphLine},
+    graph::{Edge, Graph, GraphLine},
 };
 
 use crate::{
@@ -49,10 +49,23 @@ struct Inner {
     order: VecDeque<u64>,
 }
 
+/// What is in no edge.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    /// Lines, because there were too many edges.
+    lines: u64,
+    /// Records of this host, because a drain had too many.
+    records: u64,
+}
+
 /// What makes lines of this host's conversations: the same as on the way to a collector and there.
 struct Own {
     teller: Teller,
     collector: Collector,
+    /// Records of a drain at most: the state is locked meanwhile.
+    most: u64,
+    /// Records beyond.
+    skipped: u64,
 }
 
 impl Own {
@@ -74,6 +87,8 @@ impl Own {
                 max_names: NAMES,
                 ..CollectorConfig::default()
             }),
+            most: u64::from(conversations) * 4,
+            skipped: 0,
         }
     }
 
@@ -83,8 +98,15 @@ impl Own {
             known: &Of(state),
             ..Drain::at(now_ns)
         };
-        let collector = &mut self.collector;
-        self.teller.tell(state.store.touched(), &drain, |bytes| {
+        let (collector, skipped) = (&mut self.collector, &mut self.skipped);
+        let mut left = self.most;
+        let records = state.store.touched().filter(|_| {
+            let taken = left > 0;
+            left = left.saturating_sub(1);
+            *skipped += u64::from(!taken);
+            taken
+        });
+        self.teller.tell(records, &drain, |bytes| {
             collector.datagram(Ipv4Addr::LOCALHOST.into(), bytes, now_ns);
             Offered::Taken
         });
@@ -128,13 +150,17 @@ impl ServiceGraph {
     }
 
     /// All edges as they are now, those with most bytes first.
-    fn edges(&self) -> (Vec<Edge>, GraphCounts) {
+    fn edges(&self) -> (Vec<Edge>, Lost) {
         let inner = self.lock();
         let mut open = Graph::new(EDGES, inner.graph.began_ns());
         if let Some(own) = &inner.own {
             own.collector.peek(&mut |line| open.add(&line.into()));
         }
-        (inner.graph.edges(&open, unix_ns()), inner.graph.counts())
+        let lost = Lost {
+            lines: inner.graph.counts().edges_full,
+            records: inner.own.as_ref().map_or(0, |own| own.skipped),
+        };
+        (inner.graph.edges(&open, unix_ns()), lost)
     }
 
     /// Takes lines of a collector: a batch of a number that was taken already is not counted again.

@@ -136,6 +136,7 @@ impl Actions {
     /// Ends what hangs on interfaces.
     pub fn end(&self) {
         self.taps.end();
+        self.steers.end();
     }
 
     /// Their paths in the API.

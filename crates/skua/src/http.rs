@@ -16,7 +16,10 @@ use crate::{
     addresses,
     agent::{self, fleet::Fleet},
     captures, flows, graph, groups,
-    health::Health,
+    health::{
+        Health,
+        alive::{self, Drains},
+    },
     metrics,
     record_filter::RecordFilter,
     sockets,
@@ -47,6 +50,7 @@ skua run
   GET /api/tap         taps: packets that are copied to monitors; POST, …/UUID: GET, PATCH, DELETE
   GET /api/agents      agents that have told of their hosts, and how they fare
   GET /api/summary     sums: seen, in flows, lost by cause
+  GET /api/health      whether it does its work, for supervisors; needs no login
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
   GET /metrics         for Prometheus
@@ -74,6 +78,7 @@ pub fn routes(
     fleet: Option<Fleet>,
     actions: &Actions,
     health: Health,
+    drains: Option<Drains>,
 ) -> Router {
     let probe = match live {
         Some(live) => Router::new()
@@ -93,6 +98,7 @@ pub fn routes(
         .route("/metrics", get(get_metrics))
         .with_state(shared.clone())
         .merge(probe)
+        .merge(alive::routes(drains))
         .merge(graph::api::routes(analyzer))
         .merge(captures::api::routes(captures))
         .merge(fleet.map_or_else(Router::new, agent::server::routes))

@@ -39,7 +39,7 @@ use crate::{
     collector::export::Export,
     config::{self, Config},
     graph::Analyzer,
-    health::Health,
+    health::{Health, alive::Drains},
     history::Kept,
     http, output,
     server::{self, Server},
@@ -375,6 +375,8 @@ fn serve(
     let health = Health::new(&ground.graph, discovery, ground.kept.as_ref(), &captures)
         .with_ends(fleet.clone(), uplink)
         .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)));
+    let interval = config.agent.flow.ebpf.kernel_scan_interval;
+    let drains = watch.map(|_| Drains::new(shared.drains(), interval));
     let parts = server::Parts::new(&analyzer, &shared);
     let routes = http::routes(
         shared,
@@ -384,6 +386,7 @@ fn serve(
         fleet,
         &actions,
         health,
+        drains,
     );
     let url = server.url();
     server.serve(routes, parts)?;

@@ -171,6 +171,7 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         fleet,
         &actions,
         health,
+        None,
     );
     (routes, analyzer, shared, updates)
 }

@@ -6,7 +6,7 @@ SKUA = target/release/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release test test-fast test-kernels lint fuzz bench-flow bench-collector bench-lake test-lake bench-addresses bench-drain \
+.PHONY: help needs build run release deb image test test-fast test-kernels lint fuzz bench-flow bench-collector bench-lake test-lake bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench-top bench screenshot clean
 
@@ -28,6 +28,14 @@ run: $(SKUA) ## install what the build needs, build, watch all interfaces (ARGS=
 
 release: needs ## one statically linked file: target/dist/skua
 	@packaging/release
+
+deb: release ## Debian package: target/dist/skua_VERSION_amd64.deb
+	@packaging/deb
+
+ENGINE ?= $(shell command -v podman || echo docker)
+image: release ## container image skua:VERSION, by podman or docker
+	@$(ENGINE) build --quiet --file packaging/Containerfile \
+		--tag skua:$$(target/dist/skua --version | cut -d ' ' -f 2) --tag skua:latest target/dist
 
 test: NEEDS = tests
 test: needs ## everything: format, lints, all tests with root, two other kernels (about 15 minutes)

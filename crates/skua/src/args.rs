@@ -79,8 +79,7 @@ pub enum Command {
     /// Detach classifiers when the process at the other end of standard input is gone
     #[command(hide = true, name = skua_kernel::orphans::SUBCOMMAND)]
     DetachWhenOrphaned,
-    /// Write man pages into a directory
-    #[command(hide = true)]
+    /// Write man pages into a directory, one for each command
     Man {
         /// Where to
         directory: PathBuf,

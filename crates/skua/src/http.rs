@@ -18,7 +18,10 @@ use crate::{
     addresses,
     agent::{self, fleet::Fleet},
     captures, console, flows, graph, groups,
-    health::Health,
+    health::{
+        Health,
+        alive::{self, Drains},
+    },
     lake::api::{self as lake_api, LakeAnswers},
     metrics,
     record_filter::RecordFilter,
@@ -54,6 +57,7 @@ skua run
   GET /api/tap         taps: packets that are copied to monitors; POST, …/UUID: GET, PATCH, DELETE
   GET /api/agents      agents that have told of their hosts, and how they fare
   GET /api/summary     sums: seen, in flows, lost by cause
+  GET /api/health      whether it does its work, for supervisors; needs no login
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
   GET /metrics         for Prometheus
@@ -80,6 +84,7 @@ pub fn routes(
     fleet: Option<Fleet>,
     actions: &Actions,
     health: Health,
+    drains: Option<Drains>,
 ) -> Router {
     let probe = match live {
         Some(live) => Router::new()
@@ -103,6 +108,7 @@ pub fn routes(
         .merge(console::routes(WELCOME))
         .merge(probe)
         .merge(graph::map::routes(analyzer.clone()))
+        .merge(alive::routes(drains))
         .merge(graph::api::routes(analyzer))
         .merge(captures::api::routes(captures))
         .merge(fleet.map_or_else(Router::new, agent::server::routes))

@@ -39,7 +39,7 @@ use crate::{
     collector::export::Export,
     config::{self, Config},
     graph::Analyzer,
-    health::Health,
+    health::{Health, alive::Drains},
     history::Kept,
     http,
     lake::{KeptLake, api::LakeAnswers},
@@ -417,6 +417,8 @@ fn serve(
         .with_ends(fleet.clone(), uplink)
         .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
         .with_lake(ground.lake.as_ref());
+    let interval = config.agent.flow.ebpf.kernel_scan_interval;
+    let drains = watch.map(|_| Drains::new(shared.drains(), interval));
     let parts = server::Parts::new(&analyzer, &shared);
     let routes = http::routes(
         shared,
@@ -426,6 +428,7 @@ fn serve(
         fleet,
         &actions,
         health,
+        drains,
     )
     .merge(services::api::routes(ground.services.clone()))
     .layer(axum::Extension(LakeAnswers::new(&config.lake)));

@@ -1,5 +1,6 @@
 //! How the graph, the history and captures fare: in /api/status, in /metrics and by the doctor.
 
+pub mod alive;
 mod prometheus;
 pub mod report;
 

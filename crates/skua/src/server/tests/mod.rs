@@ -172,6 +172,7 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         fleet,
         &actions,
         health,
+        None,
     )
     .merge(services::api::routes(ServiceGraph::new()));
     (routes, analyzer, shared, updates)

@@ -97,6 +97,25 @@ fn nothing_is_shown_to_strangers() {
 }
 
 #[test]
+fn supervisors_need_no_login_and_learn_nothing_else() {
+    let guarded = Guarded::start();
+    let reply = guarded.running.get("/api/health");
+    assert_eq!((reply.status, &*reply.body), (200, r#"{"status":"ok"}"#));
+    for path in [
+        "/api/health/",
+        "/api/health/x",
+        "/api/healthy",
+        "/API/health",
+    ] {
+        assert_eq!(guarded.running.get(path).status, 401, "{path}");
+    }
+    let change = format!("POST /api/health\r\n{JSON}");
+    assert_eq!(guarded.running.ask(&change, "{}").status, 401);
+    let evil = guarded.status("GET /api/health\r\nHost: evil.example");
+    assert_eq!(evil, 403);
+}
+
+#[test]
 fn each_role_may_do_its_part() {
     let guarded = Guarded::start();
     let admin = format!("Authorization: Bearer {}", guarded.admin);

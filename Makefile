@@ -8,7 +8,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release deb image test test-fast test-kernels lint fuzz bench-flow bench-collector bench-lake test-lake bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench-top bench screenshot clean
+	bench-receive bench-steer bench-tap bench-top bench-console bench screenshot screenshots clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,7 @@ needs:
 	@packaging/needs $(NEEDS)
 
 $(SKUA): needs
+	@web/build
 	@echo "skua: building (the first time about 4 minutes on two cores, then seconds)"
 	@$(CARGO) build --release --quiet -p skua
 
@@ -27,6 +28,7 @@ run: $(SKUA) ## install what the build needs, build, watch all interfaces (ARGS=
 	@if [ "$$(id -u)" = 0 ]; then exec $(SKUA) run $(ARGS); else exec sudo $(SKUA) run $(ARGS); fi
 
 release: needs ## one statically linked file: target/dist/skua
+	@web/build
 	@packaging/release
 
 deb: release ## Debian package: target/dist/skua_VERSION_amd64.deb
@@ -56,7 +58,7 @@ fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
 bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench-top ## all benchmarks
+	bench-receive bench-steer bench-tap bench-top bench-console ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-collector: $(SKUA) ## what a record costs a collector: decode, sum up, end to end, beside sfcapd, sfacctd, goflow2
@@ -95,8 +97,14 @@ bench-receive: ## records per CPU second of sFlow, NetFlow and IPFIX, beside nfc
 bench-steer: needs ## cost of steering packets in the kernel, beside a forwarder in user space
 	@$(MAKE) -C bench steer ARGS='$(ARGS)'
 
+bench-console: needs $(SKUA) ## the web page with 5,000 nodes and 50,000 flows: first paint, frames, bytes, memory
+	@SKUA=$(SKUA) tests/console/run bench.mjs
+
 screenshot: $(SKUA) ## the pictures in docs/images
 	@docs/images/screenshot
+screenshots: NEEDS = tests
+screenshots: needs $(SKUA) ## the pictures of the web page in docs/pictures
+	@SKUA=$(SKUA) tests/console/run pictures.mjs
 
 clean: ## remove what was built
 	@$(CARGO) clean

@@ -4,7 +4,9 @@ import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
 interface Props {
+  /** What it begins with, and is set to when this or `turn` changes; what is typed does not come back here. */
   value: string;
+  turn?: number;
   label: string;
   placeholder?: string;
   rows?: number;
@@ -18,14 +20,14 @@ interface Props {
   change?: (text: string) => void;
 }
 
-export function Complete({ value, label, placeholder, rows, id, offer, take, done, change }: Props) {
+export function Complete({ value, turn, label, placeholder, rows, id, offer, take, done, change }: Props) {
   const text = useSignal(value);
   const open = useSignal(false);
   const active = useSignal(-1);
   const field = useRef<HTMLInputElement & HTMLTextAreaElement>(null);
   useEffect(() => {
     text.value = value;
-  }, [value]);
+  }, [value, turn]);
   const caret = () => field.current?.selectionStart ?? text.value.length;
   const offers = open.value ? offer(text.value.slice(0, caret())) : [];
   const put = (next: string) => {
@@ -37,10 +39,12 @@ export function Complete({ value, label, placeholder, rows, id, offer, take, don
     const before = take(text.value.slice(0, place), chosen);
     put(before + text.value.slice(place));
     active.value = -1;
-    requestAnimationFrame(() => {
-      field.current?.focus();
-      field.current?.setSelectionRange(before.length, before.length);
-    });
+    // At once: who types on must not find the caret elsewhere.
+    if (field.current) {
+      field.current.value = text.value;
+      field.current.focus();
+      field.current.setSelectionRange(before.length, before.length);
+    }
   };
   const key = (event: JSX.TargetedKeyboardEvent<HTMLElement>) => {
     if (open.value && offers.length && (event.key === "ArrowDown" || event.key === "ArrowUp")) {

@@ -103,6 +103,11 @@ function placed(query: string): string {
 export function QueryView() {
   const query = param("q");
   const text = useSignal(query || 'G.V().Has("Type", "netns")');
+  const given = useSignal({ text: text.value, turn: 0 });
+  const give = (next: string) => {
+    text.value = next;
+    given.value = { text: next, turn: given.peek().turn + 1 };
+  };
   const past = useSignal(recall());
   const answer = useSignal<{ found: unknown[]; took: number } | null>(null);
   const error = useSignal("");
@@ -131,7 +136,7 @@ export function QueryView() {
   };
   useEffect(() => {
     if (query) {
-      text.value = query;
+      if (query !== text.peek()) give(query);
       void run(query);
     }
     return () => running.current?.abort();
@@ -148,7 +153,8 @@ export function QueryView() {
           id="query"
           label="Query in Gremlin"
           rows={3}
-          value={text.value}
+          value={given.value.text}
+          turn={given.value.turn}
           offer={offer}
           take={take}
           change={(next) => (text.value = next)}
@@ -164,7 +170,7 @@ export function QueryView() {
             <select
               value=""
               onChange={(event) => {
-                if (event.currentTarget.value) text.value = event.currentTarget.value;
+                if (event.currentTarget.value) give(event.currentTarget.value);
                 event.currentTarget.value = "";
               }}
             >

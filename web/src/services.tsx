@@ -251,7 +251,7 @@ function Graph({ rows, colour, now, chosen, choose }: Shown) {
               key={name}
               class={`edge level-${level(call, colour, now)} ${isGone(call, now) ? "gone" : ""} ${chosen === name ? "chosen" : ""}`}
               role="button"
-              tabIndex={0}
+              tabindex={0}
               aria-label={describe(call)}
               onClick={() => choose(name)}
               onKeyDown={key(name)}

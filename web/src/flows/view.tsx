@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { ask, get, lines, quoted } from "../api";
+import { ask, get, lines, quoted, Refused } from "../api";
 import { Complete } from "../complete";
 import { bytes, clock, count, endpoint, exact, moment, plain, rate, span } from "../format";
 import { useAnswer } from "../hooks";
@@ -21,6 +21,9 @@ const SORTS: Record<string, string> = {
   start: "Start",
 };
 
+/** An analyzer without a probe has no table of its own: it is asked as the past is. */
+let noTable = false;
+
 interface Page {
   rows: Flow[];
   found: number | null;
@@ -31,11 +34,16 @@ async function load(signal: AbortSignal): Promise<Page> {
   const page = Number(params.page ?? 0);
   const sort = params.sort ?? "rate";
   const filter = params.filter ?? "";
-  if (at.peek() === null) {
+  if (at.peek() === null && !noTable) {
     const query = new URLSearchParams({ sort, limit: String(PAGE), offset: String(page * PAGE) });
     if (filter) query.set("filter", filter);
     if (params.active) query.set("active", "true");
-    return lines<Flow>(`/api/flows?${query}`, signal);
+    try {
+      return await lines<Flow>(`/api/flows?${query}`, signal);
+    } catch (error) {
+      if (!(error instanceof Refused) || error.status !== 404) throw error;
+      noTable = true;
+    }
   }
   const kept = `Flows()${steps(filter)}${params.active ? '.Has("FinishType", "NOT_FINISHED")' : ""}`;
   const key = SORTS[sort] ?? "Last";

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{COOKIE, Peer, SESSION};
-use crate::server::gate::Gate;
+use crate::{console, server::gate::Gate};
 
 /// The path, which is open to who has not said yet who it is.
 pub const PATH: &str = "/login";
@@ -94,6 +94,7 @@ async fn log_in(
         let text = "nobody has to log in here: there are no users (api.users)\n";
         return (StatusCode::NOT_FOUND, text).into_response();
     };
+    let script = console::is_script(request.headers());
     let login = match read(request).await {
         Ok(login) => login,
         Err(refused) => return refused,
@@ -127,6 +128,7 @@ async fn log_in(
             ];
             (headers, Json(body)).into_response()
         }
+        Err(refusal) if script => refusal.answer_script(),
         Err(refusal) => refusal.answer(),
     }
 }

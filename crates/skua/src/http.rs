@@ -18,10 +18,7 @@ use crate::{
     addresses,
     agent::{self, fleet::Fleet},
     captures, console, flows, graph, groups,
-    health::{
-        Health,
-        alive::{self, Drains},
-    },
+    health::Health,
     lake::api::{self as lake_api, LakeAnswers},
     metrics,
     record_filter::RecordFilter,
@@ -84,7 +81,6 @@ pub fn routes(
     fleet: Option<Fleet>,
     actions: &Actions,
     health: Health,
-    drains: Option<Drains>,
 ) -> Router {
     let probe = match live {
         Some(live) => Router::new()
@@ -108,7 +104,6 @@ pub fn routes(
         .merge(console::routes(WELCOME))
         .merge(probe)
         .merge(graph::map::routes(analyzer.clone()))
-        .merge(alive::routes(drains))
         .merge(graph::api::routes(analyzer))
         .merge(captures::api::routes(captures))
         .merge(fleet.map_or_else(Router::new, agent::server::routes))

@@ -39,7 +39,10 @@ use crate::{
     collector::export::Export,
     config::{self, Config},
     graph::Analyzer,
-    health::{Health, alive::Drains},
+    health::{
+        Health,
+        alive::{self, Drains},
+    },
     history::Kept,
     http,
     lake::{KeptLake, api::LakeAnswers},
@@ -428,8 +431,8 @@ fn serve(
         fleet,
         &actions,
         health,
-        drains,
     )
+    .merge(alive::routes(drains))
     .merge(services::api::routes(ground.services.clone()))
     .layer(axum::Extension(LakeAnswers::new(&config.lake)));
     let url = server.url();

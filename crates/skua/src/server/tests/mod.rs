@@ -38,7 +38,7 @@ use crate::{
     },
     config::Config,
     graph::Analyzer,
-    health::Health,
+    health::{Health, alive},
     http,
     services::{self, ServiceGraph},
     state::{Observers, Shared, State},
@@ -172,8 +172,8 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         fleet,
         &actions,
         health,
-        None,
     )
+    .merge(alive::routes(None))
     .merge(services::api::routes(ServiceGraph::new()));
     (routes, analyzer, shared, updates)
 }

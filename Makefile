@@ -6,9 +6,9 @@ SKUA = target/release/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release test test-fast test-kernels test-stream lint fuzz bench-flow bench-collector bench-reduction bench-addresses bench-drain \
+.PHONY: help needs build run release deb image test test-fast test-kernels test-kafka test-stream lint fuzz bench-flow bench-collector bench-lake bench-reduction test-lake bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench screenshot clean
+	bench-receive bench-steer bench-tap bench-top bench-console bench screenshot screenshots clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,7 @@ needs:
 	@packaging/needs $(NEEDS)
 
 $(SKUA): needs
+	@web/build
 	@echo "skua: building (the first time about 4 minutes on two cores, then seconds)"
 	@$(CARGO) build --release --quiet -p skua
 
@@ -27,7 +28,16 @@ run: $(SKUA) ## install what the build needs, build, watch all interfaces (ARGS=
 	@if [ "$$(id -u)" = 0 ]; then exec $(SKUA) run $(ARGS); else exec sudo $(SKUA) run $(ARGS); fi
 
 release: needs ## one statically linked file: target/dist/skua
+	@web/build
 	@packaging/release
+
+deb: release ## Debian package: target/dist/skua_VERSION_amd64.deb
+	@packaging/deb
+
+ENGINE ?= $(shell command -v podman || echo docker)
+image: release ## container image skua:VERSION, by podman or docker
+	@$(ENGINE) build --quiet --file packaging/Containerfile \
+		--tag skua:$$(target/dist/skua --version | cut -d ' ' -f 2) --tag skua:latest target/dist
 
 test: NEEDS = tests
 test: needs ## everything: format, lints, all tests with root, two other kernels (about 15 minutes)
@@ -41,7 +51,12 @@ test-kernels: NEEDS = tests
 test-kernels: needs ## the privileged tests on every kernel of the matrix (about 30 minutes)
 	@tests/all kernels
 
-test-stream: NEEDS = tests
+test-kafka: NEEDS = kafka
+test-kafka: needs ## the sink kafka:// and a real broker, which is killed and comes back (about 3 minutes)
+	@$(CARGO) test --quiet -p skua-kafka --features client --test kafka
+	@$(CARGO) test --quiet -p skua --features kafka --test kafka
+
+test-stream: NEEDS = kafka
 test-stream: needs ## the stream job on a real Flink beside the same in process (about 3 minutes, downloads 330 MB once)
 	@$(CARGO) test --quiet -p skua-kafka --features client --test flink -- --ignored
 
@@ -52,15 +67,23 @@ fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
 bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap ## all benchmarks
+	bench-receive bench-steer bench-tap bench-top bench-console ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
-bench-collector: ## what a record costs a collector: decode alone, decode and sum up; memory
+bench-collector: $(SKUA) ## what a record costs a collector: decode, sum up, end to end, beside sfcapd, sfacctd, goflow2
 	@$(CARGO) run --release --quiet -p skua-collect --example collect_speed
+	@$(CARGO) build --release --quiet -p skua-collect --example agents
+	@$(MAKE) -C bench collector ARGS='$(ARGS)'
+bench-lake: ## the lake: rows written per second, bytes a row, compaction, questions (ARGS=ROWS)
+	@$(CARGO) run --release --quiet -p skua-lake --example lake_speed -- $(ARGS)
+test-lake: ## the lake beside DuckDB, a real S3 server and a real HDFS (gets them; a few minutes)
+	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic
 	@$(CARGO) run --release --quiet -p skua-kafka --example reduction
 bench-addresses: $(SKUA) ## cost of the address set per packet
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
+bench-top: $(SKUA) ## CPU time of skua top, and of the skua run that it asks, with 10,000 flows
+	@$(MAKE) -C bench top ARGS='$(ARGS)'
 bench-tap: $(SKUA) ## copying packets to a monitor, beside tc mirred and Open vSwitch
 	@$(MAKE) -C bench tap ARGS='$(ARGS)'
 bench-drain: $(SKUA) ## user-space cost and memory with 500,000 flows
@@ -85,8 +108,14 @@ bench-receive: ## records per CPU second of sFlow, NetFlow and IPFIX, beside nfc
 bench-steer: needs ## cost of steering packets in the kernel, beside a forwarder in user space
 	@$(MAKE) -C bench steer ARGS='$(ARGS)'
 
+bench-console: needs $(SKUA) ## the web page with 5,000 nodes and 50,000 flows: first paint, frames, bytes, memory
+	@SKUA=$(SKUA) tests/console/run bench.mjs
+
 screenshot: $(SKUA) ## the pictures in docs/images
 	@docs/images/screenshot
+screenshots: NEEDS = tests
+screenshots: needs $(SKUA) ## the pictures of the web page in docs/pictures
+	@SKUA=$(SKUA) tests/console/run pictures.mjs
 
 clean: ## remove what was built
 	@$(CARGO) clean

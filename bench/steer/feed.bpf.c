@@ -39,7 +39,20 @@ int feed(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	__builtin_memcpy(data, g->frame, FRAME);
 	data[PAYLOAD + 1] = (*turn)++ % CHANNELS;
-	return XDP_PASS;
+	return g->out ? bpf_redirect(g->out, 0) : XDP_PASS;
+}
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} to_sockets SEC(".maps");
+
+SEC("xdp")
+int to_user(struct xdp_md *ctx)
+{
+	return bpf_redirect_map(&to_sockets, ctx->rx_queue_index, XDP_PASS);
 }
 
 SEC("xdp")

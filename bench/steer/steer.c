@@ -2,13 +2,12 @@
 // Cost of the steering program, alone by test run, or on packets that are injected as if an
 // interface had received them. One measurement a run; prints one JSON object.
 #define _GNU_SOURCE
+#include "../common.h"
 #include "../../bpf/steer/steer.h"
 #include "steer.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <linux/if_link.h>
 #include <net/ethernet.h>
@@ -16,22 +15,16 @@
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { MAX_CPUS = 16, BATCH = 64 };
 
 static struct options {
 	const char *feed, *object, *program, *value;
-	const char *netns, *dev, *pod_a, *pod_b, *target, *to;
-	bool live, fire, apart;
+	const char *netns, *dev, *pod_a, *pod_b, *target, *to, *looks;
+	bool live, fire, apart, out;
 	uint64_t packets;
 	int cpus[MAX_CPUS], cpu_count;
 } options = {.program = "empty", .value = "decimal", .packets = 1000000, .cpu_count = 1};
@@ -42,60 +35,16 @@ static void usage(FILE *to)
 	      "  --object FILE    with the program `steer`; else the --program of the feed\n"
 	      "  --program NAME   empty or discard\n"
 	      "  --value KIND     decimal, unsigned or double\n"
+	      "  --looks FILE     with the program `find`: it looks whether its target is up\n"
 	      "  --fire           every packet is steered; else none\n"
 	      "  --packets N      on each CPU\n"
 	      "  --cpus LIST      as 0,1\n"
 	      "  --apart          each CPU has a channel of its own; else one for all\n"
 	      " on packets that an interface receives:\n"
 	      "  --live --netns HOST --dev IF --to MAC,ADDRESS --target IF\n"
-	      "  --pod-a NETNS --pod-b NETNS, in each an interface eth0\n",
+	      "  --pod-a NETNS --pod-b NETNS, in each an interface eth0\n"
+	      "  --out            out of IF, whose other end must have XDP, and no program\n",
 	      to);
-}
-
-static void fail(const char *what)
-{
-	fprintf(stderr, "steer: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static double seconds(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static void pin(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof set, &set))
-		fail("cannot run on that CPU");
-}
-
-static void enter(const char *netns)
-{
-	char path[256];
-
-	snprintf(path, sizeof path, "/run/netns/%s", netns);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || setns(fd, CLONE_NEWNET))
-		fail(netns);
-	close(fd);
-}
-
-static uint16_t ip_checksum(const void *header)
-{
-	const uint16_t *words = header;
-	uint32_t sum = 0;
-
-	for (int i = 0; i < 10; i++)
-		sum += words[i];
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~(sum + (sum >> 16));
 }
 
 static void make_frame(unsigned char *frame)
@@ -155,7 +104,8 @@ static struct steer_settings settings(void)
 				   .fraction = 8,
 				   .smoothing = 3,
 				   .action = STEER_REDIRECT,
-				   .rewrite = STEER_REWRITE_MACS};
+				   .rewrite = STEER_REWRITE_MACS,
+				   .looks = options.looks != NULL};
 
 	if (!strcmp(options.value, "unsigned")) {
 		s.value_encoding = STEER_UNSIGNED;
@@ -215,16 +165,6 @@ static void fire(struct bpf_object *object)
 			fail("channels");
 }
 
-static void set_target(struct bpf_object *object, unsigned ifindex)
-{
-	struct steer_control control = {
-		.target = ifindex, .peer = 1, .macs = "\x02\0\0\0\0\x0b\x02\0\0\0\0\x0a"};
-	uint32_t zero = 0;
-
-	if (bpf_map_update_elem(map_of(object, "control"), &zero, &control, 0))
-		fail("control");
-}
-
 static int program_of(struct bpf_object *object, const char *name)
 {
 	struct bpf_program *program = bpf_object__find_program_by_name(object, name);
@@ -232,6 +172,38 @@ static int program_of(struct bpf_object *object, const char *name)
 	if (!program)
 		fail(name);
 	return bpf_program__fd(program);
+}
+
+/* Where the kernel has the state of an interface; the calling thread is in its namespace. */
+static void find(unsigned ifindex, struct steer_control *control)
+{
+	struct steer_device device = {.ifindex = ifindex, .veth = ifindex != 1};
+	struct bpf_object *object = load(options.looks);
+	int found = map_of(object, "found");
+	unsigned char packet[64] = {0};
+	uint32_t zero = 0;
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = packet, .data_size_in = sizeof packet,
+		    .repeat = 1);
+
+	if (bpf_map_update_elem(found, &zero, &device, 0) ||
+	    bpf_prog_test_run_opts(program_of(object, "find"), &opts) ||
+	    bpf_map_lookup_elem(found, &zero, &device) || !device.flags[0] ||
+	    !device.flags[1] != !device.veth)
+		fail("state of the target");
+	/* By peer redirect only the other end counts. */
+	control->flags[0] = device.flags[device.veth];
+}
+
+static void set_target(struct bpf_object *object, unsigned ifindex)
+{
+	struct steer_control control = {
+		.target = ifindex, .peer = 1, .macs = "\x02\0\0\0\0\x0b\x02\0\0\0\0\x0a"};
+	uint32_t zero = 0;
+
+	if (options.looks)
+		find(ifindex, &control);
+	if (bpf_map_update_elem(map_of(object, "control"), &zero, &control, 0))
+		fail("control");
 }
 
 struct runner {
@@ -307,6 +279,8 @@ static void parse(int argc, char **argv)
 					      {"cpus", 1, 0, 'c'},
 					      {"apart", 0, 0, 'a'},
 					      {"live", 0, 0, 'l'},
+					      {"out", 0, 0, 'O'},
+					      {"looks", 1, 0, 'L'},
 					      {"netns", 1, 0, 'N'},
 					      {"dev", 1, 0, 'd'},
 					      {"to", 1, 0, 't'},
@@ -345,6 +319,12 @@ static void parse(int argc, char **argv)
 			break;
 		case 'l':
 			options.live = true;
+			break;
+		case 'O':
+			options.out = true;
+			break;
+		case 'L':
+			options.looks = optarg;
 			break;
 		case 'N':
 			options.netns = optarg;
@@ -398,9 +378,6 @@ int main(int argc, char **argv)
 		struct generator g = {0};
 		uint32_t zero = 0;
 
-		make_frame(g.frame);
-		if (bpf_map_update_elem(map_of(feed, "generators"), &zero, &g, 0))
-			fail("generators");
 		enter(options.pod_a);
 		attach(program_of(feed, "sink_a"), if_nametoindex("eth0"), BPF_TCX_INGRESS);
 		enter(options.pod_b);
@@ -408,7 +385,11 @@ int main(int argc, char **argv)
 		enter(options.netns);
 		ifindex = if_nametoindex(options.dev);
 		attach(program_of(feed, "pass"), ifindex, BPF_XDP);
-		if (program >= 0)
+		make_frame(g.frame);
+		g.out = options.out ? ifindex : 0;
+		if (bpf_map_update_elem(map_of(feed, "generators"), &zero, &g, 0))
+			fail("generators");
+		if (program >= 0 && !options.out)
 			attach(program, ifindex, BPF_TCX_INGRESS);
 		program = program_of(feed, "feed");
 	}

@@ -10,7 +10,7 @@
 
 struct generator {
 	__u8 frame[64];
-	/* Add a channel's number to the frame. */
-	__u32 channels;
+	/* Interface to send out of; 0: as if received. */
+	__u32 out;
 	__u32 pad;
 };

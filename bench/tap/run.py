@@ -121,8 +121,10 @@ def tap(*more, straight=True):
     def started(lab, options):
         with wire(lab) if straight else contextlib.nullcontext():
             skua = ["nsenter", f"--net=/run/netns/{lab.name}", options.skua]
+            # A tap that was kept would be there in the next round.
             run = subprocess.Popen([*skua, "run", "--interface", "lo", "--listen", API], stdout=subprocess.PIPE,
-                                   stderr=subprocess.DEVNULL, text=True)
+                                   stderr=subprocess.DEVNULL, text=True,
+                                   env={**os.environ, "SKUA_HISTORY_DIRECTORY": "", "SKUA_CONFIG": "/dev/null"})
             try:
                 run.stdout.readline()
                 made = subprocess.run([*skua, "tap", "create", "--analyzer", API, "--from", "source",
@@ -158,6 +160,7 @@ CASES = {
     "bridge alone": (nothing, 0),
     "tap, matches none (expression)": (tap("--match", NONE), 0),
     "tap, matches none (5,000 addresses)": (tap("--net", HOSTS), 0),
+    "tap, matches none (process)": (tap("--process", "nobody-is-called-so"), 0),
     "mirred behind u32, matches none": (mirred(*TC_NONE), 0),
     "tap, matches 1%": (tap("--match", "udp and src host 11.0.0.7"), None),
     "mirred behind u32, matches 1%": (mirred("u32", "match", "ip", "src", "11.0.0.7/32"), None),

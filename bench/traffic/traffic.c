@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packet generator with exact counts: see usage() below and bench/README.md.
 #define _GNU_SOURCE
+#include "../common.h"
 #include "traffic.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <linux/if_link.h>
@@ -16,14 +15,8 @@
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { MAX_CPUS = 64, MAX_FRAME = 1514, BATCH = 64 };
 
@@ -75,41 +68,6 @@ static const char *const modes[] = {"send", "inject", "socket", "testrun"};
 static unsigned char frame[MAX_FRAME];
 static unsigned ifindex;
 static int program; // that test runs run
-
-static void fail(const char *what)
-{
-	fprintf(stderr, "traffic: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static double seconds(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static void pin(int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(0, sizeof set, &set))
-		fail("cannot run on that CPU");
-}
-
-static uint16_t ip_checksum(const void *header)
-{
-	const uint16_t *words = header;
-	uint32_t sum = 0;
-
-	for (int i = 0; i < 10; i++)
-		sum += words[i];
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~(sum + (sum >> 16));
-}
 
 // To a MAC address that nobody has, so that the stack drops it as early as it can.
 static void make_frame(void)
@@ -383,17 +341,6 @@ static void interface_counters(uint64_t *packets, uint64_t *bytes)
 	}
 	if (f)
 		fclose(f);
-}
-
-static void enter(const char *netns)
-{
-	char path[256];
-
-	snprintf(path, sizeof path, "/run/netns/%s", netns);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || setns(fd, CLONE_NEWNET))
-		fail(path);
-	close(fd);
 }
 
 static uint64_t number(const char *text, uint64_t least, uint64_t most)

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "decode.h"
+#include "send.h"
 
 #ifdef SKUA_PACKETS
 /*
@@ -43,30 +44,10 @@ static __always_inline void fill_head(context *ctx, struct packet_head *head,
 	head->ethernet = ethernet;
 }
 
-/*
- * Room in the ring is of constant size: the smallest of a few that fits. The bytes go there
- * straight from the packet. `bytes` is from 1 to `size`, a power of two, and stays what it is; by
- * the mask every verifier knows that.
- */
-#define SEND_IN(size)                                                                              \
-	do {                                                                                       \
-		struct {                                                                           \
-			struct packet_head head;                                                   \
-			__u8 data[size];                                                           \
-		} *to = bpf_ringbuf_reserve(&packets, sizeof(*to), 0);                             \
-                                                                                                   \
-		if (!to)                                                                           \
-			goto lost;                                                                 \
-		fill_head(ctx, &to->head, &l->p, why, bytes, ethernet);                            \
-		asm volatile("" : "+r"(bytes));                                                    \
-		bytes = ((bytes - 1) & ((size) - 1)) + 1;                                          \
-		if (load(ctx, 0, to->data, bytes) < 0) {                                           \
-			bpf_ringbuf_discard(to, BPF_RB_NO_WAKEUP);                                 \
-			goto lost;                                                                 \
-		}                                                                                  \
-		bpf_ringbuf_submit(to, wake_flags(why));                                           \
-		return 0;                                                                          \
-	} while (0)
+#define SEND_HEAD	     struct packet_head
+#define SEND_FILL(head)	     fill_head(ctx, head, &l->p, why, bytes, ethernet)
+#define SEND_LOAD(to, bytes) load(ctx, 0, to, bytes)
+#define SEND_FLAGS	     wake_flags(why)
 
 /* Sends the packet whose outermost level was just counted. */
 __noinline int send_packet(context *ctx, __u32 why, __u32 ethernet)
@@ -79,16 +60,9 @@ __noinline int send_packet(context *ctx, __u32 why, __u32 ethernet)
 	bytes = packet_length(ctx);
 	if (bytes > settings.packet_bytes)
 		bytes = settings.packet_bytes;
-	if (bytes <= 128)
-		SEND_IN(128);
-	if (bytes <= 512)
-		SEND_IN(512);
-	if (bytes <= 2048)
-		SEND_IN(2048);
-	if (bytes <= 16384)
-		SEND_IN(16384);
-	SEND_IN(PACKET_MOST);
-lost:
+	SEND();
+full:
+failed:
 	if (why & PACKET_FIRST)
 		count_cause(l->p.key.ifindex, l->p.direction, NOTE_RAW_LOST, 1, packet_length(ctx));
 	if (why & PACKET_LIVE)

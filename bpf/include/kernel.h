@@ -14,8 +14,29 @@ struct ns_common {
 	unsigned int inum;
 };
 
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
 struct net {
 	struct ns_common ns;
+	struct hlist_head *dev_index_head;
+};
+
+struct nsproxy {
+	struct net *net_ns;
+};
+
+/* Interfaces. */
+struct net_device {
+	unsigned long state;
+	unsigned int flags;
+	int ifindex;
+	struct hlist_node index_hlist;
 };
 
 typedef struct {
@@ -190,6 +211,7 @@ struct task_struct {
 	__u64 start_boottime; /* 5.5; before: real_start_time */
 	const struct cred *cred;
 	char comm[16];
+	struct nsproxy *nsproxy;
 	struct css_set *cgroups;
 };
 

@@ -9,6 +9,10 @@
 
 #define MACS 12
 
+/* net_device.flags and .state (include/uapi/linux/if.h, include/linux/netdevice.h) */
+#define IFF_UP	   (1 << 0)
+#define NO_CARRIER (1 << 2)
+
 static __always_inline int replace_address(struct __sk_buff *skb, const struct steer_place *at)
 {
 	__u32 checksum = at->transport + (at->protocol == IPPROTO_UDP
@@ -68,13 +72,37 @@ static __always_inline bool can_rewrite(const struct steer_place *at)
 	return !(settings.rewrite & STEER_REWRITE_ADDRESS) || at->six == settings.address_six;
 }
 
-/* 0: the target takes the packet; or why not. */
-static __always_inline __u32 target_takes(struct __sk_buff *skb, __u32 target)
+static __always_inline bool is_up(__u64 place)
 {
-	__u32 mtu = 0;
+	__u32 flags;
+
+	if (!place)
+		return true;
+	return !bpf_probe_read_kernel(&flags, sizeof(flags), (void *)(long)place) && flags & IFF_UP;
+}
+
+static __always_inline bool has_carrier(__u64 place)
+{
+	__u64 state;
+
+	if (!place)
+		return true;
+	return !bpf_probe_read_kernel(&state, sizeof(state), (void *)(long)place) &&
+	       !(state & NO_CARRIER);
+}
+
+/* 0: the target takes the packet; or why not. */
+static __always_inline __u32 target_takes(struct __sk_buff *skb,
+					  const struct steer_control *control)
+{
+	__u32 target = control->target, mtu = 0;
 	long answer;
 
 	if (!target)
+		return STEER_NO_TARGET;
+	/* The kernel drops without a word what is sent to an interface that is down. */
+	if (settings.looks && (!is_up(control->flags[0]) || !is_up(control->flags[1]) ||
+			       !has_carrier(control->state)))
 		return STEER_NO_TARGET;
 	/* Also says whether the interface is still there, before user space has heard of it. */
 	answer = bpf_check_mtu(skb, target, &mtu, 0, 0);
@@ -89,7 +117,7 @@ static __always_inline int redirect(struct __sk_buff *skb, const struct steer_pl
 	__u32 target = control->target;
 	__u8 macs[MACS];
 
-	*became = target_takes(skb, target);
+	*became = target_takes(skb, control);
 	if (*became)
 		return GO_ON;
 	*became = STEER_REFUSED;
@@ -116,7 +144,7 @@ static __always_inline int mirror(struct __sk_buff *skb, const struct steer_cont
 	__u32 target = control->target;
 	__u8 macs[MACS], own[MACS];
 
-	*became = target_takes(skb, target);
+	*became = target_takes(skb, control);
 	if (*became)
 		return GO_ON;
 	*became = STEER_REFUSED;

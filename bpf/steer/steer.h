@@ -110,7 +110,9 @@ struct steer_settings {
 	__u8 address_six;
 	/* Network order. */
 	__u16 port;
-	__u16 pad[3];
+	/* Where steer_control says it looks whether the target is up. */
+	__u8 looks;
+	__u8 pad[5];
 	__u8 address[16];
 };
 
@@ -127,9 +129,25 @@ struct steer_control {
 	/* Destination and source, as they stand in a frame. */
 	__u8 macs[12];
 	__u32 pad;
+	/* Where the kernel has the flags of those that must be up, and the state of that which must
+	 * have a carrier; 0: none. */
+	__u64 flags[2];
+	__u64 state;
 };
 
-_Static_assert(sizeof(struct steer_control) == 32, "steer_control");
+_Static_assert(sizeof(struct steer_control) == 56, "steer_control");
+
+/* An interface, and what device.bpf.c finds: addresses in the kernel, 0 when they are not known. */
+struct steer_device {
+	__u32 ifindex;
+	__u32 veth;
+	/* Of net_device.flags: its own, and of a veth those of its other end. */
+	__u64 flags[2];
+	/* Of net_device.state. */
+	__u64 state;
+};
+
+_Static_assert(sizeof(struct steer_device) == 32, "steer_device");
 
 struct steer_sample {
 	/* CLOCK_MONOTONIC, ns. */

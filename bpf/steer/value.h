@@ -115,53 +115,86 @@ static __always_inline bool ends_number(__u8 c)
 	return false;
 }
 
-/* A decimal number read so far. */
-struct decimal {
-	__u64 whole;
-	__u64 part;
-	__u64 scale;
-	bool negative;
-	bool started;
-	bool digits;
-	bool point;
-};
+/*
+ * Up to STEER_TEXT characters, the rest is zero: [ ]*[+-]?digits[.digits], at least one digit. What
+ * was read before a character is known by where the program is, which is quicker than to remember
+ * it: each part of a number has its own code for each position.
+ *
+ * Positions, and the one behind each:
+ */
+#define LATER(X)                                                                                   \
+	X(1, 2)                                                                                    \
+	X(2, 3)                                                                                    \
+	X(3, 4)                                                                                    \
+	X(4, 5)                                                                                    \
+	X(5, 6)                                                                                    \
+	X(6, 7)                                                                                    \
+	X(7, 8)                                                                                    \
+	X(8, 9)                                                                                    \
+	X(9, 10)                                                                                   \
+	X(10, 11)                                                                                  \
+	X(11, 12)                                                                                  \
+	X(12, 13)                                                                                  \
+	X(13, 14)                                                                                  \
+	X(14, 15)                                                                                  \
+	X(15, 16)                                                                                  \
+	X(16, 17)                                                                                  \
+	X(17, 18)                                                                                  \
+	X(18, 19)                                                                                  \
+	X(19, 20)
+#define EACH(X) X(0, 1) LATER(X)
 
-/* Up to STEER_TEXT characters, the rest is zero: [ ]*[+-]?digits[.digits], at least one digit. */
-static __always_inline bool read_decimal(const __u8 *text, struct decimal *n)
-{
-	for (int i = 0; i < STEER_TEXT; i++) {
-		__u8 c = text[i], digit = c - '0';
+#define SPACE(at, next)                                                                            \
+	if (text[at] == '-' || text[at] == '+') {                                                  \
+		negative = text[at] == '-';                                                        \
+		goto whole_##next;                                                                 \
+	}                                                                                          \
+	if (text[at] != ' ')                                                                       \
+		goto whole_##at;
 
-		if (digit <= 9) {
-			n->started = n->digits = true;
-			if (!n->point) {
-				n->whole = n->whole * 10 + digit;
-				if (n->whole > STEER_MOST)
-					n->whole = STEER_MOST + 1;
-			} else if (n->scale < STEER_DIGITS) {
-				n->part = n->part * 10 + digit;
-				n->scale *= 10;
-			}
-		} else if (c == '.' && !n->point) {
-			n->started = n->point = true;
-		} else if (!n->started && (c == '-' || c == '+')) {
-			n->started = true;
-			n->negative = c == '-';
-		} else if (n->started || c != ' ') {
-			return n->digits && ends_number(c);
-		}
+#define WHOLE(at, next)                                                                            \
+	whole_##at : digit = text[at] - '0';                                                       \
+	if (digit > 9) {                                                                           \
+		if (text[at] == '.')                                                               \
+			goto part_##next;                                                          \
+		c = text[at];                                                                      \
+		goto end;                                                                          \
+	}                                                                                          \
+	whole = whole * 10 + digit;                                                                \
+	digits = true;                                                                             \
+	if (at == 15 && whole > STEER_MOST)                                                        \
+		whole = STEER_MOST + 1;
+
+#define PART(at, next)                                                                             \
+	part_##at : digit = text[at] - '0';                                                        \
+	if (digit > 9) {                                                                           \
+		c = text[at];                                                                      \
+		goto end;                                                                          \
+	}                                                                                          \
+	digits = true;                                                                             \
+	if (scale < STEER_DIGITS) {                                                                \
+		part = part * 10 + digit;                                                          \
+		scale *= 10;                                                                       \
 	}
-	return n->digits;
-}
 
 static __always_inline struct steer_number decimal_number(const __u8 *text)
 {
-	struct decimal n = {.scale = 1};
+	__u64 whole = 0, part = 0, scale = 1;
+	bool negative = false, digits = false;
+	/* What the number ends with; with the text, 0. */
+	__u8 c = 0, digit;
 
-	if (!read_decimal(text, &n))
+	EACH(SPACE)
+	goto end;
+	EACH(WHOLE)
+whole_20:
+	goto end;
+	LATER(PART)
+part_20:
+end:
+	if (!digits || !ends_number(c))
 		return no_number(STEER_NO_NUMBER);
-	if (n.whole > STEER_MOST >> settings.fraction)
+	if (whole > STEER_MOST >> settings.fraction)
 		return no_number(STEER_OVERFLOW);
-	return number((n.whole << settings.fraction) + (n.part << settings.fraction) / n.scale,
-		      n.negative);
+	return number((whole << settings.fraction) + (part << settings.fraction) / scale, negative);
 }

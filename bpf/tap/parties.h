@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Whose packets are copied: by sets of addresses, of which any may match. */
+/* Whose packets are copied: by sets of addresses, of which any may match, and by sockets. */
 #pragma once
+#include "sockets.h"
 #include "tap.h"
 
 struct {
@@ -39,14 +40,6 @@ struct {
 	__uint(key_size, 6);
 	__uint(value_size, 4);
 } macs SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1);
-	__type(key, struct endpoint);
-	__type(value, __u32);
-} endpoints SEC(".maps");
 
 #define ETHERTYPE_IPV4	   0x0800
 #define ETHERTYPE_IPV6	   0x86dd
@@ -163,7 +156,7 @@ static __always_inline bool has_role(const __u32 *roles, __u32 role)
 }
 
 static __always_inline bool side_matches(const struct ends *e, const __u32 *address,
-					 const __u8 *mac, __be16 port, __u32 role)
+					 const __u8 *mac, __u32 role)
 {
 	if (settings.flags & TAP_MACS) {
 		if (has_role(bpf_map_lookup_elem(&macs, mac), role))
@@ -199,27 +192,52 @@ static __always_inline bool side_matches(const struct ends *e, const __u32 *addr
 				return true;
 		}
 	}
-	if ((settings.flags & TAP_ENDPOINTS) && e->version) {
-		struct endpoint key = {.port = port, .protocol = e->protocol};
-
-		if (e->version == 4) {
-			key.address[10] = 0xff;
-			key.address[11] = 0xff;
-			__builtin_memcpy(key.address + 12, address, 4);
-		} else {
-			__builtin_memcpy(key.address, address, 16);
-		}
-		if (has_role(bpf_map_lookup_elem(&endpoints, &key), role))
-			return true;
-	}
 	return false;
 }
 
 /* Whether one of the sets has one of the packet's two sides. */
 static __always_inline bool parties_match(const struct ends *e)
 {
-	return side_matches(e, e->source, e->macs + 6, e->ports[0], ROLE_SOURCE) ||
-	       side_matches(e, e->destination, e->macs, e->ports[1], ROLE_DESTINATION);
+	return side_matches(e, e->source, e->macs + 6, ROLE_SOURCE) ||
+	       side_matches(e, e->destination, e->macs, ROLE_DESTINATION);
+}
+
+static __always_inline void put_mapped(__u8 *to, const struct ends *e, const __u32 *address)
+{
+	__u32 *words = (__u32 *)to;
+
+	if (e->version == 4) {
+		words[2] = bpf_htonl(0xffff);
+		words[3] = address[0];
+	} else {
+		__builtin_memcpy(to, address, 16);
+	}
+}
+
+/* Whether a socket has its local end at this side. Fragments and others without ports have none. */
+static __always_inline bool socket_at(const struct ends *e, int side)
+{
+	const __u32 *local = side ? e->destination : e->source;
+	const __u32 *remote = side ? e->source : e->destination;
+	struct tap_socket key = {
+		.local_port = e->ports[side],
+		.remote_port = e->ports[!side],
+		.protocol = e->protocol,
+	};
+
+	put_mapped(key.local, e, local);
+	put_mapped(key.remote, e, remote);
+	if (bpf_map_lookup_elem(&sockets, &key))
+		return true;
+	__builtin_memset(key.remote, 0, sizeof(key.remote));
+	key.remote_port = 0;
+	return bpf_map_lookup_elem(&sockets, &key);
+}
+
+/* Whether one of the packet's two ends is a socket's that is wanted. */
+static __always_inline bool sockets_match(const struct ends *e)
+{
+	return e->version && (socket_at(e, 0) || socket_at(e, 1));
 }
 
 /* The same for both directions of a conversation. */

@@ -6,6 +6,7 @@
  * Before it may stand a program made of a pcap expression, which comes here by tail call.
  */
 #include "parties.h"
+#include "send.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -54,34 +55,21 @@ struct {
 	__uint(max_entries, 1 << 22);
 } packets SEC(".maps");
 
-/*
- * Room in the ring is of constant size: the smallest of a few that fits. `bytes` is from 1 to
- * `size`, a power of two, and stays what it is; by the mask every verifier knows that.
- */
-#define SEND_IN(size)                                                                              \
-	do {                                                                                       \
-		struct {                                                                           \
-			struct tap_packet head;                                                    \
-			__u8 data[size];                                                           \
-		} *to = bpf_ringbuf_reserve(&packets, sizeof(*to), 0);                             \
-                                                                                                   \
-		if (!to)                                                                           \
-			return 1;                                                                  \
-		to->head.time = bpf_ktime_get_ns();                                                \
-		to->head.length = skb->len;                                                        \
-		to->head.captured = bytes;                                                         \
-		to->head.source = source;                                                          \
-		to->head.tag_protocol = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) : 0;        \
-		to->head.tag = skb->vlan_tci;                                                      \
-		asm volatile("" : "+r"(bytes));                                                    \
-		bytes = ((bytes - 1) & ((size) - 1)) + 1;                                          \
-		if (bpf_skb_load_bytes(skb, 0, to->data, bytes) < 0) {                             \
-			bpf_ringbuf_discard(to, BPF_RB_NO_WAKEUP);                                 \
-			return -1;                                                                 \
-		}                                                                                  \
-		bpf_ringbuf_submit(to, 0);                                                         \
-		return 0;                                                                          \
-	} while (0)
+static __always_inline void fill_head(struct __sk_buff *skb, struct tap_packet *head, __u32 source,
+				      __u32 bytes)
+{
+	head->time = bpf_ktime_get_ns();
+	head->length = skb->len;
+	head->captured = bytes;
+	head->source = source;
+	head->tag_protocol = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) : 0;
+	head->tag = skb->vlan_tci;
+}
+
+#define SEND_HEAD	     struct tap_packet
+#define SEND_FILL(head)	     fill_head(skb, head, source, bytes)
+#define SEND_LOAD(to, bytes) bpf_skb_load_bytes(skb, 0, to, bytes)
+#define SEND_FLAGS	     0
 
 /* As bpf_clone_redirect(): 0, or positive when there is no room, or negative. */
 __noinline int send_packet(struct __sk_buff *skb, __u32 source)
@@ -92,15 +80,11 @@ __noinline int send_packet(struct __sk_buff *skb, __u32 source)
 		bytes = settings.cut;
 	if (bytes > PACKET_MOST)
 		bytes = PACKET_MOST;
-	if (bytes <= 128)
-		SEND_IN(128);
-	if (bytes <= 512)
-		SEND_IN(512);
-	if (bytes <= 2048)
-		SEND_IN(2048);
-	if (bytes <= 16384)
-		SEND_IN(16384);
-	SEND_IN(PACKET_MOST);
+	SEND();
+full:
+	return 1;
+failed:
+	return -1;
 }
 #endif
 
@@ -154,11 +138,13 @@ static __always_inline void tap(struct __sk_buff *skb, bool ethernet, bool egres
 	enum tap_cause cause;
 	long result;
 
-	if (settings.flags & (TAP_PARTIES | TAP_BALANCE)) {
+	if (settings.flags & (TAP_PARTIES | TAP_SOCKETS | TAP_BALANCE)) {
 		struct ends e = {};
 
-		read_ends(skb, &e, ethernet, settings.flags & (TAP_ENDPOINTS | TAP_BALANCE));
+		read_ends(skb, &e, ethernet, settings.flags & (TAP_SOCKETS | TAP_BALANCE));
 		if ((settings.flags & TAP_PARTIES) && !parties_match(&e))
+			return;
+		if ((settings.flags & TAP_SOCKETS) && !sockets_match(&e))
 			return;
 #ifndef SKUA_STREAM
 		if (settings.flags & TAP_BALANCE)
@@ -236,3 +222,20 @@ int tap_egress(struct __sk_buff *skb)
 	tap(skb, true, true);
 	return GO_ON;
 }
+
+#ifdef SKUA_STREAM
+/* Of interfaces without Ethernet header: such packets cannot be cloned to one that has it. */
+SEC("tc")
+int tap_ingress_ip(struct __sk_buff *skb)
+{
+	tap(skb, false, false);
+	return GO_ON;
+}
+
+SEC("tc")
+int tap_egress_ip(struct __sk_buff *skb)
+{
+	tap(skb, false, true);
+	return GO_ON;
+}
+#endif

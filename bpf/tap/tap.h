@@ -19,12 +19,11 @@
 #define TAP_PREFIXES4 (1 << 2)
 #define TAP_PREFIXES6 (1 << 3)
 #define TAP_MACS      (1 << 4)
-#define TAP_ENDPOINTS (1 << 5)
+#define TAP_SOCKETS   (1 << 5)
 #define TAP_DEDUP     (1 << 6)
 #define TAP_RATE      (1 << 7)
 #define TAP_BALANCE   (1 << 8)
-#define TAP_PARTIES                                                                                \
-	(TAP_HOSTS4 | TAP_HOSTS6 | TAP_PREFIXES4 | TAP_PREFIXES6 | TAP_MACS | TAP_ENDPOINTS)
+#define TAP_PARTIES   (TAP_HOSTS4 | TAP_HOSTS6 | TAP_PREFIXES4 | TAP_PREFIXES6 | TAP_MACS)
 
 /* As what an address is looked for: values of the sets. */
 #define ROLE_SOURCE	 1
@@ -139,20 +138,11 @@ struct tap_packet {
 
 #define PACKET_MOST 65536 /* bytes of a packet at most */
 
-/* One end of conversations: an address (IPv4 mapped), a port, a protocol. */
-struct endpoint {
-	__u8 address[16];
-	__be16 port;
-	__u8 protocol;
-	__u8 pad;
-};
-
 _Static_assert(sizeof(struct tap_settings) == 48, "mirrored in user space");
 _Static_assert(sizeof(struct tap_counters) == 160, "mirrored in user space");
 _Static_assert(sizeof(struct tap_monitor_counters) == 80, "mirrored in user space");
 _Static_assert(sizeof(struct tap_monitor) == 64, "mirrored in user space");
 _Static_assert(sizeof(struct tap_packet) == 24, "mirrored in user space");
-_Static_assert(sizeof(struct endpoint) == 20, "mirrored in user space");
 
 /* Read-only data, filled by the loader: what is off costs nothing, the verifier removes it. */
 const volatile struct tap_settings settings = {};

@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 19] = [
+const OBJECTS: [(&str, &str, &[&str]); 21] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),
@@ -36,6 +36,8 @@ const OBJECTS: [(&str, &str, &[&str]); 19] = [
         &["-DSKUA_NO_CMPXCHG", "-DSKUA_PERF"],
     ),
     ("steer", "steer/steer.bpf.c", &[]),
+    ("tap_connect", "tap/connect.bpf.c", &[]),
+    ("steer_device", "steer/device.bpf.c", &[]),
     ("tap_source", "tap/source.bpf.c", &[]),
     ("tap_stream", "tap/source.bpf.c", &["-DSKUA_STREAM"]),
     ("tap_monitor", "tap/monitor.bpf.c", &[]),

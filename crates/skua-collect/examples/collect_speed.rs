@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use skua_collect::{Collector, CollectorConfig, Offered, Teller, TellerConfig};
+use skua_collect::{Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig};
 use skua_flow::{Counters, FlowKey, FlowStore, FlowUpdate, StoreLimits};
 use skua_wire::sflow::{self, Record, Sample};
 
@@ -79,7 +79,7 @@ fn datagrams(conversations: u32, ports: u32) -> (Vec<(u64, Vec<u8>)>, u64) {
             });
         }
         store.end_drain();
-        teller.tell(store.touched(), 0, now, |bytes| {
+        teller.tell(store.touched(), &Drain::at(now), |bytes| {
             all.push((now, bytes.to_vec()));
             Offered::Taken
         });

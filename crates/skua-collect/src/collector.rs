@@ -4,20 +4,18 @@ use std::{net::IpAddr, time::Duration};
 
 use skua_wire::{
     DecodeError,
-    sflow::{
-        self, Conversation, ConversationTcp, Counters, CountersSample, Datagram, FlowSample,
-        Header, Record, Sample,
-        own::{flags, service},
-    },
+    sflow::{self, Conversation, Counters, CountersSample, Datagram, FlowSample, Header, Sample},
 };
 
 use crate::{
     SECOND,
-    conversation::{BYTES, Conversations, PACKETS, RETRANSMITTED, Reported},
-    counts::{Cause, Counts, Sum, Summary},
-    key::{Oriented, Rule},
+    conversation::{BYTES, Conversations, PACKETS, Sums},
+    counts::{Cause, Counts, Sum},
     line::Line,
+    names::{Defined, Names},
+    reading::Reading,
     sampled::Packet,
+    shard::Shard,
     stream::Streams,
     window::{Fate, Windows},
 };
@@ -27,7 +25,6 @@ use crate::{
 const CLOCK_TOLERANCE_NS: u64 = 5 * SECOND;
 /// What is forgotten is looked for so often.
 const SWEEP_NS: u64 = 10 * SECOND;
-const RST: u8 = 0x04;
 
 /// What a collector is to do, and what it may take.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +39,10 @@ pub struct CollectorConfig {
     pub max_conversations: usize,
     /// Agents at most.
     pub max_agents: usize,
+    /// Names of services at most.
+    pub max_names: usize,
+    /// Which part of what comes is this collector's.
+    pub shard: Shard,
 }
 
 impl Default for CollectorConfig {
@@ -52,6 +53,8 @@ impl Default for CollectorConfig {
             max_keys: 1_000_000,
             max_conversations: 1_000_000,
             max_agents: 16_384,
+            max_names: 65_536,
+            shard: Shard::default(),
         }
     }
 }
@@ -60,11 +63,14 @@ impl Default for CollectorConfig {
 #[derive(Debug)]
 pub struct Collector {
     window_ns: u64,
-    streams: Streams,
-    conversations: Conversations,
-    windows: Windows,
-    counts: Counts,
-    lines: u64,
+    shard: Shard,
+    pub(crate) streams: Streams,
+    pub(crate) conversations: Conversations,
+    pub(crate) windows: Windows,
+    pub(crate) counts: Counts,
+    names: Names,
+    defined: Defined,
+    pub(crate) lines: u64,
     swept_ns: u64,
 }
 
@@ -87,6 +93,9 @@ impl Collector {
     pub fn new(config: &CollectorConfig) -> Self {
         Self {
             window_ns: ns(config.window).max(1),
+            shard: config.shard,
+            names: Names::new(config.max_names),
+            defined: Defined::new(),
             streams: Streams::new(config.max_agents),
             conversations: Conversations::new(config.max_conversations),
             windows: Windows::new(ns(config.window), ns(config.wait), config.max_keys),
@@ -101,8 +110,7 @@ impl Collector {
         self.counts.datagrams += 1;
         self.counts.datagram_bytes += bytes.len() as u64;
         if let Err(error) = self.read(from, bytes, now_ns) {
-            self.counts.lose(Cause::DecodeError, 1);
-            self.counts.last_error = Some(format!("{from}: {error}"));
+            self.counts.unreadable(from, &error);
         }
     }
 
@@ -122,6 +130,7 @@ impl Collector {
             self.counts.lose(Cause::Duplicate, 1);
             return Ok(());
         }
+        self.defined.clear();
         let current = Current {
             header: &datagram.header,
             stream,
@@ -169,27 +178,26 @@ impl Collector {
         current: &Current<'_>,
         sample: &FlowSample<'_>,
     ) -> Result<(), DecodeError> {
-        let (mut packet, mut seen_ns, mut told, mut tcp) = (None, None, None, None);
-        let mut wrong = Ok(());
-        for record in sample.records() {
-            match record {
-                Ok(Record::RawHeader(raw)) => packet = Packet::of_header(&raw).or(packet),
-                Ok(Record::Ip(ip)) => packet = packet.or(Packet::of_ip(&ip)),
-                Ok(Record::Timestamp(ns)) => seen_ns = Some(ns),
-                Ok(Record::Conversation(record)) => told = Some(record),
-                Ok(Record::ConversationTcp(record)) => tcp = Some(record),
-                Ok(Record::Other { .. }) => self.counts.skipped += 1,
-                Ok(_) => {}
-                Err(error) => wrong = wrong.and(Err(error)),
-            }
-        }
-        match (packet, told) {
-            (None, _) => self.counts.lose(Cause::NoPacket, 1),
+        let (read, wrong) = Reading::of(sample, &mut self.names, &mut self.defined);
+        self.counts.lose(Cause::NamesFull, read.nameless);
+        let shard = self.shard;
+        let ours = |packet: &Packet| {
+            let [one, other] = packet.sides.map(|side| side.address);
+            shard.has(packet.protocol, one, other)
+        };
+        match (&read.packet, &read.told) {
+            (None, _) if self.shard.is_first() => self.counts.lose(Cause::NoPacket, 1),
+            (None, _) => {}
             (Some(packet), Some(told)) => {
-                self.conversation(current, &packet, seen_ns, &told, tcp.as_ref());
+                self.tells(current, told);
+                if ours(packet) {
+                    self.conversation(current, packet, told, &read);
+                }
             }
-            (Some(packet), None) => self.packet(current, &packet, sample.head.rate),
+            (Some(packet), None) if ours(packet) => self.packet(current, packet, sample.head.rate),
+            (Some(_), None) => {}
         }
+        self.counts.skipped += read.skipped;
         wrong
     }
 
@@ -200,10 +208,10 @@ impl Collector {
         let bytes = packet.bytes.saturating_mul(packets);
         let (oriented, rule) = packet.oriented();
         let window = self.windows.of(current.now_ns);
-        let fate =
-            self.windows
-                .add_sample(window, (&oriented, rule), packets, bytes, current.stream);
         let sum = Sum { packets, bytes };
+        let fate = self
+            .windows
+            .add_sample(window, (&oriented, rule), sum, current.stream);
         match fate {
             Fate::Counted => self.counts.estimated.add(packets, bytes),
             fate => self.left_out(fate, sum),
@@ -220,52 +228,52 @@ impl Collector {
         self.counts.lose(cause, 1);
     }
 
+    /// Takes note of what an agent has told, whichever part of us it is for.
+    fn tells(&mut self, current: &Current<'_>, told: &Conversation) {
+        let sum = |pair: [u32; 2]| u64::from(pair[0]) + u64::from(pair[1]);
+        if current.newest
+            && let Some(stream) = self.streams.get(current.stream)
+        {
+            stream.tells(sum(told.new_packets), sum(told.new_bytes));
+        }
+    }
+
     fn conversation(
         &mut self,
         current: &Current<'_>,
         packet: &Packet,
-        seen_ns: Option<u64>,
         told: &Conversation,
-        tcp: Option<&ConversationTcp>,
+        read: &Reading,
     ) {
         self.counts.records += 1;
         let Some(stream) = self.streams.get(current.stream) else {
             return;
         };
-        let factor = u64::from(told.sampling.max(1));
-        let sum = |pair: [u32; 2]| u64::from(pair[0]) + u64::from(pair[1]);
         stream.got_records += 1;
-        if current.newest {
-            stream.tells(sum(told.new_packets), sum(told.new_bytes));
-        }
         // Its window is by the time of its last packet, by our clock.
-        let last_ns = seen_ns.unwrap_or(current.now_ns);
+        let last_ns = read.seen_ns.unwrap_or(current.now_ns);
         let mut seen_ns = last_ns;
         // One that adds no packets tells of an end, which was noticed only now.
         if told.new_packets == [0; 2] {
             seen_ns = current.now_ns;
         }
-        let mut first_ns = told.first_ns;
         if stream.skew_ns.unsigned_abs() > CLOCK_TOLERANCE_NS {
             self.counts.clock_corrected += 1;
             seen_ns = seen_ns.saturating_add_signed(stream.skew_ns);
-            first_ns = first_ns.saturating_add_signed(stream.skew_ns);
         }
         let seen_ns = seen_ns.min(current.now_ns);
         let window = self.windows.of(seen_ns);
-        let reported = Reported {
-            first_ns,
-            ..reported(current.stream, packet, last_ns, told, tcp)
-        };
+        let reported = read.reported(current.stream, packet, told, last_ns);
         let added = self
             .conversations
             .take(&reported, stream, window, current.now_ns);
-        let traffic = |sums: &[u64; 9]| Sum {
+        let traffic = |sums: &Sums| Sum {
             packets: sums[PACKETS].saturating_add(sums[PACKETS + 1]),
             bytes: sums[BYTES].saturating_add(sums[BYTES + 1]),
         };
         let (point, more) = (traffic(&added.point), traffic(&added.conversation));
         // What the agent says it told is not scaled up.
+        let factor = u64::from(told.sampling.max(1));
         stream.got.add(point.packets / factor, point.bytes / factor);
         let counts = &mut self.counts;
         counts.got.add(point.packets, point.bytes);
@@ -274,18 +282,21 @@ impl Collector {
             point.bytes.saturating_sub(more.bytes),
         );
         counts.untracked += u64::from(!added.tracked);
-        if added.point == [0; 9] {
-            counts.old_records += 1;
-        }
+        counts.old_records += u64::from(added.point == [0; 11]);
         let [one, other] = packet.sides;
         let client = match added.client_first {
             true => one.min(other),
             false => one.max(other),
         };
-        let port = client.port;
-        match self.windows.add(window, &added, port, current.stream) {
+        let fate = self
+            .windows
+            .add(window, &added, client.port, current.stream);
+        match fate {
             Fate::Counted => self.counts.counted.add(more.packets, more.bytes),
-            fate => self.left_out(fate, more),
+            fate => {
+                self.conversations.not_counted(told.tracking_id);
+                self.left_out(fate, more);
+            }
         }
     }
 
@@ -315,61 +326,33 @@ impl Collector {
         self.conversations.sweep(now_ns, all, &mut |settled| {
             windows.settle(window, &settled);
         });
+        if self.names.crowded() {
+            let (conversations, windows) = (&self.conversations, &self.windows);
+            self.names.retain(|used| {
+                conversations.names(used);
+                windows.names(used);
+            });
+        }
     }
 
     fn write(&mut self, now_ns: u64, all: bool, each: &mut dyn FnMut(&Line<'_>)) {
-        let (length, lines) = (self.window_ns, &mut self.lines);
+        let (length, lines, names) = (self.window_ns, &mut self.lines, &self.names);
         self.windows.close(now_ns, all, &mut |window, key, sums| {
             *lines += 1;
-            each(&Line::new(window, length, key, sums));
+            each(&Line::new(window, length, key, sums, names));
+        });
+    }
+
+    /// Hands out lines of windows that are open, as they are now.
+    pub fn peek(&self, each: &mut dyn FnMut(&Line<'_>)) {
+        self.windows.peek(&mut |window, key, sums| {
+            each(&Line::new(window, self.window_ns, key, sums, &self.names));
         });
     }
 
     /// What was counted.
     pub fn counts(&self) -> &Counts {
         &self.counts
-    }
-
-    /// All sums as they are now.
-    pub fn summary(&self) -> Summary {
-        let counts = &self.counts;
-        let agents = self.streams.lines();
-        let (mut told, mut missing) = (Sum::default(), Sum::default());
-        for agent in &agents {
-            told.add(agent.told.packets, agent.told.bytes);
-            missing.add(
-                agent.told.packets.saturating_sub(agent.got.packets),
-                agent.told.bytes.saturating_sub(agent.got.bytes),
-            );
-        }
-        Summary {
-            datagrams: counts.datagrams,
-            datagram_bytes: counts.datagram_bytes,
-            records: counts.records,
-            old_records: counts.old_records,
-            untracked: counts.untracked,
-            samples: counts.samples,
-            skipped: counts.skipped,
-            restarts: counts.restarts,
-            clock_corrected: counts.clock_corrected,
-            told,
-            got: counts.got,
-            missing,
-            elsewhere: counts.elsewhere,
-            late: counts.late,
-            keys_full: counts.keys_full,
-            counted: counts.counted,
-            estimated: counts.estimated,
-            lost: Cause::ALL
-                .into_iter()
-                .map(|cause| (cause.name(), counts.of(cause)))
-                .filter(|(_, units)| *units > 0)
-                .collect(),
-            lines: self.lines,
-            conversations: self.conversations.len(),
-            agents,
-            last_error: counts.last_error.clone(),
-        }
     }
 }
 
@@ -381,70 +364,5 @@ fn instance(datagram: &Datagram<'_>) -> Option<u64> {
             _ => None,
         }),
         _ => None,
-    }
-}
-
-/// A record with its pairs in the order of addresses and ports, whoever spoke first.
-fn reported(
-    stream: u32,
-    packet: &Packet,
-    last_ns: u64,
-    told: &Conversation,
-    tcp: Option<&ConversationTcp>,
-) -> Reported {
-    let [source, destination] = packet.sides;
-    let turned = source > destination;
-    let factor = u64::from(told.sampling.max(1));
-    let pair = |[source, destination]: [u64; 2]| match turned {
-        false => [source, destination].map(|value| value.saturating_mul(factor)),
-        true => [destination, source].map(|value| value.saturating_mul(factor)),
-    };
-    let mut total = [0; 9];
-    total[PACKETS..BYTES].copy_from_slice(&pair(told.packets));
-    total[BYTES..RETRANSMITTED].copy_from_slice(&pair(told.bytes));
-    if let Some(tcp) = tcp {
-        let sums = pair(tcp.retransmitted.map(u64::from));
-        total[RETRANSMITTED..RETRANSMITTED + 2].copy_from_slice(&sums);
-    }
-    let mut new = [0; 4];
-    new[PACKETS..BYTES].copy_from_slice(&pair(told.new_packets.map(u64::from)));
-    new[BYTES..].copy_from_slice(&pair(told.new_bytes.map(u64::from)));
-    let serves = match (
-        told.service & service::SOURCE != 0,
-        told.service & service::DESTINATION != 0,
-    ) {
-        (false, true) => Some(true),
-        (true, false) => Some(false),
-        _ => None,
-    };
-    let rule = match serves {
-        Some(_) => Rule::of(told.service & service::RULE),
-        None => Rule::Unknown,
-    };
-    let serves = serves.filter(|_| rule != Rule::Unknown);
-    let sides = match turned {
-        false => [source, destination],
-        true => [destination, source],
-    };
-    let oriented = Oriented::new(packet.protocol, sides, serves.map(|to| to != turned));
-    let rtt_ns = tcp.map_or(0, |tcp| match (tcp.server_rtt_ns, tcp.client_rtt_ns) {
-        (0, _) | (_, 0) => 0,
-        (server, client) => u64::from(server) + u64::from(client),
-    });
-    Reported {
-        stream,
-        id: told.id,
-        tracking_id: told.tracking_id,
-        first: told.flags & flags::FIRST != 0,
-        ended: matches!(told.end, 1 | 2),
-        reset: tcp.is_some_and(|tcp| (tcp.flags[0] | tcp.flags[1]) & RST != 0),
-        first_ns: told.first_ns,
-        last_ns,
-        total,
-        new,
-        rtt_ns,
-        rule,
-        key: oriented.key,
-        client_first: oriented.client_first,
     }
 }

@@ -1,11 +1,7 @@
 //! What is remembered of conversations: how far each point has told, so that sums become differences,
 //! and how much of it was counted, so that what several tell is counted once.
 
-use crate::{
-    HashMap, SECOND,
-    key::{Key, Rule},
-    stream::Stream,
-};
+use crate::{HashMap, SECOND, key::Rule, stream::Stream, window::LineKey};
 
 /// A conversation that has ended is remembered for so long.
 const LINGER: u64 = 60 * SECOND;
@@ -13,7 +9,7 @@ const LINGER: u64 = 60 * SECOND;
 const FORGET: u64 = 900 * SECOND;
 
 /// Sums of a conversation, by place.
-pub(crate) type Sums = [u64; 9];
+pub(crate) type Sums = [u64; 11];
 /// Packets sent by the first side; the second's follow, also of those below.
 pub(crate) const PACKETS: usize = 0;
 /// Bytes.
@@ -24,20 +20,26 @@ pub(crate) const RETRANSMITTED: usize = 4;
 pub(crate) const BEGUN: usize = 6;
 /// Ends, by FIN, RST or silence.
 pub(crate) const ENDED: usize = 7;
-/// Ends by RST.
+/// Ends by RST after an answer.
 pub(crate) const RESET: usize = 8;
+/// Attempts that were answered with RST.
+pub(crate) const REFUSED: usize = 9;
+/// Attempts that were not answered.
+pub(crate) const TIMED_OUT: usize = 10;
+/// What an agent's sums are of; the rest is counted here.
+const TOLD: usize = 6;
 /// Packets and bytes of both sides.
 const TRAFFIC: std::ops::Range<usize> = 0..4;
 
 /// The greater of each.
-fn raise(sums: &mut Sums, to: &Sums) {
+fn raise<const N: usize>(sums: &mut [u64; N], to: &[u64; N]) {
     for (sum, to) in sums.iter_mut().zip(to) {
         *sum = (*sum).max(*to);
     }
 }
 
 /// What `sums` has more than `than`.
-fn excess(sums: &Sums, than: &Sums) -> Sums {
+fn excess<const N: usize>(sums: &[u64; N], than: &[u64; N]) -> [u64; N] {
     std::array::from_fn(|place| sums[place].saturating_sub(than[place]))
 }
 
@@ -48,18 +50,25 @@ pub(crate) struct Reported {
     pub(crate) id: u64,
     pub(crate) tracking_id: u64,
     pub(crate) first: bool,
+    /// Others may have been told of it in between.
+    pub(crate) moved: bool,
     pub(crate) ended: bool,
-    pub(crate) reset: bool,
+    /// Place of what its end counts as besides, like [`RESET`].
+    pub(crate) how: Option<usize>,
+    /// By the agent's clock, as the last.
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
-    /// Packets and bytes since the beginning, retransmitted segments; the rest is 0.
-    pub(crate) total: Sums,
+    /// Packets and bytes since the beginning, retransmitted segments.
+    pub(crate) total: [u64; TOLD],
     /// Packets and bytes that are new.
     pub(crate) new: [u64; 4],
     /// Handshake, ns; 0 unknown.
-    pub(crate) rtt_ns: u64,
+    pub(crate) handshake_ns: u64,
+    /// Smoothed round-trip time of a socket, ns; 0 unknown.
+    pub(crate) srtt_ns: u64,
     pub(crate) rule: Rule,
-    pub(crate) key: Key,
+    /// Names are of client and server.
+    pub(crate) key: LineKey,
     pub(crate) client_first: bool,
 }
 
@@ -70,7 +79,7 @@ struct Report {
     last_ns: u64,
     open: bool,
     /// As in its last record.
-    raw: Sums,
+    raw: [u64; TOLD],
     /// Over all conversations between these ports, and all runs of the agent.
     sums: Sums,
 }
@@ -89,11 +98,12 @@ struct Agent {
 /// A conversation, or several between the same ports, one after the other.
 #[derive(Debug)]
 struct Conversation {
-    key: Key,
+    key: LineKey,
     client_first: bool,
     rule: Rule,
-    /// The window that it was last counted in.
+    /// The window that it was last counted in, and what it brought there.
     window: u64,
+    in_window: InWindow,
     heard_ns: u64,
     counted: Sums,
     rtt_of: u64,
@@ -104,7 +114,53 @@ struct Conversation {
     open: u32,
 }
 
+/// What a conversation has brought in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct InWindow {
+    sums: Sums,
+    handshake_ns: u64,
+    rtt_ns: u64,
+    records: u32,
+    stream: u32,
+}
+
 impl Conversation {
+    /// Takes who is at its sides, as far as that was not known, and which one offers the service, when
+    /// that is known better. Hands out what goes from one key to another.
+    fn know(&mut self, told: &Reported) -> Option<Moved> {
+        let before = (self.key, self.client_first);
+        let mut names = self.names();
+        for (name, told) in names.iter_mut().zip(told.names()) {
+            if *name == 0 {
+                *name = told;
+            }
+        }
+        if told.rule < self.rule {
+            self.rule = told.rule;
+            self.key.key = told.key.key;
+            self.client_first = told.client_first;
+        }
+        self.key.names = in_order(names, self.client_first);
+        let counted = &self.in_window;
+        (before.0 != self.key && counted.records > 0).then_some(Moved {
+            window: self.window,
+            from: before.0,
+            from_client_first: before.1,
+            to_client_first: self.client_first,
+            sums: counted.sums,
+            handshake_ns: counted.handshake_ns,
+            rtt_ns: counted.rtt_ns,
+            records: counted.records,
+            stream: counted.stream,
+            rule: self.rule,
+        })
+    }
+
+    /// Names of the first and the second side.
+    fn names(&self) -> [u32; 2] {
+        in_order(self.key.names, self.client_first)
+    }
+
     /// What the agents' sums differ by and was not told.
     fn settle(&mut self) -> [u64; 4] {
         let [Some(one), Some(other)] = &self.agents else {
@@ -120,6 +176,35 @@ impl Conversation {
     }
 }
 
+/// A pair with the client's first from one with the first side's first, or the other way round.
+fn in_order([first, second]: [u32; 2], client_first: bool) -> [u32; 2] {
+    match client_first {
+        true => [first, second],
+        false => [second, first],
+    }
+}
+
+impl Reported {
+    fn names(&self) -> [u32; 2] {
+        in_order(self.key.names, self.client_first)
+    }
+}
+
+/// What goes from one key of a window to another, since more is known of its conversation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    pub(crate) window: u64,
+    pub(crate) from: LineKey,
+    pub(crate) from_client_first: bool,
+    pub(crate) to_client_first: bool,
+    pub(crate) rule: Rule,
+    pub(crate) sums: Sums,
+    pub(crate) handshake_ns: u64,
+    pub(crate) rtt_ns: u64,
+    pub(crate) records: u32,
+    pub(crate) stream: u32,
+}
+
 /// What a record adds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Added {
@@ -130,8 +215,12 @@ pub(crate) struct Added {
     /// Differences between two hosts, known when both say that it has ended.
     pub(crate) apart: [u64; 4],
     /// A handshake that was not counted yet, ns.
+    pub(crate) handshake_ns: u64,
+    /// A round-trip time, the first in this window, ns.
     pub(crate) rtt_ns: u64,
-    pub(crate) key: Key,
+    pub(crate) key: LineKey,
+    /// What was counted under another key.
+    pub(crate) moved: Option<Moved>,
     pub(crate) client_first: bool,
     pub(crate) rule: Rule,
     /// Whether it is counted in this window for the first time.
@@ -145,7 +234,7 @@ pub(crate) struct Added {
 /// Differences of a conversation that is forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
-    pub(crate) key: Key,
+    pub(crate) key: LineKey,
     pub(crate) client_first: bool,
     pub(crate) apart: [u64; 4],
 }
@@ -153,8 +242,9 @@ pub(crate) struct Settled {
 /// All conversations.
 #[derive(Debug)]
 pub(crate) struct Conversations {
-    reports: HashMap<(u32, u64), Report>,
-    all: HashMap<u64, Conversation>,
+    // In boxes: tables have up to twice as many places as entries, and move them when they grow.
+    reports: HashMap<(u32, u64), Box<Report>>,
+    all: HashMap<u64, Box<Conversation>>,
     most: usize,
 }
 
@@ -180,30 +270,25 @@ impl Conversations {
         now: u64,
     ) -> Added {
         let room = self.reports.len() < self.most && self.all.len() < self.most;
-        let known = self.reports.contains_key(&(told.stream, told.id));
-        if !known && !room {
+        if !room && !self.reports.contains_key(&(told.stream, told.id)) {
             return untracked(told);
         }
-        let conversation = self
-            .all
-            .entry(told.tracking_id)
-            .or_insert_with(|| Conversation {
+        let conversation = self.all.entry(told.tracking_id).or_insert_with(|| {
+            Box::new(Conversation {
                 key: told.key,
                 client_first: told.client_first,
                 rule: told.rule,
                 window: u64::MAX,
+                in_window: InWindow::default(),
                 heard_ns: now,
-                counted: [0; 9],
+                counted: [0; 11],
                 rtt_of: 0,
                 agents: [None; 2],
                 settled: [0; 4],
                 open: 0,
-            });
-        if told.rule < conversation.rule {
-            conversation.rule = told.rule;
-            conversation.key = told.key;
-            conversation.client_first = told.client_first;
-        }
+            })
+        });
+        let moved = conversation.know(told);
         let both = |one: &Conversation| one.agents.iter().all(Option::is_some);
         let joined = both(conversation);
         let agent = agent(conversation, told.stream, stream.epoch);
@@ -215,31 +300,37 @@ impl Conversations {
             .entry((told.stream, told.id))
             .or_insert_with(|| {
                 conversation.open += 1;
-                let mut sums = [0; 9];
+                let mut sums = [0; 11];
                 if again {
                     // That it was there the agent's earlier run has told.
                     sums = conversation.counted;
                     sums[TRAFFIC].copy_from_slice(&base);
                 }
-                Report {
+                Box::new(Report {
                     tracking_id: told.tracking_id,
                     last_ns: 0,
                     open: true,
                     raw: unheard(told, stream),
                     sums,
-                }
+                })
             });
         let before = report.sums;
         let newer = told.last_ns > report.last_ns;
-        let packets = |sums: &Sums| sums[PACKETS].saturating_add(sums[PACKETS + 1]);
+        let packets = |sums: &[u64; TOLD]| sums[PACKETS].saturating_add(sums[PACKETS + 1]);
         let begins = report.last_ns == 0;
-        let anew = !begins && newer && (told.first || packets(&told.total) < packets(&report.raw));
+        let later = told.first_ns > report.last_ns;
+        let fewer = packets(&told.total) < packets(&report.raw);
+        let anew = !begins && newer && (told.first || later || fewer);
         if anew {
-            report.raw = [0; 9];
+            report.raw = [0; TOLD];
             if !report.open {
                 report.open = true;
                 conversation.open += 1;
             }
+        }
+        if told.moved && !begins {
+            let known = before_new(told);
+            raise(&mut report.raw, &known);
         }
         let more = excess(&told.total, &report.raw);
         raise(&mut report.raw, &told.total);
@@ -254,7 +345,9 @@ impl Conversations {
             report.open = false;
             conversation.open = conversation.open.saturating_sub(1);
             report.sums[ENDED] += 1;
-            report.sums[RESET] += u64::from(told.reset);
+            if let Some(place) = told.how {
+                report.sums[place] += 1;
+            }
         }
         let (point, sums) = (excess(&report.sums, &before), report.sums);
         if let Some(agent) = conversation
@@ -271,13 +364,29 @@ impl Conversations {
         raise(&mut conversation.counted, &sums);
         conversation.heard_ns = now;
         let begun = conversation.counted[BEGUN].max(1);
-        let rtt_ns = if told.rtt_ns > 0 && conversation.rtt_of < begun {
+        let handshake_ns = if told.handshake_ns > 0 && conversation.rtt_of < begun {
             conversation.rtt_of = begun;
-            told.rtt_ns
+            told.handshake_ns
         } else {
             0
         };
         let new_in_window = std::mem::replace(&mut conversation.window, window) != window;
+        let inside = &mut conversation.in_window;
+        if new_in_window {
+            *inside = InWindow::default();
+        }
+        for (sum, more) in inside.sums.iter_mut().zip(more) {
+            *sum = sum.saturating_add(more);
+        }
+        inside.records = inside.records.saturating_add(1);
+        inside.stream = told.stream;
+        inside.handshake_ns = inside.handshake_ns.saturating_add(handshake_ns);
+        let rtt_ns = match (inside.rtt_ns, handshake_ns) {
+            (0, 0) => told.srtt_ns,
+            (0, handshake_ns) => handshake_ns,
+            _ => 0,
+        };
+        inside.rtt_ns = inside.rtt_ns.max(rtt_ns);
         Added {
             point,
             conversation: more,
@@ -285,7 +394,9 @@ impl Conversations {
                 0 => conversation.settle(),
                 _ => [0; 4],
             },
+            handshake_ns,
             rtt_ns,
+            moved,
             key: conversation.key,
             client_first: conversation.client_first,
             rule: conversation.rule,
@@ -293,6 +404,19 @@ impl Conversations {
             joined,
             tracked: true,
         }
+    }
+
+    /// A record that was taken is in no window.
+    pub(crate) fn not_counted(&mut self, tracking_id: u64) {
+        if let Some(conversation) = self.all.get_mut(&tracking_id) {
+            conversation.in_window = InWindow::default();
+        }
+    }
+
+    /// Tells the numbers of all names.
+    pub(crate) fn names(&self, used: &mut dyn FnMut(u32)) {
+        let all = self.all.values().flat_map(|one| one.key.names);
+        all.for_each(used);
     }
 
     /// Forgets what has ended or is silent for long; `all`: everything.
@@ -340,13 +464,18 @@ fn agent(conversation: &mut Conversation, stream: u32, epoch: u32) -> Option<Age
 }
 
 /// What a point that is new to us had told to nobody, or to somebody before us.
-fn unheard(told: &Reported, stream: &Stream) -> Sums {
+fn unheard(told: &Reported, stream: &Stream) -> [u64; TOLD] {
     // A record may be the first that comes because the first was lost.
     let ours = stream.from_start || told.first_ns >= stream.joined_ns;
     let recent = told.last_ns.saturating_sub(told.first_ns) < LINGER;
-    if told.first || (ours && recent) {
-        return [0; 9];
+    if told.first || (ours && recent && !told.moved) {
+        return [0; TOLD];
     }
+    before_new(told)
+}
+
+/// What was there before what a record says is new.
+fn before_new(told: &Reported) -> [u64; TOLD] {
     let mut raw = told.total;
     for place in TRAFFIC {
         raw[place] = raw[place].saturating_sub(told.new[place]);
@@ -356,16 +485,20 @@ fn unheard(told: &Reported, stream: &Stream) -> Sums {
 
 /// A record that there is no room to remember: what it says is new is taken as such.
 fn untracked(told: &Reported) -> Added {
-    let mut sums = [0; 9];
+    let mut sums = [0; 11];
     sums[TRAFFIC].copy_from_slice(&told.new);
     sums[BEGUN] = told.first.into();
     sums[ENDED] = told.ended.into();
-    sums[RESET] = (told.ended && told.reset).into();
+    if let Some(place) = told.how.filter(|_| told.ended) {
+        sums[place] = 1;
+    }
     Added {
         point: sums,
         conversation: sums,
         apart: [0; 4],
-        rtt_ns: if told.first { told.rtt_ns } else { 0 },
+        handshake_ns: if told.first { told.handshake_ns } else { 0 },
+        rtt_ns: if told.first { told.handshake_ns } else { 0 },
+        moved: None,
         key: told.key,
         client_first: told.client_first,
         rule: told.rule,

@@ -1,8 +1,14 @@
 //! What a collector got and lost.
 
-use serde::Serialize;
+use std::net::IpAddr;
 
-use crate::stream::AgentLine;
+use serde::{Deserialize, Serialize};
+use skua_wire::DecodeError;
+
+use crate::HashMap;
+
+/// Senders whose unreadable datagrams are told apart.
+const SENDERS: usize = 1_024;
 
 /// Why something that came, or should have come, is in no line as it should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,11 +28,13 @@ pub enum Cause {
     Late,
     /// Records of keys beyond the most of a window.
     KeysFull,
+    /// Definitions of names beyond the most: their sides are addresses in lines.
+    NamesFull,
 }
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::DecodeError,
         Self::SequenceGap,
         Self::Duplicate,
@@ -34,6 +42,7 @@ impl Cause {
         Self::NoPacket,
         Self::Late,
         Self::KeysFull,
+        Self::NamesFull,
     ];
 
     /// Name in counters.
@@ -46,12 +55,13 @@ impl Cause {
             Self::NoPacket => "no_packet",
             Self::Late => "late",
             Self::KeysFull => "keys_full",
+            Self::NamesFull => "names_full",
         }
     }
 }
 
 /// Units with packets and bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Sum {
     /// Packets.
     pub packets: u64,
@@ -101,11 +111,22 @@ pub struct Counts {
     pub estimated: Sum,
     /// Units lost by cause.
     pub lost: [u64; Cause::ALL.len()],
+    /// Datagrams that were unreadable, by who sent them; those of more senders than there is room for
+    /// are in [`Cause::DecodeError`] only.
+    pub unreadable: HashMap<IpAddr, u64>,
     /// What was last wrong with a datagram, and who sent it.
     pub last_error: Option<String>,
 }
 
 impl Counts {
+    pub(crate) fn unreadable(&mut self, from: IpAddr, error: &DecodeError) {
+        self.lose(Cause::DecodeError, 1);
+        if self.unreadable.len() < SENDERS || self.unreadable.contains_key(&from) {
+            *self.unreadable.entry(from).or_default() += 1;
+        }
+        self.last_error = Some(format!("{from}: {error}"));
+    }
+
     pub(crate) fn lose(&mut self, cause: Cause, units: u64) {
         self.lost[cause as usize] += units;
     }
@@ -114,56 +135,6 @@ impl Counts {
     pub fn of(&self, cause: Cause) -> u64 {
         self.lost[cause as usize]
     }
-}
-
-/// All sums, to be written.
-#[derive(Clone, Debug, Serialize)]
-pub struct Summary {
-    /// Datagrams that came.
-    pub datagrams: u64,
-    /// Their bytes.
-    pub datagram_bytes: u64,
-    /// Records of conversations.
-    pub records: u64,
-    /// Those that told nothing that was not known.
-    pub old_records: u64,
-    /// Those that could not be joined for lack of room.
-    pub untracked: u64,
-    /// Sampled packets of others.
-    pub samples: u64,
-    /// Samples and records that were stepped over.
-    pub skipped: u64,
-    /// Times that an agent started anew.
-    pub restarts: u64,
-    /// Records whose time was set right.
-    pub clock_corrected: u64,
-    /// What agents say that they told.
-    pub told: Sum,
-    /// What of it came: `told` less `missing`.
-    pub got: Sum,
-    /// What did not come.
-    pub missing: Sum,
-    /// Of `got`, told by several.
-    pub elsewhere: Sum,
-    /// Of `got`, too late.
-    pub late: Sum,
-    /// Of `got`, of keys beyond the most.
-    pub keys_full: Sum,
-    /// Of `got`, in lines.
-    pub counted: Sum,
-    /// Estimates from samples of others, in lines, too.
-    pub estimated: Sum,
-    /// Units lost by cause, those of nothing left out.
-    pub lost: std::collections::BTreeMap<&'static str, u64>,
-    /// Lines that were written.
-    pub lines: u64,
-    /// Conversations that are remembered.
-    pub conversations: usize,
-    /// Agents.
-    pub agents: Vec<AgentLine>,
-    /// What was last wrong with a datagram.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
 }
 
 #[cfg(test)]

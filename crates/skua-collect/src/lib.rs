@@ -8,23 +8,36 @@
 mod collector;
 mod conversation;
 mod counts;
+pub mod graph;
 mod key;
 mod line;
+mod names;
+mod reading;
 mod sampled;
+mod shard;
+mod sketch;
 mod stream;
+mod summary;
+mod sums;
 mod teller;
 mod window;
 
 pub use collector::{Collector, CollectorConfig};
-pub use counts::{Cause, Counts, Sum, Summary};
+pub use counts::{Cause, Counts, Sum};
 pub use key::{Key, Rule};
-pub use line::{Between, Line, Ports, Rtt, Sent};
+pub use line::{Between, Line, Ports, Rtt, Sent, Times};
+pub use shard::Shard;
+pub use sketch::{CLASSES, Sketch};
 pub use stream::AgentLine;
-pub use teller::{Offered, Teller, TellerConfig, Told};
-pub use window::PORTS;
+pub use summary::{Summary, Unreadable};
+pub use sums::PORTS;
+pub use teller::{Drain, Known, Nothing, Offered, Teller, TellerConfig, Told};
 
 /// Tables by what agents say: with a secret seed, so that nobody can aim at one place.
-type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::quality::RandomState>;
+type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+
+/// The seed of tables.
+type RandomState = foldhash::quality::RandomState;
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;

@@ -2,10 +2,17 @@
 
 use std::net::IpAddr;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use skua_record::time::UnixNs;
 
-use crate::{SECOND, counts::Sum, key::Key, window::KeySums};
+use crate::{
+    SECOND,
+    counts::Sum,
+    names::Names,
+    sketch::Sketch,
+    sums::{KeySums, Times as Noted},
+    window::LineKey,
+};
 
 /// Sums of a service and a client's address in a window; as JSON by [`Serialize`].
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -21,6 +28,12 @@ pub struct Line<'a> {
     pub client: IpAddr,
     /// Who offers it.
     pub server: IpAddr,
+    /// Name of the client's service: container, unit or process; empty when it is not known.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub client_service: &'a str,
+    /// Name of the server's service.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub server_service: &'a str,
     /// Its port.
     pub port: u16,
     /// How the service's side is known.
@@ -35,10 +48,17 @@ pub struct Line<'a> {
     pub begun: u64,
     /// Conversations that ended.
     pub ended: u64,
-    /// Of these, by RST.
+    /// Of these, by RST after an answer.
     pub reset: u64,
+    /// Of these, attempts that were answered with RST.
+    pub refused: u64,
+    /// Of these, attempts that were not answered.
+    pub timed_out: u64,
     /// Handshakes.
     pub handshake: Rtt,
+    /// Round-trip times, one of each conversation that told one: its handshake in this window, else what
+    /// a socket has measured.
+    pub rtt: Times<'a>,
     /// Ports of clients.
     pub client_ports: Ports<'a>,
     /// Records that were summed up.
@@ -54,7 +74,7 @@ pub struct Line<'a> {
 }
 
 /// A number of each side.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sent {
     /// Of the client.
     pub client: u64,
@@ -69,6 +89,29 @@ pub struct Between {
     pub client_sent: Sum,
     /// Of the server.
     pub server_sent: Sum,
+}
+
+/// How round-trip times are spread.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Times<'a> {
+    /// How many, their sum, the least and the greatest.
+    #[serde(flatten)]
+    pub sums: Rtt,
+    /// By class; as JSON a list of pairs, µs and how often, the least first.
+    #[serde(serialize_with = "classes")]
+    pub classes: &'a Sketch,
+}
+
+fn classes<S: Serializer>(sketch: &Sketch, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut pairs = [(0, 0); crate::CLASSES];
+    let mut count = 0;
+    for (place, class) in pairs.iter_mut().zip(sketch.classes()) {
+        *place = class;
+        count += 1;
+    }
+    let pairs = pairs.get_mut(..count).unwrap_or_default();
+    pairs.sort_unstable();
+    serializer.collect_seq(pairs.iter())
 }
 
 /// Times from SYN to ACK, µs.
@@ -98,13 +141,29 @@ fn time<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
 }
 
 impl<'a> Line<'a> {
-    pub(crate) fn new(window: u64, length: u64, key: &Key, sums: &'a KeySums) -> Self {
+    pub(crate) fn new(
+        window: u64,
+        length: u64,
+        of: &LineKey,
+        sums: &'a KeySums,
+        names: &'a Names,
+    ) -> Self {
+        let key = &of.key;
+        let [client_service, server_service] = of.names.map(|number| names.name(number));
+        let rtt = |times: &Noted| Rtt {
+            count: times.count.into(),
+            sum_us: times.sum_ns / 1_000,
+            min_us: times.min_us.into(),
+            max_us: times.max_us.into(),
+        };
         Self {
             window,
             seconds: length as f64 / SECOND as f64,
             protocol: key.protocol,
             client: key.client,
             server: key.server,
+            client_service,
+            server_service,
             port: key.port,
             service_by: sums.rule.name(),
             client_sent: sums.sent[0],
@@ -113,23 +172,24 @@ impl<'a> Line<'a> {
                 client: sums.retransmitted[0],
                 server: sums.retransmitted[1],
             },
-            begun: sums.begun,
-            ended: sums.ended,
-            reset: sums.reset,
-            handshake: Rtt {
-                count: sums.rtt_count,
-                sum_us: sums.rtt_sum_ns / 1_000,
-                min_us: sums.rtt_min_ns / 1_000,
-                max_us: sums.rtt_max_ns / 1_000,
+            begun: sums.begun.into(),
+            ended: sums.ended.into(),
+            reset: sums.reset.into(),
+            refused: sums.refused.into(),
+            timed_out: sums.timed_out.into(),
+            handshake: rtt(&sums.handshake),
+            rtt: Times {
+                sums: rtt(&sums.rtt),
+                classes: &sums.sketch,
             },
             client_ports: Ports {
                 list: sums.ports(),
-                beyond: sums.ports_beyond,
+                beyond: sums.ports_beyond.into(),
             },
-            records: sums.records,
-            samples: sums.samples,
+            records: sums.records.into(),
+            samples: sums.samples.into(),
             agents: sums.agents_known,
-            joined: sums.joined,
+            joined: sums.joined.into(),
             between_hosts: Between {
                 client_sent: sums.apart[0],
                 server_sent: sums.apart[1],

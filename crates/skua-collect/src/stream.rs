@@ -93,7 +93,9 @@ pub struct AgentLine {
     pub lost_datagrams: u64,
     /// Records that came.
     pub records: u64,
-    /// Records that it says it sent and that did not come.
+    /// Records that it says it sent.
+    pub told_records: u64,
+    /// Of them, those that did not come.
     pub lost_records: u64,
     /// Records that it says it could not send.
     pub agent_lost_records: u64,
@@ -103,6 +105,14 @@ pub struct AgentLine {
     pub got: Sum,
     /// Our clock less the agent's, ms.
     pub clock_ms: i64,
+}
+
+impl AgentLine {
+    /// Whether it is the same stream.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let identity = |line: &Self| (line.agent, line.from, line.sub_agent);
+        identity(self) == identity(other)
+    }
 }
 
 impl Stream {
@@ -116,6 +126,7 @@ impl Stream {
             datagrams: self.datagrams,
             lost_datagrams: self.lost,
             records: self.got_records,
+            told_records: told.records,
             lost_records: told.records.saturating_sub(self.got_records),
             agent_lost_records: self.all_lost(),
             told: told.sum,

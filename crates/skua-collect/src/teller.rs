@@ -1,13 +1,19 @@
 //! From flow records to datagrams.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    num::NonZeroU32,
+};
 
-use crate::HashMap;
+use crate::{
+    HashMap,
+    names::{Numbered, numbered},
+};
 
 use skua_flow::{Counters, EndReason, FlowRecord};
 use skua_wire::sflow::{
     AgentReport, Conversation, ConversationTcp, CountersHead, DataSource, FlowHead, Header,
-    IpPacket, Port, Writer,
+    IpPacket, NAMES, NAMES_RECORD, Name, Port, SocketTcp, Writer,
     own::{flags, service},
 };
 
@@ -15,10 +21,12 @@ use skua_wire::sflow::{
 const LOGICAL: u32 = 3;
 /// The most points that number their samples on their own; those beyond share a number.
 const MOST_POINTS: usize = 4_096;
-/// Bytes of a sample at most: tag, expanded head, IPv6 record, timestamp, and ours.
-const SAMPLE: usize = 8 + 44 + 64 + 16 + 88 + 44;
-/// Bytes of a datagram at least: room for the head, the report and a sample.
-const LEAST: usize = 512;
+/// Bytes of a sample at most, without definitions of names: tag, expanded head, IPv6 record, timestamp,
+/// and ours.
+const SAMPLE: usize = 8 + 44 + 64 + 16 + 88 + 44 + 12 + 16;
+/// Bytes of a datagram at least: room for the head, the report and a sample with two names.
+const LEAST: usize = 1_024;
+const _: () = assert!(LEAST >= 28 + 80 + SAMPLE + NAMES_RECORD);
 /// Bytes of an Ethernet header.
 const ETHERNET: u64 = 14;
 
@@ -33,7 +41,7 @@ pub struct TellerConfig {
     pub instance: u64,
     /// When it began, ns since the Unix epoch.
     pub started_ns: u64,
-    /// Bytes of a datagram at most, without headers of UDP and IP; at least 512.
+    /// Bytes of a datagram at most, without headers of UDP and IP; at least 1,024.
     pub datagram: usize,
 }
 
@@ -63,6 +71,54 @@ pub struct Told {
     pub not_ip: u64,
 }
 
+/// What an agent knows of conversations besides what it has counted.
+pub trait Known {
+    /// The name of an owner by the number in records.
+    fn name(&self, owner: NonZeroU32) -> Option<Name<'_>>;
+
+    /// What a socket of the conversation has measured; of `hi` when it is the destination's, else of `lo`.
+    fn tcp(&self, record: &FlowRecord) -> Option<SocketTcp>;
+}
+
+/// Knows nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Nothing;
+
+impl Known for Nothing {
+    fn name(&self, _: NonZeroU32) -> Option<Name<'_>> {
+        None
+    }
+
+    fn tcp(&self, _: &FlowRecord) -> Option<SocketTcp> {
+        None
+    }
+}
+
+/// What comes with the records of a drain.
+#[derive(Clone, Copy)]
+pub struct Drain<'a> {
+    /// Names and sockets.
+    pub known: &'a dyn Known,
+    /// Whether another collector may have been told of a record the last time.
+    pub moved: &'a dyn Fn(&FlowRecord) -> bool,
+    /// Records that were lost before they came here, since the start.
+    pub lost: u64,
+    /// Now, ns since the Unix epoch.
+    pub now_ns: u64,
+}
+
+impl Drain<'_> {
+    /// Of nothing but records.
+    pub fn at(now_ns: u64) -> Self {
+        Self {
+            known: &Nothing,
+            moved: &|_| false,
+            lost: 0,
+            now_ns,
+        }
+    }
+}
+
 /// Puts flow records into the datagrams of one stream. It keeps nothing of a record.
 #[derive(Debug)]
 pub struct Teller {
@@ -71,6 +127,8 @@ pub struct Teller {
     points: HashMap<(u16, u32), Point>,
     told: Told,
     buffer: Vec<u8>,
+    /// Owners whose names are in the datagram that is written.
+    owners: Numbered<NonZeroU32>,
 }
 
 /// A point's samples.
@@ -96,6 +154,7 @@ impl Teller {
             points: HashMap::default(),
             told: Told::default(),
             buffer: Vec::with_capacity(config.datagram),
+            owners: Vec::new(),
         }
     }
 
@@ -105,15 +164,14 @@ impl Teller {
     }
 
     /// Tells of records that a drain has changed, in at least one datagram: without records it says what
-    /// was told before, so that a loss is known. Each datagram is handed to `offer`. `lost` is how many
-    /// records were lost before they came here, since the start.
+    /// was told before, so that a loss is known. Each datagram is handed to `offer`.
     pub fn tell<'a>(
         &mut self,
         records: impl Iterator<Item = &'a FlowRecord>,
-        lost: u64,
-        now_ns: u64,
+        drain: &Drain<'_>,
         mut offer: impl FnMut(&[u8]) -> Offered,
     ) {
+        let now_ns = drain.now_ns;
         let mut not_ip = 0;
         let mut records = records
             .filter(|record| {
@@ -125,6 +183,7 @@ impl Teller {
         let uptime_ms = now_ns.saturating_sub(self.config.started_ns) / 1_000_000;
         loop {
             self.buffer.clear();
+            self.owners.clear();
             let header = Header {
                 agent: self.config.agent,
                 sub_agent: self.config.sub_agent,
@@ -139,7 +198,7 @@ impl Teller {
                 records: self.told.records,
                 packets: self.told.packets,
                 bytes: self.told.bytes,
-                lost: lost + self.told.refused,
+                lost: drain.lost + self.told.refused,
             };
             let head = CountersHead {
                 sequence: header.sequence,
@@ -150,11 +209,22 @@ impl Teller {
             };
             writer.counters_sample(&head, |out| out.agent(&report));
             let (mut count, mut added) = (0, Counters::default());
-            while writer.len() + SAMPLE <= self.config.datagram
+            while self.owners.len() + 2 <= NAMES.into()
+                && let Some(record) = records.peek()
+                && let names = record
+                    .owners
+                    .map(|owner| Some((owner?, drain.known.name(owner?)?.bounded())))
+                && writer.len() + SAMPLE + definitions(&self.owners, &names) <= self.config.datagram
                 && let Some(record) = records.next()
             {
                 let point = point(&mut self.points, record);
-                write(&mut writer, record, point);
+                let telling = Telling {
+                    record,
+                    names,
+                    tcp: drain.known.tcp(record),
+                    moved: (drain.moved)(record),
+                };
+                write(&mut writer, &telling, point, &mut self.owners);
                 added += record.interval.lo_sent + record.interval.hi_sent;
                 count += 1;
             }
@@ -196,9 +266,33 @@ fn point<'a>(points: &'a mut HashMap<(u16, u32), Point>, record: &FlowRecord) ->
     })
 }
 
+/// A record with what is known of it.
+struct Telling<'a> {
+    record: &'a FlowRecord,
+    /// Of `lo` and `hi`.
+    names: [Option<(NonZeroU32, Name<'a>)>; 2],
+    tcp: Option<SocketTcp>,
+    moved: bool,
+}
+
+/// Bytes of the definitions that names need.
+fn definitions(
+    owners: &Numbered<NonZeroU32>,
+    names: &[Option<(NonZeroU32, Name<'_>)>; 2],
+) -> usize {
+    let new = names.iter().flatten().filter(|(o, _)| !owners.contains(o));
+    new.map(|(_, name)| name.len()).sum()
+}
+
 /// Writes a record as a sample. To others it is a packet of mean size that stands for all that its sender
 /// sent since the sample before.
-fn write(writer: &mut Writer<'_>, record: &FlowRecord, point: &mut Point) {
+fn write(
+    writer: &mut Writer<'_>,
+    telling: &Telling<'_>,
+    point: &mut Point,
+    owners: &mut Numbered<NonZeroU32>,
+) {
+    let record = telling.record;
     let interval = &record.interval;
     // Who speaks first; or who spoke at all.
     let a_sent = match record.lo_first {
@@ -285,7 +379,9 @@ fn write(writer: &mut Writer<'_>, record: &FlowRecord, point: &mut Point) {
             Some(EndReason::Evicted) => 3,
             Some(EndReason::Shutdown) => 4,
         },
-        flags: opened | if first { flags::FIRST } else { 0 },
+        flags: opened
+            | if first { flags::FIRST } else { 0 }
+            | if telling.moved { flags::MOVED } else { 0 },
         sampling,
         id: record.id,
         tracking_id: record.key.tracking_id(),
@@ -308,11 +404,38 @@ fn write(writer: &mut Writer<'_>, record: &FlowRecord, point: &mut Point) {
     let sums = [tcp.retransmitted, tcp.out_of_order, tcp.zero_window];
     let tells_tcp = record.key.proto == 6
         && (first || told.end != 0 || sums.as_flattened().iter().any(|sum| *sum > 0));
+    let [lo_name, hi_name] = telling.names;
+    let names = if source_lo {
+        [lo_name, hi_name]
+    } else {
+        [hi_name, lo_name]
+    };
+    let mut defined = [(0, Name::default()); 2];
+    let mut new = 0;
+    let numbers = names.map(|name| {
+        let Some((owner, name)) = name else { return 0 };
+        let (number, first) = numbered(owners, owner);
+        if let Some(place) = defined.get_mut(new).filter(|_| first) {
+            *place = (number, name);
+            new += 1;
+        }
+        number
+    });
     writer.flow_sample(&head, |out| {
         out.ip(&ip);
+        if numbers != [0; 2] {
+            out.names(numbers, defined.get(..new).unwrap_or_default());
+        }
         out.conversation(&told);
         if tells_tcp {
             out.conversation_tcp(&tcp);
+        }
+        if let Some(socket) = &telling.tcp {
+            // The socket is that of `lo` or `hi`, as records have them.
+            out.socket_tcp(&SocketTcp {
+                destination: socket.destination == source_lo,
+                ..*socket
+            });
         }
         // Last: tshark does not step over standard records that it does not know.
         out.timestamp(record.last_ns);

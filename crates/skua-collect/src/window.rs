@@ -1,144 +1,82 @@
 //! Windows of time and the sums in them.
 
-use std::collections::{BTreeMap, hash_map::Entry};
+use std::{collections::BTreeMap, hash::BuildHasher as _};
+
+use hashbrown::HashTable;
 
 use crate::{
-    HashMap,
-    conversation::{Added, BEGUN, BYTES, ENDED, PACKETS, RESET, RETRANSMITTED, Settled},
+    RandomState,
+    conversation::{Added, Moved, Settled},
     counts::Sum,
     key::{Key, Oriented, Rule},
+    sums::KeySums,
 };
 
-/// Ports of clients in a line at most.
-pub const PORTS: usize = 16;
-/// Agents that are told apart in a line.
-const AGENTS: usize = 4;
-
-/// Sums of a key in a window. Of pairs the client's is first.
-#[derive(Clone, Debug)]
-pub(crate) struct KeySums {
-    pub(crate) rule: Rule,
-    pub(crate) sent: [Sum; 2],
-    pub(crate) retransmitted: [u64; 2],
-    pub(crate) begun: u64,
-    pub(crate) ended: u64,
-    pub(crate) reset: u64,
-    pub(crate) records: u64,
-    pub(crate) samples: u64,
-    /// Conversations that a second host told of.
-    pub(crate) joined: u64,
-    /// What one host counted and the other did not.
-    pub(crate) apart: [Sum; 2],
-    pub(crate) rtt_count: u64,
-    pub(crate) rtt_sum_ns: u64,
-    pub(crate) rtt_min_ns: u64,
-    pub(crate) rtt_max_ns: u64,
-    ports: [u16; PORTS],
-    ports_known: u8,
-    pub(crate) ports_beyond: u64,
-    agents: [u32; AGENTS],
-    pub(crate) agents_known: u8,
+/// What is summed up together: a key, and numbers of the names of client and server.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct LineKey {
+    pub(crate) key: Key,
+    pub(crate) names: [u32; 2],
 }
 
-impl KeySums {
-    fn new() -> Self {
-        Self {
-            rule: Rule::Unknown,
-            sent: [Sum::default(); 2],
-            retransmitted: [0; 2],
-            begun: 0,
-            ended: 0,
-            reset: 0,
-            records: 0,
-            samples: 0,
-            joined: 0,
-            apart: [Sum::default(); 2],
-            rtt_count: 0,
-            rtt_sum_ns: 0,
-            rtt_min_ns: 0,
-            rtt_max_ns: 0,
-            ports: [0; PORTS],
-            ports_known: 0,
-            ports_beyond: 0,
-            agents: [0; AGENTS],
-            agents_known: 0,
-        }
-    }
+/// Keys in a piece of memory: windows grow by it, and copy nothing when they do.
+const CHUNK: usize = 1_024;
 
-    /// Ports of clients, as many as there is room for.
-    pub(crate) fn ports(&self) -> &[u16] {
-        self.ports
-            .get(..self.ports_known.into())
-            .unwrap_or_default()
-    }
-
-    fn note_port(&mut self, port: u16) {
-        if port == 0 || self.ports().contains(&port) {
-            return;
-        }
-        match self.ports.get_mut(usize::from(self.ports_known)) {
-            Some(place) => {
-                *place = port;
-                self.ports_known += 1;
-            }
-            None => self.ports_beyond += 1,
-        }
-    }
-
-    fn note_agent(&mut self, agent: u32) {
-        let known = usize::from(self.agents_known);
-        if !self.agents.iter().take(known).any(|one| *one == agent)
-            && let Some(place) = self.agents.get_mut(known)
-        {
-            *place = agent;
-            self.agents_known += 1;
-        }
-    }
-
-    fn note_rtt(&mut self, ns: u64) {
-        if ns == 0 {
-            return;
-        }
-        self.rtt_min_ns = match self.rtt_count {
-            0 => ns,
-            _ => self.rtt_min_ns.min(ns),
-        };
-        self.rtt_count += 1;
-        self.rtt_sum_ns = self.rtt_sum_ns.saturating_add(ns);
-        self.rtt_max_ns = self.rtt_max_ns.max(ns);
-    }
-
-    fn add(&mut self, added: &Added, port: u16, stream: u32) {
-        self.records += 1;
-        self.note_agent(stream);
-        self.rule = self.rule.min(added.rule);
-        let more = &added.conversation;
-        for side in 0..2 {
-            let place = if added.client_first { side } else { 1 - side };
-            self.sent[side].add(more[PACKETS + place], more[BYTES + place]);
-            let again = &mut self.retransmitted[side];
-            *again = again.saturating_add(more[RETRANSMITTED + place]);
-        }
-        self.add_apart(&added.apart, added.client_first);
-        self.begun += more[BEGUN];
-        self.ended += more[ENDED];
-        self.reset += more[RESET];
-        self.note_rtt(added.rtt_ns);
-        self.joined += u64::from(added.joined);
-        if added.new_in_window {
-            self.note_port(port);
-        }
-    }
-
-    fn add_apart(&mut self, apart: &[u64; 4], client_first: bool) {
-        for side in 0..2 {
-            let place = if client_first { side } else { 1 - side };
-            self.apart[side].add(apart[PACKETS + place], apart[BYTES + place]);
-        }
-    }
+/// A window that is open.
+#[derive(Debug, Default)]
+struct Window {
+    /// Places in `chunks`, by the hash of their key.
+    places: HashTable<u32>,
+    chunks: Vec<Vec<(LineKey, KeySums)>>,
 }
 
-type Window = HashMap<Key, KeySums>;
+impl Window {
+    fn at(&self, place: u32) -> Option<&(LineKey, KeySums)> {
+        let place = place as usize;
+        self.chunks.get(place / CHUNK)?.get(place % CHUNK)
+    }
+
+    fn find(&self, hash: u64, key: &LineKey) -> Option<u32> {
+        let same = |place: &u32| self.at(*place).is_some_and(|(there, _)| there == key);
+        self.places.find(hash, same).copied()
+    }
+
+    fn at_mut(&mut self, place: u32) -> Option<&mut KeySums> {
+        let place = place as usize;
+        let chunk = self.chunks.get_mut(place / CHUNK)?;
+        chunk.get_mut(place % CHUNK).map(|(_, sums)| sums)
+    }
+
+    fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    fn push(&mut self, hashes: &RandomState, hash: u64, key: LineKey) -> u32 {
+        let place = self.len();
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            // A window of few keys takes little.
+            let room = if place == 0 { 0 } else { CHUNK };
+            self.chunks.push(Vec::with_capacity(room));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push((key, KeySums::new()));
+        }
+        let place = place as u32;
+        let chunks = &self.chunks;
+        self.places.insert_unique(hash, place, |place| {
+            let place = *place as usize;
+            let there = chunks.get(place / CHUNK).and_then(|c| c.get(place % CHUNK));
+            there.map_or(0, |(key, _)| hashes.hash_one(key))
+        });
+        place
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (&LineKey, &KeySums)> {
+        let all = self.chunks.iter().flatten();
+        all.filter(|(_, sums)| !sums.is_empty())
+            .map(|(key, sums)| (key, sums))
+    }
+}
 
 /// Windows that are open.
 #[derive(Debug)]
@@ -146,6 +84,7 @@ pub(crate) struct Windows {
     length: u64,
     wait: u64,
     most_keys: usize,
+    hashes: RandomState,
     open: BTreeMap<u64, Window>,
     keys: usize,
     /// Windows that began before are closed.
@@ -165,7 +104,8 @@ impl Windows {
         Self {
             length: length.max(1),
             wait,
-            most_keys,
+            most_keys: most_keys.min(u32::MAX as usize),
+            hashes: RandomState::default(),
             open: BTreeMap::new(),
             keys: 0,
             closed_until: 0,
@@ -177,22 +117,33 @@ impl Windows {
         ns - ns % self.length
     }
 
-    fn sums(&mut self, window: u64, key: Key) -> Result<&mut KeySums, Fate> {
+    /// Keys in open windows.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys
+    }
+
+    fn sums(&mut self, window: u64, key: LineKey) -> Result<&mut KeySums, Fate> {
         if window < self.closed_until {
             return Err(Fate::Late);
         }
-        match self.open.entry(window).or_default().entry(key) {
-            Entry::Occupied(sums) => Ok(sums.into_mut()),
-            Entry::Vacant(_) if self.keys >= self.most_keys => Err(Fate::KeysFull),
-            Entry::Vacant(place) => {
+        let hash = self.hashes.hash_one(key);
+        let open = self.open.entry(window).or_default();
+        let place = match open.find(hash, &key) {
+            Some(place) => place,
+            None if self.keys >= self.most_keys => return Err(Fate::KeysFull),
+            None => {
                 self.keys += 1;
-                Ok(place.insert(KeySums::new()))
+                open.push(&self.hashes, hash, key)
             }
-        }
+        };
+        open.at_mut(place).ok_or(Fate::KeysFull)
     }
 
     /// Adds what a record added.
     pub(crate) fn add(&mut self, window: u64, added: &Added, port: u16, stream: u32) -> Fate {
+        if let Some(moved) = &added.moved {
+            self.change_key(added.key, moved, port, stream);
+        }
         match self.sums(window, added.key) {
             Ok(sums) => {
                 sums.add(added, port, stream);
@@ -202,24 +153,42 @@ impl Windows {
         }
     }
 
-    /// Adds a sampled packet that stands for `packets`.
+    /// What a conversation has brought in its last window goes to the key that it has now.
+    fn change_key(&mut self, to: LineKey, moved: &Moved, port: u16, stream: u32) {
+        let hash = self.hashes.hash_one(moved.from);
+        let from = self.open.get(&moved.window);
+        let Some(place) = from.and_then(|open| open.find(hash, &moved.from)) else {
+            return;
+        };
+        if let Ok(sums) = self.sums(moved.window, to) {
+            sums.take(moved, port, stream);
+            if let Some(sums) = self
+                .open
+                .get_mut(&moved.window)
+                .and_then(|open| open.at_mut(place))
+            {
+                sums.give(moved);
+            }
+        }
+    }
+
+    /// Adds a sampled packet that stands for more.
     pub(crate) fn add_sample(
         &mut self,
         window: u64,
         packet: (&Oriented, Rule),
-        packets: u64,
-        bytes: u64,
+        sum: Sum,
         stream: u32,
     ) -> Fate {
         let (oriented, rule) = packet;
-        match self.sums(window, oriented.key) {
+        let key = LineKey {
+            key: oriented.key,
+            names: [0; 2],
+        };
+        match self.sums(window, key) {
             Ok(sums) => {
-                sums.samples += 1;
-                sums.note_agent(stream);
-                sums.rule = sums.rule.min(rule);
                 let side = usize::from(!oriented.client_first);
-                sums.sent[side].add(packets, bytes);
-                sums.note_port(oriented.client_port);
+                sums.add_sample(rule, side, sum, oriented.client_port, stream);
                 Fate::Counted
             }
             Err(fate) => fate,
@@ -240,18 +209,40 @@ impl Windows {
     }
 
     /// Closes windows that nobody has to wait for any more; `all`: all of them.
-    pub(crate) fn close(&mut self, now: u64, all: bool, each: &mut dyn FnMut(u64, &Key, &KeySums)) {
+    pub(crate) fn close(
+        &mut self,
+        now: u64,
+        all: bool,
+        each: &mut dyn FnMut(u64, &LineKey, &KeySums),
+    ) {
         while self.next_close().is_some_and(|at| all || at <= now)
-            && let Some((window, sums)) = self.open.pop_first()
+            && let Some((window, open)) = self.open.pop_first()
         {
-            self.keys -= sums.len();
+            self.keys -= open.len();
             self.closed_until = self.closed_until.max(window.saturating_add(self.length));
-            for (key, sums) in &sums {
+            for (key, sums) in open.lines() {
                 each(window, key, sums);
             }
         }
         // Also windows that nobody told of.
         let over = now.saturating_sub(self.wait);
         self.closed_until = self.closed_until.max(over - over % self.length);
+    }
+
+    /// What is in open windows.
+    pub(crate) fn peek(&self, each: &mut dyn FnMut(u64, &LineKey, &KeySums)) {
+        for (window, open) in &self.open {
+            for (key, sums) in open.lines() {
+                each(*window, key, sums);
+            }
+        }
+    }
+
+    /// Tells the numbers of all names in open windows.
+    pub(crate) fn names(&self, used: &mut dyn FnMut(u32)) {
+        for open in self.open.values() {
+            let keys = open.chunks.iter().flatten().map(|(key, _)| key);
+            keys.flat_map(|key| key.names).for_each(&mut *used);
+        }
     }
 }

@@ -6,15 +6,19 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
+    num::NonZeroU32,
 };
 
 use proptest::prelude::*;
 use serde_json::Value;
-use skua_collect::{Cause, Collector, CollectorConfig, Offered, Teller, TellerConfig};
+use skua_collect::{
+    Cause, Collector, CollectorConfig, Drain, Known, Offered, Shard, Teller, TellerConfig,
+};
 use skua_flow::{
     Counters, EndReason, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service,
     ServiceRule, StoreLimits,
 };
+use skua_wire::sflow::{Name, ServiceName, SocketTcp};
 
 const SECOND: u64 = 1_000_000_000;
 /// A moment at the beginning of a window.
@@ -44,6 +48,39 @@ struct Agent {
     address: IpAddr,
     store: FlowStore,
     teller: Teller,
+    known: Neighbours,
+    /// What it says of all records.
+    moved: bool,
+    /// Owners of the client and the service.
+    owners: [Option<NonZeroU32>; 2],
+    service_known: bool,
+}
+
+/// Knows owners 1 to 9, and what their sockets measure when that is not 0.
+#[derive(Default)]
+struct Neighbours {
+    srtt_us: u32,
+}
+
+const SERVICES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+
+impl Known for Neighbours {
+    fn name(&self, owner: NonZeroU32) -> Option<Name<'_>> {
+        let unit = SERVICES.get(owner.get() as usize - 1)?;
+        Some(Name {
+            by: ServiceName::Unit,
+            process: "sh",
+            unit,
+            ..Name::default()
+        })
+    }
+
+    fn tcp(&self, _: &FlowRecord) -> Option<SocketTcp> {
+        (self.srtt_us > 0).then_some(SocketTcp {
+            destination: false,
+            srtt_us: self.srtt_us,
+        })
+    }
 }
 
 impl Agent {
@@ -61,27 +98,41 @@ impl Agent {
                 sub_agent: 0,
                 instance,
                 started_ns: START - SECOND,
-                datagram: 600,
+                datagram: 1_024,
             }),
+            known: Neighbours::default(),
+            moved: false,
+            owners: [None; 2],
+            service_known: true,
         }
     }
 
     /// A drain at a moment.
+    fn owned(mut self, client: u32, server: u32) -> Self {
+        self.owners = [NonZeroU32::new(client), NonZeroU32::new(server)];
+        self
+    }
+
     fn drain(&mut self, now: u64, updates: &[FlowUpdate]) -> Vec<Vec<u8>> {
         self.store.begin_drain(now);
         for update in updates {
             self.store.apply_owned(update, |_| Ownership {
-                service: Some(Service {
+                service: self.service_known.then_some(Service {
                     lo: false,
                     by: ServiceRule::Kernel,
                 }),
-                ..Ownership::default()
+                owners: self.owners,
             });
         }
         self.store.end_drain();
         let mut datagrams = Vec::new();
         let records: Vec<FlowRecord> = self.store.touched().copied().collect();
-        self.teller.tell(records.iter(), 0, now, |bytes| {
+        let drain = Drain {
+            known: &self.known,
+            moved: &|_| self.moved,
+            ..Drain::at(now)
+        };
+        self.teller.tell(records.iter(), &drain, |bytes| {
             datagrams.push(bytes.to_vec());
             Offered::Taken
         });
@@ -138,7 +189,7 @@ fn clients_of_a_service_are_one_line_and_windows_close_in_time() {
         .map(|n| update(key(1, 40_000 + n, 443), at, [3, 2]))
         .collect();
     for datagram in agent.drain(at + SECOND, &updates) {
-        assert!(datagram.len() <= 600);
+        assert!(datagram.len() <= 1_024);
         collector.datagram(agent.address, &datagram, at + SECOND);
     }
     assert!(lines(&mut collector, START + 24 * SECOND).is_empty());
@@ -281,16 +332,18 @@ fn a_collector_that_comes_late_counts_what_is_new() {
 
 #[test]
 fn a_wrong_clock_is_shown_and_its_times_are_set_right() {
-    const HOURS: u64 = 5 * 3_600 * SECOND;
-    let (mut agent, mut collector) = (Agent::new(1, 7), collector());
-    let theirs = START + SECOND - HOURS;
-    let datagrams = agent.drain(theirs, &[update(key(1, 40_000, 443), theirs, [5, 5])]);
-    collector.datagram(agent.address, &datagrams[0], START + SECOND);
-    let summary = collector.summary();
-    assert_eq!(summary.agents[0].clock_ms, 5 * 3_600_000);
-    assert_eq!(summary.clock_corrected, 1);
-    let lines = finish(&mut collector, START + 2 * SECOND);
-    assert_eq!(lines[0]["window"], "2027-01-15T08:00:00.000000000Z");
+    for hours in [5, -5] {
+        let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+        let now = START + SECOND;
+        let theirs = now.saturating_add_signed(-hours * 3_600 * SECOND as i64);
+        let datagrams = agent.drain(theirs, &[update(key(1, 40_000, 443), theirs, [5, 5])]);
+        collector.datagram(agent.address, &datagrams[0], now);
+        let summary = collector.summary();
+        assert_eq!(summary.agents[0].clock_ms, hours * 3_600_000);
+        assert_eq!(summary.clock_corrected, 1);
+        let lines = finish(&mut collector, START + 2 * SECOND);
+        assert_eq!(lines[0]["window"], "2027-01-15T08:00:00.000000000Z");
+    }
 }
 
 #[test]
@@ -320,6 +373,241 @@ fn keys_conversations_and_agents_are_bounded() {
     assert_eq!((summary.untracked, summary.conversations), (2, 3));
     assert_eq!(summary.got.packets, 25);
     assert_eq!(packets(&finish(&mut collector, now)), 10);
+}
+
+/// A line's client, server, and packets.
+fn short(lines: &[Value]) -> Vec<(String, String, u64)> {
+    let name = |line: &Value, side: &str| line[side].as_str().unwrap_or("?").to_owned();
+    let mut all: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            (
+                name(line, "client_service"),
+                name(line, "server_service"),
+                packets(std::slice::from_ref(line)),
+            )
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn services_on_one_host_are_told_apart_by_their_names() {
+    let (mut one, mut other) = (Agent::new(1, 7).owned(1, 0), Agent::new(1, 8).owned(2, 0));
+    let mut collector = collector();
+    let now = START + SECOND;
+    let calls = |from: u16| -> Vec<_> {
+        let call = |n| update(key(1, from + n, 443), START, [3, 2]);
+        (0..9).map(call).collect()
+    };
+    for (agent, from) in [(&mut one, 40_000), (&mut other, 50_000)] {
+        let datagrams = agent.drain(now, &calls(from));
+        // A name is told once in each datagram.
+        assert!(datagrams.len() > 1);
+        for datagram in datagrams {
+            let count = datagram.windows(2).filter(|two| *two == b"sh").count();
+            assert_eq!(count, 1);
+            collector.datagram(agent.address, &datagram, now);
+        }
+    }
+    let lines = finish(&mut collector, now);
+    let expected = [("a", "?", 45), ("b", "?", 45)].map(|(c, s, n)| (c.into(), s.into(), n));
+    assert_eq!(short(&lines), expected);
+}
+
+#[test]
+fn what_a_second_host_knows_goes_for_all_of_a_conversation() {
+    let (mut server, mut client) = (Agent::new(200, 7).owned(0, 3), Agent::new(1, 8).owned(1, 0));
+    server.service_known = false;
+    let mut collector = collector();
+    let one = key(1, 40_000, 443);
+    // Which side offers the service only the second knows; the next window has begun by then.
+    for (agent, at) in [
+        (&mut server, START + 9 * SECOND),
+        (&mut client, START + 11 * SECOND),
+    ] {
+        agent.known.srtt_us = 500;
+        for datagram in agent.drain(at, &[update(one, at, [5, 4])]) {
+            collector.datagram(agent.address, &datagram, at);
+        }
+    }
+    let lines = finish(&mut collector, START + 12 * SECOND);
+    let lines: Vec<_> = lines
+        .into_iter()
+        .filter(|line| packets(std::slice::from_ref(line)) > 0)
+        .collect();
+    assert_eq!(short(&lines), [("a".into(), "c".into(), 9)]);
+    let line = &lines[0];
+    assert_eq!(line["port"], 443);
+    assert_eq!(line["service_by"], "kernel");
+    assert_eq!(line["client_ports"]["list"], serde_json::json!([40_000]));
+    assert_eq!(line["rtt"]["count"], 1);
+    assert_eq!(line["rtt"]["classes"], serde_json::json!([[470, 1]]));
+}
+
+#[test]
+fn names_beyond_the_most_are_counted_and_their_sides_are_addresses() {
+    let config = CollectorConfig {
+        max_names: 1,
+        ..CollectorConfig::default()
+    };
+    let (mut agent, mut collector) = (Agent::new(1, 7).owned(1, 2), Collector::new(&config));
+    let now = START + SECOND;
+    for datagram in agent.drain(now, &[update(key(1, 40_000, 443), START, [1, 1])]) {
+        collector.datagram(agent.address, &datagram, now);
+    }
+    assert_eq!(collector.counts().of(Cause::NamesFull), 1);
+    let lines = finish(&mut collector, now);
+    assert_eq!(short(&lines), [("a".into(), "?".into(), 2)]);
+}
+
+#[test]
+fn attempts_that_failed_are_told_by_how() {
+    const SYN: u8 = 2;
+    const RST: u8 = 4;
+    const ACK: u8 = 16;
+    let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+    let ends = [
+        ([SYN, RST | ACK], [1, 1], EndReason::Closed),
+        ([SYN, 0], [3, 0], EndReason::Idle),
+        ([SYN | ACK, SYN | ACK | RST], [5, 5], EndReason::Closed),
+        ([SYN | ACK | 1, SYN | ACK | 1], [5, 5], EndReason::Closed),
+    ];
+    let updates: Vec<_> = (0..)
+        .zip(ends)
+        .map(|(n, (flags, sent, end))| {
+            let mut update = update(key(1, 40_000 + n, 443), START, sent);
+            update.tcp.flags = flags;
+            update.tcp.lo_opened = Some(true);
+            update.end = Some(end);
+            update
+        })
+        .collect();
+    let now = START + SECOND;
+    for datagram in agent.drain(now, &updates) {
+        collector.datagram(agent.address, &datagram, now);
+    }
+    let line = &finish(&mut collector, now)[0];
+    let counts = ["ended", "refused", "timed_out", "reset"].map(|name| line[name].as_u64());
+    assert_eq!(counts, [4, 1, 1, 1].map(Some), "{line}");
+}
+
+#[test]
+fn a_conversation_that_others_were_told_of_counts_with_what_is_new() {
+    let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+    let one = key(1, 40_000, 443);
+    let mut now = START;
+    for round in 0..3 {
+        now += SECOND;
+        agent.moved = round == 2;
+        let datagrams = agent.drain(now, &[update(one, now, [10, 10])]);
+        // The second went to another collector.
+        if round != 1 {
+            collector.datagram(agent.address, &datagrams[0], now);
+        }
+    }
+    assert_eq!(packets(&finish(&mut collector, now)), 40);
+}
+
+#[test]
+fn shards_together_count_what_one_collector_does() {
+    let shards = |of| -> Vec<_> {
+        (0..of)
+            .map(|number| {
+                Collector::new(&CollectorConfig {
+                    shard: Shard::new(number, of, 7),
+                    ..CollectorConfig::default()
+                })
+            })
+            .collect()
+    };
+    let results = [1, 3].map(|of| {
+        let (mut all, now) = (shards(of), START + SECOND);
+        for who in [1, 2] {
+            let mut agent = Agent::new(who, who.into()).owned(1, 2);
+            let updates: Vec<_> = (0..100u8)
+                .map(|n| {
+                    update(
+                        key(n, 40_000, 443),
+                        START,
+                        [u64::from(n) + u64::from(who), 1],
+                    )
+                })
+                .collect();
+            let datagrams = agent.drain(now, &updates);
+            // One is lost.
+            for datagram in datagrams[..1]
+                .iter()
+                .chain(&datagrams[2..])
+                .chain(&agent.drain(now, &[]))
+            {
+                for shard in &mut all {
+                    shard.datagram(agent.address, datagram, now);
+                }
+            }
+        }
+        let mut written: Vec<_> = all.iter_mut().flat_map(|one| finish(one, now)).collect();
+        written.sort_by_key(|line| line["client"].to_string());
+        let mut sums = all.iter().map(Collector::summary);
+        let mut sum = sums.next().unwrap();
+        sums.for_each(|other| sum.add_shard(&other));
+        (written, serde_json::to_value(sum).unwrap())
+    });
+    assert!(results[0].0.len() > 90);
+    assert!(results[0].1["missing"]["packets"].as_u64() > Some(0));
+    assert_eq!(results[0], results[1]);
+}
+
+#[test]
+fn samples_with_hardly_a_header_hide_nothing() {
+    use skua_wire::sflow::{FlowHead, Header, RawHeader, Writer};
+    let header = Header {
+        agent: address(9).into(),
+        sub_agent: 0,
+        sequence: 1,
+        uptime_ms: 1,
+    };
+    let packet = |header| RawHeader {
+        protocol: 1,
+        frame_length: 100,
+        stripped: 4,
+        header,
+    };
+    let mut whole = vec![0; 12];
+    whole.extend([
+        8, 0, 0x45, 0, 0, 82, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
+    whole.extend([0x9c, 0x40, 0, 53, 0, 62, 0, 0]);
+    let mut datagram = Vec::new();
+    let mut writer = Writer::new(&mut datagram, &header);
+    for bytes in [&[][..], &[0], &[0, 1], &whole] {
+        writer.flow_sample(&FlowHead::default(), |out| out.raw_header(&packet(bytes)));
+    }
+    let mut collector = collector();
+    collector.datagram(address(9).into(), &datagram, START);
+    assert_eq!(collector.counts().of(Cause::NoPacket), 3);
+    assert_eq!(collector.counts().of(Cause::DecodeError), 0);
+    let lines = finish(&mut collector, START + SECOND);
+    assert_eq!((&lines[0]["port"], packets(&lines)), (&53.into(), 1));
+}
+
+#[test]
+fn who_sends_what_cannot_be_read_is_told() {
+    let mut collector = collector();
+    for (last, times) in [(1, 2), (2, 1)] {
+        for _ in 0..times {
+            collector.datagram(address(last).into(), b"nonsense", START);
+        }
+    }
+    let summary = collector.summary();
+    assert_eq!(summary.lost["decode_error"], 3);
+    let by: Vec<_> = summary
+        .unreadable
+        .iter()
+        .map(|one| (one.from, one.datagrams))
+        .collect();
+    assert_eq!(by, [(address(1).into(), 2), (address(2).into(), 1)]);
 }
 
 #[derive(Clone, Debug)]

@@ -2,10 +2,31 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::{net::Ipv4Addr, process::Command};
+use std::{net::Ipv4Addr, num::NonZeroU32, process::Command};
 
-use skua_collect::{Offered, Teller, TellerConfig};
+use skua_collect::{Drain, Known, Offered, Teller, TellerConfig};
 use skua_flow::{Counters, EndReason, FlowKey, FlowRecord, FlowUpdate};
+use skua_wire::sflow::{Name, SocketTcp};
+
+/// Knows three owners, and a round-trip time of each conversation.
+struct Owners;
+
+impl Known for Owners {
+    fn name(&self, owner: NonZeroU32) -> Option<Name<'_>> {
+        let process = ["a", "nginx", "a longer one"].get(owner.get() as usize - 1)?;
+        Some(Name {
+            process,
+            ..Name::default()
+        })
+    }
+
+    fn tcp(&self, _: &FlowRecord) -> Option<SocketTcp> {
+        Some(SocketTcp {
+            destination: true,
+            srtt_us: 1_500,
+        })
+    }
+}
 
 /// A packet of UDP to port 6343 in IPv4, as a record of a pcap file.
 fn record(datagram: &[u8]) -> Vec<u8> {
@@ -54,7 +75,10 @@ fn tshark_finds_nothing_malformed() {
         ..FlowUpdate::default()
     };
     let records: Vec<_> = (0..60)
-        .map(|number| FlowRecord::new(&update(number), 1, 1, 1, 1))
+        .map(|number| FlowRecord {
+            owners: [NonZeroU32::new(u32::from(number % 4)), None],
+            ..FlowRecord::new(&update(number), 1, 1, 1, 1)
+        })
         .collect();
     // Magic, version 2.4, snap length, and that packets begin with their IP header.
     let mut file = Vec::new();
@@ -62,7 +86,11 @@ fn tshark_finds_nothing_malformed() {
         file.extend(u32::to_le_bytes(word));
     }
     let mut datagrams = 0;
-    teller.tell(records.iter(), 0, 1, |datagram| {
+    let drain = Drain {
+        known: &Owners,
+        ..Drain::at(1)
+    };
+    teller.tell(records.iter(), &drain, |datagram| {
         datagrams += 1;
         file.extend(record(datagram));
         Offered::Taken

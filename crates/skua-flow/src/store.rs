@@ -272,6 +272,9 @@ impl FlowStore {
             if record.owners != known
                 && let Some(touched) = &mut self.touched
             {
+                // What the drain before has added was told then.
+                record.interval.lo_sent = Counters::default();
+                record.interval.hi_sent = Counters::default();
                 touched.push(place);
             }
         }

@@ -2,7 +2,7 @@
 //! Agents' records go as datagrams through a real collector; nothing is sent anywhere.
 
 use prost::Message as _;
-use skua_collect::{Collector, CollectorConfig, Offered, Teller, TellerConfig};
+use skua_collect::{Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig};
 use skua_flow::{Counters, FlowKey, FlowStore, FlowUpdate, StoreLimits};
 use skua_kafka::LineMessage;
 
@@ -102,7 +102,7 @@ fn publish(mix: &Mix, conversations: u32) -> (u64, u64) {
         started_ns: START,
         datagram: 1_400,
     });
-    teller.tell(store.touched(), 0, now, |bytes| {
+    teller.tell(store.touched(), &Drain::at(now), |bytes| {
         collector.datagram([10, 0, 0, 1].into(), bytes, now);
         Offered::Taken
     });

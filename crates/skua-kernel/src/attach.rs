@@ -1,9 +1,14 @@
 //! Attaching traffic-control programs to an interface: a tcx link (6.6) or a clsact classifier.
 
 use std::{
+    ffi::CString,
     fs::File,
     io,
-    os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::{
+        fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
 };
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -214,6 +219,18 @@ impl Attachment {
         }
     }
 
+    /// Keeps it attached when the process ends without having dropped it, until the path is removed. To be
+    /// removed by who drops it, too. tcx only: the others go with the process.
+    pub(crate) fn pin(&self, path: &Path) -> io::Result<()> {
+        match &self.hook {
+            Hook::Link(HookKind::Tcx, link) => pin(link.as_fd(), path),
+            _ => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "only tcx links (6.6) outlive a process",
+            )),
+        }
+    }
+
     /// Whether it still hangs on an interface: a link outlives its interface. Of what is no link it is
     /// not known, and said to be so.
     pub fn is_there(&self) -> bool {
@@ -388,6 +405,16 @@ fn socket(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     Ok(socket)
+}
+
+/// Gives something of the kernel's a name in the BPF file system, which keeps it.
+pub(crate) fn pin(what: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: an open descriptor and a NUL-terminated path.
+    match unsafe { libbpf_sys::bpf_obj_pin(what.as_raw_fd(), path.as_ptr()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
 }
 
 fn hook_point(ifindex: u32, direction: Direction) -> libbpf_sys::bpf_tc_hook {

@@ -24,7 +24,7 @@ pub mod tap;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use btf::KernelTypes;
-pub use clock::{next_tick, unix_offset_ns};
+pub use clock::{monotonic_ns, next_tick, unix_offset_ns};
 pub use error::KernelError;
 pub use log::capture_libbpf_log;
 pub use memory::release_start_memory;

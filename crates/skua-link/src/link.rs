@@ -86,6 +86,13 @@ impl Link {
         matches!(self.arphrd, ARPHRD_ETHER | ARPHRD_LOOPBACK)
     }
 
+    /// Whether packets at this interface start with an IP header.
+    pub fn has_ip_header(&self) -> bool {
+        // linux/if_arp.h: PPP, RAWIP, TUNNEL, TUNNEL6, SIT, IPGRE, IP6GRE, NONE
+        const IP_ONLY: [u16; 8] = [512, 519, 768, 769, 776, 778, 823, 0xfffe];
+        IP_ONLY.contains(&self.arphrd)
+    }
+
     /// Whether this is a loopback interface.
     pub fn is_loopback(&self) -> bool {
         self.arphrd == ARPHRD_LOOPBACK

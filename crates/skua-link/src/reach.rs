@@ -19,6 +19,8 @@ const ROUTE_HEAD: usize = 12;
 const NDA_DST: u16 = 1;
 const NTF_USE: u8 = 1;
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// Needs no question: reachable, without ARP, permanent.
+const NUD_SURE: u16 = 0x02 | 0x40 | 0x80;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const NLM_F_CREATE: u16 = 0x400;
@@ -69,23 +71,38 @@ impl Reach {
         let Some((ifindex, source, hop)) = found else {
             return Ok(None);
         };
-        ask(&mut requests, ifindex, hop)?;
-        let mut mac = None;
-        Dump::Neighbours.ask(&mut requests, |event| {
-            if let RouteEvent::Neighbour(neighbour) = event
-                && neighbour.ifindex == ifindex
-                && neighbour.ip == Some(hop)
-                && neighbour.state & NUD_VALID != 0
-            {
-                mac = neighbour.mac.as_slice().try_into().ok();
-            }
-        })?;
+        let mut known = neighbour(&mut requests, ifindex, hop)?;
+        // An entry that somebody has set for good would be one no more if the kernel were asked to use it.
+        if known.is_none_or(|(_, state)| state & NUD_SURE == 0) {
+            ask(&mut requests, ifindex, hop)?;
+            known = neighbour(&mut requests, ifindex, hop)?;
+        }
         Ok(Some(Self {
             ifindex,
             source,
-            mac,
+            mac: known.map(|(mac, _)| mac),
         }))
     }
+}
+
+/// MAC address and state of a neighbour whose address is known.
+fn neighbour(
+    requests: &mut Requests,
+    ifindex: u32,
+    hop: IpAddr,
+) -> Result<Option<([u8; 6], u16)>, Error> {
+    let mut found = None;
+    Dump::Neighbours.ask(requests, |event| {
+        if let RouteEvent::Neighbour(neighbour) = event
+            && neighbour.ifindex == ifindex
+            && neighbour.ip == Some(hop)
+            && neighbour.state & NUD_VALID != 0
+            && let Ok(mac) = neighbour.mac.as_slice().try_into()
+        {
+            found = Some((mac, neighbour.state));
+        }
+    })?;
+    Ok(found)
 }
 
 /// Has the kernel use an entry of its neighbours, as a packet would.

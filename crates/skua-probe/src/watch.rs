@@ -313,11 +313,9 @@ pub(crate) fn grown(now: &LinkStats, then: &LinkStats) -> LinkStats {
 
 /// What the packets of an interface begin with, none when we cannot read them.
 pub fn link_kind(link: &Link) -> Option<LinkKind> {
-    // linux/if_arp.h: PPP, RAWIP, TUNNEL, TUNNEL6, SIT, IPGRE, IP6GRE, NONE
-    const IP_ONLY: [u16; 8] = [512, 519, 768, 769, 776, 778, 823, 0xfffe];
     if link.has_ethernet_header() {
         Some(LinkKind::Ethernet)
-    } else if IP_ONLY.contains(&link.arphrd) {
+    } else if link.has_ip_header() {
         Some(LinkKind::Ip)
     } else {
         None

@@ -186,7 +186,7 @@ fn each_short_connection_ends_exactly_once() {
     ended.extend(host.ended(2 * CONNECTIONS - ended.len()));
     assert_eq!(ended.len(), 2 * CONNECTIONS);
     assert_eq!(host.probe.losses(), Default::default());
-    let mut ownerless = 0;
+    let mut not_ours = 0;
     for update in &ended {
         let is_client = update.remote.unwrap() == listener.local_addr().unwrap();
         let client = if is_client {
@@ -214,14 +214,16 @@ fn each_short_connection_ends_exactly_once() {
         let told = payload(update).1;
         assert!(told == received || told + 1 == received, "{update:?}");
         if !is_client {
-            match update.task.pid {
-                // A look for owners has little time: on a busy machine it may end without one.
-                0 => ownerless += 1,
-                pid => assert_eq!(pid, std::process::id()),
-            }
+            // A look for owners has little time: on a busy machine it may end without one. And a
+            // process that a test beside this one starts has all our sockets from its fork until its
+            // exec; of several that hold a socket the one that started last counts.
+            not_ours += usize::from(update.task.pid != std::process::id());
         }
     }
-    assert!(ownerless <= CONNECTIONS / 100, "{ownerless} without owner");
+    assert!(
+        not_ours <= CONNECTIONS / 100,
+        "{not_ours} with another owner or none"
+    );
     let ids: std::collections::HashSet<u64> = ended.iter().map(|update| update.id).collect();
     assert_eq!(ids.len(), 2 * CONNECTIONS);
 }

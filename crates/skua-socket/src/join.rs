@@ -36,6 +36,8 @@ struct Entry {
     owner: Option<OwnerId>,
     /// When it ended, seconds since the Unix epoch, [`OPEN`] while it is open.
     ended_s: u32,
+    /// Smoothed round-trip time, µs; 0 unknown.
+    srtt_us: u32,
     opener: Opener,
 }
 
@@ -108,6 +110,11 @@ impl SocketIndex {
         self.addresses.insert(netns, addresses);
     }
 
+    /// The addresses of a namespace; none when nobody has said which they are.
+    pub fn addresses(&self, netns: u32) -> Option<impl Iterator<Item = IpAddr>> {
+        Some(self.addresses.get(&netns)?.iter().copied())
+    }
+
     /// Forgets the addresses of namespaces that are not among `there`.
     pub fn retain_namespaces(&mut self, there: &[u32]) {
         self.addresses.retain(|netns, _| there.contains(netns));
@@ -144,7 +151,13 @@ impl SocketIndex {
             && !is_wildcard(record.local.ip())
         {
             let pair = self.pair_of(record.protocol, record.local, remote);
-            self.put_pair(&pair, record.netns, record.owner, record.opener, ended_s);
+            self.put_pair(
+                &pair,
+                record.netns,
+                record.owner,
+                (record.opener, record.tcp.map_or(0, |tcp| tcp.srtt_us)),
+                ended_s,
+            );
         }
         if matches!(
             record.state,
@@ -168,7 +181,7 @@ impl SocketIndex {
         self.sums = true;
         let pair = self.pair_of(protocol, local, remote);
         let ended_s = ((last_ns / NS) as u32).max(OPEN + 1);
-        self.put_pair(&pair, netns, owner, opener, ended_s);
+        self.put_pair(&pair, netns, owner, (opener, 0), ended_s);
     }
 
     fn put_pair(
@@ -176,7 +189,7 @@ impl SocketIndex {
         pair: &Pair,
         netns: u32,
         owner: Option<OwnerId>,
-        opener: Opener,
+        (opener, srtt_us): (Opener, u32),
         ended_s: u32,
     ) {
         let new = Entry {
@@ -185,6 +198,7 @@ impl SocketIndex {
             netns,
             owner,
             ended_s,
+            srtt_us,
             opener,
         };
         let same = |e: &Entry| e.hash == new.hash && e.local == new.local && e.netns == new.netns;
@@ -321,6 +335,23 @@ impl SocketIndex {
             }
         }
         joined
+    }
+
+    /// What TCP measured of a conversation: whether at the socket of `lo`, and the smoothed round-trip time,
+    /// µs. When both sockets are here, that of who called.
+    pub fn srtt(&self, key: &FlowKey, netns: u32) -> Option<(bool, u32)> {
+        if key.proto != Protocol::Tcp.number() {
+            return None;
+        }
+        let lo = self.endpoint(&key.lo, u16::from_be_bytes(key.lo_port));
+        let hi = self.endpoint(&key.hi, u16::from_be_bytes(key.hi_port));
+        let sides = self.sides(&self.pair(key.proto, lo, hi), netns);
+        let known = sides.iter().zip([true, false]).filter_map(|(entry, lo)| {
+            let entry = (*entry)?;
+            (entry.srtt_us > 0).then_some((entry.opener != Opener::Local, lo, entry.srtt_us))
+        });
+        let (_, lo, srtt_us) = known.min_by_key(|(answered, ..)| *answered)?;
+        Some((lo, srtt_us))
     }
 
     /// The sockets at the two sides of a pair.

@@ -479,6 +479,11 @@ impl Owners {
         }
     }
 
+    /// Id of an owner's control group, as in [`Task::cgroup`]; 0 unknown.
+    pub fn cgroup(&self, id: OwnerId) -> u64 {
+        self.slot(id).map_or(0, |slot| slot.key.cgroup)
+    }
+
     fn slot(&self, id: OwnerId) -> Option<&Slot> {
         self.slots.get(id.index())?.as_ref()
     }

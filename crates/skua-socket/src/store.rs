@@ -352,6 +352,16 @@ impl SocketStore {
         }
     }
 
+    /// What TCP measured of a conversation, see [`SocketIndex::srtt`].
+    pub fn srtt(&self, flow: &FlowRecord, netns: u32) -> Option<(bool, u32)> {
+        self.index.srtt(&flow.key, netns)
+    }
+
+    /// The index.
+    pub fn index(&self) -> &SocketIndex {
+        &self.index
+    }
+
     /// The index, to tell it of addresses.
     pub fn index_mut(&mut self) -> &mut SocketIndex {
         &mut self.index

@@ -20,10 +20,11 @@ mod way;
 pub use error::TapError;
 pub use skua_kernel::{
     Direction,
+    flow::LinkKind,
     tap::{
-        Cause, Count, MonitorCounters, PacketReader, Parties, Role, SourceCounters, TapChoice,
-        TappedPacket,
+        Cause, Count, MonitorCounters, PacketReader, Parties, Role, SocketsHeld, SourceCounters,
+        TapChoice, TapSocket, TapTask, TappedPacket,
     },
 };
-pub use spec::{Source, Space, Spec, Target, Tunnel};
+pub use spec::{Source, Space, Spec, Target, Tunnel, WantedSockets};
 pub use tap::{MonitorStatus, SourceStatus, Tap, TapStatus, check};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use skua_kernel::{
     Attachment, Direction, HookKind, KernelError,
+    flow::LinkKind,
     tap::{MonitorPrograms, OUTPUTS, Output, SourcePrograms},
 };
 use skua_link::Namespace;
@@ -13,6 +14,7 @@ use crate::{Source, TapError, way::Way};
 /// A source with its programs.
 struct Point {
     number: u32,
+    link: LinkKind,
     attached: Vec<(Direction, Attachment)>,
 }
 
@@ -88,13 +90,19 @@ impl Room {
         namespace: &Namespace,
         source: &Source,
         number: u32,
-        directions: &[Direction],
+        (link, directions): (LinkKind, &[Direction]),
         hook: HookKind,
     ) -> Result<(), TapError> {
         let point = self.points.entry(source.ifindex).or_insert(Point {
             number: u32::MAX,
+            link,
             attached: Vec::new(),
         });
+        if point.link != link {
+            // Another interface of that number.
+            point.attached.clear();
+            point.link = link;
+        }
         let is_wanted = |(direction, attachment): &(Direction, Attachment)| {
             directions.contains(direction) && attachment.is_there()
         };
@@ -109,7 +117,7 @@ impl Room {
             if point.attached.iter().any(|(known, _)| known == direction) {
                 continue;
             }
-            let program = self.programs.program(*direction)?;
+            let program = self.programs.program(link, *direction)?;
             let attached = namespace
                 .enter(|| Attachment::new(program, source.ifindex, *direction, hook))??;
             point.attached.push((*direction, attached));
@@ -127,11 +135,15 @@ impl Room {
         programs.set_outputs(&self.outputs)?;
         for (ifindex, point) in &self.points {
             programs.add_source(*ifindex, point.number, directions)?;
+            // What is not for this kind of interface is to be known before anything is exchanged.
+            for (direction, _) in &point.attached {
+                programs.program(point.link, *direction)?;
+            }
         }
         for point in self.points.values_mut() {
             for (direction, attachment) in &mut point.attached {
                 let replaced: Result<(), KernelError> =
-                    attachment.replace(programs.program(*direction)?);
+                    attachment.replace(programs.program(point.link, *direction)?);
                 if let Err(error) = replaced {
                     // Its interface is gone; the next look attaches it anew if it is back.
                     tracing::debug!(%error, "a source was gone");

@@ -1,11 +1,15 @@
 //! What a tap is to do.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     net::{IpAddr, SocketAddr},
 };
 
-use skua_kernel::{Direction, tap::TapChoice};
+use skua_kernel::{
+    Direction,
+    tap::{TapChoice, TapSocket, TapTask},
+};
 
 /// A network namespace as people name it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -161,6 +165,17 @@ pub struct Source {
     pub ifindex: u32,
     /// Its name.
     pub name: String,
+}
+
+/// Sockets whose packets are wanted, as a look has found them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WantedSockets {
+    /// Each with the inode number of its network namespace.
+    pub sockets: Vec<(u64, TapSocket)>,
+    /// Whose connections are wanted as soon as they begin.
+    pub tasks: BTreeSet<TapTask>,
+    /// When the look began, ns of CLOCK_MONOTONIC.
+    pub looked_ns: u64,
 }
 
 /// What a tap is to do.

@@ -8,15 +8,16 @@ use std::{
 
 use skua_kernel::{
     Attachment, Direction, HookKind,
+    flow::LinkKind,
     tap::{
         Encapsulation, MAX_SOURCES, MonitorCounters, MonitorPrograms, OUTPUTS, Output,
-        PacketReader, SourceCounters, SourcePrograms, TapChoice, TapMaps,
+        PacketReader, SocketsHeld, SourceCounters, SourcePrograms, TapChoice, TapMaps, TapSocket,
     },
 };
 use skua_link::{LinkSocket, Namespace};
 
 use crate::{
-    Source, Spec, TapError, Target,
+    Source, Spec, TapError, Target, WantedSockets,
     monitor::{self, Found},
     room::Room,
     space::Spaces,
@@ -30,6 +31,8 @@ pub struct SourceStatus {
     pub source: Source,
     /// Its number, by which its VLAN tag is chosen.
     pub number: u32,
+    /// How its packets begin.
+    pub link: LinkKind,
     /// Why it is not tapped.
     pub error: Option<String>,
     /// What was received.
@@ -60,11 +63,14 @@ pub struct TapStatus {
     pub missing: Vec<(String, String)>,
     /// Its monitors.
     pub monitors: Vec<MonitorStatus>,
+    /// How many sockets are wanted; none when packets are not chosen by that.
+    pub sockets: Option<SocketsHeld>,
 }
 
 /// A source that is or was tapped. It keeps its number when it returns.
 struct Known {
     source: Source,
+    link: LinkKind,
     error: Option<String>,
 }
 
@@ -168,11 +174,30 @@ impl Tap {
         }
     }
 
-    /// Does something else from now on, without losing a packet between.
+    /// Does something else from now on, without losing a packet between; `sockets` are those that are
+    /// wanted from then on, if it chooses by sockets.
     ///
     /// # Errors
     /// What is asked for cannot be; then it goes on as before.
-    pub fn update(&mut self, mut spec: Spec) -> Result<(), TapError> {
+    pub fn update(&mut self, spec: Spec, sockets: Option<&WantedSockets>) -> Result<(), TapError> {
+        // Programs that run go on with the set that they have.
+        let before = self.maps.take_sockets();
+        let renewed = self.renew(spec, sockets);
+        if renewed.is_err() {
+            self.maps.put_sockets(before);
+        }
+        renewed
+    }
+
+    fn renew(&mut self, spec: Spec, sockets: Option<&WantedSockets>) -> Result<(), TapError> {
+        self.maps.ready(&spec.choice)?;
+        if let Some(sockets) = sockets {
+            self.set_sockets(sockets)?;
+        }
+        self.replace(spec)
+    }
+
+    fn replace(&mut self, mut spec: Spec) -> Result<(), TapError> {
         spec.choice.process = self.spec.choice.process;
         spec.choice.tap = self.spec.choice.tap;
         spec.choice.stream = spec.targets.is_empty();
@@ -181,7 +206,8 @@ impl Tap {
                 "a tap goes to monitors or to who watches, and stays so".into(),
             ));
         }
-        if spec.choice != self.spec.choice || spec.directions != self.spec.directions {
+        let same = spec.choice == self.spec.choice && spec.directions == self.spec.directions;
+        if !same || spec.choice.sockets {
             let mut programs = Vec::new();
             for _ in 0..self.rooms.len() {
                 programs.push(SourcePrograms::load(&spec.choice, &self.maps)?);
@@ -413,11 +439,20 @@ impl Tap {
         let mut links = LinkSocket::open_in(space)?;
         let link = links.get(source.ifindex)?;
         let link = link.ok_or_else(|| TapError::NoInterface(source.name.clone()))?;
-        if !link.has_ethernet_header() {
-            return Err(TapError::Other(
-                "its packets have no Ethernet header, which the monitor's have".into(),
-            ));
-        }
+        let kind = match link.has_ethernet_header() {
+            true => LinkKind::Ethernet,
+            false if !link.has_ip_header() => {
+                return Err(TapError::Other("its packets are of no known kind".into()));
+            }
+            false if !self.spec.choice.stream => {
+                return Err(TapError::Other(
+                    "its packets have no Ethernet header, which the monitor's have; only a file or \
+                     a pipe takes them (--to FILE.pcapng, --to -, --to stream)"
+                        .into(),
+                ));
+            }
+            false => LinkKind::Ip,
+        };
         let directions: &[Direction] = match link.is_loopback() {
             // Each packet passes loopback twice.
             true => &[Direction::Ingress],
@@ -425,7 +460,11 @@ impl Tap {
         };
         let room = self.rooms.get_mut(&source.netns);
         let room = room.ok_or_else(|| TapError::NoNamespace(source.netns.to_string()))?;
-        room.tap(space, source, number, directions, self.hook)
+        room.tap(space, source, number, (kind, directions), self.hook)?;
+        if let Some(known) = self.known.get_mut(number as usize) {
+            known.link = kind;
+        }
+        Ok(())
     }
 
     /// The number of a source: the one it had, or a new one.
@@ -437,6 +476,7 @@ impl Tap {
             (self.known.len() < MAX_SOURCES).then(|| {
                 self.known.push(Known {
                     source: source.clone(),
+                    link: LinkKind::Ethernet,
                     error: Some("new".into()),
                 });
                 self.known.len() - 1
@@ -452,6 +492,7 @@ impl Tap {
             SourceStatus {
                 source: known.source.clone(),
                 number,
+                link: known.link,
                 error: known.error.clone(),
                 received: counters(Direction::Ingress),
                 sent: counters(Direction::Egress),
@@ -470,7 +511,22 @@ impl Tap {
             sources: sources.collect(),
             missing: self.missing.clone(),
             monitors: monitors.collect(),
+            sockets: self.maps.sockets().filter(|_| self.spec.choice.sockets),
         }
+    }
+
+    /// Copies packets of these sockets and, of loopback, only where a source is in their namespace.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_sockets(&mut self, wanted: &WantedSockets) -> Result<(), TapError> {
+        let is_here = |(netns, socket): &&(u64, TapSocket)| {
+            !socket.local.ip().is_loopback() || self.rooms.contains_key(netns)
+        };
+        let sockets = wanted.sockets.iter().filter(is_here);
+        let sockets: Vec<TapSocket> = sockets.map(|(_, socket)| *socket).collect();
+        let (tasks, looked_ns) = (&wanted.tasks, wanted.looked_ns);
+        Ok(self.maps.set_sockets(&sockets, tasks, looked_ns)?)
     }
 
     /// Reads its packets, when it has no monitors. There should be one reader at a time.

@@ -7,7 +7,7 @@ use skua_wire::{
     netflow::v5,
     sflow::{
         AgentReport, Conversation, ConversationTcp, CountersHead, EthernetFrame, FlowHead, Header,
-        InterfaceCounters, IpPacket, Port, RawHeader, Writer,
+        InterfaceCounters, IpPacket, Name, Port, RawHeader, SocketTcp, Writer,
     },
 };
 
@@ -55,6 +55,13 @@ fn sflow() -> Vec<u8> {
         });
         records.conversation(&Conversation::default());
         records.conversation_tcp(&ConversationTcp::default());
+        let name = Name {
+            process: "nginx",
+            unit: "nginx.service",
+            ..Name::default()
+        };
+        records.names([1, 2], &[(1, name), (2, name)]);
+        records.socket_tcp(&SocketTcp::default());
         records.timestamp(1);
     });
     writer.counters_sample(&CountersHead::default(), |records| {

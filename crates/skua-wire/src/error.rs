@@ -42,6 +42,9 @@ pub enum Problem {
         /// What it says.
         length: usize,
     },
+    /// Text that is not UTF-8.
+    #[error("{0} is not UTF-8")]
+    Text(&'static str),
     /// A template that cannot be used.
     #[error("template {id}: {why}")]
     Template {

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use skua_wire::sflow::{
     self, AgentReport, Conversation, ConversationTcp, Counters, CountersHead, DataSource, FlowHead,
-    Header, Record, RecordWriter, Sample, Socket, TcpInfo, Writer,
+    Header, Name, Record, RecordWriter, Sample, ServiceName, Socket, SocketTcp, TcpInfo, Writer,
 };
 
 const HEADER: Header = Header {
@@ -85,6 +85,71 @@ fn golden_conversation_tcp() {
         00011170  00000008";
     golden(32473 << 12 | 2, hex, Record::ConversationTcp(tcp), |out| {
         out.conversation_tcp(&tcp);
+    });
+}
+
+#[test]
+fn golden_names() {
+    let name = Name {
+        by: ServiceName::Unit,
+        process: "nginx",
+        container: "",
+        unit: "web.service",
+    };
+    let datagram = written(|out| out.names([1, 0], &[(1, name)]));
+    assert_eq!(
+        datagram[BEFORE - 8..BEFORE - 4],
+        (32473u32 << 12 | 4).to_be_bytes()
+    );
+    let hex = "01 01 00 01  01 02 05 00 0b 000000  6e67696e78 7765622e73657276696365";
+    assert_eq!(datagram[BEFORE..], bytes(hex));
+    let [Record::Names(names)] = records(&datagram)[..] else {
+        panic!("no names");
+    };
+    assert_eq!(names.sides, [1, 0]);
+    let found: Vec<_> = names.definitions().map(Result::unwrap).collect();
+    assert_eq!(found, [(1, name)]);
+    assert_eq!(found[0].1.service(), "web.service");
+    // Later in the datagram the number is enough.
+    let datagram = written(|out| out.names([0, 1], &[]));
+    assert_eq!(datagram[BEFORE..], bytes("01 00 01 00"));
+}
+
+#[test]
+fn names_are_cut_and_other_bytes_than_text_are_refused() {
+    let long = "ä".repeat(41);
+    let name = Name {
+        process: &long,
+        ..Name::default()
+    };
+    let mut datagram = written(|out| out.names([1, 1], &[(1, name)]));
+    let [Record::Names(names)] = records(&datagram)[..] else {
+        panic!("no names");
+    };
+    let (_, found) = names.definitions().next().unwrap().unwrap();
+    assert_eq!(found.process, "ä".repeat(40));
+    datagram[BEFORE + 13] = b'x';
+    let [Record::Names(names)] = records(&datagram)[..] else {
+        panic!("no names");
+    };
+    assert!(names.definitions().next().unwrap().is_err());
+    // A length that lies.
+    datagram[BEFORE + 6] = 200;
+    let [Record::Names(names)] = records(&datagram)[..] else {
+        panic!("no names");
+    };
+    assert_eq!(names.definitions().filter(Result::is_err).count(), 1);
+}
+
+#[test]
+fn golden_socket_tcp() {
+    let tcp = SocketTcp {
+        destination: true,
+        srtt_us: 1_500,
+    };
+    let hex = "01 02 0000  000005dc";
+    golden(32473 << 12 | 5, hex, Record::SocketTcp(tcp), |out| {
+        out.socket_tcp(&tcp);
     });
 }
 

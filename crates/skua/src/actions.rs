@@ -72,7 +72,12 @@ pub struct Actions {
 
 impl Actions {
     /// Begins with what was kept. `here`: this process has to do with packets of its host.
-    pub fn start(config: &Config, analyzer: &Analyzer, here: bool) -> anyhow::Result<Self> {
+    pub fn start(
+        config: &Config,
+        analyzer: &Analyzer,
+        shared: &Shared,
+        here: bool,
+    ) -> anyhow::Result<Self> {
         let limits = InjectionLimits {
             enabled: config.injection.enabled,
             rate: config.injection.rate.max(1),
@@ -97,7 +102,8 @@ impl Actions {
             here,
         };
         let (graph, host) = (&analyzer.graph, config.host_name());
-        let taps = TapManager::start(graph, &host, kept, &config.taps, settings)
+        let finder = Arc::new(tap::sockets::Finder::new(shared.clone()));
+        let taps = TapManager::start(graph, &host, kept, &config.taps, settings, finder)
             .context("taps of the configuration")?;
         Ok(Self {
             taps: Arc::new(taps),
@@ -130,6 +136,7 @@ impl Actions {
     /// Ends what hangs on interfaces.
     pub fn end(&self) {
         self.taps.end();
+        self.steers.end();
     }
 
     /// Their paths in the API.

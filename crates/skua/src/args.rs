@@ -32,6 +32,8 @@ pub enum Command {
     Collector(crate::collector::command::CollectorArguments),
     /// Show the agents of an analyzer
     Agents(crate::agent::command::AgentsArguments),
+    /// Look at all of it in the terminal: of the running `skua run`, or captured on the spot
+    Top(Box<crate::top::TopArguments>),
     /// Show conversations: of the running `skua run`, or captured on the spot
     Flows(FlowsArguments),
     /// Show sockets: whose they are, and how TCP fares
@@ -54,6 +56,8 @@ pub enum Command {
     Client(crate::graph::client::ClientArguments),
     /// Show the conversations in a capture file (pcap, pcapng; - for standard input)
     Replay(ReplayArguments),
+    /// List, compact and clean up the lake of flows on disk
+    Lake(crate::lake::command::LakeArguments),
     /// Show or change which addresses a running `skua run` counts
     Addresses(crate::addresses::command::AddressesArguments),
     /// Make and list the users of the API
@@ -75,8 +79,7 @@ pub enum Command {
     /// Detach classifiers when the process at the other end of standard input is gone
     #[command(hide = true, name = skua_kernel::orphans::SUBCOMMAND)]
     DetachWhenOrphaned,
-    /// Write man pages into a directory
-    #[command(hide = true)]
+    /// Write man pages into a directory, one for each command
     Man {
         /// Where to
         directory: PathBuf,
@@ -172,7 +175,7 @@ pub enum CaptureType {
 }
 
 /// Which `skua run` to ask, and as whom.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct AnalyzerArguments {
     /// Address of `skua run`, with https:// before it when it has TLS
     #[arg(
@@ -259,7 +262,9 @@ Examples:
   skua flows                                      of the running `skua run`
   skua flows --filter 'tcp port 443' --sort bytes --limit 20
   skua flows --interface eth0 --duration 10s      capture here and now
-  skua flows --follow --output json | jq .        new and changed flows as they come")]
+  skua flows --follow --output json | jq .        new and changed flows as they come
+  skua flows --since 1h --by service,process --top 20   of the lake (lake.directory), no server needed
+  skua flows --since 1day --where process=nginx --by client_address --sort received")]
 pub struct FlowsArguments {
     #[command(flatten)]
     pub capture: CaptureArguments,
@@ -275,14 +280,17 @@ pub struct FlowsArguments {
     #[arg(long, value_enum, default_value = "rate", value_name = "BY")]
     pub sort: Sort,
     /// Rows at most
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, visible_alias = "top", value_name = "N")]
     pub limit: Option<usize>,
     /// Only conversations that have not ended
     #[arg(long)]
     pub active: bool,
-    /// Sums by process, container or service instead of each conversation
-    #[arg(long, value_enum, value_name = "WHAT")]
-    pub by: Option<crate::groups::By>,
+    /// Sums by process, container or service instead of each conversation; with --since by up to six
+    /// fields (docs/lake.md)
+    #[arg(long, value_name = "WHAT,…")]
+    pub by: Option<String>,
+    #[command(flatten)]
+    pub lake: crate::lake::command::LakeQuestion,
     #[command(flatten)]
     pub analyzer: AnalyzerArguments,
     /// Print a last JSON object with all sums on standard error
@@ -406,18 +414,31 @@ pub enum Sort {
     Last,
     /// Time of the first packet
     Start,
+    /// Bytes sent; with --since
+    Sent,
+    /// Bytes received; with --since
+    Received,
+    /// Conversations that began; with --since
+    Begun,
+    /// Conversations that ended; with --since
+    Ended,
+    /// TCP segments that came again; with --since
+    Retransmitted,
+    /// Mean time of TCP's handshake; with --since
+    Rtt,
 }
 
 impl Sort {
-    /// The store's order.
-    pub fn by(self) -> skua_flow::SortBy {
-        match self {
+    /// The store's order; it has fewer than the lake.
+    pub fn by(self) -> anyhow::Result<skua_flow::SortBy> {
+        Ok(match self {
             Self::Rate => skua_flow::SortBy::Rate,
             Self::Bytes => skua_flow::SortBy::Bytes,
             Self::Packets => skua_flow::SortBy::Packets,
             Self::Last => skua_flow::SortBy::Last,
             Self::Start => skua_flow::SortBy::First,
-        }
+            other => anyhow::bail!("--sort {} needs --since: it is of the lake", other.name()),
+        })
     }
 
     /// Name in the API.
@@ -428,6 +449,12 @@ impl Sort {
             Self::Packets => "packets",
             Self::Last => "last",
             Self::Start => "start",
+            Self::Sent => "sent",
+            Self::Received => "received",
+            Self::Begun => "begun",
+            Self::Ended => "ended",
+            Self::Retransmitted => "retransmitted",
+            Self::Rtt => "rtt",
         }
     }
 }

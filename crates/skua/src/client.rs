@@ -28,6 +28,11 @@ const TOKEN_VARIABLE: &str = "SKUA_TOKEN";
 
 type Answer = ureq::http::Response<ureq::Body>;
 
+/// That somebody answered, but not what was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
 /// A `skua run` that answers.
 pub struct Client {
     address: String,
@@ -38,6 +43,8 @@ pub struct Client {
     /// How to know the server by its certificate.
     tls: Option<TlsConfig>,
     agent: ureq::Agent,
+    /// Most of an answer that is read, in bytes.
+    limit: u64,
 }
 
 /// Which flows to ask for.
@@ -169,7 +176,13 @@ impl Client {
             credentials,
             agent: agent(tls.as_ref(), Some(Duration::from_secs(60))),
             tls,
+            limit: ANSWER_LIMIT,
         }))
+    }
+
+    /// The same for who asks for little: longer answers are refused.
+    pub fn with_limit(self, limit: u64) -> Self {
+        Self { limit, ..self }
     }
 
     /// A client; that nothing answers is an error.
@@ -230,17 +243,24 @@ impl Client {
         path: &str,
         parameters: &[(&str, String)],
     ) -> anyhow::Result<(Vec<u8>, Option<u64>)> {
+        let (body, drained) = self.with_header(path, parameters, "x-skua-drained")?;
+        Ok((body, drained.and_then(|ns| ns.parse().ok())))
+    }
+
+    /// A body, and a header of the answer if it is there.
+    pub fn with_header(
+        &self,
+        path: &str,
+        parameters: &[(&str, String)],
+        header: &str,
+    ) -> anyhow::Result<(Vec<u8>, Option<String>)> {
         let mut request = self.signed(self.agent.get(format!("{}{path}", self.url)));
         for (name, value) in parameters {
             request = request.query(*name, value);
         }
         let (answer, body) = self.answer(request.call())?;
-        let drained = answer
-            .headers()
-            .get("x-skua-drained")
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| v.parse().ok());
-        Ok((body, drained))
+        let value = answer.headers().get(header);
+        Ok((body, value.and_then(|v| v.to_str().ok()).map(str::to_owned)))
     }
 
     /// An answer and its body; what it says when it is a refusal is the error.
@@ -250,10 +270,14 @@ impl Client {
         let body = answer
             .body_mut()
             .with_config()
-            .limit(ANSWER_LIMIT)
+            .limit(self.limit)
             .read_to_vec()?;
         if !answer.status().is_success() {
-            bail!("{}", String::from_utf8_lossy(&body).trim());
+            let said = String::from_utf8_lossy(&body).trim().to_owned();
+            bail!(Refusal(match said.is_empty() {
+                true => format!("{} answers {}", self.address, answer.status()),
+                false => said,
+            }));
         }
         Ok((answer, body))
     }
@@ -305,6 +329,21 @@ impl Client {
         let request = request.content_type("application/json");
         let (_, body) = self.answer(request.send(body.to_string()))?;
         serde_json::from_slice(&body).context("the answer is no JSON")
+    }
+
+    /// Brings lines of JSON.
+    pub fn lines_to(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+        lines: &[u8],
+    ) -> anyhow::Result<()> {
+        let mut request = self.signed(self.agent.post(format!("{}{path}", self.url)));
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request = request.content_type("application/x-ndjson");
+        self.answer(request.send(lines)).map(|_| ())
     }
 
     /// Asks for what goes on as long as somebody reads it: an object there, or none.

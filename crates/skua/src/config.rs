@@ -18,6 +18,7 @@ use crate::{
     args::{CaptureArguments, CaptureType, ConfigArguments},
     captures::dpdk::Dpdk,
     collector::export::ExportSettings,
+    lake::LakeSettings,
     sockets::settings::{IoNice, Sockets},
     steer::SteerSettings,
 };
@@ -144,6 +145,10 @@ const KEYS: &[Key] = &[
         meaning: "memory for sockets that have ended; 0: none",
     },
     Key {
+        path: "sockets.graph",
+        meaning: "conversations that the graph of services (`skua services --graph`) remembers; 0: no graph",
+    },
+    Key {
         path: "ovs.target",
         meaning: "database of Open vSwitch, like unix:/run/openvswitch/db.sock or \
                   tcp:127.0.0.1:6640; empty: that socket if it is there; none: no Open vSwitch",
@@ -239,6 +244,31 @@ const KEYS: &[Key] = &[
     Key {
         path: "export.sub_agent",
         meaning: "tells several agents of one address apart",
+    },
+    Key {
+        path: "lake.directory",
+        meaning: "where flows are written as Parquet: a directory, s3://BUCKET/PREFIX or \
+                  hdfs://HOST:PORT/PATH; empty: nowhere",
+    },
+    Key {
+        path: "lake.flush",
+        meaning: "a row is written to the lake at most so long after its drain",
+    },
+    Key {
+        path: "lake.memory",
+        meaning: "memory for rows that wait to be written to the lake",
+    },
+    Key {
+        path: "lake.max_age",
+        meaning: "what is older is deleted from the lake, by the hour",
+    },
+    Key {
+        path: "lake.max_size",
+        meaning: "most bytes of the lake; the oldest hours go first",
+    },
+    Key {
+        path: "lake.compact",
+        meaning: "time between compactions of the lake",
     },
     Key {
         path: "injection.enabled",
@@ -343,6 +373,8 @@ pub struct Config {
     pub history: History,
     /// What collectors are told.
     pub export: ExportSettings,
+    /// Flows as Parquet.
+    pub lake: LakeSettings,
     /// Packet injection.
     pub injection: InjectionSettings,
     /// What alerts may do.
@@ -768,7 +800,7 @@ mod taps {
 }
 
 /// Durations as text, like `10s`.
-mod time {
+pub mod time {
     use std::time::Duration;
 
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
@@ -815,16 +847,21 @@ pub mod size {
             Written::Bytes(bytes) => return Ok(bytes),
             Written::Text(text) => text,
         };
+        parse(&text).map_err(D::Error::custom)
+    }
+
+    /// Bytes, as flags give them.
+    pub fn parse(text: &str) -> Result<u64, String> {
         let (number, unit) = UNITS
             .iter()
             .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
-            .unwrap_or((&text, 1));
+            .unwrap_or((text, 1));
         number
             .trim()
             .parse::<u64>()
             .ok()
             .and_then(|n| n.checked_mul(unit))
-            .ok_or_else(|| D::Error::custom(format!("\"{text}\" is no size; write it like 64MiB")))
+            .ok_or_else(|| format!("\"{text}\" is no size; write it like 64MiB"))
     }
 }
 
@@ -967,6 +1004,7 @@ impl Config {
         if self.host.len() > 255 || self.host.chars().any(char::is_control) {
             bail!("host is no name of a host");
         }
+        self.lake.check()?;
         self.steer.declared(self.policy.steer)?;
         self.api.check()?;
         Ok(self)

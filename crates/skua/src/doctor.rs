@@ -154,11 +154,14 @@ fn steer(config: &Config) -> Value {
     let loaded = skua_kernel::steer::trial();
     let reason = match (&loaded, config.policy.steer) {
         (Err(error), _) => error.to_string(),
-        (Ok(()), Permission::Forbidden) => "forbidden by policy.steer".into(),
-        (Ok(()), Permission::Allowed) => String::new(),
+        (Ok(_), Permission::Forbidden) => "forbidden by policy.steer".into(),
+        (Ok(_), Permission::Allowed) => String::new(),
     };
     json!({
-        "programs": skua_kernel::steer::NEEDS,
+        "programs": match &loaded {
+            Ok(trial) => format!("{}: {}", skua_kernel::steer::NEEDS, trial.describe()),
+            Err(_) => skua_kernel::steer::NEEDS.to_owned(),
+        },
         "state": if loaded.is_ok() { "loads" } else { "unsupported" },
         "taken": reason.is_empty(),
         "reason": reason,

@@ -12,7 +12,7 @@ use crate::{
     args::{FlowsArguments, OutputFormat},
     client::{self, Client},
     config::Config,
-    groups,
+    groups, lake,
     output::{self, Printer},
     session::Session,
     state::{Observers, State},
@@ -27,6 +27,12 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 
 pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
+    if arguments.lake.is_asked() {
+        return lake::command::flows(arguments);
+    }
+    // Before anything is captured.
+    arguments.sort.by()?;
+    by(arguments)?;
     let here = !arguments.capture.interface.is_empty() || arguments.duration.is_some();
     if !here && let Some(client) = Client::connect(&arguments.analyzer)? {
         if !arguments.capture.include_net.is_empty() || !arguments.capture.exclude_net.is_empty() {
@@ -52,11 +58,16 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     capture(arguments, duration)
 }
 
-fn printer(arguments: &FlowsArguments) -> Printer {
-    match arguments.by {
+/// What is summed up by.
+fn by(arguments: &FlowsArguments) -> anyhow::Result<Option<groups::By>> {
+    arguments.by.as_deref().map(groups::By::named).transpose()
+}
+
+fn printer(arguments: &FlowsArguments) -> anyhow::Result<Printer> {
+    Ok(match by(arguments)? {
         None => Printer::of_flows(arguments.print.output),
         Some(by) => groups::printer(by, arguments.print.output),
-    }
+    })
 }
 
 /// Captures in this process.
@@ -77,20 +88,20 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
             output::counted(session.interfaces(), "interface")
         );
     }
-    let mut printer = printer(arguments);
+    let mut printer = printer(arguments)?;
     let mut shown = 0;
     session.run(duration, |shared| {
         if arguments.follow {
             let state = shared.lock();
             let since = std::mem::replace(&mut shown, state.drained_ns);
-            printer.follow(&select(&state, arguments, since))?;
+            printer.follow(&select(&state, arguments, since)?)?;
         }
         Ok(())
     })?;
     let shared = session.finish()?;
     let state = shared.lock();
     let since = if arguments.follow { shown } else { 0 };
-    printer.finish(&select(&state, arguments, since))?;
+    printer.finish(&select(&state, arguments, since)?)?;
     if arguments.summary.is_some() || io::stderr().is_terminal() {
         summary::print(arguments.summary, &state);
     }
@@ -98,29 +109,30 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
 }
 
 /// Conversations that changed after `since`, as JSON or CSV lines.
-fn select(state: &State, arguments: &FlowsArguments, since: u64) -> Vec<u8> {
+fn select(state: &State, arguments: &FlowsArguments, since: u64) -> anyhow::Result<Vec<u8>> {
     let mut lines = Vec::new();
     let csv = arguments.print.output == OutputFormat::Csv;
     let query = Query {
         filter: |r: &FlowRecord| r.updated_ns > since && !(arguments.active && r.end.is_some()),
-        sort: arguments.sort.by(),
+        sort: arguments.sort.by()?,
         limit: arguments.limit.unwrap_or(usize::MAX),
     };
-    match arguments.by {
-        None => write_flows(&mut lines, state, &query, csv),
+    match by(arguments)? {
+        None => write_flows(&mut lines, state, &query, 0, csv),
         Some(by) => groups::write(&mut lines, state, by, &query, csv),
     }
-    lines
+    Ok(lines)
 }
 
-/// Writes records as JSON or CSV lines (without CSV header).
+/// Writes records as JSON or CSV lines (without CSV header), those from `offset` on.
 pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
     lines: &mut Vec<u8>,
     state: &State,
     query: &Query<F>,
+    offset: usize,
     csv: bool,
 ) {
-    for record in state.store.query(query) {
+    for record in state.store.query(query).into_iter().skip(offset) {
         let interface = state.interface_of(record);
         let mut line = state.store.line(record, &interface);
         if let Some(sockets) = &state.sockets {
@@ -137,7 +149,7 @@ pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
 }
 
 fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<()> {
-    let mut printer = printer(arguments);
+    let mut printer = printer(arguments)?;
     let mut since = 0;
     loop {
         let (lines, drained) = client.flows(&client::FlowsQuery {
@@ -147,7 +159,7 @@ fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<
             active: arguments.active,
             since,
             csv: arguments.print.output == OutputFormat::Csv,
-            by: arguments.by,
+            by: by(arguments)?,
         })?;
         if !arguments.follow {
             return printer.finish(&lines);

@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, Serializer};
 use skua_flow::{Counters, FlowRecord, Query, Rate, SortBy, names::Protocol};
@@ -31,6 +32,17 @@ pub enum By {
 }
 
 impl By {
+    /// The one of a name.
+    pub fn named(name: &str) -> anyhow::Result<Self> {
+        let mut all = Self::value_variants().iter().copied();
+        all.find(|by| by.name() == name).with_context(|| {
+            format!(
+                "cannot sum up by \"{name}\": process, container or service; with --since 1h, of the lake, \
+                 by up to six of more fields"
+            )
+        })
+    }
+
     /// Name in the API.
     pub fn name(self) -> &'static str {
         match self {

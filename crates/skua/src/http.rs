@@ -1,5 +1,7 @@
 //! The routes of the JSON API and /metrics; `server` serves them.
 
+use std::cell::Cell;
+
 use axum::{
     Extension, Router,
     extract::{Query, State as Extract},
@@ -15,8 +17,9 @@ use crate::{
     actions::Actions,
     addresses,
     agent::{self, fleet::Fleet},
-    captures, flows, graph, groups,
+    captures, console, flows, graph, groups,
     health::Health,
+    lake::api::{self as lake_api, LakeAnswers},
     metrics,
     record_filter::RecordFilter,
     sockets,
@@ -30,14 +33,18 @@ const WELCOME: &str = "\
 skua run
 
   GET /api/flows       conversations, one JSON object a line
-                       ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&active=true
-                       &since=NS&format=json|csv&by=process|container|service
+                       ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&offset=N
+                       &active=true&since=NS&format=json|csv&by=process|container|service
+                       of the lake: ?since=1h&until=…&by=FIELD,…&where=CONDITION&sort=…&top=N
   GET /api/sockets     sockets, one JSON object a line
                        ?listen=true&closed=true&process=NAME&pid=N&container=NAME&unit=NAME&port=N
                        &state=NAME&protocol=tcp|udp&netns=INODE&sort=…&limit=N&since=NS&format=json|csv
   GET /api/services    sums by service
                        ?clients=true&service=NAME&port=N&protocol=tcp|udp&sort=…&limit=N&format=json|csv
   GET /api/dependencies  who calls whom; parameters as above
+  GET /api/services/graph  who depends on whom, with failures and quantiles of round-trip times
+                       ?service=NAME&port=N&protocol=NAME&change=new|vanished&limit=N
+                       &format=json|csv|dot; POST takes lines of a collector
   POST /api/topology   a query in Gremlin, {\"GremlinQuery\": \"G.V()\"}; GET is the whole graph
   GET /api/capture     captures; POST makes one, DELETE /api/capture/ID ends it
   POST /api/pcap       a capture file, whose flows are then there as those of a capture
@@ -47,14 +54,14 @@ skua run
   GET /api/tap         taps: packets that are copied to monitors; POST, …/UUID: GET, PATCH, DELETE
   GET /api/agents      agents that have told of their hosts, and how they fare
   GET /api/summary     sums: seen, in flows, lost by cause
+  GET /api/health      whether it does its work, for supervisors; needs no login
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
   GET /metrics         for Prometheus
 ";
 
 /// What only those have who watch a host themselves.
-const PROBE_PATHS: [&str; 6] = [
-    "/api/flows",
+const PROBE_PATHS: [&str; 5] = [
     "/api/summary",
     "/api/sockets",
     "/api/services",
@@ -83,16 +90,20 @@ pub fn routes(
             .merge(sockets::api::routes(shared.clone()))
             .merge(addresses::api::routes(live)),
         // Nothing is counted by who has no probe; an empty list would say something else.
-        None => PROBE_PATHS.iter().fold(Router::new(), |router, path| {
-            router.route(path, any(async || (StatusCode::NOT_FOUND, NO_PROBE)))
-        }),
+        None => {
+            let flows = Router::new().route("/api/flows", any(get_lake));
+            PROBE_PATHS.iter().fold(flows, |router, path| {
+                router.route(path, any(async || (StatusCode::NOT_FOUND, NO_PROBE)))
+            })
+        }
     };
     Router::new()
-        .route("/", get(|| async { WELCOME }))
         .route("/api/status", get(get_status))
         .route("/metrics", get(get_metrics))
         .with_state(shared.clone())
+        .merge(console::routes(WELCOME))
         .merge(probe)
+        .merge(graph::map::routes(analyzer.clone()))
         .merge(graph::api::routes(analyzer))
         .merge(captures::api::routes(captures))
         .merge(fleet.map_or_else(Router::new, agent::server::routes))
@@ -107,6 +118,7 @@ struct FlowsParameters {
     filter: Option<String>,
     sort: Option<String>,
     limit: Option<usize>,
+    offset: Option<usize>,
     active: Option<bool>,
     since: Option<u64>,
     format: Option<String>,
@@ -116,15 +128,35 @@ struct FlowsParameters {
 /// Parameters of a request, or what is wrong with them.
 pub type Parameters<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
+/// Parameters as they are, each perhaps several times.
+type Pairs = Parameters<Vec<(String, String)>>;
+
 /// One line that says what is wrong with a request.
 pub fn bad_request(text: impl std::fmt::Display) -> Response {
     (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response()
 }
 
+/// Flows of the lake alone.
+async fn get_lake(lake: Option<Extension<LakeAnswers>>, parameters: Pairs) -> Response {
+    match (lake, parameters) {
+        (Some(Extension(lake)), Ok(Query(pairs))) if lake_api::is_asked(&pairs) => {
+            lake.answer(pairs).await
+        }
+        _ => (StatusCode::NOT_FOUND, NO_PROBE).into_response(),
+    }
+}
+
 async fn get_flows(
     Extract(shared): Extract<Shared>,
+    lake: Option<Extension<LakeAnswers>>,
+    pairs: Pairs,
     parameters: Parameters<FlowsParameters>,
 ) -> Response {
+    if let (Some(Extension(lake)), Ok(Query(pairs))) = (lake, pairs)
+        && lake_api::is_asked(&pairs)
+    {
+        return lake.answer(pairs).await;
+    }
     let parameters = match parameters {
         Ok(Query(parameters)) => parameters,
         Err(error) => return bad_request(error.body_text()),
@@ -146,6 +178,9 @@ async fn get_flows(
         Some("csv") => true,
         Some(other) => return bad_request(format_args!("no format \"{other}\": json or csv")),
     };
+    if parameters.by.is_some() && parameters.offset.is_some() {
+        return bad_request("`offset` pages through conversations, not through sums");
+    }
     let filter = match parameters
         .filter
         .as_deref()
@@ -160,17 +195,24 @@ async fn get_flows(
         let since = parameters.since.unwrap_or(0);
         let active = parameters.active.unwrap_or(false);
         let mut lines = Vec::new();
+        let found = Cell::new(0usize);
+        let offset = parameters.offset.unwrap_or(0);
         let query = skua_flow::Query {
             filter: |r: &FlowRecord| {
-                r.updated_ns > since
+                let fits = r.updated_ns > since
                     && !(active && r.end.is_some())
-                    && filter.as_ref().is_none_or(|filter| filter.matches(r))
+                    && filter.as_ref().is_none_or(|filter| filter.matches(r));
+                found.set(found.get() + usize::from(fits));
+                fits
             },
             sort,
-            limit: parameters.limit.unwrap_or(usize::MAX),
+            limit: parameters
+                .limit
+                .unwrap_or(usize::MAX)
+                .saturating_add(offset),
         };
         match parameters.by {
-            None => flows::write_flows(&mut lines, &state, &query, csv),
+            None => flows::write_flows(&mut lines, &state, &query, offset, csv),
             Some(by) => groups::write(&mut lines, &state, by, &query, csv),
         }
         let kind = if csv {
@@ -182,6 +224,7 @@ async fn get_flows(
             [
                 (header::CONTENT_TYPE.as_str(), kind.to_owned()),
                 ("x-skua-drained", state.drained_ns.to_string()),
+                ("x-skua-found", found.get().to_string()),
             ],
             lines,
         )

@@ -10,6 +10,7 @@ mod captures;
 mod client;
 mod collector;
 mod config;
+mod console;
 #[cfg(test)]
 mod docs;
 mod doctor;
@@ -22,6 +23,7 @@ mod health;
 mod history;
 mod http;
 mod injection;
+mod lake;
 mod metrics;
 mod orphans;
 mod output;
@@ -30,12 +32,14 @@ mod replay;
 mod rights;
 mod run;
 mod server;
+mod services;
 mod session;
 mod sockets;
 mod state;
 mod steer;
 mod summary;
 mod tap;
+mod top;
 
 use std::process::ExitCode;
 
@@ -44,7 +48,10 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    start_log(arguments.verbose);
+    start_log(
+        arguments.verbose,
+        matches!(arguments.command, Command::Top(_)),
+    );
     skua_kernel::capture_libbpf_log();
     if !matches!(arguments.command, Command::DetachWhenOrphaned) {
         config::warn_of_unknown_variables();
@@ -56,6 +63,7 @@ fn main() -> ExitCode {
         Command::Analyzer(analyzer) => run::analyzer(&analyzer),
         Command::Collector(arguments) => collector::command::collector(&arguments),
         Command::Agents(agents) => agent::command::agents(&agents),
+        Command::Top(arguments) => top::top(&arguments),
         Command::Flows(flows) => flows::flows(&flows),
         Command::Sockets(sockets) => sockets::command::sockets(&sockets),
         Command::Services(services) => sockets::command::services(&services),
@@ -67,6 +75,7 @@ fn main() -> ExitCode {
         Command::Client(arguments) => graph::client::client(&arguments),
         Command::Replay(replay) => replay::replay(&replay),
         Command::Steer(arguments) => steer::command::steer(&arguments),
+        Command::Lake(arguments) => lake::command::lake(&arguments),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::User(user) => server::accounts::user(&user),
         Command::Token(token) => server::accounts::token(&token),
@@ -88,8 +97,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Log to standard error: warnings by default, more with `-v`, or as SKUA_LOG says.
-fn start_log(verbose: u8) {
+/// Log to standard error: warnings by default, more with `-v`, or as SKUA_LOG says. Where somebody looks
+/// at a `drawn` screen it is kept for that.
+fn start_log(verbose: u8, drawn: bool) {
     use std::io::IsTerminal as _;
     let level = match verbose {
         0 => "warn",
@@ -97,10 +107,13 @@ fn start_log(verbose: u8) {
         _ => "debug",
     };
     let filter = std::env::var("SKUA_LOG").unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt()
+    let terminal = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+        .with_target(false);
+    if drawn && terminal {
+        let log = log.with_ansi(false).without_time();
+        return log.with_writer(top::writer).init();
+    }
+    log.with_writer(std::io::stderr).with_ansi(terminal).init();
 }

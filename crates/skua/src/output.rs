@@ -5,6 +5,12 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use anyhow::Context as _;
 use serde_json::Value;
 
+use skua_top::text::harmless;
+pub use skua_top::{
+    columns::{Column, FLOW_COLUMNS, column, fit, text},
+    format::{bit_rate, bytes, count, counted, nanoseconds},
+};
+
 use crate::args::OutputFormat;
 
 /// Whether an error means that nobody reads our output any more.
@@ -29,62 +35,6 @@ pub fn one_line(error: &anyhow::Error) -> String {
     text
 }
 
-/// A number with its noun, like `2 interfaces`.
-pub fn counted(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
-/// Bytes with a binary unit, like `1.5 MiB`.
-pub fn bytes(value: u64) -> String {
-    scaled(
-        value as f64,
-        1024.0,
-        &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"],
-    )
-}
-
-/// Bits per second with a decimal unit, like `1.5 Mbit/s`.
-pub fn bit_rate(value: f64) -> String {
-    scaled(
-        value,
-        1000.0,
-        &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"],
-    )
-}
-
-/// A count, above a million with a decimal unit.
-pub fn count(value: u64) -> String {
-    if value < 1_000_000 {
-        value.to_string()
-    } else {
-        scaled(value as f64, 1000.0, &["", "k", "M", "G", "T", "P", "E"]).replace(' ', "")
-    }
-}
-
-fn scaled(value: f64, step: f64, units: &[&str]) -> String {
-    let mut value = value;
-    let mut unit = 0;
-    while value >= step && unit + 1 < units.len() {
-        value /= step;
-        unit += 1;
-    }
-    if unit == 0 || value >= 100.0 {
-        format!("{value:.0} {}", units[unit])
-    } else {
-        format!("{value:.1} {}", units[unit])
-    }
-}
-
-/// Time with a fitting unit, from ns.
-pub fn nanoseconds(value: u64) -> String {
-    match value {
-        0..1_000 => format!("{value} ns"),
-        1_000..1_000_000 => format!("{:.0} us", value as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", value as f64 / 1e6),
-        _ => format!("{:.1} s", value as f64 / 1e9),
-    }
-}
-
 /// Columns of a terminal, or as many as wanted when there is none.
 pub fn width() -> usize {
     if !io::stdout().is_terminal() {
@@ -98,30 +48,6 @@ pub fn height() -> usize {
     terminal_size::terminal_size().map_or(24, |(_, h)| usize::from(h.0))
 }
 
-/// A column of a table.
-pub struct Column {
-    pub title: &'static str,
-    pub right: bool,
-    /// Columns with greater numbers are left out first when the terminal is narrow.
-    pub rank: u8,
-    pub cell: fn(&Value) -> String,
-}
-
-/// A text, empty when there is none.
-pub fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-/// A column whose cells begin at the left.
-pub const fn column(title: &'static str, rank: u8, cell: fn(&Value) -> String) -> Column {
-    Column {
-        title,
-        right: false,
-        rank,
-        cell,
-    }
-}
-
 /// Prints an object over several lines.
 pub fn pretty(value: &Value) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
@@ -130,180 +56,10 @@ pub fn pretty(value: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Address and port, as one writes them.
-pub fn endpoint(value: &Value) -> String {
-    let address = text(&value["address"]);
-    match value["port"].as_u64() {
-        Some(0) | None => address,
-        Some(port) if address.contains(':') => format!("[{address}]:{port}"),
-        Some(port) => format!("{address}:{port}"),
-    }
-}
-
-fn seconds(flow: &Value) -> String {
-    duration(flow["duration"].as_u64().unwrap_or(0))
-}
-
-/// Processes of both sides, as far as they are known: `curl > nginx`, `curl >`, `> nginx`.
-fn processes(flow: &Value) -> String {
-    let [a, b] = ["a", "b"].map(|side| text(&flow[side]["process"]));
-    match (a.is_empty(), b.is_empty()) {
-        (true, true) => String::new(),
-        (false, true) => format!("{a} >"),
-        (true, false) => format!("> {b}"),
-        (false, false) => format!("{a} > {b}"),
-    }
-}
-
-/// A long time, from ns.
-pub fn duration(ns: u64) -> String {
-    match ns {
-        0..60_000_000_000 => format!("{:.1}s", ns as f64 / 1e9),
-        _ => {
-            let s = ns / 1_000_000_000;
-            if s < 3600 {
-                format!("{}m{:02}s", s / 60, s % 60)
-            } else {
-                format!("{}h{:02}m", s / 3600, s / 60 % 60)
-            }
-        }
-    }
-}
-
-fn rate(flow: &Value) -> String {
-    match flow["rate"]["bits_per_second"].as_f64() {
-        Some(rate) if rate > 0.0 => bit_rate(rate),
-        _ => "-".into(),
-    }
-}
-
-fn tcp(flow: &Value) -> String {
-    let tcp = &flow["tcp"];
-    let state = text(&tcp["state"]);
-    if state.is_empty() {
-        return match text(&flow["end"]).as_str() {
-            "" => String::new(),
-            end => format!("({end})"),
-        };
-    }
-    state
-}
-
-fn flags(flow: &Value) -> String {
-    match (
-        flow["tcp"]["ab_flags"].as_str(),
-        flow["tcp"]["ba_flags"].as_str(),
-    ) {
-        (Some(a), Some(b)) => format!("{a}/{b}"),
-        _ => String::new(),
-    }
-}
-
-fn round_trip(flow: &Value) -> String {
-    flow["tcp"]["handshake_rtt"]
-        .as_u64()
-        .map(nanoseconds)
-        .unwrap_or_default()
-}
-
-/// Columns of `skua flows`.
-pub const FLOW_COLUMNS: [Column; 15] = [
-    Column {
-        title: "INTERFACE",
-        right: false,
-        rank: 5,
-        cell: |f| text(&f["interface"]),
-    },
-    Column {
-        title: "PROTO",
-        right: false,
-        rank: 0,
-        cell: |f| text(&f["protocol"]),
-    },
-    Column {
-        title: "A (spoke first)",
-        right: false,
-        rank: 0,
-        cell: |f| endpoint(&f["a"]),
-    },
-    Column {
-        title: "B",
-        right: false,
-        rank: 0,
-        cell: |f| endpoint(&f["b"]),
-    },
-    Column {
-        title: "PROCESSES",
-        right: false,
-        rank: 4,
-        cell: processes,
-    },
-    Column {
-        title: "RATE",
-        right: true,
-        rank: 1,
-        cell: rate,
-    },
-    Column {
-        title: "A>B PKTS",
-        right: true,
-        rank: 7,
-        cell: |f| count(f["ab"]["packets"].as_u64().unwrap_or(0)),
-    },
-    Column {
-        title: "A>B",
-        right: true,
-        rank: 2,
-        cell: |f| bytes(f["ab"]["bytes"].as_u64().unwrap_or(0)),
-    },
-    Column {
-        title: "B>A PKTS",
-        right: true,
-        rank: 7,
-        cell: |f| count(f["ba"]["packets"].as_u64().unwrap_or(0)),
-    },
-    Column {
-        title: "B>A",
-        right: true,
-        rank: 2,
-        cell: |f| bytes(f["ba"]["bytes"].as_u64().unwrap_or(0)),
-    },
-    Column {
-        title: "AGE",
-        right: true,
-        rank: 3,
-        cell: seconds,
-    },
-    Column {
-        title: "STATE",
-        right: false,
-        rank: 4,
-        cell: tcp,
-    },
-    Column {
-        title: "RTT",
-        right: true,
-        rank: 6,
-        cell: round_trip,
-    },
-    Column {
-        title: "FLAGS",
-        right: false,
-        rank: 8,
-        cell: flags,
-    },
-    Column {
-        title: "COMMUNITY ID",
-        right: false,
-        rank: 9,
-        cell: |f| text(&f["community_id"]),
-    },
-];
-
 /// Writes records (as JSON lines), at most `limit` of them, as a table at most `width` columns wide.
 pub fn table(
     out: &mut impl Write,
-    columns: &'static [Column],
+    columns: &[Column],
     lines: &[u8],
     limit: usize,
     width: usize,
@@ -398,22 +154,9 @@ impl Printer {
     }
 }
 
-/// What is shown for a character: names come from outside, and some characters drive terminals, end
-/// the line or turn the direction of writing.
-fn harmless(c: char) -> char {
-    match c {
-        '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}'
-        | '\u{feff}' => char::REPLACEMENT_CHARACTER,
-        c if c.is_control() => char::REPLACEMENT_CHARACTER,
-        c => c,
-    }
-}
-
 /// Text of all cells, one after the other: tables may have millions of rows.
-struct Cells {
-    columns: &'static [Column],
+struct Cells<'c> {
+    columns: &'c [Column],
     text: String,
     /// Where each cell ends.
     ends: Vec<usize>,
@@ -421,8 +164,8 @@ struct Cells {
     widths: Vec<usize>,
 }
 
-impl Cells {
-    fn new(columns: &'static [Column]) -> Self {
+impl<'c> Cells<'c> {
+    fn new(columns: &'c [Column]) -> Self {
         Self {
             columns,
             text: String::new(),
@@ -442,28 +185,7 @@ impl Cells {
 
     fn write<'a>(&'a self, out: &mut impl Write, width: usize) -> io::Result<()> {
         let columns = self.columns;
-        let empty = self.ends.is_empty();
-        let widths: Vec<usize> = columns
-            .iter()
-            .zip(&self.widths)
-            .map(|(column, width)| column.title.len().max(*width))
-            .collect();
-        // Columns without content are not shown; of the others as many as fit.
-        let mut shown: Vec<usize> = (0..columns.len())
-            .filter(|i| empty || self.widths[*i] > 0)
-            .collect();
-        let needed = |shown: &[usize]| shown.iter().map(|i| widths[*i] + 2).sum::<usize>();
-        while needed(&shown) > width.saturating_add(2) {
-            let Some(last) = shown.iter().copied().max_by_key(|i| (columns[*i].rank, *i)) else {
-                break;
-            };
-            if columns[last].rank == 0 {
-                break;
-            }
-            // What belongs together goes together: packets of both directions have one rank.
-            let rank = columns[last].rank;
-            shown.retain(|i| columns[*i].rank != rank);
-        }
+        let (shown, widths) = fit(columns, &self.widths, self.ends.is_empty(), width);
         let mut line = String::new();
         let mut write_line = |cell: &dyn Fn(usize) -> &'a str| {
             line.clear();
@@ -581,17 +303,6 @@ mod tests {
             lines[1].contains("\u{fffd}evil\u{fffd}\u{fffd} >"),
             "{lines:?}"
         );
-    }
-
-    #[test]
-    fn processes_stand_beside_their_sides() {
-        let of = |a: &str, b: &str| {
-            processes(&serde_json::json!({"a": {"process": a}, "b": {"process": b}}))
-        };
-        assert_eq!(of("curl", "nginx"), "curl > nginx");
-        assert_eq!(of("curl", ""), "curl >");
-        assert_eq!(of("", "nginx"), "> nginx");
-        assert_eq!(of("", ""), "");
     }
 
     #[test]

@@ -60,10 +60,15 @@ impl RecordFilter {
 
     /// Whether a packet of the conversation would match.
     pub fn matches(&self, record: &FlowRecord) -> bool {
+        self.matches_key(&record.key, record.tcp.flags)
+    }
+
+    /// Whether a packet with this key would match; with the TCP flags seen of `lo` and `hi`.
+    pub fn matches_key(&self, key: &FlowKey, flags: [u8; 2]) -> bool {
         [true, false].into_iter().any(|from_lo| {
-            let packet = make(&record.key, record.tcp.flags, from_lo);
+            let packet = make(key, flags, from_lo);
             let bytes = &packet.bytes[..packet.length];
-            if record.key.ethernet() {
+            if key.ethernet() {
                 self.ethernet.matches(bytes)
             } else {
                 self.ip.as_ref().is_some_and(|filter| filter.matches(bytes))

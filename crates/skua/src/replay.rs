@@ -87,9 +87,10 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         &state,
         &Query {
             filter: |_: &_| true,
-            sort: arguments.sort.by(),
+            sort: arguments.sort.by()?,
             limit: arguments.limit.unwrap_or(usize::MAX),
         },
+        0,
         arguments.print.output == OutputFormat::Csv,
     );
     Printer::of_flows(arguments.print.output).finish(&lines)?;

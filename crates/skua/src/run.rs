@@ -39,10 +39,16 @@ use crate::{
     collector::export::Export,
     config::{self, Config},
     graph::Analyzer,
-    health::Health,
+    health::{
+        Health,
+        alive::{self, Drains},
+    },
     history::Kept,
-    http, output,
+    http,
+    lake::{KeptLake, api::LakeAnswers},
+    output,
     server::{self, Server},
+    services::{self, ServiceGraph},
     session::Session,
     sockets::{listening, settings::lower_priority},
     state::{Observers, Shared, State},
@@ -61,30 +67,48 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     config.export.take_arguments(&arguments.export);
     let mut config = config.with_arguments(&arguments.capture)?;
     lower_priority(config.agent.nice, &config.agent.ionice)?;
+    let shared = watch_and_gather(&mut config, |watch, url| watch.greet("", url))?;
+    finish(shared, arguments.summary);
+    Ok(())
+}
+
+/// As [`run`], for who looks at it from the same process; `ready` is told where the API answers.
+pub fn within(mut config: Config, ready: impl FnOnce(&str)) -> anyhow::Result<()> {
+    watch_and_gather(&mut config, |_, url| {
+        ready(url);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Everything on this host until a signal comes; `begun` is told where the API answers.
+fn watch_and_gather(
+    config: &mut Config,
+    begun: impl FnOnce(&Watch, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<Shared> {
     // First the address: an occupied one is a clearer error than a half-started probe.
-    let server = Server::bind(&config)?;
-    let ground = Ground::open(&mut config)?;
-    let watch = Watch::start(&config, &ground)?;
-    let gather = Gather::start(&config, &ground, Some(&watch))?;
+    let server = Server::bind(config)?;
+    let ground = Ground::open(config)?;
+    let watch = Watch::start(config, &ground)?;
+    let gather = Gather::start(config, &ground, Some(&watch))?;
     for socket in server.sockets() {
         watch.session.mark_own(socket)?;
     }
     let (url, actions) = serve(
         server,
-        &config,
+        config,
         &ground,
         Some(&watch),
         Asked::Gather(&gather),
     )?;
-    watch.greet("", &url)?;
+    begun(&watch, &url)?;
     let ended = watch.run(|| {
         actions.end();
         gather.captures.end();
     });
     // What the last drain brought is written.
     drop(ground);
-    finish(ended?, arguments.summary);
-    Ok(())
+    ended
 }
 
 /// `skua agent`: watches this host, and tells an analyzer.
@@ -176,8 +200,19 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
 /// The graph, with its history when one is kept.
 struct Ground {
     graph: SharedGraph,
+    /// Who depends on whom.
+    services: ServiceGraph,
     observers: Observers,
     kept: Option<Arc<Kept>>,
+    lake: Option<Arc<KeptLake>>,
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if let Some(lake) = &self.lake {
+            lake.finish();
+        }
+    }
 }
 
 impl Ground {
@@ -186,10 +221,13 @@ impl Ground {
         let graph = SharedGraph::new(GraphConfig::default());
         let observers = Observers::default();
         let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
+        let lake = KeptLake::open(&config.lake, &config.host_name(), &observers)?;
         Ok(Self {
             graph,
+            services: ServiceGraph::new(),
             observers,
             kept,
+            lake,
         })
     }
 
@@ -235,6 +273,11 @@ impl Watch {
         let ovs = database.and_then(|target| follow_switch(config, target, graph));
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
         let export = Export::start(&config.export, &session, observers)?;
+        ground.services.follow(
+            observers,
+            config.sockets.graph,
+            config.agent.flow.ebpf.kernel_scan_interval,
+        );
         Ok(Self {
             export,
             session,
@@ -294,7 +337,8 @@ impl Gather {
             patience: config.fleet.forget_after,
         };
         let history = ground.kept.as_ref().map(|kept| kept.history.clone());
-        let fleet = Fleet::new(ground.graph.clone(), settings, history)?;
+        let fleet =
+            Fleet::new(ground.graph.clone(), settings, history)?.with_lake(ground.lake.clone());
         let resources = Resources::open(
             config.resource_file("captures").as_deref(),
             config.captures.max as usize,
@@ -363,7 +407,7 @@ fn serve(
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
     let analyzer = Analyzer::new(ground.graph.clone(), shared.clone(), sets.clone(), past)
         .with_fleet(fleet.clone());
-    let actions = Actions::start(config, &analyzer, watch.is_some())?;
+    let actions = Actions::start(config, &analyzer, &shared, watch.is_some())?;
     let uploads = Uploads::new(runner);
     let captures = Captures {
         captures,
@@ -374,7 +418,10 @@ fn serve(
     let discovery = watch.and_then(|watch| watch.discovery.as_ref());
     let health = Health::new(&ground.graph, discovery, ground.kept.as_ref(), &captures)
         .with_ends(fleet.clone(), uplink)
-        .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)));
+        .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
+        .with_lake(ground.lake.as_ref());
+    let interval = config.agent.flow.ebpf.kernel_scan_interval;
+    let drains = watch.map(|_| Drains::new(shared.drains(), interval));
     let parts = server::Parts::new(&analyzer, &shared);
     let routes = http::routes(
         shared,
@@ -384,7 +431,10 @@ fn serve(
         fleet,
         &actions,
         health,
-    );
+    )
+    .merge(alive::routes(drains))
+    .merge(services::api::routes(ground.services.clone()))
+    .layer(axum::Extension(LakeAnswers::new(&config.lake)));
     let url = server.url();
     server.serve(routes, parts)?;
     Ok((url, actions))

@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader},
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
@@ -16,7 +16,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use skua_collect::{Offered, Teller, TellerConfig};
+use skua_collect::{Drain, Offered, Teller, TellerConfig};
 use skua_flow::{Counters, FlowKey, FlowStore, FlowUpdate, StoreLimits};
 use skua_testkit::broker::Broker;
 
@@ -173,10 +173,11 @@ impl Agent {
         }
         self.next += clients;
         self.store.end_drain();
-        self.teller.tell(self.store.touched(), 0, now, |bytes| {
-            self.socket.send(bytes).unwrap();
-            Offered::Taken
-        });
+        self.teller
+            .tell(self.store.touched(), &Drain::at(now), |bytes| {
+                self.socket.send(bytes).unwrap();
+                Offered::Taken
+            });
     }
 }
 

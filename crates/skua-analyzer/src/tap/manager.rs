@@ -1,6 +1,6 @@
 //! The taps of this process.
 
-use super::{Tap, plan};
+use super::{Holders, SocketFinder, Tap, plan};
 use crate::{
     ask::{self, unix_ms},
     follow::{Follower, Happened, Signal},
@@ -8,7 +8,8 @@ use crate::{
 };
 use serde::Serialize;
 use skua_tap::{
-    Cause, Count, MonitorCounters, PacketReader, Source, SourceCounters, TapStatus, TappedPacket,
+    Cause, Count, LinkKind, MonitorCounters, PacketReader, SocketsHeld, Source, SourceCounters,
+    TapStatus, TappedPacket, WantedSockets,
 };
 use skua_topology::{Node, SharedGraph, Value};
 use std::{
@@ -159,6 +160,28 @@ pub struct MonitorView {
     pub strange: Amount,
 }
 
+/// Sockets whose packets are wanted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct SocketsView {
+    /// How many are known to the kernel.
+    pub held: usize,
+    /// How many found no room.
+    pub left_out: usize,
+    /// Whether connections are added as they begin, or by looks alone.
+    pub prompt: bool,
+}
+
+impl From<SocketsHeld> for SocketsView {
+    fn from(held: SocketsHeld) -> Self {
+        Self {
+            held: held.held,
+            left_out: held.left_out,
+            prompt: held.prompt,
+        }
+    }
+}
+
 /// A tap and how it fares.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -177,6 +200,9 @@ pub struct TapView {
     pub sources: Vec<SourceView>,
     /// Its monitors.
     pub monitors: Vec<MonitorView>,
+    /// How many sockets are wanted, when packets are chosen by process, container or service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<SocketsView>,
     /// All sources together.
     #[serde(flatten)]
     pub all: Counts,
@@ -218,6 +244,7 @@ fn view(tap: Tap, run: Option<&Run>) -> TapView {
         sources,
         missing,
         monitors,
+        sockets,
     } = status.unwrap_or_default();
     let mut sum = SourceCounters::default();
     let sources: Vec<SourceView> = sources
@@ -273,6 +300,7 @@ fn view(tap: Tap, run: Option<&Run>) -> TapView {
             .map_or("none", |running| running.hook().name()),
         sources,
         monitors,
+        sockets: sockets.map(Into::into),
         all: sum.into(),
         tap,
     }
@@ -306,13 +334,13 @@ impl TapWatch {
         }
     }
 
-    /// The source with a number: namespace and name.
-    pub fn source(&self, number: u32) -> Option<(u64, String)> {
+    /// The source with a number: namespace, name, and how its packets begin.
+    pub fn source(&self, number: u32) -> Option<(u64, String, LinkKind)> {
         let runs = self.inner.runs();
         let status = runs.get(&self.id)?.running.as_ref()?.status();
         let mut sources = status.sources.into_iter();
         let found = sources.find(|status| status.number == number)?;
-        Some((found.source.netns, found.source.name))
+        Some((found.source.netns, found.source.name, found.link))
     }
 }
 
@@ -335,6 +363,7 @@ struct Inner {
     /// Name of this host.
     host: Box<str>,
     settings: TapSettings,
+    finder: Arc<dyn SocketFinder>,
     taps: Resources<Tap>,
     runs: Mutex<BTreeMap<Uuid, Run>>,
     /// Nothing starts any more.
@@ -361,6 +390,7 @@ impl TapManager {
         taps: Resources<Tap>,
         declared: &[Tap],
         settings: TapSettings,
+        finder: Arc<dyn SocketFinder>,
     ) -> Result<Self, TapError> {
         if !declared.is_empty() && !settings.here {
             return Err(TapError::Elsewhere);
@@ -391,6 +421,7 @@ impl TapManager {
             graph: graph.clone(),
             host: host.into(),
             settings,
+            finder,
             taps,
             runs: Mutex::default(),
             ended: AtomicBool::new(false),
@@ -431,6 +462,7 @@ impl TapManager {
         tap.create_time = unix_ms();
         tap.who = who.to_owned();
         tap.declared = false;
+        let sockets = self.inner.sockets_of(&tap).map_err(TapError::Wrong)?;
         // The thread looks at it only when it runs.
         let mut runs = self.inner.runs();
         let tap = self.inner.taps.add(tap)?;
@@ -443,6 +475,7 @@ impl TapManager {
             }
         };
         run.look(&self.inner);
+        run.set_sockets(sockets.as_ref());
         tracing::info!(
             who,
             id = %tap.uuid,
@@ -470,7 +503,6 @@ impl TapManager {
         who: &str,
     ) -> Result<TapView, TapError> {
         self.allowed(who, "changed")?;
-        let mut runs = self.inner.runs();
         let before = self.inner.taps.get(id)?;
         if before.declared {
             return Err(TapError::Declared);
@@ -484,8 +516,13 @@ impl TapManager {
         after.passing = before.passing;
         after.declared = false;
         let spec = plan::spec(&after).map_err(TapError::Wrong)?;
+        let sockets = self.inner.sockets_of(&after).map_err(TapError::Wrong)?;
+        let mut runs = self.inner.runs();
+        if self.inner.taps.get(id)? != before {
+            return Err(TapError::Wrong("somebody else has just changed it".into()));
+        }
         let updated = match runs.get_mut(&after.uuid) {
-            Some(run) => run.update(&after, spec, &self.inner),
+            Some(run) => run.update(&after, spec, sockets.as_ref(), &self.inner),
             None => Ok(()),
         };
         updated.map_err(TapError::Wrong)?;
@@ -580,14 +617,35 @@ impl Run {
         })
     }
 
-    fn update(&mut self, tap: &Tap, spec: skua_tap::Spec, inner: &Inner) -> Result<(), String> {
+    fn update(
+        &mut self,
+        tap: &Tap,
+        spec: skua_tap::Spec,
+        sockets: Option<&WantedSockets>,
+        inner: &Inner,
+    ) -> Result<(), String> {
         match &mut self.running {
-            Some(running) => running.update(spec).map_err(|error| error.to_string())?,
-            None => *self = Self::start(tap, spec)?,
+            Some(running) => running
+                .update(spec, sockets)
+                .map_err(|error| error.to_string())?,
+            None => {
+                *self = Self::start(tap, spec)?;
+                self.set_sockets(sockets);
+            }
         }
         self.tap = tap.clone();
         self.look(inner);
         Ok(())
+    }
+
+    /// Says whose packets are wanted.
+    fn set_sockets(&mut self, found: Option<&WantedSockets>) {
+        let (Some(running), Some(found)) = (&mut self.running, found) else {
+            return;
+        };
+        if let Err(error) = running.set_sockets(found) {
+            tracing::warn!(%error, "a tap cannot be told of sockets");
+        }
     }
 
     fn look(&mut self, inner: &Inner) {
@@ -628,8 +686,40 @@ impl Inner {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The sockets that a tap wants, when it chooses by sockets.
+    fn sockets_of(&self, tap: &Tap) -> Result<Option<WantedSockets>, String> {
+        let holders = Holders::of(tap);
+        match holders.is_empty() {
+            true => Ok(None),
+            false => Ok(self.finder.find(&[holders])?.pop()),
+        }
+    }
+
+    /// The sockets that all taps want, each tap's with what it asked for.
+    fn sockets(&self) -> BTreeMap<Uuid, (Holders, Result<WantedSockets, String>)> {
+        let asked = self.taps.all().into_iter();
+        let asked: Vec<(Uuid, Holders)> = asked
+            .map(|tap| (tap.uuid, Holders::of(&tap)))
+            .filter(|(_, holders)| !holders.is_empty())
+            .collect();
+        if asked.is_empty() || !self.settings.here || !self.settings.allowed {
+            return BTreeMap::new();
+        }
+        let holders: Vec<Holders> = asked.iter().map(|(_, holders)| holders.clone()).collect();
+        let found: Vec<Result<WantedSockets, String>> = match self.finder.find(&holders) {
+            Ok(found) => found.into_iter().map(Ok).collect(),
+            Err(error) => holders.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let found = asked.into_iter().zip(found);
+        found
+            .map(|((id, holders), found)| (id, (holders, found)))
+            .collect()
+    }
+
     /// Brings everything to what the graph and the taps say now; when to look again.
     fn look(&self) -> Duration {
+        // First: whoever has sockets may wait for a look at them, and nobody is to wait for that.
+        let sockets = self.sockets();
         let mut runs = self.runs();
         if self.ended.load(Ordering::Acquire) {
             return REST;
@@ -663,6 +753,17 @@ impl Inner {
                 }
             }
             run.look(self);
+            match sockets.get(&tap.uuid) {
+                // It may want others by now.
+                Some((asked, Ok(found))) if *asked == Holders::of(&tap) => {
+                    run.set_sockets(Some(found));
+                    if run.running.is_some() && tap.gremlin_query.trim().is_empty() {
+                        run.error = None;
+                    }
+                }
+                Some((_, Err(error))) => run.error = Some(error.clone()),
+                _ => {}
+            }
         }
         match runs.is_empty() {
             true => REST,

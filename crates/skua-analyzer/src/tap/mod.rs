@@ -1,5 +1,6 @@
 //! Taps: whose packets are copied to which monitors.
 
+mod holders;
 mod manager;
 mod plan;
 
@@ -7,7 +8,9 @@ use crate::resource::Resource;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use holders::{Holders, SocketFinder};
 pub use manager::{Amount, Counts, TapError, TapManager, TapSettings, TapView, TapWatch};
+pub use plan::spec;
 
 /// Directions of packets, seen from a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -65,6 +68,15 @@ pub struct Tap {
     /// The same, as destination.
     #[serde(rename = "DestinationMACs", alias = "destination_macs")]
     pub destination_macs: Vec<String>,
+    /// Processes by name, number or path; only packets of their sockets on this host are copied.
+    #[serde(alias = "processes")]
+    pub processes: Vec<String>,
+    /// Containers by name or begin of their identifier; the same.
+    #[serde(alias = "containers")]
+    pub containers: Vec<String>,
+    /// Services as `skua services` names them, or units of systemd; the same.
+    #[serde(alias = "services")]
+    pub services: Vec<String>,
     /// Where copies go, `mon0` or `mon0@NAMESPACE`; conversations are spread over several. `stream`: to
     /// who watches.
     #[serde(alias = "to")]
@@ -119,6 +131,9 @@ impl Default for Tap {
             macs: Vec::new(),
             source_macs: Vec::new(),
             destination_macs: Vec::new(),
+            processes: Vec::new(),
+            containers: Vec::new(),
+            services: Vec::new(),
             to: Vec::new(),
             vlan: 0,
             cut: 0,

@@ -1,6 +1,6 @@
 //! From what people write of a tap to what it does.
 
-use super::{Tap, Way};
+use super::{Holders, Tap, Way};
 use crate::{ask, injection::endpoint::mac};
 use skua_flow::Prefix;
 use skua_tap::{Direction, Parties, Role, Space, Spec, TapChoice, Target, Tunnel};
@@ -76,6 +76,7 @@ fn remote(tunnel: Tunnel, text: &str) -> Result<Target, String> {
         .and_then(|rest| rest.strip_suffix(']'));
     let (remote, port) = match (address.parse::<SocketAddr>(), tunnel.port()) {
         (Ok(_), 0) => return Err("it has no port".into()),
+        (Ok(address), _) if address.port() == 0 => return Err("0 is no port".into()),
         (Ok(address), _) => (address.ip(), address.port()),
         (Err(_), port) => match alone.unwrap_or(address).parse::<IpAddr>() {
             Ok(address) => (address, port),
@@ -135,8 +136,11 @@ fn parties(tap: &Tap) -> Result<Parties, String> {
     Ok(parties)
 }
 
-/// What a tap is to do, or what is wrong with it.
-pub(super) fn spec(tap: &Tap) -> Result<Spec, String> {
+/// What a tap is to do.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn spec(tap: &Tap) -> Result<Spec, String> {
     if tap.from.is_empty() && tap.gremlin_query.trim().is_empty() {
         return Err("From or GremlinQuery is missing: whose packets are to be copied?".into());
     }
@@ -206,9 +210,12 @@ pub(super) fn spec(tap: &Tap) -> Result<Spec, String> {
         skua_filter::Filter::compile(&tap.r#match, ethernet)
             .map_err(|error| format!("Match: {error}"))?;
     }
+    let holders = Holders::of(tap);
+    holders.check()?;
     let choice = TapChoice {
         filter: expression(tap, &targets),
         parties: parties(tap)?,
+        sockets: !holders.is_empty(),
         sampling: tap.sampling,
         packet_rate: tap.packet_rate,
         bit_rate: tap.bit_rate,
@@ -295,6 +302,7 @@ mod tests {
             "vxlan://192.0.2.9/16777216",
             "erspan://192.0.2.9/1024",
             "erspan://192.0.2.9:5/1",
+            "geneve://192.0.2.9:0/1",
             "geneve://192.0.2.9/1@",
         ] {
             assert!(
@@ -326,5 +334,7 @@ mod tests {
         assert!(wrong(|tap| tap.vlan = 4_095).contains("VLAN"));
         assert!(wrong(|tap| tap.nets = vec!["10.0.0.0/33".into()]).contains("prefix"));
         assert!(wrong(|tap| tap.macs = vec!["xx".into()]).contains("MAC"));
+        assert!(wrong(|tap| tap.processes = vec![" ".into()]).contains("Processes"));
+        assert!(wrong(|tap| tap.services = vec!["a".into(); 257]).contains("at most 256"));
     }
 }

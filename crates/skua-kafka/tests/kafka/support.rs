@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skua_collect::{Between, Line, Ports, Rtt, Sent, Sum};
+use skua_collect::{Between, Line, Ports, Rtt, Sent, Sum, Times};
 use skua_kafka::{Cause, Producer, Target};
 
 /// A line of which every number is another one; those of different `number` have different clients.
@@ -24,6 +24,8 @@ pub fn line(number: u32) -> Line<'static> {
             0 => [192, 0, 2, 1].into(),
             _ => [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
         },
+        client_service: "",
+        server_service: "",
         port: 443,
         service_by: "kernel",
         client_sent: sum(9),
@@ -35,6 +37,17 @@ pub fn line(number: u32) -> Line<'static> {
         begun: 15,
         ended: 16,
         reset: 17,
+        refused: 0,
+        timed_out: 0,
+        rtt: Times {
+            sums: Rtt {
+                count: 0,
+                sum_us: 0,
+                min_us: 0,
+                max_us: 0,
+            },
+            classes: Box::leak(Box::default()),
+        },
         handshake: Rtt {
             count: 18,
             sum_us: 19,

@@ -42,7 +42,7 @@ impl FilterSet {
 pub(crate) struct FilterProgram {
     program: OwnedFd,
     /// Keeps the programs that it goes on to.
-    _array: OwnedFd,
+    array: OwnedFd,
 }
 
 impl FilterProgram {
@@ -74,10 +74,7 @@ impl FilterProgram {
             .map(skua_filter::Insn::encode)
             .collect();
         let program = load_program(rung, &code)?;
-        Ok(Self {
-            program,
-            _array: array,
-        })
+        Ok(Self { program, array })
     }
 }
 
@@ -95,8 +92,14 @@ impl FilterProgram {
             .collect();
         Ok(Self {
             program: load_program(rung, &code)?,
-            _array: array,
+            array,
         })
+    }
+
+    /// Pins what keeps the programs that it goes on to: without, they go with the last process that
+    /// has the array open, although the program itself is still attached.
+    pub(crate) fn pin(&self, path: &std::path::Path) -> std::io::Result<()> {
+        crate::attach::pin(self.array.as_fd(), path)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::KernelError;
 
 /// Opens the root. A mount of our own that is in no namespace is tried first: it shows the root
 /// also where nobody mounted the hierarchy, or only a part of it, and goes with the descriptor.
-pub(super) fn open_root() -> Result<OwnedFd, KernelError> {
+pub(crate) fn open_root() -> Result<OwnedFd, KernelError> {
     let failed = |source: rustix::io::Errno| KernelError::System {
         what: "cannot open the unified control group hierarchy",
         source: source.into(),

@@ -23,6 +23,7 @@ use libbpf_rs::{MapCore as _, MapFlags};
 use skua_socket::{HookState, HookStatus, PairUpdate, SocketLosses, SocketUpdate};
 
 use crate::{KernelError, KernelTypes, clock, embedded, ring::Ring};
+pub(crate) use cgroup::open_root;
 use dump::Dump;
 use layout::{CgroupMade, Clock, Plain as _, RawRecord, Settings};
 use look::{Look, Looker};

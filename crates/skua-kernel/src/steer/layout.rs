@@ -54,7 +54,8 @@ pub(super) struct Settings {
     address_six: u8,
     /// Network order.
     port: u16,
-    pad: [u16; 3],
+    looks: u8,
+    pad: [u8; 5],
     address: [u8; 16],
 }
 
@@ -73,7 +74,8 @@ fn threshold(threshold: Threshold) -> (u8, u32) {
 }
 
 impl Settings {
-    pub(super) fn new(detector: &Detector, link: LinkKind) -> Self {
+    /// `looks`: the program looks itself whether its target is up.
+    pub(super) fn new(detector: &Detector, link: LinkKind, looks: bool) -> Self {
         let (threshold_kind, threshold) = self::threshold(detector.threshold);
         let (release_kind, release) = self::threshold(detector.release);
         let mut settings = Self {
@@ -98,6 +100,7 @@ impl Settings {
             threshold_kind,
             release_kind,
             exact_clock: (detector.clock == Clock::Exact).into(),
+            looks: looks.into(),
             ..Self::default()
         };
         if let Some(channel) = &detector.channel {
@@ -157,9 +160,11 @@ pub(super) struct Control {
     pub(super) peer: AtomicU32,
     pub(super) macs: [AtomicU32; 3],
     pub(super) pad: AtomicU32,
+    pub(super) flags: [AtomicU64; 2],
+    pub(super) state: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Control>() == 32);
+const _: () = assert!(size_of::<Control>() == 56);
 
 // SAFETY: all fields are atomics, every bit pattern is valid.
 unsafe impl Shared for Control {}

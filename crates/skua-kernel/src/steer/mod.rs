@@ -1,7 +1,12 @@
 //! Detectors in the kernel: loading the program, attaching it, telling it that we are there and where
 //! packets go, and reading what it knows.
 
+mod device;
 mod layout;
+mod pins;
+
+pub use device::{Device, Finder};
+pub use pins::{Pins, release};
 
 use std::{
     collections::BTreeMap,
@@ -37,12 +42,33 @@ const BATCH: u32 = 256;
 /// What the programs need, as users see it.
 pub const NEEDS: &str = "tc programs with redirect to peers (5.12)";
 
-/// Whether the kernel takes the program: it is loaded, and attached nowhere.
+/// How a kernel takes the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trial {
+    /// By which hook it is attached.
+    pub hook: HookKind,
+    /// Whether it sees for itself that its target is down.
+    pub sees_target: bool,
+}
+
+impl Trial {
+    /// In words.
+    pub fn describe(self) -> String {
+        let target = match self.sees_target {
+            true => "sees its target go down",
+            false => "is told when its target goes down",
+        };
+        format!("by {}, {target}", self.hook.name())
+    }
+}
+
+/// Whether the kernel takes the program: it is loaded, and attached to loopback of a network namespace
+/// of its own.
 ///
 /// # Errors
 ///
 /// Why not.
-pub fn trial() -> Result<(), KernelError> {
+pub fn trial() -> Result<Trial, KernelError> {
     const DETECTOR: &str =
         "{name: trial, interface: lo, preset: ewma-64, match: '', action: {redirect: {to: any}}}";
     let detectors =
@@ -50,11 +76,34 @@ pub fn trial() -> Result<(), KernelError> {
     let detector = detectors
         .first()
         .ok_or(KernelError::Missing("a detector"))?;
-    Steering::load(detector, LinkKind::Ethernet).map(drop)
+    let steering = Steering::load(detector, LinkKind::Ethernet)?;
+    let program = steering.program()?;
+    let attached = std::thread::scope(|scope| {
+        let try_hooks = || {
+            crate::private_network::enter()?;
+            const LOOPBACK: u32 = 1;
+            let by = |hook| {
+                Attachment::in_passing_namespace(program, LOOPBACK, Direction::Ingress, hook)
+            };
+            by(HookKind::Tcx).or_else(|_| by(HookKind::Clsact))
+        };
+        let thread = std::thread::Builder::new().spawn_scoped(scope, try_hooks);
+        let thread = thread.map_err(|source| KernelError::System {
+            what: "cannot start a thread",
+            source,
+        })?;
+        thread
+            .join()
+            .unwrap_or(Err(KernelError::Missing("the thread of a trial")))
+    })?;
+    Ok(Trial {
+        hook: attached.kind(),
+        sees_target: steering.finder().is_some(),
+    })
 }
 
 /// Where packets are sent to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Target {
     /// Index of the interface, in the namespace where the program is attached.
     pub ifindex: u32,
@@ -64,6 +113,10 @@ pub struct Target {
     pub destination: [u8; 6],
     /// Source MAC address.
     pub source: [u8; 6],
+    /// It is a veth: it takes packets only while its other end is up.
+    pub veth: bool,
+    /// Where the program sees whether it is up ([`Finder::find`]).
+    pub device: Device,
 }
 
 /// A channel fired, or does not any more.
@@ -151,6 +204,7 @@ pub struct Steering {
     events: Ring,
     grace: Grace,
     depth: usize,
+    finder: Option<&'static Finder>,
 }
 
 impl Steering {
@@ -160,27 +214,17 @@ impl Steering {
     ///
     /// The kernel does not take them, or the expression needs a header that is not there.
     pub fn load(detector: &Detector, link: LinkKind) -> Result<Self, KernelError> {
-        let settings = Settings::new(detector, link);
-        let ring_bytes = detector.ring * SAMPLE as u32;
-        let object = embedded::load(
-            ("steer", object!("steer")),
-            settings.bytes(),
-            None,
-            |open| {
-                for mut map in open.maps_mut() {
-                    match map.name().to_str() {
-                        Some("channels") => map.set_max_entries(detector.channels)?,
-                        Some("rings") => {
-                            map.set_max_entries(detector.channels)?;
-                            map.set_value_size(ring_bytes)?;
-                        }
-                        Some("events") => map.set_max_entries(EVENT_RING)?,
-                        _ => {}
-                    }
-                }
-                Ok(())
-            },
-        )?;
+        let sends = detector.action.destination().is_some() && !detector.dry_run;
+        let finder = sends.then(Finder::get).flatten();
+        // A kernel that is locked down lets no program read its memory.
+        let looking = finder.and_then(|finder| {
+            let object = load_object(detector, link, true).ok()?;
+            Some((object, finder))
+        });
+        let (object, finder) = match looking {
+            Some((object, finder)) => (object, Some(finder)),
+            None => (load_object(detector, link, false)?, None),
+        };
         let link_type = match link {
             LinkKind::Ethernet => LinkType::Ethernet,
             LinkKind::Ip => LinkType::RawIp,
@@ -199,6 +243,7 @@ impl Steering {
             depth: detector.ring as usize,
             filter,
             object,
+            finder,
         };
         steering.beat();
         Ok(steering)
@@ -223,6 +268,11 @@ impl Steering {
     /// The build is damaged.
     pub fn bare_program(&self) -> Result<BorrowedFd<'_>, KernelError> {
         program(&self.object)
+    }
+
+    /// What finds the state of targets for [`Target::device`]; none where programs cannot look there.
+    pub fn finder(&self) -> Option<&'static Finder> {
+        self.finder
     }
 
     fn state(&self) -> Option<&Control> {
@@ -259,6 +309,11 @@ impl Steering {
             place.store(u32::from_ne_bytes(*bytes), Relaxed);
         }
         control.peer.store(target.peer.into(), Relaxed);
+        let (flags, state) = target.device.what_counts(target.peer);
+        for (place, flags) in control.flags.iter().zip(flags) {
+            place.store(flags, Relaxed);
+        }
+        control.state.store(state, Relaxed);
         control.target.store(target.ifindex, Release);
         Ok(())
     }
@@ -361,6 +416,30 @@ impl Steering {
     pub fn map_memory(&self) -> Vec<(String, u64)> {
         embedded::map_memory(&self.object)
     }
+}
+
+fn load_object(detector: &Detector, link: LinkKind, looks: bool) -> Result<Object, KernelError> {
+    let settings = Settings::new(detector, link, looks);
+    let ring_bytes = detector.ring * SAMPLE as u32;
+    embedded::load(
+        ("steer", object!("steer")),
+        settings.bytes(),
+        None,
+        |open| {
+            for mut map in open.maps_mut() {
+                match map.name().to_str() {
+                    Some("channels") => map.set_max_entries(detector.channels)?,
+                    Some("rings") => {
+                        map.set_max_entries(detector.channels)?;
+                        map.set_value_size(ring_bytes)?;
+                    }
+                    Some("events") => map.set_max_entries(EVENT_RING)?,
+                    _ => {}
+                }
+            }
+            Ok(())
+        },
+    )
 }
 
 /// Attaches a program ([`Steering::program`]) to what an interface of the calling thread's namespace

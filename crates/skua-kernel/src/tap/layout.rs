@@ -14,7 +14,7 @@ pub(super) mod flag {
     pub const PREFIXES4: u32 = 1 << 2;
     pub const PREFIXES6: u32 = 1 << 3;
     pub const MACS: u32 = 1 << 4;
-    pub const ENDPOINTS: u32 = 1 << 5;
+    pub const SOCKETS: u32 = 1 << 5;
     pub const DEDUP: u32 = 1 << 6;
     pub const RATE: u32 = 1 << 7;
     pub const BALANCE: u32 = 1 << 8;

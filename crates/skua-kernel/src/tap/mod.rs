@@ -6,9 +6,11 @@
 
 mod layout;
 mod parties;
+mod sockets;
 mod stream;
 
 use std::{
+    collections::BTreeSet,
     os::fd::{AsFd, AsRawFd as _, BorrowedFd},
     time::Duration,
 };
@@ -21,18 +23,16 @@ pub use layout::{
     SourceCounters,
 };
 pub use parties::{Parties, Role};
+pub use sockets::{MAX_SOCKETS, SocketSet, SocketsHeld, TapSocket, TapTask};
 pub use stream::{PacketReader, TappedPacket};
 
 use crate::{
     Attachment, Direction, HookKind, KernelError,
     embedded::{self, object},
-    flow::filter::FilterProgram,
+    flow::{LinkKind, filter::FilterProgram},
     private_network,
 };
 use layout::{Settings, flag, words};
-
-/// Ends of sockets that are looked for at most.
-pub const MAX_ENDPOINTS: u32 = 65_536;
 
 /// Sets whose size is that of what they hold.
 const SETS: [&str; 5] = ["hosts4", "hosts6", "prefixes4", "prefixes6", "macs"];
@@ -48,6 +48,8 @@ pub struct TapChoice {
     pub filter: String,
     /// Whose packets.
     pub parties: Parties,
+    /// Only packets of sockets that [`TapMaps::set_sockets`] is told of.
+    pub sockets: bool,
     /// One packet of so many, by chance; 0 and 1: all.
     pub sampling: u32,
     /// Packets per second at most; 0: no limit.
@@ -95,6 +97,7 @@ impl TapChoice {
             process: self.process,
             tap: self.tap,
             flags: self.parties.flags()
+                | bit(flag::SOCKETS, self.sockets)
                 | bit(flag::DEDUP, self.dedup)
                 | bit(flag::RATE, limited)
                 | bit(flag::BALANCE, self.balance),
@@ -152,6 +155,7 @@ pub struct TapMaps {
     monitor_counters: MapHandle,
     sequence: MapHandle,
     packets: Option<MapHandle>,
+    sockets: Option<SocketSet>,
 }
 
 impl TapMaps {
@@ -179,7 +183,52 @@ impl TapMaps {
                 true => Some(map(&source, "packets")?),
                 false => None,
             },
+            sockets: choice.sockets.then(SocketSet::new).transpose()?,
         })
+    }
+
+    /// Makes what a changed choice needs besides.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn ready(&mut self, choice: &TapChoice) -> Result<(), KernelError> {
+        if choice.sockets && self.sockets.is_none() {
+            self.sockets = Some(SocketSet::new()?);
+        }
+        Ok(())
+    }
+
+    /// Takes the set of sockets out, so that the next programs have one of their own.
+    pub fn take_sockets(&mut self) -> Option<SocketSet> {
+        self.sockets.take()
+    }
+
+    /// Puts it back.
+    pub fn put_sockets(&mut self, sockets: Option<SocketSet>) {
+        self.sockets = sockets;
+    }
+
+    /// The sockets whose packets are wanted, by a look that began at `looked_ns` (CLOCK_MONOTONIC), and
+    /// whose next connections are. What was wanted until then stays for three seconds.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_sockets(
+        &mut self,
+        sockets: &[TapSocket],
+        tasks: &BTreeSet<TapTask>,
+        looked_ns: u64,
+    ) -> Result<(), KernelError> {
+        let Some(set) = &mut self.sockets else {
+            return Ok(());
+        };
+        set.set_tasks(tasks)?;
+        set.set(sockets, looked_ns)
+    }
+
+    /// How many sockets are wanted; none when packets are not chosen by that.
+    pub fn sockets(&self) -> Option<SocketsHeld> {
+        self.sockets.as_ref().map(SocketSet::status)
     }
 
     /// Reads what comes to user space; none when packets go to monitors.
@@ -236,10 +285,21 @@ pub struct SourcePrograms {
     object: Object,
     sources: MapHandle,
     outputs: MapHandle,
-    endpoints: MapHandle,
-    /// The expression before them, received and sent.
-    filters: Option<[FilterProgram; 2]>,
+    /// The expression before them, by link and direction; none: it takes all.
+    filters: Option<Vec<((LinkKind, Direction), FilterProgram)>>,
 }
+
+/// Programs of an object for sources.
+fn name(link: LinkKind, direction: Direction) -> &'static str {
+    match (link, direction) {
+        (LinkKind::Ethernet, Direction::Ingress) => "tap_ingress",
+        (LinkKind::Ethernet, Direction::Egress) => "tap_egress",
+        (LinkKind::Ip, Direction::Ingress) => "tap_ingress_ip",
+        (LinkKind::Ip, Direction::Egress) => "tap_egress_ip",
+    }
+}
+
+const BOTH: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 
 impl SourcePrograms {
     /// Loads them.
@@ -253,6 +313,7 @@ impl SourcePrograms {
             .collect();
         let mut maps = vec![("counters", &shared.counters), ("buckets", &shared.buckets)];
         maps.extend(shared.packets.as_ref().map(|packets| ("packets", packets)));
+        maps.extend(shared.sockets.as_ref().map(|set| ("sockets", &set.map)));
         let object = embedded::load(choice.object(), &choice.settings().bytes(), None, |open| {
             share(open, &maps)?;
             for mut map in open.maps_mut() {
@@ -260,9 +321,6 @@ impl SourcePrograms {
                 let size = sets.iter().find(|(set, _)| *set == name);
                 if let Some((_, entries)) = size {
                     map.set_max_entries(entries.len().max(1) as u32)?;
-                }
-                if name == "endpoints" && choice.parties.endpoints {
-                    map.set_max_entries(MAX_ENDPOINTS)?;
                 }
             }
             Ok(())
@@ -277,32 +335,55 @@ impl SourcePrograms {
         let filters = match choice.filter.trim() {
             "" => None,
             expression => {
-                let filter = Filter::compile(expression, LinkType::Ethernet)?;
-                let before = |name| FilterProgram::before(&filter, program(&object, name)?);
-                Some([before("tap_ingress")?, before("tap_egress")?])
+                let mut kinds = vec![(
+                    LinkKind::Ethernet,
+                    Filter::compile(expression, LinkType::Ethernet)?,
+                )];
+                // Some (`ether host …`) mean nothing without an Ethernet header.
+                let bare = Filter::compile(expression, LinkType::RawIp);
+                kinds.extend(
+                    bare.ok()
+                        .filter(|_| choice.stream)
+                        .map(|bare| (LinkKind::Ip, bare)),
+                );
+                let mut filters = Vec::new();
+                for (link, filter) in &kinds {
+                    for direction in BOTH {
+                        let program = program(&object, name(*link, direction))?;
+                        let before = FilterProgram::before(filter, program)?;
+                        filters.push(((*link, direction), before));
+                    }
+                }
+                Some(filters)
             }
         };
         Ok(Self {
             sources: map(&object, "sources")?,
             outputs: map(&object, "outputs")?,
-            endpoints: map(&object, "endpoints")?,
             filters,
             object,
         })
     }
 
-    /// The program to attach.
+    /// The program to attach to an interface of that kind. Without Ethernet header there is one only
+    /// when packets go to user space.
     ///
     /// # Errors
-    /// This build is damaged.
-    pub fn program(&self, direction: Direction) -> Result<BorrowedFd<'_>, KernelError> {
-        let (name, place) = match direction {
-            Direction::Ingress => ("tap_ingress", 0),
-            Direction::Egress => ("tap_egress", 1),
-        };
+    /// There is none.
+    pub fn program(
+        &self,
+        link: LinkKind,
+        direction: Direction,
+    ) -> Result<BorrowedFd<'_>, KernelError> {
         match &self.filters {
-            Some(filters) => Ok(filters[place].as_fd()),
-            None => program(&self.object, name),
+            Some(filters) => {
+                let fits = |(place, _): &&((LinkKind, Direction), _)| *place == (link, direction);
+                let found = filters.iter().find(fits);
+                let missing =
+                    KernelError::Missing("an expression that has a meaning without Ethernet");
+                found.map(|(_, filter)| filter.as_fd()).ok_or(missing)
+            }
+            None => program(&self.object, name(link, direction)),
         }
     }
 
@@ -344,29 +425,6 @@ impl SourcePrograms {
                 .map_err(failed("cannot say where copies go"))?;
         }
         Ok(())
-    }
-
-    /// Adds an end of sockets whose packets are wanted, or takes it away: address (IPv4 mapped),
-    /// port, protocol.
-    ///
-    /// # Errors
-    /// There are too many.
-    pub fn set_endpoint(
-        &self,
-        (address, port, protocol): ([u8; 16], u16, u8),
-        wanted: bool,
-    ) -> Result<(), KernelError> {
-        let mut key = [0; 20];
-        key[..16].copy_from_slice(&address);
-        key[16..18].copy_from_slice(&port.to_be_bytes());
-        key[18] = protocol;
-        let changed = match wanted {
-            true => self
-                .endpoints
-                .update(&key, &3u32.to_ne_bytes(), MapFlags::ANY),
-            false => self.endpoints.delete(&key),
-        };
-        changed.map_err(failed("cannot change the sockets of a tap"))
     }
 }
 
@@ -481,7 +539,9 @@ mod tests {
                 };
                 let first = load(&all);
                 let mut attached = Attachment::in_passing_namespace(
-                    first.program(Direction::Ingress).unwrap(),
+                    first
+                        .program(LinkKind::Ethernet, Direction::Ingress)
+                        .unwrap(),
                     LOOPBACK,
                     Direction::Ingress,
                     hook,
@@ -494,7 +554,10 @@ mod tests {
                     ..all.clone()
                 });
                 attached
-                    .replace(none.program(Direction::Ingress).unwrap())
+                    .replace(
+                        none.program(LinkKind::Ethernet, Direction::Ingress)
+                            .unwrap(),
+                    )
                     .unwrap();
                 drop(first);
                 talk(10);
@@ -506,7 +569,11 @@ mod tests {
                     ..all.clone()
                 });
                 attached
-                    .replace(again.program(Direction::Ingress).unwrap())
+                    .replace(
+                        again
+                            .program(LinkKind::Ethernet, Direction::Ingress)
+                            .unwrap(),
+                    )
                     .unwrap();
                 talk(10);
                 assert_eq!(matched(), 20, "{hook:?}");

@@ -29,8 +29,6 @@ impl Role {
 pub struct Parties {
     prefixes: BTreeMap<(IpAddr, u8), Role>,
     macs: BTreeMap<[u8; 6], Role>,
-    /// Whether the set of sockets' ends is looked at.
-    pub endpoints: bool,
 }
 
 fn merge<K: Ord>(map: &mut BTreeMap<K, Role>, key: K, role: Role) {
@@ -63,7 +61,7 @@ impl Parties {
 
     /// Whether there is none, so that all packets are wanted.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0 && !self.endpoints
+        self.len() == 0
     }
 
     /// The roles that an address has by all prefixes that hold it, for the longest alone is found.
@@ -125,12 +123,11 @@ impl Parties {
             ("prefixes6", flag::PREFIXES6),
             ("macs", flag::MACS),
         ];
-        let ends = if self.endpoints { flag::ENDPOINTS } else { 0 };
         let used = sets.into_iter().filter(|(map, _)| {
             let entries = self.entries(map);
             entries.is_some_and(|entries| !entries.is_empty())
         });
-        used.fold(ends, |flags, (_, flag)| flags | flag)
+        used.fold(0, |flags, (_, flag)| flags | flag)
     }
 }
 

@@ -175,7 +175,9 @@ impl Sflow {
                     | Record::Socket(_)
                     | Record::TcpInfo(_)
                     | Record::Conversation(_)
-                    | Record::ConversationTcp(_),
+                    | Record::ConversationTcp(_)
+                    | Record::Names(_)
+                    | Record::SocketTcp(_),
                 ) => {}
                 Ok(Record::Other { .. }) => received.skipped += 1,
                 Err(error) => wrong = wrong.and(Err(error)),

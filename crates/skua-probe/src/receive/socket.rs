@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::ProbeError;
 
@@ -25,6 +25,35 @@ impl Socket {
     pub fn bind(address: SocketAddr, queue_bytes: usize) -> Result<Self, ProbeError> {
         let listen = |source| ProbeError::Listen { address, source };
         let socket = UdpSocket::bind(address).map_err(listen)?;
+        Self::of(socket, address, queue_bytes)
+    }
+
+    /// The same, as one of several sockets at this address, between which the kernel shares senders.
+    ///
+    /// # Errors
+    ///
+    /// As with [`bind`](Self::bind).
+    pub fn bind_shared(address: SocketAddr, queue_bytes: usize) -> Result<Self, ProbeError> {
+        let open = || -> rustix::io::Result<UdpSocket> {
+            let family = match address {
+                SocketAddr::V4(_) => AddressFamily::INET,
+                SocketAddr::V6(_) => AddressFamily::INET6,
+            };
+            let flags = SocketFlags::CLOEXEC;
+            let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+            sockopt::set_socket_reuseport(&socket, true)?;
+            rustix::net::bind(&socket, &address)?;
+            Ok(socket.into())
+        };
+        let socket = open().map_err(|error| ProbeError::Listen {
+            address,
+            source: error.into(),
+        })?;
+        Self::of(socket, address, queue_bytes)
+    }
+
+    fn of(socket: UdpSocket, address: SocketAddr, queue_bytes: usize) -> Result<Self, ProbeError> {
+        let listen = |source| ProbeError::Listen { address, source };
         socket.set_nonblocking(true).map_err(listen)?;
         // Beyond net.core.rmem_max only with CAP_NET_ADMIN: what can be had will do.
         if sockopt::set_socket_recv_buffer_size_force(&socket, queue_bytes).is_err() {

@@ -26,6 +26,7 @@
 mod counters;
 mod datagram;
 mod host;
+mod names;
 pub mod own;
 mod record;
 mod sample;
@@ -34,6 +35,7 @@ mod write;
 pub use counters::{Counters, EthernetCounters, InterfaceCounters};
 pub use datagram::{Datagram, Header, Samples, decode};
 pub use host::{Socket, TcpInfo};
+pub use names::{Definitions, NAME, NAMES, NAMES_RECORD, Name, Names, ServiceName, SocketTcp};
 pub use own::{AgentReport, Conversation, ConversationTcp, ENTERPRISE};
 pub use record::{
     EthernetFrame, ExtendedRouter, ExtendedSwitch, IpPacket, RawHeader, Record, Records,

@@ -16,6 +16,10 @@ pub const OWN_VERSION: u8 = 1;
 pub(super) const FLOW: u32 = tag(ENTERPRISE, 1);
 /// Tag of a flow record.
 pub(super) const FLOW_TCP: u32 = tag(ENTERPRISE, 2);
+/// Tag of a flow record.
+pub(super) const FLOW_NAMES: u32 = tag(ENTERPRISE, 4);
+/// Tag of a flow record.
+pub(super) const FLOW_SOCKET: u32 = tag(ENTERPRISE, 5);
 /// Tag of a counters record.
 pub(super) const AGENT: u32 = tag(ENTERPRISE, 3);
 
@@ -27,6 +31,8 @@ pub mod flags {
     pub const SOURCE_OPENED: u8 = 2;
     /// The destination opened the conversation.
     pub const DESTINATION_OPENED: u8 = 4;
+    /// Others may have been told of it since this collector was: only what is new counts here.
+    pub const MOVED: u8 = 8;
 }
 
 /// Which side offers a service ([`Conversation::service`]).
@@ -103,7 +109,7 @@ pub struct AgentReport {
     pub lost: u64,
 }
 
-fn version(body: &mut Reader<'_>, what: &'static str) -> Result<[u8; 3], DecodeError> {
+pub(super) fn version(body: &mut Reader<'_>, what: &'static str) -> Result<[u8; 3], DecodeError> {
     let before = *body;
     match *body.array::<4>(what)? {
         [0, ..] => Err(before.error(Problem::Version {

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{
     Conversation, ConversationTcp, ETHERNET_FRAME, EXTENDED_ROUTER, EXTENDED_SWITCH, IPV4, IPV6,
-    RAW_HEADER, SOCKET_IPV4, SOCKET_IPV6, Socket, TCP_INFO, TIMESTAMP, TcpInfo, datagram::address,
-    own, sample::Framed,
+    Names, RAW_HEADER, SOCKET_IPV4, SOCKET_IPV6, Socket, SocketTcp, TCP_INFO, TIMESTAMP, TcpInfo,
+    datagram::address, own, sample::Framed,
 };
 use crate::{DecodeError, reader::Reader};
 
@@ -134,6 +134,10 @@ pub enum Record<'a> {
     Conversation(Conversation),
     /// Of Skua: what TCP's headers told of it.
     ConversationTcp(ConversationTcp),
+    /// Of Skua: who is at its sides.
+    Names(Names<'a>),
+    /// Of Skua: what the socket of one side knows.
+    SocketTcp(SocketTcp),
     /// Something that is not decoded.
     Other {
         /// Its tag, see [`tag`](super::tag).
@@ -195,6 +199,8 @@ pub(super) fn decode(tag: u32, mut body: Reader<'_>) -> Result<Record<'_>, Decod
         SOCKET_IPV4 | SOCKET_IPV6 => Record::Socket(Socket::decode(&mut body, tag == SOCKET_IPV6)?),
         TCP_INFO => Record::TcpInfo(TcpInfo::decode(&mut body)?),
         own::FLOW => Record::Conversation(Conversation::decode(&mut body)?),
+        own::FLOW_NAMES => Record::Names(Names::decode(&mut body)?),
+        own::FLOW_SOCKET => Record::SocketTcp(SocketTcp::decode(&mut body)?),
         own::FLOW_TCP => Record::ConversationTcp(ConversationTcp::decode(&mut body)?),
         tag => Record::Other {
             tag,

@@ -7,8 +7,8 @@ use super::{
     CountersHead, DataSource, ETHERNET_COUNTERS, ETHERNET_FRAME, EXPANDED_COUNTERS_SAMPLE,
     EXPANDED_FLOW_SAMPLE, EXTENDED_ROUTER, EXTENDED_SWITCH, EthernetCounters, EthernetFrame,
     ExtendedRouter, ExtendedSwitch, FLOW_SAMPLE, FlowHead, Header, INTERFACE_COUNTERS, IPV4, IPV6,
-    InterfaceCounters, IpPacket, Port, RAW_HEADER, RawHeader, SOCKET_IPV4, SOCKET_IPV6, Socket,
-    TCP_INFO, TIMESTAMP, TcpInfo, VERSION, own,
+    InterfaceCounters, IpPacket, Name, Names, Port, RAW_HEADER, RawHeader, SOCKET_IPV4,
+    SOCKET_IPV6, Socket, SocketTcp, TCP_INFO, TIMESTAMP, TcpInfo, VERSION, own,
 };
 
 /// The greatest numbers that compact samples have room for.
@@ -306,6 +306,18 @@ impl RecordWriter<'_> {
     /// Of Skua: what TCP's headers told of it.
     pub fn conversation_tcp(&mut self, tcp: &ConversationTcp) {
         self.0.add(own::FLOW_TCP, |out| tcp.encode(out));
+    }
+
+    /// Of Skua: who is at its sides, and definitions of names that were not used before in this datagram.
+    /// Parts of names that are too long are cut.
+    pub fn names(&mut self, sides: [u8; 2], defined: &[(u8, Name<'_>)]) {
+        self.0
+            .add(own::FLOW_NAMES, |out| Names::encode(out, sides, defined));
+    }
+
+    /// Of Skua: what the socket of one side knows.
+    pub fn socket_tcp(&mut self, tcp: &SocketTcp) {
+        self.0.add(own::FLOW_SOCKET, |out| tcp.encode(out));
     }
 
     /// Any other record, whose bytes are given.

@@ -21,7 +21,7 @@ use super::{
     remote::RemoteFlows,
     session::Session,
 };
-use crate::{graph::unix_ms, history::History, state::unix_ns};
+use crate::{graph::unix_ms, history::History, lake::KeptLake, state::unix_ns};
 
 /// Agents at most.
 const AGENTS: usize = 10_000;
@@ -130,6 +130,8 @@ pub struct Fleet {
     pub(super) graph: SharedGraph,
     settings: FleetSettings,
     history: Option<Arc<History>>,
+    /// Takes flows, too.
+    lake: Option<Arc<KeptLake>>,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -193,6 +195,7 @@ impl Fleet {
             graph,
             settings,
             history,
+            lake: None,
             inner: Arc::new(Mutex::new(inner)),
         };
         fleet.expire_from_time_to_time(&mut fleet.lock())?;
@@ -435,6 +438,9 @@ impl Fleet {
             if let (false, Some(history)) = (flows.known, &self.history) {
                 history.take_remote(host, &flows);
             }
+            if let (false, Some(lake)) = (flows.known, &self.lake) {
+                lake.take_remote(host, &flows);
+            }
             set.take(flows);
         }
         Ok(last)
@@ -451,6 +457,12 @@ impl Fleet {
         ids.map(|id| id.to_string().into())
             .chain(std::iter::once("".into()))
             .collect()
+    }
+
+    /// Flows go to a lake, too.
+    pub fn with_lake(mut self, lake: Option<Arc<KeptLake>>) -> Self {
+        self.lake = lake;
+        self
     }
 
     /// Looks whose time is over as long as there are agents.
@@ -471,6 +483,7 @@ impl Fleet {
                         graph: graph.clone(),
                         settings: settings.clone(),
                         history: None,
+                        lake: None,
                         inner,
                     };
                     fleet.expire();

@@ -26,4 +26,4 @@ mod session;
 mod tests;
 pub mod uplink;
 mod wanted;
-mod wire;
+pub mod wire;

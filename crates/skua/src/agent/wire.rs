@@ -131,14 +131,19 @@ pub fn ways(arguments: &AnalyzerArguments) -> anyhow::Result<Vec<Way>> {
 }
 
 impl Way {
-    /// Goes there.
+    /// Goes there as an agent.
     pub async fn connect(&self) -> anyhow::Result<Socket> {
+        self.connect_at(protocol::PATH).await
+    }
+
+    /// Goes to a WebSocket there.
+    pub async fn connect_at(&self, path: &str) -> anyhow::Result<Socket> {
         let found = tokio::net::lookup_host(&self.place)
             .await
             .with_context(|| format!("cannot find {}", self.place))?;
         let mut last = anyhow::anyhow!("{} has no address", self.place);
         for address in found.take(4) {
-            match self.connect_to(address).await {
+            match self.connect_to(address, path).await {
                 Ok(socket) => return Ok(socket),
                 Err(error) => last = error,
             }
@@ -146,7 +151,7 @@ impl Way {
         Err(last)
     }
 
-    async fn connect_to(&self, address: SocketAddr) -> anyhow::Result<Socket> {
+    async fn connect_to(&self, address: SocketAddr, path: &str) -> anyhow::Result<Socket> {
         if self.tls.is_none() {
             beyond_loopback(&address)?;
         }
@@ -154,14 +159,11 @@ impl Way {
         // What is said is said in one piece.
         let _ = stream.set_nodelay(true);
         let (stream, url): (Box<dyn Stream>, _) = match &self.tls {
-            None => (
-                Box::new(stream),
-                format!("ws://{address}{}", protocol::PATH),
-            ),
+            None => (Box::new(stream), format!("ws://{address}{path}")),
             Some(tls) => {
                 let host = host_of(&self.place).unwrap_or_default().to_owned();
                 let stream = tls.connect(ServerName::try_from(host)?, stream).await?;
-                let url = format!("wss://{}{}", self.place, protocol::PATH);
+                let url = format!("wss://{}{path}", self.place);
                 (Box::new(stream), url)
             }
         };

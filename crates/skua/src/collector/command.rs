@@ -1,41 +1,31 @@
 //! `skua collector`.
 
-use std::{
-    io::Read as _,
-    net::SocketAddr,
-    os::{fd::AsFd as _, unix::net::UnixStream},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::PoisonError, time::Duration};
 
 use anyhow::bail;
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use skua_collect::{Collector, CollectorConfig, Summary};
+use serde::Serialize;
+use skua_collect::{CollectorConfig, Summary};
 use skua_flow::Prefix;
-use skua_probe::receive::{AllowList, Socket};
 
-use super::sink::{SinkName, Sinks};
-use crate::{
-    args::{SummaryFormat, duration},
-    output,
-    state::unix_ns,
+use super::{
+    gate::Gate,
+    receive::{Received, Threads},
+    sink::{SinkName, Sinks},
 };
-
-/// Bytes of the socket's queue.
-const QUEUE: usize = 32 << 20;
-/// The longest datagram of UDP.
-const DATAGRAM: usize = 65_535;
-/// Datagrams that are taken before the clock is looked at again.
-const BATCH: usize = 64;
-/// The longest wait.
-const TICK: u64 = 1_000_000_000;
+use crate::{
+    args::{AnalyzerArguments, SummaryFormat, duration},
+    output,
+};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   skua collector                                    for agents on this host
   skua agent --collector 127.0.0.1:6343             tells it, as does `skua run`
+  skua collector --sink analyzer://127.0.0.1:8082   for `skua services --graph` there
   skua collector --listen 192.0.2.1:6343 --allow 192.0.2.0/24 | jq .
+  skua collector --sink parquet:///var/lib/skua/lake    as Parquet, for any engine (docs/lake.md)
   skua collector --sink kafka://broker:9092/skua-lines
 sFlow has no authentication: beyond loopback --allow says whose datagrams are taken.")]
 pub struct CollectorArguments {
@@ -46,7 +36,14 @@ pub struct CollectorArguments {
     /// beyond loopback
     #[arg(long, value_name = "PREFIX")]
     pub allow: Vec<Prefix>,
-    /// Where lines go: stdout, kafka://BROKER:PORT/TOPIC; may be given several times
+    /// Threads that take datagrams, and as many that sum up
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub threads: u8,
+    /// Datagrams a second that are taken of one sender: beyond that only its own are lost
+    #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
+    pub sender_rate: u32,
+    /// Where lines go: stdout, analyzer://HOST:PORT, kafka://BROKER:PORT/TOPIC, none, or a lake: parquet://DIR,
+    /// s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH; may be given several times
     #[arg(long, default_value = "stdout", value_name = "SINK")]
     pub sink: Vec<SinkName>,
     /// Length of a window
@@ -64,6 +61,9 @@ pub struct CollectorArguments {
     /// How to print the sums at the end, on standard error
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
     pub summary: SummaryFormat,
+    /// With the sink analyzer: whom to tell, and as whom
+    #[command(flatten)]
+    pub analyzer: AnalyzerArguments,
 }
 
 /// Runs until Ctrl-C.
@@ -76,133 +76,56 @@ pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
             arguments.listen
         );
     }
-    let (mut ends, far_end) = UnixStream::pair()?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, far_end.try_clone()?)?;
-    }
-    ends.set_nonblocking(true)?;
-    let socket = Socket::bind(arguments.listen, QUEUE)?;
-    let mut receiver = Receiver {
-        allow: AllowList::new(&arguments.allow),
-        collector: Collector::new(&CollectorConfig {
-            window: arguments.window,
-            wait: arguments.wait,
-            max_keys: arguments.max_keys,
-            max_conversations: arguments.max_conversations,
-            ..CollectorConfig::default()
-        }),
-        not_allowed: 0,
-        buffer: vec![0; DATAGRAM],
-        sinks: Sinks::open(&arguments.sink)?,
+    let config = CollectorConfig {
+        window: arguments.window,
+        wait: arguments.wait,
+        max_keys: arguments.max_keys,
+        max_conversations: arguments.max_conversations,
+        ..CollectorConfig::default()
     };
-    eprintln!("skua collects sFlow at {}; Ctrl-C ends", socket.address()?);
-    loop {
-        let now = unix_ns();
-        receiver.close(now)?;
-        let wait = receiver
-            .collector
-            .next_close()
-            .map_or(TICK, |at| at.saturating_sub(now).min(TICK));
-        let timeout = Timespec {
-            tv_sec: (wait / 1_000_000_000).cast_signed(),
-            tv_nsec: (wait % 1_000_000_000).cast_signed(),
-        };
-        let mut fds = [
-            PollFd::new(&socket, PollFlags::IN),
-            PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN),
-        ];
-        // Interrupted is as good as woken for nothing.
-        let _ = poll(&mut fds, Some(&timeout));
-        let more = receiver.take(&socket, BATCH);
-        if !more && matches!(ends.read(&mut [0; 8]), Ok(n) if n > 0) {
-            break;
-        }
-    }
-    // What is in the socket's queue has been taken before.
-    receiver.finish()?;
-    let dropped = socket.dropped().unwrap_or(0);
-    print(arguments.summary, receiver, dropped)
-}
-
-/// Takes datagrams to lines.
-struct Receiver {
-    allow: AllowList,
-    collector: Collector,
-    not_allowed: u64,
-    buffer: Vec<u8>,
-    sinks: Sinks,
-}
-
-impl Receiver {
-    /// Takes some datagrams; false when there are no more now.
-    fn take(&mut self, socket: &Socket, most: usize) -> bool {
-        let now = unix_ns();
-        for _ in 0..most {
-            let (length, from) = match socket.receive(&mut self.buffer) {
-                Ok(Some(datagram)) => datagram,
-                Ok(None) => return false,
-                Err(error) => {
-                    tracing::debug!(%error, "receiving failed");
-                    return false;
-                }
-            };
-            if self.allow.allows(from) {
-                let bytes = self.buffer.get(..length).unwrap_or_default();
-                self.collector.datagram(from.ip(), bytes, now);
-            } else {
-                self.not_allowed += 1;
-            }
-        }
-        true
-    }
-
-    /// Writes the lines of windows that are over.
-    fn close(&mut self, now: u64) -> anyhow::Result<()> {
-        self.written(|collector, each| collector.close(now, each))
-    }
-
-    fn finish(&mut self) -> anyhow::Result<()> {
-        self.written(|collector, each| collector.finish(unix_ns(), each))?;
-        self.sinks.finish()
-    }
-
-    fn written(
-        &mut self,
-        hand_out: impl FnOnce(&mut Collector, &mut dyn FnMut(&skua_collect::Line<'_>)),
-    ) -> anyhow::Result<()> {
-        let (sinks, mut done, mut any) = (&mut self.sinks, Ok(()), false);
-        hand_out(&mut self.collector, &mut |line| {
-            any = true;
-            if done.is_ok() {
-                done = sinks.put(line);
-            }
-        });
-        if any {
-            done = done.and_then(|()| sinks.flush());
-        }
-        done
-    }
-}
-
-fn print(format: SummaryFormat, receiver: Receiver, dropped: u64) -> anyhow::Result<()> {
-    let mut summary = receiver.collector.summary();
+    let threads = Threads::start(
+        arguments.listen,
+        arguments.threads.into(),
+        &config,
+        || Gate::new(&arguments.allow, arguments.sender_rate),
+        Sinks::open(&arguments.sink, &arguments.analyzer)?,
+    )?;
+    eprintln!("skua collects sFlow at {}; Ctrl-C ends", threads.address());
+    let (mut summary, received, sinks) = threads.join()?;
+    let mut sinks = sinks.lock().unwrap_or_else(PoisonError::into_inner);
+    sinks.finish()?;
     for (cause, units) in [
-        ("receive_queue_full", dropped),
-        ("not_allowed", receiver.not_allowed),
+        ("receive_queue_full", received.dropped),
+        ("not_allowed", received.not_allowed),
+        ("over_rate", received.over_rate),
     ] {
         if units > 0 {
             summary.lost.insert(cause, units);
         }
     }
-    summary.lost.extend(receiver.sinks.lost());
+    summary.lost.extend(sinks.lost());
+    print(arguments.summary, &All { summary, received })
+}
+
+/// All sums.
+#[derive(Serialize)]
+struct All {
+    #[serde(flatten)]
+    summary: Summary,
+    #[serde(flatten)]
+    received: Received,
+}
+
+fn print(format: SummaryFormat, all: &All) -> anyhow::Result<()> {
     match format {
-        SummaryFormat::Json => eprintln!("{}", serde_json::to_string(&summary)?),
-        SummaryFormat::Text => text(&summary),
+        SummaryFormat::Json => eprintln!("{}", serde_json::to_string(all)?),
+        SummaryFormat::Text => text(all),
     }
     Ok(())
 }
 
-fn text(summary: &Summary) {
+fn text(all: &All) {
+    let summary = &all.summary;
     let sum = |sum: &skua_collect::Sum| {
         format!(
             "{} packets, {}",
@@ -241,6 +164,18 @@ fn text(summary: &Summary) {
             agent.lost_records,
             agent.agent_lost_records,
             agent.clock_ms
+        );
+    }
+    for sender in &all.received.flooding {
+        eprintln!(
+            "  {} sent too many: {} datagrams not taken",
+            sender.from, sender.datagrams
+        );
+    }
+    for sender in &summary.unreadable {
+        eprintln!(
+            "  {} sent {} unreadable datagrams",
+            sender.from, sender.datagrams
         );
     }
     if let Some(error) = &summary.last_error {

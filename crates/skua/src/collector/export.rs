@@ -10,9 +10,13 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use skua_collect::{Teller, TellerConfig, Told};
+use skua_collect::{Drain, Teller, TellerConfig, Told};
 
-use super::queue::Queue;
+use super::{
+    failover::{Failover, Sets},
+    known::Of,
+    queue::Queue,
+};
 use crate::{
     config::size,
     session::{Session, secret_seed},
@@ -20,7 +24,7 @@ use crate::{
 };
 
 /// The smallest datagrams, bytes; and the largest that UDP has.
-const DATAGRAM: std::ops::RangeInclusive<u32> = 512..=65_000;
+const DATAGRAM: std::ops::RangeInclusive<u32> = 1_024..=65_000;
 
 /// What collectors are told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,33 +111,45 @@ impl Way {
     }
 
     /// Tells of the part of a drain that is this collector's.
-    fn tell(&self, turn: u64, of: u64, state: &State) {
+    fn tell(&self, turn: usize, sets: &Sets, state: &State, now_ns: u64) {
         let records = state
             .store
             .touched()
-            .filter(|record| of == 1 || record.key.tracking_id() % of == turn);
+            .filter(|record| sets.turn(record.key.tracking_id()) == turn);
+        let drain = Drain {
+            known: &Of(state),
+            moved: &|record| sets.moved(record.key.tracking_id(), record.interval.since_ns),
+            lost: state.store.untold(),
+            now_ns,
+        };
         self.teller()
-            .tell(records, state.store.untold(), unix_ns(), |bytes| {
-                self.queue.offer(bytes)
-            });
+            .tell(records, &drain, |bytes| self.queue.offer(bytes));
     }
 }
 
 /// Tells collectors until it is dropped, which sends what still waits.
 pub struct Export {
     ways: Arc<Vec<Way>>,
+    failover: Arc<Mutex<Failover>>,
     senders: Vec<JoinHandle<()>>,
 }
 
 /// For who wants to know how it fares.
 #[derive(Clone)]
-pub struct ExportView(Arc<Vec<Way>>);
+pub struct ExportView {
+    ways: Arc<Vec<Way>>,
+    failover: Arc<Mutex<Failover>>,
+}
 
 /// How a collector is told.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportStatus {
     /// Address of the collector.
     pub collector: String,
+    /// Whether it takes what it is sent, as far as ICMP tells; while not, the others have its part.
+    pub up: bool,
+    /// How often others took its part.
+    pub failovers: u64,
     /// Datagrams that were sent and not refused.
     pub datagrams: u64,
     /// Records in datagrams, sent or waiting.
@@ -159,6 +175,8 @@ pub struct LostDatagrams {
     pub queue_full: u64,
     /// Nobody was there.
     pub send_refused: u64,
+    /// The host, or a way to it, was not there.
+    pub unreachable: u64,
     /// The socket had no room.
     pub would_block: u64,
     /// Anything else that the kernel said.
@@ -168,9 +186,11 @@ pub struct LostDatagrams {
 impl ExportView {
     /// How each collector is told now.
     pub fn status(&self) -> Vec<ExportStatus> {
-        self.0
+        let states = lock(&self.failover).states();
+        self.ways
             .iter()
-            .map(|way| {
+            .zip(states)
+            .map(|(way, (up, failovers))| {
                 let Told {
                     records,
                     packets,
@@ -182,6 +202,8 @@ impl ExportView {
                 let losses = &way.queue.losses;
                 ExportStatus {
                     collector: way.name.clone(),
+                    up,
+                    failovers,
                     datagrams: way.queue.sent.load(Relaxed),
                     records,
                     packets,
@@ -192,6 +214,7 @@ impl ExportView {
                     lost: LostDatagrams {
                         queue_full: losses.queue_full.load(Relaxed),
                         send_refused: losses.refused.load(Relaxed),
+                        unreachable: losses.unreachable.load(Relaxed),
                         would_block: losses.would_block.load(Relaxed),
                         send_failed: losses.failed.load(Relaxed),
                     },
@@ -240,21 +263,33 @@ impl Export {
             });
         }
         let ways = Arc::new(ways);
-        let theirs = ways.clone();
+        let failover = Arc::new(Mutex::new(Failover::new(ways.len())));
+        let (theirs, theirs_too) = (ways.clone(), failover.clone());
         observers.add(Arc::new(move |capture, state| {
             // Packets of captures that people make are among those that are always captured.
             if capture.is_none() {
+                let now_ns = unix_ns();
+                let refused = theirs.iter().map(|way| way.queue.refusals());
+                let mut failover = lock(&theirs_too);
+                let sets = failover.look(refused, now_ns);
                 for (turn, way) in theirs.iter().enumerate() {
-                    way.tell(turn as u64, theirs.len() as u64, state);
+                    way.tell(turn, sets, state, now_ns);
                 }
             }
         }));
-        Ok(Some(Self { ways, senders }))
+        Ok(Some(Self {
+            ways,
+            failover,
+            senders,
+        }))
     }
 
     /// For who wants to know how it fares.
     pub fn view(&self) -> ExportView {
-        ExportView(self.ways.clone())
+        ExportView {
+            ways: self.ways.clone(),
+            failover: self.failover.clone(),
+        }
     }
 }
 
@@ -263,7 +298,9 @@ impl Drop for Export {
         for way in self.ways.iter() {
             // Says what was told in all, so that the loss of the last is known, too.
             way.teller()
-                .tell([].into_iter(), 0, unix_ns(), |bytes| way.queue.offer(bytes));
+                .tell([].into_iter(), &Drain::at(unix_ns()), |bytes| {
+                    way.queue.offer(bytes)
+                });
             way.queue.close();
         }
         for sender in self.senders.drain(..) {
@@ -271,6 +308,11 @@ impl Drop for Export {
             let _ = sender.join();
         }
     }
+}
+
+fn lock(failover: &Mutex<Failover>) -> MutexGuard<'_, Failover> {
+    // Nothing panics half-way through a change.
+    failover.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A socket to a collector, in the family of its first address.

@@ -3,13 +3,20 @@
 //! | module | |
 //! |---|---|
 //! | `export` | tells collectors what drains of `skua run` and `skua agent` bring |
+//! | `failover` | which collector is told of what, while all of them are there and while not |
+//! | `known` | names and sockets of this host |
 //! | `queue` | datagrams that wait to be sent |
 //! | `report` | how that fares, in /metrics and by the doctor |
 //! | `command` | `skua collector`: takes it, sums it up, writes it |
+//! | `gate`, `receive` | whose datagrams it takes, and the threads that take them and sum them up |
 //! | `sink` | where lines go |
 
 pub mod command;
 pub mod export;
+mod failover;
+mod gate;
+pub mod known;
 mod queue;
+mod receive;
 pub mod report;
 mod sink;

@@ -25,6 +25,8 @@ pub struct Losses {
     pub queue_full: AtomicU64,
     /// Nobody was there (ICMP port unreachable).
     pub refused: AtomicU64,
+    /// There was no way to the host, or it did not answer (ARP, ICMP host or network unreachable).
+    pub unreachable: AtomicU64,
     /// The socket had no room.
     pub would_block: AtomicU64,
     /// Anything else that the kernel said.
@@ -84,6 +86,11 @@ impl Queue {
         drop(datagrams);
         self.more.notify_one();
         Offered::Taken
+    }
+
+    /// Times that nobody was there.
+    pub fn refusals(&self) -> u64 {
+        self.losses.refused.load(Relaxed) + self.losses.unreachable.load(Relaxed)
     }
 
     /// Datagrams that wait.
@@ -146,6 +153,9 @@ impl Queue {
             Err(error) => match error.kind() {
                 ErrorKind::ConnectionRefused => &self.losses.refused,
                 ErrorKind::WouldBlock => &self.losses.would_block,
+                ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+                    &self.losses.unreachable
+                }
                 _ => {
                     tracing::debug!(%error, "a collector cannot be told");
                     &self.losses.failed

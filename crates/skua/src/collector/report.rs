@@ -49,6 +49,18 @@ pub fn metrics(all: &[ExportStatus]) -> String {
             |s| s.waiting as u64,
         ),
         (
+            "skua_export_up",
+            "gauge",
+            "1 while a collector takes what it is sent, as far as ICMP tells; 0 while others have its part.",
+            |s| s.up.into(),
+        ),
+        (
+            "skua_export_failovers_total",
+            "counter",
+            "Times that other collectors took a collector's part.",
+            |s| s.failovers,
+        ),
+        (
             "skua_export_lost_records_total",
             "counter",
             "Records that found no room in the queue to a collector.",
@@ -71,6 +83,7 @@ pub fn metrics(all: &[ExportStatus]) -> String {
         for (cause, value) in [
             ("queue_full", lost.queue_full),
             ("send_refused", lost.send_refused),
+            ("unreachable", lost.unreachable),
             ("would_block", lost.would_block),
             ("send_failed", lost.send_failed),
         ] {
@@ -94,8 +107,12 @@ pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
     for collector in each(status) {
         writeln!(
             out,
-            "collector {}: {} records in {} datagrams",
+            "collector {}{}: {} records in {} datagrams",
             collector["collector"].as_str().unwrap_or_default(),
+            match collector["up"].as_bool() {
+                Some(false) => " (not there, others have its part)",
+                _ => "",
+            },
             output::count(number(&collector["records"])),
             output::count(number(&collector["datagrams"])),
         )?;
@@ -111,6 +128,7 @@ pub fn advise(status: &Value, advice: &mut Vec<String>) {
         for (cause, what) in [
             ("queue_full", "found no room in the queue (export.queue)"),
             ("send_refused", "were refused: nobody listens there"),
+            ("unreachable", "could not get there: no way to the host"),
             ("would_block", "found no room in the socket"),
             ("send_failed", "could not be sent"),
         ] {

@@ -4,6 +4,7 @@ pub mod api;
 pub mod client;
 pub mod command;
 mod flows;
+pub mod map;
 pub mod pcap;
 pub mod resource;
 mod sockets;

@@ -1,5 +1,6 @@
 //! How the graph, the history and captures fare: in /api/status, in /metrics and by the doctor.
 
+pub mod alive;
 mod prometheus;
 pub mod report;
 
@@ -18,6 +19,7 @@ use crate::{
     captures::{api::Captures, target::Sent},
     collector::export::ExportView,
     history::Kept,
+    lake::KeptLake,
     summary,
 };
 
@@ -31,6 +33,7 @@ pub struct Health {
     fleet: Option<Fleet>,
     uplink: Option<UplinkView>,
     export: Option<ExportView>,
+    lake: Weak<KeptLake>,
 }
 
 /// How all of them are at a moment.
@@ -108,6 +111,7 @@ impl Health {
             fleet: None,
             uplink: None,
             export: None,
+            lake: Weak::new(),
         }
     }
 
@@ -120,6 +124,12 @@ impl Health {
     /// Also of what collectors are told.
     pub fn with_export(mut self, export: Option<ExportView>) -> Self {
         self.export = export;
+        self
+    }
+
+    /// Also of the lake.
+    pub fn with_lake(mut self, lake: Option<&Arc<KeptLake>>) -> Self {
+        self.lake = lake.map(Arc::downgrade).unwrap_or_default();
         self
     }
 
@@ -176,6 +186,9 @@ impl Health {
         if let Some(export) = &self.export {
             text += &crate::collector::report::metrics(&export.status());
         }
+        if let Some(lake) = self.lake.upgrade() {
+            text += &crate::lake::report::metrics(&lake.status());
+        }
         text
     }
 
@@ -203,6 +216,9 @@ impl Health {
         }
         if let Some(export) = &self.export {
             status["export"] = json!(export.status());
+        }
+        if let Some(lake) = self.lake.upgrade() {
+            status["lake"] = json!(lake.status());
         }
     }
 }

@@ -41,6 +41,7 @@ pub fn print_ends(out: &mut impl Write, status: &Value) -> io::Result<()> {
         writeln!(out, "analyzer  {}: {state}", text(uplink, "analyzer"))?;
     }
     crate::collector::report::print(out, &status["export"])?;
+    crate::lake::report::print(out, &status["lake"])?;
     let mut title = "agents";
     for agent in each(&status["fleet"]["agents"]) {
         writeln!(out, "{title:<9} {}", crate::agent::command::line(agent))?;
@@ -66,6 +67,7 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
         ));
     }
     crate::collector::report::advise(&status["export"], advice);
+    crate::lake::report::advise(&status["lake"], advice);
     for agent in each(&status["fleet"]["agents"]) {
         let host = text(agent, "host");
         if agent["connected"] == false {

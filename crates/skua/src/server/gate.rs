@@ -22,7 +22,7 @@ use super::{
     fair::{ClientKey, Turns, network},
     work,
 };
-use crate::guard::Guard;
+use crate::{console, guard::Guard, health::alive};
 
 /// What all requests pass.
 pub struct Gate {
@@ -95,13 +95,22 @@ async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, R
         return Ok(anyone);
     };
     let (method, path) = (&request.method, request.uri.path());
-    if path == login::PATH && *method == Method::POST {
+    let open = match path {
+        login::PATH => *method == Method::POST,
+        // Supervisors have no token, and it tells nothing.
+        alive::PATH => matches!(*method, Method::GET | Method::HEAD),
+        _ => console::is_page(method, path, &request.headers),
+    };
+    if open {
         return Ok(anyone);
     }
     let caller = authenticator
         .caller(peer, &request.headers)
         .await
-        .map_err(super::auth::Refusal::answer)?;
+        .map_err(|refusal| match console::is_script(&request.headers) {
+            true => refusal.answer_script(),
+            false => refusal.answer(),
+        })?;
     if !caller.role().may(method, path) {
         return Err(refused(
             StatusCode::FORBIDDEN,

@@ -21,6 +21,7 @@ const BASE: &str = include_str!("openapi/base.json");
 const PARTS: &[&str] = &[
     include_str!("openapi/flows.json"),
     include_str!("openapi/sockets.json"),
+    include_str!("openapi/services.json"),
     include_str!("openapi/addresses.json"),
     include_str!("openapi/topology.json"),
     include_str!("openapi/captures.json"),

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use skua_socket::{call, fields};
 
@@ -20,6 +20,7 @@ use crate::{
     client::Client,
     config::Config,
     output::{Column, Printer},
+    services::{self, api::GraphQuery},
     state::unix_ns,
 };
 
@@ -28,9 +29,59 @@ const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 /// How long services are watched on the spot when nobody says.
 const SERVICES_DURATION: Duration = Duration::from_secs(10);
 
+/// How something is printed.
+pub trait Prints: Args {
+    /// As which of the common formats.
+    fn format(&self) -> OutputFormat;
+}
+
+impl Prints for Printing {
+    fn format(&self) -> OutputFormat {
+        self.output
+    }
+}
+
+/// How services are printed.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ServicesPrinting {
+    /// How to print
+    #[arg(
+        short,
+        long,
+        alias = "format",
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
+    pub output: ServicesFormat,
+}
+
+/// Formats of services.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServicesFormat {
+    /// For people
+    Table,
+    /// One JSON object a line
+    Json,
+    /// Comma-separated values with a header
+    Csv,
+    /// A drawing for Graphviz, with --graph
+    Dot,
+}
+
+impl Prints for ServicesPrinting {
+    fn format(&self) -> OutputFormat {
+        match self.output {
+            ServicesFormat::Table => OutputFormat::Table,
+            ServicesFormat::Json | ServicesFormat::Dot => OutputFormat::Json,
+            ServicesFormat::Csv => OutputFormat::Csv,
+        }
+    }
+}
+
 /// How to show, and of whom.
 #[derive(Args, Debug)]
-pub struct Show {
+pub struct Show<P: Args = Printing> {
     /// Go on showing what is new or has changed
     #[arg(short = 'F', long)]
     pub follow: bool,
@@ -38,7 +89,7 @@ pub struct Show {
     #[arg(short, long)]
     pub wide: bool,
     #[command(flatten)]
-    pub print: Printing,
+    pub print: P,
     /// Watch on the spot for so long, like 10s, instead of asking `skua run`
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
     pub duration: Option<Duration>,
@@ -70,15 +121,23 @@ Examples:
   skua services                                   what listens, and how its connections fare
   skua services --clients                         who calls
   skua services --dependencies                    who calls whom
-  skua services --sort rtt --output json")]
+  skua services --sort rtt --output json
+  skua services --graph                           of all that is known, also of other hosts
+  skua services --graph --output dot | dot -Tsvg >services.svg
+  skua services --graph --change new              who depends on whom since less than an hour")]
 pub struct ServicesArguments {
     /// Who calls whom
     #[arg(short, long, conflicts_with = "clients")]
     pub dependencies: bool,
+    /// Who depends on whom, with bytes and packets both ways, failures and quantiles of round-trip times
+    #[arg(short, long, conflicts_with_all = ["clients", "dependencies", "sort", "duration"])]
+    pub graph: bool,
+    #[command(flatten)]
+    pub change: GraphQuery,
     #[command(flatten)]
     pub query: CallsQuery,
     #[command(flatten)]
-    pub show: Show,
+    pub show: Show<ServicesPrinting>,
 }
 
 /// `skua sockets`.
@@ -115,13 +174,19 @@ pub fn sockets(arguments: &SocketsArguments) -> anyhow::Result<()> {
 /// `skua services`.
 pub fn services(arguments: &ServicesArguments) -> anyhow::Result<()> {
     let (show, dependencies) = (&arguments.show, arguments.dependencies);
+    if arguments.graph {
+        return graph(arguments);
+    }
+    if show.print.output == ServicesFormat::Dot || arguments.change.change.is_some() {
+        anyhow::bail!("--output dot and --change are for --graph");
+    }
     let columns: &[Column] = if dependencies {
         &tables::DEPENDENCIES
     } else {
         &tables::SERVICES
     };
     let printer = Printer::new(
-        show.print.output,
+        show.print.format(),
         columns,
         call::write_csv_header,
         show.wide,
@@ -136,12 +201,42 @@ pub fn services(arguments: &ServicesArguments) -> anyhow::Result<()> {
         printer,
         Some(SERVICES_DURATION),
         // Sums have no moment since which they are new.
-        |_| (path, parameters(&arguments.query, show.print.output)),
+        |_| (path, parameters(&arguments.query, show.print.format())),
         |sockets, _| {
-            let csv = show.print.output == OutputFormat::Csv;
+            let csv = show.print.format() == OutputFormat::Csv;
             calls::lines(sockets, &arguments.query, dependencies, csv)
         },
     )
+}
+
+/// `skua services --graph`.
+fn graph(arguments: &ServicesArguments) -> anyhow::Result<()> {
+    let (show, query) = (&arguments.show, &arguments.query);
+    let dot = show.print.output == ServicesFormat::Dot;
+    let wanted = GraphQuery {
+        service: query.service.clone(),
+        port: query.port,
+        protocol: query.protocol.clone(),
+        limit: query.limit,
+        format: dot.then(|| "dot".to_owned()),
+        ..arguments.change.clone()
+    };
+    let mut printer = Printer::new(
+        show.print.format(),
+        &services::show::COLUMNS,
+        services::show::csv_header,
+        show.wide,
+    );
+    let client = Client::must(&show.analyzer)?;
+    loop {
+        let parameters = parameters(&wanted, show.print.format());
+        let (lines, _) = client.lines(services::api::PATH, &parameters)?;
+        if !show.follow {
+            return printer.finish(&lines);
+        }
+        printer.follow(&lines)?;
+        std::thread::sleep(FOLLOW_INTERVAL);
+    }
 }
 
 /// A query as parameters of the API.
@@ -164,8 +259,8 @@ fn parameters(query: &impl Serialize, output: OutputFormat) -> Vec<(String, Stri
 
 /// Shows what `skua run` knows, or watches on the spot: at one look, or for `spot` when the numbers
 /// need time.
-fn run(
-    show: &Show,
+fn run<P: Prints>(
+    show: &Show<P>,
     mut printer: Printer,
     spot: Option<Duration>,
     ask: impl Fn(u64) -> (&'static str, Vec<(String, String)>),
@@ -183,7 +278,7 @@ fn run(
             }
             printer.follow(&lines)?;
             // A table shows all that is there, JSON and CSV what is new.
-            if show.print.output != OutputFormat::Table {
+            if show.print.format() != OutputFormat::Table {
                 since = drained.unwrap_or(since);
             }
             std::thread::sleep(FOLLOW_INTERVAL);
@@ -192,8 +287,8 @@ fn run(
     on_the_spot(show, printer, spot, lines)
 }
 
-fn on_the_spot(
-    show: &Show,
+fn on_the_spot<P: Prints>(
+    show: &Show<P>,
     mut printer: Printer,
     spot: Option<Duration>,
     lines: impl Fn(&mut Sockets, u64) -> Vec<u8>,
@@ -234,7 +329,7 @@ fn on_the_spot(
         }
         if show.follow {
             printer.follow(&lines(&mut state, since))?;
-            if show.print.output != OutputFormat::Table {
+            if show.print.format() != OutputFormat::Table {
                 since = unix_ns();
             }
         }

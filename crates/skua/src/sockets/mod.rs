@@ -130,6 +130,14 @@ impl Sockets {
         self.store.join(flow, netns.map_or(0, |(_, inode)| *inode))
     }
 
+    /// What TCP measured of a conversation: whether at the socket of `lo`, and the smoothed round-trip time,
+    /// µs.
+    pub fn srtt(&self, flow: &FlowRecord) -> Option<(bool, u32)> {
+        let number = flow.key.netns;
+        let netns = self.namespaces.iter().find(|(n, _)| *n == number);
+        self.store.srtt(flow, netns.map_or(0, |(_, inode)| *inode))
+    }
+
     /// An owner by the number in a flow record.
     pub fn owner_of_flow(&self, number: Option<std::num::NonZeroU32>) -> Option<&Owner> {
         self.owners.get(OwnerId::numbered(number?))

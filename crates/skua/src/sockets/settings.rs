@@ -26,6 +26,7 @@ pub struct Sockets {
     pub max_sockets: u32,
     #[serde(with = "crate::config::size")]
     pub history: u64,
+    pub graph: u32,
 }
 
 impl Default for Sockets {
@@ -36,6 +37,7 @@ impl Default for Sockets {
             udp_sends: true,
             max_sockets: 262_144,
             history: 32 << 20,
+            graph: 16_384,
         }
     }
 }

@@ -83,11 +83,7 @@ async fn apply(
             Ok(written) => written,
             Err(error) => return bad_request(error),
         };
-        let detector = match written.checked() {
-            Ok(detector) => detector,
-            Err(error) => return bad_request(error),
-        };
-        match steers.apply(detector, &who) {
+        match steers.apply(written, &who) {
             Ok((view, true)) => resource::answer(StatusCode::OK, &view),
             Ok((view, false)) => resource::answer(StatusCode::CREATED, &view),
             Err(error) => refused(&error),

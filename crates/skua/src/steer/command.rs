@@ -9,7 +9,7 @@ use skua_steer::Written;
 
 use super::{replay, settings, watch};
 use crate::{
-    args::{AnalyzerArguments, Printing},
+    args::{AnalyzerArguments, OutputFormat, Printing},
     client::Client,
     output::{self, Column},
 };
@@ -25,6 +25,7 @@ Examples:
   skua steer run jumps.yaml --pcap traffic.pcap
   skua steer watch jumps
   skua steer delete jumps
+  skua steer release
 
 docs/steer.md says what a file has and shows a session.")]
 pub struct SteerArguments {
@@ -62,11 +63,15 @@ pub enum SteerCommand {
     },
     /// Run the detectors of a file on a capture file, in user space
     Run(replay::RunArguments),
+    /// End what a killed skua has left steering on this host (`when_lost: stay`)
+    Release,
 }
 
 pub fn steer(arguments: &SteerArguments) -> anyhow::Result<()> {
-    if let SteerCommand::Run(run) = &arguments.command {
-        return replay::run(run);
+    match &arguments.command {
+        SteerCommand::Run(run) => return replay::run(run),
+        SteerCommand::Release => return release(),
+        _ => {}
     }
     // What is written wrong is told also when nothing runs.
     let written = match &arguments.command {
@@ -82,8 +87,19 @@ pub fn steer(arguments: &SteerArguments) -> anyhow::Result<()> {
         SteerCommand::Delete { names } => names
             .iter()
             .try_for_each(|name| client.delete(&path_of(name)?)),
-        SteerCommand::Run(_) => Ok(()),
+        SteerCommand::Run(_) | SteerCommand::Release => Ok(()),
     }
+}
+
+/// Needs no `skua run`: there may be none any more.
+fn release() -> anyhow::Result<()> {
+    let ended = skua_kernel::steer::release(true);
+    let mut out = std::io::stdout().lock();
+    match ended.as_slice() {
+        [] => writeln!(out, "nothing was left")?,
+        names => writeln!(out, "ended: {}", names.join(", "))?,
+    }
+    Ok(())
 }
 
 /// Where a detector is.
@@ -131,6 +147,15 @@ fn apply(client: &Client, body: &Value) -> anyhow::Result<()> {
     }
     writeln!(out)?;
     Ok(())
+}
+
+/// Whether JSON is asked for, else a table: events and channels side by side have no other form.
+pub fn is_json(printing: Printing) -> anyhow::Result<bool> {
+    match printing.output {
+        OutputFormat::Json => Ok(true),
+        OutputFormat::Table => Ok(false),
+        OutputFormat::Csv => bail!("detectors have no CSV form here: table or json"),
+    }
 }
 
 /// Time between looks.

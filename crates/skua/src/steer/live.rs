@@ -53,6 +53,8 @@ pub struct Live {
     pub hook: Option<HookKind>,
     /// Where packets go now.
     pub target: Option<Target>,
+    /// Whether it stays attached when this process is killed.
+    pub outlives: bool,
     /// How often the target went away.
     pub target_losses: u64,
     /// The latest events, with when they were ns since the Unix epoch.
@@ -69,6 +71,7 @@ impl Live {
             state: State::Starting,
             hook: None,
             target: None,
+            outlives: false,
             target_losses: 0,
             events: VecDeque::new(),
             forgotten: 0,

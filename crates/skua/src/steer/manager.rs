@@ -1,14 +1,19 @@
 //! All detectors of this host.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
-use serde_json::{Value, json};
-use skua_kernel::steer::{Counts, Event};
-use skua_steer::{Channel, Detector};
+use serde_json::Value;
+use skua_analyzer::Resources;
+use skua_kernel::steer::{self, Counts};
+use skua_steer::{Detector, Written};
 use uuid::Uuid;
 
 use super::{
-    live::{Live, State},
+    kept::{self, Kept},
+    live::State,
     worker::Running,
 };
 use crate::{
@@ -40,12 +45,12 @@ pub enum SteerError {
 }
 
 /// A detector that was applied.
-struct Steer {
-    id: Uuid,
-    detector: Detector,
-    who: String,
-    created_ms: i64,
-    running: Running,
+pub struct Steer {
+    pub id: Uuid,
+    pub detector: Detector,
+    pub who: String,
+    pub created_ms: i64,
+    pub running: Running,
 }
 
 /// All of them.
@@ -57,6 +62,8 @@ struct Shared {
     max: u32,
     here: bool,
     all: Mutex<Vec<Arc<Steer>>>,
+    kept: Resources<Kept>,
+    ended: AtomicBool,
     /// One is applied at a time: starting takes a while, and names are unique.
     turn: Mutex<()>,
 }
@@ -65,7 +72,7 @@ struct Shared {
 const FILE: &str = "the configuration";
 
 impl Steers {
-    /// Starts those of the configuration. `here`: this process watches a host.
+    /// Starts those of the configuration and those that were kept. `here`: this process watches a host.
     pub fn start(config: &Config, here: bool) -> anyhow::Result<Self> {
         let permission = config.policy.steer;
         let declared = config.steer.declared(permission)?;
@@ -74,21 +81,57 @@ impl Steers {
             max: config.steer.max,
             here,
             all: Mutex::default(),
+            kept: kept::open(config)?,
+            ended: AtomicBool::new(false),
             turn: Mutex::default(),
         }));
         for detector in declared {
-            steers.apply(detector, FILE)?;
+            let steer = steers.launch(detector, Uuid::new_v4(), FILE, unix_ms())?;
+            if let State::Failed(why) = &steer.running.live().state {
+                return Err(SteerError::Failed(why.clone()).into());
+            }
+            steers.put(steer);
+        }
+        if here {
+            steers.resume();
+            // Those that go on have ended theirs.
+            for detector in steer::release(false) {
+                tracing::warn!(detector, "what a killed process had left steering is ended");
+            }
         }
         Ok(steers)
+    }
+
+    /// Starts those that were kept. What cannot be started is told, and is tried again at the next start.
+    fn resume(&self) {
+        for kept in self.0.kept.all() {
+            let name = kept.detector.name();
+            if self.find(name).is_ok() {
+                tracing::warn!(
+                    detector = name,
+                    "the configuration has one of this name, which goes before what was applied by hand"
+                );
+                continue;
+            }
+            let launched = match kept.detector.checked() {
+                Ok(detector) => self.launch(detector, kept.uuid, &kept.who, kept.created_at),
+                Err(error) => Err(error.into()),
+            };
+            match launched {
+                Ok(steer) => drop(self.put(steer)),
+                Err(error) => {
+                    tracing::warn!(detector = name, %error, "a detector is not there again");
+                }
+            }
+        }
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Arc<Steer>>> {
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a detector, in place of one of the same name when there is one; says whether there was.
-    pub fn apply(&self, detector: Detector, who: &str) -> Result<(Value, bool), SteerError> {
-        let name = detector.name.clone();
+    /// Whether one may be applied now.
+    fn check(&self, name: &str, who: &str) -> Result<(), SteerError> {
         if self.0.permission == Permission::Forbidden {
             tracing::warn!(
                 who,
@@ -100,46 +143,80 @@ impl Steers {
         if !self.0.here {
             return Err(SteerError::Elsewhere);
         }
-        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |all: &[Arc<Steer>]| all.iter().position(|s| s.detector.name == name);
-        let full = {
-            let all = self.all();
-            same(&all).is_none() && all.len() >= self.0.max as usize
-        };
-        if full {
-            return Err(SteerError::TooMany(self.0.max));
+        if self.0.ended.load(Ordering::Relaxed) {
+            return Err(SteerError::Failed("skua ends".into()));
         }
+        let all = self.all();
+        let new = all.iter().all(|steer| steer.detector.name != name);
+        match new && all.len() >= self.0.max as usize {
+            true => Err(SteerError::TooMany(self.0.max)),
+            false => Ok(()),
+        }
+    }
+
+    /// Starts a detector; the one before of its name steers until the new one is there.
+    fn launch(
+        &self,
+        detector: Detector,
+        id: Uuid,
+        who: &str,
+        created_ms: i64,
+    ) -> Result<Arc<Steer>, SteerError> {
+        self.check(&detector.name, who)?;
         tracing::info!(
             who,
-            detector = name,
+            detector = detector.name,
             interface = detector.interface,
             action = detector.action.name(),
             dry_run = detector.dry_run,
             "a detector is applied"
         );
-        // The one before steers until the new one is there.
         let running =
             Running::start(&detector).map_err(|error| SteerError::Failed(error.to_string()))?;
-        if let State::Failed(why) = &running.live().state {
-            return Err(SteerError::Failed(why.clone()));
-        }
-        let steer = Arc::new(Steer {
-            id: Uuid::new_v4(),
+        Ok(Arc::new(Steer {
+            id,
             detector,
             who: who.to_owned(),
-            created_ms: unix_ms(),
+            created_ms,
             running,
-        });
-        let view = steer.view();
+        }))
+    }
+
+    /// Puts one in, in the place of that of its name; gives that back.
+    fn put(&self, steer: Arc<Steer>) -> Option<Arc<Steer>> {
         let mut all = self.all();
-        let before = match same(&all).and_then(|place| all.get_mut(place)) {
+        let same = |other: &&mut Arc<Steer>| other.detector.name == steer.detector.name;
+        match all.iter_mut().find(same) {
             Some(place) => Some(std::mem::replace(place, steer)),
             None => {
                 all.push(steer);
                 None
             }
+        }
+    }
+
+    /// Starts a detector, in place of one of the same name when there is one, and keeps it over a
+    /// restart; says whether there was one.
+    pub fn apply(&self, written: Written, who: &str) -> Result<(Value, bool), SteerError> {
+        let detector = written.checked()?;
+        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.find(&detector.name).ok();
+        let id = before.map_or_else(Uuid::new_v4, |before| before.id);
+        let steer = self.launch(detector, id, who, unix_ms())?;
+        if let State::Failed(why) = &steer.running.live().state {
+            return Err(SteerError::Failed(why.clone()));
+        }
+        let kept = Kept {
+            uuid: id,
+            who: who.to_owned(),
+            created_at: steer.created_ms,
+            detector: written,
         };
-        drop(all);
+        if let Err(error) = self.0.kept.put_all(vec![kept]) {
+            tracing::warn!(%error, "a detector cannot be kept over a restart");
+        }
+        let view = steer.view();
+        let before = self.put(steer);
         Ok((view, before.is_some()))
     }
 
@@ -166,34 +243,36 @@ impl Steers {
 
     /// Channels of one: those that matter most first, at most so many.
     pub fn channels(&self, name: &str, most: usize) -> Result<Value, SteerError> {
-        let steer = self.find(name)?;
-        steer.channels(most)
+        let channels = self.find(name)?.channels(most);
+        channels.map_err(|error| SteerError::Failed(error.to_string()))
     }
 
     /// Events of one from a number on.
     pub fn events(&self, name: &str, since: u64) -> Result<Value, SteerError> {
-        let steer = self.find(name)?;
-        let mut live = steer.running.live();
-        live.take_events();
-        let (events, next) = live.events_since(since);
-        let events: Vec<_> = events
-            .map(|(number, (time, event))| steer.event(number, *time, event))
-            .collect();
-        Ok(json!({"Events": events, "Next": next}))
+        Ok(self.find(name)?.events(since))
     }
 
     /// Ends one, by name or identifier.
     pub fn delete(&self, name: &str, who: &str) -> Result<Value, SteerError> {
+        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.find(name)?;
         self.all().retain(|steer| steer.id != found.id);
+        // One of the configuration was never kept.
+        let _ = self.0.kept.remove(&found.id.to_string());
         let detector = &found.detector.name;
         tracing::info!(who, detector, "a detector is deleted");
         let view = found.view();
         // Before the answer: then nothing is steered any more.
-        if let Some(steer) = Arc::into_inner(found) {
-            drop(steer);
-        }
+        found.running.end();
         Ok(view)
+    }
+
+    /// Ends all: the process ends. They are there again at the next start.
+    pub fn end(&self) {
+        let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.ended.store(true, Ordering::Relaxed);
+        let all = self.all().clone();
+        all.iter().for_each(|steer| steer.running.end());
     }
 
     /// Name and counts of each, for metrics.
@@ -206,144 +285,4 @@ impl Steers {
         };
         all.iter().filter_map(counts).collect()
     }
-}
-
-/// MAC address as people write it.
-fn mac(address: [u8; 6]) -> String {
-    address.map(|byte| format!("{byte:02x}")).join(":")
-}
-
-impl Steer {
-    /// A fixed-point number as a number.
-    fn number(&self, fixed: i64) -> f64 {
-        fixed as f64 / f64::from(1u32 << self.detector.fraction)
-    }
-
-    fn view(&self) -> Value {
-        let live = self.running.live();
-        let (state, reason) = live.state.told();
-        let mut view = json!({
-            "UUID": self.id,
-            "Name": self.detector.name,
-            "Interface": self.detector.interface,
-            "Action": self.detector.action.name(),
-            "DryRun": self.detector.dry_run,
-            "State": state,
-            "Who": self.who,
-            "CreatedAt": self.created_ms,
-            "Detector": self.detector,
-            "TargetLosses": live.target_losses,
-        });
-        if let Some(reason) = reason {
-            view["Reason"] = reason.into();
-        }
-        if let Some(hook) = live.hook {
-            view["Hook"] = hook.name().into();
-        }
-        if let Some(target) = &live.target {
-            view["Target"] = json!({
-                "Index": target.ifindex,
-                "Peer": target.peer,
-                "MAC": mac(target.destination),
-                "SourceMAC": mac(target.source),
-            });
-        }
-        self.add_counts(&mut view, &live);
-        view
-    }
-
-    fn add_counts(&self, view: &mut Value, live: &Live) {
-        let Some(steering) = &live.steering else {
-            return;
-        };
-        match steering.counts() {
-            Ok(counts) => view["Counts"] = counts_view(&counts),
-            Err(error) => view["Reason"] = error.to_string().into(),
-        }
-        let memory: u64 = steering.map_memory().iter().map(|(_, bytes)| bytes).sum();
-        view["Memory"] = memory.into();
-    }
-
-    fn channels(&self, most: usize) -> Result<Value, SteerError> {
-        let failed = |error: skua_kernel::KernelError| SteerError::Failed(error.to_string());
-        let live = self.running.live();
-        let Some(steering) = &live.steering else {
-            return Ok(json!({"Channels": [], "Used": 0}));
-        };
-        let mut all = steering.channels().map_err(failed)?;
-        let used = all.len();
-        if used > most {
-            all.sort_by_key(|(number, c)| (!c.active, std::cmp::Reverse(c.fired), *number));
-            all.truncate(most);
-            all.sort_by_key(|(number, _)| *number);
-        }
-        let mut views = Vec::with_capacity(all.len());
-        for (number, _) in all {
-            // With its ring, which is of the same moment.
-            if let Some(channel) = steering.channel(number).map_err(failed)? {
-                views.push(self.channel(number, &channel));
-            }
-        }
-        Ok(json!({"Channels": views, "Used": used}))
-    }
-
-    fn channel(&self, number: u32, channel: &Channel) -> Value {
-        let depth = u64::from(self.detector.ring);
-        let full = channel.count >= depth;
-        let state = match channel {
-            _ if !full => "filling",
-            _ if channel.active => "fired",
-            _ if channel.count <= depth + u64::from(self.detector.warm_up) => "warming up",
-            _ => "calm",
-        };
-        let samples: Vec<_> = channel.samples().copied().collect();
-        let offset = skua_kernel::unix_offset_ns();
-        let last = samples.last().copied().unwrap_or_default();
-        json!({
-            "Channel": number,
-            "State": state,
-            "Samples": channel.count,
-            "Fired": channel.fired,
-            "Passed": channel.count - channel.fired.min(channel.count),
-            "Value": self.number(last.value),
-            "Last": last.time_ns.saturating_add_signed(offset),
-            // Until the ring is full it is the sum.
-            "Average": full.then(|| self.number(channel.ewma)),
-            "Ring": samples.iter().map(|s| self.number(s.value)).collect::<Vec<_>>(),
-        })
-    }
-
-    fn event(&self, number: u64, time_ns: u64, event: &Event) -> Value {
-        json!({
-            "Number": number,
-            "Time": time_ns,
-            "Channel": event.channel,
-            "Event": if event.fired { "fired" } else { "released" },
-            "Value": self.number(event.value),
-            "Before": self.number(event.before),
-            "After": self.number(event.after),
-            "Sample": event.count,
-        })
-    }
-}
-
-/// Counts by name.
-fn counts_view(counts: &Counts) -> Value {
-    let untouched = counts.untouched.iter();
-    let untouched: serde_json::Map<String, Value> = untouched
-        .map(|(cause, count)| (cause.name().to_owned(), (*count).into()))
-        .collect();
-    let deeds = counts.deeds.iter();
-    let deeds: serde_json::Map<String, Value> = deeds
-        .map(|(deed, count)| (deed.name().to_owned(), (*count).into()))
-        .collect();
-    json!({
-        "Matched": counts.matched,
-        "Sampled": counts.sampled,
-        "Fired": counts.fired,
-        "Passed": counts.sampled - counts.fired.min(counts.sampled),
-        "Untouched": untouched,
-        "Deeds": deeds,
-        "EventsLost": counts.events_lost,
-    })
 }

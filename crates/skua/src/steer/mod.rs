@@ -2,11 +2,13 @@
 
 pub mod api;
 pub mod command;
+mod kept;
 mod live;
 mod manager;
 mod place;
 mod replay;
 mod settings;
+mod view;
 mod watch;
 mod worker;
 

@@ -149,6 +149,8 @@ impl Place {
             peer: redirect && veth && link.link_netnsid.is_some(),
             destination: mac,
             source: source_mac.or(link.mac).unwrap_or_default(),
+            veth,
+            ..Target::default()
         })
     }
 }

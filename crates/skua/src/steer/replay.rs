@@ -8,11 +8,16 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 use skua_file::CaptureFile;
+use skua_kernel::steer::Event;
 use skua_packet::LinkType;
 use skua_steer::{Detector, Fate, Reference};
 
-use super::settings;
-use crate::{args::OutputFormat, output::counted};
+use super::{
+    command::is_json,
+    settings,
+    view::{event_view, fixed_point},
+};
+use crate::{args::Printing, output::counted};
 
 /// Packets taken from the file's buffer at a time.
 const BATCH: usize = 256;
@@ -24,16 +29,9 @@ pub struct RunArguments {
     /// Capture file (pcap, pcapng; - for standard input)
     #[arg(long, value_name = "FILE")]
     pcap: PathBuf,
-    /// How to print; json is a line an event and a line a detector
-    #[arg(
-        short,
-        long,
-        alias = "format",
-        value_enum,
-        default_value = "table",
-        value_name = "FORMAT"
-    )]
-    output: OutputFormat,
+    // JSON is a line an event and a line a detector
+    #[command(flatten)]
+    printing: Printing,
 }
 
 /// Packets that no detector was given.
@@ -47,25 +45,19 @@ struct PassedOver {
 
 /// Runs the detectors, and says what they would have done.
 pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    if arguments.output == OutputFormat::Csv {
-        anyhow::bail!("run has no CSV form: table or json");
-    }
+    let json = is_json(arguments.printing)?;
     let detectors = settings::read(&arguments.file)?;
     if arguments.pcap == Path::new("-") {
         let input = CaptureFile::new("standard input", io::stdin().lock())?;
-        return feed(&detectors, input, arguments.output);
+        return feed(&detectors, input, json);
     }
-    feed(
-        &detectors,
-        CaptureFile::open(&arguments.pcap)?,
-        arguments.output,
-    )
+    feed(&detectors, CaptureFile::open(&arguments.pcap)?, json)
 }
 
 fn feed<R: Read>(
     detectors: &[Detector],
     mut file: CaptureFile<R>,
-    format: OutputFormat,
+    json: bool,
 ) -> anyhow::Result<()> {
     let mut references = detectors
         .iter()
@@ -83,7 +75,7 @@ fn feed<R: Read>(
             for reference in &mut references {
                 let fate = reference.packet(packet.data, packet.timestamp_ns).fate;
                 if let Some(event) = event(reference.detector(), packet.timestamp_ns, fate) {
-                    tell(&mut out, &event, format)?;
+                    tell(&mut out, &event, json)?;
                 }
             }
         }
@@ -98,15 +90,10 @@ fn feed<R: Read>(
         tracing::warn!("{} packets were cut when they were captured", over.cut);
     }
     for reference in &references {
-        summarize(&mut out, reference, format)?;
+        summarize(&mut out, reference, json)?;
     }
     out.flush()?;
     Ok(())
-}
-
-/// A fixed-point number as a number.
-fn number(detector: &Detector, fixed: i64) -> f64 {
-    fixed as f64 / f64::from(1u32 << detector.fraction)
 }
 
 fn event(detector: &Detector, time_ns: u64, fate: Fate) -> Option<Value> {
@@ -119,21 +106,23 @@ fn event(detector: &Detector, time_ns: u64, fate: Fate) -> Option<Value> {
         return None;
     };
     verdict.changed.then(|| {
-        json!({
-            "Detector": detector.name,
-            "Time": time_ns,
-            "Channel": channel,
-            "Event": if verdict.fired { "fired" } else { "released" },
-            "Value": number(detector, value),
-            "Before": number(detector, verdict.before),
-            "After": number(detector, verdict.after),
-            "Sample": verdict.count,
-        })
+        let event = Event {
+            time_ns,
+            channel,
+            fired: verdict.fired,
+            value,
+            before: verdict.before,
+            after: verdict.after,
+            count: verdict.count,
+        };
+        let mut view = event_view(detector, time_ns, &event);
+        view["Detector"] = detector.name.as_str().into();
+        view
     })
 }
 
-fn tell(out: &mut impl Write, event: &Value, format: OutputFormat) -> io::Result<()> {
-    if format == OutputFormat::Json {
+fn tell(out: &mut impl Write, event: &Value, json: bool) -> io::Result<()> {
+    if json {
         return writeln!(out, "{event}");
     }
     let ns = event["Time"].as_u64().unwrap_or(0);
@@ -151,10 +140,10 @@ fn tell(out: &mut impl Write, event: &Value, format: OutputFormat) -> io::Result
     )
 }
 
-fn summarize(out: &mut impl Write, reference: &Reference, format: OutputFormat) -> io::Result<()> {
+fn summarize(out: &mut impl Write, reference: &Reference, json: bool) -> io::Result<()> {
     let (detector, tally) = (reference.detector(), reference.tally());
     let channels = reference.channels();
-    if format == OutputFormat::Json {
+    if json {
         let channels: Vec<_> = channels
             .iter()
             .map(|(channel, state)| {
@@ -163,7 +152,7 @@ fn summarize(out: &mut impl Write, reference: &Reference, format: OutputFormat) 
                     "Channel": channel,
                     "Samples": state.count,
                     "Fired": state.fired,
-                    "Average": full.then(|| number(detector, state.ewma)),
+                    "Average": full.then(|| fixed_point(detector, state.ewma)),
                 })
             })
             .collect();

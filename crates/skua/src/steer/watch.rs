@@ -6,12 +6,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::bail;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::command::{interval, path_of};
-use crate::{args::OutputFormat, client::Client, output};
+use super::command::{interval, is_json, path_of};
+use crate::{args::Printing, client::Client, output};
 
 /// Events that stand below the channels.
 const EVENTS_SHOWN: usize = 8;
@@ -31,16 +30,9 @@ pub struct WatchArguments {
     /// End after so many looks
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// How to print; json is a line a look and a line an event
-    #[arg(
-        short,
-        long,
-        alias = "format",
-        value_enum,
-        default_value = "table",
-        value_name = "FORMAT"
-    )]
-    output: OutputFormat,
+    // JSON is a line a look and a line an event
+    #[command(flatten)]
+    printing: Printing,
 }
 
 /// What was seen before.
@@ -54,9 +46,7 @@ struct Seen {
 
 /// Follows a detector until Ctrl-C, or as often as asked.
 pub fn watch(client: &Client, arguments: &WatchArguments) -> anyhow::Result<()> {
-    if arguments.output == OutputFormat::Csv {
-        bail!("watch has no CSV form: table or json");
-    }
+    let json = is_json(arguments.printing)?;
     let path = path_of(&arguments.name)?;
     let mut seen = Seen::default();
     let mut looks = 0;
@@ -68,7 +58,7 @@ pub fn watch(client: &Client, arguments: &WatchArguments) -> anyhow::Result<()> 
         seen.next_event = events["Next"].as_u64().unwrap_or(seen.next_event);
         let new: Vec<Value> = events["Events"].as_array().cloned().unwrap_or_default();
         let mut out = io::BufWriter::new(io::stdout().lock());
-        if arguments.output == OutputFormat::Json {
+        if json {
             for event in &new {
                 writeln!(out, "{event}")?;
             }

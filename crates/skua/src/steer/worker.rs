@@ -10,9 +10,13 @@ use std::{
 
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use skua_kernel::{Attachment, flow::LinkKind, steer::Steering};
+use skua_kernel::{
+    Attachment,
+    flow::LinkKind,
+    steer::{Pins, Steering, Target},
+};
 use skua_link::Link;
-use skua_steer::{Detector, WhenLost};
+use skua_steer::{Action, Detector, WhenLost};
 
 use super::{
     live::{Live, State},
@@ -29,9 +33,8 @@ const BEATS: u32 = 3;
 /// A detector that runs. Dropping it detaches it.
 pub struct Running {
     live: Arc<Mutex<Live>>,
-    /// Closing it ends the thread.
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    /// Closing the socket ends the thread.
+    thread: Mutex<Option<(UnixStream, JoinHandle<()>)>>,
 }
 
 impl Running {
@@ -56,9 +59,18 @@ impl Running {
         let _ = told.recv();
         Ok(Self {
             live,
-            stop: Some(stop),
-            thread: Some(thread),
+            thread: Mutex::new(Some((stop, thread))),
         })
+    }
+
+    /// Detaches it; when this returns, it does nothing any more.
+    pub fn end(&self) {
+        let thread = self.thread.lock();
+        if let Some((stop, thread)) = thread.unwrap_or_else(PoisonError::into_inner).take() {
+            drop(stop);
+            // What panicked there is in the log.
+            let _ = thread.join();
+        }
     }
 
     /// What is known of it.
@@ -69,11 +81,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // What panicked there is in the log.
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 
@@ -81,12 +89,20 @@ fn lock(live: &Mutex<Live>) -> MutexGuard<'_, Live> {
     live.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How it is attached.
+struct Attached {
+    /// To which interface.
+    ifindex: u32,
+    _attachment: Attachment,
+    /// What keeps it there when this process is killed.
+    _pins: Option<Pins>,
+}
+
 struct Worker {
     detector: Detector,
     live: Arc<Mutex<Live>>,
     place: Option<Place>,
-    /// To which interface.
-    attached: Option<(u32, Attachment)>,
+    attached: Option<Attached>,
     /// What the program was loaded for.
     kind: Option<LinkKind>,
     /// Readable when there are events.
@@ -221,8 +237,8 @@ impl Worker {
             },
         };
         let gone = place.changes()?;
-        if let Some((ifindex, _)) = &self.attached
-            && gone.contains(ifindex)
+        if let Some(attached) = &self.attached
+            && gone.contains(&attached.ifindex)
         {
             self.attached = None;
         }
@@ -257,7 +273,8 @@ impl Worker {
     }
 
     fn attach(&mut self, link: &Link) -> anyhow::Result<()> {
-        if matches!(&self.attached, Some((ifindex, _)) if *ifindex == link.ifindex) {
+        let attached = self.attached.as_ref();
+        if attached.is_some_and(|attached| attached.ifindex == link.ifindex) {
             return Ok(());
         }
         self.attached = None;
@@ -268,9 +285,35 @@ impl Worker {
         let program = steering.program()?;
         let (order, ifindex) = (self.detector.order, link.ifindex);
         let attachment = place.enter(|| skua_kernel::steer::attach(program, order, ifindex))??;
+        let pins = self.pin(steering, &attachment);
         live.hook = Some(attachment.kind());
-        self.attached = Some((ifindex, attachment));
+        live.outlives = pins.is_some();
+        self.attached = Some(Attached {
+            ifindex,
+            _attachment: attachment,
+            _pins: pins,
+        });
         Ok(())
+    }
+
+    /// Keeps it attached when this process is killed, if that is asked.
+    fn pin(&self, steering: &Steering, attachment: &Attachment) -> Option<Pins> {
+        let Detector {
+            name,
+            action,
+            watchdog,
+            dry_run,
+            ..
+        } = &self.detector;
+        let stays = watchdog.when_lost == WhenLost::Stay;
+        if !stays || *dry_run || *action == Action::Report {
+            return None;
+        }
+        Pins::new(name, steering, attachment)
+            .inspect_err(|error| {
+                tracing::warn!(detector = name, %error, "it will not outlive this process");
+            })
+            .ok()
     }
 
     /// Tells the program where packets go; the error is why they cannot.
@@ -281,7 +324,18 @@ impl Worker {
         };
         let found = place.target(action, destination, links);
         let mut live = lock(&self.live);
-        let target = found.as_ref().ok().copied();
+        let finder = live.steering.as_ref().and_then(Steering::finder);
+        let target = match (&found, finder) {
+            (Ok(target), Some(finder)) => Some(Target {
+                // Not known is well: user space is told when it goes down.
+                device: place
+                    .enter(|| finder.find(target.ifindex, target.veth))?
+                    .unwrap_or_default(),
+                ..*target
+            }),
+            (Ok(target), None) => Some(*target),
+            (Err(_), _) => None,
+        };
         if live.target != target
             && let Some(steering) = &live.steering
         {

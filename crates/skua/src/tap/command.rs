@@ -23,6 +23,7 @@ Examples:
   skua tap create --from eth0 --to mon0@ids --vlan 100 --cut 128 --name ids
   skua tap create --gremlin 'G.V().Has(\"Type\", \"tun\")' --to mon0,mon1 --ttl 10m
   skua tap create --from eth0 --match 'port 53' --to - | tshark -r -
+  skua tap create --from eth0 --process nginx --to mon0
   skua tap show ids
   skua tap update ids --net 10.0.0.0/8,192.0.2.1
   skua tap delete ids
@@ -123,6 +124,15 @@ pub struct Settings {
     /// As --mac, as destination only
     #[arg(long, value_name = "MACS", value_delimiter = ',')]
     pub dst_mac: Option<Vec<String>>,
+    /// Only packets of sockets of these processes on this host: names, numbers or paths
+    #[arg(long, value_name = "PROCESSES", value_delimiter = ',')]
+    pub process: Option<Vec<String>>,
+    /// Only packets of sockets in these containers: names, or begins of their identifiers
+    #[arg(long, value_name = "CONTAINERS", value_delimiter = ',')]
+    pub container: Option<Vec<String>>,
+    /// Only packets of sockets of these services: as `skua services` names them, or systemd units
+    #[arg(long, value_name = "SERVICES", value_delimiter = ',')]
+    pub service: Option<Vec<String>>,
     /// Where copies go: interfaces, like mon0 or mon0@NAMESPACE, or remote monitors, like
     /// vxlan://192.0.2.9/42, geneve:// or erspan://; over several, conversations are spread. `stream`: to
     /// who watches; `-` or FILE.pcapng: to standard output or a file here, as long as this command runs
@@ -177,6 +187,9 @@ impl Settings {
             ("MACs", &self.mac),
             ("SourceMACs", &self.src_mac),
             ("DestinationMACs", &self.dst_mac),
+            ("Processes", &self.process),
+            ("Containers", &self.container),
+            ("Services", &self.service),
             ("To", &self.to),
         ];
         let lists = lists.into_iter().filter_map(|(key, list)| {
@@ -332,6 +345,21 @@ fn causes(causes: &Value) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
+/// How many sockets are wanted.
+fn sockets(sockets: &Value) -> String {
+    let Some(held) = sockets["Held"].as_u64() else {
+        return String::new();
+    };
+    let mut text = output::count(held);
+    if let Some(left @ 1..) = sockets["LeftOut"].as_u64() {
+        text += &format!(", no room for {}", output::count(left));
+    }
+    if sockets["Prompt"] == false {
+        text += ", found by looks alone";
+    }
+    text
+}
+
 /// Columns of the list.
 const COLUMNS: &[Column] = &[
     output::column("TAP", 0, |r| {
@@ -393,11 +421,15 @@ fn show(tap: &Value) -> anyhow::Result<()> {
         ("error", output::text(&tap["Error"])),
         ("made by", output::text(&tap["Who"])),
         ("match", output::text(&tap["Match"])),
+        ("process", names(&tap["Processes"])),
+        ("container", names(&tap["Containers"])),
+        ("service", names(&tap["Services"])),
+        ("sockets", sockets(&tap["Sockets"])),
         ("query", output::text(&tap["GremlinQuery"])),
         ("hook", output::text(&tap["Hook"])),
     ];
     for (key, text) in said.iter().filter(|(_, text)| !text.is_empty()) {
-        writeln!(out, "{key:<8} {text}")?;
+        writeln!(out, "{key:<9} {text}")?;
     }
     for (list, columns) in [(&tap["Sources"], SOURCES), (&tap["Monitors"], MONITORS)] {
         let mut lines = Vec::new();

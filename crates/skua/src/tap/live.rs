@@ -1,13 +1,18 @@
 //! Packets of a tap as they come, as pcapng.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{
+    collections::HashMap,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::body::{Body, Bytes};
 use skua_analyzer::tap::{TapManager, TapWatch};
 use skua_file::{Direction, Outgoing, PcapNgWriter};
 use skua_flow::FlowKey;
-use skua_packet::{Frame, Network, Options, Transport};
-use skua_tap::TappedPacket;
+use skua_packet::{Frame, LinkType, Network, Options, Transport};
+use skua_tap::{LinkKind, TappedPacket};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -15,8 +20,9 @@ use crate::{
     state::{Shared, State},
 };
 
-/// LINKTYPE_ETHERNET.
+/// LINKTYPE_ETHERNET, LINKTYPE_RAW.
 const ETHERNET: u16 = 1;
+const RAW: u16 = 101;
 /// Where a VLAN tag stands in a frame.
 const TAG_AT: usize = 12;
 
@@ -59,6 +65,7 @@ pub fn stream(
 struct Known {
     interface: u32,
     netns: u32,
+    link: LinkKind,
 }
 
 /// Writes packets until nobody reads them or the tap ends.
@@ -69,6 +76,7 @@ fn follow(mut watch: TapWatch, shared: &Shared, send: &mpsc::Sender<Bytes>) -> i
     let mut known: HashMap<u32, Known> = HashMap::new();
     let mut whole = Vec::new();
     let mut comment = String::new();
+    let mut looks = Looks::default();
     loop {
         let bytes = ready.0.take();
         if !bytes.is_empty() && send.blocking_send(bytes.into()).is_err() {
@@ -84,17 +92,24 @@ fn follow(mut watch: TapWatch, shared: &Shared, send: &mpsc::Sender<Bytes>) -> i
             let place = match known.get(&number) {
                 Some(place) => *place,
                 None => {
-                    let (netns, name) = watch.source(number).unwrap_or_default();
+                    let source = watch.source(number);
+                    let (netns, name, link) =
+                        source.unwrap_or((0, String::new(), LinkKind::Ethernet));
+                    let kind = match link {
+                        LinkKind::Ethernet => ETHERNET,
+                        LinkKind::Ip => RAW,
+                    };
                     let place = Known {
-                        interface: writer.interface(&name, ETHERNET, 0)?,
+                        interface: writer.interface(&name, kind, 0)?,
                         netns: u32::try_from(netns).unwrap_or_default(),
+                        link,
                     };
                     known.insert(number, place);
                     place
                 }
             };
             comment.clear();
-            owners(&mut shared.lock(), &held.data, place.netns, &mut comment);
+            looks.name(shared, &held.data, place, &mut comment);
             let written = writer.packet(&Outgoing {
                 interface: place.interface,
                 timestamp_ns: held.time_ns,
@@ -151,16 +166,40 @@ impl Held {
     }
 }
 
+/// The least time between two looks at sockets for the sake of packets that nobody is known of, and how
+/// many times as long as a look takes it is at least.
+const REST: Duration = Duration::from_millis(100);
+const SHARE: u32 = 20;
+
+/// Looks at sockets when packets come that nobody is known of: most are of sockets newer than the last look.
+#[derive(Default)]
+struct Looks {
+    next: Option<Instant>,
+}
+
+impl Looks {
+    /// Says whose sockets sent and get a packet.
+    fn name(&mut self, shared: &Shared, data: &[u8], place: Known, comment: &mut String) {
+        let Some(key) = conversation(data, place.link) else {
+            return;
+        };
+        owners(&mut shared.lock(), &key, place.netns, comment);
+        let began = Instant::now();
+        if !comment.is_empty() || self.next.is_some_and(|next| began < next) {
+            return;
+        }
+        owners(&mut shared.fresh(), &key, place.netns, comment);
+        self.next = Some(Instant::now() + REST.max(began.elapsed() * SHARE));
+    }
+}
+
 /// Says whose sockets sent and get a packet, as far as they are on this host: `from curl (4711),
 /// to nginx (42) in container web`.
-fn owners(state: &mut State, data: &[u8], netns: u32, comment: &mut String) {
+fn owners(state: &mut State, key: &FlowKey, netns: u32, comment: &mut String) {
     let Some(sockets) = &mut state.sockets else {
         return;
     };
-    let Some(key) = conversation(data) else {
-        return;
-    };
-    let joined = sockets.store.index_mut().join(&key, netns);
+    let joined = sockets.store.index_mut().join(key, netns);
     for (word, owner) in ["from", "to"].iter().zip(joined.owners) {
         let Some(owner) = owner.and_then(|id| sockets.owners.get(id)) else {
             continue;
@@ -177,8 +216,15 @@ fn owners(state: &mut State, data: &[u8], netns: u32, comment: &mut String) {
 }
 
 /// The ends of a packet: `lo` is its source.
-fn conversation(data: &[u8]) -> Option<FlowKey> {
-    let decoded = skua_packet::decode(&Frame::ethernet(data), Options::default()).ok()?;
+fn conversation(data: &[u8], link: LinkKind) -> Option<FlowKey> {
+    let frame = Frame {
+        link: match link {
+            LinkKind::Ethernet => LinkType::Ethernet,
+            LinkKind::Ip => LinkType::RawIp,
+        },
+        ..Frame::ethernet(data)
+    };
+    let decoded = skua_packet::decode(&frame, Options::default()).ok()?;
     let level = &decoded.outer;
     let (source, destination) = match level.transport {
         Transport::Ports { src, dst } => (src, dst),

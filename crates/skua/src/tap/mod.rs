@@ -3,3 +3,4 @@
 pub mod api;
 pub mod command;
 mod live;
+pub mod sockets;

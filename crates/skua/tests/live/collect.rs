@@ -20,15 +20,19 @@ struct Collector {
 
 impl Collector {
     fn start(net: &Net) -> Self {
+        Self::start_at(net, "10.7.0.2:6343", &[])
+    }
+
+    fn start_at(net: &Net, address: &str, more: &[&str]) -> Self {
         let mut child = skua::command(net)
-            .args([
-                "collector",
-                "--listen",
-                "10.7.0.2:6343",
-                "--allow",
-                "10.7.0.0/24",
-            ])
-            .args(["--window", "1s", "--wait", "5m", "--summary", "json"])
+            .args(["collector", "--listen", address])
+            .args(["--allow", "10.7.0.0/24"])
+            .args(["--summary", "json"])
+            .args(
+                &["--window", "1s", "--wait", "5m"]
+                    [..if more.contains(&"--window") { 0 } else { 4 }],
+            )
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -37,7 +41,7 @@ impl Collector {
         let mut err = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         err.read_line(&mut line).unwrap();
-        assert!(line.contains("10.7.0.2:6343"), "{line}");
+        assert!(line.contains(address), "{line}");
         Self { child, err }
     }
 
@@ -156,6 +160,166 @@ fn what_both_hosts_tell_is_counted_once_and_nothing_is_missing() {
         assert_eq!(sum(&line["between_hosts"]["client_sent"]), (0, 0));
         assert_eq!(sum(&line["between_hosts"]["server_sent"]), (0, 0));
     }
+}
+
+/// What an agent says of the second of its collectors.
+fn second_is_up(skua: &Skua) -> bool {
+    let status: Value = serde_json::from_str(&skua.get("/api/status")).unwrap();
+    status["export"][1]["up"].as_bool().unwrap()
+}
+
+/// Packets of a port in lines.
+fn packets_of(lines: &[Value], port: u16) -> u64 {
+    sum_of(lines.iter().filter(|line| line["port"] == port)).0
+}
+
+#[test]
+fn the_part_of_a_collector_that_is_gone_goes_to_the_other_and_comes_back() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    // Several threads, and what they tell apart.
+    let first = Collector::start_at(&wire.near, "10.7.0.2:6343", &["--threads", "2"]);
+    let second = Collector::start_at(&wire.near, "10.7.0.2:6344", &[]);
+    let far = Skua::run(
+        &wire.far,
+        "--interface g0 --scan-interval 200ms --exclude-self --collector 10.7.0.2:6343,10.7.0.2:6344",
+    );
+    far.wait_attached("g0");
+    connections(&wire, 8_080, 40);
+    // That all of it is told a later drain shows.
+    let told = |port: u16, count: usize| {
+        wait_for("flows that have ended and were told", || {
+            let flows = far.flows();
+            let ended = flows
+                .iter()
+                .filter(|flow| flow["b"]["port"] == port && flow["tcp"]["state"] == "closed");
+            (ended.count() == count).then_some(())
+        });
+        let datagrams = || export(&far)["datagrams"].as_u64().unwrap();
+        let before = datagrams();
+        wait_for("datagrams after that", || {
+            (datagrams() > before + 1).then_some(())
+        });
+    };
+    told(8_080, 40);
+    let (lines, _) = second.stop();
+    let second_had = packets_of(&lines, 8_080);
+    assert!(second_had > 0, "{lines:?}");
+    wait_for("the second to be known as gone", || {
+        (!second_is_up(&far)).then_some(())
+    });
+    connections(&wire, 8_081, 40);
+    told(8_081, 40);
+    let second = Collector::start_at(&wire.near, "10.7.0.2:6344", &[]);
+    wait_for("the second to be known as back", || {
+        second_is_up(&far).then_some(())
+    });
+    connections(&wire, 8_082, 40);
+    told(8_082, 40);
+    let flows = far.flows();
+    far.stop();
+    let ((first_lines, summary), (second_lines, _)) = (first.stop(), second.stop());
+    let seen = |port: u16| -> u64 {
+        let of_port = flows.iter().filter(|flow| flow["b"]["port"] == port);
+        of_port
+            .map(|flow| {
+                flow["ab"]["packets"].as_u64().unwrap() + flow["ba"]["packets"].as_u64().unwrap()
+            })
+            .sum()
+    };
+    let packets = [8_080, 8_081, 8_082].map(|port| {
+        (
+            packets_of(&first_lines, port),
+            packets_of(&second_lines, port),
+        )
+    });
+    assert_eq!(packets[0].0 + second_had, seen(8_080), "{packets:?}");
+    assert_eq!(packets[1], (seen(8_081), 0), "{summary}");
+    assert_eq!(packets[2].0 + packets[2].1, seen(8_082), "{packets:?}");
+    assert!(packets[2].1 > 0, "{packets:?}");
+}
+
+#[test]
+fn who_depends_on_whom_is_known_on_the_host_and_from_a_collector() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    // Knows nothing itself; a collector brings it lines.
+    let mut command = skua::command(&wire.near);
+    command
+        .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+        .args(["--interface", "lo"])
+        .env("SKUA_SOCKETS_GRAPH", "0");
+    let analyzer = Skua::run_command(&wire.near, &mut command);
+    let sink = format!("analyzer://{}", analyzer.address);
+    let collector = Collector::start_at(
+        &wire.near,
+        "10.7.0.2:6343",
+        &["--sink", &sink, "--wait", "1s", "--window", "1s"],
+    );
+    let far = agent(&wire.far, "g0");
+    far.wait_attached("g0");
+    connections(&wire, 8_080, 20);
+    let edges = |skua: &Skua| skua::parse_lines(&skua.get("/api/services/graph?port=8080"));
+    for (who, skua) in [("the host itself", &far), ("the collector", &analyzer)] {
+        let edge = wait_for("all connections in the graph", || {
+            let found = edges(skua);
+            let whole = found.len() == 1 && found[0]["ended"] == 20;
+            whole.then(|| found[0].clone())
+        });
+        // The test is client and server; both know it by its name.
+        let name = &edge["client"]["service"];
+        assert!(
+            name.is_string() && *name == edge["server"]["service"],
+            "{who}: {edge}"
+        );
+        assert_eq!(
+            (&edge["connections"], &edge["protocol"]),
+            (&20.into(), &6.into())
+        );
+        let flows = far.flows();
+        let of_port = flows.iter().filter(|flow| flow["b"]["port"] == 8_080);
+        let bytes = |way: &str| -> u64 {
+            of_port
+                .clone()
+                .map(|flow| flow[way]["bytes"].as_u64().unwrap())
+                .sum()
+        };
+        assert_eq!(edge["client_sent"]["bytes"], bytes("ab"), "{who}");
+        assert_eq!(edge["server_sent"]["bytes"], bytes("ba"), "{who}");
+        assert!(
+            edge["rtt"]["p95_us"].as_u64() >= edge["rtt"]["p50_us"].as_u64(),
+            "{edge}"
+        );
+        assert!(edge["rtt"]["count"].as_u64() >= Some(20), "{edge}");
+    }
+    let show = |format: &str| {
+        let line = format!(
+            "services --graph --output {format} --analyzer {}",
+            far.address
+        );
+        let shown = skua::output(&wire.far, &line);
+        assert!(
+            shown.status.success(),
+            "{}",
+            String::from_utf8_lossy(&shown.stderr)
+        );
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    assert!(show("table").contains("8080"));
+    assert!(show("csv").lines().count() > 1);
+    let dot = show("dot");
+    assert!(
+        dot.starts_with("digraph services {") && dot.contains("tcp 8080"),
+        "{dot}"
+    );
+    far.stop();
+    let (_, summary) = collector.stop();
+    assert_eq!(summary["lost"], serde_json::json!({}), "{summary}");
+    analyzer.stop();
 }
 
 /// Datagrams that nftables dropped.

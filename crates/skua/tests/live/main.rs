@@ -13,6 +13,7 @@ mod devices;
 mod fleet;
 mod history;
 mod lab;
+mod lake;
 mod links;
 mod namespaces;
 mod queries;

@@ -12,11 +12,11 @@ use serde_json::Value;
 use crate::lab::{Net, Skua, Wire, root_tests, skua, skua::parse_lines, wait_for};
 
 /// A program inside a namespace that ends with the value.
-struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
     /// Runs a script of Python; it has begun when it has written a line.
-    fn python(net: &Net, script: &str) -> Self {
+    pub fn python(net: &Net, script: &str) -> Self {
         let mut child = net
             .command("python3")
             .args(["-c", script])
@@ -34,7 +34,7 @@ impl Process {
         Self(child)
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.0.id()
     }
 }
@@ -532,10 +532,10 @@ fn queries_find_the_sockets_that_ss_finds() {
 
 /// A control group below the root of the unified hierarchy, else of version 1's `pids`: what a
 /// container is as far as its sockets go.
-struct Group(std::path::PathBuf);
+pub struct Group(std::path::PathBuf);
 
 impl Group {
-    fn new(path: &str) -> Self {
+    pub fn new(path: &str) -> Self {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mounted = |wanted: fn(&str, &str) -> bool| {
             mounts.lines().find_map(|line| {
@@ -553,7 +553,7 @@ impl Group {
     }
 
     /// Puts a process into it.
-    fn take(&self, process: &Process) {
+    pub fn take(&self, process: &Process) {
         std::fs::write(self.0.join("cgroup.procs"), process.pid().to_string()).unwrap();
     }
 }
@@ -587,7 +587,7 @@ fn caller(net: &Net, port: u16) -> Process {
 }
 
 impl Process {
-    fn go(&mut self) {
+    pub fn go(&mut self) {
         self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 }

@@ -13,24 +13,41 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{COOKIE, Peer, SESSION};
-use crate::server::gate::Gate;
+use crate::{console, server::gate::Gate};
 
 /// The path, which is open to who has not said yet who it is.
 pub const PATH: &str = "/login";
+/// Where a session ends.
+pub const OUT: &str = "/logout";
 /// Bytes of a body.
 const BODY: usize = 8 << 10;
 
 #[derive(Deserialize)]
+#[serde(untagged)]
+enum Login {
+    User(User),
+    Token(Token),
+}
+
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Login {
+struct User {
     username: String,
     password: String,
+}
+
+/// What a page has that shall be its cookie from now on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Token {
+    token: String,
 }
 
 /// The path of this module.
 pub fn routes() -> Router {
     Router::new()
         .route(PATH, post(log_in))
+        .route(OUT, post(log_out))
         .layer(DefaultBodyLimit::max(BODY))
 }
 
@@ -38,7 +55,7 @@ pub fn routes() -> Router {
 async fn read(request: Request) -> Result<Login, Response> {
     // What is wrong is not repeated: it may have a password in it.
     let wrong = |status: StatusCode| {
-        let text = "the body is no form or object with username and password\n";
+        let text = "the body is no form or object with username and password, or token\n";
         (status, text).into_response()
     };
     if is_form(request.headers()) {
@@ -77,14 +94,22 @@ async fn log_in(
         let text = "nobody has to log in here: there are no users (api.users)\n";
         return (StatusCode::NOT_FOUND, text).into_response();
     };
+    let script = console::is_script(request.headers());
     let login = match read(request).await {
         Ok(login) => login,
         Err(refused) => return refused,
     };
-    match authenticator
-        .log_in(&peer, login.username, login.password)
-        .await
-    {
+    let done = match login {
+        Login::User(user) => {
+            authenticator
+                .log_in(&peer, user.username, user.password)
+                .await
+        }
+        Login::Token(Token { token }) => authenticator
+            .token_holder(&peer, &token)
+            .map(|identity| (identity, token)),
+    };
+    match done {
         Ok((identity, token)) => {
             let secure = if gate.tls { "; Secure" } else { "" };
             let seconds = SESSION.as_secs();
@@ -103,6 +128,15 @@ async fn log_in(
             ];
             (headers, Json(body)).into_response()
         }
+        Err(refusal) if script => refusal.answer_script(),
         Err(refusal) => refusal.answer(),
     }
+}
+
+async fn log_out(Extension(gate): Extension<Arc<Gate>>, headers: HeaderMap) -> Response {
+    if let Some(authenticator) = &gate.authenticator {
+        authenticator.log_out(&headers);
+    }
+    let cookie = format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
+    ([(header::SET_COOKIE, cookie)], StatusCode::NO_CONTENT).into_response()
 }

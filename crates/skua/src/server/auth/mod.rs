@@ -154,6 +154,18 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// The answer to a script of a page, which asks people itself: browsers show a window of their own
+    /// when Basic is offered.
+    pub fn answer_script(self) -> Response {
+        let mut answer = self.answer();
+        if let Some(ways) = answer.headers_mut().get_mut(header::WWW_AUTHENTICATE) {
+            *ways = HeaderValue::from_static("Bearer realm=\"skua\"");
+        }
+        answer
+    }
+}
+
 /// Knows who may ask.
 pub struct Authenticator {
     users: Option<Watched<Users>>,
@@ -331,6 +343,19 @@ impl Authenticator {
         tracing::warn!(address = %peer.address, "a login failed");
         lock(&self.throttle).failed(network(peer.address), Instant::now());
         Refusal::Wrong
+    }
+
+    /// Who has a token, also that of a session.
+    pub fn token_holder(&self, peer: &Peer, token: &str) -> Result<Identity, Refusal> {
+        self.may_try(peer)?;
+        self.token(token).ok_or_else(|| self.failed(peer))
+    }
+
+    /// Ends a session.
+    pub fn log_out(&self, headers: &HeaderMap) {
+        if let Shown::Token { text, .. } = shown(headers) {
+            lock(&self.proven).log_out(&tokens::hash(&text));
+        }
     }
 
     /// Begins a session: who it is, and its token.

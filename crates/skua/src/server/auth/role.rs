@@ -32,6 +32,8 @@ impl Role {
                 && matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS))
             // A query, with its text in the body.
             || (*method == Method::POST && path == "/api/topology")
+            // It ends only what is its own.
+            || (*method == Method::POST && path == super::login::OUT)
     }
 }
 

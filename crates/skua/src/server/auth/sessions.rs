@@ -126,6 +126,11 @@ impl Proven {
         Ok(token)
     }
 
+    /// Ends a session.
+    pub fn log_out(&mut self, hash: &TokenHash) {
+        self.sessions.entries.remove(hash);
+    }
+
     /// Who was found to have this password not long ago.
     pub fn password(
         &self,

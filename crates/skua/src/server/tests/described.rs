@@ -176,7 +176,9 @@ fn real_answers_are_as_described() {
     let mut statuses = BTreeSet::new();
     let mut ask = |method: &str, path: &str, query: &str, headers: &str, body: &str| {
         let part = query.strip_prefix('/').unwrap_or("api");
-        let place = path.replace("{key}", part).replace("{id}", part);
+        let place = ["{key}", "{id}", "{file}"]
+            .iter()
+            .fold(path.to_owned(), |path, name| path.replace(name, part));
         let query = if query.starts_with('/') { "" } else { query };
         let head = format!("{} {place}{query}{headers}", method.to_uppercase());
         let reply = running.ask(&head, body);

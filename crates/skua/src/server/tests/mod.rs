@@ -38,8 +38,9 @@ use crate::{
     },
     config::Config,
     graph::Analyzer,
-    health::Health,
+    health::{Health, alive},
     http,
+    services::{self, ServiceGraph},
     state::{Observers, Shared, State},
 };
 
@@ -162,7 +163,7 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
     let health = Health::new(&graph, None, None, &captures).with_ends(fleet.clone(), None);
     let analyzer = Analyzer::new(graph, shared.clone(), sets, None);
     let live = LiveAddresses::new(100, |_| Ok(()));
-    let actions = Actions::start(&Config::default(), &analyzer, true).unwrap();
+    let actions = Actions::start(&Config::default(), &analyzer, &shared, true).unwrap();
     let routes = http::routes(
         shared.clone(),
         Some(live),
@@ -171,7 +172,9 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         fleet,
         &actions,
         health,
-    );
+    )
+    .merge(alive::routes(None))
+    .merge(services::api::routes(ServiceGraph::new()));
     (routes, analyzer, shared, updates)
 }
 

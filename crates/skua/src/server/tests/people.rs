@@ -97,6 +97,25 @@ fn nothing_is_shown_to_strangers() {
 }
 
 #[test]
+fn supervisors_need_no_login_and_learn_nothing_else() {
+    let guarded = Guarded::start();
+    let reply = guarded.running.get("/api/health");
+    assert_eq!((reply.status, &*reply.body), (200, r#"{"status":"ok"}"#));
+    for path in [
+        "/api/health/",
+        "/api/health/x",
+        "/api/healthy",
+        "/API/health",
+    ] {
+        assert_eq!(guarded.running.get(path).status, 401, "{path}");
+    }
+    let change = format!("POST /api/health\r\n{JSON}");
+    assert_eq!(guarded.running.ask(&change, "{}").status, 401);
+    let evil = guarded.status("GET /api/health\r\nHost: evil.example");
+    assert_eq!(evil, 403);
+}
+
+#[test]
 fn each_role_may_do_its_part() {
     let guarded = Guarded::start();
     let admin = format!("Authorization: Bearer {}", guarded.admin);
@@ -266,4 +285,45 @@ fn files_that_are_wrong_are_named_at_the_start() {
     assert!(text.contains("chmod 600"), "{text}");
     let text = refused(Path::new("/nowhere/at/all"));
     assert!(text.contains("cannot read /nowhere/at/all"), "{text}");
+}
+
+#[test]
+fn a_page_is_open_and_logs_in_with_a_token_and_out() {
+    let guarded = Guarded::start();
+    // What there is at `/` depends on whether the page was built; that it may be looked at does not.
+    for head in [
+        "HEAD /\r\nAccept: text/html",
+        "HEAD /console/icon.svg",
+        "HEAD /console/..%2fetc%2fpasswd",
+    ] {
+        assert!([200, 404].contains(&guarded.status(head)), "{head}");
+    }
+    assert_eq!(guarded.status("POST /console/icon.svg"), 415);
+    // A browser would show a window of its own.
+    let script = guarded.running.ask("GET /api\r\nSec-Fetch-Dest: empty", "");
+    assert_eq!(script.status, 401);
+    assert!(!script.header("www-authenticate").unwrap().contains("Basic"));
+
+    let login = format!("POST /login\r\n{JSON}\r\nSec-Fetch-Dest: empty");
+    let wrong = guarded.running.ask(&login, r#"{"token": "skua_no"}"#);
+    assert_eq!(wrong.status, 401);
+    assert!(!wrong.header("www-authenticate").unwrap().contains("Basic"));
+    let body = format!(r#"{{"token": "{}"}}"#, guarded.admin);
+    let reply = guarded.running.ask(&login, &body);
+    assert_eq!(
+        (reply.status, &reply.json()["Role"]),
+        (200, &"admin".into())
+    );
+    let cookie = reply.header("set-cookie").unwrap();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"));
+
+    let session = guarded.log_in("bob", "geheim").json()["Token"].clone();
+    let cookie = format!("Cookie: authtok={}", session.as_str().unwrap());
+    let ask = format!("GET /api\r\n{cookie}");
+    assert_eq!(guarded.status(&ask), 200);
+    let out = format!("POST /logout\r\n{JSON}\r\n{cookie}");
+    let reply = guarded.running.ask(&out, "{}");
+    assert_eq!(reply.status, 204);
+    assert!(reply.header("set-cookie").unwrap().contains("Max-Age=0"));
+    assert_eq!(guarded.status(&ask), 401);
 }

@@ -16,12 +16,12 @@ use skua_query::Answer;
 use skua_topology::{Change, Delivery, Edge, Event, Export, Node, SharedGraph, Subscription};
 
 use super::{
-    Hub,
+    Hub, blocking,
     mailbox::{Mail, Mailbox, Mailboxes, Message},
     message::{self, Incoming},
     socket::{Asked, Gone, Socket},
 };
-use crate::{graph::Analyzer, server::work};
+use crate::graph::Analyzer;
 
 /// Namespace of the messages.
 const NAMESPACE: &str = "Graph";
@@ -205,16 +205,6 @@ struct Subscriber {
 struct Filter {
     query: String,
     view: Arc<View>,
-}
-
-/// Work for a subscriber, on a thread and with a turn of its client.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
-    let turn = match work::client() {
-        Some((turns, key)) => Some(turns.take(&key).await.map_err(|_| Gone)?),
-        None => None,
-    };
-    let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
-    done.map(|(value, _turn)| value).map_err(|_| Gone)
 }
 
 /// Tells a query when nobody waits for its answer any more.

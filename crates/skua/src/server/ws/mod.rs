@@ -3,6 +3,7 @@
 mod flow;
 mod graph;
 mod mailbox;
+mod map;
 mod message;
 mod socket;
 
@@ -14,8 +15,8 @@ use std::{
 
 use axum::{Router, routing::get};
 
-use self::{flow::FlowFeed, graph::GraphFeed};
-use super::{Limits, fair::ClientKey};
+use self::{flow::FlowFeed, graph::GraphFeed, socket::Gone};
+use super::{Limits, fair::ClientKey, work};
 use crate::{graph::Analyzer, state::Shared};
 
 /// What subscribers are told of.
@@ -63,7 +64,18 @@ pub fn routes(parts: Parts, limits: &Limits) -> Router {
     Router::new()
         .route("/ws/subscriber", get(graph::subscribe))
         .route("/ws/subscriber/flow", get(flow::subscribe))
+        .route("/ws/map", get(map::subscribe))
         .with_state(hub)
+}
+
+/// Work for a subscriber, on a thread and with a turn of its client.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
+    let turn = match work::client() {
+        Some((turns, key)) => Some(turns.take(&key).await.map_err(|_| Gone)?),
+        None => None,
+    };
+    let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
+    done.map(|(value, _turn)| value).map_err(|_| Gone)
 }
 
 /// How many WebSockets are open, by client.

@@ -1,6 +1,9 @@
 //! A bridge between two hosts, its monitor, and who listens at each end.
 
-use std::{process::Output, time::Duration};
+use std::{
+    process::{Child, Output, Stdio},
+    time::Duration,
+};
 
 use pcap::{Active, Capture, Direction};
 use serde_json::Value;
@@ -165,6 +168,46 @@ impl<'a> Tap<'a> {
             .sum();
         assert_eq!(counts.0, counts.1 + dropped, "{tap}");
         counts
+    }
+}
+
+/// A tap whose packets a command writes to a file as long as it runs.
+pub struct ToFile<'a> {
+    pub tap: Tap<'a>,
+    path: std::path::PathBuf,
+    writing: Child,
+}
+
+impl<'a> ToFile<'a> {
+    /// Waits until the tap works; its name is that of the file, too.
+    pub fn create(net: &'a Net, skua: &'a Skua, name: &str, args: &[&str]) -> Self {
+        let file = format!("skua-tap-{name}-{}.pcapng", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        let writing = skua::command(net)
+            .args(["tap", "create", "--name", name, "--to"])
+            .arg(&path)
+            .args(args)
+            .args(["--analyzer", &skua.address])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let id = name.to_owned();
+        let tap = Tap { net, skua, id };
+        wait_for("the tap", || {
+            let all = ask(net, skua, &["tap", "list", "-o", "json"]);
+            (all["Name"] == name && all["State"] == "active").then_some(())
+        });
+        Self { tap, path, writing }
+    }
+
+    /// Ends the tap; what was written.
+    pub fn read(mut self) -> Vec<u8> {
+        let Tap { net, skua, id } = self.tap;
+        ask(net, skua, &["tap", "delete", &id]);
+        assert!(self.writing.wait().unwrap().success());
+        let bytes = std::fs::read(&self.path).unwrap();
+        std::fs::remove_file(&self.path).unwrap();
+        bytes
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod faults;
 mod lab;
+mod owners;
 mod right;
 
-use lab::{Lab, Listener, Tap, ask, pair, refused, run};
+use lab::{Lab, Listener, Tap, ToFile, ask, pair, refused, run};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use skua_testkit::{Packet, checksum, flag, layer};
 
-use super::{Lab, Listener, Tap, ask, pair};
+use super::{Lab, Listener, Tap, ToFile, ask, pair};
 use crate::lab::{Flow, Net, root_tests, tcp, wait_for};
 
 /// Frames of all sorts from station 1 to station 2, each different.
@@ -703,7 +703,6 @@ fn packets_come_as_a_file_with_who_sent_them() {
     use std::{
         io::Write as _,
         net::{TcpListener, TcpStream},
-        process::Stdio,
     };
     if !root_tests() {
         return;
@@ -711,37 +710,11 @@ fn packets_come_as_a_file_with_who_sent_them() {
     let lab = Lab::new().with_addresses();
     lab.switch.ip("addr add 10.9.0.9/24 dev br0");
     let skua = lab.skua();
-    let path = std::env::temp_dir().join(format!("skua-tap-{}.pcapng", std::process::id()));
-    let mut writing = crate::lab::skua::command(&lab.switch)
-        .args([
-            "tap",
-            "create",
-            "--from",
-            "pa",
-            "--to",
-            path.to_str().unwrap(),
-        ])
-        .args([
-            "--name",
-            "file",
-            "--cut",
-            "200",
-            "--match",
-            "tcp port 5002 or vlan 5",
-        ])
-        .args(["--analyzer", &skua.address])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let tap = Tap {
-        net: &lab.switch,
-        skua: &skua,
-        id: "file".into(),
-    };
-    wait_for("the tap", || {
-        let all = ask(&lab.switch, &skua, &["tap", "list", "-o", "json"]);
-        (all["Name"] == "file" && all["State"] == "active").then_some(())
-    });
+    let options = "--from pa --cut 200";
+    let expression = "tcp port 5002 or vlan 5";
+    let words: Vec<&str> = options.split(' ').chain(["--match", expression]).collect();
+    let written = ToFile::create(&lab.switch, &skua, "file", &words);
+    let tap = &written.tap;
     let udp = |n: u64| Flow::numbered(n as u32).tagged(&[(0x8100, 5)], 100 + n as usize);
     lab.sender().send(300, udp);
     // This process serves in the switch's namespace.
@@ -762,8 +735,9 @@ fn packets_come_as_a_file_with_who_sent_them() {
         (counts.0 > 304).then_some(counts)
     });
     assert_eq!(matched, copied);
-    ask(&lab.switch, &skua, &["tap", "delete", "file"]);
-    assert!(writing.wait().unwrap().success());
+    let text = written.read();
+    let path = std::env::temp_dir().join(format!("skua-tap-{}.pcapng", std::process::id()));
+    std::fs::write(&path, &text).unwrap();
     let mut file = pcap::Capture::from_file(&path).unwrap();
     let mut frames = Vec::new();
     while let Ok(packet) = file.next_packet() {
@@ -780,7 +754,6 @@ fn packets_come_as_a_file_with_who_sent_them() {
         // The tag stands beside the packet and is not cut.
         assert_eq!(*data, frame[..frame.len().min(204)]);
     }
-    let text = std::fs::read(&path).unwrap();
     let me = format!("({})", std::process::id());
     let has = |text: &[u8], part: &str| text.windows(part.len()).any(|w| w == part.as_bytes());
     assert!(has(&text, "pa") && has(&text, &me), "nobody is named");

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Sockets whose packets are wanted. Layouts are mirrored in crates/skua-kernel/src/tap/sockets.rs.
+ */
+#pragma once
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+/* Addresses of IPv4 are mapped ones. Of a socket that waits for others, `remote` is all 0. */
+struct tap_socket {
+	__u8 local[16];
+	__u8 remote[16];
+	__be16 local_port;
+	__be16 remote_port;
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+/* By what a process is known whose next connections are wanted. */
+enum tap_task_kind {
+	TASK_PROCESS, /* its number */
+	TASK_NAME,    /* its name, NUL padded */
+	TASK_GROUP,   /* its control group, as in socket_task.cgroup */
+};
+
+struct tap_task {
+	__u64 kind;
+	union {
+		__u64 number;
+		char name[16];
+	};
+};
+
+/* Values are times (CLOCK_MONOTONIC, ns): when the socket was put here or seen last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct tap_socket);
+	__type(value, __u64);
+} sockets SEC(".maps");
+
+_Static_assert(sizeof(struct tap_socket) == 40, "mirrored in user space");
+_Static_assert(sizeof(struct tap_task) == 24, "mirrored in user space");

@@ -1,0 +1,149 @@
+//! Who depends on whom: lines summed up by service.
+//!
+//! An edge is protocol, client, server and the service's port, where client and server are names of services
+//! as far as lines have them, else addresses. `docs/collector.md` has the definition, which a job on a stream
+//! engine computes alike: sums over lines, `first` and `last` the begin of the first and the end of the last
+//! window, quantiles by rank over the classes of round-trip times.
+
+mod edge;
+mod input;
+
+use std::cmp::Reverse;
+
+use crate::{HashMap, SECOND};
+pub use edge::{Change, Edge, EdgeRtt, Failures, Party};
+use edge::{EdgeKey, EdgeSums};
+pub use input::GraphLine;
+
+/// An edge that is first seen so long after the graph was begun is new, others were there before.
+const WARM_UP: u64 = 600 * SECOND;
+/// An edge is new for so long, and vanished for so long.
+const RECENT: u64 = 3_600 * SECOND;
+/// An edge that is not seen for so long has vanished.
+const SILENT: u64 = 300 * SECOND;
+
+/// Edges since the graph was begun.
+#[derive(Debug)]
+pub struct Graph {
+    edges: HashMap<EdgeKey, EdgeSums>,
+    most: usize,
+    began_ns: u64,
+    counts: GraphCounts,
+}
+
+/// What became of lines and edges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct GraphCounts {
+    /// Lines that were taken.
+    pub lines: u64,
+    /// Lines that are in no edge, because there were too many edges.
+    pub edges_full: u64,
+    /// Edges that were forgotten to make room: not seen for an hour.
+    pub forgotten: u64,
+}
+
+impl Graph {
+    /// A graph of nothing with room for so many edges, begun at a moment, ns since the Unix epoch.
+    pub fn new(most: usize, began_ns: u64) -> Self {
+        Self {
+            edges: HashMap::default(),
+            most,
+            began_ns,
+            counts: GraphCounts::default(),
+        }
+    }
+
+    /// Takes a line.
+    pub fn add(&mut self, line: &GraphLine<'_>) {
+        let key = EdgeKey::of(line);
+        self.counts.lines += 1;
+        if self.edges.len() >= self.most && !self.edges.contains_key(&key) {
+            self.make_room(line.end_ns());
+            if self.edges.len() >= self.most {
+                self.counts.edges_full += 1;
+                return;
+            }
+        }
+        self.edges.entry(key).or_default().add(line);
+    }
+
+    /// Forgets what was not seen for long, at most a quarter.
+    fn make_room(&mut self, now_ns: u64) {
+        let old = now_ns.saturating_sub(RECENT);
+        let mut silent: Vec<_> = self
+            .edges
+            .iter()
+            .filter(|(_, sums)| sums.last_ns < old)
+            .map(|(key, sums)| (sums.last_ns, key.clone()))
+            .collect();
+        silent.sort_unstable_by_key(|(last_ns, _)| *last_ns);
+        silent.truncate(self.most / 4 + 1);
+        self.counts.forgotten += silent.len() as u64;
+        for (_, key) in silent {
+            self.edges.remove(&key);
+        }
+    }
+
+    /// All edges as they are at a moment, those with most bytes first; `open` has what is not in here yet.
+    pub fn edges(&self, open: &Self, now_ns: u64) -> Vec<Edge> {
+        let known = self.edges.iter().map(|(key, sums)| {
+            let more = open.edges.get(key);
+            let sums = more.map_or_else(|| sums.clone(), |more| sums.plus(more));
+            (key, sums)
+        });
+        let others = open.edges.iter();
+        let others = others.filter(|(key, _)| !self.edges.contains_key(*key));
+        let mut all: Vec<_> = known
+            .chain(others.map(|(key, sums)| (key, sums.clone())))
+            .map(|(key, sums)| {
+                let change = self.change(&sums, now_ns);
+                sums.edge(key, change)
+            })
+            .collect();
+        all.sort_by(|a, b| {
+            let bytes = |edge: &Edge| Reverse(edge.bytes());
+            bytes(a)
+                .cmp(&bytes(b))
+                .then_with(|| a.order().cmp(&b.order()))
+        });
+        all
+    }
+
+    fn change(&self, sums: &EdgeSums, now_ns: u64) -> Option<Change> {
+        let silent = now_ns.saturating_sub(sums.last_ns);
+        if silent >= SILENT {
+            return (silent < SILENT + RECENT).then_some(Change::Vanished);
+        }
+        let recent = now_ns.saturating_sub(sums.first_ns) < RECENT;
+        let later = sums.first_ns.saturating_sub(self.began_ns) >= WARM_UP;
+        (recent && later).then_some(Change::New)
+    }
+
+    /// What became of lines and edges.
+    pub fn counts(&self) -> GraphCounts {
+        self.counts
+    }
+
+    /// When the graph was begun, ns since the Unix epoch.
+    pub fn began_ns(&self) -> u64 {
+        self.began_ns
+    }
+}
+
+/// Edges of lines, in the order of client, server, protocol and port. None is new or has vanished.
+pub fn edges<'a>(lines: impl IntoIterator<Item = GraphLine<'a>>) -> Vec<Edge> {
+    let mut graph = Graph::new(usize::MAX, 0);
+    for line in lines {
+        graph.add(&line);
+    }
+    let mut all: Vec<_> = graph
+        .edges
+        .iter()
+        .map(|(key, sums)| sums.clone().edge(key, None))
+        .collect();
+    all.sort_by(|a, b| a.order().cmp(&b.order()));
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! What keeps a detector attached when its process is killed: pins in the BPF file system.
+//!
+//! A detector has a folder there, whose name says in which network namespace `skua` runs, the
+//! detector, and a number. Who has it holds a lock on it, which goes with the process: a folder that is
+//! not locked was left behind.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{Attachment, KernelError};
+
+use super::Steering;
+
+/// Where the BPF file system usually is.
+const USUAL: &str = "/sys/fs/bpf";
+/// Our folder there.
+const OURS: &str = "skua-steer";
+/// Detectors of one name at a time: the one before steers until the next is there.
+const NUMBERS: u32 = 16;
+
+/// The pins of a detector. Dropping it removes them; a process that is killed leaves them.
+#[derive(Debug)]
+pub struct Pins {
+    folder: PathBuf,
+    _lock: File,
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> KernelError {
+    move |source| KernelError::System { what, source }
+}
+
+/// Our folder in the BPF file system, which is mounted when it is not.
+fn root() -> Result<PathBuf, KernelError> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounted = mounts.lines().any(|line| {
+        let kind = line.split_once(" - ").map(|(_, rest)| rest);
+        line.split(' ').nth(4) == Some(USUAL) && kind.is_some_and(|kind| kind.starts_with("bpf "))
+    });
+    if !mounted {
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("bpf", USUAL, "bpf", flags, None)
+            .map_err(|error| failed("cannot mount the BPF file system")(error.into()))?;
+    }
+    Ok(Path::new(USUAL).join(OURS))
+}
+
+/// The calling thread's network namespace.
+fn namespace() -> io::Result<u64> {
+    Ok(Path::new("/proc/thread-self/ns/net").metadata()?.ino())
+}
+
+/// The BPF file system allows no dots in names, and detectors have no +.
+fn name(namespace: u64, detector: &str, number: u32) -> String {
+    format!("{namespace}:{}:{number}", detector.replace('.', "+"))
+}
+
+/// The lock of a folder; none when somebody has it, or it is no more.
+fn lock(folder: &Path) -> Option<File> {
+    let lock = File::open(folder).ok()?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+    // Who had it may just have removed it.
+    let same = |there: std::fs::Metadata| lock.metadata().is_ok_and(|l| l.ino() == there.ino());
+    folder.metadata().is_ok_and(same).then_some(lock)
+}
+
+/// Removes all pins of a folder, so that what only they kept is detached.
+fn empty(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if let Err(error) = std::fs::remove_file(&path) {
+            tracing::warn!(path = %path.display(), %error, "a pin cannot be removed");
+        }
+    }
+}
+
+impl Pins {
+    /// Pins a detector that is attached. What a killed process has left of one of its name is ended.
+    /// To be called in the network namespace that `skua` runs in.
+    ///
+    /// # Errors
+    ///
+    /// There is no BPF file system, or the way it is attached cannot outlive the process.
+    pub fn new(
+        detector: &str,
+        steering: &Steering,
+        attachment: &Attachment,
+    ) -> Result<Self, KernelError> {
+        let root = root()?;
+        std::fs::create_dir_all(&root).map_err(failed("cannot make a folder for pins"))?;
+        let namespace = namespace().map_err(failed("cannot tell the network namespace"))?;
+        let mut pins = None;
+        for number in 0..NUMBERS {
+            let folder = root.join(name(namespace, detector, number));
+            if pins.is_none() {
+                // There already: left behind, or somebody's.
+                let _ = std::fs::create_dir(&folder);
+            }
+            match lock(&folder) {
+                Some(_) if pins.is_some() => remove(&folder),
+                Some(lock) => {
+                    empty(&folder);
+                    pins = Some(Self {
+                        folder,
+                        _lock: lock,
+                    });
+                }
+                None => {}
+            }
+        }
+        let pins = pins.ok_or(KernelError::Missing("a folder for pins that is free"))?;
+        let pinned = match &steering.filter {
+            Some(filter) => filter.pin(&pins.folder.join("programs")),
+            None => Ok(()),
+        };
+        pinned
+            .and_then(|()| attachment.pin(&pins.folder.join("link")))
+            .map_err(failed("cannot pin the programs of a detector"))?;
+        Ok(pins)
+    }
+}
+
+fn remove(folder: &Path) {
+    empty(folder);
+    if let Err(error) = std::fs::remove_dir(folder) {
+        tracing::warn!(path = %folder.display(), %error, "a folder of pins cannot be removed");
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        remove(&self.folder);
+    }
+}
+
+/// Ends what killed processes have left: those that ran in the calling thread's network namespace, or
+/// `all`. Says of which detectors.
+pub fn release(all: bool) -> Vec<String> {
+    let own = namespace().ok().map(|own| own.to_string());
+    let folders = std::fs::read_dir(Path::new(USUAL).join(OURS));
+    let mut ended = Vec::new();
+    for folder in folders.into_iter().flatten().flatten() {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        let mut parts = name.split(':');
+        let (Some(namespace), Some(detector)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        if !all && own.as_deref() != Some(namespace) {
+            continue;
+        }
+        let folder = folder.path();
+        let Some(_lock) = lock(&folder) else { continue };
+        remove(&folder);
+        ended.push(detector.replace('+', "."));
+    }
+    ended
+}

@@ -1,0 +1,279 @@
+//! Sockets whose packets are wanted, and the program that adds those of processes that connect.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsFd as _, AsRawFd as _},
+    time::Duration,
+};
+
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, MapType, Object};
+
+use super::{failed, share};
+use crate::{
+    KernelError,
+    embedded::{self, object},
+    socket::open_root,
+};
+
+/// Sockets of a tap at most.
+pub const MAX_SOCKETS: usize = 131_072;
+/// `tasks` in `bpf/tap/connect.bpf.c`.
+const MAX_TASKS: usize = 4_096;
+/// How long a socket stays in the set when it is wanted no more: its last packets come when it is closed.
+const LINGER: Duration = Duration::from_secs(3);
+/// Entries that are read with one system call.
+const BATCH: u32 = 4_096;
+
+/// A socket, by what its packets have.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TapSocket {
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Its own end.
+    pub local: SocketAddr,
+    /// The other end; none: whoever talks to it.
+    pub remote: Option<SocketAddr>,
+}
+
+/// By what processes are known whose next connections are wanted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TapTask {
+    /// Number in the initial pid namespace.
+    Process(u32),
+    /// Name, of which 15 bytes count.
+    Name(String),
+    /// Id of a control group, as the socket probe tells it of tasks.
+    Group(u64),
+}
+
+type Key = [u8; 40];
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+impl TapSocket {
+    /// `struct tap_socket`.
+    fn key(&self) -> Key {
+        let mut key = [0; 40];
+        key[..16].copy_from_slice(&octets(self.local.ip()));
+        key[32..34].copy_from_slice(&self.local.port().to_be_bytes());
+        if let Some(remote) = self.remote {
+            key[16..32].copy_from_slice(&octets(remote.ip()));
+            key[34..36].copy_from_slice(&remote.port().to_be_bytes());
+        }
+        key[36] = self.protocol;
+        key
+    }
+}
+
+impl TapTask {
+    /// `struct tap_task`.
+    fn key(&self) -> [u8; 24] {
+        let mut key = [0; 24];
+        let kind: u64 = match self {
+            Self::Process(pid) => {
+                key[8..16].copy_from_slice(&u64::from(*pid).to_ne_bytes());
+                0
+            }
+            Self::Name(name) => {
+                let bytes = name.as_bytes();
+                let bytes = &bytes[..bytes.len().min(15)];
+                key[8..8 + bytes.len()].copy_from_slice(bytes);
+                1
+            }
+            Self::Group(id) => {
+                key[8..16].copy_from_slice(&id.to_ne_bytes());
+                2
+            }
+        };
+        key[..8].copy_from_slice(&kind.to_ne_bytes());
+        key
+    }
+}
+
+/// The program at the root of the control groups. Dropping it detaches it.
+struct Connect {
+    _link: Link,
+    _object: Object,
+    tasks: MapHandle,
+}
+
+/// The sockets of a tap.
+pub struct SocketSet {
+    pub(super) map: MapHandle,
+    connect: Option<Connect>,
+    tasks: BTreeSet<TapTask>,
+    held: usize,
+    left_out: usize,
+}
+
+/// How full the set of sockets is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SocketsHeld {
+    /// Sockets in the set.
+    pub held: usize,
+    /// Sockets that found no room.
+    pub left_out: usize,
+    /// Connections are added before their first packet.
+    pub prompt: bool,
+}
+
+impl SocketSet {
+    /// An empty one.
+    pub(super) fn new() -> Result<Self, KernelError> {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            map_flags: libbpf_sys::BPF_F_NO_PREALLOC,
+            ..Default::default()
+        };
+        let map = MapHandle::create(
+            MapType::Hash,
+            Some("sockets"),
+            size_of::<Key>() as u32,
+            8,
+            MAX_SOCKETS as u32,
+            &options,
+        )
+        .map_err(failed("cannot make the sockets of a tap"))?;
+        let connect = match Connect::attach(&map) {
+            Ok(connect) => Some(connect),
+            Err(error) => {
+                tracing::info!(%error, "the first packets of connections may not be tapped");
+                None
+            }
+        };
+        Ok(Self {
+            map,
+            connect,
+            tasks: BTreeSet::new(),
+            held: 0,
+            left_out: 0,
+        })
+    }
+
+    /// What is in it.
+    pub(super) fn status(&self) -> SocketsHeld {
+        SocketsHeld {
+            held: self.held,
+            left_out: self.left_out,
+            prompt: self.connect.is_some(),
+        }
+    }
+
+    /// These are wanted, by a look that began at a moment (CLOCK_MONOTONIC, ns), and no others but
+    /// those that the kernel added since, and those that were wanted just before.
+    pub(super) fn set(&mut self, wanted: &[TapSocket], looked_ns: u64) -> Result<(), KernelError> {
+        let changed = || failed("cannot change the sockets of a tap");
+        let keys: HashSet<Key> = wanted.iter().map(TapSocket::key).collect();
+        let time = looked_ns.to_ne_bytes();
+        let mut there = 0;
+        let mut gone: Vec<Vec<u8>> = Vec::new();
+        let entries = self
+            .map
+            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
+            .map_err(changed())?;
+        for (key, value) in entries {
+            let since = value
+                .first_chunk()
+                .map_or(0, |time| u64::from_ne_bytes(*time));
+            let lingers = since.saturating_add(LINGER.as_nanos() as u64) > looked_ns;
+            let is_wanted = <&Key>::try_from(key.as_slice()).is_ok_and(|key| keys.contains(key));
+            if is_wanted || lingers {
+                there += 1;
+            } else {
+                gone.push(key);
+            }
+        }
+        for key in &gone {
+            // The kernel's own hand never takes one away.
+            self.map.delete(key).map_err(changed())?;
+        }
+        self.left_out = 0;
+        for key in &keys {
+            match self.map.update(key, &time, MapFlags::EXIST) {
+                Ok(()) => continue,
+                Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {}
+                Err(error) => return Err(changed()(error)),
+            }
+            if there >= MAX_SOCKETS || self.map.update(key, &time, MapFlags::ANY).is_err() {
+                self.left_out += 1;
+            } else {
+                there += 1;
+            }
+        }
+        self.held = there;
+        Ok(())
+    }
+
+    /// Whose connections are added as they begin; those beyond the kernel's room are found by looks alone.
+    pub(super) fn set_tasks(&mut self, wanted: &BTreeSet<TapTask>) -> Result<(), KernelError> {
+        let Some(connect) = &self.connect else {
+            return Ok(());
+        };
+        let changed = failed("cannot change the processes of a tap");
+        let wanted: BTreeSet<TapTask> = wanted.iter().take(MAX_TASKS).cloned().collect();
+        for task in self.tasks.difference(&wanted) {
+            connect.tasks.delete(&task.key()).map_err(&changed)?;
+        }
+        let one = 1u32.to_ne_bytes();
+        for task in wanted.difference(&self.tasks) {
+            let key = task.key();
+            connect
+                .tasks
+                .update(&key, &one, MapFlags::ANY)
+                .map_err(&changed)?;
+        }
+        self.tasks = wanted;
+        Ok(())
+    }
+}
+
+impl Connect {
+    fn attach(sockets: &MapHandle) -> Result<Self, KernelError> {
+        let object = embedded::load(("tap_connect", object!("tap_connect")), &[], None, |open| {
+            share(open, &[("sockets", sockets)])
+        })?;
+        let root = open_root()?;
+        let program = object.progs_mut().next();
+        let program = program.ok_or(KernelError::Missing("tap_connect"))?;
+        let link = program
+            .attach_cgroup(root.as_fd().as_raw_fd())
+            .map_err(failed("cannot attach to the root of the control groups"))?;
+        Ok(Self {
+            _link: link,
+            tasks: super::map(&object, "tasks")?,
+            _object: object,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_the_kernel() {
+        let socket = TapSocket {
+            protocol: 6,
+            local: "10.0.0.1:80".parse().unwrap(),
+            remote: Some("[fd00::2]:65535".parse().unwrap()),
+        };
+        let key = socket.key();
+        assert_eq!(key[8..16], [0, 0, 0xff, 0xff, 10, 0, 0, 1]);
+        assert_eq!((key[16], key[31]), (0xfd, 2));
+        assert_eq!(key[32..], [0, 80, 0xff, 0xff, 6, 0, 0, 0]);
+        let waits = TapSocket {
+            remote: None,
+            ..socket
+        };
+        assert_eq!(waits.key()[16..32], [0; 16]);
+        let name = TapTask::Name("a-name-that-is-too-long".into()).key();
+        assert_eq!(&name[8..], b"a-name-that-is-\0");
+        assert_ne!(TapTask::Process(7).key(), TapTask::Group(7).key());
+    }
+}

@@ -1,0 +1,206 @@
+//! Fields that can be asked for: columns, and what is made of them.
+
+use crate::{
+    error::{LakeError, Result},
+    schema::{Kind, Table, flow},
+};
+
+/// What a side has.
+const SIDE: [(&str, usize); 8] = [
+    ("address", flow::A_ADDRESS),
+    ("port", flow::A_PORT),
+    ("process", flow::A_PROCESS),
+    ("pid", flow::A_PID),
+    ("user", flow::A_USER),
+    ("container", flow::A_CONTAINER),
+    ("pod", flow::A_POD),
+    ("unit", flow::A_UNIT),
+];
+
+/// Times that can be grouped by, with their length in µs.
+const TIMES: [(&str, i64); 3] = [
+    ("minute", 60_000_000),
+    ("hour", 3_600_000_000),
+    ("day", 24 * 3_600_000_000),
+];
+
+/// A side of a conversation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    A,
+    B,
+}
+
+impl Side {
+    pub const BOTH: [Self; 2] = [Self::A, Self::B];
+
+    /// The column of this side, given that of `a`.
+    pub fn column(self, of_a: usize) -> usize {
+        match self {
+            Self::A => of_a,
+            Self::B => of_a + flow::B_ADDRESS - flow::A_ADDRESS,
+        }
+    }
+
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+/// Where a field's value comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// A column.
+    Column(usize),
+    /// What a side has, whichever is looked from: the column of `a`.
+    Either(usize),
+    /// What the side has that offers the service: the column of `a`.
+    Server(usize),
+    /// What the other side has.
+    Client(usize),
+    /// Time, cut off to a multiple of so many µs.
+    Time(i64),
+}
+
+/// A field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Field {
+    name: String,
+    pub(crate) source: Source,
+    pub(crate) kind: Kind,
+}
+
+impl Field {
+    /// Its name, as answers have it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The field of a name; dots are as good as underscores, as in records (`a.process`).
+    ///
+    /// # Errors
+    ///
+    /// When there is none; it says which there are.
+    pub fn named(table: Table, name: &str) -> Result<Self> {
+        let own = name.replace('.', "_");
+        let source = source(table, &own).ok_or_else(|| {
+            LakeError::Question(format!(
+                "there is no field \"{name}\" in {}; there are: {}",
+                table.name(),
+                Self::names(table).join(", ")
+            ))
+        })?;
+        let columns = table.columns();
+        let kind = match source {
+            Source::Column(at) | Source::Either(at) | Source::Server(at) | Source::Client(at) => {
+                columns[at].kind
+            }
+            Source::Time(_) => Kind::Time,
+        };
+        if kind == Kind::Ints {
+            return Err(LakeError::Question(format!(
+                "\"{name}\" is a list: it can neither be grouped nor filtered by"
+            )));
+        }
+        Ok(Self {
+            name: own,
+            source,
+            kind,
+        })
+    }
+
+    /// Names of all fields.
+    pub fn names(table: Table) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        if table == Table::Flows {
+            names.extend(SIDE.map(|(name, _)| name.into()));
+            for side in ["server", "client"] {
+                names.extend(SIDE.map(|(name, _)| format!("{side}_{name}")));
+            }
+        }
+        names.extend(TIMES.map(|(name, _)| name.into()));
+        let columns = table.columns().iter();
+        let columns = columns.filter(|column| column.kind != Kind::Ints);
+        names.extend(columns.map(|column| column.name.to_owned()));
+        names
+    }
+
+    /// Columns that its value may be in.
+    pub(crate) fn columns(&self, table: Table) -> Vec<usize> {
+        match self.source {
+            Source::Column(column) => vec![column],
+            Source::Either(of_a) => Side::BOTH.map(|side| side.column(of_a)).to_vec(),
+            Source::Server(of_a) | Source::Client(of_a) => {
+                let mut columns = vec![flow::SERVICE_SIDE];
+                columns.extend(Side::BOTH.map(|side| side.column(of_a)));
+                columns
+            }
+            Source::Time(_) => vec![table.time()],
+        }
+    }
+
+    /// Columns one of which has a value, if the field has it.
+    pub(crate) fn places(&self, table: Table) -> Vec<usize> {
+        let mut columns = self.columns(table);
+        columns.retain(|column| {
+            *column != flow::SERVICE_SIDE || self.source == Source::Column(*column)
+        });
+        columns
+    }
+
+    /// Whether its value depends on the side that is looked from.
+    pub(crate) fn has_sides(&self) -> bool {
+        matches!(self.source, Source::Either(_))
+    }
+
+    /// Whether it is a side's container: where there is none the process may be on the host itself.
+    pub(crate) fn is_container(&self) -> bool {
+        matches!(
+            self.source,
+            Source::Either(flow::A_CONTAINER)
+                | Source::Server(flow::A_CONTAINER)
+                | Source::Client(flow::A_CONTAINER)
+        )
+    }
+
+    /// Whether it is somebody's name, which may not be known.
+    pub(crate) fn is_name(&self) -> bool {
+        match self.source {
+            Source::Either(of_a) | Source::Server(of_a) | Source::Client(of_a) => {
+                of_a > flow::A_PORT
+            }
+            Source::Column(column) => self.name == "service" && column == flow::SERVICE,
+            Source::Time(_) => false,
+        }
+    }
+
+    /// Whether it says who owns a socket.
+    pub(crate) fn is_owner(&self) -> bool {
+        matches!(self.source, Source::Either(of_a) if of_a > flow::A_PORT)
+    }
+}
+
+fn source(table: Table, name: &str) -> Option<Source> {
+    let side = |name: &str| {
+        let found = SIDE.iter().find(|(known, _)| *known == name);
+        found.map(|(_, column)| *column)
+    };
+    if let Some((_, length)) = TIMES.iter().find(|(known, _)| *known == name) {
+        return Some(Source::Time(*length));
+    }
+    if table == Table::Flows {
+        if let Some(column) = side(name) {
+            return Some(Source::Either(column));
+        }
+        if let Some(column) = name.strip_prefix("server_").and_then(side) {
+            return Some(Source::Server(column));
+        }
+        if let Some(column) = name.strip_prefix("client_").and_then(side) {
+            return Some(Source::Client(column));
+        }
+    }
+    table.column(name).map(Source::Column)
+}

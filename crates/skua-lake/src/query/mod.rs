@@ -1,0 +1,154 @@
+//! Questions: filter by time and any field, group by up to six, top N by a sum.
+
+mod answer;
+mod condition;
+mod field;
+mod packet;
+mod run;
+
+pub use answer::{Answer, Group, Shown};
+pub use condition::Condition;
+pub use field::Field;
+pub use packet::PacketFilter;
+
+use crate::{
+    error::{LakeError, Result},
+    schema::Table,
+};
+
+/// Fields to group by at most.
+pub const FIELDS: usize = 6;
+/// Groups at most, when nobody says.
+pub const GROUPS: usize = 400_000;
+/// Bytes of names that a question holds at most.
+pub(crate) const NAMES: usize = 128 << 20;
+
+/// What groups are ordered by, the greatest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// Bytes both ways; so by rate, too.
+    #[default]
+    Bytes,
+    /// Packets both ways.
+    Packets,
+    /// Bytes sent.
+    Sent,
+    /// Bytes received.
+    Received,
+    /// Conversations that began.
+    Begun,
+    /// Conversations that ended.
+    Ended,
+    /// Segments that came again.
+    Retransmitted,
+    /// Mean time of the handshake.
+    Rtt,
+    /// Time of the last packet.
+    Last,
+    /// Time of the first one.
+    First,
+}
+
+impl Order {
+    /// All with their names.
+    pub const ALL: [(&'static str, Self); 11] = [
+        ("rate", Self::Bytes),
+        ("bytes", Self::Bytes),
+        ("packets", Self::Packets),
+        ("sent", Self::Sent),
+        ("received", Self::Received),
+        ("begun", Self::Begun),
+        ("ended", Self::Ended),
+        ("retransmitted", Self::Retransmitted),
+        ("rtt", Self::Rtt),
+        ("last", Self::Last),
+        ("start", Self::First),
+    ];
+
+    /// The order of a name.
+    ///
+    /// # Errors
+    ///
+    /// When there is none; it says which there are.
+    pub fn named(name: &str) -> Result<Self> {
+        match Self::ALL.iter().find(|(known, _)| *known == name) {
+            Some((_, order)) => Ok(*order),
+            None => Err(LakeError::Question(format!(
+                "cannot sort by \"{name}\": {}",
+                Self::ALL.map(|(name, _)| name).join(", ")
+            ))),
+        }
+    }
+}
+
+/// A question.
+pub struct Question {
+    /// Of which table.
+    pub table: Table,
+    /// Rows from this time on, µs since the Unix epoch.
+    pub since: i64,
+    /// Rows before this time.
+    pub until: i64,
+    /// Groups: rows with the same in these are one. At most [`FIELDS`].
+    pub by: Vec<Field>,
+    /// All must hold.
+    pub conditions: Vec<Condition>,
+    /// What a packet of the conversation must match besides.
+    pub filter: Option<PacketFilter>,
+    /// Order of the groups.
+    pub order: Order,
+    /// Groups in the answer at most.
+    pub top: usize,
+    /// Groups in memory at most, 144 bytes each.
+    pub groups: usize,
+}
+
+impl Question {
+    /// Of everything in a time, into no groups yet.
+    pub fn new(table: Table, since: i64, until: i64) -> Self {
+        Self {
+            table,
+            since,
+            until,
+            by: Vec::new(),
+            conditions: Vec::new(),
+            filter: None,
+            order: Order::default(),
+            top: 20,
+            groups: GROUPS,
+        }
+    }
+
+    /// Groups by fields, `service,process`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such field, or there are too many.
+    pub fn by(mut self, names: &str) -> Result<Self> {
+        let names = names
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        for name in names {
+            self.by.push(Field::named(self.table, name)?);
+        }
+        if self.by.len() > FIELDS {
+            return Err(LakeError::Question(format!(
+                "groups by {} fields; at most {FIELDS}, please",
+                self.by.len()
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Adds a condition, `process=nginx`.
+    ///
+    /// # Errors
+    ///
+    /// When it makes no sense.
+    pub fn where_(mut self, condition: &str) -> Result<Self> {
+        self.conditions
+            .push(Condition::parse(self.table, condition)?);
+        Ok(self)
+    }
+}

@@ -1,0 +1,479 @@
+//! Carries out a question: one row group after the other, of each only the columns that it needs.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::{
+    FIELDS, NAMES, Question,
+    answer::{Answer, Group, Shown, Sums},
+    condition::Condition,
+    field::{Field, Side, Source},
+    packet::{self, Addresses},
+};
+use crate::{
+    batch::{Data, NO_TEXT, NULL, Texts},
+    error::{LakeError, Result},
+    file::File,
+    keeper::now_us,
+    lake::{Lake, hours},
+    schema::{Kind, Table, flow, service},
+};
+
+/// What stands for what is not known.
+const UNKNOWN: &str = "(unknown)";
+/// What stands for what is outside of containers.
+const HOST: &str = "(host)";
+/// How often a question begins anew because files that it was to read were compacted or deleted meanwhile.
+const ATTEMPTS: usize = 4;
+
+type Key = [i64; FIELDS];
+
+impl Lake {
+    /// Answers a question.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails, or the answer would need more memory than it may have. What is damaged is left out
+    /// and named in the answer.
+    pub fn ask(&self, question: &Question) -> Result<Answer> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match Asking::new(question).all(self) {
+                Err(error) if error.is_gone() && attempts < ATTEMPTS => {}
+                answer => return answer,
+            }
+        }
+    }
+}
+
+/// A question under way.
+struct Asking<'q> {
+    question: &'q Question,
+    texts: Texts,
+    addresses: Addresses,
+    groups: HashMap<Key, Sums, RandomState>,
+    /// For each condition, what is known of texts by number: 0 nothing, 1 it holds, 2 it does not.
+    held: Vec<Vec<u8>>,
+    /// Addresses that the packet filter wants, as conditions.
+    hints: Vec<Condition>,
+    answer: Answer,
+}
+
+/// A side's place among columns.
+struct Rows<'a> {
+    columns: &'a [Data],
+    table: Table,
+}
+
+impl Rows<'_> {
+    fn number(&self, row: usize, column: usize) -> i64 {
+        match &self.columns[column] {
+            Data::Numbers(values) => values.get(row).copied().unwrap_or(NULL),
+            Data::Texts(values) => values.get(row).copied().unwrap_or(NO_TEXT).into(),
+            Data::Lists(..) => NULL,
+        }
+    }
+
+    fn count(&self, row: usize, column: usize) -> u64 {
+        self.number(row, column).max(0).cast_unsigned()
+    }
+
+    /// The number in a row, or the number of its text.
+    fn value(&self, row: usize, field: &Field, view: Side, server: Option<Side>) -> i64 {
+        let nothing = if field.kind == Kind::Text {
+            NO_TEXT.into()
+        } else {
+            NULL
+        };
+        match field.source {
+            Source::Column(column) => self.number(row, column),
+            Source::Either(of_a) => self.number(row, view.column(of_a)),
+            Source::Server(of_a) => {
+                server.map_or(nothing, |side| self.number(row, side.column(of_a)))
+            }
+            Source::Client(of_a) => {
+                server.map_or(nothing, |side| self.number(row, side.other().column(of_a)))
+            }
+            Source::Time(length) => {
+                let time = self.number(row, self.table.time());
+                time - time.rem_euclid(length)
+            }
+        }
+    }
+}
+
+impl<'q> Asking<'q> {
+    fn new(question: &'q Question) -> Self {
+        let addresses = question.filter.iter().flat_map(|filter| &filter.addresses);
+        Self {
+            question,
+            texts: Texts::default(),
+            addresses: Addresses::default(),
+            groups: HashMap::default(),
+            held: vec![Vec::new(); question.conditions.len()],
+            hints: addresses
+                .filter_map(|address| Condition::address(question.table, *address).ok())
+                .collect(),
+            answer: Answer {
+                by: Answer::fields(&question.by),
+                seconds: (question.until.min(now_us()) - question.since).max(0) as f64 / 1e6,
+                ..Answer::default()
+            },
+        }
+    }
+
+    fn all(mut self, lake: &Lake) -> Result<Answer> {
+        let Question {
+            table,
+            since,
+            until,
+            ..
+        } = *self.question;
+        if since < until {
+            let (files, _) = lake.files(table, Some(hours(since, until)))?;
+            for found in files {
+                let file = match File::open(lake.storage.as_ref(), &found.name, found.size) {
+                    Ok(file) => file,
+                    Err(error) => {
+                        self.missing(error)?;
+                        continue;
+                    }
+                };
+                self.answer.files += 1;
+                for group in 0..file.groups() {
+                    if let Err(error) = self.group(&file, group) {
+                        self.missing(error)?;
+                    }
+                }
+            }
+        }
+        Ok(self.finish())
+    }
+
+    /// Notes what is damaged; anything else is an error.
+    fn missing(&mut self, error: LakeError) -> Result<()> {
+        match error {
+            LakeError::Damaged { .. } => {
+                self.answer.damaged.push(error.to_string());
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
+    fn group(&mut self, file: &File<'_>, group: usize) -> Result<()> {
+        let question = self.question;
+        let table = question.table;
+        let times = file.number_range(group, table.time());
+        let mut wanted =
+            times.is_none_or(|(first, last)| first < question.until && last >= question.since);
+        for condition in question.conditions.iter().chain(&self.hints) {
+            wanted = wanted && condition.may_hold(file, table, group)?;
+        }
+        if !wanted {
+            self.answer.pruned += 1;
+            return Ok(());
+        }
+        // All before the first is counted: of a group that is damaged nothing is.
+        let mut columns: Vec<Data> = table.columns().iter().map(|c| Data::new(c.kind)).collect();
+        for column in needed(question) {
+            file.read(group, column, &mut self.texts, &mut columns[column])?;
+            self.bound()?;
+        }
+        self.answer.read += 1;
+        let rows = Rows {
+            columns: &columns,
+            table,
+        };
+        for row in 0..file.rows(group) {
+            let time = rows.number(row, table.time());
+            if (question.since..question.until).contains(&time) {
+                self.row(&rows, row);
+            }
+        }
+        self.answer.rows += file.rows(group) as u64;
+        self.bound()
+    }
+
+    fn bound(&self) -> Result<()> {
+        let question = self.question;
+        if self.groups.len() > question.groups {
+            return Err(LakeError::TooMuch(format!(
+                "there are more than {} groups: ask for a shorter time, group by fewer fields, or filter",
+                question.groups
+            )));
+        }
+        if self.texts.bytes() > NAMES {
+            return Err(LakeError::TooMuch(format!(
+                "there are more than {} MiB of names and addresses: ask for a shorter time, group by other \
+                 fields, or filter",
+                NAMES >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, rows: &Rows<'_>, row: usize) {
+        let question = self.question;
+        if question.table == Table::Services {
+            if self.holds(rows, row, Side::A, None) {
+                let key = self.key(rows, row, Side::A, None);
+                add_service(self.groups.entry(key).or_default(), rows, row);
+            }
+            return;
+        }
+        if let Some(filter) = &question.filter {
+            let (key, flags) = packet::key(row, rows.columns, &self.texts, &mut self.addresses);
+            if !(filter.matches)(&key, flags) {
+                return;
+            }
+        }
+        let server = match self.texts.get(rows.number(row, flow::SERVICE_SIDE) as u32) {
+            "a" => Some(Side::A),
+            "b" => Some(Side::B),
+            _ => None,
+        };
+        let sided = question.by.iter().any(Field::has_sides);
+        let views = Side::BOTH.map(|side| self.holds(rows, row, side, server).then_some(side));
+        if !sided {
+            // As the service sees it, or who spoke first.
+            let usual = server.unwrap_or(Side::A);
+            if views.iter().flatten().next().is_some() {
+                self.add(rows, row, usual, server);
+            }
+            return;
+        }
+        // Those whose owner is known; if none is, once all the same.
+        let owners = question.by.iter().any(Field::is_owner);
+        let known =
+            Side::BOTH.map(|side| !owners || rows.number(row, side.column(flow::A_PID)) != NULL);
+        let counted: Vec<Side> = match known {
+            [false, false] => vec![server.unwrap_or(Side::A)],
+            known => {
+                let sides = Side::BOTH.into_iter().zip(known);
+                sides
+                    .filter(|(_, known)| *known)
+                    .map(|(side, _)| side)
+                    .collect()
+            }
+        };
+        let mut before = None;
+        for side in counted {
+            if !views.contains(&Some(side)) {
+                continue;
+            }
+            let key = self.key(rows, row, side, server);
+            // With the same on both sides once, from the view of who spoke first.
+            if before == Some(key) {
+                continue;
+            }
+            before = Some(key);
+            self.add(rows, row, side, server);
+        }
+    }
+
+    fn key(&self, rows: &Rows<'_>, row: usize, view: Side, server: Option<Side>) -> Key {
+        let mut key = [0; FIELDS];
+        for (place, field) in key.iter_mut().zip(&self.question.by) {
+            *place = rows.value(row, field, view, server);
+            // Whoever has a process and no container is on the host itself: not the same as not known.
+            if field.is_container()
+                && *place == i64::from(NO_TEXT)
+                && pid_of(rows, row, field, view, server) != NULL
+            {
+                *place = NULL;
+            }
+        }
+        key
+    }
+
+    /// Whether all conditions hold, looked from a side.
+    fn holds(&mut self, rows: &Rows<'_>, row: usize, view: Side, server: Option<Side>) -> bool {
+        let question = self.question;
+        let mut conditions = question.conditions.iter().zip(&mut self.held);
+        conditions.all(|(condition, held)| {
+            let value = rows.value(row, &condition.field, view, server);
+            if condition.field.kind != Kind::Text {
+                return condition.holds_number(value);
+            }
+            let number = value.max(0) as usize;
+            if held.len() <= number {
+                held.resize(self.texts.all().len().max(number + 1), 0);
+            }
+            if held[number] == 0 {
+                let holds = condition.holds_text(self.texts.get(number as u32));
+                held[number] = if holds { 1 } else { 2 };
+            }
+            held[number] == 1
+        })
+    }
+
+    fn add(&mut self, rows: &Rows<'_>, row: usize, view: Side, server: Option<Side>) {
+        let key = self.key(rows, row, view, server);
+        let sums = self.groups.entry(key).or_default();
+        let ab = [flow::AB_PACKETS, flow::AB_BYTES].map(|column| rows.count(row, column));
+        let ba = [flow::BA_PACKETS, flow::BA_BYTES].map(|column| rows.count(row, column));
+        let (sent, received) = match view {
+            Side::A => (ab, ba),
+            Side::B => (ba, ab),
+        };
+        grow(&mut sums.sent, sent);
+        grow(&mut sums.received, received);
+        sums.rows += 1;
+        let begun = rows.count(row, flow::BEGUN);
+        sums.begun += begun;
+        sums.ended += u64::from(rows.number(row, flow::END) != i64::from(NO_TEXT));
+        for column in [flow::AB_RETRANSMITTED, flow::BA_RETRANSMITTED] {
+            sums.retransmitted = sums.retransmitted.saturating_add(rows.count(row, column));
+        }
+        let rtt = rows.number(row, flow::HANDSHAKE_RTT);
+        // It is the same in all rows of a conversation.
+        if begun > 0 && rtt != NULL {
+            grow(&mut sums.rtt, [1, rtt.max(0).cast_unsigned()]);
+        }
+        sums.first = sums.first.min(rows.number(row, flow::START));
+        sums.last = sums.last.max(rows.number(row, flow::TIME));
+    }
+
+    fn finish(mut self) -> Answer {
+        let order = self.question.order;
+        let mut groups: Vec<(Key, Sums)> = self.groups.drain().collect();
+        self.answer.all_groups = groups.len();
+        let texts = &self.texts;
+        let by = &self.question.by;
+        // Equal ones in the order of what they are called, as numbers of texts depend on the files.
+        let compare = |(one, a): &(Key, Sums), (other, b): &(Key, Sums)| {
+            b.rank(order).cmp(&a.rank(order)).then_with(|| {
+                let fields = by.iter().zip(one.iter().zip(other));
+                fields
+                    .map(|(field, (one, other))| match field.kind {
+                        Kind::Text => texts.get(*one as u32).cmp(texts.get(*other as u32)),
+                        _ => one.cmp(other),
+                    })
+                    .find(|order| order.is_ne())
+                    .unwrap_or(std::cmp::Ordering::Equal)
+            })
+        };
+        if self.question.top < groups.len() {
+            groups.select_nth_unstable_by(self.question.top, compare);
+            groups.truncate(self.question.top);
+        }
+        groups.sort_unstable_by(compare);
+        let show = |(field, value): (&Field, &i64)| match field.kind {
+            Kind::Text if *value == NULL => Shown::Text(HOST.into()),
+            Kind::Text if *value == i64::from(NO_TEXT) => match field.is_name() {
+                true => Shown::Text(UNKNOWN.into()),
+                false => Shown::Absent,
+            },
+            Kind::Text => Shown::Text(texts.get(*value as u32).into()),
+            kind => Shown::number(kind, *value),
+        };
+        self.answer.groups = groups
+            .iter()
+            .map(|(key, sums)| Group {
+                values: by.iter().zip(key).map(show).collect(),
+                sums: *sums,
+            })
+            .collect();
+        self.answer
+    }
+}
+
+/// The process identifier of the side whose container a field is.
+fn pid_of(rows: &Rows<'_>, row: usize, field: &Field, view: Side, server: Option<Side>) -> i64 {
+    let side = match field.source {
+        Source::Either(_) => Some(view),
+        Source::Server(_) => server,
+        Source::Client(_) => server.map(Side::other),
+        _ => None,
+    };
+    side.map_or(NULL, |side| rows.number(row, side.column(flow::A_PID)))
+}
+
+fn grow(sums: &mut [u64; 2], more: [u64; 2]) {
+    for (sum, more) in sums.iter_mut().zip(more) {
+        *sum = sum.saturating_add(more);
+    }
+}
+
+fn add_service(sums: &mut Sums, rows: &Rows<'_>, row: usize) {
+    let count = |column| rows.count(row, column);
+    // As the service sees it.
+    grow(
+        &mut sums.sent,
+        [service::SERVER_PACKETS, service::SERVER_BYTES].map(count),
+    );
+    grow(
+        &mut sums.received,
+        [service::CLIENT_PACKETS, service::CLIENT_BYTES].map(count),
+    );
+    sums.rows += 1;
+    sums.begun += count(service::BEGUN);
+    sums.ended += count(service::ENDED);
+    for column in [service::CLIENT_RETRANSMITTED, service::SERVER_RETRANSMITTED] {
+        sums.retransmitted = sums.retransmitted.saturating_add(count(column));
+    }
+    let rtt = [
+        count(service::RTT_COUNT),
+        count(service::RTT_SUM).saturating_mul(1_000),
+    ];
+    grow(&mut sums.rtt, rtt);
+    let begin = rows.number(row, service::WINDOW);
+    sums.first = sums.first.min(begin);
+    let length = rows.number(row, service::SECONDS).max(0) / 1_000;
+    sums.last = sums.last.max(begin.saturating_add(length));
+}
+
+/// Columns that an answer is made of.
+fn needed(question: &Question) -> Vec<usize> {
+    let table = question.table;
+    let mut columns = match table {
+        Table::Flows => vec![
+            flow::TIME,
+            flow::START,
+            flow::SERVICE_SIDE,
+            flow::AB_PACKETS,
+            flow::AB_BYTES,
+            flow::BA_PACKETS,
+            flow::BA_BYTES,
+            flow::BEGUN,
+            flow::END,
+            flow::HANDSHAKE_RTT,
+            flow::AB_RETRANSMITTED,
+            flow::BA_RETRANSMITTED,
+        ],
+        Table::Services => vec![
+            service::WINDOW,
+            service::SECONDS,
+            service::CLIENT_PACKETS,
+            service::CLIENT_BYTES,
+            service::SERVER_PACKETS,
+            service::SERVER_BYTES,
+            service::BEGUN,
+            service::ENDED,
+            service::CLIENT_RETRANSMITTED,
+            service::SERVER_RETRANSMITTED,
+            service::RTT_COUNT,
+            service::RTT_SUM,
+        ],
+    };
+    let conditions = question.conditions.iter().map(|condition| &condition.field);
+    for field in question.by.iter().chain(conditions) {
+        columns.extend(field.columns(table));
+    }
+    if question
+        .by
+        .iter()
+        .any(|field| field.is_owner() || field.is_container())
+    {
+        columns.extend(Side::BOTH.map(|side| side.column(flow::A_PID)));
+    }
+    if question.filter.is_some() && table == Table::Flows {
+        columns.extend(packet::COLUMNS);
+    }
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}

@@ -1,0 +1,106 @@
+//! Where files lie: a directory, or an object store.
+
+mod local;
+#[cfg(feature = "object")]
+mod object;
+
+use std::{ops::Range, str::FromStr, sync::Arc};
+
+use bytes::Bytes;
+
+use crate::error::{LakeError, Result};
+
+/// An object that is stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Item {
+    /// Its path in the lake.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// What stores.
+pub(crate) trait Storage: Send + Sync {
+    /// All objects below a directory; none when there is no such.
+    fn list(&self, directory: &str) -> Result<Vec<Item>>;
+    /// A part of an object.
+    fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
+    /// Stores an object: afterwards it is there whole, and survives a crash of the host, or it is not.
+    fn put(&self, path: &str, bytes: &Bytes) -> Result<()>;
+    /// Deletes an object; that it is not there is as good.
+    fn delete(&self, path: &str) -> Result<()>;
+    /// Keeps others who write under this name away until the answer is dropped, and removes what they have
+    /// left half done. An object store keeps nobody away.
+    fn lock(&self, directory: &str, writer: &str) -> Result<Option<std::fs::File>>;
+}
+
+/// Where a lake is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Location {
+    text: String,
+    kind: LocationKind,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum LocationKind {
+    Directory(std::path::PathBuf),
+    S3,
+    Hdfs,
+}
+
+impl Location {
+    /// Opens the storage there. Nothing is made or looked at yet.
+    pub(crate) fn open(&self) -> Result<Arc<dyn Storage>> {
+        match &self.kind {
+            LocationKind::Directory(path) => Ok(Arc::new(local::Directory::new(path.clone()))),
+            #[cfg(feature = "s3")]
+            LocationKind::S3 => Ok(Arc::new(object::Objects::s3(&self.text)?)),
+            #[cfg(feature = "hdfs")]
+            LocationKind::Hdfs => Ok(Arc::new(object::Objects::hdfs(&self.text)?)),
+            #[cfg(not(feature = "s3"))]
+            LocationKind::S3 => Err(self.not_built("s3")),
+            #[cfg(not(feature = "hdfs"))]
+            LocationKind::Hdfs => Err(self.not_built("hdfs")),
+        }
+    }
+
+    #[cfg(not(all(feature = "s3", feature = "hdfs")))]
+    fn not_built(&self, feature: &str) -> LakeError {
+        LakeError::Place(format!(
+            "{self}: this skua was built without {feature}: build it with --features {feature} \
+             (docs/lake.md)"
+        ))
+    }
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Location {
+    type Err = LakeError;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let kind = match text.split_once("://") {
+            None => LocationKind::Directory(text.into()),
+            Some(("file" | "parquet", path)) => LocationKind::Directory(path.into()),
+            Some(("s3", _)) => LocationKind::S3,
+            Some(("hdfs", _)) => LocationKind::Hdfs,
+            Some((scheme, _)) => {
+                return Err(LakeError::Place(format!(
+                    "{text}: no lake can be at {scheme}://; give a directory, parquet://DIR, \
+                     s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH"
+                )));
+            }
+        };
+        if matches!(&kind, LocationKind::Directory(path) if path.as_os_str().is_empty()) {
+            return Err(LakeError::Place(format!("{text} names no directory")));
+        }
+        Ok(Self {
+            text: text.into(),
+            kind,
+        })
+    }
+}

@@ -1,0 +1,448 @@
+//! The state of the view: what is shown, what answers bring, what is asked for.
+
+use std::{collections::VecDeque, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::{
+    columns::text,
+    fleet,
+    list::List,
+    look::Look,
+    make::Make,
+    rates::Rates,
+    tree::Tree,
+    view::{Answer, Failure, Question, Request, Topic, View, words},
+};
+
+/// Events that are kept.
+const EVENTS_KEPT: usize = 2000;
+/// Without an answer for so long nobody answers.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Seconds between questions for what is dear and changes slowly.
+const SLOWLY: u64 = 3;
+
+/// Something that lies over the view.
+#[derive(Debug)]
+pub enum Overlay {
+    /// Keys and what they do.
+    Help {
+        /// The first line shown.
+        from: usize,
+    },
+    /// All of a record.
+    Details {
+        /// The record.
+        row: Value,
+        /// The first line shown.
+        from: usize,
+    },
+    /// A filter that is being written.
+    Filter {
+        /// So far.
+        text: String,
+    },
+    /// Something is about to be made.
+    Confirm(Make),
+}
+
+/// What is to be done outside of the view.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// End.
+    Quit,
+    /// Put a text into the clipboard.
+    Copy(String),
+    /// Make a capture or a tap.
+    Make(Make),
+}
+
+/// The state of the view.
+#[derive(Debug)]
+pub struct App {
+    /// Colours and signs.
+    pub look: Look,
+    /// Who is asked.
+    pub address: String,
+    /// The view that is shown.
+    pub view: View,
+    /// Lists of all views; that of the overview has its flows.
+    pub lists: [List; 7],
+    /// Processes of the overview.
+    pub processes: Vec<Value>,
+    /// The last status.
+    pub status: Value,
+    /// Rates of all that is seen.
+    pub rates: Rates,
+    /// Whether nothing is asked.
+    pub frozen: bool,
+    /// Whether the one who answers watches no host, but has agents.
+    pub fleet: bool,
+    /// Whether services are shown by who calls whom.
+    pub dependencies: bool,
+    /// What lies over the view.
+    pub overlay: Option<Overlay>,
+    /// What is said below, and whether it is bad.
+    pub message: Option<(String, bool)>,
+    /// Why nobody answers, when nobody does.
+    pub gone: Option<String>,
+    /// The time of day, for events.
+    pub now: String,
+    /// When somebody answered last.
+    heard: Duration,
+    tree: Tree,
+    events: VecDeque<Value>,
+    /// Whether some are not shown yet.
+    events_stale: bool,
+    numbers: u64,
+    /// Losses of the status before.
+    lost: Option<u64>,
+}
+
+/// Packets that are lost, by all causes.
+pub fn lost(status: &Value) -> u64 {
+    let causes = status["summary"]["lost"].as_object().into_iter().flatten();
+    causes.filter_map(|(_, sum)| sum["packets"].as_u64()).sum()
+}
+
+impl App {
+    /// A view of who answers at `address`.
+    pub fn new(address: &str, look: Look) -> Self {
+        Self {
+            look,
+            address: address.to_owned(),
+            view: View::Overview,
+            lists: Default::default(),
+            processes: Vec::new(),
+            status: Value::Null,
+            rates: Rates::default(),
+            frozen: false,
+            fleet: false,
+            dependencies: false,
+            overlay: None,
+            message: None,
+            gone: None,
+            now: String::new(),
+            heard: Duration::ZERO,
+            tree: Tree::default(),
+            events: VecDeque::new(),
+            events_stale: false,
+            numbers: 0,
+            lost: None,
+        }
+    }
+
+    /// The list of the view that is shown.
+    pub fn list(&self) -> &List {
+        &self.lists[self.view as usize]
+    }
+
+    /// The same, to change it.
+    pub fn list_mut(&mut self) -> &mut List {
+        &mut self.lists[self.view as usize]
+    }
+
+    /// What is to be asked: what the view shows, and no more.
+    pub fn requests(&self) -> Vec<Request> {
+        if self.frozen {
+            return Vec::new();
+        }
+        let mut requests = vec![Request {
+            topic: Topic::Status,
+            question: Question::Object {
+                path: "/api/status",
+            },
+            pause: 1,
+        }];
+        let mut ask = |topic, question, pause| {
+            requests.push(Request {
+                topic,
+                question,
+                pause,
+            });
+        };
+        let list = self.list();
+        let rows = Topic::Rows(self.view);
+        match self.view {
+            View::Overview | View::Flows if self.fleet => {
+                let sort = self.view.sorts().get(list.sort).copied().unwrap_or("rate");
+                let query = fleet::flows_query(sort, &list.filter, list.limit());
+                ask(rows, Question::Query(query), SLOWLY);
+            }
+            View::Overview => {
+                let rate = |limit: usize| {
+                    vec![
+                        ("sort".to_owned(), "rate".to_owned()),
+                        ("limit".to_owned(), limit.to_string()),
+                    ]
+                };
+                let path = "/api/flows";
+                let mut parameters = rate(list.height.max(1));
+                if !list.filter.is_empty() {
+                    parameters.push(("filter".into(), list.filter.clone()));
+                }
+                ask(Topic::TopFlows, Question::Lines { path, parameters }, 1);
+                let mut parameters = rate(20);
+                parameters.push(("by".into(), "process".into()));
+                ask(
+                    Topic::TopProcesses,
+                    Question::Lines { path, parameters },
+                    SLOWLY,
+                );
+            }
+            View::Flows | View::Sockets | View::Services => {
+                let sort = self.view.sorts().get(list.sort).copied().unwrap_or("rate");
+                let mut parameters = vec![
+                    ("sort".to_owned(), sort.to_owned()),
+                    ("limit".to_owned(), list.limit().to_string()),
+                ];
+                let path = match self.view {
+                    View::Flows => "/api/flows",
+                    View::Sockets => "/api/sockets",
+                    _ if self.dependencies => "/api/dependencies",
+                    _ => "/api/services",
+                };
+                if self.view != View::Flows {
+                    parameters.extend(words(&list.filter));
+                } else if !list.filter.is_empty() {
+                    parameters.push(("filter".into(), list.filter.clone()));
+                }
+                ask(rows, Question::Lines { path, parameters }, 1);
+            }
+            View::Topology => {
+                ask(
+                    rows,
+                    Question::Query(Tree::roots_query(&list.filter)),
+                    SLOWLY,
+                );
+                if let Some([edges, nodes]) = self.tree.queries() {
+                    ask(Topic::Edges, Question::Query(edges), SLOWLY);
+                    ask(Topic::Nodes, Question::Query(nodes), SLOWLY);
+                }
+            }
+            View::Interfaces | View::Events => {}
+        }
+        requests
+    }
+
+    /// Takes what came back for a question at a moment (of a clock that never goes back). Answers to
+    /// questions that nobody has any more are passed over.
+    pub fn take(&mut self, request: &Request, answer: Result<Answer, Failure>, at: Duration) {
+        if !self.requests().contains(request) {
+            return;
+        }
+        match answer {
+            Ok(answer) => {
+                self.heard(at);
+                self.take_answer(request.topic, answer, at);
+            }
+            Err(Failure::Gone(why)) => self.lose(why),
+            Err(Failure::Refused(why)) => {
+                self.heard(at);
+                match request.topic {
+                    Topic::Status | Topic::TopProcesses => self.message = Some((why, true)),
+                    // What was answered to other questions would be taken for the answer to this.
+                    Topic::TopFlows | Topic::Rows(_) | Topic::Edges | Topic::Nodes => {
+                        let list = self.list_mut();
+                        list.error = Some(why);
+                        list.rows.clear();
+                    }
+                }
+            }
+        }
+    }
+
+    fn heard(&mut self, at: Duration) {
+        self.heard = at;
+        if self.gone.take().is_some() {
+            self.message = Some((format!("{} answers again", self.address), false));
+            let address = self.address.clone();
+            self.event("answers again", "", &address, "");
+        }
+    }
+
+    fn lose(&mut self, why: String) {
+        if self.gone.is_none() {
+            let address = self.address.clone();
+            self.event("gone", "", &address, &why);
+            self.rates.pause();
+            // A process that begins anew counts its losses anew.
+            self.lost = None;
+        }
+        self.gone = Some(why);
+    }
+
+    /// Notices that nobody has answered for long.
+    pub fn tick(&mut self, at: Duration) {
+        if self.frozen {
+            // Nobody is asked.
+            self.heard = at;
+        }
+        if at.saturating_sub(self.heard) > SILENCE && self.gone.is_none() {
+            self.lose("no answer for 5 s".into());
+        }
+    }
+
+    fn take_answer(&mut self, topic: Topic, answer: Answer, at: Duration) {
+        let identity = self.view.identity();
+        let answer = match answer {
+            Answer::Rows(mut rows) => {
+                // Whoever answers may be somebody else.
+                rows.retain(Value::is_object);
+                Answer::Rows(rows)
+            }
+            object => object,
+        };
+        let flow = |rows: Vec<Value>| rows.into_iter().map(fleet::flow).collect();
+        match (topic, answer) {
+            (Topic::Status, Answer::Object(status)) => self.take_status(status, at),
+            (Topic::TopProcesses, Answer::Rows(rows)) => self.processes = rows,
+            (Topic::TopFlows, Answer::Rows(rows)) => self.list_mut().take(rows, identity),
+            (Topic::Rows(View::Topology), Answer::Rows(roots)) => {
+                self.tree.take_roots(roots);
+                self.show_tree();
+            }
+            (Topic::Edges, Answer::Rows(edges)) => self.tree.take_edges(&edges),
+            (Topic::Nodes, Answer::Rows(nodes)) => {
+                self.tree.take_nodes(nodes);
+                self.show_tree();
+            }
+            (Topic::Rows(view @ (View::Overview | View::Flows)), Answer::Rows(rows))
+                if self.fleet =>
+            {
+                self.lists[view as usize].take(flow(rows), identity);
+            }
+            (Topic::Rows(view), Answer::Rows(rows)) => {
+                self.lists[view as usize].take(rows, identity);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_status(&mut self, status: Value, at: Duration) {
+        if let Some(mut interfaces) = self.rates.take(&status, at) {
+            self.order_interfaces(&mut interfaces);
+            let list = &mut self.lists[View::Interfaces as usize];
+            list.take(interfaces, View::Interfaces.identity());
+        }
+        let now = lost(&status);
+        if let Some(before) = self.lost.replace(now)
+            && now > before
+        {
+            let what = format!("{} packets are in no flow", now - before);
+            self.event("lost", "", "", &what);
+        }
+        self.fleet = fleet::watches_nothing(&status);
+        self.status = status;
+    }
+
+    fn order_interfaces(&self, interfaces: &mut Vec<Value>) {
+        let list = &self.lists[View::Interfaces as usize];
+        let name = |i: &Value| (text(&i["netns"]), text(&i["interface"]));
+        if !list.filter.is_empty() {
+            interfaces.retain(|i| {
+                let (netns, interface) = name(i);
+                format!("{netns} {interface} {}", text(&i["hook"])).contains(&list.filter)
+            });
+        }
+        let sum = |i: &Value, keys: [[&str; 2]; 2]| -> f64 {
+            keys.iter()
+                .filter_map(|[map, key]| i[*map][*key].as_f64())
+                .sum()
+        };
+        let rank = |i: &Value| match list.sort {
+            0 => sum(
+                i,
+                [
+                    ["rate", "in_bits_per_second"],
+                    ["rate", "out_bits_per_second"],
+                ],
+            ),
+            1 => sum(i, [["ingress", "bytes"], ["egress", "bytes"]]),
+            _ => 0.0,
+        };
+        interfaces.sort_by(|a, b| {
+            rank(b)
+                .total_cmp(&rank(a))
+                .then_with(|| name(a).cmp(&name(b)))
+        });
+    }
+
+    /// Shows the tree as it is now.
+    pub(crate) fn show_tree(&mut self) {
+        let rows = self.tree.rows(self.look);
+        self.lists[View::Topology as usize].take(rows, View::Topology.identity());
+    }
+
+    /// Opens or closes the chosen node.
+    pub(crate) fn open_node(&mut self, open: bool) {
+        let Some(id) = self.list().row().map(|row| text(&row["ID"])) else {
+            return;
+        };
+        self.tree.set_open(&id, open);
+        self.show_tree();
+    }
+
+    /// Begins the tree anew, from other roots.
+    pub(crate) fn restart_tree(&mut self) {
+        self.tree.restart();
+    }
+
+    /// Notes an event; of the oldest there are only so many.
+    pub fn event(&mut self, event: &str, kind: &str, name: &str, what: &str) {
+        self.numbers += 1;
+        let time = self.now.clone();
+        self.push_event(json!({
+            "time": time, "event": event, "type": kind, "name": name, "what": what,
+            "number": self.numbers,
+        }));
+    }
+
+    fn push_event(&mut self, event: Value) {
+        if self.events.len() == EVENTS_KEPT {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+        self.events_stale = true;
+    }
+
+    /// Shows what has come since the last time.
+    pub(crate) fn prepare(&mut self) {
+        if !self.frozen && std::mem::take(&mut self.events_stale) {
+            self.show_events();
+        }
+    }
+
+    /// Shows the events, the latest first.
+    pub(crate) fn show_events(&mut self) {
+        let filter = &self.lists[View::Events as usize].filter;
+        let fits = |event: &&Value| {
+            filter.is_empty()
+                || ["event", "type", "name", "what"]
+                    .iter()
+                    .any(|key| text(&event[*key]).contains(filter))
+        };
+        let rows = self.events.iter().rev().filter(fits).cloned().collect();
+        self.lists[View::Events as usize].take(rows, View::Events.identity());
+    }
+
+    /// Says what came of something that was to be made.
+    pub fn made(&mut self, make: &Make, done: Result<Value, String>) {
+        let what = if make.tap { "tap" } else { "capture" };
+        self.message = Some(match done {
+            Ok(made) => {
+                let id = text(&made["UUID"]);
+                match made["Error"].as_str().filter(|error| !error.is_empty()) {
+                    Some(error) => (format!("{what} {id} waits: {error}"), true),
+                    None => (
+                        format!(
+                            "made; `skua {what} list` shows it, `skua {what} delete {id}` ends it"
+                        ),
+                        false,
+                    ),
+                }
+            }
+            Err(error) => (format!("no {what}: {error}"), true),
+        });
+    }
+}

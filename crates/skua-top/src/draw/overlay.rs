@@ -1,0 +1,198 @@
+//! What lies over the view: help, details, what is about to be made.
+
+use ratatui::{
+    Frame,
+    layout::Rect,
+    style::Style,
+    symbols::border,
+    text::Line,
+    widgets::{Block, Clear, Paragraph, Wrap},
+};
+use serde_json::Value;
+
+use crate::{
+    app::{App, Overlay},
+    look::Look,
+    make::{MINUTES, Make},
+    text::shown,
+};
+
+/// Lines of details at most: enough for any record, and a bound for what is none.
+const LINES: usize = 2000;
+/// A value is shown up to so many columns.
+const VALUE: usize = 4096;
+
+const HELP: &str = "\
+1-7, Tab      views, as they stand in the first line
+arrows, j k   choose a row; PageUp, PageDown, Home (g), End (G)
+Enter         all of the row
+s, S          next order, order before; r turns round what is shown
+/             filter: of flows a pcap expression; of sockets and services
+              words like process=curl port=443; of the topology a Gremlin
+              query; of the rest a part of a line
+Esc           no filter
+space         freeze, and go on
+y             copy the row as JSON (OSC 52)
+c             capture just this flow, socket, interface or node; asks first
+t             tap just this: copy its packets to a monitor; asks first
+right, left   open and close a node of the topology
+d             services: what listens, or who calls whom
+?             this
+q, Ctrl-C     quit";
+
+const ASCII: border::Set<'static> = border::Set {
+    top_left: "+",
+    top_right: "+",
+    bottom_left: "+",
+    bottom_right: "+",
+    vertical_left: "|",
+    vertical_right: "|",
+    horizontal_top: "-",
+    horizontal_bottom: "-",
+};
+
+/// Words that are broken into lines.
+pub fn words(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style, look: Look) {
+    let lines: Vec<_> = text
+        .lines()
+        .take(usize::from(area.height))
+        .map(|line| Line::raw(shown(line, VALUE, look.ascii)))
+        .collect();
+    let paragraph = Paragraph::new(lines)
+        .style(style)
+        .wrap(Wrap { trim: false });
+    frame.render_widget(paragraph, area);
+}
+
+/// A box with a title over an area; returns what is inside.
+fn window(frame: &mut Frame<'_>, look: Look, title: &str, area: Rect) -> Rect {
+    frame.render_widget(Clear, area);
+    let set = if look.ascii { ASCII } else { border::PLAIN };
+    let block = Block::bordered()
+        .border_set(set)
+        .title(format!(" {title} "));
+    let inside = block.inner(area);
+    frame.render_widget(block, area);
+    inside
+}
+
+/// A part of an area, at least as much as fits.
+fn middle(area: Rect, width: u16, height: u16) -> Rect {
+    let (width, height) = (width.min(area.width), height.min(area.height));
+    Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 2,
+        width,
+        height,
+    }
+}
+
+/// Fields of a record, one a line, those inside others with dots.
+fn fields(value: &Value, name: &str, lines: &mut Vec<(String, String)>) {
+    if lines.len() >= LINES {
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let dot = if name.is_empty() { "" } else { "." };
+                fields(value, &format!("{name}{dot}{key}"), lines);
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            for (at, item) in items.iter().enumerate() {
+                fields(item, &format!("{name}.{at}"), lines);
+            }
+        }
+        Value::Array(items) => {
+            let items = items.iter().take(LINES).map(|item| match item {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+            lines.push((name.to_owned(), items.collect::<Vec<_>>().join(" ")));
+        }
+        Value::String(text) => lines.push((name.to_owned(), text.clone())),
+        other => lines.push((name.to_owned(), other.to_string())),
+    }
+}
+
+/// Draws what lies over an area.
+pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
+    let look = app.look;
+    let filter_help = app.view.filter_help(app.fleet);
+    match &mut app.overlay {
+        None => {}
+        Some(Overlay::Filter { .. }) => {
+            let line = Rect {
+                y: area.bottom().saturating_sub(1),
+                height: area.height.min(1),
+                ..area
+            };
+            frame.render_widget(Clear, line);
+            let text = shown(filter_help, usize::from(area.width), look.ascii);
+            frame.render_widget(Line::styled(text, look.faint()), line);
+        }
+        Some(Overlay::Help { from }) => {
+            let lines: Vec<_> = HELP.lines().collect();
+            let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
+            let inside = window(frame, look, "keys", middle(area, 78, height));
+            *from = (*from).min(lines.len().saturating_sub(usize::from(inside.height)));
+            let rest: Vec<_> = lines[*from..].iter().map(|line| Line::raw(*line)).collect();
+            frame.render_widget(Paragraph::new(rest), inside);
+        }
+        Some(Overlay::Details { row, from }) => {
+            let inside = window(frame, look, "details", area);
+            let mut all = Vec::new();
+            fields(row, "", &mut all);
+            let names = all.iter().map(|(name, _)| name.chars().count());
+            let longest = names.max().unwrap_or(0).min(usize::from(inside.width) / 2);
+            *from = (*from).min(all.len().saturating_sub(1));
+            let lines: Vec<_> = all[*from..]
+                .iter()
+                .take(usize::from(inside.height))
+                .map(|(name, value)| {
+                    let name = shown(name, longest, look.ascii);
+                    let value = shown(value, VALUE, look.ascii);
+                    Line::raw(format!("{name:<longest$}  {value}"))
+                })
+                .collect();
+            let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });
+            frame.render_widget(paragraph, inside);
+        }
+        Some(Overlay::Confirm(make)) => confirm(frame, look, make, area),
+    }
+}
+
+fn confirm(frame: &mut Frame<'_>, look: Look, make: &Make, area: Rect) {
+    let title = if make.tap {
+        "make a tap?"
+    } else {
+        "make a capture?"
+    };
+    let width = area.width.saturating_sub(4).min(100);
+    let inside = window(frame, look, title, middle(area, width, 14));
+    let what = match make.tap {
+        true => "Packets of this are copied from now on to:",
+        false => "Flows of this are captured from now on, beside what is captured already.",
+    };
+    let mut lines = vec![Line::raw(what)];
+    if make.tap {
+        let to = shown(
+            &make.to,
+            usize::from(inside.width.saturating_sub(3)),
+            look.ascii,
+        );
+        lines.push(Line::styled(format!("  {to}_"), look.accent()));
+        lines.push(Line::styled(
+            "(mon0, mon0@NAMESPACE, vxlan://192.0.2.9/42, or stream for `skua tap watch`)",
+            look.faint(),
+        ));
+    }
+    lines.push(Line::raw(format!(
+        "It ends by itself after {MINUTES} minutes. The same by hand:"
+    )));
+    lines.push(Line::raw(""));
+    lines.push(Line::raw(shown(&make.command(), VALUE, look.ascii)));
+    let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });
+    frame.render_widget(paragraph, inside);
+}

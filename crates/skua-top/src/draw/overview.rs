@@ -1,0 +1,171 @@
+//! The overview.
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::Style,
+    text::{Line, Span},
+};
+use serde_json::Value;
+
+use super::{overlay, table};
+use crate::{
+    app::App,
+    columns::{FLOW_COLUMNS, PROCESSES},
+    format::{bit_rate, count},
+    look::Look,
+    text::shown,
+};
+
+/// Lines on health at most.
+const HEALTH: usize = 6;
+
+pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
+    let health = health(app, usize::from(area.width));
+    let lines = u16::try_from(health.len()).unwrap_or(u16::MAX);
+    let areas = Layout::vertical([
+        Constraint::Length(3),
+        Constraint::Length(1),
+        Constraint::Fill(3),
+        Constraint::Fill(2),
+        Constraint::Length(lines),
+    ]);
+    let [rates, _, flows, processes, below] = areas.areas(area);
+    draw_rates(frame, app, rates);
+    draw_flows(frame, app, flows);
+    let room = usize::from(processes.height.saturating_sub(2));
+    let rows = &app.processes[..app.processes.len().min(room)];
+    title(frame, app.look, "TOP PROCESSES", processes);
+    let rows = table::lines(app.look, &PROCESSES, rows, usize::from(processes.width));
+    let style = |at| match at {
+        0 => app.look.faint(),
+        _ => Style::new(),
+    };
+    for (at, line) in rows.into_iter().enumerate() {
+        put(frame, Line::styled(line, style(at)), processes, at + 1);
+    }
+    for (at, line) in health.into_iter().enumerate() {
+        put(frame, line, below, at);
+    }
+}
+
+/// A line of an area, if the area goes down so far.
+fn put(frame: &mut Frame<'_>, line: Line<'_>, area: Rect, at: usize) {
+    let Ok(at) = u16::try_from(at) else { return };
+    if at < area.height {
+        let row = Rect {
+            y: area.y + at,
+            height: 1,
+            ..area
+        };
+        frame.render_widget(line, row);
+    }
+}
+
+fn title(frame: &mut Frame<'_>, look: Look, title: &'static str, area: Rect) {
+    put(frame, Line::styled(title, look.title()), area, 0);
+}
+
+fn draw_rates(frame: &mut Frame<'_>, app: &App, area: Rect) {
+    let rates = [
+        ("bits", &app.rates.bits, true),
+        ("packets", &app.rates.packets, false),
+        ("new flows", &app.rates.flows, false),
+    ];
+    for (at, (name, numbers, bits)) in rates.into_iter().enumerate() {
+        let now = match numbers.back() {
+            None => "-".to_owned(),
+            Some(rate) if bits => bit_rate(*rate),
+            Some(rate) => format!("{}/s", count(rate.round() as u64)),
+        };
+        let head = format!("{name:<10}{now:>12}  ");
+        let room = usize::from(area.width).saturating_sub(head.len());
+        let line = app.look.sparkline(numbers.iter().copied(), room);
+        let line = Line::from(vec![Span::raw(head), Span::styled(line, app.look.accent())]);
+        put(frame, line, area, at);
+    }
+}
+
+fn draw_flows(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
+    let look = app.look;
+    let filter = &app.list().filter;
+    let text = match filter.is_empty() {
+        true => "TOP FLOWS".to_owned(),
+        false => format!("TOP FLOWS{}filter: {filter}", look.dot()),
+    };
+    let text = shown(&text, usize::from(area.width), look.ascii);
+    put(frame, Line::styled(text, look.title()), area, 0);
+    let body = Rect {
+        y: area.y + 1,
+        height: area.height.saturating_sub(1),
+        ..area
+    };
+    match app.list().error.clone() {
+        Some(error) => overlay::words(frame, body, &error, look.bad(), look),
+        None => table::draw(frame, look, &FLOW_COLUMNS, app.list_mut(), body),
+    }
+}
+
+/// What is lost, and what can be done.
+fn health(app: &App, width: usize) -> Vec<Line<'static>> {
+    let look = app.look;
+    let status = &app.status;
+    if status.is_null() {
+        return vec![Line::styled("HEALTH", look.title())];
+    }
+    let summary = &status["summary"];
+    let parts = |of: &Value| -> Vec<String> {
+        let causes = of.as_object().into_iter().flatten();
+        let causes = causes.map(|(cause, sum)| {
+            let packets = sum["packets"].as_u64().or(sum.as_u64()).unwrap_or(0);
+            (cause, packets)
+        });
+        causes
+            .filter(|(_, packets)| *packets > 0)
+            .map(|(cause, packets)| format!("{cause} {}", count(packets)))
+            .collect()
+    };
+    let mut lines = vec![Line::styled("HEALTH", look.title())];
+    let mut say = |text: String, style: Style| {
+        if lines.len() < HEALTH {
+            lines.push(Line::styled(shown(&text, width, look.ascii), style));
+        }
+    };
+    let mut lost = parts(&summary["lost"]);
+    lost.extend(
+        parts(&summary["sockets"]["lost"])
+            .iter()
+            .map(|part| format!("sockets: {part}")),
+    );
+    if summary["not_kept"]["flows"].as_u64().unwrap_or(0) > 0 {
+        lost.push(format!("flows not kept {}", summary["not_kept"]["flows"]));
+    }
+    match lost.is_empty() {
+        true => say("nothing is lost".into(), look.good()),
+        false => say(format!("lost: {}", lost.join(", ")), look.bad()),
+    }
+    let table = &summary["table"];
+    if let (Some(live), Some(most)) = (table["live"].as_u64(), table["max_entries"].as_u64())
+        && most > 0
+    {
+        say(
+            format!(
+                "table: {} of {} entries{}{} drains, {} under pressure",
+                count(live),
+                count(most),
+                look.dot(),
+                summary["drains"],
+                summary["drains_under_pressure"]
+            ),
+            Style::new(),
+        );
+    }
+    let left_out = parts(&summary["left_out"]);
+    if !left_out.is_empty() {
+        say(format!("left out: {}", left_out.join(", ")), Style::new());
+    }
+    for advice in status["advice"].as_array().into_iter().flatten() {
+        say(advice.as_str().unwrap_or_default().to_owned(), look.bad());
+    }
+    lines
+}

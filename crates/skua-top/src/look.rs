@@ -1,0 +1,147 @@
+//! Colours and signs: those of the terminal's own palette, or none; Unicode, or none.
+
+use ratatui::style::{Color, Modifier, Style};
+
+/// How things look. Backgrounds and the colour of text are the terminal's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Whether colours may be used.
+    pub color: bool,
+    /// Whether only ASCII may be used.
+    pub ascii: bool,
+}
+
+const BARS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+const ASCII_BARS: [&str; 9] = [" ", "_", ".", "-", "~", "=", "+", "*", "#"];
+
+impl Look {
+    fn colored(self, color: Color) -> Style {
+        if self.color {
+            Style::new().fg(color)
+        } else {
+            Style::new()
+        }
+    }
+
+    /// Titles.
+    pub fn title(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// What can be chosen and what was measured.
+    pub fn accent(self) -> Style {
+        self.colored(Color::Blue)
+    }
+
+    /// What is wrong.
+    pub fn bad(self) -> Style {
+        self.colored(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    /// What is as it should be.
+    pub fn good(self) -> Style {
+        self.colored(Color::Green)
+    }
+
+    /// What is chosen.
+    pub fn selected(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// What is old or less important.
+    pub fn faint(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    /// Numbers as a line of bars, the latest at the right, `width` at most; the greatest is the whole
+    /// height.
+    pub fn sparkline(self, numbers: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
+        let mut latest: Vec<f64> = numbers.rev().take(width).collect();
+        latest.reverse();
+        let most = latest.iter().copied().fold(0.0, f64::max);
+        let bars = if self.ascii { ASCII_BARS } else { BARS };
+        let bar = |number: &f64| {
+            let part = if most > 0.0 { number / most * 8.0 } else { 0.0 };
+            // Little is not nothing.
+            let part = if *number > 0.0 { part.max(1.0) } else { 0.0 };
+            bars[(part.round() as usize).min(8)]
+        };
+        latest.iter().map(bar).collect()
+    }
+
+    /// What stands before the name of a node: `last` says of it and each above whether it is the last
+    /// of its siblings.
+    pub fn branch(self, last: &[bool], mark: Option<bool>) -> String {
+        let mut lines = String::new();
+        if let Some((own, above)) = last.split_last() {
+            for last in above.iter().skip(1) {
+                lines += match (last, self.ascii) {
+                    (true, _) => "  ",
+                    (false, true) => "| ",
+                    (false, false) => "│ ",
+                };
+            }
+            if !above.is_empty() {
+                lines += match (own, self.ascii) {
+                    (true, true) => "`-",
+                    (false, true) => "|-",
+                    (true, false) => "└─",
+                    (false, false) => "├─",
+                };
+            }
+        }
+        lines += match (mark, self.ascii) {
+            (Some(true), true) => "- ",
+            (Some(false), true) => "+ ",
+            (Some(true), false) => "▾ ",
+            (Some(false), false) => "▸ ",
+            (None, _) => "  ",
+        };
+        lines
+    }
+
+    /// Between parts of a line.
+    pub fn dot(self) -> &'static str {
+        if self.ascii { " | " } else { " · " }
+    }
+
+    /// Greatest or smallest first.
+    pub fn order(self, reversed: bool) -> &'static str {
+        match (reversed, self.ascii) {
+            (false, true) => "v",
+            (true, true) => "^",
+            (false, false) => "↓",
+            (true, false) => "↑",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNICODE: Look = Look {
+        color: true,
+        ascii: false,
+    };
+    const ASCII: Look = Look {
+        color: false,
+        ascii: true,
+    };
+
+    #[test]
+    fn bars_are_as_high_as_their_share() {
+        let numbers = [9.0, 0.0, 0.01, 4.0, 8.0];
+        assert_eq!(UNICODE.sparkline(numbers.into_iter(), 4), " ▁▄█");
+        assert_eq!(ASCII.sparkline(numbers.into_iter(), 4), " _~#");
+        assert_eq!(ASCII.sparkline([0.0, 0.0].into_iter(), 4), "  ");
+    }
+
+    #[test]
+    fn branches() {
+        assert_eq!(ASCII.branch(&[true], Some(true)), "- ");
+        assert_eq!(ASCII.branch(&[true, false], None), "|-  ");
+        assert_eq!(ASCII.branch(&[true, false, true], Some(false)), "| `-+ ");
+        assert_eq!(UNICODE.branch(&[true, true], Some(false)), "└─▸ ");
+    }
+}

@@ -1,0 +1,97 @@
+//! Text of others, made harmless and cut to fit.
+
+use unicode_width::UnicodeWidthChar as _;
+
+/// What is shown for a character: names come from outside, and some characters drive terminals, end
+/// the line or turn the direction of writing.
+pub fn harmless(c: char) -> char {
+    match c {
+        '\u{ad}'
+        | '\u{61c}'
+        | '\u{180e}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}' => char::REPLACEMENT_CHARACTER,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    }
+}
+
+/// How a character is written without Unicode.
+fn plain(c: char) -> char {
+    if c.is_ascii() { c } else { '?' }
+}
+
+/// Columns of a terminal that a text takes.
+pub fn width(text: &str) -> usize {
+    text.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+/// A text without what drives terminals, of at most `limit` columns; what is cut off is shown by an
+/// ellipsis. `ascii`: with other than ASCII replaced by `?`.
+pub fn shown(text: &str, limit: usize, ascii: bool) -> String {
+    let mut out = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        let c = harmless(c);
+        let c = if ascii { plain(c) } else { c };
+        let wide = c.width().unwrap_or(0);
+        if used + wide > limit {
+            // Room for the sign that something is missing.
+            while used + 1 > limit {
+                let Some(last) = out.pop() else { return out };
+                used -= last.width().unwrap_or(0);
+            }
+            out.push(if ascii { '~' } else { '…' });
+            return out;
+        }
+        // Marks that combine are endless: some are enough.
+        if wide == 0
+            && out
+                .chars()
+                .rev()
+                .take(4)
+                .filter(|c| c.width() == Some(0))
+                .count()
+                >= 4
+        {
+            continue;
+        }
+        used += wide;
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_drives_a_terminal_is_replaced() {
+        assert_eq!(
+            shown("a\x1b[31mb\n\u{9b}", 99, false),
+            "a\u{fffd}[31mb\u{fffd}\u{fffd}"
+        );
+        assert_eq!(
+            shown("\u{202e}evil\u{200b}", 99, false),
+            "\u{fffd}evil\u{fffd}"
+        );
+        assert_eq!(shown("\u{202e}größe", 99, true), "?gr??e");
+    }
+
+    #[test]
+    fn long_and_wide_texts_are_cut() {
+        assert_eq!(shown("abcdef", 6, false), "abcdef");
+        assert_eq!(shown("abcdefg", 6, false), "abcde…");
+        assert_eq!(shown("abcdefg", 6, true), "abcde~");
+        assert_eq!(shown("日本語", 5, false), "日本…");
+        assert_eq!(width(&shown("日本語", 4, false)), 3);
+        assert_eq!(shown("x", 0, false), "");
+        assert_eq!(width(&shown(&"n".repeat(4096), 40, false)), 40);
+        assert!(shown(&format!("e{}", "\u{301}".repeat(4096)), 9, false).len() < 20);
+    }
+}

@@ -1,0 +1,298 @@
+//! Threads that take datagrams, and threads that sum them up.
+//!
+//! Each receiver has a socket of its own at the same address, between which the kernel shares senders. What
+//! it takes goes in batches to all summing threads: each decodes everything, which costs little, and sums up
+//! the part of conversations that is its (`skua_collect::Shard`). A full queue holds up the receiver, and then the
+//! kernel's queue is what is full, where losses are counted.
+
+use std::{
+    io::Read as _,
+    net::{IpAddr, SocketAddr},
+    os::{fd::AsFd as _, unix::net::UnixStream},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use skua_collect::{Collector, CollectorConfig, Line, Shard, Summary};
+use skua_probe::receive::Socket;
+
+use super::{
+    gate::{Flooding, Gate},
+    sink::Sinks,
+};
+use crate::{session::secret_seed, state::unix_ns};
+
+/// Bytes of a socket's queue.
+const QUEUE: usize = 32 << 20;
+/// The longest datagram of UDP.
+const DATAGRAM: usize = 65_535;
+/// Datagrams in a batch at most.
+const BATCH: usize = 64;
+/// Batches that wait for a summing thread at most.
+const WAITING: usize = 64;
+/// The longest wait.
+const TICK_NS: u64 = 1_000_000_000;
+
+/// Datagrams, one behind the other.
+#[derive(Default)]
+struct Batch {
+    now_ns: u64,
+    bytes: Vec<u8>,
+    /// Senders, and where their datagrams end.
+    parts: Vec<(IpAddr, usize)>,
+}
+
+impl Batch {
+    fn datagrams(&self) -> impl Iterator<Item = (IpAddr, &[u8])> {
+        let mut begin = 0;
+        self.parts.iter().map(move |(from, end)| {
+            let bytes = self.bytes.get(begin..*end).unwrap_or_default();
+            begin = *end;
+            (*from, bytes)
+        })
+    }
+}
+
+/// What the receivers counted.
+#[derive(Debug, Default, Serialize)]
+pub struct Received {
+    /// Datagrams that the kernel dropped.
+    #[serde(skip)]
+    pub dropped: u64,
+    /// Datagrams of others than are allowed.
+    #[serde(skip)]
+    pub not_allowed: u64,
+    /// Datagrams of senders that sent too many.
+    #[serde(skip)]
+    pub over_rate: u64,
+    /// Who these were.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flooding: Vec<Flooding>,
+}
+
+/// All threads.
+pub struct Threads {
+    receivers: Vec<JoinHandle<Received>>,
+    summers: Vec<JoinHandle<anyhow::Result<Summary>>>,
+    sinks: Arc<Mutex<Sinks>>,
+    address: SocketAddr,
+}
+
+/// What is the same for all summing threads.
+struct Shared {
+    sinks: Arc<Mutex<Sinks>>,
+    /// A sink has failed for good: nothing more is taken.
+    stop: Arc<AtomicBool>,
+}
+
+impl Threads {
+    /// Starts so many of each, which end at a signal.
+    pub fn start(
+        listen: SocketAddr,
+        count: usize,
+        config: &CollectorConfig,
+        gate: impl Fn() -> Gate,
+        sinks: Sinks,
+    ) -> anyhow::Result<Self> {
+        let sinks = Arc::new(Mutex::new(sinks));
+        let (stop, seed) = (Arc::new(AtomicBool::new(false)), secret_seed());
+        let (mut ways, mut summers) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            let (way, batches) = sync_channel(WAITING);
+            ways.push(way);
+            let each = count.max(1);
+            let collector = Collector::new(&CollectorConfig {
+                shard: Shard::new(number as u32, count as u32, seed),
+                max_keys: config.max_keys.div_ceil(each),
+                max_conversations: config.max_conversations.div_ceil(each),
+                ..*config
+            });
+            let shared = Shared {
+                sinks: sinks.clone(),
+                stop: stop.clone(),
+            };
+            summers.push(
+                thread::Builder::new()
+                    .name(format!("sum {number}"))
+                    .spawn(move || shared.sum(collector, &batches))?,
+            );
+        }
+        let (mut receivers, mut address) = (Vec::new(), listen);
+        for number in 0..count {
+            let socket = match count {
+                1 => Socket::bind(address, QUEUE)?,
+                _ => Socket::bind_shared(address, QUEUE)?,
+            };
+            // The first may have been given a port.
+            address = socket.address()?;
+            let (ends, far_end) = UnixStream::pair()?;
+            ends.set_nonblocking(true)?;
+            for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+                signal_hook::low_level::pipe::register(signal, far_end.try_clone()?)?;
+            }
+            let (gate, ways, stop) = (gate(), ways.clone(), stop.clone());
+            receivers.push(
+                thread::Builder::new()
+                    .name(format!("receive {number}"))
+                    .spawn(move || receive(&socket, ends, gate, &ways, &stop))?,
+            );
+        }
+        Ok(Self {
+            receivers,
+            summers,
+            sinks,
+            address,
+        })
+    }
+
+    /// Where they listen.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until all have ended; all sums, and the sinks.
+    pub fn join(self) -> anyhow::Result<(Summary, Received, Arc<Mutex<Sinks>>)> {
+        let mut received = Received::default();
+        for receiver in self.receivers {
+            let one = receiver
+                .join()
+                .map_err(|_| anyhow!("a receiver panicked"))?;
+            received.dropped += one.dropped;
+            received.not_allowed += one.not_allowed;
+            received.over_rate += one.over_rate;
+            received.flooding.extend(one.flooding);
+        }
+        let mut summary: Option<Summary> = None;
+        for summer in self.summers {
+            let one = summer.join().map_err(|_| anyhow!("a thread panicked"))??;
+            match &mut summary {
+                Some(summary) => summary.add_shard(&one),
+                None => summary = Some(one),
+            }
+        }
+        let summary = summary.context("nothing was summed up")?;
+        Ok((summary, received, self.sinks))
+    }
+}
+
+/// Takes datagrams until a signal comes or there is nowhere to bring them.
+fn receive(
+    socket: &Socket,
+    mut ends: UnixStream,
+    mut gate: Gate,
+    ways: &[SyncSender<Arc<Batch>>],
+    stop: &AtomicBool,
+) -> Received {
+    let mut buffer = vec![0; DATAGRAM];
+    loop {
+        let timeout = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        let mut fds = [
+            PollFd::new(socket, PollFlags::IN),
+            PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN),
+        ];
+        // Interrupted is as good as woken for nothing.
+        let _ = poll(&mut fds, Some(&timeout));
+        let (batch, more) = take(socket, &mut gate, &mut buffer);
+        if !batch.parts.is_empty() {
+            let batch = Arc::new(batch);
+            for way in ways {
+                if way.send(batch.clone()).is_err() {
+                    stop.store(true, Relaxed);
+                }
+            }
+        }
+        // What is in the socket's queue is taken before.
+        let ended = !more && matches!(ends.read(&mut [0; 8]), Ok(n) if n > 0);
+        if ended || stop.load(Relaxed) {
+            return Received {
+                dropped: socket.dropped().unwrap_or(0),
+                not_allowed: gate.not_allowed,
+                over_rate: gate.over_rate,
+                flooding: gate.flooding(),
+            };
+        }
+    }
+}
+
+/// A batch; and whether there may be more now.
+fn take(socket: &Socket, gate: &mut Gate, buffer: &mut [u8]) -> (Batch, bool) {
+    let mut batch = Batch {
+        now_ns: unix_ns(),
+        ..Batch::default()
+    };
+    for _ in 0..BATCH {
+        match socket.receive(buffer) {
+            Ok(Some((length, from))) => {
+                if gate.takes(from, batch.now_ns) {
+                    let bytes = buffer.get(..length).unwrap_or_default();
+                    batch.bytes.extend_from_slice(bytes);
+                    batch.parts.push((from.ip(), batch.bytes.len()));
+                }
+            }
+            Ok(None) => return (batch, false),
+            Err(error) => {
+                tracing::debug!(%error, "receiving failed");
+                return (batch, false);
+            }
+        }
+    }
+    (batch, true)
+}
+
+impl Shared {
+    /// Sums up until nobody receives any more.
+    fn sum(
+        &self,
+        mut collector: Collector,
+        batches: &Receiver<Arc<Batch>>,
+    ) -> anyhow::Result<Summary> {
+        loop {
+            let now = unix_ns();
+            self.write(|each| collector.close(now, each))
+                .inspect_err(|_| self.stop.store(true, Relaxed))?;
+            let wait = collector
+                .next_close()
+                .map_or(TICK_NS, |at| at.saturating_sub(now).min(TICK_NS));
+            match batches.recv_timeout(Duration::from_nanos(wait)) {
+                Ok(batch) => {
+                    for (from, bytes) in batch.datagrams() {
+                        collector.datagram(from, bytes, batch.now_ns);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.write(|each| collector.finish(unix_ns(), each))?;
+        Ok(collector.summary())
+    }
+
+    /// Brings lines to the sinks.
+    fn write(&self, hand_out: impl FnOnce(&mut dyn FnMut(&Line<'_>))) -> anyhow::Result<()> {
+        let mut sinks = None;
+        let mut done = Ok(());
+        hand_out(&mut |line| {
+            // Locked only when there is a line.
+            let sinks = sinks
+                .get_or_insert_with(|| self.sinks.lock().unwrap_or_else(PoisonError::into_inner));
+            if done.is_ok() {
+                done = sinks.put(line);
+            }
+        });
+        match sinks {
+            Some(mut sinks) => done.and_then(|()| sinks.flush()),
+            None => done,
+        }
+    }
+}

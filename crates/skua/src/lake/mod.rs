@@ -1,0 +1,115 @@
+//! The lake of this process: what drains and agents bring, as Parquet.
+//!
+//! | module | |
+//! |---|---|
+//! | `settings` | keys of the configuration |
+//! | `question` | from what people write to what is asked |
+//! | `command` | `skua flows --since`, `skua lake` |
+//! | `api` | the same for `/api/flows` |
+//! | `report` | how it fares, in /metrics and by the doctor |
+
+pub mod api;
+pub mod command;
+mod question;
+pub mod report;
+mod settings;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context as _;
+use skua_lake::{FlowChange, Keeper, Lake, Location, Table, Writer};
+use uuid::Uuid;
+
+pub use settings::LakeSettings;
+
+use crate::{
+    agent::protocol::Flows,
+    state::{Observers, State},
+};
+
+/// Writes a table of a lake, and looks after the lake.
+pub struct KeptLake {
+    location: Location,
+    writer: Writer,
+    /// None when it has ended.
+    keeper: Mutex<Option<Keeper>>,
+}
+
+impl KeptLake {
+    /// Opens a lake; none when none is to be had. Drains of what is always captured go there.
+    pub fn open(
+        settings: &LakeSettings,
+        host: &str,
+        observers: &Observers,
+    ) -> anyhow::Result<Option<Arc<Self>>> {
+        let Some(location) = settings.location()? else {
+            return Ok(None);
+        };
+        let kept = Arc::new(Self::at(location, settings, host, Table::Flows)?);
+        let theirs = kept.clone();
+        observers.add(Arc::new(move |capture, state| theirs.take(capture, state)));
+        Ok(Some(kept))
+    }
+
+    /// A table of the lake at a place.
+    pub fn at(
+        location: Location,
+        settings: &LakeSettings,
+        host: &str,
+        table: Table,
+    ) -> anyhow::Result<Self> {
+        let writer = Writer::open(&settings.writer(location.clone(), host), table)
+            .with_context(|| format!("the lake {location} cannot be written"))?;
+        let lake = Lake::open(&location)?;
+        let keeper = Keeper::start(lake, host.into(), settings.retention(), settings.compact)?;
+        Ok(Self {
+            location,
+            writer,
+            keeper: Mutex::new(Some(keeper)),
+        })
+    }
+
+    /// What takes rows.
+    pub fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// Takes what a drain changed. Captures that people made would count the same packets again.
+    fn take(&self, capture: Option<Uuid>, state: &State) {
+        if capture.is_some() {
+            return;
+        }
+        let sockets = state.sockets.as_ref();
+        self.writer
+            .flows(state.store.touched().map(|record| FlowChange {
+                record,
+                host: state.host(),
+                interface: state.interface_of(record),
+                parties: sockets.map_or_else(Default::default, |s| s.parties(record)),
+            }));
+    }
+
+    /// Takes what an agent told of drains.
+    pub fn take_remote(&self, host: &str, flows: &Flows) {
+        if !flows.capture.is_empty() {
+            return;
+        }
+        self.writer.flows(flows.records.iter().map(|record| {
+            FlowChange {
+                record,
+                host,
+                interface: flows
+                    .place_of(record)
+                    .map_or_else(Default::default, |place| (&*place.interface).into()),
+                parties: flows.parties_of(record),
+            }
+        }));
+    }
+
+    /// Writes what waits, and ends.
+    pub fn finish(&self) {
+        self.writer.finish();
+        let keeper = self.keeper.lock();
+        drop(keeper.unwrap_or_else(PoisonError::into_inner).take());
+    }
+}

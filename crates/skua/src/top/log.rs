@@ -1,0 +1,46 @@
+//! The log while the terminal is drawn on: its lines become events instead of writing across the screen.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Mutex, PoisonError},
+};
+
+/// Lines that wait for the view; of more the oldest go.
+const LINES: usize = 200;
+/// Bytes of a line at most.
+const LONGEST: usize = 4096;
+
+static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+
+/// Where `skua top` logs to.
+pub struct Kept;
+
+/// A writer of lines that are kept.
+pub fn writer() -> Kept {
+    Kept
+}
+
+impl io::Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut lines = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]);
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            if lines.len() == LINES {
+                lines.pop_front();
+            }
+            lines.push_back(line.trim().to_owned());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The lines that have come.
+pub fn take() -> Vec<String> {
+    let mut lines = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    lines.drain(..).collect()
+}

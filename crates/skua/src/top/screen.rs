@@ -1,0 +1,92 @@
+//! The terminal: taken, drawn on, and given back as it was, however this ends.
+
+use std::{
+    io::{self, Write as _},
+    sync::Once,
+};
+
+use anyhow::Context as _;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use skua_top::{
+    app::App,
+    ratatui::{
+        Terminal,
+        backend::CrosstermBackend,
+        crossterm::{
+            cursor::Show,
+            execute,
+            terminal::{
+                EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+            },
+        },
+    },
+};
+
+/// The longest text that is put into the clipboard, in bytes: terminals take no more.
+const LONGEST_COPY: usize = 48 << 10;
+
+/// The terminal as long as we have it.
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<io::BufWriter<io::Stdout>>>,
+}
+
+fn restore() {
+    // What cannot be restored is not there any more.
+    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+}
+
+/// Has a panic find the terminal as it was, so that its message can be read.
+fn restore_on_panic() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            before(panic);
+        }));
+    });
+}
+
+impl Screen {
+    /// Takes the terminal.
+    pub fn enter() -> anyhow::Result<Self> {
+        restore_on_panic();
+        enable_raw_mode().context("the terminal does not give its keys")?;
+        let entered = execute!(io::stdout(), EnterAlternateScreen);
+        // A screenful in one piece.
+        let out = io::BufWriter::with_capacity(64 << 10, io::stdout());
+        let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(out)));
+        match terminal {
+            Ok(terminal) => Ok(Self { terminal }),
+            Err(error) => {
+                restore();
+                Err(error).context("the terminal cannot be drawn on")
+            }
+        }
+    }
+
+    /// Draws the state.
+    pub fn draw(&mut self, app: &mut App) -> anyhow::Result<()> {
+        self.terminal
+            .draw(|frame| skua_top::draw(frame, app))
+            .context("the terminal cannot be drawn on")?;
+        Ok(())
+    }
+
+    /// Asks the terminal to put a text into the clipboard (OSC 52 of xterm's control sequences).
+    pub fn copy(&mut self, text: &str) -> anyhow::Result<()> {
+        if text.len() <= LONGEST_COPY {
+            let out = self.terminal.backend_mut();
+            write!(out, "\x1b]52;c;{}\x1b\\", STANDARD.encode(text))?;
+            io::Write::flush(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}

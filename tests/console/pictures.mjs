@@ -1,0 +1,49 @@
+// Makes the pictures of docs/pictures: each view with the lab's traffic, the map also dark.
+import { mkdirSync } from "node:fs";
+import { endAll, FOLDER, launch, open, Skua, traffic, until } from "./lab.mjs";
+
+const out = `${process.env.SKUA_TEST_ROOT}/docs/pictures`;
+mkdirSync(out, { recursive: true });
+const skua = new Skua(8082, { SKUA_HISTORY_DIRECTORY: `${FOLDER}/history` });
+const browser = await launch();
+try {
+  await skua.start();
+  await traffic();
+  const page = await open(browser, { viewport: { width: 1200, height: 700 }, colorScheme: "light" });
+  const picture = async (name) => {
+    await page.evaluate(() => document.activeElement?.blur?.());
+    await page.screenshot({ path: `${out}/${name}.png` });
+    console.log(`docs/pictures/${name}.png`);
+  };
+  const go = (hash) => page.goto(`${skua.url}#/${hash}`);
+  await go("map");
+  await page.getByText(/[1-9]\d* nodes/).waitFor();
+  // Until rates and charts have a past.
+  const begin = Date.now();
+  await until("half a minute of traffic", () => Date.now() > begin + 30_000);
+  await page.getByRole("searchbox").fill("10.99.1.3");
+  await page.locator(".found button").first().click();
+  await page.getByRole("searchbox").fill("");
+  await page.locator(".aside .chart canvas").waitFor();
+  await page.getByRole("button", { name: "Fit" }).click();
+  await until("rates", async () => (await (await fetch(`${skua.url}api/map`)).json()).Rates.length > 0);
+  await picture("map");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await picture("map-dark");
+  await page.emulateMedia({ colorScheme: "light" });
+  await go("flows?filter=tcp+or+udp");
+  await page.locator("table.grid tbody tr").nth(8).waitFor();
+  await page.locator("table.grid tbody tr").first().click();
+  await page.locator(".aside .values").first().waitFor();
+  await picture("flows");
+  await go("services");
+  await page.locator("svg.services .edge").nth(3).waitFor();
+  await picture("services");
+  await go(`query?q=${encodeURIComponent('G.V().Has("Type", "veth").ValueMap("Name", "MAC", "MTU", "State")')}`);
+  await page.locator("table.grid tbody tr").first().waitFor();
+  await picture("query");
+} finally {
+  await browser.close();
+  await skua.stop();
+  endAll();
+}

@@ -1,0 +1,113 @@
+// A field of text that offers how it may go on (WAI-ARIA combobox with a list).
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+interface Props {
+  /** What it begins with, and is set to when this or `turn` changes; what is typed does not come back here. */
+  value: string;
+  turn?: number;
+  label: string;
+  placeholder?: string;
+  rows?: number;
+  id: string;
+  /** What may come next; each with an explanation. */
+  offer: (before: string) => [string, string][];
+  /** The text with an offer taken. */
+  take: (before: string, chosen: string) => string;
+  /** Called when somebody wants it (Enter; with several rows Control and Enter). */
+  done: (text: string) => void;
+  change?: (text: string) => void;
+}
+
+export function Complete({ value, turn, label, placeholder, rows, id, offer, take, done, change }: Props) {
+  const text = useSignal(value);
+  const open = useSignal(false);
+  const active = useSignal(-1);
+  const field = useRef<HTMLInputElement & HTMLTextAreaElement>(null);
+  useEffect(() => {
+    text.value = value;
+  }, [value, turn]);
+  const caret = () => field.current?.selectionStart ?? text.value.length;
+  const offers = open.value ? offer(text.value.slice(0, caret())) : [];
+  const put = (next: string) => {
+    text.value = next;
+    change?.(next);
+  };
+  const choose = (chosen: string) => {
+    const place = caret();
+    const before = take(text.value.slice(0, place), chosen);
+    put(before + text.value.slice(place));
+    active.value = -1;
+    // At once: who types on must not find the caret elsewhere.
+    if (field.current) {
+      field.current.value = text.value;
+      field.current.focus();
+      field.current.setSelectionRange(before.length, before.length);
+    }
+  };
+  const key = (event: JSX.TargetedKeyboardEvent<HTMLElement>) => {
+    if (open.value && offers.length && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      active.value = (active.value + step + offers.length + 1) % (offers.length + 1);
+      if (active.value === offers.length) active.value = -1;
+      event.preventDefault();
+    } else if (event.key === "Tab" && !event.shiftKey && open.value && active.value >= 0) {
+      choose(offers[active.value]![0]);
+      event.preventDefault();
+    } else if (event.key === "Enter" && active.value >= 0 && offers[active.value]) {
+      choose(offers[active.value]![0]);
+      event.preventDefault();
+    } else if (event.key === "Enter" && (!rows || event.ctrlKey || event.metaKey)) {
+      open.value = false;
+      done(text.value.trim());
+      event.preventDefault();
+    } else if (event.key === "Escape" && open.value) {
+      open.value = false;
+      active.value = -1;
+      event.stopPropagation();
+    }
+  };
+  const common = {
+    ref: field,
+    id,
+    value: text.value,
+    placeholder,
+    role: "combobox" as const,
+    "aria-label": label,
+    "aria-expanded": offers.length > 0,
+    "aria-controls": `${id}-list`,
+    "aria-autocomplete": "list" as const,
+    "aria-activedescendant": active.value >= 0 ? `${id}-${active.value}` : undefined,
+    autocomplete: "off",
+    spellcheck: false,
+    onInput: (event: JSX.TargetedInputEvent<HTMLInputElement & HTMLTextAreaElement>) => {
+      put(event.currentTarget.value);
+      open.value = true;
+      active.value = -1;
+    },
+    onKeyDown: key,
+    onBlur: () => setTimeout(() => (open.value = false), 150),
+  };
+  return (
+    <div class="complete">
+      {rows ? <textarea {...common} rows={rows} /> : <input {...common} type="text" />}
+      <ul id={`${id}-list`} role="listbox" aria-label={`${label}: how it may go on`} hidden={offers.length === 0}>
+        {offers.map(([name, meaning], i) => (
+          <li
+            key={name}
+            id={`${id}-${i}`}
+            role="option"
+            aria-selected={i === active.value}
+            onMouseDown={(event) => {
+              event.preventDefault();
+              choose(name);
+            }}
+          >
+            <code>{name}</code> <span class="quiet">{meaning}</span>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

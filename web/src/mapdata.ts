@@ -1,0 +1,207 @@
+// The map's nodes and edges, as /ws/map tells them; /api/map when WebSockets are refused, and for the past.
+import { signal } from "@preact/signals";
+import { get } from "./api";
+import { at, begins, connection, serverNow, skew, user } from "./state";
+
+export interface Spot {
+  N: number;
+  ID: string;
+  TID?: string;
+  Host: string;
+  Name: string;
+  Type: string;
+  State?: string;
+  MAC?: string;
+  IP?: string[];
+  Created: number;
+  Captures?: number;
+  Refused?: string;
+  /** bit/s received and sent, packets/s dropped and with errors. */
+  rates: [number, number, number, number];
+}
+export interface Line {
+  N: number;
+  Parent: number;
+  Child: number;
+  Layer2: boolean;
+  Type?: string;
+}
+interface Changes {
+  Time: number;
+  Begins?: number;
+  Whole: boolean;
+  Nodes: Omit<Spot, "rates">[];
+  Edges: Line[];
+  GoneNodes: number[];
+  GoneEdges: number[];
+  Rates: number[];
+}
+
+export class Picture {
+  nodes = new Map<number, Spot>();
+  edges = new Map<number, Line>();
+  byId = new Map<string, number>();
+
+  /** The node with a TID, which is that of a place also when what is there was made again. */
+  byTid(tid: string): number | undefined {
+    for (const spot of this.nodes.values()) if (spot.TID === tid) return spot.N;
+    return undefined;
+  }
+
+  /** Applies what has changed; whether nodes or edges came, went or are others, not only rates. */
+  apply(changes: Changes): boolean {
+    if (changes.Whole) {
+      this.nodes.clear();
+      this.edges.clear();
+      this.byId.clear();
+    }
+    for (const n of changes.GoneEdges) this.edges.delete(n);
+    for (const n of changes.GoneNodes) {
+      const spot = this.nodes.get(n);
+      if (spot && this.byId.get(spot.ID) === n) this.byId.delete(spot.ID);
+      this.nodes.delete(n);
+    }
+    for (const node of changes.Nodes) {
+      this.nodes.set(node.N, { ...node, rates: this.nodes.get(node.N)?.rates ?? [0, 0, 0, 0] });
+      this.byId.set(node.ID, node.N);
+    }
+    for (const edge of changes.Edges) this.edges.set(edge.N, edge);
+    const { Rates: all } = changes;
+    for (let i = 0; i + 4 < all.length; i += 5) {
+      const spot = this.nodes.get(all[i]!);
+      if (spot) spot.rates = [all[i + 1]!, all[i + 2]!, all[i + 3]!, all[i + 4]!];
+    }
+    return (
+      changes.Whole ||
+      changes.Nodes.length + changes.Edges.length + changes.GoneNodes.length + changes.GoneEdges.length > 0
+    );
+  }
+}
+
+/** What is shown. */
+export const picture = new Picture();
+/** Counts changes of nodes and edges. */
+export const shape = signal(0);
+/** Counts all changes. */
+export const pulse = signal(0);
+/** Why the past cannot be shown. */
+export const pastError = signal("");
+
+function take(changes: Changes): void {
+  if (at.peek() === null) skew.value = changes.Time - Date.now();
+  begins.value = changes.Begins ?? begins.peek();
+  if (picture.apply(changes)) shape.value += 1;
+  pulse.value += 1;
+}
+
+/** Time between looks without WebSocket, and until another one is tried, ms. */
+const POLL = 5000;
+const RETRY = [1000, 2000, 4000, 8000];
+/** WebSockets that were refused in a row until polling begins. */
+const REFUSED = 2;
+
+let socket: WebSocket | null = null;
+let tries = 0;
+let refused = 0;
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+function later(work: () => void, ms: number): void {
+  clearTimeout(timer);
+  timer = setTimeout(work, ms);
+}
+
+function again(): void {
+  const wait = RETRY[Math.min(tries, RETRY.length - 1)]!;
+  tries += 1;
+  later(() => void connect(), wait);
+}
+
+async function poll(): Promise<void> {
+  try {
+    take(await get<Changes>("/api/map"));
+    connection.value = "polling";
+    tries = 0;
+    refused += 1;
+    // Now and then the other way may be open again.
+    later(() => void (refused % 6 === 0 ? connect() : poll()), POLL);
+  } catch {
+    if (user.peek() === null) return;
+    connection.value = "gone";
+    again();
+  }
+}
+
+function connect(): void {
+  socket?.close();
+  if (at.peek() !== null || !user.peek()) return;
+  const ws = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/map`);
+  socket = ws;
+  let opened = false;
+  ws.onmessage = (event) => {
+    if (socket !== ws) return;
+    opened = true;
+    refused = 0;
+    tries = 0;
+    connection.value = "live";
+    take(JSON.parse(event.data as string) as Changes);
+  };
+  ws.onclose = () => {
+    if (socket !== ws) return;
+    socket = null;
+    if (!opened) refused += 1;
+    if (opened && connection.peek() === "live") connection.value = "connecting";
+    // A look tells why: a login that is over, a proxy that lets no WebSockets through, or nobody there.
+    if (!opened && refused >= REFUSED) void poll();
+    else if (opened) later(connect, 300);
+    else void probe();
+  };
+}
+
+/** Is anybody there? */
+async function probe(): Promise<void> {
+  try {
+    await get("/api");
+  } catch {
+    if (user.peek() === null) return;
+    connection.value = "gone";
+  }
+  again();
+}
+
+async function showPast(moment: number): Promise<void> {
+  socket?.close();
+  socket = null;
+  clearTimeout(timer);
+  try {
+    const changes = await get<Changes>(`/api/map?at=${moment}`);
+    if (at.peek() !== moment) return;
+    pastError.value = "";
+    take(changes);
+    connection.value = "live";
+  } catch (error) {
+    if (at.peek() !== moment) return;
+    pastError.value = (error as Error).message;
+  }
+}
+
+/** Follows the moment that is looked at, from now on. */
+export function follow(): () => void {
+  let before: number | null | undefined;
+  const stopAt = at.subscribe((moment) => {
+    if (moment === before) return;
+    before = moment;
+    pastError.value = "";
+    // Whoever moves the slider asks for many moments: the last one counts.
+    if (moment !== null) later(() => void showPast(Math.min(moment, serverNow())), 120);
+    else connect();
+  });
+  const stopUser = user.subscribe((someone) => {
+    if (someone && at.peek() === null && !socket) connect();
+    if (someone === null) socket?.close();
+  });
+  return () => {
+    stopAt();
+    stopUser();
+    socket?.close();
+  };
+}

@@ -1,0 +1,318 @@
+// Who calls whom: a graph and, with the same rows, a table.
+import dagre from "@dagrejs/dagre";
+import { useComputed, useSignal } from "@preact/signals";
+import { lines } from "./api";
+import { ago, brief, bytes, count, exact, plain, span } from "./format";
+import { useAnswer } from "./hooks";
+import { Aside, Copy, Name, Trouble, Values } from "./parts";
+import { at, connection, go, param, serverNow, set } from "./state";
+
+interface Call {
+  protocol: string;
+  client?: { service?: string; address?: string };
+  server?: { service?: string; address?: string };
+  port?: number;
+  connections: number;
+  open: number;
+  rate: number;
+  failed: number;
+  refused: number;
+  timed_out: number;
+  reset: number;
+  bytes: { to_server: number; to_client: number };
+  rtt?: { mean: number; p95: number };
+  segments?: { sent: number; retransmitted: number; share: number };
+  first?: string;
+  last?: string;
+}
+
+/** Edges at most; the server sends those with the most bytes. */
+const MOST = 120;
+const HOUR = 3600e3;
+/** An edge without connection is gone after that long, ms. */
+const QUIET = 5 * 60e3;
+const COLOURS = ["rtt", "retransmits", "failures", "age"] as const;
+type Colour = (typeof COLOURS)[number];
+
+const clientOf = (call: Call) => call.client?.service ?? call.client?.address ?? "(unknown)";
+const serverOf = (call: Call) =>
+  `${call.server?.service ?? call.server?.address ?? "(unknown)"}${call.port ? `:${call.port}` : ""}`;
+const keyOf = (call: Call) => `${clientOf(call)}→${serverOf(call)}/${call.protocol}`;
+const total = (call: Call) => call.bytes.to_server + call.bytes.to_client;
+
+const isNew = (call: Call, now: number) => call.first !== undefined && now - Date.parse(call.first) < HOUR;
+const isGone = (call: Call, now: number) =>
+  call.open === 0 && call.last !== undefined && now - Date.parse(call.last) > QUIET;
+
+/** 0 (fine) to 3 (bad). */
+function level(call: Call, colour: Colour, now: number): number {
+  const steps = (value: number, limits: [number, number, number]) => limits.filter((limit) => value >= limit).length;
+  switch (colour) {
+    case "rtt":
+      return steps(call.rtt?.p95 ?? 0, [5_000, 50_000, 200_000]);
+    case "retransmits":
+      return steps(call.segments?.share ?? 0, [0.001, 0.01, 0.05]);
+    case "failures":
+      return steps(call.failed / Math.max(1, call.connections), [0.0001, 0.05, 0.5]);
+    case "age":
+      return isGone(call, now) ? 3 : isNew(call, now) ? 1 : 0;
+  }
+}
+
+interface Placed {
+  nodes: { name: string; x: number; y: number; w: number; local: boolean }[];
+  edges: { call: Call; path: string; x: number; y: number }[];
+  width: number;
+  height: number;
+}
+
+function lay(calls: Call[]): Placed {
+  const graph = new dagre.graphlib.Graph({ multigraph: true });
+  graph.setGraph({ rankdir: "LR", ranksep: 110, nodesep: 14, marginx: 12, marginy: 12 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  const width = (name: string) => Math.min(240, 24 + brief(name, 30).length * 7.2);
+  // Always in the same order, so that the picture stays when rates change.
+  const sorted = [...calls].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
+  const local = new Set<string>();
+  for (const call of sorted) {
+    if (call.client?.service) local.add(clientOf(call));
+    if (call.server?.service) local.add(serverOf(call));
+    for (const name of [clientOf(call), serverOf(call)]) {
+      if (!graph.hasNode(name)) graph.setNode(name, { width: width(name), height: 28 });
+    }
+    graph.setEdge(clientOf(call), serverOf(call), {}, call.protocol);
+  }
+  dagre.layout(graph);
+  const byKey = new Map(calls.map((call) => [keyOf(call), call]));
+  const edges = graph.edges().flatMap((edge) => {
+    const call = byKey.get(`${edge.v}→${edge.w}/${edge.name}`);
+    const { points } = graph.edge(edge) as { points: { x: number; y: number }[] };
+    if (!call || !points.length) return [];
+    const [first, ...rest] = points;
+    const path = `M${first!.x} ${first!.y}${rest
+      .map((point, i) => {
+        const before = points[i]!;
+        const middle = (before.x + point.x) / 2;
+        return `C${middle} ${before.y} ${middle} ${point.y} ${point.x} ${point.y}`;
+      })
+      .join("")}`;
+    const half = points[Math.floor(points.length / 2)]!;
+    return [{ call, path, x: half.x, y: half.y }];
+  });
+  const size = graph.graph();
+  return {
+    nodes: graph.nodes().map((name) => {
+      const node = graph.node(name);
+      return { name, x: node.x, y: node.y, w: node.width, local: local.has(name) };
+    }),
+    edges,
+    width: Math.max(10, size.width ?? 10),
+    height: Math.max(10, size.height ?? 10),
+  };
+}
+
+/** Opens the flows of an edge. */
+function flowsOf(call: Call): void {
+  const parts = [call.protocol === "udp" ? "udp" : "tcp"];
+  if (call.server?.address) parts.push(`host ${call.server.address}`);
+  if (call.port) parts.push(`port ${call.port}`);
+  go("flows", { filter: parts.join(" and ") });
+}
+
+export function ServicesView() {
+  const colour = param("colour", "rtt") as Colour;
+  const filter = param("service");
+  const as = param("as", "graph");
+  const query = new URLSearchParams({ sort: "bytes", limit: String(MOST) });
+  if (filter) query.set("service", filter);
+  const path = `/api/dependencies?${query}`;
+  const answer = useAnswer(path, (signal) => lines<Call>(path, signal), 3000);
+  const chosen = useSignal<string | null>(null);
+  const rows = answer.value.data?.rows ?? [];
+  const now = serverNow();
+  const call = rows.find((row) => keyOf(row) === chosen.value);
+  return (
+    <div class={call ? "split" : "whole"}>
+      <div class="list">
+        <div class="tools" role="toolbar" aria-label="Services">
+          <input
+            type="search"
+            aria-label="Service"
+            placeholder="Only this service"
+            value={filter}
+            onChange={(event) => set({ service: event.currentTarget.value })}
+          />
+          <label>
+            Colour by{" "}
+            <select value={colour} onChange={(event) => set({ colour: event.currentTarget.value })}>
+              <option value="rtt">round-trip time</option>
+              <option value="retransmits">retransmits</option>
+              <option value="failures">failures</option>
+              <option value="age">new and gone in the last hour</option>
+            </select>
+          </label>
+          <label>
+            Show as{" "}
+            <select value={as} onChange={(event) => set({ as: event.currentTarget.value })}>
+              <option value="graph">graph</option>
+              <option value="table">table</option>
+            </select>
+          </label>
+          <span class="quiet">
+            {at.value !== null ? "sums since the start, of now: they have no past · " : ""}
+            {rows.length} {rows.length === 1 ? "edge" : "edges"}{rows.length === MOST ? ", those with the most bytes" : ""} ·{" "}
+            {rows.filter((row) => isNew(row, now)).length} new in the last hour ·{" "}
+            {rows.filter((row) => isGone(row, now)).length} gone quiet
+          </span>
+        </div>
+        <Trouble text={answer.value.error} />
+        {answer.value.data && rows.length === 0 && <p class="empty quiet">Nobody has called anybody yet.</p>}
+        {rows.length > 0 &&
+          (as === "table" ? (
+            <Table rows={rows} colour={colour} now={now} choose={(key) => (chosen.value = key)} chosen={chosen.value} />
+          ) : (
+            <Graph rows={rows} colour={colour} now={now} choose={(key) => (chosen.value = key)} chosen={chosen.value} />
+          ))}
+      </div>
+      {call && (
+        <Aside title="Dependency" close={() => (chosen.value = null)}>
+          <p class="ends">
+            <Name text={clientOf(call)} most={60} /> → <Name text={serverOf(call)} most={60} />
+          </p>
+          <p class="buttons">
+            <button type="button" onClick={() => flowsOf(call)}>Flows</button>
+            <button type="button" onClick={() => set({ service: call.server?.service ?? call.client?.service ?? "" })}>
+              Only this service
+            </button>
+            <Copy value={call} />
+          </p>
+          <Values of={call as unknown as Record<string, unknown>} />
+        </Aside>
+      )}
+    </div>
+  );
+}
+
+interface Shown {
+  rows: Call[];
+  colour: Colour;
+  now: number;
+  chosen: string | null;
+  choose: (key: string) => void;
+}
+
+function describe(call: Call): string {
+  const parts = [`${clientOf(call)} calls ${serverOf(call)}: ${bytes(total(call))}, ${exact(call.connections)} connections`];
+  if (call.rtt) parts.push(`95% of round trips below ${span(call.rtt.p95 * 1000)}`);
+  if (call.failed) parts.push(`${exact(call.failed)} failed`);
+  return plain(parts.join(", "));
+}
+
+function Graph({ rows, colour, now, chosen, choose }: Shown) {
+  // Bytes change all the time; where things stand depends only on who calls whom.
+  const keys = useSignal("");
+  const joined = rows.map(keyOf).sort().join("\n");
+  keys.value = joined;
+  const current = useSignal(rows);
+  current.value = rows;
+  const placed = useComputed(() => {
+    keys.value;
+    return lay(current.peek());
+  }).value;
+  const byKey = new Map(rows.map((row) => [keyOf(row), row]));
+  const most = Math.max(1, ...rows.map(total));
+  const key = (name: string) => (event: KeyboardEvent) => {
+    if (event.key === "Enter" || event.key === " ") {
+      choose(name);
+      event.preventDefault();
+    }
+  };
+  return (
+    <div class={connection.value === "gone" ? "scroll old" : "scroll"}>
+      <svg
+        class="services"
+        width={placed.width}
+        height={placed.height}
+        viewBox={`0 0 ${placed.width} ${placed.height}`}
+        role="group"
+        aria-label={`${placed.nodes.length} services, ${placed.edges.length} dependencies`}
+      >
+        <defs>
+          <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto">
+            <path d="M0 0L8 4L0 8z" class="arrow" />
+          </marker>
+        </defs>
+        {placed.edges.map(({ call: old, path }) => {
+          const name = keyOf(old);
+          const call = byKey.get(name) ?? old;
+          const wide = 1 + 7 * Math.sqrt(total(call) / most);
+          return (
+            <g
+              key={name}
+              class={`edge level-${level(call, colour, now)} ${isGone(call, now) ? "gone" : ""} ${chosen === name ? "chosen" : ""}`}
+              role="button"
+              tabindex={0}
+              aria-label={describe(call)}
+              onClick={() => choose(name)}
+              onKeyDown={key(name)}
+            >
+              <title>{describe(call)}</title>
+              <path d={path} class="hit" />
+              <path d={path} stroke-width={wide} marker-end="url(#arrow)" />
+            </g>
+          );
+        })}
+        {placed.nodes.map((node) => (
+          <g key={node.name} class={node.local ? "service local" : "service"} transform={`translate(${node.x - node.w / 2} ${node.y - 14})`}>
+            <title>{plain(node.name)}</title>
+            <rect width={node.w} height={28} rx={6} />
+            <text x={node.w / 2} y={18} text-anchor="middle">{brief(node.name, 30)}</text>
+          </g>
+        ))}
+      </svg>
+    </div>
+  );
+}
+
+function Table({ rows, colour, now, chosen, choose }: Shown) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Dependencies">
+      <table class="grid">
+        <thead>
+          <tr>
+            <th scope="col">Client</th>
+            <th scope="col">Server</th>
+            <th scope="col">Protocol</th>
+            <th scope="col" class="number">To server</th>
+            <th scope="col" class="number">To client</th>
+            <th scope="col" class="number">Connections</th>
+            <th scope="col" class="number">Open</th>
+            <th scope="col" class="number">Failed</th>
+            <th scope="col" class="number">RTT p95</th>
+            <th scope="col" class="number">Retrans.</th>
+            <th scope="col">Last</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={keyOf(row)} class={`level-${level(row, colour, now)}`} aria-selected={chosen === keyOf(row)} onClick={() => choose(keyOf(row))}>
+              <td>
+                <button type="button" class="row" onClick={() => choose(keyOf(row))}><Name text={clientOf(row)} most={40} /></button>
+              </td>
+              <td><Name text={serverOf(row)} most={40} /></td>
+              <td>{plain(row.protocol)}</td>
+              <td class="number">{bytes(row.bytes.to_server)}</td>
+              <td class="number">{bytes(row.bytes.to_client)}</td>
+              <td class="number">{count(row.connections)}</td>
+              <td class="number">{count(row.open)}</td>
+              <td class={row.failed ? "number bad" : "number"}>{count(row.failed)}</td>
+              <td class="number">{row.rtt ? span(row.rtt.p95 * 1000) : ""}</td>
+              <td class="number">{row.segments?.retransmitted ? `${(row.segments.share * 100).toFixed(2)}%` : ""}</td>
+              <td>{row.last ? ago(Date.parse(row.last), now) : ""}{isNew(row, now) ? " · new" : ""}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

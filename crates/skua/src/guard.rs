@@ -88,8 +88,9 @@ fn is_json(headers: &HeaderMap) -> bool {
     let json = |value: &HeaderValue| {
         let essence = value.to_str().unwrap_or_default().split(';').next();
         let essence = essence.unwrap_or_default().trim().to_ascii_lowercase();
-        // No form and no simple request can have that of capture files either.
+        // No form and no simple request can have that of lines or of capture files either.
         essence == "application/json"
+            || essence == "application/x-ndjson"
             || essence == crate::graph::pcap::MEDIA_TYPE
             || (essence.starts_with("application/") && essence.ends_with("+json"))
     };

@@ -97,6 +97,8 @@ pub struct Question {
     pub filter: Option<PacketFilter>,
     /// Order of the groups.
     pub order: Order,
+    /// Rates count until here at most, µs: an end that has not come yet is none.
+    pub now: i64,
     /// Groups in the answer at most.
     pub top: usize,
     /// Groups in memory at most, 144 bytes each.
@@ -114,6 +116,7 @@ impl Question {
             conditions: Vec::new(),
             filter: None,
             order: Order::default(),
+            now: i64::MAX,
             top: 20,
             groups: GROUPS,
         }

@@ -15,7 +15,6 @@ use crate::{
     batch::{Data, NO_TEXT, NULL, Texts},
     error::{LakeError, Result},
     file::File,
-    keeper::now_us,
     lake::{Lake, hours},
     schema::{Kind, Table, flow, service},
 };
@@ -118,7 +117,12 @@ impl<'q> Asking<'q> {
                 .collect(),
             answer: Answer {
                 by: Answer::fields(&question.by),
-                seconds: (question.until.min(now_us()) - question.since).max(0) as f64 / 1e6,
+                seconds: question
+                    .until
+                    .min(question.now)
+                    .saturating_sub(question.since)
+                    .max(0) as f64
+                    / 1e6,
                 ..Answer::default()
             },
         }

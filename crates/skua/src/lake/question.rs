@@ -70,6 +70,7 @@ impl Asked {
             bail!("nothing is since then and before the end: until is not after since");
         }
         let mut question = Question::new(table, since, until).by(self.groups(table))?;
+        question.now = now;
         for condition in &self.conditions {
             question = question.where_(condition)?;
         }

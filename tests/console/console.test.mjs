@@ -109,6 +109,7 @@ test("flows are filtered and sorted by the server", async () => {
   await page.getByRole("button", { name: "Clear path" }).waitFor();
   await go("flows?filter=tcp+and");
   await page.locator(".trouble").waitFor();
+  expected(/status of 400/);
 });
 
 test("flows are summed up by process", async () => {
@@ -119,7 +120,8 @@ test("flows are summed up by process", async () => {
 test("services show who calls whom", async () => {
   await go("services");
   const edge = page.getByRole("button", { name: /curl calls .*:80:/ }).first();
-  await edge.waitFor();
+  // A line that lies flat has a box without height, which Playwright takes for hidden.
+  await edge.waitFor({ state: "attached" });
   await accessible("services");
   await edge.focus();
   await page.keyboard.press("Enter");

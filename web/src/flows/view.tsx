@@ -275,11 +275,9 @@ async function showPath(flow: Flow): Promise<void> {
     ? `Flows().Has("CommunityID", ${quoted(flow.community_id)})`
     : `Flows().Has("UUID", ${quoted(flow.id)})`;
   try {
-    const found = await ask<unknown>(then(`${what}.Path()`));
-    const hops = found.flat(3).flatMap((one): Hop[] => {
-      const inner = one as Partial<Hop> & { Hops?: Hop[]; Path?: Hop[] };
-      return inner.Hops ?? inner.Path ?? (inner.NodeTID ? [inner as Hop] : []);
-    });
+    // For each conversation its places, in order.
+    const found = await ask<Record<string, Hop[]>>(then(`${what}.Path()`));
+    const hops = found.flatMap((paths) => Object.values(paths).flat());
     if (!hops.length) say("It was seen at no place that is on the map", true);
     else go("map", { path: hops.map((hop) => hop.NodeTID).join(",") });
   } catch (error) {

@@ -20,7 +20,9 @@ pub trait Resource: Clone + Serialize + DeserializeOwned + Send {
     /// Gives it one.
     fn set_id(&mut self, id: Uuid);
     /// When it ends by itself, ms since the Unix epoch.
-    fn ends_at(&self) -> Option<i64>;
+    fn ends_at(&self) -> Option<i64> {
+        None
+    }
     /// Whether it is there again after a restart.
     fn is_kept(&self) -> bool {
         true

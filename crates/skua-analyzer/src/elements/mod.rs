@@ -56,10 +56,6 @@ impl Resource for UserNode {
     /// It follows from the node's own.
     fn set_id(&mut self, _: Uuid) {}
 
-    fn ends_at(&self) -> Option<i64> {
-        None
-    }
-
     fn is_same(&self, other: &Self) -> bool {
         self.0.id == other.0.id
     }
@@ -79,10 +75,6 @@ impl Resource for UserEdge {
 
     /// It follows from the edge's own.
     fn set_id(&mut self, _: Uuid) {}
-
-    fn ends_at(&self) -> Option<i64> {
-        None
-    }
 
     fn is_same(&self, other: &Self) -> bool {
         self.0.element.id == other.0.element.id
@@ -130,10 +122,6 @@ impl Resource for NodeRule {
         self.uuid = id;
     }
 
-    fn ends_at(&self) -> Option<i64> {
-        None
-    }
-
     fn is_same(&self, other: &Self) -> bool {
         (self.action, &self.metadata, &self.query) == (other.action, &other.metadata, &other.query)
     }
@@ -167,10 +155,6 @@ impl Resource for EdgeRule {
 
     fn set_id(&mut self, id: Uuid) {
         self.uuid = id;
-    }
-
-    fn ends_at(&self) -> Option<i64> {
-        None
     }
 
     fn is_same(&self, other: &Self) -> bool {

@@ -33,10 +33,6 @@ impl Resource for Kept {
         self.uuid = id;
     }
 
-    fn ends_at(&self) -> Option<i64> {
-        None
-    }
-
     fn is_same(&self, other: &Self) -> bool {
         self.detector.name() == other.detector.name()
     }

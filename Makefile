@@ -6,9 +6,9 @@ SKUA = target/release/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release deb image test test-fast test-kernels test-kafka test-stream lint fuzz bench-flow bench-collector bench-lake bench-reduction test-lake bench-addresses bench-drain \
+.PHONY: help needs build run release deb image test test-fast test-kernels test-kafka test-stream test-samza lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench-top bench-console bench screenshot screenshots clean
+	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench screenshot screenshots clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,13 +52,16 @@ test-kernels: needs ## the privileged tests on every kernel of the matrix (about
 	@tests/all kernels
 
 test-kafka: NEEDS = kafka
-test-kafka: needs ## the sink kafka:// and a real broker, which is killed and comes back (about 3 minutes)
-	@$(CARGO) test --quiet -p skua-kafka --features client --test kafka
-	@$(CARGO) test --quiet -p skua --features kafka --test kafka
+test-kafka: needs ## the sink kafka:// and a real broker; agent, collector and broker are killed (about 3 minutes)
+	@tests/kafka/run
 
 test-stream: NEEDS = kafka
-test-stream: needs ## the stream job on a real Flink beside the same in process (about 3 minutes, downloads 330 MB once)
-	@$(CARGO) test --quiet -p skua-kafka --features client --test flink -- --ignored
+test-stream: needs ## the stream job on a real Flink, beside the same in process, and killed (about 5 minutes, downloads 330 MB once)
+	@tests/kafka/run flink
+
+test-samza: NEEDS = kafka
+test-samza: needs ## the stream job on a real Samza, as a check of the topic's schema (about 2 minutes, downloads 46 MB once)
+	@tests/kafka/run samza
 
 lint: ## format and clippy
 	@$(CARGO) fmt --check && $(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
@@ -72,11 +75,14 @@ bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobser
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-collector: $(SKUA) ## what a record costs a collector: decode, sum up, end to end, beside sfcapd, sfacctd, goflow2
 	@$(CARGO) run --release --quiet -p skua-collect --example collect_speed
-	@$(CARGO) build --release --quiet -p skua-collect --example agents
+	@$(CARGO) build --release --quiet -p skua-probe --example decode
 	@$(MAKE) -C bench collector ARGS='$(ARGS)'
-bench-lake: ## the lake: rows written per second, bytes a row, compaction, questions (ARGS=ROWS)
-	@$(CARGO) run --release --quiet -p skua-lake --example lake_speed -- $(ARGS)
-test-lake: ## the lake beside DuckDB, a real S3 server and a real HDFS (gets them; a few minutes)
+bench-fleet: $(SKUA) ## a thousand agents on this machine against one collector: costs, and what is lost where
+	@$(CARGO) build --release --quiet -p skua-collect --example agents
+	@$(MAKE) -C bench fleet ARGS='$(ARGS)'
+bench-lake: ## the lake: rows written per second beside DuckDB and Arrow, bytes a row, compaction, questions (ARGS=ROWS)
+	@ROWS='$(ARGS)' tests/lake/run bench
+test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; ten minutes)
 	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic
 	@$(CARGO) run --release --quiet -p skua-kafka --example reduction
@@ -84,6 +90,8 @@ bench-addresses: $(SKUA) ## cost of the address set per packet
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
 bench-top: $(SKUA) ## CPU time of skua top, and of the skua run that it asks, with 10,000 flows
 	@$(MAKE) -C bench top ARGS='$(ARGS)'
+bench-tap-guest: $(SKUA) ## copying packets beside Open vSwitch's kernel datapath, in a guest that counts instructions (some minutes)
+	@$(MAKE) -C bench tap-guest ARGS='$(ARGS)'
 bench-tap: $(SKUA) ## copying packets to a monitor, beside tc mirred and Open vSwitch
 	@$(MAKE) -C bench tap ARGS='$(ARGS)'
 bench-drain: $(SKUA) ## user-space cost and memory with 500,000 flows

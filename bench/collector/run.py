@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What a collector's records cost, receiving included.
 
-First standard samples (a raw header each) of 2,000 and 300,000 keys over loopback, the same datagrams to each:
-sfcapd decodes and writes to a file, sfacctd sums up by addresses, port and protocol in memory, goflow2 decodes
-and writes JSON, skua sums up by service and client and throws its lines away. CPU time is user + system of the
-whole process. Then a thousand agents of skua's against one collector, and the same again at 80% of what it can.
+Standard samples (a raw header each) of 2,000 and 300,000 keys over loopback, the same datagrams to each: `decode`
+is what we receive and decode with, and nothing more; skua sums up by service and client and throws its lines away;
+sfcapd decodes and writes to a file, sfacctd sums up by addresses, port and protocol in memory, goflow2 decodes and
+writes JSON. CPU time is user + system of the whole process.
 """
 
 import importlib.util
@@ -47,7 +47,7 @@ def programs(options, port, folder):
     def flows(_):
         # What is in memory at the end is written by its print plugin.
         with open(f"{folder}/sfacctd.out") as f:
-            return sum(int(line.split(",")[-1]) for line in f if line[:1].isdigit() and line.count(",") >= 5)
+            return sum(int(line.split(",")[-2]) for line in f if line[:1].isdigit() and line.count(",") >= 5)
 
     config = f"{folder}/sfacctd.conf"
     with open(config, "w") as f:
@@ -64,7 +64,11 @@ plugin_buffer_size: 1024000
 plugin_pipe_size: 102400000
 sfacctd_pipe_size: 32000000
 """)
+    def last(text):
+        return int(text.split()[-1])
+
     each = {
+        "decode": ([options.decode, f"127.0.0.1:{port}"], last),
         "skua collector": ([options.skua, "collector", "--listen", f"127.0.0.1:{port}", "--sink", "none", "--summary", "json",
                             "--sender-rate", "10000000"], skua),
         "sfcapd": (["sfcapd", "-b", "127.0.0.1", "-p", str(port), "-w", folder, "-B", "8000000"], nfdump),
@@ -152,38 +156,14 @@ def standard(options, results):
         table(["program", "records per CPU second", "spread", "lost", "MiB at most"], rows)
 
 
-def agents(options, results):
-    """A thousand agents, as fast as they are told to, then at 80% of what the collector can."""
-    rows, rate = [], options.agents_rate
-    for label in ("measure", "80% of that"):
-        command = [options.skua, "collector", "--listen", f"127.0.0.1:{options.port}", "--sink", "none",
-                   "--summary", "json", "--allow", "127.0.0.0/8"]
-        feed = [options.agents, f"127.0.0.1:{options.port}", "1000", "50", str(options.seconds), str(int(rate))]
-        cpu, memory, text, sent = measured(
-            command, lambda: json.loads(subprocess.run(feed, check=True, capture_output=True, text=True).stdout))
-        summary = json.loads(text.strip().splitlines()[-1])
-        per_second = summary["records"] / cpu
-        lost = 1 - summary["records"] / sent["records"]
-        rows.append([label, f"{sent['records'] / sent['seconds']:,.0f}", f"{per_second:,.0f}", f"{lost:.2%}",
-                     f"{summary['missing']['packets']:,}", f"{memory / 1024:.0f}", f"{len(summary['agents']):,}"])
-        results.append({"agents": label, "records_per_cpu_second": per_second, "lost": lost, "sent": sent,
-                        "memory_kib": memory})
-        rate = min(per_second * 0.8, 0.8 * rate / max(cpu / sent["seconds"], 0.01))
-    print("**1,000 agents with 50 conversations each, told by both sides**\n")
-    table(["rate", "sent records/s", "records per CPU second", "lost", "packets missing", "MiB at most", "agents"], rows)
-
-
 def main():
     parser = arguments(__doc__, rounds=3)
-    parser.add_argument("--agents", default="../target/release/examples/agents", help="the agents of skua-collect")
+    parser.add_argument("--decode", default="../target/release/examples/decode", help="the decoder of skua-probe")
     parser.add_argument("--datagrams", type=int, default=100_000)
     parser.add_argument("--rate", type=int, default=20_000, help="datagrams per second")
-    parser.add_argument("--agents-rate", type=int, default=200_000, help="records per second of all agents")
-    parser.add_argument("--seconds", type=int, default=20, help="how long agents send")
     parser.add_argument("--port", type=int, default=29_991)
     options = parser.parse_args()
     results = []
-    agents(options, results)
     standard(options, results)
     finish(options, "collector", results)
 

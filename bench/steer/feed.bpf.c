@@ -27,6 +27,14 @@ struct {
 	__type(value, __u32);
 } next SEC(".maps");
 
+/* A program at XDP that packets are given to, when there is one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} behind SEC(".maps");
+
 SEC("xdp")
 int feed(struct xdp_md *ctx)
 {
@@ -39,7 +47,10 @@ int feed(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	__builtin_memcpy(data, g->frame, FRAME);
 	data[PAYLOAD + 1] = (*turn)++ % CHANNELS;
-	return g->out ? bpf_redirect(g->out, 0) : XDP_PASS;
+	if (g->out)
+		return bpf_redirect(g->out, 0);
+	bpf_tail_call(ctx, &behind, 0);
+	return XDP_PASS;
 }
 
 struct {
@@ -53,6 +64,12 @@ SEC("xdp")
 int to_user(struct xdp_md *ctx)
 {
 	return bpf_redirect_map(&to_sockets, ctx->rx_queue_index, XDP_PASS);
+}
+
+SEC("xdp")
+int discard_xdp(struct xdp_md *ctx)
+{
+	return XDP_DROP;
 }
 
 SEC("xdp")

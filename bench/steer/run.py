@@ -111,6 +111,15 @@ def live(options, pods, note):
     if result["b"] != LIVE or result["a"]:
         sys.exit(f"not all packets were steered to pod B: {result}")
     note("kernel: steered to pod B by peer redirect", "CPU", result["cpu_ns_per_packet"] - base)
+    # There a packet that is dropped has not even got a buffer of its own.
+    xdp = {"xdp": True, "to": to_a}
+    least = run(options, **common, **xdp, program="discard_xdp")["cpu_ns_per_packet"]
+    note("generator, dropped at XDP", "CPU", least)
+    result = run(options, **common, **xdp, object=f"{options.bin}/xdp.bpf.o", fire=True,
+                 looks=f"{options.bin}/device.bpf.o")
+    if result["b"] != LIVE or result["a"]:
+        sys.exit(f"not all packets were steered to pod B at XDP: {result}")
+    note("kernel: steered to pod B at XDP", "CPU", result["cpu_ns_per_packet"] - base)
     pods.bridge(True)
     usual = run(options, **common, to=to_a, program="none")
     note("bridge alone to pod A", "CPU", usual["cpu_ns_per_packet"] - base)

@@ -24,7 +24,7 @@ enum { MAX_CPUS = 16, BATCH = 64 };
 static struct options {
 	const char *feed, *object, *program, *value;
 	const char *netns, *dev, *pod_a, *pod_b, *target, *to, *looks;
-	bool live, fire, apart, out;
+	bool live, fire, apart, out, xdp;
 	uint64_t packets;
 	int cpus[MAX_CPUS], cpu_count;
 } options = {.program = "empty", .value = "decimal", .packets = 1000000, .cpu_count = 1};
@@ -33,7 +33,7 @@ static void usage(FILE *to)
 {
 	fputs("usage: steer --feed feed.bpf.o [options]\n"
 	      "  --object FILE    with the program `steer`; else the --program of the feed\n"
-	      "  --program NAME   empty or discard\n"
+	      "  --program NAME   empty, discard or discard_xdp\n"
 	      "  --value KIND     decimal, unsigned or double\n"
 	      "  --looks FILE     with the program `find`: it looks whether its target is up\n"
 	      "  --fire           every packet is steered; else none\n"
@@ -43,6 +43,7 @@ static void usage(FILE *to)
 	      " on packets that an interface receives:\n"
 	      "  --live --netns HOST --dev IF --to MAC,ADDRESS --target IF\n"
 	      "  --pod-a NETNS --pod-b NETNS, in each an interface eth0\n"
+	      "  --xdp            the program is one at XDP\n"
 	      "  --out            out of IF, whose other end must have XDP, and no program\n",
 	      to);
 }
@@ -192,6 +193,8 @@ static void find(unsigned ifindex, struct steer_control *control)
 		fail("state of the target");
 	/* By peer redirect only the other end counts. */
 	control->flags[0] = device.flags[device.veth];
+	if (options.xdp)
+		memcpy(control->flags, device.flags, sizeof device.flags);
 }
 
 static void set_target(struct bpf_object *object, unsigned ifindex)
@@ -280,6 +283,7 @@ static void parse(int argc, char **argv)
 					      {"apart", 0, 0, 'a'},
 					      {"live", 0, 0, 'l'},
 					      {"out", 0, 0, 'O'},
+					      {"xdp", 0, 0, 'x'},
 					      {"looks", 1, 0, 'L'},
 					      {"netns", 1, 0, 'N'},
 					      {"dev", 1, 0, 'd'},
@@ -322,6 +326,9 @@ static void parse(int argc, char **argv)
 			break;
 		case 'O':
 			options.out = true;
+			break;
+		case 'x':
+			options.xdp = true;
 			break;
 		case 'L':
 			options.looks = optarg;
@@ -382,6 +389,9 @@ int main(int argc, char **argv)
 		attach(program_of(feed, "sink_a"), if_nametoindex("eth0"), BPF_TCX_INGRESS);
 		enter(options.pod_b);
 		attach(program_of(feed, "sink_b"), if_nametoindex("eth0"), BPF_TCX_INGRESS);
+		/* A veth takes frames from XDP only when its other end has it, too. */
+		if (options.xdp)
+			attach(program_of(feed, "pass"), if_nametoindex("eth0"), BPF_XDP);
 		enter(options.netns);
 		ifindex = if_nametoindex(options.dev);
 		attach(program_of(feed, "pass"), ifindex, BPF_XDP);
@@ -389,8 +399,12 @@ int main(int argc, char **argv)
 		g.out = options.out ? ifindex : 0;
 		if (bpf_map_update_elem(map_of(feed, "generators"), &zero, &g, 0))
 			fail("generators");
-		if (program >= 0 && !options.out)
+		if (options.xdp) {
+			if (bpf_map_update_elem(map_of(feed, "behind"), &zero, &program, 0))
+				fail("behind");
+		} else if (program >= 0 && !options.out) {
 			attach(program, ifindex, BPF_TCX_INGRESS);
+		}
 		program = program_of(feed, "feed");
 	}
 	if (options.object)

@@ -173,8 +173,11 @@ CASES = {
 
 
 @contextlib.contextmanager
-def open_vswitch(lab):
-    """Open vSwitch's userspace datapath with a mirror of `source`; yields the switch's process number."""
+def open_vswitch(lab, datapath="netdev", mirror=True):
+    """Open vSwitch with a mirror of `source`; yields the switch's process number.
+
+    The datapath is `netdev`, in user space, or `system`, the kernel's.
+    """
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "OVS_RUNDIR": folder, "OVS_DBDIR": folder, "OVS_LOGDIR": folder, "OVS_SYSCONFDIR": folder}
         schema = "/usr/share/openvswitch/vswitch.ovsschema"
@@ -193,16 +196,18 @@ def open_vswitch(lab):
                     break
                 time.sleep(0.05)
             vsctl("--no-wait", "init")
-            switch = subprocess.Popen([*enter, "ovs-vswitchd", socket, "--disable-system", "-vconsole:off",
+            less = ["--disable-system"] if datapath == "netdev" else []
+            switch = subprocess.Popen([*enter, "ovs-vswitchd", socket, *less, "-vconsole:off",
                                        f"--unixctl={folder}/switch.ctl"], env=env, stderr=subprocess.DEVNULL)
-            vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+            vsctl("add-br", "br0", "--", "set", "bridge", "br0", f"datapath_type={datapath}")
             for port in ("source", "receiver", "mon0"):
                 vsctl("add-port", "br0", port)
             subprocess.run([*enter, "ovs-ofctl", "add-flow", f"unix:{folder}/br0.mgmt",
                             "in_port=source,actions=output:receiver"], check=False, env=env, stderr=subprocess.DEVNULL)
-            vsctl("--", "--id=@s", "get", "port", "source", "--", "--id=@o", "get", "port", "mon0",
-                  "--", "--id=@m", "create", "mirror", "name=m", "select-src-port=@s", "output-port=@o",
-                  "--", "set", "bridge", "br0", "mirrors=@m")
+            if mirror:
+                vsctl("--", "--id=@s", "get", "port", "source", "--", "--id=@o", "get", "port", "mon0",
+                      "--", "--id=@m", "create", "mirror", "name=m", "select-src-port=@s", "output-port=@o",
+                      "--", "set", "bridge", "br0", "mirrors=@m")
             time.sleep(1)
             yield switch.pid
         finally:

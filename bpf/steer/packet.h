@@ -10,6 +10,7 @@
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
+#include "context.h"
 #include "maps.h"
 
 /* linux/in6.h clashes with linux/in.h in some versions. */
@@ -23,9 +24,6 @@
 
 #define IP_OFFSET_AND_MORE  0x3fff
 #define IP6_OFFSET_AND_MORE 0xfff9
-
-/* Bytes that headers may take; they are brought into the linear part first. */
-#define HEADERS 256
 
 /* Keeps the verifier's knowledge of a number together with the number. */
 #define keep(x) asm volatile("" : "+r"(x))
@@ -48,29 +46,20 @@ struct steer_place {
 };
 
 /* A header at an offset; NULL when the packet ends before. */
-static __always_inline void *header(struct __sk_buff *skb, __u32 offset, __u32 size)
+static __always_inline void *header(steer_context *ctx, __u32 offset, __u32 size)
 {
 	void *at;
 
 	keep(offset);
 	if (offset > HEADERS)
 		return 0;
-	at = (void *)(long)skb->data + offset;
-	return at + size > (void *)(long)skb->data_end ? 0 : at;
+	at = (void *)(long)ctx->data + offset;
+	return at + size > (void *)(long)ctx->data_end ? 0 : at;
 }
 
-/* Into the linear part with what is looked at directly. Nothing else changes. */
-static __always_inline void straighten(struct __sk_buff *skb)
+static __always_inline __u32 locate_ip6(steer_context *ctx, struct steer_place *at)
 {
-	__u32 linear = skb->data_end - skb->data;
-
-	if (linear < HEADERS && linear < skb->len)
-		bpf_skb_pull_data(skb, skb->len < HEADERS ? skb->len : HEADERS);
-}
-
-static __always_inline __u32 locate_ip6(struct __sk_buff *skb, struct steer_place *at)
-{
-	struct ipv6hdr *ip = header(skb, at->ip, sizeof(*ip));
+	struct ipv6hdr *ip = header(ctx, at->ip, sizeof(*ip));
 	__u32 offset = at->ip + sizeof(*ip), length;
 	__u8 next;
 
@@ -79,7 +68,7 @@ static __always_inline __u32 locate_ip6(struct __sk_buff *skb, struct steer_plac
 	at->six = true;
 	length = bpf_ntohs(ip->payload_len);
 	at->end = offset + length;
-	if (at->end > skb->len)
+	if (at->end > packet_length(ctx))
 		return STEER_SHORT;
 	next = ip->nexthdr;
 	for (int i = 0; i < EXTENSIONS; i++) {
@@ -89,19 +78,19 @@ static __always_inline __u32 locate_ip6(struct __sk_buff *skb, struct steer_plac
 		case NEXT_HOP_BY_HOP:
 		case NEXT_ROUTING:
 		case NEXT_DESTINATION:
-			extension = header(skb, offset, 8);
+			extension = header(ctx, offset, 8);
 			if (!extension)
 				return STEER_SHORT;
 			offset += 8 + extension[1] * 8;
 			break;
 		case NEXT_AUTH:
-			extension = header(skb, offset, 8);
+			extension = header(ctx, offset, 8);
 			if (!extension)
 				return STEER_SHORT;
 			offset += 8 + extension[1] * 4;
 			break;
 		case NEXT_FRAGMENT:
-			extension = header(skb, offset, 8);
+			extension = header(ctx, offset, 8);
 			if (!extension)
 				return STEER_SHORT;
 			if ((extension[2] << 8 | extension[3]) & IP6_OFFSET_AND_MORE)
@@ -119,9 +108,9 @@ done:
 	return 0;
 }
 
-static __always_inline __u32 locate_ip4(struct __sk_buff *skb, struct steer_place *at)
+static __always_inline __u32 locate_ip4(steer_context *ctx, struct steer_place *at)
 {
-	struct iphdr *ip = header(skb, at->ip, sizeof(*ip));
+	struct iphdr *ip = header(ctx, at->ip, sizeof(*ip));
 	__u32 length, size;
 
 	if (!ip || ip->version != 4 || ip->ihl < 5)
@@ -129,7 +118,7 @@ static __always_inline __u32 locate_ip4(struct __sk_buff *skb, struct steer_plac
 	length = bpf_ntohs(ip->tot_len);
 	size = ip->ihl * 4;
 	at->end = at->ip + length;
-	if (length < size || at->end > skb->len)
+	if (length < size || at->end > packet_length(ctx))
 		return STEER_SHORT;
 	if (ip->frag_off & bpf_htons(IP_OFFSET_AND_MORE))
 		return STEER_FRAGMENT;
@@ -138,10 +127,10 @@ static __always_inline __u32 locate_ip4(struct __sk_buff *skb, struct steer_plac
 	return 0;
 }
 
-static __always_inline __u32 locate_payload(struct __sk_buff *skb, struct steer_place *at)
+static __always_inline __u32 locate_payload(steer_context *ctx, struct steer_place *at)
 {
 	if (at->protocol == IPPROTO_UDP) {
-		struct udphdr *udp = header(skb, at->transport, sizeof(*udp));
+		struct udphdr *udp = header(ctx, at->transport, sizeof(*udp));
 		__u32 length;
 
 		if (!udp)
@@ -154,7 +143,7 @@ static __always_inline __u32 locate_payload(struct __sk_buff *skb, struct steer_
 		return 0;
 	}
 	if (at->protocol == IPPROTO_TCP) {
-		struct tcphdr *tcp = header(skb, at->transport, sizeof(*tcp));
+		struct tcphdr *tcp = header(ctx, at->transport, sizeof(*tcp));
 		__u32 size;
 
 		if (!tcp)
@@ -169,18 +158,18 @@ static __always_inline __u32 locate_payload(struct __sk_buff *skb, struct steer_
 }
 
 /* 0, or why the packet has no such place. */
-static __always_inline __u32 locate(struct __sk_buff *skb, struct steer_place *at)
+static __always_inline __u32 locate(steer_context *ctx, struct steer_place *at)
 {
-	__be16 protocol = skb->protocol;
+	__be16 protocol = packet_protocol(ctx);
 	__u32 cause;
 
 	if (settings.from == STEER_FROM_FRAME && !(settings.rewrite & ~STEER_REWRITE_MACS)) {
-		at->end = skb->len;
+		at->end = packet_length(ctx);
 		return 0;
 	}
 	at->ip = 0;
 	if (settings.ethernet) {
-		struct ethhdr *ethernet = header(skb, 0, sizeof(*ethernet));
+		struct ethhdr *ethernet = header(ctx, 0, sizeof(*ethernet));
 
 		if (!ethernet)
 			return STEER_SHORT;
@@ -192,7 +181,7 @@ static __always_inline __u32 locate(struct __sk_buff *skb, struct steer_place *a
 			if (protocol != bpf_htons(ETH_P_8021Q) &&
 			    protocol != bpf_htons(ETH_P_8021AD))
 				break;
-			tag = header(skb, at->ip, sizeof(*tag));
+			tag = header(ctx, at->ip, sizeof(*tag));
 			if (!tag)
 				return STEER_SHORT;
 			protocol = tag->proto;
@@ -200,21 +189,21 @@ static __always_inline __u32 locate(struct __sk_buff *skb, struct steer_place *a
 		}
 	}
 	if (protocol == bpf_htons(ETH_P_IP))
-		cause = locate_ip4(skb, at);
+		cause = locate_ip4(ctx, at);
 	else if (protocol == bpf_htons(ETH_P_IPV6))
-		cause = locate_ip6(skb, at);
+		cause = locate_ip6(ctx, at);
 	else
 		cause = STEER_NO_PAYLOAD;
 	switch (settings.from) {
 	case STEER_FROM_FRAME:
 		at->base = 0;
-		at->end = skb->len;
+		at->end = packet_length(ctx);
 		return cause;
 	case STEER_FROM_IP:
 		at->base = at->ip;
 		return cause;
 	}
-	return cause ? cause : locate_payload(skb, at);
+	return cause ? cause : locate_payload(ctx, at);
 }
 
 /* The bytes at a place in the byte order of the packet. */
@@ -235,8 +224,8 @@ static __always_inline __u64 pick(const void *at, __u32 width, bool little)
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "pick() is for little-endian machines");
 
 /* Reads so many bytes; false: they are not there. */
-static __always_inline bool read_bytes(struct __sk_buff *skb, __u32 offset, __u32 width,
-				       bool little, __u64 *raw)
+static __always_inline bool read_bytes(steer_context *ctx, __u32 offset, __u32 width, bool little,
+				       __u64 *raw)
 {
 	__u64 copy = 0;
 	void *at;
@@ -244,19 +233,19 @@ static __always_inline bool read_bytes(struct __sk_buff *skb, __u32 offset, __u3
 	keep(offset);
 	if (offset > 0xffff)
 		return false;
-	at = (void *)(long)skb->data + offset;
-	if (at + width <= (void *)(long)skb->data_end) {
+	at = (void *)(long)ctx->data + offset;
+	if (at + width <= (void *)(long)ctx->data_end) {
 		*raw = pick(at, width, little);
 		return true;
 	}
 	/* In another piece of the packet. */
-	if (bpf_skb_load_bytes(skb, offset, &copy, width))
+	if (!copy_bytes(ctx, offset, &copy, width))
 		return false;
 	*raw = pick(&copy, width, little);
 	return true;
 }
 
-static __always_inline bool read_text(struct __sk_buff *skb, __u32 offset, __u32 length,
+static __always_inline bool read_text(steer_context *ctx, __u32 offset, __u32 length,
 				      __u8 text[STEER_TEXT])
 {
 	/* One less, so that verifiers before 6.2 know that it is not 0. */
@@ -264,5 +253,5 @@ static __always_inline bool read_text(struct __sk_buff *skb, __u32 offset, __u32
 	keep(length);
 	if (length >= STEER_TEXT)
 		return false;
-	return !bpf_skb_load_bytes(skb, offset, text, length + 1);
+	return copy_bytes(ctx, offset, text, length + 1);
 }

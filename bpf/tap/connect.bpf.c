@@ -50,6 +50,7 @@ int tap_connect(struct bpf_sock_ops *context)
 	struct tap_socket key = {.protocol = TCP_PROTOCOL};
 	struct task_struct *task;
 	__u32 *local = (__u32 *)key.local, *remote = (__u32 *)key.remote;
+	__u32 port;
 	__u64 now;
 
 	if (context->op != BPF_SOCK_OPS_TCP_CONNECT_CB)
@@ -73,7 +74,9 @@ int tap_connect(struct bpf_sock_ops *context)
 	/* The one is in host order, the other stands in the upper half in network order. */
 	key.local_port = bpf_htons(context->local_port);
 	key.remote_port = bpf_htons(bpf_ntohl(context->remote_port));
+	port = key.local_port;
 	now = bpf_ktime_get_ns();
+	bpf_map_update_elem(&ports, &port, &now, BPF_ANY);
 	bpf_map_update_elem(&sockets, &key, &now, BPF_ANY);
 	return GO_ON;
 }

@@ -61,9 +61,23 @@ struct ends {
 	__u8 protocol;
 };
 
+/* Where headers may lie that are read straight from the packet. */
+#define HEADERS 256
+
 /* Bytes at a place, straight from the packet when they are in its first piece. */
 static __always_inline bool read_at(struct __sk_buff *skb, __u32 offset, void *to, __u32 length)
 {
+	void *at;
+
+	/* Keeps the verifier's knowledge of the number together with the number. */
+	asm volatile("" : "+r"(offset));
+	if (offset <= HEADERS) {
+		at = (void *)(long)skb->data + offset;
+		if (at + length <= (void *)(long)skb->data_end) {
+			__builtin_memcpy(to, at, length);
+			return true;
+		}
+	}
 	return bpf_skb_load_bytes(skb, offset, to, length) == 0;
 }
 
@@ -88,7 +102,9 @@ static __always_inline __u32 find_ip(struct __sk_buff *skb, struct ends *e, bool
 		e->version = first >> 4;
 		return 0;
 	}
-	if (!read_at(skb, 0, e->macs, 12) || !read_at(skb, 12, &type, 2))
+	if ((settings.flags & (TAP_MACS | TAP_BALANCE)) && !read_at(skb, 0, e->macs, 12))
+		return 0;
+	if (!read_at(skb, 12, &type, 2))
 		return 0;
 	for (i = 0; i < 2; i++) {
 		if (type != bpf_htons(ETHERTYPE_VLAN) && type != bpf_htons(ETHERTYPE_PROVIDER))
@@ -224,7 +240,10 @@ static __always_inline bool socket_at(const struct ends *e, int side)
 		.remote_port = e->ports[!side],
 		.protocol = e->protocol,
 	};
+	__u32 port = e->ports[side];
 
+	if (!bpf_map_lookup_elem(&ports, &port))
+		return false;
 	put_mapped(key.local, e, local);
 	put_mapped(key.remote, e, remote);
 	if (bpf_map_lookup_elem(&sockets, &key))

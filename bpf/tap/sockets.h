@@ -41,5 +41,17 @@ struct {
 	__type(value, __u64);
 } sockets SEC(".maps");
 
+/*
+ * Local ports of those sockets, network order: nearly every packet that is not wanted is known by
+ * having neither. Put here before the socket is. Values as above.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} ports SEC(".maps");
+
 _Static_assert(sizeof(struct tap_socket) == 40, "mirrored in user space");
 _Static_assert(sizeof(struct tap_task) == 24, "mirrored in user space");

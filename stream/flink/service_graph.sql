@@ -14,9 +14,12 @@ SET 'table.local-time-zone' = 'UTC';
 CREATE TABLE lines (
   `version` INT,
   window_ns BIGINT,
+  length_ns BIGINT,
   protocol INT,
   client_address STRING,
   server_address STRING,
+  client_service STRING,
+  server_service STRING,
   port INT,
   client_packets BIGINT,
   client_bytes BIGINT,
@@ -27,11 +30,14 @@ CREATE TABLE lines (
   begun BIGINT,
   ended BIGINT,
   `reset` BIGINT,
-  handshakes BIGINT,
-  handshake_sum_us BIGINT,
-  handshake_min_us BIGINT,
-  handshake_max_us BIGINT,
-  ms AS window_ns / 1000000,
+  refused BIGINT,
+  timed_out BIGINT,
+  samples BIGINT,
+  rtts BIGINT,
+  rtt_sum_us BIGINT,
+  rtt_min_us BIGINT,
+  rtt_max_us BIGINT,
+  rtt_classes ARRAY<ROW<us BIGINT, times BIGINT>>,
   begins AS TO_TIMESTAMP_LTZ(window_ns / 1000000, 3),
   -- Collectors close the same window at different moments.
   WATERMARK FOR begins AS begins - INTERVAL '30' SECOND
@@ -45,7 +51,7 @@ CREATE TABLE lines (
   {bounded}
   'format' = 'protobuf',
   'protobuf.message-class-name' = 'skua.collect.v1.Line',
-  -- What is no line holds nothing up. The rows' `lines` tell how many were counted.
+  -- What is no line holds nothing up.
   'protobuf.ignore-parse-errors' = 'true',
   'protobuf.read-default-values' = 'true'
 );
@@ -54,8 +60,10 @@ CREATE TABLE lines (
 CREATE TABLE service_graph (
   window_ms BIGINT,
   protocol INT,
-  `client` STRING,
-  server STRING,
+  client_service STRING,
+  client_address STRING,
+  server_service STRING,
+  server_address STRING,
   port INT,
   client_packets BIGINT,
   client_bytes BIGINT,
@@ -63,17 +71,22 @@ CREATE TABLE service_graph (
   server_bytes BIGINT,
   client_retransmitted BIGINT,
   server_retransmitted BIGINT,
-  begun BIGINT,
+  connections BIGINT,
   ended BIGINT,
   `reset` BIGINT,
-  handshakes BIGINT,
-  handshake_sum_us BIGINT,
-  handshake_min_us BIGINT,
-  handshake_max_us BIGINT,
+  refused BIGINT,
+  timed_out BIGINT,
+  samples BIGINT,
+  rtt_count BIGINT,
+  rtt_sum_us BIGINT,
+  rtt_min_us BIGINT,
+  rtt_max_us BIGINT,
+  rtt_p50_us BIGINT,
+  rtt_p95_us BIGINT,
+  rtt_p99_us BIGINT,
   first_ms BIGINT,
   last_ms BIGINT,
-  `lines` BIGINT,
-  PRIMARY KEY (window_ms, protocol, `client`, server, port) NOT ENFORCED
+  PRIMARY KEY (window_ms, protocol, client_service, client_address, server_service, server_address, port) NOT ENFORCED
 ) WITH (
   'connector' = 'upsert-kafka',
   'properties.bootstrap.servers' = '{brokers}',
@@ -84,30 +97,129 @@ CREATE TABLE service_graph (
   'value.format' = 'json'
 );
 
+-- An edge: at each end a service by its name, else an address. Lines of another version have another meaning.
+CREATE TEMPORARY VIEW told AS
+SELECT
+  *,
+  CONCAT_WS(
+    ' ',
+    CAST(protocol AS STRING),
+    CAST(port AS STRING),
+    -- Names may have anything in them: where they end is known by their lengths.
+    CAST(CHAR_LENGTH(client_service) AS STRING),
+    client_service,
+    CAST(CHAR_LENGTH(server_service) AS STRING),
+    server_service,
+    CASE WHEN client_service = '' THEN client_address ELSE '' END,
+    CASE WHEN server_service = '' THEN server_address ELSE '' END
+  ) AS edge
+FROM lines
+WHERE `version` = 1;
+
+CREATE TEMPORARY VIEW sums AS
+SELECT
+  window_start,
+  window_end,
+  window_time,
+  edge,
+  MIN(window_ns / 1000000 - MOD(window_ns / 1000000, {window} * 1000)) AS window_ms,
+  MIN(protocol) AS protocol,
+  MIN(client_service) AS client_service,
+  MIN(CASE WHEN client_service = '' THEN client_address ELSE '' END) AS client_address,
+  MIN(server_service) AS server_service,
+  MIN(CASE WHEN server_service = '' THEN server_address ELSE '' END) AS server_address,
+  MIN(port) AS port,
+  SUM(client_packets) AS client_packets,
+  SUM(client_bytes) AS client_bytes,
+  SUM(server_packets) AS server_packets,
+  SUM(server_bytes) AS server_bytes,
+  SUM(client_retransmitted) AS client_retransmitted,
+  SUM(server_retransmitted) AS server_retransmitted,
+  SUM(begun) AS connections,
+  SUM(ended) AS ended,
+  SUM(`reset`) AS `reset`,
+  SUM(refused) AS refused,
+  SUM(timed_out) AS timed_out,
+  SUM(samples) AS samples,
+  SUM(rtts) AS rtt_count,
+  SUM(rtt_sum_us) AS rtt_sum_us,
+  COALESCE(MIN(CASE WHEN rtts > 0 THEN rtt_min_us END), 0) AS rtt_min_us,
+  COALESCE(MAX(CASE WHEN rtts > 0 THEN rtt_max_us END), 0) AS rtt_max_us,
+  MIN(window_ns / 1000000) AS first_ms,
+  MAX((window_ns + length_ns) / 1000000) AS last_ms
+FROM TABLE(TUMBLE(TABLE told, DESCRIPTOR(begins), INTERVAL '{window}' SECOND))
+GROUP BY window_start, window_end, window_time, edge;
+
+-- Round-trip times by class: those of several lines are added up by their middles.
+CREATE TEMPORARY VIEW told_classes AS
+SELECT begins, edge, us, times
+FROM told CROSS JOIN UNNEST(rtt_classes) AS class (us, times);
+
+CREATE TEMPORARY VIEW classes AS
+SELECT window_start, window_end, window_time, edge, us, SUM(times) AS times
+FROM TABLE(TUMBLE(TABLE told_classes, DESCRIPTOR(begins), INTERVAL '{window}' SECOND))
+GROUP BY window_start, window_end, window_time, edge, us;
+
+-- Of each class, how many times are in it and below, and how many there are in all. An edge has some tens of classes.
+CREATE TEMPORARY VIEW ranks AS
+SELECT
+  a.window_start,
+  a.window_end,
+  a.window_time,
+  a.edge,
+  a.us,
+  SUM(CASE WHEN b.us <= a.us THEN b.times ELSE 0 END) AS upto,
+  SUM(b.times) AS times
+FROM classes AS a
+JOIN classes AS b ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.edge = b.edge
+GROUP BY a.window_start, a.window_end, a.window_time, a.edge, a.us;
+
+-- The first class with which the share is reached.
+CREATE TEMPORARY VIEW quantiles AS
+SELECT
+  window_start,
+  window_end,
+  window_time,
+  edge,
+  MIN(CASE WHEN upto * 100 >= times * 50 THEN us END) AS p50_us,
+  MIN(CASE WHEN upto * 100 >= times * 95 THEN us END) AS p95_us,
+  MIN(CASE WHEN upto * 100 >= times * 99 THEN us END) AS p99_us
+FROM ranks
+GROUP BY window_start, window_end, window_time, edge;
+
 INSERT INTO service_graph
 SELECT
-  MIN(ms - MOD(ms, {window} * 1000)),
+  window_ms,
   protocol,
+  client_service,
   client_address,
+  server_service,
   server_address,
   port,
-  SUM(client_packets),
-  SUM(client_bytes),
-  SUM(server_packets),
-  SUM(server_bytes),
-  SUM(client_retransmitted),
-  SUM(server_retransmitted),
-  SUM(begun),
-  SUM(ended),
-  SUM(`reset`),
-  SUM(handshakes),
-  SUM(handshake_sum_us),
-  COALESCE(MIN(CASE WHEN handshakes > 0 THEN handshake_min_us END), 0),
-  COALESCE(MAX(CASE WHEN handshakes > 0 THEN handshake_max_us END), 0),
-  MIN(ms),
-  MAX(ms),
-  COUNT(*)
-FROM TABLE(TUMBLE(TABLE lines, DESCRIPTOR(begins), INTERVAL '{window}' SECOND))
--- Lines of another version have another meaning.
-WHERE `version` = 1
-GROUP BY window_start, window_end, protocol, client_address, server_address, port;
+  client_packets,
+  client_bytes,
+  server_packets,
+  server_bytes,
+  client_retransmitted,
+  server_retransmitted,
+  connections,
+  ended,
+  `reset`,
+  refused,
+  timed_out,
+  samples,
+  rtt_count,
+  rtt_sum_us,
+  rtt_min_us,
+  rtt_max_us,
+  -- The middle of a class may be beyond what was measured.
+  COALESCE(LEAST(GREATEST(p50_us, rtt_min_us), rtt_max_us), 0),
+  COALESCE(LEAST(GREATEST(p95_us, rtt_min_us), rtt_max_us), 0),
+  COALESCE(LEAST(GREATEST(p99_us, rtt_min_us), rtt_max_us), 0),
+  first_ms,
+  last_ms
+FROM sums
+LEFT JOIN quantiles
+  ON sums.window_start = quantiles.window_start
+  AND sums.window_end = quantiles.window_end
+  AND sums.edge = quantiles.edge;

@@ -6,7 +6,11 @@ import { after, before, test } from "node:test";
 import { endAll, FOLDER, launch, on, open, output, SKUA, Skua, traffic, until } from "./lab.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const skua = new Skua(8082, { SKUA_HISTORY_DIRECTORY: `${FOLDER}/history` });
+const skua = new Skua(8082, {
+  SKUA_HISTORY_DIRECTORY: `${FOLDER}/history`,
+  SKUA_LAKE_DIRECTORY: `${FOLDER}/lake`,
+  SKUA_LAKE_FLUSH: "2s",
+});
 let browser;
 let page;
 
@@ -39,12 +43,28 @@ async function accessible(what, target = page) {
 
 /** Colours of the map's picture, to see that something is drawn. */
 const colours = (target = page) =>
-  target.locator(".map-stage canvas").evaluate((canvas) => {
+  target.locator(".surface").evaluate((surface) => {
+    const canvas = [...surface.querySelectorAll("canvas:not(.marks)")].find((one) => one.style.visibility !== "hidden");
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
     const seen = new Set();
     for (let i = 0; i < data.length; i += 4 * 7) seen.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
     return seen.size;
   });
+
+/** How much of a view has moved by itself since the page was loaded: 0 for nothing, 1 for all of it. */
+const shifted = (target) =>
+  target.evaluate(
+    () =>
+      new Promise((resolve) => {
+        let sum = 0;
+        const observer = new PerformanceObserver((list) => {
+          for (const entry of list.getEntries()) sum += entry.hadRecentInput ? 0 : entry.value;
+        });
+        observer.observe({ type: "layout-shift", buffered: true });
+        // What is buffered comes in a task of its own.
+        setTimeout(() => resolve(sum), 200);
+      }),
+  );
 
 test("the page comes from the binary, and nothing else may be loaded", async () => {
   const response = await page.goto(skua.url);
@@ -68,7 +88,7 @@ test("the map shows the lab, and what is selected", async () => {
   await until("a picture", async () => (await colours()) > 20);
   await accessible("map");
   // By keys alone.
-  await page.locator(".map-stage canvas").focus();
+  await page.locator(".surface").focus();
   await page.keyboard.press("Escape");
   await aside.waitFor({ state: "detached" });
 });
@@ -110,6 +130,47 @@ test("flows are filtered and sorted by the server", async () => {
   await go("flows?filter=tcp+and");
   await page.locator(".trouble").waitFor();
   expected(/status of 400/);
+});
+
+test("the map moves and zooms, and is drawn anew where it is then", async () => {
+  await go("map");
+  await page.getByText(/[1-9]\d* nodes/).waitFor();
+  const surface = page.locator(".surface");
+  await surface.focus();
+  const shown = () =>
+    surface.evaluate((element) => {
+      const canvas = [...element.querySelectorAll("canvas:not(.marks)")].find((one) => one.style.visibility !== "hidden");
+      return canvas.style.transform;
+    });
+  await page.keyboard.press("0");
+  for (let i = 0; i < 8; i++) await page.keyboard.press("+");
+  // A sheet that is drawn for this place lies there as it is.
+  await until("a sharp picture", async () => /scale\(1\)$/.test(await shown()));
+  const before = await shown();
+  await page.keyboard.press("ArrowRight");
+  await until("a move", async () => (await shown()) !== before);
+  for (let i = 0; i < 30; i++) await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("0");
+  await until("the whole map", async () => /scale\(1\)$/.test(await shown()) && (await colours()) > 20);
+});
+
+test("tables are told of changes over the one WebSocket, and poll without it", async () => {
+  const asked = [];
+  const note = (request) => asked.push(new URL(request.url()).pathname);
+  await go("map");
+  await page.getByRole("status", { name: "Connection: live" }).waitFor();
+  page.on("request", note);
+  await page.getByRole("link", { name: "Flows" }).click();
+  await rows().first().waitFor();
+  const sum = async () => (await rows().allInnerTexts()).join();
+  let first = await sum();
+  await until("other rows", async () => (await sum()) !== first);
+  await page.getByRole("combobox", { name: "Show" }).selectOption("process");
+  await rows().filter({ hasText: "curl" }).first().waitFor();
+  await page.getByRole("link", { name: "Services" }).click();
+  await page.locator("svg.services .edge").first().waitFor({ state: "attached" });
+  page.off("request", note);
+  assert.deepEqual(asked.filter((path) => path.startsWith("/api/") && path !== "/api/summary"), []);
 });
 
 test("flows are summed up by process", async () => {
@@ -171,7 +232,79 @@ test("alerts, taps and detectors are listed and made", async () => {
   await form.getByRole("button", { name: "Make it" }).click();
   await form.getByRole("alert").getByText("unknown").waitFor();
   await form.getByRole("button", { name: "Cancel" }).click();
-  expected(/status of 4\d\d/);
+  await complained(/status of 4\d\d/);
+});
+
+test("a tap is made, watched and ended", async () => {
+  await go("captures?kind=taps");
+  await page.getByRole("button", { name: "New tap" }).click();
+  const form = page.getByRole("dialog");
+  await form.getByRole("textbox", { name: "Name", exact: true }).fill("look");
+  await form.getByRole("textbox", { name: /From/ }).fill("web0");
+  await form.getByRole("textbox", { name: /To/ }).fill("stream");
+  await form.getByRole("button", { name: "Make it" }).click();
+  const row = rows().filter({ hasText: "look" });
+  await until("copies", async () => Object.values(await skua.get("api/tap")).some((tap) => tap.Matched.Packets > 0));
+  await until("their number", async () => /[1-9]/.test(await row.locator("td.number").first().innerText()));
+  await accessible("taps");
+  await row.getByRole("button", { name: "End" }).click();
+  await page.getByRole("button", { name: "End it" }).click();
+  await row.waitFor({ state: "detached" });
+  assert.deepEqual(await skua.get("api/tap"), {});
+});
+
+test("the lake is asked by form, as table and chart", async () => {
+  await go("query?of=lake&by=service,client_address");
+  const ask = page.getByRole("button", { name: "Ask", exact: true });
+  await until("rows in the lake", async () => {
+    await ask.click();
+    return (await rows().filter({ hasText: "python3" }).count()) > 0;
+  });
+  await accessible("the lake");
+  const by = page.getByRole("combobox", { name: "Summed up by" });
+  await by.fill("");
+  await by.pressSequentially("server_po");
+  await page.getByRole("option", { name: /server_port/ }).waitFor();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Enter");
+  const where = page.getByRole("combobox", { name: "Where" });
+  await where.fill("server_port=80");
+  await page.keyboard.press("Enter");
+  await until("one port", async () => {
+    const all = await rows().locator("td:first-child").allInnerTexts();
+    return all.length === 1 && all[0].trim() === "80";
+  });
+  await page.getByRole("button", { name: "chart", exact: true }).click();
+  await page.locator(".bars meter").first().waitFor();
+  await accessible("the lake as chart");
+  await where.fill("nonsense");
+  await page.keyboard.press("Enter");
+  await page.locator(".trouble").getByText("condition").waitFor();
+  await complained(/status of 400/);
+});
+
+test("the lake is asked in SQL, or it is said that this build cannot", async () => {
+  const { status } = await fetch(`${skua.url}api/sql?statement=select+1`);
+  assert.ok([200, 501].includes(status), `status ${status}`);
+  await go("query?of=sql");
+  const question = page.getByRole("combobox", { name: "Question in SQL" });
+  await question.fill("select b_port, sum(ab_bytes) bytes from flows where b_port = 80 group by all");
+  await page.keyboard.press("Control+Enter");
+  if (status === 501) {
+    await page.locator(".trouble").getByText("built without an SQL engine").waitFor();
+    await accessible("SQL");
+    return complained(/status of 501/);
+  }
+  await until("a row", async () => (await rows().first().innerText()).startsWith("80"));
+  await accessible("SQL");
+  await question.fill("");
+  await question.pressSequentially("select a_addr");
+  await page.getByRole("option", { name: /a_address/ }).waitFor();
+  await question.fill("drop view flows");
+  await page.keyboard.press("Control+Enter");
+  await page.locator(".trouble").getByText("Parser Error").waitFor();
+  await complained(/status of 400/);
 });
 
 test("queries are completed, answered and explained", async () => {
@@ -189,15 +322,29 @@ test("queries are completed, answered and explained", async () => {
     await page.getByRole("button", { name: as, exact: true }).click();
     await page.locator(shown).first().waitFor();
   }
+  // What was asked before can be asked again.
+  const before = page.getByRole("combobox", { name: "Queries of before" });
+  await query.fill("G.E().Count()");
+  await page.keyboard.press("Control+Enter");
+  await page.getByRole("button", { name: "table", exact: true }).click();
+  await page.getByRole("status").getByText("1 result").waitFor();
+  await before.selectOption({ index: 2 });
+  await until("the query of before", async () => /bridge/.test(await query.inputValue()));
   await query.fill("G.V().Hass()");
   await page.keyboard.press("Control+Enter");
   await page.locator(".trouble").getByText("did you mean").waitFor();
-  expected(/status of 400/);
+  await complained(/status of 400/);
 });
 
 /** Complaints of the browser that belong to what was just done, so that others are found. */
 function expected(pattern, target = page) {
   target.complaints = target.complaints.filter((complaint) => !pattern.test(complaint));
+}
+
+/** The same, of what the browser may still be about to say. */
+async function complained(pattern, target = page) {
+  await until(`a complaint like ${pattern}`, () => target.complaints.some((complaint) => pattern.test(complaint)));
+  expected(pattern, target);
 }
 
 test("names of others do no harm", async () => {
@@ -253,6 +400,67 @@ test("the page travels back in time, and a bookmark leads there", async () => {
   await other.context().close();
 });
 
+test("services have a past", async () => {
+  await go("services");
+  await page.getByRole("button", { name: /curl calls .*:80:/ }).first().waitFor({ state: "attached" });
+  const moment = await until("a past of services", async () => {
+    const now = Date.now();
+    const answer = await fetch(`${skua.url}api/services/graph?at=${now}`);
+    return answer.ok && (await answer.text()).includes("curl") ? now : 0;
+  });
+  await go(`services?at=${moment}`);
+  await page.getByRole("button", { name: /curl calls .*:80:/ }).first().waitFor({ state: "attached" });
+  await accessible("services of the past");
+  await go(`services?at=${moment - 30 * 86400e3}`);
+  await page.locator(".trouble").getByText("are known since").waitFor();
+  assert.equal(await page.locator("svg.services").count(), 0);
+  await complained(/status of 404.*services/);
+  // Nor is there a map of that time.
+  await complained(/status of 400.*api\/map/);
+});
+
+test("a browser whose clock is wrong shows the server's time", async () => {
+  const other = await open(browser);
+  await other.addInitScript(() => {
+    const right = Date.now;
+    Date.now = () => right() + 7 * 3600e3;
+  });
+  await other.goto(skua.url);
+  await other.getByText(/[1-9]\d* nodes/).waitFor();
+  await other.getByRole("button", { name: "Bookmark" }).click();
+  await other.waitForURL(/at=\d+/);
+  const at = Number(/at=(\d+)/.exec(other.url())[1]);
+  assert.ok(Math.abs(at - Date.now()) < 120e3, `${at - Date.now()} ms from now`);
+  // The link leads there on a machine whose clock is right.
+  const colleague = await open(browser);
+  await colleague.goto(other.url());
+  await colleague.getByText(/[1-9]\d* nodes/).waitFor();
+  assert.equal(await colleague.getByRole("button", { name: "Live" }).getAttribute("aria-pressed"), "false");
+  assert.deepEqual([...other.complaints, ...colleague.complaints], []);
+  await other.context().close();
+  await colleague.context().close();
+});
+
+test("views are reached by keys, and nothing moves by itself", async () => {
+  const other = await open(browser);
+  for (const view of ["map", "flows", "services", "captures", "query"]) {
+    await other.goto("about:blank");
+    await go(view, other);
+    await other.getByRole("status", { name: "Connection: live" }).waitFor();
+    await until("what the view shows", async () => (await other.locator("canvas, table.grid, svg.services, .empty, .ask").count()) > 0);
+    const share = await shifted(other);
+    assert.ok(share < 0.05, `${share} of ${view} moved`);
+  }
+  await go("map", other);
+  await other.locator("body").press("Tab");
+  for (let i = 0; i < 3; i++) await other.keyboard.press("Tab");
+  assert.equal(await other.evaluate(() => document.activeElement.textContent), "Services");
+  await other.keyboard.press("Enter");
+  await other.locator("svg.services .edge").first().waitFor({ state: "attached" });
+  assert.deepEqual(other.complaints, []);
+  await other.context().close();
+});
+
 test("when nobody answers the last view stays, and comes back", async () => {
   await go("map");
   await page.getByRole("status", { name: "Connection: live" }).waitFor();
@@ -281,6 +489,9 @@ test("where WebSockets are refused the page polls", async () => {
   await other.goto(skua.url);
   await other.getByRole("status", { name: /Connection: polling/ }).waitFor();
   await other.getByText(/[1-9]\d* nodes/).waitFor();
+  await other.getByRole("link", { name: "Flows" }).click();
+  for (let i = 0; i < 2; i++) await other.waitForResponse((response) => response.url().includes("/api/flows?"));
+  await rows(other).first().waitFor();
   await other.context().close();
 });
 

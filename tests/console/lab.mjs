@@ -50,17 +50,18 @@ export async function output(command, args, options = {}) {
 }
 
 export class Skua {
-  constructor(port = 8082, variables = {}) {
+  constructor(port = 8082, variables = {}, options = []) {
     this.url = `http://127.0.0.1:${port}/`;
     this.port = port;
     this.variables = variables;
+    this.options = options;
   }
 
   async start() {
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("SKUA")));
     this.child = start(
       SKUA,
-      ["run", "--all-netns", "--listen", `127.0.0.1:${this.port}`, "--scan-interval", "2s"],
+      ["run", "--all-netns", "--listen", `127.0.0.1:${this.port}`, "--scan-interval", "2s", ...this.options],
       {
         env: { ...env, SKUA_CONFIG: "/dev/null", SKUA_HISTORY_DIRECTORY: "", ...this.variables },
         stdio: ["ignore", "ignore", "pipe"],
@@ -163,7 +164,7 @@ export async function open(browser, options = {}) {
   page.complaints = [];
   page.strangers = [];
   page.on("console", (message) => {
-    if (message.type() === "error" || message.type() === "warning") page.complaints.push(message.text());
+    if (message.type() === "error" || message.type() === "warning") page.complaints.push(`${message.text()} ${message.location().url}`);
   });
   page.on("pageerror", (error) => page.complaints.push(String(error.stack ?? error)));
   page.on("request", (request) => {

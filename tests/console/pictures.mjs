@@ -1,10 +1,21 @@
-// Makes the pictures of docs/pictures: each view with the lab's traffic, the map also dark.
+// Makes the pictures of docs/pictures: each view with the lab's traffic, the map also dark. Only what is the lab's
+// is shown: neither processes of the machine nor what makes the pictures.
 import { mkdirSync } from "node:fs";
 import { endAll, FOLDER, launch, open, Skua, traffic, until } from "./lab.mjs";
 
 const out = `${process.env.SKUA_TEST_ROOT}/docs/pictures`;
 mkdirSync(out, { recursive: true });
-const skua = new Skua(8082, { SKUA_HISTORY_DIRECTORY: `${FOLDER}/history` });
+const skua = new Skua(
+  8082,
+  {
+    SKUA_HISTORY_DIRECTORY: `${FOLDER}/history`,
+    SKUA_LAKE_DIRECTORY: `${FOLDER}/lake`,
+    SKUA_LAKE_FLUSH: "5s",
+    SKUA_TOPOLOGY_PROCESSES: "false",
+    SKUA_TOPOLOGY_BPF: "false",
+  },
+  ["--filter", "not tcp port 8082"],
+);
 const browser = await launch();
 try {
   await skua.start();
@@ -37,11 +48,29 @@ try {
   await page.locator(".aside .values").first().waitFor();
   await picture("flows");
   await go("services");
-  await page.locator("svg.services .edge").nth(3).waitFor();
+  await page.locator("svg.services .edge").nth(3).waitFor({ state: "attached" });
+  const strangers = await page.locator("svg.services .service.local text").allTextContents();
+  const own = /^(curl|python3|ping)(:\d+)?$/;
+  if (!strangers.every((name) => own.test(name.trim()))) throw new Error(`not of the lab: ${strangers}`);
   await picture("services");
+  await go("captures?new=1");
+  await page.getByRole("button", { name: "Make it" }).waitFor();
+  await page.getByRole("textbox", { name: /Nodes/ }).fill('G.V().Has("Name", "web0")');
+  await page.getByRole("textbox", { name: "Name", exact: true }).fill("web");
+  await page.getByRole("spinbutton", { name: /First packets/ }).fill("10");
+  await page.getByRole("button", { name: "Make it" }).click();
+  await page.locator("table.grid tbody tr").getByText("active").waitFor();
+  await page.locator(".notice").first().waitFor({ state: "detached" });
+  await picture("captures");
   await go(`query?q=${encodeURIComponent('G.V().Has("Type", "veth").ValueMap("Name", "MAC", "MTU", "State")')}`);
   await page.locator("table.grid tbody tr").first().waitFor();
   await picture("query");
+  await go("query?of=lake&by=service,client_address");
+  await until("rows in the lake", async () => {
+    await page.getByRole("button", { name: "Ask", exact: true }).click();
+    return (await page.locator("table.grid tbody tr").count()) > 2;
+  });
+  await picture("lake");
 } finally {
   await browser.close();
   await skua.stop();

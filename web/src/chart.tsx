@@ -1,6 +1,7 @@
 // Lines over time, with uPlot.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
+import { clock, moment } from "./format";
 import { dark } from "./state";
 
 export interface Series {
@@ -28,6 +29,8 @@ export function Chart({ times, series, format, height = 130, label }: {
     const text = theme ? "#94a6b4" : "#586874";
     const grid = { stroke: theme ? "#243540" : "#e2e8ed", width: 1 };
     const strokes = theme ? STROKES.dark : STROKES.light;
+    const long = (times[times.length - 1] ?? 0) - (times[0] ?? 0) > 20 * 3600;
+    const told = (seconds: number) => (long ? moment(seconds * 1000).slice(5, 16) : clock(seconds * 1000));
     const axis = { stroke: text, grid, ticks: grid, font: "11px system-ui, sans-serif" };
     const built = new uPlot(
       {
@@ -35,9 +38,9 @@ export function Chart({ times, series, format, height = 130, label }: {
         height,
         cursor: { y: false },
         legend: { live: true },
-        axes: [axis, { ...axis, size: 82, values: (_, all) => all.map((value) => format(value)) }],
+        axes: [{ ...axis, space: 78, values: (_, all) => all.map(told) }, { ...axis, size: 82, values: (_, all) => all.map((value) => format(value)) }],
         series: [
-          { value: (_, value) => (value === null ? "" : new Date(value * 1000).toLocaleTimeString()) },
+          { value: (_, value) => (value === null ? "" : told(value)) },
           ...series.map((one, i) => ({
             label: one.name,
             stroke: strokes[i % strokes.length]!,

@@ -31,6 +31,8 @@ interface Kind {
 
 const text = (thing: Thing, key: string) => <Name text={thing[key] ?? ""} most={60} />;
 const num = (value: unknown) => (typeof value === "number" ? exact(value) : "");
+/** Packets of an amount, which has bytes, too. */
+const packetsOf = (value: unknown) => num((value as Thing | undefined)?.Packets);
 const idOf = (thing: Thing) => String(thing.UUID ?? "");
 
 /** A state that is seen by more than its colour. */
@@ -49,7 +51,8 @@ function State({ state, why }: { state: string; why?: string }) {
 function causes(lost: unknown): ComponentChildren {
   if (typeof lost !== "object" || lost === null) return "";
   const parts = Object.entries(lost).flatMap(([cause, sum]) => {
-    const number = typeof sum === "number" ? sum : Number((sum as Thing | null)?.packets ?? 0);
+    const amount = sum as Thing | null;
+    const number = typeof sum === "number" ? sum : Number(amount?.packets ?? amount?.Packets ?? 0);
     return number > 0 ? [`${exact(number)} ${cause}`] : [];
   });
   return parts.length ? <span class="bad">{plain(parts.join(", "))}</span> : "none";
@@ -119,9 +122,9 @@ const KINDS: Kind[] = [
       ["From", (thing) => <Name text={[...((thing.From as string[]) ?? []), thing.GremlinQuery ?? ""].filter(Boolean).join(", ")} />],
       ["To", (thing) => <Name text={((thing.To as string[]) ?? []).join(", ")} />],
       ["Match", (thing) => <code>{text(thing, "Match")}</code>],
-      ["Matched", (thing) => num(thing.Matched), "number"],
-      ["Copied", (thing) => num(thing.Copied), "number"],
-      ["Dropped", (thing) => (typeof thing.Dropped === "number" ? num(thing.Dropped) : causes(thing.Dropped)), "number"],
+      ["Matched", (thing) => packetsOf(thing.Matched), "number"],
+      ["Copied", (thing) => packetsOf(thing.Copied), "number"],
+      ["Not copied", (thing) => causes(thing.Dropped)],
     ],
     fields: [
       { name: "Name", label: "Name", required: true },

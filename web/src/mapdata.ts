@@ -1,6 +1,7 @@
 // The map's nodes and edges, as /ws/map tells them; /api/map when WebSockets are refused, and for the past.
 import { signal } from "@preact/signals";
 import { get } from "./api";
+import { opened, told } from "./live";
 import { at, begins, connection, serverNow, skew, user } from "./state";
 
 export interface Spot {
@@ -131,28 +132,42 @@ async function poll(): Promise<void> {
   }
 }
 
+function hangUp(): void {
+  const before = socket;
+  socket = null;
+  opened(null);
+  before?.close();
+}
+
 function connect(): void {
-  socket?.close();
+  hangUp();
   if (at.peek() !== null || !user.peek()) return;
   const ws = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/map`);
   socket = ws;
-  let opened = false;
+  let heard = false;
   ws.onmessage = (event) => {
     if (socket !== ws) return;
-    opened = true;
+    const message = JSON.parse(event.data as string) as Changes & { Table?: Parameters<typeof told>[0] };
+    if (message.Table) {
+      told(message.Table);
+      return;
+    }
+    if (message.Whole === undefined) return;
+    if (!heard) opened((text) => ws.send(text));
+    heard = true;
     refused = 0;
     tries = 0;
     connection.value = "live";
-    take(JSON.parse(event.data as string) as Changes);
+    take(message);
   };
   ws.onclose = () => {
     if (socket !== ws) return;
-    socket = null;
-    if (!opened) refused += 1;
-    if (opened && connection.peek() === "live") connection.value = "connecting";
+    hangUp();
+    if (!heard) refused += 1;
+    if (heard && connection.peek() === "live") connection.value = "connecting";
     // A look tells why: a login that is over, a proxy that lets no WebSockets through, or nobody there.
-    if (!opened && refused >= REFUSED) void poll();
-    else if (opened) later(connect, 300);
+    if (!heard && refused >= REFUSED) void poll();
+    else if (heard) later(connect, 300);
     else void probe();
   };
 }
@@ -169,8 +184,7 @@ async function probe(): Promise<void> {
 }
 
 async function showPast(moment: number): Promise<void> {
-  socket?.close();
-  socket = null;
+  hangUp();
   clearTimeout(timer);
   try {
     const changes = await get<Changes>(`/api/map?at=${moment}`);
@@ -197,11 +211,11 @@ export function follow(): () => void {
   });
   const stopUser = user.subscribe((someone) => {
     if (someone && at.peek() === null && !socket) connect();
-    if (someone === null) socket?.close();
+    if (someone === null) hangUp();
   });
   return () => {
     stopAt();
     stopUser();
-    socket?.close();
+    hangUp();
   };
 }

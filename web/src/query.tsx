@@ -1,11 +1,8 @@
-import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
 import { ask, packets, save } from "./api";
-import { Chart } from "./chart";
-import { Complete } from "./complete";
-import { bytes, exact, plain } from "./format";
-import { Copy, Name, Trouble } from "./parts";
-import { at, link, param, remember, say, set } from "./state";
+import { type Language, Questions } from "./ask";
+import { LakeView } from "./lake";
+import { SqlView } from "./sql";
+import { at, param, say, set } from "./state";
 
 /** Steps of the language, with what they do. */
 const STEPS: [string, string][] = [
@@ -60,13 +57,6 @@ const EXAMPLES = [
   'G.Flows().Sort(DESC, "Metric.ABBytes").Limit(20)',
   'G.V().Has("Type", "host").Metrics()',
 ];
-const HISTORY = "skua-queries";
-/** Queries that are remembered. */
-const REMEMBERED = 30;
-/** Rows and columns of a table. */
-const ROWS = 500;
-const COLUMNS = 12;
-
 function offer(before: string): [string, string][] {
   const key = /"([A-Za-z.@]*)$/.exec(before);
   if (key && (before.match(/"/g)?.length ?? 0) % 2 === 1) {
@@ -85,264 +75,66 @@ function take(before: string, chosen: string): string {
   return before.replace(/[A-Za-z]*$/, "") + chosen;
 }
 
-function recall(): string[] {
-  try {
-    const all: unknown = JSON.parse(localStorage.getItem(HISTORY) ?? "[]");
-    return Array.isArray(all) ? all.filter((one) => typeof one === "string") : [];
-  } catch {
-    return [];
-  }
-}
-
 /** At the moment that is looked at, unless the query says a moment itself. */
 function placed(query: string): string {
   if (at.value === null || /^G\.(At|Context)\(/i.test(query)) return query;
   return query.replace(/^G\b/, `G.At(${at.value})`);
 }
 
-export function QueryView() {
-  const query = param("q");
-  const text = useSignal(query || 'G.V().Has("Type", "netns")');
-  const given = useSignal({ text: text.value, turn: 0 });
-  const give = (next: string) => {
-    text.value = next;
-    given.value = { text: next, turn: given.peek().turn + 1 };
-  };
-  const past = useSignal(recall());
-  const answer = useSignal<{ found: unknown[]; took: number } | null>(null);
-  const error = useSignal("");
-  const busy = useSignal(false);
-  const as = param("as", "table");
-  const running = useRef<AbortController | null>(null);
+const GREMLIN: Language = {
+  id: "query",
+  label: "Query in Gremlin",
+  begin: 'G.V().Has("Type", "netns")',
+  history: "skua-queries",
+  examples: EXAMPLES,
+  views: ["table", "graph", "chart", "json"],
+  offer,
+  take,
+  ask: (query, signal) => ask(placed(query), signal),
+};
 
-  const run = async (asked: string): Promise<void> => {
-    running.current?.abort();
-    const abort = new AbortController();
-    running.current = abort;
-    busy.value = true;
-    const begin = performance.now();
-    try {
-      const found = await ask(placed(asked), abort.signal);
-      answer.value = { found, took: performance.now() - begin };
-      error.value = "";
-      past.value = [asked, ...past.value.filter((one) => one !== asked)].slice(0, REMEMBERED);
-      remember(HISTORY, JSON.stringify(past.value));
-    } catch (problem) {
-      if (abort.signal.aborted) return;
-      error.value = (problem as Error).message;
-    } finally {
-      if (running.current === abort) busy.value = false;
-    }
-  };
-  useEffect(() => {
-    if (query) {
-      if (query !== text.peek()) give(query);
-      void run(query);
-    }
-    return () => running.current?.abort();
-  }, [query, at.value]);
-  const go = (asked: string) => {
-    if (asked === query) void run(asked);
-    else set({ q: asked });
-  };
-  const found = answer.value?.found ?? [];
+/** What is asked, with what it is good for. */
+const KINDS: [string, string, string][] = [
+  ["", "Gremlin", "graph and flows of now and of the history"],
+  ["lake", "Lake", "what flows and services were, by hour and day"],
+  ["sql", "SQL", "what flows and services were, in your own words"],
+];
+
+export function QueryView() {
+  const of = param("of");
   return (
     <div class="list query">
-      <div class="ask">
-        <Complete
-          id="query"
-          label="Query in Gremlin"
-          rows={3}
-          value={given.value.text}
-          turn={given.value.turn}
-          offer={offer}
-          take={take}
-          change={(next) => (text.value = next)}
-          done={go}
-        />
-        <div class="buttons">
-          <button type="button" class="primary" disabled={busy.value} onClick={() => go(text.value.trim())}>
-            Run
-          </button>
-          <span class="quiet">Control and Enter</span>
-          <label>
-            <span class="sr">Queries of before</span>
-            <select
-              value=""
-              onChange={(event) => {
-                if (event.currentTarget.value) give(event.currentTarget.value);
-                event.currentTarget.value = "";
-              }}
-            >
-              <option value="">History and examples</option>
-              {past.value.length > 0 && (
-                <optgroup label="History">
-                  {past.value.map((one) => <option key={one} value={one}>{one.slice(0, 90)}</option>)}
-                </optgroup>
-              )}
-              <optgroup label="Examples">
-                {EXAMPLES.map((one) => <option key={one} value={one}>{one}</option>)}
-              </optgroup>
-            </select>
-          </label>
-          <span class="tabs" role="group" aria-label="Show the answer as">
-            {["table", "graph", "chart", "json"].map((one) => (
-              <button key={one} type="button" aria-pressed={as === one} onClick={() => set({ as: one })}>
-                {one === "json" ? "JSON" : one}
-              </button>
-            ))}
-          </span>
-          {answer.value && (
-            <>
-              <span class="quiet" role="status">
-                {exact(found.length)} {found.length === 1 ? "result" : "results"} in {answer.value.took.toFixed(0)} ms
-              </span>
-              <button type="button" onClick={() => save(JSON.stringify(found, null, 1), "answer.json")}>Save</button>
-              <Copy value={found} />
-              {/Flows\(/.test(query) && (
-                <button
-                  type="button"
-                  onClick={() => {
-                    const asked = /RawPackets\(/.test(query) ? query : `${query}.RawPackets()`;
-                    packets(placed(asked)).then(
-                      (file) => save(file, "packets.pcapng"),
-                      (problem: Error) => say(problem.message, true),
-                    );
-                  }}
-                >
-                  pcapng
-                </button>
-              )}
-            </>
-          )}
-        </div>
-      </div>
-      <Trouble text={error.value} />
-      {answer.value && (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Answer">
-          {found.length === 0 ? <p class="empty quiet">Nothing was found.</p> : <Result found={found} as={as} />}
-        </div>
-      )}
-    </div>
-  );
-}
-
-type Row = Record<string, unknown>;
-const isRow = (value: unknown): value is Row => typeof value === "object" && value !== null && !Array.isArray(value);
-
-/** Elements of a graph and answers by name become rows. */
-function rowsOf(found: unknown[]): Row[] {
-  return found.flatMap((one): Row[] => {
-    if (Array.isArray(one)) return rowsOf(one);
-    if (!isRow(one)) return [{ value: one }];
-    if (Array.isArray(one.Nodes)) return rowsOf([...one.Nodes, ...((one.Edges as unknown[]) ?? [])]);
-    if (isRow(one.Metadata)) {
-      const { Metadata, ID, Host } = one;
-      const { Name: name, Type, State, ...rest } = Metadata as Row;
-      const head: Row = { Name: name, Type };
-      if (State !== undefined) head.State = State;
-      return [{ ...head, Host, ...rest, ID }];
-    }
-    return Object.values(one).every(Array.isArray) ? rowsOf(Object.values(one)) : [one];
-  });
-}
-
-function flat(value: unknown): string {
-  return isRow(value) || (Array.isArray(value) && value.some((one) => typeof one === "object"))
-    ? JSON.stringify(value)
-    : Array.isArray(value) ? value.join(", ") : String(value ?? "");
-}
-
-function Result({ found, as }: { found: unknown[]; as: string }) {
-  if (as === "json") return <pre class="json" tabIndex={0}>{plain(JSON.stringify(found, null, 1).slice(0, 500_000)).split("␊").join("\n")}</pre>;
-  const rows = rowsOf(found);
-  if (as === "chart") return <Charted rows={rows} />;
-  if (as === "graph") return <Found rows={rows} />;
-  const counts = new Map<string, number>();
-  for (const row of rows.slice(0, ROWS)) for (const key of Object.keys(row)) counts.set(key, (counts.get(key) ?? 0) + 1);
-  const columns = [...counts.keys()].slice(0, COLUMNS);
-  return (
-    <>
-      <table class="grid">
-        <thead>
-          <tr>{columns.map((column) => <th key={column} scope="col"><Name text={column} most={30} /></th>)}</tr>
-        </thead>
-        <tbody>
-          {rows.slice(0, ROWS).map((row, i) => (
-            <tr key={i}>
-              {columns.map((column) => (
-                <td key={column} class={typeof row[column] === "number" ? "number" : ""}>
-                  {column === "Name" && typeof row.ID === "string"
-                    ? <a href={link("map", { node: row.ID })}><Name text={row[column]} most={40} /></a>
-                    : <Name text={flat(row[column])} most={50} />}
-                </td>
-              ))}
-            </tr>
+      <div class="tools">
+        <span class="tabs" role="group" aria-label="What is asked">
+          {KINDS.map(([kind, name]) => (
+            <button key={kind} type="button" aria-pressed={of === kind} onClick={() => set({ of: kind, q: "" })}>{name}</button>
           ))}
-        </tbody>
-      </table>
-      {rows.length > ROWS && <p class="quiet">The first {ROWS} of {exact(rows.length)}; JSON and Save have all.</p>}
-      {counts.size > COLUMNS && <p class="quiet">{COLUMNS} of {counts.size} keys; JSON has all.</p>}
-    </>
-  );
-}
-
-/** What was found, on the map. */
-function Found({ rows }: { rows: Row[] }) {
-  const nodes = rows.filter((row) => typeof row.ID === "string" && row.Name !== undefined);
-  if (!nodes.length) return <p class="empty quiet">The answer has no nodes.</p>;
-  return (
-    <div class="cards">
-      {nodes.slice(0, ROWS).map((row, i) => (
-        <a key={i} class="card" href={link("map", { node: String(row.ID) })}>
-          <b><Name text={row.Name} most={40} /></b>
-          <span class="quiet">{plain(row.Type)} {plain(row.State ?? "")}</span>
-        </a>
-      ))}
+        </span>
+        <span class="quiet">{KINDS.find(([kind]) => kind === of)?.[2]}</span>
+      </div>
+      {of === "lake" ? <LakeView /> : of === "sql" ? <SqlView /> : <GremlinView />}
     </div>
   );
 }
 
-/** Counters over time, or the largest numbers. */
-function Charted({ rows }: { rows: Row[] }) {
-  const timed = rows.filter((row) => typeof row.Last === "number" && typeof row.Start === "number" && !("UUID" in row));
-  if (timed.length > 1) {
-    timed.sort((a, b) => (a.Last as number) - (b.Last as number));
-    const names = Object.keys(timed[0]!).filter((key) => /Bytes$/.test(key)).slice(0, 4);
-    return (
-      <Chart
-        label="The answer over time"
-        height={260}
-        times={timed.map((row) => (row.Last as number) / 1000)}
-        series={names.map((name) => ({ name, values: timed.map((row) => Number(row[name] ?? 0)) }))}
-        format={bytes}
-      />
-    );
-  }
-  const number = (row: Row): number => {
-    const metric = row.Metric as Row | undefined;
-    if (metric?.ABBytes !== undefined) return Number(metric.ABBytes) + Number(metric.BABytes ?? 0);
-    const first = Object.values(row).find((value) => typeof value === "number");
-    return Number(first ?? 0);
-  };
-  const label = (row: Row): string => {
-    const net = row.Network as Row | undefined;
-    return net ? `${flat(net.A)} ⇄ ${flat(net.B)}` : flat(row.Name ?? row.value ?? Object.values(row)[0]);
-  };
-  const bars = rows.map((row) => ({ label: label(row), value: number(row) })).sort((a, b) => b.value - a.value).slice(0, 40);
-  const most = Math.max(...bars.map((bar) => bar.value), 0);
-  if (most <= 0) return <p class="empty quiet">The answer has no numbers to draw.</p>;
+function GremlinView() {
+  const query = param("q");
   return (
-    <table class="bars">
-      <tbody>
-        {bars.map((bar, i) => (
-          <tr key={i}>
-            <th scope="row"><Name text={bar.label} most={50} /></th>
-            <td><meter max={most} value={bar.value} aria-label={`${exact(bar.value)}`} /></td>
-            <td class="number">{exact(bar.value)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Questions key="gremlin" language={GREMLIN}>
+      {/Flows\(/.test(query) && (
+        <button
+          type="button"
+          onClick={() => {
+            const asked = /RawPackets\(/.test(query) ? query : `${query}.RawPackets()`;
+            packets(placed(asked)).then(
+              (file) => save(file, "packets.pcapng"),
+              (problem: Error) => say(problem.message, true),
+            );
+          }}
+        >
+          pcapng
+        </button>
+      )}
+    </Questions>
   );
 }

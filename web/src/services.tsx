@@ -1,61 +1,63 @@
 // Who calls whom: a graph and, with the same rows, a table.
 import dagre from "@dagrejs/dagre";
 import { useComputed, useSignal } from "@preact/signals";
-import { lines } from "./api";
 import { ago, brief, bytes, count, exact, plain, span } from "./format";
-import { useAnswer } from "./hooks";
+import { useLines } from "./hooks";
 import { Aside, Copy, Name, Trouble, Values } from "./parts";
-import { at, connection, go, param, serverNow, set } from "./state";
+import { at, connection, go, link, param, serverNow, set } from "./state";
 
+interface Party {
+  service?: string;
+  address?: string;
+}
+/** An edge of `/api/services/graph`. */
 interface Call {
-  protocol: string;
-  client?: { service?: string; address?: string };
-  server?: { service?: string; address?: string };
-  port?: number;
+  client: Party;
+  server: Party;
+  /** IP protocol. */
+  protocol: number;
+  port: number;
+  client_sent: { packets: number; bytes: number };
+  server_sent: { packets: number; bytes: number };
   connections: number;
-  open: number;
-  rate: number;
-  failed: number;
-  refused: number;
-  timed_out: number;
+  ended: number;
+  failures: { refused: number; timed_out: number };
   reset: number;
-  bytes: { to_server: number; to_client: number };
-  rtt?: { mean: number; p95: number };
-  segments?: { sent: number; retransmitted: number; share: number };
-  first?: string;
-  last?: string;
+  retransmitted: { client: number; server: number };
+  rtt?: { count: number; p50_us?: number; p95_us?: number; max_us: number };
+  first: string;
+  last: string;
+  change?: "new" | "vanished";
 }
 
 /** Edges at most; the server sends those with the most bytes. */
 const MOST = 120;
-const HOUR = 3600e3;
-/** An edge without connection is gone after that long, ms. */
-const QUIET = 5 * 60e3;
 const COLOURS = ["rtt", "retransmits", "failures", "age"] as const;
 type Colour = (typeof COLOURS)[number];
+const PROTOCOLS: Record<number, string> = { 1: "icmp", 6: "tcp", 17: "udp", 58: "icmp6", 132: "sctp" };
 
-const clientOf = (call: Call) => call.client?.service ?? call.client?.address ?? "(unknown)";
+const protocolOf = (call: Call) => PROTOCOLS[call.protocol] ?? `ip ${call.protocol}`;
+const clientOf = (call: Call) => call.client.service ?? call.client.address ?? "(unknown)";
 const serverOf = (call: Call) =>
-  `${call.server?.service ?? call.server?.address ?? "(unknown)"}${call.port ? `:${call.port}` : ""}`;
+  `${call.server.service ?? call.server.address ?? "(unknown)"}${call.port ? `:${call.port}` : ""}`;
 const keyOf = (call: Call) => `${clientOf(call)}→${serverOf(call)}/${call.protocol}`;
-const total = (call: Call) => call.bytes.to_server + call.bytes.to_client;
-
-const isNew = (call: Call, now: number) => call.first !== undefined && now - Date.parse(call.first) < HOUR;
-const isGone = (call: Call, now: number) =>
-  call.open === 0 && call.last !== undefined && now - Date.parse(call.last) > QUIET;
+const total = (call: Call) => call.client_sent.bytes + call.server_sent.bytes;
+const failed = (call: Call) => call.failures.refused + call.failures.timed_out;
+const resent = (call: Call) =>
+  (call.retransmitted.client + call.retransmitted.server) / Math.max(1, call.client_sent.packets + call.server_sent.packets);
 
 /** 0 (fine) to 3 (bad). */
-function level(call: Call, colour: Colour, now: number): number {
+function level(call: Call, colour: Colour): number {
   const steps = (value: number, limits: [number, number, number]) => limits.filter((limit) => value >= limit).length;
   switch (colour) {
     case "rtt":
-      return steps(call.rtt?.p95 ?? 0, [5_000, 50_000, 200_000]);
+      return steps(call.rtt?.p95_us ?? 0, [5_000, 50_000, 200_000]);
     case "retransmits":
-      return steps(call.segments?.share ?? 0, [0.001, 0.01, 0.05]);
+      return steps(resent(call), [0.001, 0.01, 0.05]);
     case "failures":
-      return steps(call.failed / Math.max(1, call.connections), [0.0001, 0.05, 0.5]);
+      return steps(failed(call) / Math.max(1, call.connections), [0.0001, 0.05, 0.5]);
     case "age":
-      return isGone(call, now) ? 3 : isNew(call, now) ? 1 : 0;
+      return call.change === "vanished" ? 3 : call.change === "new" ? 1 : 0;
   }
 }
 
@@ -75,12 +77,12 @@ function lay(calls: Call[]): Placed {
   const sorted = [...calls].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
   const local = new Set<string>();
   for (const call of sorted) {
-    if (call.client?.service) local.add(clientOf(call));
-    if (call.server?.service) local.add(serverOf(call));
+    if (call.client.service) local.add(clientOf(call));
+    if (call.server.service) local.add(serverOf(call));
     for (const name of [clientOf(call), serverOf(call)]) {
       if (!graph.hasNode(name)) graph.setNode(name, { width: width(name), height: 28 });
     }
-    graph.setEdge(clientOf(call), serverOf(call), {}, call.protocol);
+    graph.setEdge(clientOf(call), serverOf(call), {}, String(call.protocol));
   }
   dagre.layout(graph);
   const byKey = new Map(calls.map((call) => [keyOf(call), call]));
@@ -113,8 +115,9 @@ function lay(calls: Call[]): Placed {
 
 /** Opens the flows of an edge. */
 function flowsOf(call: Call): void {
-  const parts = [call.protocol === "udp" ? "udp" : "tcp"];
-  if (call.server?.address) parts.push(`host ${call.server.address}`);
+  const parts = [call.protocol === 17 ? "udp" : call.protocol === 6 ? "tcp" : "ip"];
+  if (call.client.address) parts.push(`host ${call.client.address}`);
+  if (call.server.address) parts.push(`host ${call.server.address}`);
   if (call.port) parts.push(`port ${call.port}`);
   go("flows", { filter: parts.join(" and ") });
 }
@@ -123,13 +126,18 @@ export function ServicesView() {
   const colour = param("colour", "rtt") as Colour;
   const filter = param("service");
   const as = param("as", "graph");
-  const query = new URLSearchParams({ sort: "bytes", limit: String(MOST) });
+  const query = new URLSearchParams({ limit: String(MOST) });
   if (filter) query.set("service", filter);
-  const path = `/api/dependencies?${query}`;
-  const answer = useAnswer(path, (signal) => lines<Call>(path, signal), 3000);
+  if (at.value !== null) query.set("at", String(at.value));
+  const path = `/api/services/graph?${query}`;
+  const answer = useLines<Call>(path, at.value === null ? 3000 : null);
   const chosen = useSignal<string | null>(null);
-  const rows = answer.value.data?.rows ?? [];
-  const now = serverNow();
+  // What is kept of another moment would be taken for this one.
+  const all = answer.value.error && at.value !== null ? [] : (answer.value.data?.rows ?? []);
+  // What has no port (ping, neighbours, routing) is no service.
+  const rows = all.filter((row) => row.port !== 0);
+  const found = answer.value.data?.found ?? all.length;
+  const now = at.value ?? serverNow();
   const call = rows.find((row) => keyOf(row) === chosen.value);
   return (
     <div class={call ? "split" : "whole"}>
@@ -148,7 +156,7 @@ export function ServicesView() {
               <option value="rtt">round-trip time</option>
               <option value="retransmits">retransmits</option>
               <option value="failures">failures</option>
-              <option value="age">new and gone in the last hour</option>
+              <option value="age">new and vanished in the last hour</option>
             </select>
           </label>
           <label>
@@ -158,20 +166,21 @@ export function ServicesView() {
               <option value="table">table</option>
             </select>
           </label>
-          <span class="quiet">
-            {at.value !== null ? "sums since the start, of now: they have no past · " : ""}
-            {rows.length} {rows.length === 1 ? "edge" : "edges"}{rows.length === MOST ? ", those with the most bytes" : ""} ·{" "}
-            {rows.filter((row) => isNew(row, now)).length} new in the last hour ·{" "}
-            {rows.filter((row) => isGone(row, now)).length} gone quiet
+          <span class="quiet" role="status">
+            {exact(rows.length)} {rows.length === 1 ? "edge" : "edges"}
+            {found > all.length ? ` of ${exact(found)}, those with the most bytes` : ""}
+            {all.length > rows.length ? ` and ${exact(all.length - rows.length)} without a port` : ""} ·{" "}
+            {rows.filter((row) => row.change === "new").length} new in the last hour ·{" "}
+            {rows.filter((row) => row.change === "vanished").length} vanished
           </span>
         </div>
         <Trouble text={answer.value.error} />
-        {answer.value.data && rows.length === 0 && <p class="empty quiet">Nobody has called anybody yet.</p>}
+        {answer.value.data && !answer.value.error && rows.length === 0 && <p class="empty quiet">Nobody has called anybody yet.</p>}
         {rows.length > 0 &&
           (as === "table" ? (
-            <Table rows={rows} colour={colour} now={now} choose={(key) => (chosen.value = key)} chosen={chosen.value} />
+            <Table rows={rows} now={now} colour={colour} choose={(key) => (chosen.value = key)} chosen={chosen.value} />
           ) : (
-            <Graph rows={rows} colour={colour} now={now} choose={(key) => (chosen.value = key)} chosen={chosen.value} />
+            <Graph rows={rows} colour={colour} choose={(key) => (chosen.value = key)} chosen={chosen.value} />
           ))}
       </div>
       {call && (
@@ -181,9 +190,13 @@ export function ServicesView() {
           </p>
           <p class="buttons">
             <button type="button" onClick={() => flowsOf(call)}>Flows</button>
-            <button type="button" onClick={() => set({ service: call.server?.service ?? call.client?.service ?? "" })}>
-              Only this service
-            </button>
+            {(call.server.service ?? call.client.service) && (
+              <button type="button" onClick={() => set({ service: call.server.service ?? call.client.service ?? "" })}>
+                Only this service
+              </button>
+            )}
+            {call.client.service && <a class="button" href={link("map", { find: call.client.service })}>Client on map</a>}
+            {call.server.service && <a class="button" href={link("map", { find: call.server.service })}>Server on map</a>}
             <Copy value={call} />
           </p>
           <Values of={call as unknown as Record<string, unknown>} />
@@ -196,19 +209,19 @@ export function ServicesView() {
 interface Shown {
   rows: Call[];
   colour: Colour;
-  now: number;
   chosen: string | null;
   choose: (key: string) => void;
 }
 
 function describe(call: Call): string {
   const parts = [`${clientOf(call)} calls ${serverOf(call)}: ${bytes(total(call))}, ${exact(call.connections)} connections`];
-  if (call.rtt) parts.push(`95% of round trips below ${span(call.rtt.p95 * 1000)}`);
-  if (call.failed) parts.push(`${exact(call.failed)} failed`);
+  if (call.rtt?.p95_us) parts.push(`95% of round trips below ${span(call.rtt.p95_us * 1000)}`);
+  if (failed(call)) parts.push(`${exact(failed(call))} failed`);
+  if (call.change) parts.push(`${call.change} in the last hour`);
   return plain(parts.join(", "));
 }
 
-function Graph({ rows, colour, now, chosen, choose }: Shown) {
+function Graph({ rows, colour, chosen, choose }: Shown) {
   // Bytes change all the time; where things stand depends only on who calls whom.
   const keys = useSignal("");
   const joined = rows.map(keyOf).sort().join("\n");
@@ -249,7 +262,7 @@ function Graph({ rows, colour, now, chosen, choose }: Shown) {
           return (
             <g
               key={name}
-              class={`edge level-${level(call, colour, now)} ${isGone(call, now) ? "gone" : ""} ${chosen === name ? "chosen" : ""}`}
+              class={`edge level-${level(call, colour)} ${call.change ?? ""} ${chosen === name ? "chosen" : ""}`}
               role="button"
               tabindex={0}
               aria-label={describe(call)}
@@ -274,7 +287,7 @@ function Graph({ rows, colour, now, chosen, choose }: Shown) {
   );
 }
 
-function Table({ rows, colour, now, chosen, choose }: Shown) {
+function Table({ rows, colour, now, chosen, choose }: Shown & { now: number }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Dependencies">
       <table class="grid">
@@ -286,7 +299,7 @@ function Table({ rows, colour, now, chosen, choose }: Shown) {
             <th scope="col" class="number">To server</th>
             <th scope="col" class="number">To client</th>
             <th scope="col" class="number">Connections</th>
-            <th scope="col" class="number">Open</th>
+            <th scope="col" class="number">Ended</th>
             <th scope="col" class="number">Failed</th>
             <th scope="col" class="number">RTT p95</th>
             <th scope="col" class="number">Retrans.</th>
@@ -295,20 +308,20 @@ function Table({ rows, colour, now, chosen, choose }: Shown) {
         </thead>
         <tbody>
           {rows.map((row) => (
-            <tr key={keyOf(row)} class={`level-${level(row, colour, now)}`} aria-selected={chosen === keyOf(row)} onClick={() => choose(keyOf(row))}>
+            <tr key={keyOf(row)} class={`level-${level(row, colour)}`} aria-selected={chosen === keyOf(row)} onClick={() => choose(keyOf(row))}>
               <td>
                 <button type="button" class="row" onClick={() => choose(keyOf(row))}><Name text={clientOf(row)} most={40} /></button>
               </td>
               <td><Name text={serverOf(row)} most={40} /></td>
-              <td>{plain(row.protocol)}</td>
-              <td class="number">{bytes(row.bytes.to_server)}</td>
-              <td class="number">{bytes(row.bytes.to_client)}</td>
+              <td>{protocolOf(row)}</td>
+              <td class="number">{bytes(row.client_sent.bytes)}</td>
+              <td class="number">{bytes(row.server_sent.bytes)}</td>
               <td class="number">{count(row.connections)}</td>
-              <td class="number">{count(row.open)}</td>
-              <td class={row.failed ? "number bad" : "number"}>{count(row.failed)}</td>
-              <td class="number">{row.rtt ? span(row.rtt.p95 * 1000) : ""}</td>
-              <td class="number">{row.segments?.retransmitted ? `${(row.segments.share * 100).toFixed(2)}%` : ""}</td>
-              <td>{row.last ? ago(Date.parse(row.last), now) : ""}{isNew(row, now) ? " · new" : ""}</td>
+              <td class="number">{count(row.ended)}</td>
+              <td class={failed(row) ? "number bad" : "number"}>{count(failed(row))}</td>
+              <td class="number">{row.rtt?.p95_us ? span(row.rtt.p95_us * 1000) : ""}</td>
+              <td class="number">{resent(row) ? `${(resent(row) * 100).toFixed(2)}%` : ""}</td>
+              <td>{ago(Date.parse(row.last), now)}{row.change ? ` · ${row.change}` : ""}</td>
             </tr>
           ))}
         </tbody>

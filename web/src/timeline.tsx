@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ago, clock, moment } from "./format";
-import { at, begins, say, serverNow, set } from "./state";
+import { at, begins, say, serverNow, set, skew } from "./state";
 
 /** Nearer to now than this is now, ms. */
 const NEAR = 1500;
@@ -21,16 +21,18 @@ const local = (ms: number) => {
 };
 
 export function Timeline() {
-  const now = useSignal(serverNow());
+  const turn = useSignal(0);
   const span = useSignal(3600e3);
   useEffect(() => {
     const timer = setInterval(() => {
-      now.value = serverNow();
+      turn.value += 1;
     }, 1000);
     return () => clearInterval(timer);
   }, []);
   // Whole seconds, so that the slider gets to both ends.
-  const end = Math.ceil(now.value / 1000) * 1000;
+  turn.value;
+  skew.value;
+  const end = Math.ceil(serverNow() / 1000) * 1000;
   const first = begins.value ?? end - 60e3;
   const start = Math.floor(Math.min(end - 10e3, Math.max(first, span.value ? end - span.value : first)) / 1000) * 1000;
   const shown = at.value ?? end;
@@ -86,7 +88,7 @@ export function Timeline() {
         type="button"
         title="Copy a link that shows the same at the same moment"
         onClick={() => {
-          if (at.value === null) set({ at: String(Math.round(end - NEAR)) });
+          if (at.value === null) set({ at: String(Math.round(serverNow() - NEAR)) });
           navigator.clipboard?.writeText(location.href).then(
             () => say("Link copied"),
             () => say("The link is in the address bar"),

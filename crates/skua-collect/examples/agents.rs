@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use skua_collect::{Drain, Known, Offered, Teller, TellerConfig};
+use skua_collect::{Drain, Known, Offered, Tcp, Teller, TellerConfig};
 use skua_flow::{
     Counters, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service, ServiceRule,
     StoreLimits,
@@ -32,10 +32,13 @@ impl Known for Names {
         })
     }
 
-    fn tcp(&self, record: &FlowRecord) -> Option<SocketTcp> {
-        Some(SocketTcp {
-            destination: false,
-            srtt_us: 100 + (record.id % 1_000) as u32,
+    fn tcp(&self, record: &FlowRecord) -> Option<Tcp> {
+        Some(Tcp {
+            socket: SocketTcp {
+                destination: false,
+                srtt_us: 100 + (record.id % 1_000) as u32,
+            },
+            info: None,
         })
     }
 }

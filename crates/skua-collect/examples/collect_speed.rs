@@ -6,7 +6,9 @@ use std::hint::black_box;
 
 use skua_collect::{Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig};
 use skua_flow::{Counters, FlowKey, FlowStore, FlowUpdate, StoreLimits};
-use skua_wire::sflow::{self, Record, Sample};
+use skua_wire::sflow::{
+    self, DataSource, FlowHead, Header, RawHeader, Record, Sample, Writer, header_protocol,
+};
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_800_000_000 * SECOND;
@@ -87,6 +89,52 @@ fn datagrams(conversations: u32, ports: u32) -> (Vec<(u64, Vec<u8>)>, u64) {
     (all, u64::from(conversations) * DRAINS)
 }
 
+/// Sampled packets of others, six in a datagram: TCP between so many pairs of addresses and port, by chance.
+fn sampled(keys: u32) -> (Vec<Vec<u8>>, u64) {
+    const DATAGRAMS: u32 = 100_000;
+    const SAMPLES: u32 = 6;
+    let mut chosen = 1u32;
+    let mut packet = [0; 128];
+    packet[12..38].copy_from_slice(&[
+        8, 0, 0x45, 0, 5, 120, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 0, 10, 16, 0, 1, 0, 0, 1, 187,
+    ]);
+    packet[46] = 0x50;
+    let all = (1..=DATAGRAMS).map(|sequence| {
+        let header = Header {
+            agent: [127, 0, 0, 1].into(),
+            sub_agent: 0,
+            sequence,
+            uptime_ms: sequence,
+        };
+        let mut datagram = Vec::new();
+        let mut writer = Writer::new(&mut datagram, &header);
+        for _ in 0..SAMPLES {
+            // Xorshift (Marsaglia, 2003).
+            chosen ^= chosen << 13;
+            chosen ^= chosen >> 17;
+            chosen ^= chosen << 5;
+            let key = chosen % keys;
+            packet[27..30].copy_from_slice(&key.to_be_bytes()[1..]);
+            packet[34..36].copy_from_slice(&(1_024 + key as u16 % 50_000).to_be_bytes());
+            let head = FlowHead {
+                source: DataSource { class: 0, index: 3 },
+                rate: 1_000,
+                ..FlowHead::default()
+            };
+            writer.flow_sample(&head, |records| {
+                records.raw_header(&RawHeader {
+                    protocol: header_protocol::ETHERNET,
+                    frame_length: 1_418,
+                    stripped: 4,
+                    header: &packet,
+                });
+            });
+        }
+        datagram
+    });
+    (all.collect(), u64::from(DATAGRAMS * SAMPLES))
+}
+
 fn best(mut round: impl FnMut()) -> u64 {
     let rounds = (0..ROUNDS).map(|_| {
         let before = cpu_ns();
@@ -140,5 +188,22 @@ fn main() {
             rate(collected),
             memory / u64::from(conversations),
         );
+    }
+    println!("\nsampled packets, keys    decode+aggregate/s  bytes/key");
+    for keys in [2_000, 300_000] {
+        let (all, records) = sampled(keys);
+        let (before, mut memory, mut found) = (resident(), 0, 0);
+        let collected = best(|| {
+            let mut collector = Collector::new(&CollectorConfig::default());
+            for bytes in &all {
+                collector.datagram([127, 0, 0, 1].into(), bytes, START);
+            }
+            let summary = collector.summary();
+            assert_eq!(summary.samples, records);
+            found = summary.keys as u64;
+            memory = memory.max(resident().saturating_sub(before));
+        });
+        let rate = records as f64 * 1e9 / collected as f64;
+        println!("{found:>21}  {rate:>20.0}  {:>9}", memory / found.max(1));
     }
 }

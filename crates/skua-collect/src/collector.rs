@@ -1,15 +1,18 @@
 //! From datagrams to lines.
 
-use std::{net::IpAddr, time::Duration};
+use std::{hint::black_box, net::IpAddr, time::Duration};
 
 use skua_wire::{
     DecodeError,
-    sflow::{self, Conversation, Counters, CountersSample, Datagram, FlowSample, Header, Sample},
+    sflow::{
+        self, Conversation, Counters, CountersSample, FlowSample, Header, Sample, own::report,
+    },
 };
 
 use crate::{
     SECOND,
-    conversation::{BYTES, Conversations, PACKETS, Sums},
+    answer::{Answers, First},
+    conversation::{BYTES, Conversations, Near, PACKETS, Sums},
     counts::{Cause, Counts, Sum},
     line::Line,
     names::{Defined, Names},
@@ -17,7 +20,7 @@ use crate::{
     sampled::Packet,
     shard::Shard,
     stream::Streams,
-    window::{Fate, Windows},
+    window::{Fate, Sampled, Windows},
 };
 
 /// An agent's clock may differ by so much before its times are set right: delays on the way and the
@@ -43,6 +46,8 @@ pub struct CollectorConfig {
     pub max_names: usize,
     /// Which part of what comes is this collector's.
     pub shard: Shard,
+    /// Other in each run: agents are told in answers.
+    pub instance: u64,
 }
 
 impl Default for CollectorConfig {
@@ -55,6 +60,7 @@ impl Default for CollectorConfig {
             max_agents: 16_384,
             max_names: 65_536,
             shard: Shard::default(),
+            instance: 0,
         }
     }
 }
@@ -70,8 +76,24 @@ pub struct Collector {
     pub(crate) counts: Counts,
     names: Names,
     defined: Defined,
+    answers: Answers,
+    /// Packets of the datagram that is read.
+    sampled: Vec<Sampled>,
+    /// Conversations that it tells of.
+    told: Vec<Telling>,
     pub(crate) lines: u64,
     swept_ns: u64,
+}
+
+/// Records that are taken together at most.
+pub(crate) const TOGETHER: usize = 32;
+
+/// What a sample says of a conversation.
+#[derive(Debug)]
+struct Telling {
+    packet: Packet,
+    told: Conversation,
+    read: Reading,
 }
 
 /// The datagram that is read.
@@ -82,6 +104,8 @@ struct Current<'a> {
     /// Whether none that came was sent later.
     newest: bool,
     now_ns: u64,
+    /// When it was written, by our clock: before now when it was kept for a time.
+    sent_ns: u64,
 }
 
 fn ns(duration: Duration) -> u64 {
@@ -100,32 +124,54 @@ impl Collector {
             conversations: Conversations::new(config.max_conversations),
             windows: Windows::new(ns(config.window), ns(config.wait), config.max_keys),
             counts: Counts::default(),
+            answers: Answers::new(config.instance),
+            sampled: Vec::with_capacity(TOGETHER),
+            told: Vec::with_capacity(TOGETHER),
             lines: 0,
             swept_ns: 0,
         }
     }
 
-    /// Takes a datagram that came from an address at `now_ns` (since the Unix epoch).
-    pub fn datagram(&mut self, from: IpAddr, bytes: &[u8], now_ns: u64) {
+    /// Takes a datagram that came from an address at `now_ns` (since the Unix epoch). Hands out the answer to
+    /// it, if it asks for one; of several shards the first one's goes back.
+    pub fn datagram(&mut self, from: IpAddr, bytes: &[u8], now_ns: u64) -> Option<&[u8]> {
         self.counts.datagrams += 1;
         self.counts.datagram_bytes += bytes.len() as u64;
+        self.answers.clear();
         if let Err(error) = self.read(from, bytes, now_ns) {
             self.counts.unreadable(from, &error);
         }
+        self.answers.written()
     }
 
     fn read(&mut self, from: IpAddr, bytes: &[u8], now_ns: u64) -> Result<(), DecodeError> {
         let datagram = sflow::decode(bytes)?;
-        let Some((stream, step)) =
-            self.streams
-                .step(from, &datagram.header, instance(&datagram), now_ns)
-        else {
+        let first = First::of(&datagram);
+        let report = match &first {
+            First::Question(hello) => {
+                let newest = self.streams.newest(from, &datagram.header, hello.instance);
+                let newest = newest.unwrap_or(0);
+                self.answers
+                    .write(&datagram.header, newest, hello.instance, now_ns);
+                return Ok(());
+            }
+            First::Report(report) => Some(report),
+            First::Other => None,
+        };
+        let Some(current) = self.streams.step(from, &datagram.header, report, now_ns) else {
             self.counts.lose(Cause::AgentsFull, 1);
             return Ok(());
         };
+        let (stream, step, sent_ns) = (current.number, current.step, current.sent_ns);
+        if let Some(report) = report.filter(|report| report.flags & report::ASKS != 0) {
+            let header = &datagram.header;
+            self.answers
+                .write(header, current.newest, report.instance, now_ns);
+        }
         let gaps = &mut self.counts.lost[Cause::SequenceGap as usize];
         *gaps = (*gaps + u64::from(step.lost)).saturating_sub(step.recovered.into());
         self.counts.restarts += u64::from(step.restarted);
+        self.counts.kept += u64::from(sent_ns < now_ns);
         if step.late && step.recovered == 0 {
             self.counts.lose(Cause::Duplicate, 1);
             return Ok(());
@@ -136,6 +182,7 @@ impl Collector {
             stream,
             newest: !step.late,
             now_ns,
+            sent_ns,
         };
         let mut wrong = Ok(());
         for sample in datagram.samples() {
@@ -150,6 +197,8 @@ impl Collector {
             // What is wrong in one sample does not hide the next.
             wrong = wrong.and(done);
         }
+        self.add_samples(stream);
+        self.take_told(&current);
         wrong
     }
 
@@ -162,10 +211,13 @@ impl Collector {
             match record? {
                 Counters::Agent(report) => {
                     if let Some(stream) = self.streams.get(current.stream) {
-                        stream.report(&report, current.header, current.newest, current.now_ns);
+                        stream.report(&report, current.header, current.newest, current.sent_ns);
                     }
                 }
-                Counters::Interface(_) | Counters::Ethernet(_) | Counters::Other { .. } => {
+                Counters::Interface(_)
+                | Counters::Ethernet(_)
+                | Counters::Hello(_)
+                | Counters::Other { .. } => {
                     self.counts.skipped += 1;
                 }
             }
@@ -180,6 +232,7 @@ impl Collector {
     ) -> Result<(), DecodeError> {
         let (read, wrong) = Reading::of(sample, &mut self.names, &mut self.defined);
         self.counts.lose(Cause::NamesFull, read.nameless);
+        self.counts.skipped += read.skipped;
         let shard = self.shard;
         let ours = |packet: &Packet| {
             let [one, other] = packet.sides.map(|side| side.address);
@@ -191,13 +244,16 @@ impl Collector {
             (Some(packet), Some(told)) => {
                 self.tells(current, told);
                 if ours(packet) {
-                    self.conversation(current, packet, told, &read);
+                    let (packet, told) = (*packet, *told);
+                    self.told.push(Telling { packet, told, read });
+                    if self.told.len() >= TOGETHER {
+                        self.take_told(current);
+                    }
                 }
             }
             (Some(packet), None) if ours(packet) => self.packet(current, packet, sample.head.rate),
             (Some(_), None) => {}
         }
-        self.counts.skipped += read.skipped;
         wrong
     }
 
@@ -207,15 +263,30 @@ impl Collector {
         let packets = u64::from(rate.max(1));
         let bytes = packet.bytes.saturating_mul(packets);
         let (oriented, rule) = packet.oriented();
-        let window = self.windows.of(current.now_ns);
         let sum = Sum { packets, bytes };
-        let fate = self
+        let sampled = self
             .windows
-            .add_sample(window, (&oriented, rule), sum, current.stream);
-        match fate {
-            Fate::Counted => self.counts.estimated.add(packets, bytes),
-            fate => self.left_out(fate, sum),
+            .sampled(current.now_ns, (&oriented, rule), sum);
+        self.sampled.push(sampled);
+        if self.sampled.len() >= TOGETHER {
+            self.add_samples(current.stream);
         }
+    }
+
+    /// Adds the sampled packets of a datagram.
+    fn add_samples(&mut self, stream: u32) {
+        let mut sampled = std::mem::take(&mut self.sampled);
+        self.windows.read(sampled.iter().map(Sampled::key));
+        for packet in sampled.drain(..) {
+            match self.windows.add_sample(&packet, stream) {
+                Fate::Counted => {
+                    let sum = packet.sum;
+                    self.counts.estimated.add(sum.packets, sum.bytes);
+                }
+                fate => self.left_out(fate, packet.sum),
+            }
+        }
+        self.sampled = sampled;
     }
 
     fn left_out(&mut self, fate: Fate, sum: Sum) {
@@ -238,6 +309,27 @@ impl Collector {
         }
     }
 
+    /// Takes what the datagram tells of conversations.
+    fn take_told(&mut self, current: &Current<'_>) {
+        let mut all = std::mem::take(&mut self.told);
+        self.read_told(current.stream, &all);
+        for Telling { packet, told, read } in all.drain(..) {
+            self.conversation(current, &packet, &told, &read);
+        }
+        self.told = all;
+    }
+
+    /// Reads what is going to be changed: see [`Windows::read`].
+    fn read_told(&self, stream: u32, all: &[Telling]) {
+        let mut near = [None; TOGETHER];
+        for (near, Telling { told, .. }) in near.iter_mut().zip(all) {
+            *near = Some(self.conversations.find(stream, told.id, told.tracking_id));
+        }
+        let near = near.iter().flatten();
+        black_box(near.clone().fold(0, |all, near| all ^ near.read()));
+        self.windows.read(near.filter_map(Near::key));
+    }
+
     fn conversation(
         &mut self,
         current: &Current<'_>,
@@ -251,17 +343,17 @@ impl Collector {
         };
         stream.got_records += 1;
         // Its window is by the time of its last packet, by our clock.
-        let last_ns = read.seen_ns.unwrap_or(current.now_ns);
+        let last_ns = read.seen_ns.unwrap_or(current.sent_ns);
         let mut seen_ns = last_ns;
         // One that adds no packets tells of an end, which was noticed only now.
         if told.new_packets == [0; 2] {
-            seen_ns = current.now_ns;
+            seen_ns = current.sent_ns;
         }
         if stream.skew_ns.unsigned_abs() > CLOCK_TOLERANCE_NS {
             self.counts.clock_corrected += 1;
             seen_ns = seen_ns.saturating_add_signed(stream.skew_ns);
         }
-        let seen_ns = seen_ns.min(current.now_ns);
+        let seen_ns = seen_ns.min(current.sent_ns);
         let window = self.windows.of(seen_ns);
         let reported = read.reported(current.stream, packet, told, last_ns);
         let added = self
@@ -288,9 +380,11 @@ impl Collector {
             true => one.min(other),
             false => one.max(other),
         };
+        let kept = current.sent_ns < current.now_ns;
+        let opens = kept.then_some(current.now_ns);
         let fate = self
             .windows
-            .add(window, &added, client.port, current.stream);
+            .add(window, &added, (client.port, current.stream), opens);
         match fate {
             Fate::Counted => self.counts.counted.add(more.packets, more.bytes),
             fate => {
@@ -336,33 +430,24 @@ impl Collector {
     }
 
     fn write(&mut self, now_ns: u64, all: bool, each: &mut dyn FnMut(&Line<'_>)) {
-        let (length, lines, names) = (self.window_ns, &mut self.lines, &self.names);
+        let (length, lines) = (self.window_ns, &mut self.lines);
+        let known = (&self.names, &self.streams);
         self.windows.close(now_ns, all, &mut |window, key, sums| {
             *lines += 1;
-            each(&Line::new(window, length, key, sums, names));
+            each(&Line::new(window, length, key, sums, known));
         });
     }
 
     /// Hands out lines of windows that are open, as they are now.
     pub fn peek(&self, each: &mut dyn FnMut(&Line<'_>)) {
         self.windows.peek(&mut |window, key, sums| {
-            each(&Line::new(window, self.window_ns, key, sums, &self.names));
+            let known = (&self.names, &self.streams);
+            each(&Line::new(window, self.window_ns, key, sums, known));
         });
     }
 
     /// What was counted.
     pub fn counts(&self) -> &Counts {
         &self.counts
-    }
-}
-
-/// Which run of its agent a datagram is of: our agents say so in the first sample.
-fn instance(datagram: &Datagram<'_>) -> Option<u64> {
-    match datagram.samples().next()?.ok()? {
-        Sample::Counters(sample) => sample.records().find_map(|record| match record {
-            Ok(Counters::Agent(report)) => Some(report.instance),
-            _ => None,
-        }),
-        _ => None,
     }
 }

@@ -122,6 +122,7 @@ struct InWindow {
     rtt_ns: u64,
     records: u32,
     stream: u32,
+    joined: bool,
 }
 
 impl Conversation {
@@ -151,6 +152,7 @@ impl Conversation {
             handshake_ns: counted.handshake_ns,
             rtt_ns: counted.rtt_ns,
             records: counted.records,
+            joined: counted.joined,
             stream: counted.stream,
             rule: self.rule,
         })
@@ -202,6 +204,8 @@ pub(crate) struct Moved {
     pub(crate) handshake_ns: u64,
     pub(crate) rtt_ns: u64,
     pub(crate) records: u32,
+    /// Whether a second agent told of it there for the first time.
+    pub(crate) joined: bool,
     pub(crate) stream: u32,
 }
 
@@ -239,6 +243,35 @@ pub(crate) struct Settled {
     pub(crate) apart: [u64; 4],
 }
 
+/// Where a record's sums are, as far as they are there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Near<'a> {
+    report: Option<&'a Report>,
+    conversation: Option<&'a Conversation>,
+}
+
+impl Near<'_> {
+    /// Reads something of each line of the processor's cache in which they are.
+    pub(crate) fn read(&self) -> u64 {
+        let report = self
+            .report
+            .map_or(0, |one| one.tracking_id ^ one.raw[0] ^ one.sums[0] ^ one.sums[10]);
+        let conversation = self.conversation.map_or(0, |one| {
+            let agents = one.agents.iter().flatten();
+            let agents = agents.fold(0, |all, agent| all ^ agent.base[0] ^ agent.told[3]);
+            let inside = &one.in_window;
+            let sums = one.counted[0] ^ one.counted[10] ^ inside.sums[0] ^ inside.sums[10];
+            agents ^ sums ^ one.settled[0] ^ one.window
+        });
+        report ^ conversation
+    }
+
+    /// Its window and key.
+    pub(crate) fn key(&self) -> Option<(u64, LineKey)> {
+        self.conversation.map(|one| (one.window, one.key))
+    }
+}
+
 /// All conversations.
 #[derive(Debug)]
 pub(crate) struct Conversations {
@@ -259,6 +292,14 @@ impl Conversations {
 
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// What a record of this stream, of a point and a conversation, is going to change.
+    pub(crate) fn find(&self, stream: u32, id: u64, tracking_id: u64) -> Near<'_> {
+        Near {
+            report: self.reports.get(&(stream, id)).map(|one| &**one),
+            conversation: self.all.get(&tracking_id).map(|one| &**one),
+        }
     }
 
     /// Takes a record that counts in `window`.
@@ -380,6 +421,7 @@ impl Conversations {
         }
         inside.records = inside.records.saturating_add(1);
         inside.stream = told.stream;
+        inside.joined |= joined;
         inside.handshake_ns = inside.handshake_ns.saturating_add(handshake_ns);
         let rtt_ns = match (inside.rtt_ns, handshake_ns) {
             (0, 0) => told.srtt_ns,

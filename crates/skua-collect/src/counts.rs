@@ -70,6 +70,11 @@ pub struct Sum {
 }
 
 impl Sum {
+    pub(crate) const NONE: Self = Self {
+        packets: 0,
+        bytes: 0,
+    };
+
     pub(crate) fn add(&mut self, packets: u64, bytes: u64) {
         self.packets = self.packets.saturating_add(packets);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -95,6 +100,8 @@ pub struct Counts {
     pub skipped: u64,
     /// Times that an agent was seen to start anew.
     pub restarts: u64,
+    /// Datagrams that their agents had kept for a time.
+    pub kept: u64,
     /// Records whose time was set right by more than a moment.
     pub clock_corrected: u64,
     /// Packets and bytes that records have added, of all agents.

@@ -5,6 +5,7 @@
 //! Nothing here does input or output, so that everything can be tested without a network: datagrams come
 //! and go as bytes, the time is an argument.
 
+mod answer;
 mod collector;
 mod conversation;
 mod counts;
@@ -22,16 +23,17 @@ mod sums;
 mod teller;
 mod window;
 
+pub use answer::greet;
 pub use collector::{Collector, CollectorConfig};
 pub use counts::{Cause, Counts, Sum};
 pub use key::{Key, Rule};
-pub use line::{Between, Line, Ports, Rtt, Sent, Times};
+pub use line::{Between, Line, Ports, Rtt, Sent, Times, ToldBy};
 pub use shard::Shard;
 pub use sketch::{CLASSES, Sketch};
 pub use stream::AgentLine;
 pub use summary::{Summary, Unreadable};
 pub use sums::PORTS;
-pub use teller::{Drain, Known, Nothing, Offered, Teller, TellerConfig, Told};
+pub use teller::{Drain, Known, Nothing, Offered, Tcp, Teller, TellerConfig, Told};
 
 /// Tables by what agents say: with a secret seed, so that nobody can aim at one place.
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;

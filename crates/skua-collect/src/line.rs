@@ -10,7 +10,8 @@ use crate::{
     counts::Sum,
     names::Names,
     sketch::Sketch,
-    sums::{KeySums, Times as Noted},
+    stream::Streams,
+    sums::{AGENTS, All, Times as Noted},
     window::LineKey,
 };
 
@@ -67,10 +68,29 @@ pub struct Line<'a> {
     pub samples: u64,
     /// Agents that told of it, as far as they are told apart (4).
     pub agents: u8,
+    /// Their addresses, as they call themselves.
+    pub told_by: ToldBy,
     /// Conversations that a second host told of.
     pub joined: u64,
     /// What one of two hosts counted and the other did not, of conversations that ended.
     pub between_hosts: Between,
+}
+
+/// Addresses of agents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ToldBy([Option<IpAddr>; AGENTS]);
+
+impl ToldBy {
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.0.iter().flatten().copied()
+    }
+}
+
+impl Serialize for ToldBy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
 }
 
 /// A number of each side.
@@ -145,10 +165,15 @@ impl<'a> Line<'a> {
         window: u64,
         length: u64,
         of: &LineKey,
-        sums: &'a KeySums,
-        names: &'a Names,
+        sums: All<'a>,
+        (names, streams): (&'a Names, &Streams),
     ) -> Self {
         let key = &of.key;
+        let (of_key, details) = (sums.key, sums.details);
+        let mut told_by = ToldBy::default();
+        for (place, stream) in told_by.0.iter_mut().zip(sums.agents()) {
+            *place = streams.agent(stream);
+        }
         let [client_service, server_service] = of.names.map(|number| names.name(number));
         let rtt = |times: &Noted| Rtt {
             count: times.count.into(),
@@ -165,34 +190,35 @@ impl<'a> Line<'a> {
             client_service,
             server_service,
             port: key.port,
-            service_by: sums.rule.name(),
-            client_sent: sums.sent[0],
-            server_sent: sums.sent[1],
+            service_by: of_key.rule.name(),
+            client_sent: of_key.sent[0],
+            server_sent: of_key.sent[1],
             retransmitted: Sent {
-                client: sums.retransmitted[0],
-                server: sums.retransmitted[1],
+                client: details.retransmitted[0],
+                server: details.retransmitted[1],
             },
-            begun: sums.begun.into(),
-            ended: sums.ended.into(),
-            reset: sums.reset.into(),
-            refused: sums.refused.into(),
-            timed_out: sums.timed_out.into(),
-            handshake: rtt(&sums.handshake),
+            begun: details.begun.into(),
+            ended: details.ended.into(),
+            reset: details.reset.into(),
+            refused: details.refused.into(),
+            timed_out: details.timed_out.into(),
+            handshake: rtt(&details.handshake),
             rtt: Times {
-                sums: rtt(&sums.rtt),
-                classes: &sums.sketch,
+                sums: rtt(&details.rtt),
+                classes: &details.sketch,
             },
             client_ports: Ports {
-                list: sums.ports(),
-                beyond: sums.ports_beyond.into(),
+                list: of_key.ports(),
+                beyond: details.ports_beyond.into(),
             },
-            records: sums.records.into(),
-            samples: sums.samples.into(),
-            agents: sums.agents_known,
-            joined: sums.joined.into(),
+            records: of_key.records.into(),
+            samples: of_key.samples.into(),
+            agents: of_key.agents_known,
+            told_by,
+            joined: details.joined.into(),
             between_hosts: Between {
-                client_sent: sums.apart[0],
-                server_sent: sums.apart[1],
+                client_sent: details.apart[0],
+                server_sent: details.apart[1],
             },
         }
     }

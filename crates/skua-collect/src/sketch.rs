@@ -37,6 +37,14 @@ fn middle(class: u8, level: u8) -> u32 {
 }
 
 impl Sketch {
+    /// Without a time.
+    pub(crate) const EMPTY: Self = Self {
+        counts: [0; CLASSES],
+        classes: [0; CLASSES],
+        known: 0,
+        level: 0,
+    };
+
     /// Adds a time that came `count` times.
     pub fn add(&mut self, us: u32, count: u32) {
         self.add_class(class(us) >> self.level, count);

@@ -18,6 +18,28 @@ struct Identity {
     sub_agent: u32,
 }
 
+impl Identity {
+    fn of(from: IpAddr, header: &Header) -> Self {
+        Self {
+            from,
+            agent: header.agent.to_canonical(),
+            sub_agent: header.sub_agent,
+        }
+    }
+}
+
+/// What the number of a datagram tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stepped {
+    /// Number of its stream.
+    pub(crate) number: u32,
+    pub(crate) step: Step,
+    /// Sequence number of the newest datagram of the stream.
+    pub(crate) newest: u32,
+    /// When it was written, by our clock: before now when it was kept for a time.
+    pub(crate) sent_ns: u64,
+}
+
 /// What agents say that they told, since we know of them.
 #[derive(Clone, Copy, Default, Debug)]
 struct Tally {
@@ -64,6 +86,8 @@ pub(crate) struct Stream {
     told: Tally,
     /// Sums of runs before this one.
     before: Tally,
+    /// What those had told before we knew of them.
+    base_before: Tally,
     lost_before: u64,
     /// Records that it could not tell of.
     agent_lost: u64,
@@ -72,6 +96,8 @@ pub(crate) struct Stream {
     pub(crate) got: Sum,
     datagrams: u64,
     lost: u64,
+    /// Sequence number of the newest datagram of this run, 0: none.
+    newest: u32,
     /// Our clock less the agent's, ns.
     pub(crate) skew_ns: i64,
 }
@@ -103,6 +129,8 @@ pub struct AgentLine {
     pub told: Sum,
     /// What of it came.
     pub got: Sum,
+    /// What it says that it had told before we knew of it: to others, or to nobody.
+    pub told_before: Sum,
     /// Our clock less the agent's, ms.
     pub clock_ms: i64,
 }
@@ -131,6 +159,7 @@ impl Stream {
             agent_lost_records: self.all_lost(),
             told: told.sum,
             got: self.got,
+            told_before: self.base_before.plus(self.base).sum,
             clock_ms: self.skew_ns / 1_000_000,
         }
     }
@@ -154,6 +183,7 @@ impl Stream {
         };
         if self.instance != Some(report.instance) {
             self.before = self.all_told();
+            self.base_before = self.base_before.plus(self.base);
             self.lost_before = self.all_lost();
             self.agent_lost = 0;
             self.epoch += u32::from(self.instance.is_some());
@@ -200,20 +230,15 @@ impl Streams {
         }
     }
 
-    /// The stream of a datagram with its number, and what the datagram's own number tells; none when
-    /// there are too many. `instance` is which run of its agent the datagram says it is of.
+    /// What the number of a datagram tells; none when there are too many streams.
     pub(crate) fn step(
         &mut self,
         from: IpAddr,
         header: &Header,
-        instance: Option<u64>,
+        report: Option<&AgentReport>,
         now_ns: u64,
-    ) -> Option<(u32, Step)> {
-        let identity = Identity {
-            from,
-            agent: header.agent.to_canonical(),
-            sub_agent: header.sub_agent,
-        };
+    ) -> Option<Stepped> {
+        let identity = Identity::of(from, header);
         let number = match self.numbers.get(&identity) {
             Some(number) => *number,
             None if self.list.len() >= self.most => return None,
@@ -231,42 +256,66 @@ impl Streams {
                     base: Tally::default(),
                     told: Tally::default(),
                     before: Tally::default(),
+                    base_before: Tally::default(),
                     lost_before: 0,
                     agent_lost: 0,
                     got_records: 0,
                     got: Sum::default(),
                     datagrams: 0,
                     lost: 0,
+                    newest: 0,
                     skew_ns: 0,
                 });
                 number
             }
         };
         let stream = self.get(number)?;
-        let boot_ms = (now_ns / 1_000_000).saturating_sub(header.uptime_ms.into());
         stream.datagrams += 1;
+        let kept_ns = report.map_or(0, |report| u64::from(report.kept_ms) * 1_000_000);
+        let sent_ns = now_ns.saturating_sub(kept_ns);
+        let stepped = |step, newest| Stepped {
+            number,
+            step,
+            newest,
+            sent_ns,
+        };
+        let instance = report.map(|report| report.instance);
         let other = instance.filter(|_| stream.instance.is_some() && stream.instance != instance);
         if other.is_some() && other == stream.before_instance {
-            let late = true;
-            return Some((
-                number,
-                Step {
-                    late,
-                    ..Step::default()
-                },
-            ));
+            let late = Step {
+                late: true,
+                ..Step::default()
+            };
+            return Some(stepped(late, 0));
         }
         if other.is_some() {
-            stream.sequence = Sequence::default();
+            (stream.sequence, stream.newest) = (Sequence::default(), 0);
         }
+        let boot_ms = (sent_ns / 1_000_000).saturating_sub(header.uptime_ms.into());
         let mut step = stream.sequence.step(header.sequence, 1, Some(boot_ms));
         step.restarted |= other.is_some();
         stream.lost = (stream.lost + u64::from(step.lost)).saturating_sub(step.recovered.into());
-        Some((number, step))
+        if !step.late {
+            stream.newest = header.sequence;
+        }
+        Some(stepped(step, stream.newest))
+    }
+
+    /// Sequence number of the newest datagram that has come of a run of an agent.
+    pub(crate) fn newest(&self, from: IpAddr, header: &Header, instance: u64) -> Option<u32> {
+        let number = *self.numbers.get(&Identity::of(from, header))?;
+        let stream = self.list.get(number as usize)?;
+        (stream.instance == Some(instance)).then_some(stream.newest)
     }
 
     pub(crate) fn get(&mut self, number: u32) -> Option<&mut Stream> {
         self.list.get_mut(number as usize)
+    }
+
+    /// What the agent of a stream calls itself.
+    pub(crate) fn agent(&self, number: u32) -> Option<IpAddr> {
+        let stream = self.list.get(number as usize)?;
+        Some(stream.identity.agent)
     }
 
     /// All of them, as they are shown.

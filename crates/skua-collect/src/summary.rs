@@ -32,10 +32,14 @@ pub struct Summary {
     pub skipped: u64,
     /// Times that an agent started anew.
     pub restarts: u64,
+    /// Datagrams that their agents had kept for a time.
+    pub kept_datagrams: u64,
     /// Records whose time was set right.
     pub clock_corrected: u64,
-    /// What agents say that they told.
+    /// What agents say that they told, since this collector knows of them.
     pub told: Sum,
+    /// What they say that they had told before: to a collector that is gone, or to nobody.
+    pub told_before: Sum,
     /// What of it came: `told` less `missing`.
     pub got: Sum,
     /// What did not come.
@@ -82,9 +86,10 @@ impl Collector {
     pub fn summary(&self) -> Summary {
         let counts = &self.counts;
         let agents = self.streams.lines();
-        let mut told = Sum::default();
+        let (mut told, mut told_before) = (Sum::default(), Sum::default());
         for agent in &agents {
             told.add(agent.told.packets, agent.told.bytes);
+            told_before.add(agent.told_before.packets, agent.told_before.bytes);
         }
         Summary {
             datagrams: counts.datagrams,
@@ -95,8 +100,10 @@ impl Collector {
             samples: counts.samples,
             skipped: counts.skipped,
             restarts: counts.restarts,
+            kept_datagrams: counts.kept,
             clock_corrected: counts.clock_corrected,
             told,
+            told_before,
             got: counts.got,
             missing: missing(&agents),
             elsewhere: counts.elsewhere,

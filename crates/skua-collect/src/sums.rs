@@ -2,7 +2,7 @@
 
 use crate::{
     conversation::{
-        Added, BEGUN, BYTES, ENDED, Moved, PACKETS, REFUSED, RESET, RETRANSMITTED, TIMED_OUT,
+        Added, BEGUN, BYTES, ENDED, Moved, PACKETS, REFUSED, RESET, RETRANSMITTED, Sums, TIMED_OUT,
     },
     counts::Sum,
     key::Rule,
@@ -12,10 +12,10 @@ use crate::{
 /// Ports of clients in a line at most.
 pub const PORTS: usize = 16;
 /// Agents that are told apart in a line.
-const AGENTS: usize = 4;
+pub(crate) const AGENTS: usize = 4;
 
 /// Times of connections, µs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) sum_ns: u64,
     pub(crate) count: u32,
@@ -24,6 +24,13 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    const NONE: Self = Self {
+        sum_ns: 0,
+        count: 0,
+        min_us: 0,
+        max_us: 0,
+    };
+
     fn note(&mut self, ns: u64) {
         let us = u32::try_from(ns / 1_000).unwrap_or(u32::MAX);
         self.min_us = match self.count {
@@ -39,96 +46,90 @@ impl Times {
         self.count = self.count.saturating_sub(1);
         self.sum_ns = self.sum_ns.saturating_sub(ns);
         if self.count == 0 {
-            *self = Self::default();
+            *self = Self::NONE;
         }
     }
 }
 
-/// Sums of a key in a window. Of pairs the client's is first.
+/// Sums of a key in a window: what each record and sample changes. With its key it is in two lines of the
+/// processor's cache. Of pairs the client's is first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct KeySums {
-    pub(crate) rule: Rule,
     pub(crate) sent: [Sum; 2],
-    pub(crate) retransmitted: [u64; 2],
+    pub(crate) records: u32,
+    pub(crate) samples: u32,
+    pub(crate) rule: Rule,
+    ports_known: u8,
+    pub(crate) agents_known: u8,
+    /// The first; others are among the details.
+    agent: u32,
+    ports: [u16; PORTS],
+}
+
+/// The rest of the sums of a key, which sampled packets mostly do not need. Of pairs the client's is first.
+#[derive(Clone, Debug)]
+pub(crate) struct Details {
+    /// From the second on.
+    agents: [u32; AGENTS - 1],
+    pub(crate) ports_beyond: u32,
     pub(crate) begun: u32,
     pub(crate) ended: u32,
     pub(crate) reset: u32,
     pub(crate) refused: u32,
     pub(crate) timed_out: u32,
-    pub(crate) records: u32,
-    pub(crate) samples: u32,
     /// Conversations that a second host told of.
     pub(crate) joined: u32,
-    /// What one host counted and the other did not.
-    pub(crate) apart: [Sum; 2],
+    pub(crate) retransmitted: [u64; 2],
     pub(crate) handshake: Times,
     pub(crate) rtt: Times,
     pub(crate) sketch: Sketch,
-    ports: [u16; PORTS],
-    ports_known: u8,
-    pub(crate) agents_known: u8,
-    pub(crate) ports_beyond: u32,
-    agents: [u32; AGENTS],
+    /// What one host counted and the other did not.
+    pub(crate) apart: [Sum; 2],
 }
 
-impl KeySums {
-    pub(crate) fn new() -> Self {
-        Self {
-            rule: Rule::Unknown,
-            sent: [Sum::default(); 2],
-            retransmitted: [0; 2],
-            begun: 0,
-            ended: 0,
-            reset: 0,
-            refused: 0,
-            timed_out: 0,
-            records: 0,
-            samples: 0,
-            joined: 0,
-            apart: [Sum::default(); 2],
-            handshake: Times::default(),
-            rtt: Times::default(),
-            sketch: Sketch::default(),
-            ports: [0; PORTS],
-            ports_known: 0,
-            agents_known: 0,
-            ports_beyond: 0,
-            agents: [0; AGENTS],
+impl Details {
+    /// Of a key that has none.
+    pub(crate) const NONE: Self = Self {
+        agents: [0; AGENTS - 1],
+        ports_beyond: 0,
+        begun: 0,
+        ended: 0,
+        reset: 0,
+        refused: 0,
+        timed_out: 0,
+        joined: 0,
+        retransmitted: [0; 2],
+        handshake: Times::NONE,
+        rtt: Times::NONE,
+        sketch: Sketch::EMPTY,
+        apart: [Sum::NONE; 2],
+    };
+
+    /// Counters by their place among the sums of a conversation.
+    fn counters(&mut self) -> [(&mut u32, usize); 5] {
+        [
+            (&mut self.begun, BEGUN),
+            (&mut self.ended, ENDED),
+            (&mut self.reset, RESET),
+            (&mut self.refused, REFUSED),
+            (&mut self.timed_out, TIMED_OUT),
+        ]
+    }
+
+    fn add(&mut self, more: &Sums, client_first: bool) {
+        let again = self.retransmitted.iter_mut();
+        for (sum, place) in again.zip(places(client_first)) {
+            *sum = sum.saturating_add(more[RETRANSMITTED + place]);
+        }
+        for (sum, place) in self.counters() {
+            *sum = sum.saturating_add(narrow(more[place]));
         }
     }
 
-    /// Whether everything that was counted here has gone to another key.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.records == 0 && self.samples == 0 && self.apart == [Sum::default(); 2]
-    }
-
-    /// Ports of clients, as many as there is room for.
-    pub(crate) fn ports(&self) -> &[u16] {
-        self.ports
-            .get(..self.ports_known.into())
-            .unwrap_or_default()
-    }
-
-    fn note_port(&mut self, port: u16) {
-        if port == 0 || self.ports().contains(&port) {
-            return;
-        }
-        match self.ports.get_mut(usize::from(self.ports_known)) {
-            Some(place) => {
-                *place = port;
-                self.ports_known += 1;
-            }
-            None => self.ports_beyond = self.ports_beyond.saturating_add(1),
-        }
-    }
-
-    fn note_agent(&mut self, agent: u32) {
-        let known = usize::from(self.agents_known);
-        if !self.agents.iter().take(known).any(|one| *one == agent)
-            && let Some(place) = self.agents.get_mut(known)
-        {
-            *place = agent;
-            self.agents_known += 1;
+    fn add_apart(&mut self, apart: &[u64; 4], client_first: bool) {
+        for (sum, place) in self.apart.iter_mut().zip(places(client_first)) {
+            sum.add(apart[PACKETS + place], apart[BYTES + place]);
         }
     }
 
@@ -141,30 +142,124 @@ impl KeySums {
             self.sketch.add(micros(rtt_ns), 1);
         }
     }
+}
+
+impl KeySums {
+    pub(crate) fn new() -> Self {
+        Self {
+            sent: [Sum::NONE; 2],
+            records: 0,
+            samples: 0,
+            rule: Rule::Unknown,
+            ports_known: 0,
+            agents_known: 0,
+            agent: 0,
+            ports: [0; PORTS],
+        }
+    }
+
+    /// Ports of clients, as many as there is room for.
+    pub(crate) fn ports(&self) -> &[u16] {
+        self.ports
+            .get(..self.ports_known.into())
+            .unwrap_or_default()
+    }
+}
+
+/// All sums of a key, to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct All<'a> {
+    pub(crate) key: &'a KeySums,
+    pub(crate) details: &'a Details,
+}
+
+impl All<'_> {
+    /// Whether everything that was counted here has gone to another key.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.key.records == 0 && self.key.samples == 0 && self.details.apart == [Sum::NONE; 2]
+    }
+
+    /// Streams of agents that told of it, as far as they are told apart.
+    pub(crate) fn agents(&self) -> impl Iterator<Item = u32> {
+        let all = std::iter::once(self.key.agent).chain(self.details.agents);
+        all.take(self.key.agents_known.into())
+    }
+}
+
+/// All sums of a key, to be changed.
+#[derive(Debug)]
+pub(crate) struct Changing<'a> {
+    pub(crate) key: &'a mut KeySums,
+    /// Details of this key and its neighbours; those that were never needed may not be there.
+    pub(crate) details: &'a mut Vec<Details>,
+    /// Which are its.
+    pub(crate) place: usize,
+    /// How many there may be.
+    pub(crate) room: usize,
+}
+
+impl Changing<'_> {
+    fn details(&mut self) -> &mut Details {
+        if self.details.len() <= self.place {
+            if self.details.capacity() == 0 {
+                self.details.reserve_exact(self.room);
+            }
+            self.details.resize(self.place + 1, Details::NONE);
+        }
+        &mut self.details[self.place]
+    }
+
+    fn note_port(&mut self, port: u16) {
+        if port == 0 || self.key.ports().contains(&port) {
+            return;
+        }
+        match self.key.ports.get_mut(usize::from(self.key.ports_known)) {
+            Some(place) => {
+                *place = port;
+                self.key.ports_known += 1;
+            }
+            None => {
+                let beyond = &mut self.details().ports_beyond;
+                *beyond = beyond.saturating_add(1);
+            }
+        }
+    }
+
+    fn note_agent(&mut self, agent: u32) {
+        match self.key.agents_known {
+            0 => {
+                self.key.agent = agent;
+                self.key.agents_known = 1;
+            }
+            _ if self.key.agent == agent => {}
+            known => {
+                let others = usize::from(known) - 1;
+                let details = self.details();
+                if details.agents.iter().take(others).any(|one| *one == agent) {
+                    return;
+                }
+                if let Some(place) = details.agents.get_mut(others) {
+                    *place = agent;
+                    self.key.agents_known += 1;
+                }
+            }
+        }
+    }
 
     pub(crate) fn add(&mut self, added: &Added, port: u16, stream: u32) {
-        self.records = self.records.saturating_add(1);
         self.note_agent(stream);
-        self.rule = self.rule.min(added.rule);
         let more = &added.conversation;
-        for side in 0..2 {
-            let place = if added.client_first { side } else { 1 - side };
-            self.sent[side].add(more[PACKETS + place], more[BYTES + place]);
-            let again = &mut self.retransmitted[side];
-            *again = again.saturating_add(more[RETRANSMITTED + place]);
+        let key = &mut *self.key;
+        key.records = key.records.saturating_add(1);
+        key.rule = key.rule.min(added.rule);
+        for (sum, place) in key.sent.iter_mut().zip(places(added.client_first)) {
+            sum.add(more[PACKETS + place], more[BYTES + place]);
         }
-        self.add_apart(&added.apart, added.client_first);
-        for (sum, place) in [
-            (&mut self.begun, BEGUN),
-            (&mut self.ended, ENDED),
-            (&mut self.reset, RESET),
-            (&mut self.refused, REFUSED),
-            (&mut self.timed_out, TIMED_OUT),
-        ] {
-            *sum = sum.saturating_add(narrow(more[place]));
-        }
-        self.note_rtt(added.handshake_ns, added.rtt_ns);
-        self.joined = self.joined.saturating_add(added.joined.into());
+        let details = self.details();
+        details.add(more, added.client_first);
+        details.add_apart(&added.apart, added.client_first);
+        details.note_rtt(added.handshake_ns, added.rtt_ns);
+        details.joined = details.joined.saturating_add(added.joined.into());
         if added.new_in_window {
             self.note_port(port);
         }
@@ -172,82 +267,68 @@ impl KeySums {
 
     /// Adds a sampled packet that stands for more.
     pub(crate) fn add_sample(&mut self, rule: Rule, side: usize, sum: Sum, port: u16, stream: u32) {
-        self.samples = self.samples.saturating_add(1);
         self.note_agent(stream);
-        self.rule = self.rule.min(rule);
-        self.sent[side].add(sum.packets, sum.bytes);
+        let key = &mut *self.key;
+        key.samples = key.samples.saturating_add(1);
+        key.rule = key.rule.min(rule);
+        key.sent[side].add(sum.packets, sum.bytes);
         self.note_port(port);
     }
 
     pub(crate) fn add_apart(&mut self, apart: &[u64; 4], client_first: bool) {
-        for side in 0..2 {
-            let place = if client_first { side } else { 1 - side };
-            self.apart[side].add(apart[PACKETS + place], apart[BYTES + place]);
-        }
+        self.details().add_apart(apart, client_first);
     }
 
     /// Gives away what a conversation has brought.
     pub(crate) fn give(&mut self, moved: &Moved) {
         let less = |sum: &mut u64, by: u64| *sum = sum.saturating_sub(by);
-        for side in 0..2 {
-            let place = if moved.from_client_first {
-                side
-            } else {
-                1 - side
-            };
-            less(&mut self.sent[side].packets, moved.sums[PACKETS + place]);
-            less(&mut self.sent[side].bytes, moved.sums[BYTES + place]);
-            less(
-                &mut self.retransmitted[side],
-                moved.sums[RETRANSMITTED + place],
-            );
+        let key = &mut *self.key;
+        key.records = key.records.saturating_sub(moved.records);
+        for (sum, place) in key.sent.iter_mut().zip(places(moved.from_client_first)) {
+            less(&mut sum.packets, moved.sums[PACKETS + place]);
+            less(&mut sum.bytes, moved.sums[BYTES + place]);
         }
-        for (sum, by) in [
-            (&mut self.begun, narrow(moved.sums[BEGUN])),
-            (&mut self.ended, narrow(moved.sums[ENDED])),
-            (&mut self.reset, narrow(moved.sums[RESET])),
-            (&mut self.refused, narrow(moved.sums[REFUSED])),
-            (&mut self.timed_out, narrow(moved.sums[TIMED_OUT])),
-            (&mut self.records, moved.records),
-        ] {
-            *sum = sum.saturating_sub(by);
+        let details = self.details();
+        let again = details.retransmitted.iter_mut();
+        for (sum, place) in again.zip(places(moved.from_client_first)) {
+            less(sum, moved.sums[RETRANSMITTED + place]);
         }
+        for (sum, place) in details.counters() {
+            *sum = sum.saturating_sub(narrow(moved.sums[place]));
+        }
+        details.joined = details.joined.saturating_sub(moved.joined.into());
         if moved.handshake_ns > 0 {
-            self.handshake.take_back(moved.handshake_ns);
+            details.handshake.take_back(moved.handshake_ns);
         }
         if moved.rtt_ns > 0 {
-            self.rtt.take_back(moved.rtt_ns);
-            self.sketch.remove(micros(moved.rtt_ns));
+            details.rtt.take_back(moved.rtt_ns);
+            details.sketch.remove(micros(moved.rtt_ns));
         }
     }
 
     /// Takes what another key has given away.
     pub(crate) fn take(&mut self, moved: &Moved, port: u16, stream: u32) {
-        for side in 0..2 {
-            let place = if moved.to_client_first {
-                side
-            } else {
-                1 - side
-            };
-            self.sent[side].add(moved.sums[PACKETS + place], moved.sums[BYTES + place]);
-            let again = &mut self.retransmitted[side];
-            *again = again.saturating_add(moved.sums[RETRANSMITTED + place]);
+        let key = &mut *self.key;
+        key.records = key.records.saturating_add(moved.records);
+        key.rule = key.rule.min(moved.rule);
+        for (sum, place) in key.sent.iter_mut().zip(places(moved.to_client_first)) {
+            sum.add(moved.sums[PACKETS + place], moved.sums[BYTES + place]);
         }
-        for (sum, more) in [
-            (&mut self.begun, narrow(moved.sums[BEGUN])),
-            (&mut self.ended, narrow(moved.sums[ENDED])),
-            (&mut self.reset, narrow(moved.sums[RESET])),
-            (&mut self.refused, narrow(moved.sums[REFUSED])),
-            (&mut self.timed_out, narrow(moved.sums[TIMED_OUT])),
-            (&mut self.records, moved.records),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
-        self.rule = self.rule.min(moved.rule);
         self.note_agent(stream);
         self.note_agent(moved.stream);
-        self.note_rtt(moved.handshake_ns, moved.rtt_ns);
+        let details = self.details();
+        details.add(&moved.sums, moved.to_client_first);
+        details.note_rtt(moved.handshake_ns, moved.rtt_ns);
+        details.joined = details.joined.saturating_add(moved.joined.into());
         self.note_port(port);
+    }
+}
+
+/// Where among the sums of a conversation those of the client and of the server are.
+fn places(client_first: bool) -> [usize; 2] {
+    match client_first {
+        true => [0, 1],
+        false => [1, 0],
     }
 }
 

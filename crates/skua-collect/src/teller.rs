@@ -13,7 +13,7 @@ use crate::{
 use skua_flow::{Counters, EndReason, FlowRecord};
 use skua_wire::sflow::{
     AgentReport, Conversation, ConversationTcp, CountersHead, DataSource, FlowHead, Header,
-    IpPacket, NAMES, NAMES_RECORD, Name, Port, SocketTcp, Writer,
+    IpPacket, NAMES, NAMES_RECORD, Name, Port, SocketTcp, TcpInfo, Writer,
     own::{flags, service},
 };
 
@@ -23,10 +23,10 @@ const LOGICAL: u32 = 3;
 const MOST_POINTS: usize = 4_096;
 /// Bytes of a sample at most, without definitions of names: tag, expanded head, IPv6 record, timestamp,
 /// and ours.
-const SAMPLE: usize = 8 + 44 + 64 + 16 + 88 + 44 + 12 + 16;
+const SAMPLE: usize = 8 + 44 + 64 + 16 + 88 + 44 + 12 + 16 + 56;
 /// Bytes of a datagram at least: room for the head, the report and a sample with two names.
 const LEAST: usize = 1_024;
-const _: () = assert!(LEAST >= 28 + 80 + SAMPLE + NAMES_RECORD);
+const _: () = assert!(LEAST >= 28 + 84 + SAMPLE + NAMES_RECORD);
 /// Bytes of an Ethernet header.
 const ETHERNET: u64 = 14;
 
@@ -77,7 +77,16 @@ pub trait Known {
     fn name(&self, owner: NonZeroU32) -> Option<Name<'_>>;
 
     /// What a socket of the conversation has measured; of `hi` when it is the destination's, else of `lo`.
-    fn tcp(&self, record: &FlowRecord) -> Option<SocketTcp>;
+    fn tcp(&self, record: &FlowRecord) -> Option<Tcp>;
+}
+
+/// What a socket has measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Tcp {
+    /// Whose socket, and its round-trip time.
+    pub socket: SocketTcp,
+    /// All of it, in the standard structure: told with what the headers told of TCP.
+    pub info: Option<TcpInfo>,
 }
 
 /// Knows nothing.
@@ -89,7 +98,7 @@ impl Known for Nothing {
         None
     }
 
-    fn tcp(&self, _: &FlowRecord) -> Option<SocketTcp> {
+    fn tcp(&self, _: &FlowRecord) -> Option<Tcp> {
         None
     }
 }
@@ -158,6 +167,11 @@ impl Teller {
         }
     }
 
+    /// What the agent calls itself.
+    pub fn agent(&self) -> IpAddr {
+        self.config.agent
+    }
+
     /// What was told so far.
     pub fn told(&self) -> Told {
         self.told
@@ -193,12 +207,14 @@ impl Teller {
             };
             let mut writer = Writer::new(&mut self.buffer, &header);
             let report = AgentReport {
+                flags: 0,
                 now_ns,
                 instance: self.config.instance,
                 records: self.told.records,
                 packets: self.told.packets,
                 bytes: self.told.bytes,
                 lost: drain.lost + self.told.refused,
+                kept_ms: 0,
             };
             let head = CountersHead {
                 sequence: header.sequence,
@@ -271,7 +287,7 @@ struct Telling<'a> {
     record: &'a FlowRecord,
     /// Of `lo` and `hi`.
     names: [Option<(NonZeroU32, Name<'a>)>; 2],
-    tcp: Option<SocketTcp>,
+    tcp: Option<Tcp>,
     moved: bool,
 }
 
@@ -430,14 +446,22 @@ fn write(
         if tells_tcp {
             out.conversation_tcp(&tcp);
         }
-        if let Some(socket) = &telling.tcp {
+        if let Some(Tcp { socket, info }) = &telling.tcp {
             // The socket is that of `lo` or `hi`, as records have them.
             out.socket_tcp(&SocketTcp {
                 destination: socket.destination == source_lo,
                 ..*socket
             });
+            // Next to last, and with a direction of 0: tshark does not step over standard records that it does not
+            // know, and takes this one's first two numbers for the beginning of another such.
+            if let Some(info) = info.as_ref().filter(|_| tells_tcp) {
+                out.tcp_info(&TcpInfo {
+                    direction: 0,
+                    ..*info
+                });
+            }
         }
-        // Last: tshark does not step over standard records that it does not know.
+        // Last, for the same reason.
         out.timestamp(record.last_ns);
     });
 }

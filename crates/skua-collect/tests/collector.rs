@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use serde_json::Value;
 use skua_collect::{
-    Cause, Collector, CollectorConfig, Drain, Known, Offered, Shard, Teller, TellerConfig,
+    Cause, Collector, CollectorConfig, Drain, Known, Offered, Shard, Tcp, Teller, TellerConfig,
 };
 use skua_flow::{
     Counters, EndReason, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service,
@@ -75,10 +75,13 @@ impl Known for Neighbours {
         })
     }
 
-    fn tcp(&self, _: &FlowRecord) -> Option<SocketTcp> {
-        (self.srtt_us > 0).then_some(SocketTcp {
-            destination: false,
-            srtt_us: self.srtt_us,
+    fn tcp(&self, _: &FlowRecord) -> Option<Tcp> {
+        (self.srtt_us > 0).then_some(Tcp {
+            socket: SocketTcp {
+                destination: false,
+                srtt_us: self.srtt_us,
+            },
+            info: None,
         })
     }
 }
@@ -327,7 +330,17 @@ fn a_collector_that_comes_late_counts_what_is_new() {
         ),
         (10, 10, 0)
     );
-    assert_eq!(packets(&finish(&mut collector, now)), 10);
+    assert_eq!(summary.told_before.packets, 2_000);
+    // The next run of the agent, whose first datagram does not come.
+    let mut agent = Agent::new(1, 8);
+    agent.drain(now, &[update(key(2, 40_000, 443), now, [100, 100])]);
+    let now = now + SECOND;
+    let datagrams = agent.drain(now, &[update(key(3, 40_000, 443), now, [2, 2])]);
+    collector.datagram(agent.address, &datagrams[0], now);
+    let summary = collector.summary();
+    assert_eq!(summary.told_before.packets, 2_200);
+    assert_eq!(summary.told.packets, 14);
+    assert_eq!(packets(&finish(&mut collector, now)), 14);
 }
 
 #[test]
@@ -444,6 +457,24 @@ fn what_a_second_host_knows_goes_for_all_of_a_conversation() {
     assert_eq!(line["client_ports"]["list"], serde_json::json!([40_000]));
     assert_eq!(line["rtt"]["count"], 1);
     assert_eq!(line["rtt"]["classes"], serde_json::json!([[470, 1]]));
+}
+
+#[test]
+fn a_conversation_stays_joined_when_more_is_known_of_it() {
+    let mut collector = collector();
+    let one = key(1, 40_000, 443);
+    let third = Agent::new(3, 9).owned(1, 3);
+    for mut agent in [Agent::new(200, 7), Agent::new(1, 8), third] {
+        for datagram in agent.drain(START + SECOND, &[update(one, START, [5, 4])]) {
+            collector.datagram(agent.address, &datagram, START + SECOND);
+        }
+    }
+    let lines = finish(&mut collector, START + 2 * SECOND);
+    assert_eq!(short(&lines), [("a".into(), "c".into(), 9)]);
+    assert_eq!(
+        (&lines[0]["joined"], &lines[0]["begun"]),
+        (&1.into(), &1.into())
+    );
 }
 
 #[test]

@@ -10,14 +10,14 @@ use std::{
 };
 
 use skua_collect::{
-    Collector, CollectorConfig, Drain, Known, Offered, Teller, TellerConfig,
+    Collector, CollectorConfig, Drain, Known, Offered, Tcp, Teller, TellerConfig,
     graph::{self, Graph, GraphLine},
 };
 use skua_flow::{
     Counters, EndReason, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service,
     ServiceRule, StoreLimits,
 };
-use skua_wire::sflow::{Name, ServiceName, SocketTcp};
+use skua_wire::sflow::{Name, ServiceName};
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_800_000_000 * SECOND;
@@ -55,7 +55,7 @@ impl Known for Names {
         })
     }
 
-    fn tcp(&self, _: &FlowRecord) -> Option<SocketTcp> {
+    fn tcp(&self, _: &FlowRecord) -> Option<Tcp> {
         None
     }
 }

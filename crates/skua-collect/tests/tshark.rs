@@ -4,9 +4,9 @@
 
 use std::{net::Ipv4Addr, num::NonZeroU32, process::Command};
 
-use skua_collect::{Drain, Known, Offered, Teller, TellerConfig};
+use skua_collect::{Drain, Known, Offered, Tcp, Teller, TellerConfig};
 use skua_flow::{Counters, EndReason, FlowKey, FlowRecord, FlowUpdate};
-use skua_wire::sflow::{Name, SocketTcp};
+use skua_wire::sflow::{self, Name, Record, Sample, SocketTcp, TcpInfo};
 
 /// Knows three owners, and a round-trip time of each conversation.
 struct Owners;
@@ -20,12 +20,38 @@ impl Known for Owners {
         })
     }
 
-    fn tcp(&self, _: &FlowRecord) -> Option<SocketTcp> {
-        Some(SocketTcp {
-            destination: true,
-            srtt_us: 1_500,
+    fn tcp(&self, _: &FlowRecord) -> Option<Tcp> {
+        Some(Tcp {
+            socket: SocketTcp {
+                destination: true,
+                srtt_us: 1_500,
+            },
+            info: Some(TcpInfo {
+                direction: 2,
+                send_mss: 1_448,
+                retransmitted: 3,
+                rtt_us: 1_500,
+                congestion_window: 10,
+                ..TcpInfo::default()
+            }),
         })
     }
+}
+
+/// How many samples have the standard structure of TCP.
+fn tcp_infos(datagram: &[u8]) -> usize {
+    let read = sflow::decode(datagram).unwrap();
+    let flows = read.samples().filter_map(|sample| match sample.unwrap() {
+        Sample::Flow(sample) => Some(sample),
+        _ => None,
+    });
+    let has = |sample: &sflow::FlowSample<'_>| {
+        sample.records().any(|record| match record.unwrap() {
+            Record::TcpInfo(info) => (info.direction, info.retransmitted) == (0, 3),
+            _ => false,
+        })
+    };
+    flows.filter(has).count()
 }
 
 /// A packet of UDP to port 6343 in IPv4, as a record of a pcap file.
@@ -85,17 +111,20 @@ fn tshark_finds_nothing_malformed() {
     for word in [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, 101] {
         file.extend(u32::to_le_bytes(word));
     }
-    let mut datagrams = 0;
+    let (mut datagrams, mut infos) = (0, 0);
     let drain = Drain {
         known: &Owners,
         ..Drain::at(1)
     };
     teller.tell(records.iter(), &drain, |datagram| {
         datagrams += 1;
+        infos += tcp_infos(datagram);
         file.extend(record(datagram));
         Offered::Taken
     });
     assert!(datagrams > 5);
+    // All are told for the first time; a third is UDP.
+    assert_eq!(infos, 40);
     let path = std::env::temp_dir().join(format!("col-tshark-{}.pcap", std::process::id()));
     std::fs::write(&path, file).unwrap();
     let run = |arguments: &[&str]| {

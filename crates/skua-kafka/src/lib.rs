@@ -26,7 +26,7 @@ mod target;
 
 pub use cause::Cause;
 pub use error::Error;
-pub use message::{LineMessage, VERSION};
+pub use message::{LineMessage, RttClass, VERSION};
 pub use producer::{BUILT, Producer};
-pub use service_graph::{Edge, Fate, ServiceGraph, ServiceGraphConfig};
+pub use service_graph::{Fate, Row, ServiceGraph, ServiceGraphConfig};
 pub use target::{Format, Target};

@@ -1,9 +1,12 @@
 //! A line as protobuf: `proto/skua/collect/v1/line.proto`, where the fields are explained.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, net::IpAddr};
 
-use prost::Message;
-use skua_collect::{Key, Line};
+use prost::{DecodeError, Message};
+use skua_collect::{
+    Line, Sent, Sum,
+    graph::{GraphLine, GraphRtt},
+};
 
 /// The version of the schema's meaning that is written.
 pub const VERSION: u32 = 1;
@@ -74,6 +77,34 @@ pub struct LineMessage {
     pub between_server_packets: u64,
     #[prost(uint64, tag = "31")]
     pub between_server_bytes: u64,
+    #[prost(string, tag = "32")]
+    pub client_service: String,
+    #[prost(string, tag = "33")]
+    pub server_service: String,
+    #[prost(uint64, tag = "34")]
+    pub refused: u64,
+    #[prost(uint64, tag = "35")]
+    pub timed_out: u64,
+    #[prost(uint64, tag = "36")]
+    pub rtts: u64,
+    #[prost(uint64, tag = "37")]
+    pub rtt_sum_us: u64,
+    #[prost(uint64, tag = "38")]
+    pub rtt_min_us: u64,
+    #[prost(uint64, tag = "39")]
+    pub rtt_max_us: u64,
+    #[prost(message, repeated, tag = "40")]
+    pub rtt_classes: Vec<RttClass>,
+}
+
+/// `skua.collect.v1.RttClass`.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+#[allow(missing_docs, reason = "the schema explains the fields")]
+pub struct RttClass {
+    #[prost(uint64, tag = "1")]
+    pub us: u64,
+    #[prost(uint64, tag = "2")]
+    pub times: u64,
 }
 
 impl LineMessage {
@@ -92,8 +123,14 @@ impl LineMessage {
             let _ = write!(text, "{address}");
         }
         self.port = line.port.into();
-        self.service_by.clear();
-        self.service_by.push_str(line.service_by);
+        for (text, name) in [
+            (&mut self.service_by, line.service_by),
+            (&mut self.client_service, line.client_service),
+            (&mut self.server_service, line.server_service),
+        ] {
+            text.clear();
+            text.push_str(name);
+        }
         self.client_packets = line.client_sent.packets;
         self.client_bytes = line.client_sent.bytes;
         self.server_packets = line.server_sent.packets;
@@ -120,18 +157,71 @@ impl LineMessage {
         self.between_client_bytes = between.client_sent.bytes;
         self.between_server_packets = between.server_sent.packets;
         self.between_server_bytes = between.server_sent.bytes;
+        self.refused = line.refused;
+        self.timed_out = line.timed_out;
+        let rtt = &line.rtt.sums;
+        self.rtts = rtt.count;
+        self.rtt_sum_us = rtt.sum_us;
+        self.rtt_min_us = rtt.min_us;
+        self.rtt_max_us = rtt.max_us;
+        self.rtt_classes.clear();
+        let classes = line.rtt.classes.classes();
+        self.rtt_classes.extend(classes.map(|(us, times)| RttClass {
+            us: us.into(),
+            times: times.into(),
+        }));
     }
 
-    /// Whose line it is; none when it is of a version with other meanings, or makes no sense.
-    pub fn key(&self) -> Option<Key> {
+    /// Reads a message.
+    ///
+    /// # Errors
+    ///
+    /// When it is no protobuf of this kind.
+    pub fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
+        Self::decode(bytes)
+    }
+
+    /// What the service graph takes of it; none when it is of a version with other meanings, or makes no sense.
+    pub fn graph_line(&self) -> Option<GraphLine<'_>> {
         if self.version != VERSION {
             return None;
         }
-        Some(Key {
+        let address = |text: &str| text.parse::<IpAddr>().ok();
+        let class = |class: &RttClass| {
+            let (us, times) = (class.us.try_into().ok()?, class.times.try_into().ok()?);
+            Some((us, times))
+        };
+        let sum = |packets, bytes| Sum { packets, bytes };
+        Some(GraphLine {
+            window: self.window_ns,
+            seconds: self.length_ns as f64 / 1e9,
             protocol: self.protocol.try_into().ok()?,
-            client: self.client_address.parse().ok()?,
-            server: self.server_address.parse().ok()?,
+            client: address(&self.client_address)?,
+            server: address(&self.server_address)?,
+            client_service: self.client_service.as_str().into(),
+            server_service: self.server_service.as_str().into(),
             port: self.port.try_into().ok()?,
+            client_sent: sum(self.client_packets, self.client_bytes),
+            server_sent: sum(self.server_packets, self.server_bytes),
+            retransmitted: Sent {
+                client: self.client_retransmitted,
+                server: self.server_retransmitted,
+            },
+            begun: self.begun,
+            ended: self.ended,
+            reset: self.reset,
+            refused: self.refused,
+            timed_out: self.timed_out,
+            rtt: GraphRtt {
+                count: self.rtts,
+                sum_us: self.rtt_sum_us,
+                min_us: self.rtt_min_us,
+                max_us: self.rtt_max_us,
+                classes: self.rtt_classes.iter().map(class).collect::<Option<_>>()?,
+            },
+            samples: self.samples,
+            // Messages do not tell.
+            told_by: Vec::new(),
         })
     }
 }

@@ -107,9 +107,10 @@ impl Producer {
     /// To be called now and then: says what is wrong, and replaces a client that cannot go on.
     pub fn look(&mut self) {
         self.state.look(self.client.in_flight_count());
-        let Some((_, reason)) = self.client.client().fatal_error() else {
+        let Some((code, reason)) = self.client.client().fatal_error() else {
             return;
         };
+        self.state.settle(cause_of(code), &reason);
         if self.made.elapsed() < REPLACE_AFTER {
             return;
         }
@@ -129,15 +130,21 @@ impl Producer {
         if self.client.flush(LAST_WAIT).is_err() {
             self.hand_back();
         }
+        match self.client.client().fatal_error() {
+            Some((code, reason)) => self.state.settle(cause_of(code), &reason),
+            None => self.state.settle(Cause::NotSent, &""),
+        }
         self.state.look(0);
     }
 
     /// Gives up what is not acknowledged yet, and counts it.
     fn hand_back(&self) {
+        self.state.handing_back.store(true, Relaxed);
         self.client.purge(PurgeConfig::default().queue().inflight());
         if let Err(error) = self.client.flush(HAND_BACK) {
             tracing::debug!(%error, "Kafka's client did not hand back all lines");
         }
+        self.state.handing_back.store(false, Relaxed);
     }
 
     /// Lines that are in Kafka.

@@ -31,6 +31,10 @@ pub(crate) struct State {
     place: String,
     pub(crate) acknowledged: AtomicU64,
     lost: [AtomicU64; Cause::ALL.len()],
+    /// Lines that a client gave up by itself, because it cannot go on; why, it says elsewhere.
+    given_up: AtomicU64,
+    /// A client was told to give up its lines.
+    pub(crate) handing_back: AtomicBool,
     /// Whether brokers could not be reached since the last acknowledgement.
     away: AtomicBool,
     reason: Mutex<String>,
@@ -59,6 +63,8 @@ impl State {
             place: format!("kafka://{}/{}", target.brokers, target.topic),
             acknowledged: AtomicU64::new(0),
             lost: Default::default(),
+            given_up: AtomicU64::new(0),
+            handing_back: AtomicBool::new(false),
             away: AtomicBool::new(false),
             reason: Mutex::default(),
             said: Mutex::default(),
@@ -81,7 +87,19 @@ impl State {
 
     /// Counts a line that is lost, and says so now and then.
     pub(crate) fn lose(&self, cause: Cause, reason: &dyn Display) {
-        let lost = self.lost[cause as usize].fetch_add(1, Relaxed) + 1;
+        self.lose_all(cause, 1, reason);
+    }
+
+    /// Counts what a client has given up by itself, now that it is known why.
+    pub(crate) fn settle(&self, cause: Cause, reason: &dyn Display) {
+        match self.given_up.swap(0, Relaxed) {
+            0 => {}
+            lines => self.lose_all(cause, lines, reason),
+        }
+    }
+
+    fn lose_all(&self, cause: Cause, lines: u64, reason: &dyn Display) {
+        let lost = self.lost[cause as usize].fetch_add(lines, Relaxed) + lines;
         if !self.may_say(cause as usize) {
             return;
         }
@@ -185,7 +203,11 @@ impl ProducerContext for Reports {
             Ok(_) => self.0.delivered(),
             Err((error, _)) => {
                 let code = error.rdkafka_error_code().unwrap_or(Code::Unknown);
-                self.0.lose(cause_of(code), error);
+                let purged = matches!(code, Code::PurgeQueue | Code::PurgeInflight);
+                match purged && !self.0.handing_back.load(Relaxed) {
+                    true => _ = self.0.given_up.fetch_add(1, Relaxed),
+                    false => self.0.lose(cause_of(code), error),
+                }
             }
         }
     }

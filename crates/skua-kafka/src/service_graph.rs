@@ -1,10 +1,11 @@
 //! The service graph: who depends on whom, by window. The same as `stream/flink/service_graph.sql` computes;
-//! `docs/kafka.md` has the definition, a test compares both.
+//! `docs/kafka.md` has the definition, a test compares both. What an edge is and what its sums are is
+//! [`skua_collect::graph`], which `skua services --graph` shows.
 
-use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::Serialize;
-use skua_collect::{Key, Line};
+use skua_collect::graph::{Edge, Graph, GraphLine, Party};
 
 const MS: u64 = 1_000_000;
 
@@ -15,7 +16,7 @@ pub struct ServiceGraphConfig {
     pub window_ms: u64,
     /// A line may be so much older than the newest one, ms.
     pub late_ms: u64,
-    /// Edges in open windows at most.
+    /// Edges in each open window at most.
     pub max_edges: usize,
 }
 
@@ -29,27 +30,23 @@ impl Default for ServiceGraphConfig {
     }
 }
 
-/// What a client's address and a service had to do with each other in a window.
+/// An edge in a window, as it lies in the topic of the graph.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Edge {
+pub struct Row {
     /// Beginning of the window, ms since the Unix epoch.
     pub window_ms: u64,
     /// IP protocol.
     pub protocol: u8,
-    /// Address of who depends.
-    pub client: String,
-    /// Address of who is depended upon.
-    pub server: String,
+    /// Name of the service that depends; empty when it is not known.
+    pub client_service: String,
+    /// Its address when the name is not known, else empty.
+    pub client_address: String,
+    /// Name of the service that is depended upon; empty when it is not known.
+    pub server_service: String,
+    /// Its address when the name is not known, else empty.
+    pub server_address: String,
     /// Port of the service.
     pub port: u16,
-    /// The sums.
-    #[serde(flatten)]
-    pub sums: Sums,
-}
-
-/// Sums of an edge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Sums {
     /// Packets of the client.
     pub client_packets: u64,
     /// Its bytes.
@@ -63,59 +60,81 @@ pub struct Sums {
     /// Those of the server.
     pub server_retransmitted: u64,
     /// Conversations that began.
-    pub begun: u64,
+    pub connections: u64,
     /// Conversations that ended.
     pub ended: u64,
-    /// Of these, by RST.
+    /// Of these, by RST after an answer.
     pub reset: u64,
-    /// Handshakes.
-    pub handshakes: u64,
-    /// Sum of their times, µs.
-    pub handshake_sum_us: u64,
-    /// The least of them, 0 without any, µs.
-    pub handshake_min_us: u64,
+    /// Attempts that were answered with RST.
+    pub refused: u64,
+    /// Attempts that were not answered.
+    pub timed_out: u64,
+    /// Sampled packets: with some the sums are estimates.
+    pub samples: u64,
+    /// Round-trip times.
+    pub rtt_count: u64,
+    /// Their sum, µs.
+    pub rtt_sum_us: u64,
+    /// The least, 0 without any, µs.
+    pub rtt_min_us: u64,
     /// The greatest, µs.
-    pub handshake_max_us: u64,
+    pub rtt_max_us: u64,
+    /// Half of them are at most so long, µs; by classes.
+    pub rtt_p50_us: u64,
+    /// 95% of them are.
+    pub rtt_p95_us: u64,
+    /// 99% of them are.
+    pub rtt_p99_us: u64,
     /// Beginning of the first line's window, ms since the Unix epoch.
     pub first_ms: u64,
-    /// Beginning of the last line's.
+    /// End of the last line's.
     pub last_ms: u64,
-    /// Lines that were summed up.
-    pub lines: u64,
 }
 
-impl Sums {
-    fn add(&mut self, line: &Line<'_>) {
-        let ms = line.window / MS;
-        for (sum, more) in [
-            (&mut self.client_packets, line.client_sent.packets),
-            (&mut self.client_bytes, line.client_sent.bytes),
-            (&mut self.server_packets, line.server_sent.packets),
-            (&mut self.server_bytes, line.server_sent.bytes),
-            (&mut self.client_retransmitted, line.retransmitted.client),
-            (&mut self.server_retransmitted, line.retransmitted.server),
-            (&mut self.begun, line.begun),
-            (&mut self.ended, line.ended),
-            (&mut self.reset, line.reset),
-            (&mut self.handshake_sum_us, line.handshake.sum_us),
-        ] {
-            *sum = sum.saturating_add(more);
+impl Row {
+    fn new(window_ms: u64, edge: &Edge) -> Self {
+        let rtt = edge.rtt;
+        let of = |us: Option<u64>| us.unwrap_or(0);
+        let (client_service, client_address) = named(&edge.client);
+        let (server_service, server_address) = named(&edge.server);
+        Self {
+            window_ms,
+            protocol: edge.protocol,
+            client_service,
+            client_address,
+            server_service,
+            server_address,
+            port: edge.port,
+            client_packets: edge.client_sent.packets,
+            client_bytes: edge.client_sent.bytes,
+            server_packets: edge.server_sent.packets,
+            server_bytes: edge.server_sent.bytes,
+            client_retransmitted: edge.retransmitted.client,
+            server_retransmitted: edge.retransmitted.server,
+            connections: edge.connections,
+            ended: edge.ended,
+            reset: edge.reset,
+            refused: edge.failures.refused,
+            timed_out: edge.failures.timed_out,
+            samples: edge.samples,
+            rtt_count: of(rtt.map(|rtt| rtt.count)),
+            rtt_sum_us: of(rtt.map(|rtt| rtt.sum_us)),
+            rtt_min_us: of(rtt.map(|rtt| rtt.min_us)),
+            rtt_max_us: of(rtt.map(|rtt| rtt.max_us)),
+            rtt_p50_us: of(rtt.and_then(|rtt| rtt.p50_us)),
+            rtt_p95_us: of(rtt.and_then(|rtt| rtt.p95_us)),
+            rtt_p99_us: of(rtt.and_then(|rtt| rtt.p99_us)),
+            first_ms: edge.first_ns / MS,
+            last_ms: edge.last_ns / MS,
         }
-        if line.handshake.count > 0 {
-            let least = line.handshake.min_us;
-            self.handshake_min_us = match self.handshakes {
-                0 => least,
-                _ => self.handshake_min_us.min(least),
-            };
-            self.handshake_max_us = self.handshake_max_us.max(line.handshake.max_us);
-            self.handshakes = self.handshakes.saturating_add(line.handshake.count);
-        }
-        self.first_ms = match self.lines {
-            0 => ms,
-            _ => self.first_ms.min(ms),
-        };
-        self.last_ms = self.last_ms.max(ms);
-        self.lines += 1;
+    }
+}
+
+/// Name of a service, and the address of one without a name.
+fn named(party: &Party) -> (String, String) {
+    match party {
+        Party::Service(name) => (name.to_string(), String::new()),
+        Party::Address(address) => (String::new(), IpAddr::to_string(address)),
     }
 }
 
@@ -134,8 +153,8 @@ pub enum Fate {
 #[derive(Debug)]
 pub struct ServiceGraph {
     config: ServiceGraphConfig,
-    open: BTreeMap<u64, HashMap<Key, Sums>>,
-    edges: usize,
+    /// By the beginning of their windows: never more than fit into `late_ms`, and two.
+    open: BTreeMap<u64, Graph>,
     /// No line before this moment is expected any more, ms.
     watermark_ms: u64,
 }
@@ -149,13 +168,12 @@ impl ServiceGraph {
                 ..config
             },
             open: BTreeMap::new(),
-            edges: 0,
             watermark_ms: 0,
         }
     }
 
     /// Adds a line; lines of one window may come in any order.
-    pub fn add(&mut self, line: &Line<'_>) -> Fate {
+    pub fn add(&mut self, line: &GraphLine<'_>) -> Fate {
         let ms = line.window / MS;
         let window = ms - ms % self.config.window_ms;
         if self.over(window) {
@@ -163,26 +181,17 @@ impl ServiceGraph {
         }
         let newest = ms.saturating_sub(self.config.late_ms);
         self.watermark_ms = self.watermark_ms.max(newest);
-        let key = Key {
-            protocol: line.protocol,
-            client: line.client,
-            server: line.server,
-            port: line.port,
-        };
-        let full = self.edges >= self.config.max_edges;
-        if full && !self.open.contains_key(&window) {
-            return Fate::EdgesFull;
+        let most = self.config.max_edges;
+        let graph = self
+            .open
+            .entry(window)
+            .or_insert_with(|| Graph::new(most, 0));
+        let full = graph.counts().edges_full;
+        graph.add(line);
+        match graph.counts().edges_full == full {
+            true => Fate::Counted,
+            false => Fate::EdgesFull,
         }
-        let sums = match self.open.entry(window).or_default().entry(key) {
-            Entry::Occupied(sums) => sums.into_mut(),
-            Entry::Vacant(_) if full => return Fate::EdgesFull,
-            Entry::Vacant(place) => {
-                self.edges += 1;
-                place.insert(Sums::default())
-            }
-        };
-        sums.add(line);
-        Fate::Counted
     }
 
     /// Whether a window is closed: the stream engine's rule, whose windows end a millisecond before the next.
@@ -191,24 +200,14 @@ impl ServiceGraph {
         self.watermark_ms >= end - 1
     }
 
-    /// Hands out the edges of windows that are over, `all`: of all windows; those of a window in the order of keys.
-    pub fn close(&mut self, all: bool, each: &mut dyn FnMut(Edge)) {
+    /// Hands out the edges of windows that are over, `all`: of all windows; of each those with most bytes first.
+    pub fn close(&mut self, all: bool, each: &mut dyn FnMut(Row)) {
         while let Some(window) = self.open.keys().next().copied()
             && (all || self.over(window))
-            && let Some(edges) = self.open.remove(&window)
+            && let Some(graph) = self.open.remove(&window)
         {
-            self.edges -= edges.len();
-            let mut edges: Vec<_> = edges.into_iter().collect();
-            edges.sort_unstable_by_key(|(key, _)| *key);
-            for (key, sums) in edges {
-                each(Edge {
-                    window_ms: window,
-                    protocol: key.protocol,
-                    client: key.client.to_string(),
-                    server: key.server.to_string(),
-                    port: key.port,
-                    sums,
-                });
+            for edge in graph.edges(&Graph::new(0, 0), 0) {
+                each(Row::new(window, &edge));
             }
         }
     }

@@ -105,14 +105,16 @@ fn fill(place: &Location, rows: u64) -> Outcome<()> {
     };
     let writer = Writer::open(&config, Table::Flows)?;
     let (begin, mut making) = (Instant::now(), Duration::ZERO);
+    let (cpu_before, mut cpu_making) = (cpu(), Duration::ZERO);
     let (mut ab, mut ba) = (0, 0);
     let mut number = 0;
     while number < rows {
-        let before = Instant::now();
+        let (before, thread_before) = (Instant::now(), thread_cpu());
         let drain: Vec<Made> = (number..(number + DRAIN).min(rows))
             .map(|n| made(n, rows))
             .collect();
         making += before.elapsed();
+        cpu_making += thread_cpu().saturating_sub(thread_before);
         number += drain.len() as u64;
         for made in &drain {
             ab += made.record.lo_sent.bytes;
@@ -148,13 +150,15 @@ fn fill(place: &Location, rows: u64) -> Outcome<()> {
     if !writer.flush(Duration::from_secs(600)) {
         return Err(format!("not written: {:?}", writer.stats()).into());
     }
-    let spent = begin.elapsed() - making;
+    let spent = begin.elapsed().saturating_sub(making);
+    let cpu = cpu().saturating_sub(cpu_before + cpu_making);
     let stats = writer.stats();
     println!(
-        "written   {} rows in {:.2} s: {:.0} rows/s, {:.1} bytes a row, {} files; lost {:?}",
+        "written   {} rows in {:.2} s: {:.0} rows/s, {:.0} per CPU second, {:.1} bytes a row, {} files; lost {:?}",
         stats.rows,
         spent.as_secs_f64(),
         stats.rows as f64 / spent.as_secs_f64(),
+        stats.rows as f64 / cpu.as_secs_f64(),
         stats.bytes as f64 / stats.rows as f64,
         stats.files,
         stats.lost
@@ -174,11 +178,12 @@ fn ask(
         begin,
         begin + HOURS as i64 * 3_600_000_000,
     ))?;
-    let before = Instant::now();
+    let (before, cpu_before) = (Instant::now(), thread_cpu());
     let answer = lake.ask(&question)?;
     println!(
-        "question  {:>8.3} s  {what}: {} of {} groups, {} rows in {} row groups of {} files, {} passed over",
+        "question  {:>8.3} s, {:.3} s of CPU  {what}: {} of {} groups, {} rows in {} row groups of {} files, {} passed over",
         before.elapsed().as_secs_f64(),
+        thread_cpu().saturating_sub(cpu_before).as_secs_f64(),
         answer.groups.len(),
         answer.all_groups,
         answer.rows,
@@ -215,6 +220,23 @@ fn status(name: &str) -> u64 {
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
+/// CPU time of this process, all its threads, in hundredths of a second.
+fn cpu() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may have anything in it.
+    let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = rest.split_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.filter_map(|n| n.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// CPU time of this thread.
+fn thread_cpu() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = text.split_whitespace().next().and_then(|n| n.parse().ok());
+    Duration::from_nanos(ns.unwrap_or(0))
+}
+
 fn main() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
     let rows = arguments
@@ -238,18 +260,20 @@ fn run(place: &Location, rows: u64) -> Outcome<()> {
     println!("memory    {} MiB at most, to here", status("VmHWM") >> 10);
     let lake = Lake::open(place)?;
     questions(&lake)?;
-    let before = Instant::now();
+    let (before, cpu_before) = (Instant::now(), cpu());
     let done = lake.compact(
         None,
         now_us().max((BEGIN / 1_000) as i64 + 24 * 3_600_000_000),
     )?;
     let spent = before.elapsed().as_secs_f64();
+    let cpu = cpu().saturating_sub(cpu_before).as_secs_f64();
     let bytes: u64 = lake.list()?.iter().map(|hour| hour.bytes).sum();
     println!(
-        "compacted {} files into {} in {spent:.2} s: {:.0} rows/s, {:.1} bytes a row",
+        "compacted {} files into {} in {spent:.2} s: {:.0} rows/s, {:.0} per CPU second, {:.1} bytes a row",
         done.from,
         done.into,
         done.rows as f64 / spent,
+        done.rows as f64 / cpu,
         bytes as f64 / rows as f64
     );
     questions(&lake)?;

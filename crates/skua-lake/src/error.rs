@@ -60,6 +60,12 @@ impl LakeError {
         matches!(self, Self::Storage { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
 
+    /// Whether who asks may not.
+    #[cfg(feature = "hdfs")]
+    pub(crate) fn is_denied(&self) -> bool {
+        matches!(self, Self::Storage { error, .. } if error.kind() == io::ErrorKind::PermissionDenied)
+    }
+
     /// Whether there is no room.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Storage { error, .. } if matches!(

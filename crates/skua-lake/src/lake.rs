@@ -133,6 +133,20 @@ impl Lake {
         Ok((found, replaced))
     }
 
+    /// Paths in the lake of the files that have the rows of a time, from `since` to before `until` (µs since the Unix epoch), and
+    /// of others of these hours. What has been compacted into others is not among them.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails.
+    pub fn paths(&self, table: Table, since: i64, until: i64) -> Result<Vec<String>> {
+        if since >= until {
+            return Ok(Vec::new());
+        }
+        let (files, _) = self.files(table, Some(hours(since, until)))?;
+        Ok(files.iter().map(|found| found.name.path()).collect())
+    }
+
     /// What there is, hour by hour.
     ///
     /// # Errors
@@ -181,6 +195,7 @@ impl Lake {
                 continue;
             }
             let _lock = self.storage.lock(table.name(), ".compact")?;
+            self.storage.settle(table.name(), false)?;
             for found in replaced.into_iter().filter(own) {
                 self.remove(&found, &mut done)?;
             }
@@ -195,6 +210,7 @@ impl Lake {
                     done += self.merge(partition, run)?;
                 }
             }
+            self.storage.settle(table.name(), true)?;
         }
         Ok(done)
     }
@@ -276,18 +292,17 @@ impl Lake {
             to: last.name.to,
             check: encoded.check,
         };
+        let old: Vec<String> = run.iter().map(|found| found.name.path()).collect();
         self.storage
-            .put(&name.path(), &Bytes::from(encoded.bytes))?;
-        let mut done = Tidied {
+            .replace(&name.path(), &Bytes::from(encoded.bytes), &old)?;
+        Ok(Tidied {
             from: run.len(),
             into: 1,
             rows,
-            ..Tidied::default()
-        };
-        for found in run {
-            self.remove(found, &mut done)?;
-        }
-        Ok(done)
+            deleted: run.len(),
+            deleted_bytes: run.iter().map(|found| found.size).sum(),
+            damaged: 0,
+        })
     }
 
     /// Deletes what is too old, and the oldest hours when there is too much.

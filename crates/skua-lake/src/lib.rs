@@ -19,6 +19,7 @@ mod writer;
 pub use error::{LakeError, Result};
 pub use keeper::{Keeper, KeeperStats, now_us};
 pub use lake::{Lake, Listed, Retention, Tidied};
+pub use name::time as rfc3339;
 pub use rows::FlowChange;
 pub use schema::{Column, Kind, Table, VERSION};
 pub use storage::Location;

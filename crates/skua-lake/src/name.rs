@@ -56,8 +56,8 @@ impl Partition {
     }
 }
 
-/// A time of µs as RFC 3339.
-pub(crate) fn time(us: i64) -> String {
+/// A time of µs since the Unix epoch as RFC 3339.
+pub fn time(us: i64) -> String {
     UnixNs(us.max(0).cast_unsigned().saturating_mul(1_000)).to_string()
 }
 

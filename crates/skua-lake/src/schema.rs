@@ -138,7 +138,7 @@ impl Table {
     }
 
     /// The column that says when.
-    pub(crate) fn time(self) -> usize {
+    pub fn time(self) -> usize {
         match self {
             Self::Flows => flow::TIME,
             Self::Services => service::WINDOW,

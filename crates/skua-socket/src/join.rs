@@ -9,7 +9,9 @@ use std::{
 use hashbrown::HashTable;
 use skua_flow::{FlowKey, Service, ServiceRule};
 
-use crate::{Opener, Protocol, SocketRecord, SocketState, owner::OwnerId, record::is_wildcard};
+use crate::{
+    Opener, Protocol, SocketRecord, SocketState, TcpMetrics, owner::OwnerId, record::is_wildcard,
+};
 
 const NS: u64 = 1_000_000_000;
 /// The seconds of an entry whose socket is open.
@@ -36,9 +38,42 @@ struct Entry {
     owner: Option<OwnerId>,
     /// When it ended, seconds since the Unix epoch, [`OPEN`] while it is open.
     ended_s: u32,
-    /// Smoothed round-trip time, µs; 0 unknown.
-    srtt_us: u32,
+    measured: Measured,
     opener: Opener,
+}
+
+/// What a socket's TCP has measured of its connection, as of the last look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Measured {
+    /// Smoothed round-trip time, µs; 0 unknown.
+    pub srtt_us: u32,
+    /// Its mean deviation, µs.
+    pub rttvar_us: u32,
+    /// Least round-trip time of the kernel's window, µs; 0 unknown.
+    pub min_rtt_us: u32,
+    /// Segments sent again since the start.
+    pub retransmits: u32,
+    /// Segments held for lost; that or more at the most.
+    pub lost: u16,
+    /// Congestion window, segments; that or more at the most.
+    pub cwnd: u16,
+    /// Maximum segment size for sending, bytes.
+    pub mss: u16,
+}
+
+impl From<&TcpMetrics> for Measured {
+    fn from(tcp: &TcpMetrics) -> Self {
+        let narrow = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+        Self {
+            srtt_us: tcp.srtt_us,
+            rttvar_us: tcp.rttvar_us,
+            min_rtt_us: tcp.min_rtt_us,
+            retransmits: tcp.retransmits,
+            lost: narrow(tcp.lost),
+            cwnd: narrow(tcp.cwnd),
+            mss: narrow(tcp.mss),
+        }
+    }
 }
 
 /// A socket that waits for others.
@@ -155,7 +190,10 @@ impl SocketIndex {
                 &pair,
                 record.netns,
                 record.owner,
-                (record.opener, record.tcp.map_or(0, |tcp| tcp.srtt_us)),
+                (
+                    record.opener,
+                    record.tcp.as_ref().map(Measured::from).unwrap_or_default(),
+                ),
                 ended_s,
             );
         }
@@ -181,7 +219,7 @@ impl SocketIndex {
         self.sums = true;
         let pair = self.pair_of(protocol, local, remote);
         let ended_s = ((last_ns / NS) as u32).max(OPEN + 1);
-        self.put_pair(&pair, netns, owner, (opener, 0), ended_s);
+        self.put_pair(&pair, netns, owner, (opener, Measured::default()), ended_s);
     }
 
     fn put_pair(
@@ -189,7 +227,7 @@ impl SocketIndex {
         pair: &Pair,
         netns: u32,
         owner: Option<OwnerId>,
-        (opener, srtt_us): (Opener, u32),
+        (opener, measured): (Opener, Measured),
         ended_s: u32,
     ) {
         let new = Entry {
@@ -198,7 +236,7 @@ impl SocketIndex {
             netns,
             owner,
             ended_s,
-            srtt_us,
+            measured,
             opener,
         };
         let same = |e: &Entry| e.hash == new.hash && e.local == new.local && e.netns == new.netns;
@@ -337,9 +375,9 @@ impl SocketIndex {
         joined
     }
 
-    /// What TCP measured of a conversation: whether at the socket of `lo`, and the smoothed round-trip time,
-    /// µs. When both sockets are here, that of who called.
-    pub fn srtt(&self, key: &FlowKey, netns: u32) -> Option<(bool, u32)> {
+    /// What TCP measured of a conversation, and whether at the socket of `lo`. When both sockets are here, that of
+    /// who called.
+    pub fn measured(&self, key: &FlowKey, netns: u32) -> Option<(bool, Measured)> {
         if key.proto != Protocol::Tcp.number() {
             return None;
         }
@@ -348,10 +386,11 @@ impl SocketIndex {
         let sides = self.sides(&self.pair(key.proto, lo, hi), netns);
         let known = sides.iter().zip([true, false]).filter_map(|(entry, lo)| {
             let entry = (*entry)?;
-            (entry.srtt_us > 0).then_some((entry.opener != Opener::Local, lo, entry.srtt_us))
+            let measured = entry.measured;
+            (measured.srtt_us > 0).then_some((entry.opener != Opener::Local, lo, measured))
         });
-        let (_, lo, srtt_us) = known.min_by_key(|(answered, ..)| *answered)?;
-        Some((lo, srtt_us))
+        let (_, lo, measured) = known.min_by_key(|(answered, ..)| *answered)?;
+        Some((lo, measured))
     }
 
     /// The sockets at the two sides of a pair.

@@ -23,7 +23,7 @@ mod user;
 
 pub use cgroup::{CgroupMount, cgroup_mounts};
 pub use container::{Runtime, container_of_cgroup};
-pub use join::{Joined, Peer, SocketIndex};
+pub use join::{Joined, Measured, Peer, SocketIndex};
 pub use owner::{Container, Owner, OwnerCounters, OwnerId, Owners, OwnersConfig, Pod};
 pub use record::{ServiceSide, SocketLine, SocketRecord, party};
 pub use renames::Renames;

@@ -8,8 +8,8 @@ use std::{
 use skua_flow::{FlowKey, FlowRecord, Ownership, Service, ServiceRule};
 
 use crate::{
-    EdgeKey, End, Opener, OwnerId, PairUpdate, ServiceSide, Services, SocketIndex, SocketRecord,
-    SocketState, SocketUpdate, Sums, service::ServiceNames, service::pair_endpoints,
+    EdgeKey, End, Measured, Opener, OwnerId, PairUpdate, ServiceSide, Services, SocketIndex,
+    SocketRecord, SocketState, SocketUpdate, Sums, service::ServiceNames, service::pair_endpoints,
 };
 
 /// Ended connections that wait to be summed up until both ends have been looked at.
@@ -352,9 +352,9 @@ impl SocketStore {
         }
     }
 
-    /// What TCP measured of a conversation, see [`SocketIndex::srtt`].
-    pub fn srtt(&self, flow: &FlowRecord, netns: u32) -> Option<(bool, u32)> {
-        self.index.srtt(&flow.key, netns)
+    /// What TCP measured of a conversation, see [`SocketIndex::measured`].
+    pub fn measured(&self, flow: &FlowRecord, netns: u32) -> Option<(bool, Measured)> {
+        self.index.measured(&flow.key, netns)
     }
 
     /// The index.

@@ -202,6 +202,9 @@ impl App {
                     _ if self.dependencies => "/api/dependencies",
                     _ => "/api/services",
                 };
+                if list.base > 0 {
+                    parameters.push(("offset".to_owned(), list.base.to_string()));
+                }
                 if self.view != View::Flows {
                     parameters.extend(words(&list.filter));
                 } else if !list.filter.is_empty() {
@@ -285,6 +288,14 @@ impl App {
 
     fn take_answer(&mut self, topic: Topic, answer: Answer, at: Duration) {
         let identity = self.view.identity();
+        let mut found = None;
+        let answer = match answer {
+            Answer::Page(rows, all) => {
+                found = Some(all);
+                Answer::Rows(rows)
+            }
+            answer => answer,
+        };
         let answer = match answer {
             Answer::Rows(mut rows) => {
                 // Whoever answers may be somebody else.
@@ -313,7 +324,11 @@ impl App {
                 self.lists[view as usize].take(flow(rows), identity);
             }
             (Topic::Rows(view), Answer::Rows(rows)) => {
-                self.lists[view as usize].take(rows, identity);
+                let list = &mut self.lists[view as usize];
+                match found.filter(|_| view == View::Flows) {
+                    Some(found) => list.take_page(rows, found, identity),
+                    None => list.take(rows, identity),
+                }
             }
             _ => {}
         }

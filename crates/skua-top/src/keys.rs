@@ -70,6 +70,7 @@ impl App {
             KeyCode::Char('r') => {
                 let list = self.list_mut();
                 list.reversed = !list.reversed;
+                list.rows.retain(|row| !row.is_null());
                 list.rows.reverse();
                 list.restart();
             }

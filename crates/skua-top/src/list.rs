@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-/// Rows that are asked for at most: who wants others filters or sorts.
+/// Rows that are asked for at most. Where the API can page, others come when the cursor gets near them.
 const ROWS_AT_MOST: usize = 1000;
+/// Rows by which what is asked for moves on.
+const PAGE: usize = 500;
 /// Rows are asked for in steps, so that a move of the cursor does not ask anew.
 const STEP: usize = 32;
 
@@ -28,6 +30,10 @@ pub struct List {
     pub error: Option<String>,
     /// Whether there was an answer.
     pub answered: bool,
+    /// Number of the first of `rows` among all that there are.
+    pub base: usize,
+    /// How many there are, when the API says so.
+    pub found: Option<usize>,
     /// Identity of the chosen row, so that it stays chosen when others come; none at the top.
     chosen: Option<String>,
 }
@@ -49,21 +55,76 @@ impl List {
         self.stay_inside();
     }
 
+    /// Takes a page, and how many rows there are in all.
+    pub fn take_page(&mut self, rows: Vec<Value>, found: usize, identity: fn(&Value) -> String) {
+        self.take(rows, identity);
+        self.found = Some(found);
+        if self.base >= found {
+            // There are fewer by now.
+            self.base = found.saturating_sub(PAGE);
+        }
+    }
+
     /// Moves by so many rows.
     pub fn go(&mut self, by: isize, identity: fn(&Value) -> String) {
+        self.turn(by);
         let to = self.selected.saturating_add_signed(by);
         self.selected = to.min(self.rows.len().saturating_sub(1));
         // At the top the top is followed, whatever is there.
-        self.chosen = match self.selected {
-            0 => None,
-            at => self.rows.get(at).map(identity),
+        self.chosen = match (self.base, self.selected) {
+            (0, 0) => None,
+            (_, at) => self.rows.get(at).filter(|row| !row.is_null()).map(identity),
         };
         self.stay_inside();
+    }
+
+    /// Turns to the page where a move leads, as far as the API can page. The rows that both pages have stay;
+    /// where none are yet there are nulls.
+    fn turn(&mut self, by: isize) {
+        let Some(found) = self.found.filter(|_| !self.reversed) else {
+            return;
+        };
+        let place = self.base + self.selected;
+        let to = match by {
+            isize::MIN => 0,
+            isize::MAX => found.saturating_sub(1),
+            by => place.saturating_add_signed(by).min(found.saturating_sub(1)),
+        };
+        let end = self.base + self.rows.len();
+        let far = to < self.base || to >= end;
+        let near_end = to + self.height.max(1) >= self.base + ROWS_AT_MOST && end < found;
+        let near_begin = self.base > 0 && to < self.base + self.height;
+        // What is within the first page only needs more rows.
+        let first = self.base == 0 && to < ROWS_AT_MOST && !matches!(by, isize::MAX);
+        if first || !(far || near_end || near_begin) {
+            return;
+        }
+        let base = to.saturating_sub(PAGE) / PAGE * PAGE;
+        let old = std::mem::take(&mut self.rows);
+        let count = ROWS_AT_MOST.min(found - base.min(found));
+        self.rows = vec![Value::Null; count];
+        for (number, row) in old.into_iter().enumerate() {
+            let place = (self.base + number).checked_sub(base);
+            if let Some(slot) = place.and_then(|place| self.rows.get_mut(place)) {
+                *slot = row;
+            }
+        }
+        let moved = |place: usize| (self.base + place).saturating_sub(base);
+        (self.selected, self.offset) = (moved(self.selected), moved(self.offset));
+        self.base = base;
     }
 
     /// Forgets what is chosen: the order or the filter is another one.
     pub fn restart(&mut self) {
         (self.selected, self.offset, self.chosen) = (0, 0, None);
+        (self.base, self.found) = (0, None);
+    }
+
+    /// How many there are.
+    pub fn all(&self) -> usize {
+        self.found
+            .unwrap_or(self.rows.len())
+            .max(self.base + self.rows.len())
     }
 
     /// Keeps the chosen row on a screen with room for `height` rows.
@@ -82,13 +143,16 @@ impl List {
 
     /// How many rows to ask for.
     pub fn limit(&self) -> usize {
+        if self.base > 0 {
+            return ROWS_AT_MOST;
+        }
         let seen = self.offset + self.height + 1;
         seen.next_multiple_of(STEP).min(ROWS_AT_MOST)
     }
 
-    /// The chosen row.
+    /// The chosen row; none while it is not known yet.
     pub fn row(&self) -> Option<&Value> {
-        self.rows.get(self.selected)
+        self.rows.get(self.selected).filter(|row| !row.is_null())
     }
 }
 
@@ -120,6 +184,48 @@ mod tests {
         assert_eq!((list.selected, list.offset), (2, 0));
         list.take(Vec::new(), identity);
         assert_eq!((list.row(), list.selected), (None, 0));
+    }
+
+    #[test]
+    fn pages_are_turned_as_the_cursor_moves() {
+        let all =
+            |list: &List| rows(list.base as u32..(list.base + list.limit()).min(50_000) as u32);
+        // Identities are those of objects.
+        let object = |rows: Vec<Value>| {
+            rows.into_iter()
+                .map(|n| json!({"n": n}))
+                .collect::<Vec<_>>()
+        };
+        let mut list = List::default();
+        list.fit(20);
+        let answer = |list: &mut List| {
+            let page = object(all(list));
+            list.take_page(page, 50_000, identity);
+        };
+        answer(&mut list);
+        for _ in 0..3_000 {
+            list.go(1, identity);
+            answer(&mut list);
+        }
+        assert_eq!(list.row(), Some(&json!({"n": 3_000})));
+        assert_eq!(list.base + list.selected, 3_000);
+        assert!(list.rows.len() <= ROWS_AT_MOST);
+        list.go(isize::MAX, identity);
+        assert_eq!((list.row(), list.base + list.selected), (None, 49_999));
+        answer(&mut list);
+        assert_eq!(list.row(), Some(&json!({"n": 49_999})));
+        for _ in 0..2_000 {
+            list.go(-1, identity);
+            answer(&mut list);
+        }
+        assert_eq!(list.row(), Some(&json!({"n": 47_999})));
+        list.go(isize::MIN, identity);
+        answer(&mut list);
+        assert_eq!((list.base, list.row()), (0, Some(&json!({"n": 0}))));
+        // Fewer have come.
+        list.go(isize::MAX, identity);
+        list.take_page(Vec::new(), 100, identity);
+        assert_eq!(list.base, 0);
     }
 
     #[test]

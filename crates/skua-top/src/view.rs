@@ -185,6 +185,8 @@ pub enum Failure {
 pub enum Answer {
     /// Records.
     Rows(Vec<Value>),
+    /// Records, and how many there would be without a limit.
+    Page(Vec<Value>, usize),
     /// One object.
     Object(Value),
 }

@@ -2,14 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::net::IpAddr;
+
 use proptest::prelude::*;
 use skua_wire::sflow::{
-    self, AgentReport, Conversation, ConversationTcp, Counters, CountersHead, DataSource, FlowHead,
-    Header, Name, Record, RecordWriter, Sample, ServiceName, Socket, SocketTcp, TcpInfo, Writer,
+    self, AgentReport, Conversation, ConversationTcp, Counters, CountersHead, CountersWriter,
+    DataSource, FlowHead, Header, Hello, Name, Record, RecordWriter, Sample, ServiceName, Socket,
+    SocketTcp, TcpInfo, Writer,
+    own::{ReportInPlace, report},
 };
 
 const HEADER: Header = Header {
-    agent: std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
+    agent: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)),
     sub_agent: 0,
     sequence: 1,
     uptime_ms: 0,
@@ -156,12 +160,14 @@ fn golden_socket_tcp() {
 #[test]
 fn golden_agent_report() {
     let report = AgentReport {
+        flags: report::ASKS,
         now_ns: 1,
         instance: 2,
         records: 3,
         packets: 4,
         bytes: 5,
         lost: 6,
+        kept_ms: 7,
     };
     let mut datagram = Vec::new();
     let head = CountersHead {
@@ -169,9 +175,9 @@ fn golden_agent_report() {
         source: DataSource { class: 3, index: 0 },
     };
     Writer::new(&mut datagram, &HEADER).counters_sample(&head, |out| out.agent(&report));
-    let hex = "00000002 00000048  00000009 03000000  00000001  07ed9003 00000034
-        01 00 00 00  0000000000000001 0000000000000002 0000000000000003
-        0000000000000004 0000000000000005 0000000000000006";
+    let hex = "00000002 0000004c  00000009 03000000  00000001  07ed9003 00000038
+        02 01 00 00  0000000000000001 0000000000000002 0000000000000003
+        0000000000000004 0000000000000005 0000000000000006 00000007";
     assert_eq!(datagram[28..], bytes(hex));
     let read = sflow::decode(&datagram).unwrap();
     let Some(Ok(Sample::Counters(sample))) = read.samples().next() else {
@@ -179,6 +185,72 @@ fn golden_agent_report() {
     };
     let found: Vec<_> = sample.records().map(Result::unwrap).collect();
     assert_eq!(found, [Counters::Agent(report)]);
+}
+
+/// A datagram whose one sample is this.
+fn greeting(agent: IpAddr, write: impl FnOnce(&mut CountersWriter<'_>)) -> Vec<u8> {
+    let header = Header { agent, ..HEADER };
+    let mut datagram = Vec::new();
+    Writer::new(&mut datagram, &header).counters_sample(&CountersHead::default(), write);
+    datagram
+}
+
+fn counters(datagram: &[u8]) -> Counters {
+    match sflow::decode(datagram).unwrap().samples().next() {
+        Some(Ok(Sample::Counters(sample))) => sample.records().next().unwrap().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn golden_hello() {
+    let answer = Hello {
+        answers: true,
+        sequence: 7,
+        instance: 0x0102_0304_0506_0708,
+        collector: 9,
+    };
+    let datagram = greeting(HEADER.agent, |out| out.hello(&answer));
+    let hex = "07ed9006 00000018  01 02 0000 00000007 0102030405060708 0000000000000009";
+    assert_eq!(datagram[28 + 20..], bytes(hex));
+    assert_eq!(counters(&datagram), Counters::Hello(answer));
+}
+
+#[test]
+fn reports_are_changed_in_place_and_nothing_else_is() {
+    for agent in ["192.0.2.1", "2001:db8::1"] {
+        let agent = agent.parse().unwrap();
+        let written = AgentReport {
+            now_ns: 5_000_000,
+            ..AgentReport::default()
+        };
+        let mut datagram = greeting(agent, |out| out.agent(&written));
+        let mut place = ReportInPlace::of(&mut datagram).unwrap();
+        place.set(report::ASKS);
+        place.kept_until(3_605_000_000);
+        let changed = AgentReport {
+            flags: report::ASKS,
+            kept_ms: 3_600,
+            ..written
+        };
+        assert_eq!(counters(&datagram), Counters::Agent(changed));
+        let mut other = greeting(agent, |out| out.hello(&Hello::default()));
+        assert!(ReportInPlace::of(&mut other).is_none());
+    }
+    for length in 0..120 {
+        assert!(ReportInPlace::of(&mut vec![0; length]).is_none());
+    }
+}
+
+#[test]
+fn a_report_of_version_1_is_read() {
+    let mut datagram = greeting(HEADER.agent, |out| {
+        let mut body = vec![1, 0, 0, 0];
+        body.extend([0; 48]);
+        out.other(32473 << 12 | 3, &body);
+    });
+    assert_eq!(counters(&datagram), Counters::Agent(AgentReport::default()));
+    assert!(ReportInPlace::of(&mut datagram).is_none());
 }
 
 #[test]
@@ -224,6 +296,20 @@ fn golden_standard_records_of_hosts() {
     };
     let hex = "00000001 00000002 00000003 00000004 00000005 00000006
         00000007 00000008 00000009 0000000a 0000000b 0000000c";
+    golden(2209, hex, Record::TcpInfo(info), |out| out.tcp_info(&info));
+    // As we send it.
+    let info = TcpInfo {
+        send_mss: 1_448,
+        lost: 1,
+        retransmitted: 3,
+        rtt_us: 1_500,
+        rtt_variance_us: 250,
+        congestion_window: 10,
+        min_rtt_us: 1_200,
+        ..TcpInfo::default()
+    };
+    let hex = "00000000 000005a8 00000000 00000000 00000001 00000003
+        00000000 000005dc 000000fa 0000000a 00000000 000004b0";
     golden(2209, hex, Record::TcpInfo(info), |out| out.tcp_info(&info));
 }
 

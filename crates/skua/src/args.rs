@@ -58,6 +58,8 @@ pub enum Command {
     Replay(ReplayArguments),
     /// List, compact and clean up the lake of flows on disk
     Lake(crate::lake::command::LakeArguments),
+    /// Ask the lake in SQL, in builds that have an engine for it
+    Sql(crate::lake::sql::SqlArguments),
     /// Show or change which addresses a running `skua run` counts
     Addresses(crate::addresses::command::AddressesArguments),
     /// Make and list the users of the API

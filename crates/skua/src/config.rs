@@ -246,6 +246,22 @@ const KEYS: &[Key] = &[
         meaning: "tells several agents of one address apart",
     },
     Key {
+        path: "export.answers",
+        meaning: "whether collectors are to answer: auto, always (one that has not is gone) or never",
+    },
+    Key {
+        path: "export.spool.directory",
+        meaning: "where to keep what a collector that is gone is not told; empty: nowhere",
+    },
+    Key {
+        path: "export.spool.max_bytes",
+        meaning: "bytes there at most: beyond that the oldest go",
+    },
+    Key {
+        path: "export.spool.rate",
+        meaning: "datagrams a second that are sent from there at most",
+    },
+    Key {
         path: "lake.directory",
         meaning: "where flows are written as Parquet: a directory, s3://BUCKET/PREFIX or \
                   hdfs://HOST:PORT/PATH; empty: nowhere",

@@ -19,7 +19,10 @@ use crate::{
     agent::{self, fleet::Fleet},
     captures, console, flows, graph, groups,
     health::Health,
-    lake::api::{self as lake_api, LakeAnswers},
+    lake::{
+        api::{self as lake_api, LakeAnswers},
+        sql::api::SqlParameters,
+    },
     metrics,
     record_filter::RecordFilter,
     sockets,
@@ -36,6 +39,7 @@ skua run
                        ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&offset=N
                        &active=true&since=NS&format=json|csv&by=process|container|service
                        of the lake: ?since=1h&until=…&by=FIELD,…&where=CONDITION&sort=…&top=N
+  GET /api/sql         rows of the lake, in builds with SQL: ?statement=SELECT&since=…&until=…&limit=N
   GET /api/sockets     sockets, one JSON object a line
                        ?listen=true&closed=true&process=NAME&pid=N&container=NAME&unit=NAME&port=N
                        &state=NAME&protocol=tcp|udp&netns=INODE&sort=…&limit=N&since=NS&format=json|csv
@@ -101,6 +105,7 @@ pub fn routes(
         .route("/api/status", get(get_status))
         .route("/metrics", get(get_metrics))
         .with_state(shared.clone())
+        .route("/api/sql", get(get_sql))
         .merge(console::routes(WELCOME))
         .merge(probe)
         .merge(graph::map::routes(analyzer.clone()))
@@ -143,6 +148,18 @@ async fn get_lake(lake: Option<Extension<LakeAnswers>>, parameters: Pairs) -> Re
             lake.answer(pairs).await
         }
         _ => (StatusCode::NOT_FOUND, NO_PROBE).into_response(),
+    }
+}
+
+/// Rows of the lake, by a question in SQL.
+async fn get_sql(
+    lake: Option<Extension<LakeAnswers>>,
+    parameters: Parameters<SqlParameters>,
+) -> Response {
+    match (lake, parameters) {
+        (Some(Extension(lake)), Ok(Query(asked))) => lake.sql(asked).await,
+        (None, _) => (StatusCode::NOT_FOUND, NO_PROBE).into_response(),
+        (_, Err(error)) => bad_request(error.body_text()),
     }
 }
 

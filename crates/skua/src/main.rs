@@ -76,6 +76,7 @@ fn main() -> ExitCode {
         Command::Replay(replay) => replay::replay(&replay),
         Command::Steer(arguments) => steer::command::steer(&arguments),
         Command::Lake(arguments) => lake::command::lake(&arguments),
+        Command::Sql(arguments) => lake::sql::sql(&arguments),
         Command::Addresses(arguments) => addresses::command::addresses(&arguments),
         Command::User(user) => server::accounts::user(&user),
         Command::Token(token) => server::accounts::token(&token),

@@ -5,10 +5,10 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use anyhow::Context as _;
 use serde_json::Value;
 
-use skua_top::text::harmless;
 pub use skua_top::{
     columns::{Column, FLOW_COLUMNS, column, fit, text},
     format::{bit_rate, bytes, count, counted, nanoseconds},
+    text::harmless,
 };
 
 use crate::args::OutputFormat;

@@ -273,6 +273,9 @@ impl Watch {
         let ovs = database.and_then(|target| follow_switch(config, target, graph));
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
         let export = Export::start(&config.export, &session, observers)?;
+        ground
+            .services
+            .told_as(export.as_ref().map(Export::agents).unwrap_or_default());
         ground.services.follow(
             observers,
             config.sockets.graph,

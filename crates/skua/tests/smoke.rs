@@ -80,3 +80,14 @@ fn the_doctor_knows_the_kernel() {
         assert_eq!(state == "active", hook["reason"] == "", "{hook}");
     }
 }
+
+#[cfg(not(feature = "sql"))]
+#[test]
+fn without_an_engine_sql_says_how_to_have_one() {
+    let output = skua().args(["sql", "select 1"]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && error.contains("--features sql"),
+        "{error}"
+    );
+}

@@ -2,10 +2,10 @@ import { useSignal } from "@preact/signals";
 import { ask, get, lines, quoted, Refused } from "../api";
 import { Complete } from "../complete";
 import { bytes, clock, count, endpoint, exact, moment, plain, rate, span } from "../format";
-import { useAnswer } from "../hooks";
+import { useAnswer, useLines, type Lines } from "../hooks";
 import { then } from "../map/details";
 import { Aside, Copy, Name, Trouble, Values } from "../parts";
-import { at, connection, go, isAdmin, link, param, route, say, set } from "../state";
+import { at, connection, go, isAdmin, link, param, route, say, set, type Params } from "../state";
 import { completed, completions, steps } from "./filter";
 import { recorded, type Flow, type Found, type Side } from "./record";
 
@@ -21,25 +21,29 @@ const SORTS: Record<string, string> = {
   start: "Start",
 };
 
+/** What of a record is shown first. */
+const FIRST = ["interface", "layers", "protocol", "a", "b", "ab", "ba", "start", "last", "duration", "end", "rate", "tcp"];
+
 /** An analyzer without a probe has no table of its own: it is asked as the past is. */
 let noTable = false;
 
-interface Page {
-  rows: Flow[];
-  found: number | null;
+/** The page that the address names, as it is now. */
+function pathOf(params: Params): string {
+  const page = Number(params.page ?? 0);
+  const query = new URLSearchParams({ sort: params.sort ?? "rate", limit: String(PAGE), offset: String(page * PAGE) });
+  if (params.filter) query.set("filter", params.filter);
+  if (params.active) query.set("active", "true");
+  return `/api/flows?${query}`;
 }
 
-async function load(signal: AbortSignal): Promise<Page> {
+async function load(signal: AbortSignal): Promise<Lines<Flow>> {
   const { params } = route.peek();
   const page = Number(params.page ?? 0);
   const sort = params.sort ?? "rate";
   const filter = params.filter ?? "";
   if (at.peek() === null && !noTable) {
-    const query = new URLSearchParams({ sort, limit: String(PAGE), offset: String(page * PAGE) });
-    if (filter) query.set("filter", filter);
-    if (params.active) query.set("active", "true");
     try {
-      return await lines<Flow>(`/api/flows?${query}`, signal);
+      return await lines<Flow>(pathOf(params), signal);
     } catch (error) {
       if (!(error instanceof Refused) || error.status !== 404) throw error;
       noTable = true;
@@ -174,44 +178,54 @@ function End({ side }: { side: Side }) {
 function Table({ frozen }: { frozen: boolean }) {
   const { params } = route.value;
   const key = JSON.stringify([at.value, params.filter, params.sort, params.page, params.active]);
-  const answer = useAnswer(key, load, frozen || at.value !== null ? null : EVERY);
+  const live = {
+    path: pathOf(params),
+    take: (rows: unknown[], found: number | null) => ({ rows: rows as Flow[], found }),
+    missing: () => {
+      noTable = true;
+    },
+  };
+  const answer = useAnswer(key, load, frozen || at.value !== null ? null : EVERY, noTable ? null : live);
   const chosen = useSignal<Flow | null>(null);
   const page = Number(params.page ?? 0);
   const { data, error } = answer.value;
   const rows = data?.rows ?? [];
   const found = data?.found ?? rows.length;
-  const live = chosen.value && rows.find((row) => row.id === chosen.value?.id);
-  const shown = live ?? chosen.value;
+  const newest = chosen.value && rows.find((row) => row.id === chosen.value?.id);
+  const shown = newest ?? chosen.value;
   return (
     <div class={shown ? "split" : "whole"}>
       <div class="list">
         <Trouble text={error} />
         <div class={connection.value === "gone" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Conversations">
-          <table class="grid" aria-rowcount={found} aria-busy={answer.value.loading}>
-            <thead>
-              <tr>
-                <th scope="col">Protocol</th>
-                <th scope="col">A</th>
-                <th scope="col">B</th>
-                <Sortable name="rate" sort="rate">Rate</Sortable>
-                <th scope="col" class="number">A → B</th>
-                <th scope="col" class="number">B → A</th>
-                <Sortable name="bytes" sort="bytes">Bytes</Sortable>
-                <Sortable name="packets" sort="packets">Packets</Sortable>
-                <th scope="col" class="number">RTT</th>
-                <th scope="col" class="number">Retrans.</th>
-                <th scope="col">State</th>
-                <th scope="col">Interface</th>
-                <Sortable name="start" sort="start">Start</Sortable>
-                <Sortable name="last packet" sort="last">Last</Sortable>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((row) => (
-                <Row key={row.id} row={row} chosen={shown?.id === row.id} choose={() => (chosen.value = row)} />
-              ))}
-            </tbody>
-          </table>
+          {/* All at once: a head without rows has other widths. */}
+          {data && (
+            <table class="grid" aria-rowcount={found} aria-busy={answer.value.loading}>
+              <thead>
+                <tr>
+                  <th scope="col">Protocol</th>
+                  <th scope="col">A</th>
+                  <th scope="col">B</th>
+                  <Sortable name="rate" sort="rate">Rate</Sortable>
+                  <th scope="col" class="number">A → B</th>
+                  <th scope="col" class="number">B → A</th>
+                  <Sortable name="bytes" sort="bytes">Bytes</Sortable>
+                  <Sortable name="packets" sort="packets">Packets</Sortable>
+                  <th scope="col" class="number">RTT</th>
+                  <th scope="col" class="number">Retrans.</th>
+                  <th scope="col">State</th>
+                  <th scope="col">Interface</th>
+                  <Sortable name="start" sort="start">Start</Sortable>
+                  <Sortable name="last packet" sort="last">Last</Sortable>
+                </tr>
+              </thead>
+              <tbody>
+                {rows.map((row) => (
+                  <Row key={row.id} row={row} chosen={shown?.id === row.id} choose={() => (chosen.value = row)} />
+                ))}
+              </tbody>
+            </table>
+          )}
           {data && rows.length === 0 && <p class="empty quiet">No conversation fits.</p>}
         </div>
         <Pages page={page} found={found} />
@@ -287,7 +301,8 @@ async function showPath(flow: Flow): Promise<void> {
 
 function FlowDetails({ flow, close }: { flow: Flow; close: () => void }) {
   const { raw, ...record } = flow;
-  const whole = (raw ?? record) as Record<string, unknown>;
+  const all = (raw ?? record) as Record<string, unknown>;
+  const whole = { ...Object.fromEntries(FIRST.filter((key) => key in all).map((key) => [key, all[key]])), ...all };
   const host = (side: Side) => `host ${side.address}`;
   const capture = [
     flow.a.address && host(flow.a),
@@ -333,42 +348,44 @@ function Sums({ by, frozen }: { by: string; frozen: boolean }) {
   if (params.filter) query.set("filter", params.filter);
   if (params.active) query.set("active", "true");
   const path = `/api/flows?${query}`;
-  const answer = useAnswer(path, (signal) => lines<Sum>(path, signal), frozen ? null : EVERY);
+  const answer = useLines<Sum>(path, frozen ? null : EVERY);
   const rows = answer.value.data?.rows ?? [];
   return (
     <div class="list">
       <Trouble text={answer.value.error} />
       <div class={connection.value === "gone" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Sums">
-        <table class="grid">
-          <thead>
-            <tr>
-              <th scope="col">{by === "service" ? "Service" : by === "process" ? "Process" : "Container"}</th>
-              <th scope="col">{by === "service" ? "Port" : "Place"}</th>
-              <th scope="col" class="number">Flows</th>
-              <th scope="col" class="number">Active</th>
-              <Sortable name="rate" sort="rate">Rate</Sortable>
-              <th scope="col" class="number">Sent</th>
-              <th scope="col" class="number">Received</th>
-              <Sortable name="bytes" sort="bytes">Bytes</Sortable>
-              <Sortable name="last packet" sort="last">Last</Sortable>
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((row) => (
-              <tr key={`${row.name} ${row.place} ${row.protocol} ${row.port}`}>
-                <td><Name text={row.name} /></td>
-                <td>{row.port !== undefined ? `${plain(row.protocol)} ${row.port}` : <Name text={row.place ?? ""} most={40} />}</td>
-                <td class="number">{exact(row.flows)}</td>
-                <td class="number">{exact(row.active)}</td>
-                <td class="number">{rate(row.rate.bits_per_second)}</td>
-                <td class="number">{bytes(row.sent.bytes)}</td>
-                <td class="number">{bytes(row.received.bytes)}</td>
-                <td class="number">{bytes(row.sent.bytes + row.received.bytes)}</td>
-                <td class="number">{clock(Date.parse(row.last))}</td>
+        {answer.value.data && (
+          <table class="grid">
+            <thead>
+              <tr>
+                <th scope="col">{by === "service" ? "Service" : by === "process" ? "Process" : "Container"}</th>
+                <th scope="col">{by === "service" ? "Port" : "Place"}</th>
+                <th scope="col" class="number">Flows</th>
+                <th scope="col" class="number">Active</th>
+                <Sortable name="rate" sort="rate">Rate</Sortable>
+                <th scope="col" class="number">Sent</th>
+                <th scope="col" class="number">Received</th>
+                <Sortable name="bytes" sort="bytes">Bytes</Sortable>
+                <Sortable name="last packet" sort="last">Last</Sortable>
               </tr>
-            ))}
-          </tbody>
-        </table>
+            </thead>
+            <tbody>
+              {rows.map((row) => (
+                <tr key={`${row.name} ${row.place} ${row.protocol} ${row.port}`}>
+                  <td><Name text={row.name} /></td>
+                  <td>{row.port !== undefined ? `${plain(row.protocol)} ${row.port}` : <Name text={row.place ?? ""} most={40} />}</td>
+                  <td class="number">{exact(row.flows)}</td>
+                  <td class="number">{exact(row.active)}</td>
+                  <td class="number">{rate(row.rate.bits_per_second)}</td>
+                  <td class="number">{bytes(row.sent.bytes)}</td>
+                  <td class="number">{bytes(row.received.bytes)}</td>
+                  <td class="number">{bytes(row.sent.bytes + row.received.bytes)}</td>
+                  <td class="number">{clock(Date.parse(row.last))}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
         {rows.length === 0 && answer.value.data && <p class="empty quiet">Nothing fits.</p>}
       </div>
     </div>

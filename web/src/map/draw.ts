@@ -1,192 +1,264 @@
-// Draws a plan on a canvas: far away only shapes, near also names and numbers; never what is outside.
+// Draws a plan on a canvas: far away only shapes, near also names and numbers; never what is outside. What
+// takes long is drawn in steps, so that whoever moves the map does not wait for it.
 import { brief, rate } from "../format";
 import type { Spot } from "../mapdata";
 import type { Box, Cable, Chip, Plan } from "./layout";
+import { heat, palette, type Colour, type Palette } from "./palette";
 
-export type Colour = "state" | "rate" | "drops" | "errors";
+/** What a picture shows besides the plan. */
 export interface Look {
   colour: Colour;
+  dark: boolean;
+  /** Nodes that a search found; null without one. */
+  found: Set<number> | null;
+}
+/** What lies over the picture. */
+export interface Marks {
   selected: number | null;
   hovered: number | null;
   /** Nodes of a path, in order. */
   path: number[];
-  /** Nodes that a search found; null without one. */
-  found: Set<number> | null;
-  grey: boolean;
 }
 export interface Camera {
   x: number;
   y: number;
   k: number;
 }
-
-interface Palette {
-  back: string;
-  boxes: string[];
-  border: string;
-  chip: string;
-  text: string;
-  dim: string;
-  cable: string;
-  accent: string;
-  up: string;
-  down: string;
-  heat: string[];
+/** A canvas and what part of the plan it shows; sizes in CSS pixels. */
+export interface Sight {
+  context: CanvasRenderingContext2D;
+  camera: Camera;
+  width: number;
+  height: number;
+  /** Pixels of the canvas in one CSS pixel. */
+  ratio: number;
 }
-
-const LIGHT: Palette = {
-  back: "#f6f8fa",
-  boxes: ["#ffffff", "#f1f5f8", "#e8eef3", "#dfe8ee"],
-  border: "#c6d1da",
-  chip: "#ffffff",
-  text: "#17242e",
-  dim: "#586874",
-  cable: "#8fa2b1",
-  accent: "#0b6e8f",
-  up: "#1f8a4c",
-  down: "#b3362b",
-  heat: ["#ffffff", "#e3f1f6", "#bfe0ea", "#8fc8d8", "#f3d98b", "#f0b35a", "#e58a4e"],
-};
-const DARK: Palette = {
-  back: "#0d1419",
-  boxes: ["#131c23", "#18242c", "#1e2c36", "#243540"],
-  border: "#32434f",
-  chip: "#1a262e",
-  text: "#e2eaf0",
-  dim: "#94a6b4",
-  cable: "#587080",
-  accent: "#5cc3e0",
-  up: "#4fc17d",
-  down: "#f0766a",
-  heat: ["#1a262e", "#1c3440", "#1e4655", "#23606f", "#6b5a24", "#8a5f22", "#a2532a"],
-};
-export const palette = (dark: boolean) => (dark ? DARK : LIGHT);
 
 const FONT = "system-ui, sans-serif";
+/** Names and numbers are drawn from here on. */
+const NEAR = 0.42;
+/** Names of large boxes are drawn from here on. */
+const FAR = 0.1;
+/** Things that are drawn in a step. */
+const STEP = 48;
+/** Curves in one stroke: long paths cost more than their parts. */
+const STROKE = 12;
 
-/** Which step of the scale a node has. */
-function heat(spot: Spot, colour: Colour): number {
-  const [rx, tx, drops, errors] = spot.rates;
-  const value = colour === "rate" ? rx + tx : colour === "drops" ? drops : errors;
-  if (value <= 0) return 0;
-  // Rates: 10 kbit/s to 1 Gbit/s; others: 1 to 10,000 a second.
-  const power = Math.log10(value) - (colour === "rate" ? 3 : 0);
-  return Math.max(1, Math.min(6, Math.ceil(power)));
-}
+export const isNear = (camera: Camera) => camera.k > NEAR;
 
-function middle(chip: Chip): [number, number] {
-  return [chip.x + chip.w / 2, chip.y + ("depth" in chip ? Math.min(chip.h, 26) : chip.h) / 2];
-}
-
-export function draw(
-  context: CanvasRenderingContext2D,
-  plan: Plan,
-  camera: Camera,
-  width: number,
-  height: number,
-  dark: boolean,
-  look: Look,
-): void {
-  const colours = palette(dark);
-  const ratio = context.canvas.width / width;
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.fillStyle = colours.back;
-  context.fillRect(0, 0, width, height);
-  context.translate(camera.x, camera.y);
-  context.scale(camera.k, camera.k);
+/** Whether a chip is within what is shown. */
+export function seenIn({ camera, width, height }: Sight): (chip: Chip) => boolean {
   const left = -camera.x / camera.k;
   const top = -camera.y / camera.k;
   const right = left + width / camera.k;
   const bottom = top + height / camera.k;
-  const seen = (chip: Chip) => chip.x < right && chip.x + chip.w > left && chip.y < bottom && chip.y + chip.h > top;
-  const near = camera.k > 0.42;
-  const dimmed = (spot: Spot) => look.found !== null && !look.found.has(spot.N);
+  return (chip) => chip.x < right && chip.x + chip.w > left && chip.y < bottom && chip.y + chip.h > top;
+}
 
+function place({ context, camera, ratio }: Sight): void {
+  const k = camera.k * ratio;
+  context.setTransform(k, 0, 0, k, camera.x * ratio, camera.y * ratio);
+}
+
+const isDown = (spot: Spot) => spot.State !== undefined && spot.State !== "UP" && spot.State !== "UNKNOWN";
+
+/** What of a chip changes while it stands; NaN stands for a chip that is not drawn. */
+function keyOf(spot: Spot, look: Look, near: boolean): number {
+  if (look.found && !look.found.has(spot.N)) return -1;
+  const step = look.colour === "state" ? 0 : heat(spot, look.colour);
+  // Numbers are shown with three digits.
+  return near ? Number((spot.rates[0] + spot.rates[1]).toPrecision(3)) * 8 + step : step;
+}
+
+/** Draws the plan, in steps. What of chips may change is noted in `keys`. */
+export function* drawing(sight: Sight, plan: Plan, look: Look, keys: Float64Array): Generator<void> {
+  const { context, camera, width, height, ratio } = sight;
+  const colours = palette(look.dark);
+  const near = isNear(camera);
+  const seen = seenIn(sight);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.globalAlpha = 1;
+  context.fillStyle = colours.back;
+  context.fillRect(0, 0, width, height);
+  place(sight);
   context.lineWidth = 1 / Math.max(camera.k, 0.6);
-  for (const box of plan.boxes) if (seen(box)) frame(context, box, colours, near);
-  cables(context, plan.cables, seen, colours, look, camera.k);
-  context.textBaseline = "middle";
-  for (const chip of plan.chips) {
-    if (!seen(chip)) continue;
-    const { spot } = chip;
-    context.globalAlpha = dimmed(spot) ? 0.25 : 1;
-    const down = spot.State !== undefined && spot.State !== "UP" && spot.State !== "UNKNOWN";
-    const step = look.colour === "state" ? (down ? 0 : 1) : heat(spot, look.colour);
-    context.fillStyle = colours.heat[step]!;
-    if (!near) {
-      context.fillStyle = look.colour === "state" ? (down ? colours.down : colours.cable) : step ? colours.heat[step]! : colours.border;
-      context.fillRect(chip.x, chip.y, chip.w, chip.h);
-      continue;
-    }
-    context.strokeStyle = colours.border;
+  let done = 0;
+  for (const box of plan.boxes) {
+    if (!seen(box)) continue;
+    frame(context, box, colours, camera.k);
+    if (++done % STEP === 0) yield;
+  }
+  yield;
+  context.strokeStyle = colours.cable;
+  context.globalAlpha = plan.cables.length > 400 ? 0.35 : 0.75;
+  context.lineWidth = 1.2 / Math.max(camera.k, 0.5);
+  for (const part of parts(plan.cables, seen)) {
     context.beginPath();
-    context.roundRect(chip.x, chip.y, chip.w, chip.h, 5);
-    context.fill();
+    for (const cable of part) curve(context, cable.from, cable.to);
     context.stroke();
-    // Full is up, a ring is down: not told by colour alone.
-    context.beginPath();
-    context.arc(chip.x + 11, chip.y + 13, 3.5, 0, 7);
-    if (spot.State === undefined) {
-      context.fillStyle = colours.cable;
-      context.fill();
-    } else if (down) {
-      context.strokeStyle = colours.down;
-      context.stroke();
-    } else {
-      context.fillStyle = colours.up;
-      context.fill();
-    }
-    const total = spot.rates[0] + spot.rates[1];
-    const number = total >= 1000 ? rate(total) : "";
-    context.font = `11px ${FONT}`;
-    const taken = number ? context.measureText(number).width + 8 : 0;
-    if (number) {
-      context.fillStyle = colours.dim;
-      context.fillText(number, chip.x + chip.w - taken, chip.y + 14);
-    }
-    context.fillStyle = colours.text;
-    context.font = `12px ${FONT}`;
-    fit(context, spot.Name, chip.x + 20, chip.y + 14, chip.w - 26 - taken - (spot.Captures ? 14 : 0));
-    if (spot.Captures) {
-      context.fillStyle = colours.accent;
-      context.fillText("●", chip.x + chip.w - taken - 14, chip.y + 13);
-    }
+    yield;
   }
   context.globalAlpha = 1;
-  way(context, plan, look, colours, camera.k);
-  for (const [n, wide] of [[look.hovered, 1.5], [look.selected, 3]] as const) {
+  context.lineWidth = 1 / Math.max(camera.k, 0.6);
+  keys.fill(NaN);
+  for (let i = 0; i < plan.chips.length; i++) {
+    const chip = plan.chips[i]!;
+    if (!seen(chip)) continue;
+    keys[i] = keyOf(chip.spot, look, near);
+    if (near) whole(context, chip, look, colours);
+    else spot(context, chip, look, colours);
+    if (++done % STEP === 0) yield;
+  }
+}
+
+/** Draws anew the chips that are other than they were drawn. */
+export function freshen(sight: Sight, plan: Plan, look: Look, keys: Float64Array): void {
+  const { context, camera } = sight;
+  const colours = palette(look.dark);
+  const near = isNear(camera);
+  place(sight);
+  for (let i = 0; i < plan.chips.length; i++) {
+    const before = keys[i]!;
+    if (Number.isNaN(before)) continue;
+    const chip = plan.chips[i]!;
+    const key = keyOf(chip.spot, look, near);
+    if (key === before) continue;
+    keys[i] = key;
+    if (!near) {
+      spot(context, chip, look, colours);
+      continue;
+    }
+    // Only the inside: edges that are drawn again and again would become fat.
+    context.fillStyle = fillOf(chip.spot, look, colours);
+    const edge = Math.max(0.6, 0.8 / camera.k);
+    context.beginPath();
+    context.roundRect(chip.x + edge, chip.y + edge, chip.w - 2 * edge, chip.h - 2 * edge, 5 - edge);
+    context.fill();
+    inside(context, chip, colours);
+  }
+}
+
+/** Draws what lies over the picture. */
+export function mark(sight: Sight, plan: Plan, marks: Marks, dark: boolean): void {
+  const { context, camera, width, height, ratio } = sight;
+  const colours = palette(dark);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  place(sight);
+  context.strokeStyle = colours.accent;
+  const focus = marks.selected ?? marks.hovered;
+  if (focus !== null) {
+    context.lineWidth = 2 / Math.max(camera.k, 0.5);
+    context.beginPath();
+    for (const cable of plan.cables) {
+      if (cable.from.spot.N === focus || cable.to.spot.N === focus) curve(context, cable.from, cable.to);
+    }
+    context.stroke();
+  }
+  way(context, plan, marks.path, colours, camera.k);
+  for (const [n, wide] of [[marks.hovered, 1.5], [marks.selected, 3]] as const) {
     const chip = n === null ? undefined : plan.places.get(n);
     if (!chip) continue;
-    context.strokeStyle = colours.accent;
     context.lineWidth = wide / Math.max(camera.k, 0.35);
     context.beginPath();
     context.roundRect(chip.x - 1, chip.y - 1, chip.w + 2, chip.h + 2, 6);
     context.stroke();
   }
-  if (look.grey) {
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.globalAlpha = 0.55;
-    context.fillStyle = colours.back;
-    context.fillRect(0, 0, width, height);
-    context.globalAlpha = 1;
+}
+
+function* parts(all: Cable[], seen: (chip: Chip) => boolean): Generator<Cable[]> {
+  let part: Cable[] = [];
+  for (const cable of all) {
+    if (!seen(cable.from) && !seen(cable.to)) continue;
+    part.push(cable);
+    if (part.length < STROKE) continue;
+    yield part;
+    part = [];
+  }
+  if (part.length) yield part;
+}
+
+function fillOf(spot: Spot, look: Look, colours: Palette): string {
+  return colours.heat[look.colour === "state" ? (isDown(spot) ? 0 : 1) : heat(spot, look.colour)]!;
+}
+
+/** A chip from afar. */
+function spot(context: CanvasRenderingContext2D, chip: Chip, look: Look, colours: Palette): void {
+  const { spot } = chip;
+  const step = heat(spot, look.colour);
+  context.globalAlpha = look.found && !look.found.has(spot.N) ? 0.25 : 1;
+  if (look.colour === "state") context.fillStyle = isDown(spot) ? colours.down : colours.cable;
+  else context.fillStyle = step ? colours.heat[step]! : colours.border;
+  context.fillRect(chip.x, chip.y, chip.w, chip.h);
+  context.globalAlpha = 1;
+}
+
+function whole(context: CanvasRenderingContext2D, chip: Chip, look: Look, colours: Palette): void {
+  context.globalAlpha = look.found && !look.found.has(chip.spot.N) ? 0.25 : 1;
+  context.fillStyle = fillOf(chip.spot, look, colours);
+  context.strokeStyle = colours.border;
+  context.beginPath();
+  context.roundRect(chip.x, chip.y, chip.w, chip.h, 5);
+  context.fill();
+  context.stroke();
+  inside(context, chip, colours);
+  context.globalAlpha = 1;
+}
+
+function inside(context: CanvasRenderingContext2D, chip: Chip, colours: Palette): void {
+  const { spot } = chip;
+  context.textBaseline = "middle";
+  context.beginPath();
+  context.arc(chip.x + 11, chip.y + 13, 3.6, 0, 7);
+  if (isDown(spot)) {
+    const wide = context.lineWidth;
+    context.lineWidth = 1.6;
+    context.strokeStyle = colours.down;
+    context.stroke();
+    context.lineWidth = wide;
+    context.strokeStyle = colours.border;
+  } else {
+    context.fillStyle = spot.State === undefined ? colours.cable : colours.up;
+    context.fill();
+  }
+  const total = spot.rates[0] + spot.rates[1];
+  const number = total >= 1000 ? rate(total) : "";
+  context.font = `11px ${FONT}`;
+  const taken = number ? context.measureText(number).width + 8 : 0;
+  if (number) {
+    context.fillStyle = colours.dim;
+    context.fillText(number, chip.x + chip.w - taken, chip.y + 14);
+  }
+  context.fillStyle = colours.text;
+  context.font = `12px ${FONT}`;
+  fit(context, spot.Name, chip.x + 20, chip.y + 14, chip.w - 26 - taken - (spot.Captures ? 14 : 0));
+  if (spot.Captures) {
+    context.fillStyle = colours.accent;
+    context.fillText("●", chip.x + chip.w - taken - 14, chip.y + 13);
   }
 }
 
-function frame(context: CanvasRenderingContext2D, box: Box, colours: Palette, near: boolean): void {
+function frame(context: CanvasRenderingContext2D, box: Box, colours: Palette, zoom: number): void {
+  const near = zoom > NEAR;
   context.fillStyle = colours.boxes[Math.min(box.depth, 3)]!;
   context.strokeStyle = colours.border;
-  context.beginPath();
-  context.roundRect(box.x, box.y, box.w, box.h, 7);
-  context.fill();
-  context.stroke();
-  if (!near && box.w < 600) return;
+  if (near) {
+    context.beginPath();
+    context.roundRect(box.x, box.y, box.w, box.h, 7);
+    context.fill();
+    context.stroke();
+  } else {
+    context.fillRect(box.x, box.y, box.w, box.h);
+    context.strokeRect(box.x, box.y, box.w, box.h);
+  }
+  if (!near && (box.w < 600 || zoom < FAR)) return;
   const size = near ? 12 : 24;
   context.textBaseline = "middle";
   context.font = `600 ${size}px ${FONT}`;
   context.fillStyle = colours.dim;
   context.fillText(box.closed ? "▸" : "▾", box.x + 8, box.y + 14);
   context.fillStyle = colours.text;
-  const wide = fit(context, box.spot.Name, box.x + 22, box.y + 14, box.w - 110);
+  const wide = fit(context, box.spot.Name, box.x + 22, box.y + 14, box.w - 78);
   context.font = `11px ${FONT}`;
   context.fillStyle = colours.dim;
   const what = `${brief(box.spot.Type, 16)}${box.closed ? ` · ${box.inside}` : ""}`;
@@ -210,6 +282,10 @@ function fit(context: CanvasRenderingContext2D, name: string, x: number, y: numb
   return known.wide;
 }
 
+function middle(chip: Chip): [number, number] {
+  return [chip.x + chip.w / 2, chip.y + ("depth" in chip ? Math.min(chip.h, 26) : chip.h) / 2];
+}
+
 /** From side to side; of what stands one above the other, both on the right. */
 function curve(context: CanvasRenderingContext2D, from: Chip, to: Chip): void {
   const [x1, y1] = middle(from);
@@ -224,36 +300,9 @@ function curve(context: CanvasRenderingContext2D, from: Chip, to: Chip): void {
   context.bezierCurveTo(start + side1 * bend, y1, end + side2 * bend, y2, end, y2);
 }
 
-function cables(
-  context: CanvasRenderingContext2D,
-  all: Cable[],
-  seen: (chip: Chip) => boolean,
-  colours: Palette,
-  look: Look,
-  zoom: number,
-): void {
-  const focus = look.selected ?? look.hovered;
-  context.strokeStyle = colours.cable;
-  context.globalAlpha = all.length > 400 ? 0.35 : 0.75;
-  context.lineWidth = 1.2 / Math.max(zoom, 0.5);
-  context.beginPath();
-  for (const cable of all) if (seen(cable.from) || seen(cable.to)) curve(context, cable.from, cable.to);
-  context.stroke();
-  context.globalAlpha = 1;
-  if (focus === null) return;
-  context.strokeStyle = colours.accent;
-  context.lineWidth = 2 / Math.max(zoom, 0.5);
-  context.beginPath();
-  for (const cable of all) {
-    if (cable.from.spot.N === focus || cable.to.spot.N === focus) curve(context, cable.from, cable.to);
-  }
-  context.stroke();
-}
-
-function way(context: CanvasRenderingContext2D, plan: Plan, look: Look, colours: Palette, zoom: number): void {
-  if (look.path.length === 0) return;
-  const stops = look.path.flatMap((n) => plan.places.get(n) ?? []);
-  context.strokeStyle = colours.accent;
+function way(context: CanvasRenderingContext2D, plan: Plan, path: number[], colours: Palette, zoom: number): void {
+  if (path.length === 0) return;
+  const stops = path.flatMap((n) => plan.places.get(n) ?? []);
   context.fillStyle = colours.accent;
   context.lineWidth = 3 / Math.max(zoom, 0.5);
   context.setLineDash([8, 5]);
@@ -262,6 +311,7 @@ function way(context: CanvasRenderingContext2D, plan: Plan, look: Look, colours:
   context.stroke();
   context.setLineDash([]);
   context.font = `700 11px ${FONT}`;
+  context.textBaseline = "middle";
   stops.forEach((chip, i) => {
     context.strokeRect(chip.x, chip.y, chip.w, chip.h);
     context.beginPath();

@@ -1,13 +1,12 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
-import { select } from "d3-selection";
-import { zoom, zoomIdentity, type ZoomTransform } from "d3-zoom";
 import { useEffect, useRef } from "preact/hooks";
 import { brief, plain, rate } from "../format";
+import { look } from "../live";
 import { picture, pastError, pulse, shape, type Spot } from "../mapdata";
 import { connection, dark, param, route, set } from "../state";
 import { Details } from "./details";
-import { draw, type Camera, type Colour, type Look } from "./draw";
-import { Arranger, type Chip, type Plan } from "./layout";
+import { Engine, matches } from "./engine";
+import type { Colour } from "./palette";
 
 const COLOURS: [Colour, string][] = [
   ["state", "State"],
@@ -17,40 +16,8 @@ const COLOURS: [Colour, string][] = [
 ];
 /** Results of a search that are listed. */
 const LISTED = 60;
-/** Time of a move to a new place, ms. */
-const MOVE = 260;
-
-/** Kept while other views are shown, so that everything stands where it stood. */
-const arranger = new Arranger();
-let lastCamera: Camera | null = null;
-
-function matches(spot: Spot, words: string[]): boolean {
-  const text = [spot.Name, spot.Type, spot.MAC, spot.Host, ...(spot.IP ?? [])].join(" ").toLowerCase();
-  return words.every((word) => text.includes(word));
-}
-
-/** Between two plans, for what is in both. */
-function between(before: Plan, after: Plan, share: number): Plan {
-  const part = <T extends Chip>(chip: T): T => {
-    const old = before.places.get(chip.spot.N);
-    if (!old) return chip;
-    const mix = (a: number, b: number) => a + (b - a) * share;
-    return { ...chip, x: mix(old.x, chip.x), y: mix(old.y, chip.y), w: mix(old.w, chip.w), h: mix(old.h, chip.h) };
-  };
-  const boxes = after.boxes.map(part);
-  const chips = after.chips.map(part);
-  const places = new Map<number, Chip>([...boxes, ...chips].map((chip) => [chip.spot.N, chip]));
-  for (const [n, chip] of after.places) if (!places.has(n)) places.set(n, chip);
-  const cables = after.cables.map((cable) => ({
-    ...cable,
-    from: places.get(cable.from.spot.N) ?? cable.from,
-    to: places.get(cable.to.spot.N) ?? cable.to,
-  }));
-  return { ...after, boxes, chips, cables, places };
-}
-
 export function MapView() {
-  const canvas = useRef<HTMLCanvasElement>(null);
+  const stage = useRef<HTMLDivElement>(null);
   const hover = useSignal<{ spot: Spot; x: number; y: number } | null>(null);
   const search = param("find");
   const colour = param("colour", "rate") as Colour;
@@ -59,11 +26,15 @@ export function MapView() {
   const engine = useRef<Engine | null>(null);
 
   useEffect(() => {
-    const built = new Engine(canvas.current!, (spot, x, y) => {
+    const built = new Engine(stage.current!, (spot, x, y) => {
       hover.value = spot ? { spot, x, y } : null;
     });
     engine.current = built;
-    return () => built.stop();
+    look(true);
+    return () => {
+      built.stop();
+      look(false);
+    };
   }, []);
   useSignalEffect(() => {
     shape.value;
@@ -71,10 +42,12 @@ export function MapView() {
   });
   useSignalEffect(() => {
     pulse.value;
+    engine.current?.freshen();
+  });
+  useSignalEffect(() => {
     dark.value;
-    connection.value;
     route.value;
-    engine.current?.refresh();
+    engine.current?.restyle();
   });
 
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
@@ -137,13 +110,18 @@ export function MapView() {
           {found.length > LISTED && <li class="quiet">and {found.length - LISTED} more</li>}
         </ul>
       )}
-      <div class="map-stage">
-        <canvas
-          ref={canvas}
+      <div class={connection.value === "gone" ? "map-stage old" : "map-stage"}>
+        <div
+          ref={stage}
+          class="surface"
           tabIndex={0}
           role="application"
           aria-label={`Map of ${picture.nodes.size} nodes. Arrow keys move, plus and minus zoom, 0 shows all; nodes can be found by the search field.`}
-        />
+        >
+          <canvas />
+          <canvas />
+          <canvas class="marks" />
+        </div>
         {hover.value && (
           <div
             class="tip"
@@ -192,215 +170,4 @@ function Legend({ colour }: { colour: Colour }) {
       {text}
     </p>
   );
-}
-
-/** The canvas: what is drawn when, and what pointer and keys do. */
-class Engine {
-  private plan: Plan = { boxes: [], chips: [], cables: [], places: new Map(), width: 0, height: 0 };
-  private before: Plan | null = null;
-  private moved = 0;
-  private camera: Camera = lastCamera ?? { x: 0, y: 0, k: 1 };
-  private frame = 0;
-  private hovered: number | null = null;
-  private fitted = lastCamera !== null;
-  private readonly zooming = zoom<HTMLCanvasElement, unknown>().scaleExtent([0.02, 4]);
-  private readonly observer: ResizeObserver;
-  private readonly calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  /** Frames since the page began, for measurements. */
-  static frames = 0;
-
-  constructor(
-    private readonly canvas: HTMLCanvasElement,
-    private readonly hover: (spot: Spot | null, x: number, y: number) => void,
-  ) {
-    this.zooming.on("zoom", (event: { transform: ZoomTransform }) => {
-      this.camera = { x: event.transform.x, y: event.transform.y, k: event.transform.k };
-      lastCamera = this.camera;
-      this.refresh();
-    });
-    const area = select(canvas);
-    area.call(this.zooming).on("dblclick.zoom", null);
-    area.call(this.zooming.transform, zoomIdentity.translate(this.camera.x, this.camera.y).scale(this.camera.k));
-    canvas.addEventListener("pointermove", this.pointer);
-    canvas.addEventListener("pointerleave", this.leave);
-    canvas.addEventListener("click", this.click);
-    canvas.addEventListener("keydown", this.key);
-    this.observer = new ResizeObserver(() => this.resize());
-    this.observer.observe(canvas);
-  }
-
-  stop(): void {
-    this.observer.disconnect();
-    cancelAnimationFrame(this.frame);
-    this.frame = -1;
-  }
-
-  private resize(): void {
-    const ratio = devicePixelRatio;
-    this.canvas.width = Math.max(1, Math.round(this.canvas.clientWidth * ratio));
-    this.canvas.height = Math.max(1, Math.round(this.canvas.clientHeight * ratio));
-    if (!this.fitted) this.fit();
-    this.paint();
-  }
-
-  rearrange(): void {
-    const next = arranger.arrange(picture);
-    const known = this.plan.places.size > 0;
-    this.before = known && !this.calm && next.places.size < 3000 ? this.current() : null;
-    this.moved = performance.now();
-    this.plan = next;
-    if (!this.fitted) this.fit();
-    this.refresh();
-  }
-
-  private current(): Plan {
-    if (!this.before) return this.plan;
-    const share = Math.min(1, (performance.now() - this.moved) / MOVE);
-    if (share >= 1) {
-      this.before = null;
-      return this.plan;
-    }
-    return between(this.before, this.plan, 1 - (1 - share) ** 3);
-  }
-
-  refresh(): void {
-    if (this.frame !== 0) return;
-    this.frame = requestAnimationFrame(() => {
-      this.frame = 0;
-      this.paint();
-      if (this.before) this.refresh();
-    });
-  }
-
-  private look(): Look {
-    const { params } = route.peek();
-    const words = (params.find ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-    const number = (id: string) => picture.byId.get(id) ?? picture.byTid(id);
-    return {
-      colour: (params.colour ?? "rate") as Colour,
-      selected: params.node ? (picture.byId.get(params.node) ?? null) : null,
-      hovered: this.hovered,
-      path: (params.path ?? "").split(",").flatMap((id) => (id ? (number(id) ?? []) : [])),
-      found: words.length
-        ? new Set([...picture.nodes.values()].filter((spot) => matches(spot, words)).map((spot) => spot.N))
-        : null,
-      grey: connection.peek() === "gone",
-    };
-  }
-
-  private paint(): void {
-    const context = this.canvas.getContext("2d", { alpha: false });
-    if (!context || this.canvas.clientWidth === 0) return;
-    Engine.frames += 1;
-    const { clientWidth, clientHeight } = this.canvas;
-    draw(context, this.current(), this.camera, clientWidth, clientHeight, dark.peek(), this.look());
-  }
-
-  private move(camera: Camera): void {
-    const transform = zoomIdentity.translate(camera.x, camera.y).scale(camera.k);
-    select(this.canvas).call(this.zooming.transform, transform);
-  }
-
-  fit(): void {
-    const { clientWidth, clientHeight } = this.canvas;
-    if (!clientWidth || !this.plan.width) return;
-    this.fitted = true;
-    const margin = 16;
-    const k = Math.min(
-      1.25,
-      (clientWidth - 2 * margin) / this.plan.width,
-      (clientHeight - 2 * margin) / this.plan.height,
-    );
-    this.move({ k, x: (clientWidth - this.plan.width * k) / 2, y: margin });
-  }
-
-  /** Brings a node into the middle. */
-  show(n: number): void {
-    const chip = this.plan.places.get(n);
-    if (!chip) return;
-    const k = Math.max(this.camera.k, 0.8);
-    const { clientWidth, clientHeight } = this.canvas;
-    this.move({
-      k,
-      x: clientWidth / 2 - (chip.x + chip.w / 2) * k,
-      y: clientHeight / 2 - (chip.y + Math.min(chip.h, 200) / 2) * k,
-    });
-  }
-
-  zoomBy(factor: number): void {
-    select(this.canvas).call(this.zooming.scaleBy, factor);
-  }
-
-  closeAll(closed: boolean): void {
-    for (const spot of picture.nodes.values()) {
-      if (spot.Type === "netns" || spot.Type === "container") arranger.closed.set(spot.ID, closed);
-      if (!closed) arranger.closed.set(spot.ID, false);
-    }
-    this.rearrange();
-    this.fit();
-  }
-
-  private at(event: MouseEvent): { chip: Chip | null; box: boolean; x: number; y: number } {
-    const bounds = this.canvas.getBoundingClientRect();
-    const x = event.clientX - bounds.left;
-    const y = event.clientY - bounds.top;
-    const px = (x - this.camera.x) / this.camera.k;
-    const py = (y - this.camera.y) / this.camera.k;
-    const hit = (chip: Chip) => px >= chip.x && px <= chip.x + chip.w && py >= chip.y && py <= chip.y + chip.h;
-    const chip = this.plan.chips.find(hit);
-    if (chip) return { chip, box: false, x, y };
-    const box = this.plan.boxes.findLast((one) => hit(one) && py <= one.y + 26);
-    return { chip: box ?? null, box: box !== undefined, x, y };
-  }
-
-  private pointer = (event: PointerEvent): void => {
-    const { chip, x, y } = this.at(event);
-    this.canvas.classList.toggle("pointing", chip !== null);
-    const n = chip?.spot.N ?? null;
-    if (n !== this.hovered) {
-      this.hovered = n;
-      this.refresh();
-    }
-    this.hover(chip?.spot ?? null, x, y);
-  };
-
-  private leave = (): void => {
-    this.hovered = null;
-    this.hover(null, 0, 0);
-    this.refresh();
-  };
-
-  private click = (event: MouseEvent): void => {
-    const { chip, box, x } = this.at(event);
-    if (!chip) {
-      set({ node: "" });
-      return;
-    }
-    // The triangle of a box, or what is closed.
-    const inside = (x - this.camera.x) / this.camera.k - chip.x;
-    if (box && inside < 22) {
-      arranger.closed.set(chip.spot.ID, !(chip as Plan["boxes"][0]).closed);
-      this.rearrange();
-      return;
-    }
-    set({ node: chip.spot.ID });
-  };
-
-  private key = (event: KeyboardEvent): void => {
-    const step = 60;
-    const moves: Record<string, [number, number]> = {
-      ArrowLeft: [step, 0],
-      ArrowRight: [-step, 0],
-      ArrowUp: [0, step],
-      ArrowDown: [0, -step],
-    };
-    const by = moves[event.key];
-    if (by) this.move({ ...this.camera, x: this.camera.x + by[0], y: this.camera.y + by[1] });
-    else if (event.key === "+") this.zoomBy(1.3);
-    else if (event.key === "-") this.zoomBy(1 / 1.3);
-    else if (event.key === "0") this.fit();
-    else if (event.key === "Escape") set({ node: "" });
-    else return;
-    event.preventDefault();
-  };
 }

@@ -106,7 +106,7 @@ impl EdgeSums {
         sums
     }
 
-    fn merge(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         for side in 0..2 {
             let more = other.sent[side];
             self.sent[side].add(more.packets, more.bytes);

@@ -48,6 +48,9 @@ pub struct GraphLine<'a> {
     pub rtt: GraphRtt,
     /// Sampled packets.
     pub samples: u64,
+    /// Addresses of the agents that told of it, as they call themselves; at most four.
+    #[serde(default)]
+    pub told_by: Vec<IpAddr>,
 }
 
 /// Round-trip times of a line, µs.
@@ -102,6 +105,7 @@ impl<'a> From<&'a Line<'_>> for GraphLine<'a> {
                 classes: rtt.classes.classes().collect(),
             },
             samples: line.samples,
+            told_by: line.told_by.iter().collect(),
         }
     }
 }

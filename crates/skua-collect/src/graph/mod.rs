@@ -7,13 +7,15 @@
 
 mod edge;
 mod input;
+mod past;
 
 use std::cmp::Reverse;
 
 use crate::{HashMap, SECOND};
 pub use edge::{Change, Edge, EdgeRtt, Failures, Party};
 use edge::{EdgeKey, EdgeSums};
-pub use input::GraphLine;
+pub use input::{GraphLine, GraphRtt};
+pub use past::Past;
 
 /// An edge that is first seen so long after the graph was begun is new, others were there before.
 const WARM_UP: u64 = 600 * SECOND;
@@ -65,6 +67,17 @@ impl Graph {
             }
         }
         self.edges.entry(key).or_default().add(line);
+    }
+
+    /// Takes all edges of another.
+    fn absorb(&mut self, other: &Self) {
+        for (key, sums) in &other.edges {
+            if self.edges.len() < self.most || self.edges.contains_key(key) {
+                self.edges.entry(key.clone()).or_default().merge(sums);
+            } else {
+                self.counts.edges_full += 1;
+            }
+        }
     }
 
     /// Forgets what was not seen for long, at most a quarter.

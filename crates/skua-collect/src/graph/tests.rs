@@ -1,6 +1,6 @@
 use super::*;
 
-fn line(client: &str, window: u64, rtt: &[(u32, u32)]) -> GraphLine<'static> {
+pub fn line(client: &str, window: u64, rtt: &[(u32, u32)]) -> GraphLine<'static> {
     let json = format!(
         r#"{{"window":"2026-11-21T20:30:{window:02}.000000000Z","seconds":10.0,"protocol":6,
         "client":"10.0.0.1","server":"10.0.0.2","client_service":"{client}","port":443,

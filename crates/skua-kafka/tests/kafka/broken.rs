@@ -8,6 +8,7 @@ use skua_testkit::broker::Broker;
 use crate::support::{line, lost, producer, wait_for};
 
 #[test]
+#[ignore = "wants a broker: make test-kafka"]
 fn a_missing_topic_is_counted_until_someone_makes_it() {
     let broker = Broker::shared();
     // Topics may be new and not known everywhere: the client waits before it believes it.
@@ -34,6 +35,7 @@ fn a_missing_topic_is_counted_until_someone_makes_it() {
 }
 
 #[test]
+#[ignore = "wants a broker: make test-kafka"]
 fn what_is_too_large_is_counted() {
     let broker = Broker::shared();
     broker.topic("small", 1, &["max.message.bytes=100"]);
@@ -50,6 +52,7 @@ fn what_is_too_large_is_counted() {
 }
 
 #[test]
+#[ignore = "waits ten seconds: make test-kafka"]
 fn a_queue_that_nobody_empties_has_a_limit() {
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()

@@ -6,11 +6,13 @@ use std::{
 };
 
 use prost::Message as _;
+use skua_collect::graph::GraphLine;
 use skua_kafka::LineMessage;
 
 use crate::support::line;
 
 #[test]
+#[ignore = "wants protoc: make test-kafka"]
 fn protoc_reads_every_field_by_its_name() {
     let mut message = LineMessage::default();
     message.set(&line(7));
@@ -59,6 +61,22 @@ between_client_packets: 28
 between_client_bytes: 28000
 between_server_packets: 30
 between_server_bytes: 30000
+client_service: \"curl\"
+server_service: \"web.service\"
+refused: 32
+timed_out: 33
+rtts: 3
+rtt_sum_us: 1800
+rtt_min_us: 100
+rtt_max_us: 1600
+rtt_classes {
+  us: 99
+  times: 2
+}
+rtt_classes {
+  us: 1579
+  times: 1
+}
 ";
     assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
 }
@@ -70,8 +88,8 @@ fn fields_of_a_newer_schema_are_stepped_over_and_another_version_is_not_counted(
     let mut bytes = message.encode_to_vec();
     // Field 200, a string.
     bytes.extend(b"\xc2\x0c\x05newer");
-    assert_eq!(LineMessage::decode(&*bytes).unwrap(), message);
-    assert_eq!(message.key().unwrap().port, 443);
+    assert_eq!(LineMessage::read(&bytes).unwrap(), message);
+    assert_eq!(message.graph_line(), Some(GraphLine::from(&line(7))));
     message.version += 1;
-    assert_eq!(message.key(), None);
+    assert_eq!(message.graph_line(), None);
 }

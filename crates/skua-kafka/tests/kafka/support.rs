@@ -6,8 +6,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skua_collect::{Between, Line, Ports, Rtt, Sent, Sum, Times};
+use skua_collect::{Between, Line, Ports, Rtt, Sent, Sketch, Sum, Times, ToldBy};
 use skua_kafka::{Cause, Producer, Target};
+
+/// Round-trip times as a line has them.
+pub fn times(all: &[u32]) -> Times<'static> {
+    let mut classes = Sketch::default();
+    for us in all {
+        classes.add(*us, 1);
+    }
+    Times {
+        sums: Rtt {
+            count: all.len() as u64,
+            sum_us: all.iter().copied().map(u64::from).sum(),
+            min_us: all.iter().copied().min().unwrap_or(0).into(),
+            max_us: all.iter().copied().max().unwrap_or(0).into(),
+        },
+        classes: Box::leak(Box::new(classes)),
+    }
+}
 
 /// A line of which every number is another one; those of different `number` have different clients.
 pub fn line(number: u32) -> Line<'static> {
@@ -24,8 +41,8 @@ pub fn line(number: u32) -> Line<'static> {
             0 => [192, 0, 2, 1].into(),
             _ => [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
         },
-        client_service: "",
-        server_service: "",
+        client_service: "curl",
+        server_service: "web.service",
         port: 443,
         service_by: "kernel",
         client_sent: sum(9),
@@ -37,17 +54,9 @@ pub fn line(number: u32) -> Line<'static> {
         begun: 15,
         ended: 16,
         reset: 17,
-        refused: 0,
-        timed_out: 0,
-        rtt: Times {
-            sums: Rtt {
-                count: 0,
-                sum_us: 0,
-                min_us: 0,
-                max_us: 0,
-            },
-            classes: Box::leak(Box::default()),
-        },
+        refused: 32,
+        timed_out: 33,
+        rtt: times(&[100, 100, 1_600]),
         handshake: Rtt {
             count: 18,
             sum_us: 19,
@@ -61,6 +70,7 @@ pub fn line(number: u32) -> Line<'static> {
         records: 24,
         samples: 25,
         agents: 3,
+        told_by: ToldBy::default(),
         joined: 27,
         between_hosts: Between {
             client_sent: sum(28),

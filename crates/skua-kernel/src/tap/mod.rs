@@ -313,7 +313,9 @@ impl SourcePrograms {
             .collect();
         let mut maps = vec![("counters", &shared.counters), ("buckets", &shared.buckets)];
         maps.extend(shared.packets.as_ref().map(|packets| ("packets", packets)));
-        maps.extend(shared.sockets.as_ref().map(|set| ("sockets", &set.map)));
+        if let Some(set) = &shared.sockets {
+            maps.extend([("sockets", &set.map), ("ports", &set.ports)]);
+        }
         let object = embedded::load(choice.object(), &choice.settings().bytes(), None, |open| {
             share(open, &maps)?;
             for mut map in open.maps_mut() {

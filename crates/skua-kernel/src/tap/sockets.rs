@@ -13,6 +13,7 @@ use super::{failed, share};
 use crate::{
     KernelError,
     embedded::{self, object},
+    grace::Grace,
     socket::open_root,
 };
 
@@ -48,6 +49,7 @@ pub enum TapTask {
 }
 
 type Key = [u8; 40];
+type PortKey = [u8; 4];
 
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
@@ -106,6 +108,9 @@ struct Connect {
 /// The sockets of a tap.
 pub struct SocketSet {
     pub(super) map: MapHandle,
+    /// Their local ports.
+    pub(super) ports: MapHandle,
+    grace: Grace,
     connect: Option<Connect>,
     tasks: BTreeSet<TapTask>,
     held: usize,
@@ -126,21 +131,9 @@ pub struct SocketsHeld {
 impl SocketSet {
     /// An empty one.
     pub(super) fn new() -> Result<Self, KernelError> {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-            map_flags: libbpf_sys::BPF_F_NO_PREALLOC,
-            ..Default::default()
-        };
-        let map = MapHandle::create(
-            MapType::Hash,
-            Some("sockets"),
-            size_of::<Key>() as u32,
-            8,
-            MAX_SOCKETS as u32,
-            &options,
-        )
-        .map_err(failed("cannot make the sockets of a tap"))?;
-        let connect = match Connect::attach(&map) {
+        let map = create("sockets", size_of::<Key>(), MAX_SOCKETS)?;
+        let ports = create("ports", size_of::<u32>(), usize::from(u16::MAX) + 1)?;
+        let connect = match Connect::attach(&map, &ports) {
             Ok(connect) => Some(connect),
             Err(error) => {
                 tracing::info!(%error, "the first packets of connections may not be tapped");
@@ -149,6 +142,8 @@ impl SocketSet {
         };
         Ok(Self {
             map,
+            ports,
+            grace: Grace::new()?,
             connect,
             tasks: BTreeSet::new(),
             held: 0,
@@ -178,12 +173,8 @@ impl SocketSet {
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
             .map_err(changed())?;
         for (key, value) in entries {
-            let since = value
-                .first_chunk()
-                .map_or(0, |time| u64::from_ne_bytes(*time));
-            let lingers = since.saturating_add(LINGER.as_nanos() as u64) > looked_ns;
             let is_wanted = <&Key>::try_from(key.as_slice()).is_ok_and(|key| keys.contains(key));
-            if is_wanted || lingers {
+            if is_wanted || lingers(&value, looked_ns) {
                 there += 1;
             } else {
                 gone.push(key);
@@ -194,6 +185,12 @@ impl SocketSet {
             self.map.delete(key).map_err(changed())?;
         }
         self.left_out = 0;
+        let needed: HashSet<PortKey> = keys.iter().map(port_of).collect();
+        for port in &needed {
+            self.ports
+                .update(port, &time, MapFlags::ANY)
+                .map_err(changed())?;
+        }
         for key in &keys {
             match self.map.update(key, &time, MapFlags::EXIST) {
                 Ok(()) => continue,
@@ -207,6 +204,44 @@ impl SocketSet {
             }
         }
         self.held = there;
+        self.clear_ports(&needed, looked_ns)
+    }
+
+    /// Takes away ports that no socket has any more.
+    fn clear_ports(&self, needed: &HashSet<PortKey>, looked_ns: u64) -> Result<(), KernelError> {
+        let changed = || failed("cannot change the ports of a tap");
+        let entries = self
+            .ports
+            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
+            .map_err(changed())?;
+        let idle = entries.filter(|(port, since)| {
+            !lingers(since, looked_ns)
+                && <&PortKey>::try_from(port.as_slice()).is_ok_and(|port| !needed.contains(port))
+        });
+        let idle: Vec<Vec<u8>> = idle.map(|(port, _)| port).collect();
+        if idle.is_empty() {
+            return Ok(());
+        }
+        for port in &idle {
+            self.ports.delete(port).map_err(changed())?;
+        }
+        // The kernel may have put one there in the meantime, and now puts the socket there.
+        self.grace.wait()?;
+        let entries = self
+            .map
+            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
+            .map_err(changed())?;
+        for (key, since) in entries {
+            if let Ok(key) = <&Key>::try_from(key.as_slice()) {
+                let put = self.ports.update(&port_of(key), &since, MapFlags::NO_EXIST);
+                match put {
+                    Err(error) if error.kind() != libbpf_rs::ErrorKind::AlreadyExists => {
+                        return Err(changed()(error));
+                    }
+                    _ => {}
+                }
+            }
+        }
         Ok(())
     }
 
@@ -233,10 +268,40 @@ impl SocketSet {
     }
 }
 
+/// A set with times as values.
+fn create(name: &'static str, key: usize, entries: usize) -> Result<MapHandle, KernelError> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        map_flags: libbpf_sys::BPF_F_NO_PREALLOC,
+        ..Default::default()
+    };
+    MapHandle::create(
+        MapType::Hash,
+        Some(name),
+        key as u32,
+        8,
+        entries as u32,
+        &options,
+    )
+    .map_err(failed("cannot make the sockets of a tap"))
+}
+
+/// Whether what was there at a moment (a value) counts still.
+fn lingers(since: &[u8], looked_ns: u64) -> bool {
+    let since = since.first_chunk();
+    let since = since.map_or(0, |time| u64::from_ne_bytes(*time));
+    since.saturating_add(LINGER.as_nanos() as u64) > looked_ns
+}
+
+/// The key of a socket's local port: network order, in the lower half of a word.
+fn port_of(key: &Key) -> PortKey {
+    u32::from(u16::from_ne_bytes([key[32], key[33]])).to_ne_bytes()
+}
+
 impl Connect {
-    fn attach(sockets: &MapHandle) -> Result<Self, KernelError> {
+    fn attach(sockets: &MapHandle, ports: &MapHandle) -> Result<Self, KernelError> {
         let object = embedded::load(("tap_connect", object!("tap_connect")), &[], None, |open| {
-            share(open, &[("sockets", sockets)])
+            share(open, &[("sockets", sockets), ("ports", ports)])
         })?;
         let root = open_root()?;
         let program = object.progs_mut().next();
@@ -267,6 +332,7 @@ mod tests {
         assert_eq!(key[8..16], [0, 0, 0xff, 0xff, 10, 0, 0, 1]);
         assert_eq!((key[16], key[31]), (0xfd, 2));
         assert_eq!(key[32..], [0, 80, 0xff, 0xff, 6, 0, 0, 0]);
+        assert_eq!(port_of(&key), [0, 80, 0, 0]);
         let waits = TapSocket {
             remote: None,
             ..socket

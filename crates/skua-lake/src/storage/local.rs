@@ -11,13 +11,11 @@ use std::{
 use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Item, Storage};
+use super::{Item, Storage, UNFINISHED, swap};
 use crate::error::{LakeError, Result};
 
 /// Directories that are looked into, below each other.
 const DEPTH: usize = 4;
-/// What names of files have that are not whole yet; engines pass over them.
-const UNFINISHED: &str = ".unfinished";
 
 pub(crate) struct Directory {
     root: PathBuf,
@@ -62,6 +60,12 @@ impl Directory {
         Ok(())
     }
 
+    /// Keeps whoever exchanges directories away from a file's table until the answer is dropped.
+    fn guard(&self, path: &str) -> io::Result<File> {
+        let table = self.path(path.split('/').next().unwrap_or_default());
+        swap::guard(&table, false)
+    }
+
     fn make(&self, directory: &Path) -> io::Result<()> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -71,7 +75,7 @@ impl Directory {
 }
 
 /// Writes what was renamed in a directory to the disk.
-fn sync(directory: &Path) -> io::Result<()> {
+pub(super) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
@@ -111,8 +115,8 @@ impl Storage for Directory {
         read().map_err(Self::error(&path))
     }
 
-    fn put(&self, path: &str, bytes: &Bytes) -> Result<()> {
-        let path = self.path(path);
+    fn put(&self, object: &str, bytes: &Bytes) -> Result<()> {
+        let path = self.path(object);
         let none = Path::new("");
         let directory = path.parent().unwrap_or(none);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -128,6 +132,7 @@ impl Storage for Directory {
                     }
                 }
             }
+            let _guard = self.guard(object)?;
             let mut file = File::create(&unfinished)?;
             file.write_all(bytes)?;
             file.sync_all()?;
@@ -141,8 +146,33 @@ impl Storage for Directory {
         })
     }
 
-    fn delete(&self, path: &str) -> Result<()> {
-        let path = self.path(path);
+    fn replace(&self, path: &str, bytes: &Bytes, old: &[String]) -> Result<()> {
+        let name = |path: &str| {
+            path.rsplit_once('/')
+                .map_or_else(String::new, |(_, n)| n.into())
+        };
+        let names: Vec<String> = old.iter().map(|path| name(path)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (directory, new) = path.rsplit_once('/').unwrap_or_default();
+        let (table, hour) = directory.split_once('/').unwrap_or_default();
+        let done = swap::replace(&self.root, table, hour, (new, bytes), &names);
+        if done.map_err(Self::error(&self.path(path)))? {
+            return Ok(());
+        }
+        self.put(path, bytes)?;
+        old.iter().try_for_each(|old| self.delete(old))
+    }
+
+    fn settle(&self, table: &str, just_now: bool) -> Result<()> {
+        swap::settle(&self.root, table, just_now).map_err(Self::error(&self.path(table)))
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        let _guard = match self.guard(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            guard => guard.map_err(Self::error(&path))?,
+        };
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Self::error(&path)(error)),
             _ => {
@@ -175,6 +205,7 @@ impl Storage for Directory {
             Err(error) => return Err(Self::error(&path)(error.into())),
         }
         // What a process before left half done; nobody else writes under this name.
+        let _guard = swap::guard(&directory, false).map_err(Self::error(&directory))?;
         let begin = format!(".{writer}-");
         self.walk(&directory, DEPTH, &mut |path, _| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();

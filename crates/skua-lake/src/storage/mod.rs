@@ -1,14 +1,22 @@
 //! Where files lie: a directory, or an object store.
 
+#[cfg(feature = "hdfs")]
+mod hdfs;
 mod local;
-#[cfg(feature = "object")]
-mod object;
+#[cfg(feature = "remote")]
+mod remote;
+#[cfg(feature = "s3")]
+mod s3;
+mod swap;
 
 use std::{ops::Range, str::FromStr, sync::Arc};
 
 use bytes::Bytes;
 
 use crate::error::{LakeError, Result};
+
+/// What names of files end with that are not whole yet; they begin with a dot, so that engines pass over them.
+pub(crate) const UNFINISHED: &str = ".unfinished";
 
 /// An object that is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,10 +35,21 @@ pub(crate) trait Storage: Send + Sync {
     fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
     /// Stores an object: afterwards it is there whole, and survives a crash of the host, or it is not.
     fn put(&self, path: &str, bytes: &Bytes) -> Result<()>;
+    /// Stores an object, and deletes those in the same directory that it replaces. In a directory of this host
+    /// that is one moment for whoever lists it; elsewhere the new one is there before the others go.
+    fn replace(&self, path: &str, bytes: &Bytes, old: &[String]) -> Result<()> {
+        self.put(path, bytes)?;
+        old.iter().try_for_each(|old| self.delete(old))
+    }
+    /// Deletes what replacing left, of a table: just now, or what a process before left behind. Nobody else
+    /// replaces meanwhile.
+    fn settle(&self, _table: &str, _just_now: bool) -> Result<()> {
+        Ok(())
+    }
     /// Deletes an object; that it is not there is as good.
     fn delete(&self, path: &str) -> Result<()>;
     /// Keeps others who write under this name away until the answer is dropped, and removes what they have
-    /// left half done. An object store keeps nobody away.
+    /// left half done. An object store keeps nobody away. Names that begin with a dot are of those who compact.
     fn lock(&self, directory: &str, writer: &str) -> Result<Option<std::fs::File>>;
 }
 
@@ -49,14 +68,22 @@ enum LocationKind {
 }
 
 impl Location {
+    /// The directory of this host that it is, if it is one.
+    pub fn directory(&self) -> Option<&std::path::Path> {
+        match &self.kind {
+            LocationKind::Directory(path) => Some(path),
+            LocationKind::S3 | LocationKind::Hdfs => None,
+        }
+    }
+
     /// Opens the storage there. Nothing is made or looked at yet.
     pub(crate) fn open(&self) -> Result<Arc<dyn Storage>> {
         match &self.kind {
             LocationKind::Directory(path) => Ok(Arc::new(local::Directory::new(path.clone()))),
             #[cfg(feature = "s3")]
-            LocationKind::S3 => Ok(Arc::new(object::Objects::s3(&self.text)?)),
+            LocationKind::S3 => Ok(Arc::new(s3::Bucket::open(&self.text)?)),
             #[cfg(feature = "hdfs")]
-            LocationKind::Hdfs => Ok(Arc::new(object::Objects::hdfs(&self.text)?)),
+            LocationKind::Hdfs => Ok(Arc::new(hdfs::Files::open(&self.text)?)),
             #[cfg(not(feature = "s3"))]
             LocationKind::S3 => Err(self.not_built("s3")),
             #[cfg(not(feature = "hdfs"))]

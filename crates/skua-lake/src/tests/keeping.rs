@@ -91,6 +91,76 @@ fn who_reads_meanwhile_gets_the_same_sums() {
     }
 }
 
+/// As an engine does it that knows nothing of Skua: names that end in .parquet and begin with no dot.
+fn listed(hour: &std::path::Path) -> Vec<crate::name::FileName> {
+    let table = "flows/date=2026-11-21/hour=22/";
+    std::fs::read_dir(hour)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".parquet") && !name.starts_with('.'))
+        .map(|name| crate::name::FileName::parse(&(table.to_owned() + &name)).unwrap())
+        .collect()
+}
+
+#[test]
+fn who_lists_a_directory_sees_each_row_once() {
+    let place = Place::new();
+    let writer = place.writer();
+    let (lake, done) = (place.lake(), std::sync::atomic::AtomicBool::new(false));
+    let hour = place.directory.path().join("flows/date=2026-11-21/hour=22");
+    write(&writer, 1..40, 0);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut times, mut latest) = (0, 0);
+            while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                let mut files = listed(&hour);
+                let names = format!("{files:?}");
+                let last = files.iter().map(|name| name.to).max().unwrap();
+                let before = files.len();
+                crate::name::without_replaced(&mut files, |name| name);
+                assert_eq!(files.len(), before, "rows are there twice: {names}");
+                // What was there once stays: also what is written while others are compacted.
+                assert!(last >= latest, "{latest:x} is gone: {names}");
+                (times, latest) = (times + 1, last);
+            }
+            times
+        });
+        scope.spawn(|| {
+            for part in 0..60u32 {
+                write(&writer, 1..40, u64::from(part));
+            }
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        while !done.load(std::sync::atomic::Ordering::SeqCst) {
+            lake.compact(None, after(1)).unwrap();
+        }
+        assert!(reader.join().unwrap() > 0);
+    });
+    assert_eq!(lines(&ask(&lake, always()))[0]["begun"], 61 * 39);
+    let compacted = listed(&hour)
+        .iter()
+        .filter(|name| name.from < name.to)
+        .count();
+    assert!(compacted > 0, "nothing was compacted");
+    assert!(!place.directory.path().join(".compacting").exists());
+}
+
+#[test]
+fn what_a_killed_compaction_left_is_deleted() {
+    let place = Place::new();
+    let writer = place.writer();
+    write(&writer, 1..40, 0);
+    let before = totals(&place.lake());
+    let aside = place.directory.path().join(".compacting/flows");
+    let made = aside.join("date=2026-11-21,hour=22");
+    std::fs::create_dir_all(&made).unwrap();
+    std::fs::copy(&place.files()[0], made.join("x.parquet")).unwrap();
+    assert_eq!(totals(&place.lake()), before);
+    place.lake().compact(None, after(1)).unwrap();
+    assert!(!aside.exists());
+    assert_eq!(totals(&place.lake()), before);
+}
+
 #[test]
 fn what_is_old_or_too_much_goes_by_the_hour() {
     let place = Place::new();

@@ -3,6 +3,8 @@
 mod damage;
 mod keeping;
 mod questions;
+#[cfg(feature = "remote")]
+mod stores;
 
 use std::time::Duration;
 

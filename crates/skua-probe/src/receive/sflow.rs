@@ -251,7 +251,7 @@ impl Sflow {
                 Counters::Interface(counters) => interface = Some(counters),
                 Counters::Ethernet(counters) => ethernet = Some(counters),
                 Counters::Agent(_) => {}
-                Counters::Other { .. } => received.skipped += 1,
+                Counters::Hello(_) | Counters::Other { .. } => received.skipped += 1,
             }
         }
         let Some(interface) = interface else {

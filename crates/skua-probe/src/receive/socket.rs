@@ -1,10 +1,15 @@
 //! The UDP socket of a receiver.
 
 use std::{
-    net::{SocketAddr, UdpSocket},
-    os::fd::{AsFd, BorrowedFd},
+    io::IoSliceMut,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd},
 };
 
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg},
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::ProbeError;
@@ -92,6 +97,58 @@ impl Socket {
         }
     }
 
+    /// Takes the datagrams that are there, at most [`MANY`], with one system call, and hands each to `each`. Returns
+    /// how many there were.
+    ///
+    /// # Errors
+    ///
+    /// Those of the network, like an ICMP error; the socket goes on.
+    pub fn receive_many(
+        &self,
+        room: &mut Room,
+        mut each: impl FnMut(&[u8], SocketAddr),
+    ) -> std::io::Result<usize> {
+        let mut places = room.buffer.chunks_exact_mut(STRIDE);
+        let mut slices: [_; MANY] = std::array::from_fn(|_| {
+            let place = places.next().unwrap_or_default();
+            [IoSliceMut::new(place)]
+        });
+        let fd = self.socket.as_raw_fd();
+        let received = recvmmsg(
+            fd,
+            &mut room.headers,
+            slices.iter_mut(),
+            MsgFlags::MSG_DONTWAIT,
+            None,
+        );
+        let received = match received {
+            Ok(received) => received,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        let mut count = 0;
+        for message in received {
+            count += 1;
+            let Some(from) = message.address.as_ref().and_then(sender) else {
+                continue;
+            };
+            each(message.iovs().next().unwrap_or_default(), unmapped(from));
+        }
+        Ok(count)
+    }
+
+    /// A second handle of the socket, to answer from the same address.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many open files.
+    pub fn answering(&self) -> std::io::Result<Answering> {
+        Ok(Answering {
+            socket: self.socket.try_clone()?,
+            v6: self.v6,
+        })
+    }
+
     /// Datagrams that the kernel dropped since the socket is there, because its queue was full.
     pub fn dropped(&self) -> Option<u64> {
         let file = match self.v6 {
@@ -100,6 +157,58 @@ impl Socket {
         };
         drops(&std::fs::read_to_string(file).ok()?, self.inode)
     }
+}
+
+/// Answers who has sent to a [`Socket`].
+pub struct Answering {
+    socket: UdpSocket,
+    v6: bool,
+}
+
+impl Answering {
+    /// Sends a datagram, at once or not at all.
+    ///
+    /// # Errors
+    ///
+    /// When the socket has no room, or there is no way.
+    pub fn send(&self, bytes: &[u8], to: SocketAddr) -> std::io::Result<()> {
+        let to = match to.ip() {
+            // As at a socket of both families.
+            IpAddr::V4(v4) if self.v6 => SocketAddr::new(v4.to_ipv6_mapped().into(), to.port()),
+            _ => to,
+        };
+        self.socket.send_to(bytes, to).map(|_| ())
+    }
+}
+
+/// Datagrams that one system call takes at most.
+pub const MANY: usize = 64;
+/// The longest datagram of UDP, and some more: pieces whose beginnings were multiples of a page apart would
+/// drive each other out of the processor's caches.
+const STRIDE: usize = 65_536 + 23 * 64;
+
+/// Room for the datagrams that one system call takes.
+pub struct Room {
+    buffer: Vec<u8>,
+    headers: MultiHeaders<SockaddrStorage>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            // Of pages that nothing was written to there are none.
+            buffer: vec![0; MANY * STRIDE],
+            headers: MultiHeaders::preallocate(MANY, None),
+        }
+    }
+}
+
+fn sender(address: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(v4) = address.as_sockaddr_in() {
+        return Some(SocketAddr::new(v4.ip().into(), v4.port()));
+    }
+    let v6 = address.as_sockaddr_in6()?;
+    Some(SocketAddr::new(IpAddr::V6(v6.ip()), v6.port()))
 }
 
 impl AsFd for Socket {
@@ -125,6 +234,43 @@ pub(super) fn unmapped(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_are_taken_at_once_with_their_senders() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let socket = Socket::bind(address.parse().unwrap(), 4 << 20).unwrap();
+            let senders = [1, 2].map(|_| UdpSocket::bind(address).unwrap());
+            let (mut room, mut got) = (Room::default(), Vec::new());
+            let each = |got: &mut Vec<_>, bytes: &[u8], from| got.push((bytes.to_vec(), from));
+            assert_eq!(socket.receive_many(&mut room, |_, _| ()).unwrap(), 0);
+            for number in 0..=255 {
+                let sent = vec![number; usize::from(number) * 20];
+                let to = socket.address().unwrap();
+                senders[usize::from(number % 2)].send_to(&sent, to).unwrap();
+                if number % 100 == 99 {
+                    while socket
+                        .receive_many(&mut room, |bytes, from| each(&mut got, bytes, from))
+                        .unwrap()
+                        > 0
+                    {}
+                }
+            }
+            let mut calls = 0;
+            while socket
+                .receive_many(&mut room, |bytes, from| each(&mut got, bytes, from))
+                .unwrap()
+                > 0
+            {
+                calls += 1;
+            }
+            assert_eq!((got.len(), calls), (256, 1));
+            for (number, (bytes, from)) in (0..=255).zip(got) {
+                assert_eq!(bytes, vec![number; usize::from(number) * 20]);
+                let sender = &senders[usize::from(number % 2)];
+                assert_eq!(from, sender.local_addr().unwrap());
+            }
+        }
+    }
 
     #[test]
     fn drops_are_the_kernels() {

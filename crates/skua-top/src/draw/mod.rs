@@ -147,7 +147,7 @@ fn list(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     }
     spans.push(Span::raw(match list.rows.len() {
         0 => "no rows".to_owned(),
-        rows => format!("row {} of {rows}", list.selected + 1),
+        _ => format!("row {} of {}", list.base + list.selected + 1, list.all()),
     }));
     if !list.filter.is_empty() {
         let text = format!("{}filter: {}", look.dot(), list.filter);

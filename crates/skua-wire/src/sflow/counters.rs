@@ -1,6 +1,6 @@
 //! Records of counters samples.
 
-use super::{AgentReport, ETHERNET_COUNTERS, INTERFACE_COUNTERS, own};
+use super::{AgentReport, ETHERNET_COUNTERS, Hello, INTERFACE_COUNTERS, own};
 use crate::{DecodeError, reader::Reader};
 
 /// Counters of an interface (RFC 2233); all but those in octets begin again after 2³². A counter that
@@ -87,6 +87,8 @@ pub enum Counters {
     Ethernet(EthernetCounters),
     /// Of Skua: what the agent has told so far.
     Agent(AgentReport),
+    /// Of Skua: whether a collector is there.
+    Hello(Hello),
     /// Something that is not decoded.
     Other {
         /// Its tag, see [`tag`](super::tag).
@@ -99,6 +101,7 @@ pub(super) fn decode(tag: u32, mut body: Reader<'_>) -> Result<Counters, DecodeE
         INTERFACE_COUNTERS => Counters::Interface(InterfaceCounters::decode(&mut body)?),
         ETHERNET_COUNTERS => Counters::Ethernet(EthernetCounters::decode(&mut body)?),
         own::AGENT => Counters::Agent(AgentReport::decode(&mut body)?),
+        own::HELLO => Counters::Hello(Hello::decode(&mut body)?),
         tag => Counters::Other { tag },
     })
 }

@@ -36,7 +36,7 @@ pub use counters::{Counters, EthernetCounters, InterfaceCounters};
 pub use datagram::{Datagram, Header, Samples, decode};
 pub use host::{Socket, TcpInfo};
 pub use names::{Definitions, NAME, NAMES, NAMES_RECORD, Name, Names, ServiceName, SocketTcp};
-pub use own::{AgentReport, Conversation, ConversationTcp, ENTERPRISE};
+pub use own::{AgentReport, Conversation, ConversationTcp, ENTERPRISE, Hello};
 pub use record::{
     EthernetFrame, ExtendedRouter, ExtendedSwitch, IpPacket, RawHeader, Record, Records,
     header_protocol,

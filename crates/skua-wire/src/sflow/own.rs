@@ -9,8 +9,10 @@ use crate::{DecodeError, Problem, reader::Reader};
 /// The number that RFC 5612 sets aside for documentation: we have none registered with IANA.
 pub const ENTERPRISE: u32 = 32473;
 
-/// Version of all structures that are written.
+/// Version of all structures that are written, but the report's.
 pub const OWN_VERSION: u8 = 1;
+/// Version of the agent's report.
+const REPORT_VERSION: u8 = 2;
 
 /// Tag of a flow record.
 pub(super) const FLOW: u32 = tag(ENTERPRISE, 1);
@@ -22,6 +24,8 @@ pub(super) const FLOW_NAMES: u32 = tag(ENTERPRISE, 4);
 pub(super) const FLOW_SOCKET: u32 = tag(ENTERPRISE, 5);
 /// Tag of a counters record.
 pub(super) const AGENT: u32 = tag(ENTERPRISE, 3);
+/// Tag of a counters record.
+pub(super) const HELLO: u32 = tag(ENTERPRISE, 6);
 
 /// Bits of [`Conversation::flags`].
 pub mod flags {
@@ -33,6 +37,12 @@ pub mod flags {
     pub const DESTINATION_OPENED: u8 = 4;
     /// Others may have been told of it since this collector was: only what is new counts here.
     pub const MOVED: u8 = 8;
+}
+
+/// Bits of [`AgentReport::flags`].
+pub mod report {
+    /// The collector is to answer with a [`Hello`](super::Hello).
+    pub const ASKS: u8 = 1;
 }
 
 /// Which side offers a service ([`Conversation::service`]).
@@ -95,6 +105,8 @@ pub struct ConversationTcp {
 /// nothing has brought just so much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AgentReport {
+    /// See [`report`].
+    pub flags: u8,
     /// The agent's clock, ns since the Unix epoch.
     pub now_ns: u64,
     /// Other in each run of the agent.
@@ -107,6 +119,23 @@ pub struct AgentReport {
     pub bytes: u64,
     /// Conversations that should have been told of and could not.
     pub lost: u64,
+    /// How long the datagram was kept before it was sent, ms: the clock and all times in it are that much older.
+    pub kept_ms: u32,
+}
+
+/// Whether a collector is there: an agent's question, or the answer to it, or to a datagram that asks
+/// ([`report::ASKS`]). The header around it is that of the agent's stream in both, so that an answer is no longer
+/// than what it answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hello {
+    /// Whether it is an answer.
+    pub answers: bool,
+    /// In an answer the greatest sequence number that has come of this run of the agent, 0: none.
+    pub sequence: u32,
+    /// The agent's run, as in its [`AgentReport`].
+    pub instance: u64,
+    /// In an answer another number in each run of the collector.
+    pub collector: u64,
 }
 
 pub(super) fn version(body: &mut Reader<'_>, what: &'static str) -> Result<[u8; 3], DecodeError> {
@@ -187,19 +216,22 @@ impl ConversationTcp {
 impl AgentReport {
     pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
         const WHAT: &str = "an agent's report";
-        version(body, WHAT)?;
+        let [flags, ..] = version(body, WHAT)?;
         Ok(Self {
+            flags,
             now_ns: body.u64(WHAT)?,
             instance: body.u64(WHAT)?,
             records: body.u64(WHAT)?,
             packets: body.u64(WHAT)?,
             bytes: body.u64(WHAT)?,
             lost: body.u64(WHAT)?,
+            // Of version 2.
+            kept_ms: body.u32(WHAT).unwrap_or(0),
         })
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[OWN_VERSION, 0, 0, 0]);
+        out.extend_from_slice(&[REPORT_VERSION, self.flags, 0, 0]);
         for value in [
             self.now_ns,
             self.instance,
@@ -209,6 +241,74 @@ impl AgentReport {
             self.lost,
         ] {
             out.extend_from_slice(&value.to_be_bytes());
+        }
+        out.extend_from_slice(&self.kept_ms.to_be_bytes());
+    }
+}
+
+impl Hello {
+    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        const WHAT: &str = "a hello";
+        let [kind, ..] = version(body, WHAT)?;
+        Ok(Self {
+            answers: kind == 2,
+            sequence: body.u32(WHAT)?,
+            instance: body.u64(WHAT)?,
+            collector: body.u64(WHAT)?,
+        })
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[OWN_VERSION, 1 + u8::from(self.answers), 0, 0]);
+        out.extend_from_slice(&self.sequence.to_be_bytes());
+        out.extend_from_slice(&self.instance.to_be_bytes());
+        out.extend_from_slice(&self.collector.to_be_bytes());
+    }
+}
+
+/// The agent's report at the beginning of a datagram, as [`Writer`](super::Writer) has written it, to be changed in
+/// place before it is sent.
+#[derive(Debug)]
+pub struct ReportInPlace<'a>(&'a mut [u8]);
+
+impl<'a> ReportInPlace<'a> {
+    /// Of a datagram; none when it does not begin with one.
+    pub fn of(datagram: &'a mut [u8]) -> Option<Self> {
+        let word = |at: usize| -> Option<u32> {
+            let bytes = datagram.get(at..at + 4)?;
+            Some(u32::from_be_bytes(bytes.try_into().ok()?))
+        };
+        // Behind the header: tag and length of the sample, its number, source and count; tag and length of the record.
+        let sample = match word(4)? {
+            super::ADDRESS_V4 => 28,
+            _ => 40,
+        };
+        let begins = word(sample)? == super::COUNTERS_SAMPLE
+            && word(sample + 20)? == AGENT
+            && word(sample + 24)? == 56;
+        let body = datagram.get_mut(sample + 28..sample + 84)?;
+        begins.then_some(Self(body))
+    }
+
+    /// The agent's run.
+    pub fn instance(&self) -> u64 {
+        let bytes = self.0.get(12..20).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_be_bytes)
+    }
+
+    /// Sets flags of [`report`].
+    pub fn set(&mut self, flags: u8) {
+        if let Some(place) = self.0.get_mut(1) {
+            *place |= flags;
+        }
+    }
+
+    /// Says how long it was kept, at a time of the agent's clock, ns since the Unix epoch.
+    pub fn kept_until(&mut self, now_ns: u64) {
+        let written = self.0.get(4..12).and_then(|bytes| bytes.try_into().ok());
+        let kept_ms = now_ns.saturating_sub(written.map_or(now_ns, u64::from_be_bytes)) / 1_000_000;
+        if let Some(place) = self.0.get_mut(52..56) {
+            place.copy_from_slice(&u32::try_from(kept_ms).unwrap_or(u32::MAX).to_be_bytes());
         }
     }
 }

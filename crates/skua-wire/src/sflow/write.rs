@@ -6,8 +6,8 @@ use super::{
     ADDRESS_V4, ADDRESS_V6, AgentReport, COUNTERS_SAMPLE, Conversation, ConversationTcp,
     CountersHead, DataSource, ETHERNET_COUNTERS, ETHERNET_FRAME, EXPANDED_COUNTERS_SAMPLE,
     EXPANDED_FLOW_SAMPLE, EXTENDED_ROUTER, EXTENDED_SWITCH, EthernetCounters, EthernetFrame,
-    ExtendedRouter, ExtendedSwitch, FLOW_SAMPLE, FlowHead, Header, INTERFACE_COUNTERS, IPV4, IPV6,
-    InterfaceCounters, IpPacket, Name, Names, Port, RAW_HEADER, RawHeader, SOCKET_IPV4,
+    ExtendedRouter, ExtendedSwitch, FLOW_SAMPLE, FlowHead, Header, Hello, INTERFACE_COUNTERS, IPV4,
+    IPV6, InterfaceCounters, IpPacket, Name, Names, Port, RAW_HEADER, RawHeader, SOCKET_IPV4,
     SOCKET_IPV6, Socket, SocketTcp, TCP_INFO, TIMESTAMP, TcpInfo, VERSION, own,
 };
 
@@ -344,6 +344,11 @@ impl CountersWriter<'_> {
     /// Of Skua: what the agent has told so far.
     pub fn agent(&mut self, report: &AgentReport) {
         self.0.add(own::AGENT, |out| report.encode(out));
+    }
+
+    /// Of Skua: whether a collector is there.
+    pub fn hello(&mut self, hello: &Hello) {
+        self.0.add(own::HELLO, |out| hello.encode(out));
     }
 
     /// Any other record, whose bytes are given.

@@ -142,6 +142,7 @@ fn text(all: &All) {
         output::count(summary.lines),
     );
     for (name, value) in [
+        ("told before", &summary.told_before),
         ("told by agents", &summary.told),
         ("missing", &summary.missing),
         ("got", &summary.got),

@@ -3,7 +3,10 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket},
     os::fd::AsFd as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread::JoinHandle,
 };
 
@@ -11,11 +14,15 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use skua_collect::{Drain, Teller, TellerConfig, Told};
+use skua_wire::sflow::Header;
 
 use super::{
+    answers::{Answers, Expected},
     failover::{Failover, Sets},
     known::Of,
     queue::Queue,
+    sender::Sender,
+    spool::{self, SpoolSettings},
 };
 use crate::{
     config::size,
@@ -41,6 +48,10 @@ pub struct ExportSettings {
     pub agent: String,
     /// Tells agents of one address apart.
     pub sub_agent: u32,
+    /// Whether collectors are to answer.
+    pub answers: Expected,
+    /// What is kept while a collector is gone.
+    pub spool: SpoolSettings,
 }
 
 impl Default for ExportSettings {
@@ -51,6 +62,8 @@ impl Default for ExportSettings {
             queue: 16 << 20,
             agent: String::new(),
             sub_agent: 0,
+            answers: Expected::default(),
+            spool: SpoolSettings::default(),
         }
     }
 }
@@ -62,13 +75,19 @@ pub struct ExportArguments {
     /// conversation is told to one of them
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub collector: Vec<String>,
+    /// Keep on disk, in this directory, what a collector cannot be told, until it is there again
+    #[arg(long, value_name = "DIR")]
+    pub spool: Option<String>,
 }
 
 impl ExportSettings {
-    /// Flags replace the list.
+    /// Flags replace what is configured.
     pub fn take_arguments(&mut self, arguments: &ExportArguments) {
         if !arguments.collector.is_empty() {
             self.collectors.clone_from(&arguments.collector);
+        }
+        if let Some(directory) = &arguments.spool {
+            self.spool.directory.clone_from(directory);
         }
     }
 
@@ -83,7 +102,7 @@ impl ExportSettings {
             );
         }
         self.agent_address()?;
-        Ok(())
+        self.spool.check()
     }
 
     fn agent_address(&self) -> anyhow::Result<Option<IpAddr>> {
@@ -102,6 +121,9 @@ struct Way {
     name: String,
     teller: Mutex<Teller>,
     queue: Arc<Queue>,
+    /// 1 when it has answered.
+    heard: Arc<AtomicU64>,
+    spool: Option<Arc<spool::Counts>>,
 }
 
 impl Way {
@@ -146,8 +168,10 @@ pub struct ExportView {
 pub struct ExportStatus {
     /// Address of the collector.
     pub collector: String,
-    /// Whether it takes what it is sent, as far as ICMP tells; while not, the others have its part.
+    /// Whether it takes what it is sent, as far as its answers and ICMP tell; while not, the others have its part.
     pub up: bool,
+    /// Whether it has answered: else only ICMP tells whether it is there.
+    pub answers: bool,
     /// How often others took its part.
     pub failovers: u64,
     /// Datagrams that were sent and not refused.
@@ -166,6 +190,20 @@ pub struct ExportStatus {
     pub lost_records: u64,
     /// Datagrams that were lost here, by cause.
     pub lost: LostDatagrams,
+    /// What is kept on disk, when there is a place for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spool: Option<SpoolStatus>,
+}
+
+/// What is kept on disk for a collector.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SpoolStatus {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Datagrams that were put there since the start.
+    pub kept: u64,
 }
 
 /// Datagrams by cause of their loss.
@@ -177,10 +215,18 @@ pub struct LostDatagrams {
     pub send_refused: u64,
     /// The host, or a way to it, was not there.
     pub unreachable: u64,
+    /// They were sent, and no answer came.
+    pub unanswered: u64,
     /// The socket had no room.
     pub would_block: u64,
     /// Anything else that the kernel said.
     pub send_failed: u64,
+    /// The spool was full: the oldest go.
+    pub spool_full: u64,
+    /// They could not be written into the spool.
+    pub spool_failed: u64,
+    /// Places in the spool that could not be read, of at least one datagram each.
+    pub spool_corrupt: u64,
 }
 
 impl ExportView {
@@ -200,9 +246,14 @@ impl ExportView {
                     ..
                 } = way.teller().told();
                 let losses = &way.queue.losses;
+                let spool = way.spool.as_deref();
+                let of_spool = |read: fn(&spool::Counts) -> &AtomicU64| {
+                    spool.map_or(0, |counts| read(counts).load(Relaxed))
+                };
                 ExportStatus {
                     collector: way.name.clone(),
                     up,
+                    answers: way.heard.load(Relaxed) > 0,
                     failovers,
                     datagrams: way.queue.sent.load(Relaxed),
                     records,
@@ -215,9 +266,18 @@ impl ExportView {
                         queue_full: losses.queue_full.load(Relaxed),
                         send_refused: losses.refused.load(Relaxed),
                         unreachable: losses.unreachable.load(Relaxed),
+                        unanswered: losses.unanswered.load(Relaxed),
                         would_block: losses.would_block.load(Relaxed),
                         send_failed: losses.failed.load(Relaxed),
+                        spool_full: of_spool(|counts| &counts.full),
+                        spool_failed: of_spool(|counts| &counts.failed),
+                        spool_corrupt: of_spool(|counts| &counts.corrupt),
                     },
+                    spool: spool.map(|counts| SpoolStatus {
+                        datagrams: counts.datagrams.load(Relaxed),
+                        bytes: counts.bytes.load(Relaxed),
+                        kept: counts.kept.load(Relaxed),
+                    }),
                 }
             })
             .collect()
@@ -243,23 +303,42 @@ impl Export {
             let socket = connect(name)?;
             session.mark_own(socket.as_fd())?;
             let from = socket.local_addr()?.ip().to_canonical();
-            let teller = Teller::new(TellerConfig {
+            let config = TellerConfig {
                 agent: settings.agent_address()?.unwrap_or(from),
                 sub_agent: settings.sub_agent,
                 instance: secret_seed(),
                 started_ns,
                 datagram: settings.datagram as usize,
-            });
+            };
             let queue = Arc::new(Queue::new(usize::try_from(room).unwrap_or(usize::MAX)));
-            let theirs = queue.clone();
+            let spool = settings.spool.open(name, settings.collectors.len())?;
+            let (spool, counts) = spool.unzip();
+            let heard = Arc::<AtomicU64>::default();
+            let sender = Sender {
+                socket,
+                queue: queue.clone(),
+                header: Header {
+                    agent: config.agent,
+                    sub_agent: config.sub_agent,
+                    sequence: 0,
+                    uptime_ms: 0,
+                },
+                instance: config.instance,
+                answers: Answers::new(settings.answers),
+                spool,
+                rate: settings.spool.rate,
+                heard: heard.clone(),
+            };
             let sender = std::thread::Builder::new()
                 .name("export".into())
-                .spawn(move || theirs.send(&socket))?;
+                .spawn(move || sender.run())?;
             senders.push(sender);
             ways.push(Way {
                 name: name.clone(),
-                teller: Mutex::new(teller),
+                teller: Mutex::new(Teller::new(config)),
                 queue,
+                heard,
+                spool: counts,
             });
         }
         let ways = Arc::new(ways);
@@ -282,6 +361,11 @@ impl Export {
             failover,
             senders,
         }))
+    }
+
+    /// How this host calls itself to each collector.
+    pub fn agents(&self) -> Vec<IpAddr> {
+        self.ways.iter().map(|way| way.teller().agent()).collect()
     }
 
     /// For who wants to know how it fares.

@@ -2,8 +2,9 @@
 //!
 //! Each conversation has an order of collectors, by its identifier and their places in the list, the same at
 //! all hosts: the first that is there is told. So the part of one that is gone goes to all others, and
-//! nothing else moves. sFlow has no answers: that one is gone is known by ICMP, and that it is there again by
-//! its absence: also while it is gone it gets a datagram with each drain, which says what was told.
+//! nothing else moves. That one is gone is known by ICMP, or by its answers that stay out (`answers.rs`), and that
+//! it is there again by the absence of both: also while it is gone it gets a datagram with each drain, which
+//! says what was told.
 
 use std::collections::VecDeque;
 

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use skua_collect::Known;
+use skua_collect::{Known, Tcp};
 use skua_flow::FlowRecord;
-use skua_wire::sflow::{Name, ServiceName, SocketTcp};
+use skua_wire::sflow::{Name, ServiceName, SocketTcp, TcpInfo};
 
 use crate::state::State;
 
@@ -28,11 +28,23 @@ impl Known for Of<'_> {
         })
     }
 
-    fn tcp(&self, record: &FlowRecord) -> Option<SocketTcp> {
-        let (lo, srtt_us) = self.0.sockets.as_ref()?.srtt(record)?;
-        Some(SocketTcp {
-            destination: !lo,
-            srtt_us,
+    fn tcp(&self, record: &FlowRecord) -> Option<Tcp> {
+        let (lo, measured) = self.0.sockets.as_ref()?.measured(record)?;
+        Some(Tcp {
+            socket: SocketTcp {
+                destination: !lo,
+                srtt_us: measured.srtt_us,
+            },
+            info: Some(TcpInfo {
+                send_mss: measured.mss.into(),
+                lost: measured.lost.into(),
+                retransmitted: measured.retransmits,
+                rtt_us: measured.srtt_us,
+                rtt_variance_us: measured.rttvar_us,
+                congestion_window: measured.cwnd.into(),
+                min_rtt_us: measured.min_rtt_us,
+                ..TcpInfo::default()
+            }),
         })
     }
 }

@@ -5,12 +5,14 @@
 //! | `export` | tells collectors what drains of `skua run` and `skua agent` bring |
 //! | `failover` | which collector is told of what, while all of them are there and while not |
 //! | `known` | names and sockets of this host |
-//! | `queue` | datagrams that wait to be sent |
+//! | `queue`, `sender` | datagrams that wait to be sent, and who sends them |
+//! | `answers`, `spool` | whether a collector answers, and what is on disk while not |
 //! | `report` | how that fares, in /metrics and by the doctor |
 //! | `command` | `skua collector`: takes it, sums it up, writes it |
 //! | `gate`, `receive` | whose datagrams it takes, and the threads that take them and sum them up |
 //! | `sink` | where lines go |
 
+mod answers;
 pub mod command;
 pub mod export;
 mod failover;
@@ -19,4 +21,6 @@ pub mod known;
 mod queue;
 mod receive;
 pub mod report;
+mod sender;
 mod sink;
+mod spool;

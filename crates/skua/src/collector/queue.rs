@@ -1,9 +1,7 @@
-//! Datagrams that wait to be sent, and who sends them.
+//! Datagrams that wait to be sent.
 
 use std::{
     collections::VecDeque,
-    io::ErrorKind,
-    net::UdpSocket,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -13,10 +11,8 @@ use std::{
 
 use skua_collect::Offered;
 
-/// Datagrams that are sent at once; then there is a pause, so that those of a large drain do not
-/// overrun the receiver's queue.
-const BURST: usize = 32;
-const PAUSE: Duration = Duration::from_millis(1);
+/// Datagrams that are taken at once at most.
+pub const BURST: usize = 32;
 
 /// Why datagrams did not get away.
 #[derive(Debug, Default)]
@@ -27,6 +23,8 @@ pub struct Losses {
     pub refused: AtomicU64,
     /// There was no way to the host, or it did not answer (ARP, ICMP host or network unreachable).
     pub unreachable: AtomicU64,
+    /// No answer came to what was sent, and the collector is gone.
+    pub unanswered: AtomicU64,
     /// The socket had no room.
     pub would_block: AtomicU64,
     /// Anything else that the kernel said.
@@ -51,6 +49,19 @@ pub struct Queue {
     pub sent: AtomicU64,
     /// Those that were not.
     pub losses: Losses,
+    /// Times that it was found that the collector is gone.
+    pub gone: AtomicU64,
+}
+
+/// What there was in a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// Something.
+    Some,
+    /// Nothing came in time.
+    Nothing,
+    /// Nothing, and nothing will come.
+    Closed,
 }
 
 impl Queue {
@@ -62,6 +73,7 @@ impl Queue {
             most,
             sent: AtomicU64::new(0),
             losses: Losses::default(),
+            gone: AtomicU64::new(0),
         }
     }
 
@@ -90,7 +102,8 @@ impl Queue {
 
     /// Times that nobody was there.
     pub fn refusals(&self) -> u64 {
-        self.losses.refused.load(Relaxed) + self.losses.unreachable.load(Relaxed)
+        let losses = [&self.losses.refused, &self.losses.unreachable, &self.gone];
+        losses.iter().map(|times| times.load(Relaxed)).sum()
     }
 
     /// Datagrams that wait.
@@ -98,71 +111,45 @@ impl Queue {
         self.lock().waiting.len()
     }
 
-    /// Nothing more comes: [`send`](Self::send) returns when all is sent.
+    /// Nothing more comes.
     pub fn close(&self) {
         self.lock().closed = true;
         self.more.notify_one();
     }
 
-    /// Sends what comes until the queue is closed.
-    pub fn send(&self, socket: &UdpSocket) {
-        let mut batch = Vec::with_capacity(BURST);
-        loop {
-            {
-                let mut datagrams = self.lock();
-                datagrams.free.append(&mut batch);
-                while datagrams.waiting.is_empty() {
-                    if datagrams.closed {
-                        return;
-                    }
-                    // A burst's buffers need not be kept until the next one.
-                    datagrams.free.truncate(BURST);
-                    datagrams.free.shrink_to_fit();
-                    datagrams.waiting.shrink_to(BURST);
-                    datagrams = self
+    /// Fills a batch, whose buffers from before are used again, with what waits; when that is nothing it waits
+    /// for so long, or until something comes.
+    pub fn take(&self, batch: &mut Vec<Vec<u8>>, wait: Option<Duration>) -> Taken {
+        let mut datagrams = self.lock();
+        datagrams.free.append(batch);
+        while datagrams.waiting.is_empty() {
+            if datagrams.closed {
+                return Taken::Closed;
+            }
+            // A burst's buffers need not be kept until the next one.
+            datagrams.free.truncate(BURST);
+            datagrams.free.shrink_to_fit();
+            datagrams.waiting.shrink_to(BURST);
+            datagrams = match wait {
+                None => self
+                    .more
+                    .wait(datagrams)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(wait) => {
+                    let (datagrams, timeout) = self
                         .more
-                        .wait(datagrams)
+                        .wait_timeout(datagrams, wait)
                         .unwrap_or_else(PoisonError::into_inner);
+                    if timeout.timed_out() && datagrams.waiting.is_empty() && !datagrams.closed {
+                        return Taken::Nothing;
+                    }
+                    datagrams
                 }
-                let count = datagrams.waiting.len().min(BURST);
-                batch.extend(datagrams.waiting.drain(..count));
-            }
-            for datagram in &batch {
-                self.send_one(socket, datagram);
-            }
-            if batch.len() == BURST {
-                std::thread::sleep(PAUSE);
-            }
+            };
         }
-    }
-
-    fn send_one(&self, socket: &UdpSocket, datagram: &[u8]) {
-        let mut sent = socket.send(datagram);
-        if sent
-            .as_ref()
-            .is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
-        {
-            // That is about one that was sent before; this one was not sent yet.
-            self.losses.refused.fetch_add(1, Relaxed);
-            self.sent
-                .fetch_sub(u64::from(self.sent.load(Relaxed) > 0), Relaxed);
-            sent = socket.send(datagram);
-        }
-        let cause = match sent {
-            Ok(_) => &self.sent,
-            Err(error) => match error.kind() {
-                ErrorKind::ConnectionRefused => &self.losses.refused,
-                ErrorKind::WouldBlock => &self.losses.would_block,
-                ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-                    &self.losses.unreachable
-                }
-                _ => {
-                    tracing::debug!(%error, "a collector cannot be told");
-                    &self.losses.failed
-                }
-            },
-        };
-        cause.fetch_add(1, Relaxed);
+        let count = datagrams.waiting.len().min(BURST);
+        batch.extend(datagrams.waiting.drain(..count));
+        Taken::Some
     }
 }
 
@@ -171,41 +158,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_finds_no_room_is_counted_and_the_rest_is_sent() {
-        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(receiver.local_addr().unwrap()).unwrap();
+    fn what_finds_no_room_is_counted_and_the_rest_is_taken() {
         let queue = Queue::new(2);
         let offered = [b"one", b"two", b"six"].map(|bytes| queue.offer(bytes));
         assert_eq!(offered, [Offered::Taken, Offered::Taken, Offered::Refused]);
         assert_eq!(queue.waiting(), 2);
         queue.close();
-        queue.send(&socket);
-        let mut buffer = [0; 8];
-        for expected in [b"one", b"two"] {
-            let length = receiver.recv(&mut buffer).unwrap();
-            assert_eq!(&buffer[..length], expected);
-        }
-        assert_eq!(queue.sent.load(Relaxed), 2);
+        let mut batch = Vec::new();
+        assert_eq!(queue.take(&mut batch, None), Taken::Some);
+        assert_eq!(batch, [b"one", b"two"]);
+        assert_eq!(queue.take(&mut batch, None), Taken::Closed);
         assert_eq!(queue.losses.queue_full.load(Relaxed), 1);
     }
 
     #[test]
-    fn refusals_are_counted() {
-        let nobody = UdpSocket::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(nobody).unwrap();
-        let queue = Queue::new(8);
-        for _ in 0..3 {
-            assert_eq!(queue.offer(b"lost"), Offered::Taken);
-        }
-        queue.close();
-        queue.send(&socket);
-        // The answer to the last is not waited for.
-        assert!(queue.losses.refused.load(Relaxed) >= 2);
-        assert!(queue.sent.load(Relaxed) <= 1);
+    fn nothing_is_waited_for_as_long_as_is_said() {
+        let queue = Queue::new(2);
+        let wait = Some(Duration::from_millis(1));
+        assert_eq!(queue.take(&mut Vec::new(), wait), Taken::Nothing);
     }
 }

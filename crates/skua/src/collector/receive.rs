@@ -7,7 +7,7 @@
 
 use std::{
     io::Read as _,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     os::{fd::AsFd as _, unix::net::UnixStream},
     sync::{
         Arc, Mutex, PoisonError,
@@ -22,7 +22,7 @@ use anyhow::{Context as _, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use skua_collect::{Collector, CollectorConfig, Line, Shard, Summary};
-use skua_probe::receive::Socket;
+use skua_probe::receive::{Answering, MANY, Room, Socket};
 
 use super::{
     gate::{Flooding, Gate},
@@ -32,12 +32,12 @@ use crate::{session::secret_seed, state::unix_ns};
 
 /// Bytes of a socket's queue.
 const QUEUE: usize = 32 << 20;
-/// The longest datagram of UDP.
-const DATAGRAM: usize = 65_535;
-/// Datagrams in a batch at most.
-const BATCH: usize = 64;
+/// Bytes of datagrams for which a batch has room at the beginning.
+const BATCH: usize = 96 << 10;
 /// Batches that wait for a summing thread at most.
 const WAITING: usize = 64;
+/// After a batch that was not full more is let come: waking two threads for each datagram costs more than it does.
+const GATHER: Duration = Duration::from_millis(1);
 /// The longest wait.
 const TICK_NS: u64 = 1_000_000_000;
 
@@ -45,13 +45,15 @@ const TICK_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 struct Batch {
     now_ns: u64,
+    /// Number of the receiver.
+    receiver: usize,
     bytes: Vec<u8>,
     /// Senders, and where their datagrams end.
-    parts: Vec<(IpAddr, usize)>,
+    parts: Vec<(SocketAddr, usize)>,
 }
 
 impl Batch {
-    fn datagrams(&self) -> impl Iterator<Item = (IpAddr, &[u8])> {
+    fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         let mut begin = 0;
         self.parts.iter().map(move |(from, end)| {
             let bytes = self.bytes.get(begin..*end).unwrap_or_default();
@@ -91,6 +93,8 @@ struct Shared {
     sinks: Arc<Mutex<Sinks>>,
     /// A sink has failed for good: nothing more is taken.
     stop: Arc<AtomicBool>,
+    /// By which agents are answered, by the number of the receiver; the first summing thread has them.
+    answering: Vec<Answering>,
 }
 
 impl Threads {
@@ -104,6 +108,18 @@ impl Threads {
     ) -> anyhow::Result<Self> {
         let sinks = Arc::new(Mutex::new(sinks));
         let (stop, seed) = (Arc::new(AtomicBool::new(false)), secret_seed());
+        let (mut sockets, mut address) = (Vec::new(), listen);
+        for _ in 0..count {
+            let socket = match count {
+                1 => Socket::bind(address, QUEUE)?,
+                _ => Socket::bind_shared(address, QUEUE)?,
+            };
+            // The first may have been given a port.
+            address = socket.address()?;
+            sockets.push(socket);
+        }
+        let answering: std::io::Result<Vec<_>> = sockets.iter().map(Socket::answering).collect();
+        let (mut answering, instance) = (Some(answering?), secret_seed());
         let (mut ways, mut summers) = (Vec::new(), Vec::new());
         for number in 0..count {
             let (way, batches) = sync_channel(WAITING);
@@ -111,6 +127,7 @@ impl Threads {
             let each = count.max(1);
             let collector = Collector::new(&CollectorConfig {
                 shard: Shard::new(number as u32, count as u32, seed),
+                instance,
                 max_keys: config.max_keys.div_ceil(each),
                 max_conversations: config.max_conversations.div_ceil(each),
                 ..*config
@@ -118,6 +135,7 @@ impl Threads {
             let shared = Shared {
                 sinks: sinks.clone(),
                 stop: stop.clone(),
+                answering: answering.take().unwrap_or_default(),
             };
             summers.push(
                 thread::Builder::new()
@@ -125,14 +143,8 @@ impl Threads {
                     .spawn(move || shared.sum(collector, &batches))?,
             );
         }
-        let (mut receivers, mut address) = (Vec::new(), listen);
-        for number in 0..count {
-            let socket = match count {
-                1 => Socket::bind(address, QUEUE)?,
-                _ => Socket::bind_shared(address, QUEUE)?,
-            };
-            // The first may have been given a port.
-            address = socket.address()?;
+        let mut receivers = Vec::new();
+        for (number, socket) in sockets.into_iter().enumerate() {
             let (ends, far_end) = UnixStream::pair()?;
             ends.set_nonblocking(true)?;
             for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -142,7 +154,7 @@ impl Threads {
             receivers.push(
                 thread::Builder::new()
                     .name(format!("receive {number}"))
-                    .spawn(move || receive(&socket, ends, gate, &ways, &stop))?,
+                    .spawn(move || receive((number, &socket), ends, gate, &ways, &stop))?,
             );
         }
         Ok(Self {
@@ -185,13 +197,13 @@ impl Threads {
 
 /// Takes datagrams until a signal comes or there is nowhere to bring them.
 fn receive(
-    socket: &Socket,
+    (receiver, socket): (usize, &Socket),
     mut ends: UnixStream,
     mut gate: Gate,
     ways: &[SyncSender<Arc<Batch>>],
     stop: &AtomicBool,
 ) -> Received {
-    let mut buffer = vec![0; DATAGRAM];
+    let (mut room, mut full) = (Room::default(), false);
     loop {
         let timeout = Timespec {
             tv_sec: 1,
@@ -203,7 +215,11 @@ fn receive(
         ];
         // Interrupted is as good as woken for nothing.
         let _ = poll(&mut fds, Some(&timeout));
-        let (batch, more) = take(socket, &mut gate, &mut buffer);
+        if !full {
+            thread::sleep(GATHER);
+        }
+        let (mut batch, more) = take(socket, &mut gate, &mut room);
+        batch.receiver = receiver;
         if !batch.parts.is_empty() {
             let batch = Arc::new(batch);
             for way in ways {
@@ -212,6 +228,7 @@ fn receive(
                 }
             }
         }
+        full = more;
         // What is in the socket's queue is taken before.
         let ended = !more && matches!(ends.read(&mut [0; 8]), Ok(n) if n > 0);
         if ended || stop.load(Relaxed) {
@@ -226,28 +243,25 @@ fn receive(
 }
 
 /// A batch; and whether there may be more now.
-fn take(socket: &Socket, gate: &mut Gate, buffer: &mut [u8]) -> (Batch, bool) {
+fn take(socket: &Socket, gate: &mut Gate, room: &mut Room) -> (Batch, bool) {
     let mut batch = Batch {
         now_ns: unix_ns(),
         ..Batch::default()
     };
-    for _ in 0..BATCH {
-        match socket.receive(buffer) {
-            Ok(Some((length, from))) => {
-                if gate.takes(from, batch.now_ns) {
-                    let bytes = buffer.get(..length).unwrap_or_default();
-                    batch.bytes.extend_from_slice(bytes);
-                    batch.parts.push((from.ip(), batch.bytes.len()));
-                }
+    let taken = socket.receive_many(room, |bytes, from| {
+        if gate.takes(from, batch.now_ns) {
+            if batch.parts.is_empty() {
+                batch.bytes.reserve(BATCH);
             }
-            Ok(None) => return (batch, false),
-            Err(error) => {
-                tracing::debug!(%error, "receiving failed");
-                return (batch, false);
-            }
+            batch.bytes.extend_from_slice(bytes);
+            batch.parts.push((from, batch.bytes.len()));
         }
-    }
-    (batch, true)
+    });
+    let taken = taken.unwrap_or_else(|error| {
+        tracing::debug!(%error, "receiving failed");
+        0
+    });
+    (batch, taken == MANY)
 }
 
 impl Shared {
@@ -267,7 +281,10 @@ impl Shared {
             match batches.recv_timeout(Duration::from_nanos(wait)) {
                 Ok(batch) => {
                     for (from, bytes) in batch.datagrams() {
-                        collector.datagram(from, bytes, batch.now_ns);
+                        let answer = collector.datagram(from.ip(), bytes, batch.now_ns);
+                        if let Some(answer) = answer {
+                            self.answer(batch.receiver, answer, from);
+                        }
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -276,6 +293,15 @@ impl Shared {
         }
         self.write(|each| collector.finish(unix_ns(), each))?;
         Ok(collector.summary())
+    }
+
+    /// An answer that is lost is asked for again.
+    fn answer(&self, receiver: usize, answer: &[u8], to: SocketAddr) {
+        if let Some(socket) = self.answering.get(receiver)
+            && let Err(error) = socket.send(answer, to)
+        {
+            tracing::debug!(%error, "{to} cannot be answered");
+        }
     }
 
     /// Brings lines to the sinks.

@@ -51,8 +51,32 @@ pub fn metrics(all: &[ExportStatus]) -> String {
         (
             "skua_export_up",
             "gauge",
-            "1 while a collector takes what it is sent, as far as ICMP tells; 0 while others have its part.",
+            "1 while a collector takes what it is sent, as far as its answers and ICMP tell; 0 while others have its part.",
             |s| s.up.into(),
+        ),
+        (
+            "skua_export_answers",
+            "gauge",
+            "1 when a collector has answered: else only ICMP tells whether it is there.",
+            |s| s.answers.into(),
+        ),
+        (
+            "skua_export_spool_datagrams",
+            "gauge",
+            "Datagrams on disk until a collector is there.",
+            |s| s.spool.map_or(0, |spool| spool.datagrams),
+        ),
+        (
+            "skua_export_spool_bytes",
+            "gauge",
+            "Bytes of files with datagrams until a collector is there.",
+            |s| s.spool.map_or(0, |spool| spool.bytes),
+        ),
+        (
+            "skua_export_spool_kept_total",
+            "counter",
+            "Datagrams that were put on disk because a collector was gone.",
+            |s| s.spool.map_or(0, |spool| spool.kept),
         ),
         (
             "skua_export_failovers_total",
@@ -84,8 +108,12 @@ pub fn metrics(all: &[ExportStatus]) -> String {
             ("queue_full", lost.queue_full),
             ("send_refused", lost.send_refused),
             ("unreachable", lost.unreachable),
+            ("unanswered", lost.unanswered),
             ("would_block", lost.would_block),
             ("send_failed", lost.send_failed),
+            ("spool_full", lost.spool_full),
+            ("spool_failed", lost.spool_failed),
+            ("spool_corrupt", lost.spool_corrupt),
         ] {
             let labels = [("collector", &*status.collector), ("cause", cause)];
             text.value(name, &labels, value);
@@ -105,9 +133,14 @@ fn number(value: &Value) -> u64 {
 /// Lines of the doctor.
 pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
     for collector in each(status) {
+        let kept = number(&collector["spool"]["datagrams"]);
+        let kept = match kept {
+            0 => String::new(),
+            kept => format!(", {} on disk until it is there", output::count(kept)),
+        };
         writeln!(
             out,
-            "collector {}{}: {} records in {} datagrams",
+            "collector {}{}: {} records in {} datagrams{kept}",
             collector["collector"].as_str().unwrap_or_default(),
             match collector["up"].as_bool() {
                 Some(false) => " (not there, others have its part)",
@@ -129,8 +162,18 @@ pub fn advise(status: &Value, advice: &mut Vec<String>) {
             ("queue_full", "found no room in the queue (export.queue)"),
             ("send_refused", "were refused: nobody listens there"),
             ("unreachable", "could not get there: no way to the host"),
+            ("unanswered", "were not answered: it is gone"),
             ("would_block", "found no room in the socket"),
             ("send_failed", "could not be sent"),
+            (
+                "spool_full",
+                "went because the spool was full (export.spool.max_bytes)",
+            ),
+            (
+                "spool_failed",
+                "could not be written into the spool: is the disk full?",
+            ),
+            ("spool_corrupt", "or more could not be read in the spool"),
         ] {
             if number(&lost[cause]) > 0 {
                 let lost = number(&lost[cause]);

@@ -1,4 +1,4 @@
-//! `/api/flows` of the lake.
+//! `/api/flows` of the lake, and `/api/sql`.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -10,6 +10,7 @@ use super::{
     LakeSettings,
     command::{DAMAGED, NO_LAKE, damaged, written},
     question::Asked,
+    sql::{self, api::SqlParameters},
 };
 use crate::http::{bad_request, blocking};
 
@@ -62,6 +63,14 @@ impl LakeAnswers {
     pub fn new(settings: &LakeSettings) -> Self {
         // It was looked at when the configuration was.
         Self(settings.location().unwrap_or_default())
+    }
+
+    /// Answers a question in SQL.
+    pub async fn sql(&self, asked: SqlParameters) -> Response {
+        match self.0.clone() {
+            Some(location) => sql::api::answer(location, asked).await,
+            None => (StatusCode::NOT_FOUND, format!("{NO_LAKE}\n")).into_response(),
+        }
     }
 
     /// Answers.

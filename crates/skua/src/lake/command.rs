@@ -56,7 +56,7 @@ impl LakeQuestion {
 }
 
 /// The lake that is meant, none when none is configured.
-fn configured(
+pub fn configured(
     named: Option<&Location>,
     config: Option<&std::path::Path>,
 ) -> anyhow::Result<Option<Location>> {

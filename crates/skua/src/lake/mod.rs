@@ -6,6 +6,7 @@
 //! | `question` | from what people write to what is asked |
 //! | `command` | `skua flows --since`, `skua lake` |
 //! | `api` | the same for `/api/flows` |
+//! | `sql` | `skua sql`, in builds that have its engine |
 //! | `report` | how it fares, in /metrics and by the doctor |
 
 pub mod api;
@@ -13,6 +14,7 @@ pub mod command;
 mod question;
 pub mod report;
 mod settings;
+pub mod sql;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -30,7 +30,7 @@ pub struct Asked {
 }
 
 /// A time ago like `1h`, or a moment like `2026-11-21T10:00:00Z`, in µs since the Unix epoch.
-fn moment(text: &str, now: i64) -> anyhow::Result<i64> {
+pub fn moment(text: &str, now: i64) -> anyhow::Result<i64> {
     if let Ok(ago) = humantime::parse_duration(text) {
         let ago = i64::try_from(ago.as_micros()).unwrap_or(i64::MAX);
         return Ok(now.saturating_sub(ago));

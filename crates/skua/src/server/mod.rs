@@ -200,11 +200,12 @@ impl Server {
 
 /// The routes that are given, and those of the server itself.
 fn all_routes(routes: Router, parts: Parts, config: &Config, limits: &Limits) -> Router {
+    let sockets = ws::routes(parts, limits, &routes);
     routes
         .merge(login::routes())
         .merge(info::routes(config))
         .merge(openapi::routes())
-        .merge(ws::routes(parts, limits))
+        .merge(sockets)
 }
 
 /// Readable whenever a SIGHUP comes. Without files to read again SIGHUP ends the process as always.

@@ -4,7 +4,7 @@ use axum::{
     Router,
     body::Bytes,
     extract::{DefaultBodyLimit, Query, State as Extract},
-    http::{HeaderMap, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
     routing::get,
 };
@@ -46,6 +46,9 @@ pub struct GraphQuery {
     /// `json`, `csv` or `dot`.
     #[arg(skip)]
     pub format: Option<String>,
+    /// As it was at a moment, ms since the Unix epoch.
+    #[arg(skip)]
+    pub at: Option<u64>,
 }
 
 impl GraphQuery {
@@ -99,16 +102,37 @@ async fn edges(
     };
     blocking(move || {
         let (mut edges, lost) = graph.edges();
+        if let Some(at) = query.at {
+            edges = match graph.edges_at(at.saturating_mul(1_000_000)) {
+                Some(edges) => edges,
+                None => return unknown(graph.begins_ns()),
+            };
+        }
         edges.retain(|edge| query.takes(edge));
+        let found = edges.len();
         edges.truncate(query.limit.unwrap_or(usize::MAX));
         let headers = [
             (header::CONTENT_TYPE.as_str(), kind.to_owned()),
+            ("x-skua-found", found.to_string()),
             ("x-skua-lost-lines", lost.lines.to_string()),
             ("x-skua-lost-records", lost.records.to_string()),
+            ("x-skua-own-lines", lost.own_lines.to_string()),
         ];
         (headers, write(&edges)).into_response()
     })
     .await
+}
+
+/// Nothing is known of a moment.
+fn unknown(begins_ns: Option<u64>) -> Response {
+    let text = match begins_ns {
+        Some(begin) => format!(
+            "services are known since {} only: their past is in memory, and bounded\n",
+            skua_record::time::UnixNs(begin)
+        ),
+        None => "nothing is known of services yet\n".into(),
+    };
+    (StatusCode::NOT_FOUND, text).into_response()
 }
 
 async fn take(Extract(graph): Extract<ServiceGraph>, headers: HeaderMap, body: Bytes) -> Response {

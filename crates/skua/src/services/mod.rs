@@ -10,14 +10,14 @@ pub mod show;
 
 use std::{
     collections::{HashMap, VecDeque},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use skua_collect::{
     Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig,
-    graph::{Edge, Graph, GraphLine},
+    graph::{Edge, Graph, GraphLine, Past},
 };
 
 use crate::{
@@ -28,6 +28,8 @@ use crate::{
 
 /// Edges at most.
 const EDGES: usize = 65_536;
+/// Edges of the past at most, in all slices of time: some 32 MiB.
+const PAST: usize = 65_536;
 /// Names of services of this host's conversations at most.
 const NAMES: usize = 16_384;
 /// Length of a window.
@@ -43,7 +45,12 @@ pub struct ServiceGraph(Arc<Mutex<Inner>>);
 
 struct Inner {
     graph: Graph,
+    past: Past,
     own: Option<Own>,
+    /// How this host calls itself to collectors.
+    own_agents: Vec<IpAddr>,
+    /// Lines of collectors of what this host has told them, and knows itself.
+    own_lines: u64,
     /// Batches of lines that were taken last, by who sent them.
     batches: HashMap<u64, u64>,
     order: VecDeque<u64>,
@@ -56,6 +63,8 @@ struct Lost {
     lines: u64,
     /// Records of this host, because a drain had too many.
     records: u64,
+    /// Lines that collectors brought of what this host has told them: its own conversations are in edges already.
+    own_lines: u64,
 }
 
 /// What makes lines of this host's conversations: the same as on the way to a collector and there.
@@ -92,7 +101,7 @@ impl Own {
         }
     }
 
-    fn take(&mut self, state: &State, graph: &mut Graph) {
+    fn take(&mut self, state: &State, graph: &mut Graph, past: &mut Past) {
         let now_ns = unix_ns();
         let drain = Drain {
             known: &Of(state),
@@ -110,7 +119,11 @@ impl Own {
             collector.datagram(Ipv4Addr::LOCALHOST.into(), bytes, now_ns);
             Offered::Taken
         });
-        collector.close(now_ns, &mut |line| graph.add(&line.into()));
+        collector.close(now_ns, &mut |line| {
+            let line = line.into();
+            graph.add(&line);
+            past.add(&line);
+        });
     }
 }
 
@@ -119,7 +132,10 @@ impl ServiceGraph {
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(Inner {
             graph: Graph::new(EDGES, unix_ns()),
+            past: Past::new(PAST),
             own: None,
+            own_agents: Vec::new(),
+            own_lines: 0,
             batches: HashMap::new(),
             order: VecDeque::new(),
         })))
@@ -141,12 +157,19 @@ impl ServiceGraph {
             // Packets of captures that people make are among those that are always captured.
             if capture.is_none() {
                 let mut inner = theirs.lock();
-                let Inner { graph, own, .. } = &mut *inner;
+                let Inner {
+                    graph, past, own, ..
+                } = &mut *inner;
                 if let Some(own) = own {
-                    own.take(state, graph);
+                    own.take(state, graph, past);
                 }
             }
         }));
+    }
+
+    /// How this host calls itself to collectors: what they bring back of that is not counted twice.
+    pub fn told_as(&self, agents: Vec<IpAddr>) {
+        self.lock().own_agents = agents;
     }
 
     /// All edges as they are now, those with most bytes first.
@@ -159,8 +182,23 @@ impl ServiceGraph {
         let lost = Lost {
             lines: inner.graph.counts().edges_full,
             records: inner.own.as_ref().map_or(0, |own| own.skipped),
+            own_lines: inner.own_lines,
         };
         (inner.graph.edges(&open, unix_ns()), lost)
+    }
+
+    /// All edges as they were at a moment, ns since the Unix epoch; none when nothing is known of it.
+    fn edges_at(&self, moment_ns: u64) -> Option<Vec<Edge>> {
+        let inner = self.lock();
+        inner.past.begins_ns().filter(|begin| *begin <= moment_ns)?;
+        let graph = inner.past.until(moment_ns, inner.graph.began_ns());
+        drop(inner);
+        Some(graph.edges(&Graph::new(0, 0), moment_ns))
+    }
+
+    /// When the past begins, ns since the Unix epoch.
+    fn begins_ns(&self) -> Option<u64> {
+        self.lock().past.begins_ns()
     }
 
     /// Takes lines of a collector: a batch of a number that was taken already is not counted again.
@@ -179,8 +217,22 @@ impl ServiceGraph {
             inner.order.push_back(sender);
         }
         inner.batches.insert(sender, batch);
+        let Inner {
+            graph,
+            past,
+            own,
+            own_agents,
+            own_lines,
+            ..
+        } = &mut *inner;
         for line in lines {
-            inner.graph.add(line);
+            let ours = |agent| own_agents.contains(agent);
+            if own.is_some() && line.told_by.iter().any(ours) {
+                *own_lines += 1;
+                continue;
+            }
+            graph.add(line);
+            past.add(line);
         }
     }
 }

@@ -15,8 +15,8 @@ use std::ops::RangeInclusive;
 use skua_flow::{FlowRecord, Ownership, Party};
 use skua_probe::{ProbeError, SocketProbe, WatchedNamespace};
 use skua_socket::{
-    HookStatus, Owner, OwnerId, Owners, OwnersConfig, SocketLine, SocketLosses, SocketRecord,
-    SocketStore, SocketStoreConfig, SocketUpdate,
+    HookStatus, Measured, Owner, OwnerId, Owners, OwnersConfig, SocketLine, SocketLosses,
+    SocketRecord, SocketStore, SocketStoreConfig, SocketUpdate,
 };
 pub use start::start;
 
@@ -130,12 +130,12 @@ impl Sockets {
         self.store.join(flow, netns.map_or(0, |(_, inode)| *inode))
     }
 
-    /// What TCP measured of a conversation: whether at the socket of `lo`, and the smoothed round-trip time,
-    /// µs.
-    pub fn srtt(&self, flow: &FlowRecord) -> Option<(bool, u32)> {
+    /// What TCP measured of a conversation, and whether at the socket of `lo`.
+    pub fn measured(&self, flow: &FlowRecord) -> Option<(bool, Measured)> {
         let number = flow.key.netns;
         let netns = self.namespaces.iter().find(|(n, _)| *n == number);
-        self.store.srtt(flow, netns.map_or(0, |(_, inode)| *inode))
+        self.store
+            .measured(flow, netns.map_or(0, |(_, inode)| *inode))
     }
 
     /// An owner by the number in a flow record.

@@ -139,13 +139,21 @@ fn failure(error: &anyhow::Error) -> Failure {
 fn ask(client: &Client, question: &Question) -> anyhow::Result<Answer> {
     match question {
         Question::Lines { path, parameters } => {
-            let (lines, _) = client.lines(path, parameters)?;
+            let parameters: Vec<_> = parameters
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.clone()))
+                .collect();
+            let (lines, found) = client.with_header(path, &parameters, "x-skua-found")?;
             let lines = lines
                 .split(|byte| *byte == b'\n')
                 .filter(|line| !line.is_empty());
             let rows = lines.take(RECORDS).map(serde_json::from_slice);
             let rows: Result<Vec<Value>, _> = rows.collect();
-            Ok(Answer::Rows(rows.context("cannot read a record")?))
+            let rows = rows.context("cannot read a record")?;
+            Ok(match found.and_then(|found| found.parse().ok()) {
+                Some(found) => Answer::Page(rows, found),
+                None => Answer::Rows(rows),
+            })
         }
         Question::Object { path } => {
             let mut status = client.object(path)?;

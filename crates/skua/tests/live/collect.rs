@@ -416,6 +416,78 @@ fn datagrams_that_are_dropped_on_the_way_are_told_exactly() {
     assert_eq!(told, (flows.packets, flows.bytes), "{summary}");
 }
 
+/// Drops all datagrams to the collector where they come in, without ICMP; or no longer.
+fn hide(net: &Net, hidden: bool) {
+    let rules = match hidden {
+        true => {
+            "add table ip wall; add chain ip wall in { type filter hook input priority 0; }; \
+             add rule ip wall in udp dport 6343 drop"
+        }
+        false => "delete table ip wall",
+    };
+    net::run(net.command("nft").arg(rules));
+}
+
+#[test]
+fn a_collector_that_falls_silent_without_icmp_is_missed_and_told_later_from_disk() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    let collector = Collector::start(&wire.near);
+    let folder = std::env::temp_dir().join(format!("skua-live-spool-{}", std::process::id()));
+    let far = Skua::run(
+        &wire.far,
+        &format!(
+            "--interface g0 --scan-interval 200ms --exclude-self --collector 10.7.0.2:6343 --spool {}",
+            folder.display()
+        ),
+    );
+    far.wait_attached("g0");
+    connections(&wire, 8_080, 5);
+    wait_for("an answer", || {
+        let status = export(&far);
+        (status["answers"] == true && status["up"] == true).then_some(())
+    });
+    hide(&wire.near, true);
+    connections(&wire, 8_081, 20);
+    wait_for("the collector to be missed, and datagrams on disk", || {
+        let status = export(&far);
+        let kept = status["spool"]["datagrams"].as_u64().unwrap();
+        (status["up"] == false && kept > 10).then_some(())
+    });
+    connections(&wire, 8_082, 20);
+    wait_for("the end of all connections", || {
+        let flows = far.flows();
+        let open = |flow: &Value| flow["b"]["port"] == 8_082 && flow["end"].is_null();
+        (flows.iter().any(|flow| flow["b"]["port"] == 8_082) && !flows.iter().any(open))
+            .then_some(())
+    });
+    hide(&wire.near, false);
+    wait_for("all that was on disk to be sent", || {
+        let status = export(&far);
+        (status["up"] == true && status["spool"]["datagrams"] == 0).then_some(())
+    });
+    let lost = export(&far)["lost"].clone();
+    let seen = far.stop();
+    let (lines, summary) = collector.stop();
+    // Whoever cleans up must not hide what went wrong.
+    let _ = std::fs::remove_dir_all(folder);
+    assert!(
+        lost.as_object().unwrap().values().all(|count| count == 0),
+        "{lost}"
+    );
+    assert_eq!(summary["lost"], serde_json::json!({}), "{summary}");
+    assert_eq!(sum(&summary["missing"]), (0, 0), "{summary}");
+    assert!(
+        summary["kept_datagrams"].as_u64().unwrap() > 10,
+        "{summary}"
+    );
+    let flows = seen.in_flows();
+    assert_eq!(sum(&summary["told"]), (flows.packets, flows.bytes));
+    assert_eq!(sum_of(&lines), (flows.packets, flows.bytes), "{summary}");
+}
+
 #[test]
 fn strangers_and_rubbish_are_counted_and_a_far_address_needs_a_list() {
     if !root_tests() {

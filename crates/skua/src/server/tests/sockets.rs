@@ -490,3 +490,45 @@ fn a_login_that_ended_ends_its_websockets() {
     std::fs::write(&file, "").unwrap();
     assert_eq!(u16::from(closing(&mut client).code), 1008);
 }
+
+#[test]
+fn lists_are_told_of_by_what_has_changed() {
+    let running = Running::plain();
+    running.drain(updates(3, 1));
+    let mut client = open(&running, "/ws/map", &[]).unwrap();
+    assert_eq!(next(&mut client)["Whole"], true);
+    let watch = json!({"Map": false, "Watch": {"a": "/api/flows?sort=start&limit=2", "b": "/api/flows?sort=x"}});
+    send(&mut client, &watch);
+    let tables = [next(&mut client), next(&mut client)];
+    let of = |key: &str| tables.iter().map(|t| &t["Table"]).find(|t| t["Key"] == key);
+    let first = of("a").unwrap();
+    assert_eq!(
+        (&first["Found"], first["Rows"].as_array().unwrap().len()),
+        (&json!(3), 2)
+    );
+    assert_eq!(of("b").unwrap()["Status"], 400);
+    // The map is not looked at, so only the list is told of.
+    running
+        .graph
+        .write()
+        .add_node(node("a", "eth0"), 1)
+        .unwrap();
+    running.drain(updates(3, 5));
+    let table = next(&mut client)["Table"].take();
+    assert_eq!(table["Key"], "a");
+    let row = &table["Rows"][0];
+    assert_eq!(row[0], 0);
+    assert_eq!(row[1]["ab"]["packets"], 6);
+    assert!(
+        row[1].get("a").is_none() && row[1].get("id").is_none(),
+        "{row}"
+    );
+    send(&mut client, &json!({"Map": true}));
+    assert_eq!(ids(&next(&mut client)["Nodes"]), ["a"]);
+    send(&mut client, &json!({"Watch": {"a": "/api/config"}}));
+    let error = next(&mut client)["Error"].take();
+    assert!(
+        error.as_str().unwrap().contains("can be watched"),
+        "{error}"
+    );
+}

@@ -1,13 +1,14 @@
-//! `/ws/map`: the map of `/api/map`, and its changes as they come.
+//! `/ws/map`: the map of `/api/map`, and its changes as they come; and lists that the page shows.
 
 use std::time::Duration;
 
 use axum::{extract::State, response::Response};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use super::{
     Hub,
     socket::{Asked, Gone, Socket},
+    watch::Watches,
 };
 use crate::graph::{
     map::{self, Picture},
@@ -33,13 +34,23 @@ async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Gone> {
     let mut picture = Picture::default();
     let mut told = None;
     let mut rested = 0;
+    let mut watches = Watches::new(hub.routes.clone());
     let mut looks = interval(PAUSE);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            // Nothing that a page says is needed; that it reads and answers pings is.
-            text = socket.next() => drop(text?),
-            _ = looks.tick() => {
+            text = socket.next() => {
+                if let Err(why) = watches.take(&text?) {
+                    socket.send(serde_json::json!({"Error": why}).to_string()).await?;
+                }
+            }
+            () = due(&watches) => {
+                if let Some(text) = watches.look().await {
+                    socket.send(text).await?;
+                }
+            }
+            // Who does not look at the map is told when it is looked at again.
+            _ = looks.tick(), if watches.map || told.is_none() => {
                 let last = map::last_event(&hub.analyzer);
                 rested += 1;
                 if told == Some(last) && rested < REST {
@@ -62,5 +73,13 @@ async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Gone> {
                 }
             }
         }
+    }
+}
+
+/// Waits until a list is to be looked at.
+async fn due(watches: &Watches) {
+    match watches.due() {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }

@@ -6,6 +6,7 @@ mod mailbox;
 mod map;
 mod message;
 mod socket;
+mod watch;
 
 use std::{
     collections::HashMap,
@@ -46,10 +47,12 @@ struct Hub {
     flows: Arc<FlowFeed>,
     places: Arc<Places>,
     ping: Duration,
+    /// What lists are asked of.
+    routes: Router,
 }
 
-/// The paths of this module.
-pub fn routes(parts: Parts, limits: &Limits) -> Router {
+/// The paths of this module; lists are asked of the other paths.
+pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> Router {
     let hub = Hub {
         graph: GraphFeed::new(parts.analyzer.graph.clone(), limits.waiting),
         flows: FlowFeed::new(parts.analyzer.clone(), parts.shared, limits.waiting),
@@ -60,6 +63,7 @@ pub fn routes(parts: Parts, limits: &Limits) -> Router {
             taken: Mutex::default(),
         }),
         ping: limits.ping,
+        routes: others.clone(),
     };
     Router::new()
         .route("/ws/subscriber", get(graph::subscribe))

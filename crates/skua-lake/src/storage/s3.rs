@@ -1,0 +1,253 @@
+//! S3, by the crate object_store.
+
+use std::{io, ops::Range, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use object_store::{
+    ClientConfigKey, Error, ObjectStore, ObjectStoreExt as _, PutPayload, RetryConfig,
+    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey},
+    path::Path,
+};
+
+use super::{
+    Item, Storage,
+    remote::{Remote, one_line, split, whole_line},
+};
+use crate::error::{LakeError, Result};
+
+/// Whoever writes tries again by itself, and counts; so the client need not for long.
+const RETRIES: usize = 2;
+const RETRY: Duration = Duration::from_secs(10);
+/// A request takes at most so long: a compacted file over a slow line.
+const REQUEST: &str = "300s";
+/// Codes of errors that say that there is no room, as several servers have them.
+const FULL: [&str; 5] = [
+    "QuotaExceeded",
+    "StorageFull",
+    "InsufficientStorage",
+    "NoSpaceLeft",
+    "NotEnoughSpace",
+];
+
+pub(crate) struct Bucket {
+    store: AmazonS3,
+    bucket: String,
+    /// Of the lake.
+    prefix: Path,
+    remote: Remote,
+}
+
+impl Bucket {
+    /// `s3://bucket/prefix`; key, secret, region and endpoint come from the variables AWS_….
+    pub fn open(text: &str) -> Result<Self> {
+        let (bucket, prefix) = split(text)?;
+        // The program's TLS is ring's. Where somebody chose another before, that one serves.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let store = AmazonS3Builder::from_env()
+            .with_bucket_name(bucket)
+            .with_retry(RetryConfig {
+                max_retries: RETRIES,
+                retry_timeout: RETRY,
+                ..RetryConfig::default()
+            })
+            .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), REQUEST)
+            .build()
+            .map_err(|error| LakeError::Place(format!("{text}: {}", one_line(&error))))?;
+        Ok(Self {
+            store,
+            bucket: bucket.into(),
+            prefix: Path::from(prefix),
+            remote: Remote::new(format!("s3://{bucket}"))?,
+        })
+    }
+
+    fn path(&self, path: &str) -> Path {
+        path.split('/')
+            .filter(|part| !part.is_empty())
+            .fold(self.prefix.clone(), Path::join)
+    }
+
+    /// What failed, when there may be no such object.
+    fn of_object(&self, error: &Error) -> io::Error {
+        match error {
+            Error::NotFound { .. } if !no_bucket(error) => {
+                io::Error::new(io::ErrorKind::NotFound, told(error))
+            }
+            error => self.failed(error),
+        }
+    }
+
+    fn failed(&self, error: &Error) -> io::Error {
+        if no_bucket(error) {
+            let text = format!("there is no bucket {}; make it first", self.bucket);
+            return io::Error::other(text);
+        }
+        let (kind, text) = (kind(error), told(error));
+        let hint = match kind {
+            io::ErrorKind::PermissionDenied => {
+                " AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION must be right for it."
+            }
+            _ => "",
+        };
+        io::Error::new(kind, text + hint)
+    }
+}
+
+fn no_bucket(error: &Error) -> bool {
+    code(&whole_line(error)) == Some("NoSuchBucket")
+}
+
+/// What kind of failure it is, other than that something is not there.
+fn kind(error: &Error) -> io::ErrorKind {
+    let line = whole_line(error);
+    // What lists says of all errors that they are some error.
+    let denied = ["status code: 401", "status code: 403"];
+    match error {
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+            io::ErrorKind::PermissionDenied
+        }
+        _ if denied.iter().any(|status| line.contains(status)) => io::ErrorKind::PermissionDenied,
+        _ if FULL.iter().any(|code| line.contains(code)) => io::ErrorKind::StorageFull,
+        _ => io::ErrorKind::Other,
+    }
+}
+
+/// An element's text in an answer of S3.
+fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    Some(rest.split_once("</")?.0)
+}
+
+fn code(text: &str) -> Option<&str> {
+    element(text, "Code")
+}
+
+/// What S3 said, if it did; else what the client says.
+fn told(error: &Error) -> String {
+    let line = whole_line(error);
+    match (code(&line), element(&line, "Message")) {
+        (Some(code), Some(message)) => format!("{code}: {message}"),
+        (Some(code), None) => code.into(),
+        _ => not_reached(&line).unwrap_or_else(|| one_line(error)),
+    }
+}
+
+/// Which server could not be reached, and why, without the client's account of its attempts.
+fn not_reached(line: &str) -> Option<String> {
+    let (attempts, why) = line.split_once(" - HTTP error: ")?;
+    let url = attempts.split(' ').find(|word| word.starts_with("http"))?;
+    let server: Vec<&str> = url.split('/').take(3).collect();
+    Some(format!("{}: {why}", server.join("/")))
+}
+
+impl Storage for Bucket {
+    fn list(&self, directory: &str) -> Result<Vec<Item>> {
+        let path = self.path(directory);
+        let listed = async {
+            let all = self.store.list(Some(&path));
+            all.map_ok(|meta| (meta.location, meta.size))
+                .try_collect::<Vec<_>>()
+                .await
+        };
+        let found = self
+            .remote
+            .wait(path.as_ref(), 0, listed, |error| self.failed(&error))?;
+        let own = |(path, size): (Path, u64)| {
+            let parts: Vec<_> = path.prefix_match(&self.prefix)?.collect();
+            let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
+            Some(Item {
+                path: parts.join("/"),
+                size,
+            })
+        };
+        Ok(found.into_iter().filter_map(own).collect())
+    }
+
+    fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+        let path = self.path(path);
+        let length = range.end.saturating_sub(range.start);
+        let read = self.store.get_range(&path, range);
+        let bytes = self
+            .remote
+            .wait(path.as_ref(), length, read, |error| self.of_object(&error))?;
+        if bytes.len() as u64 != length {
+            let error = io::ErrorKind::UnexpectedEof.into();
+            return Err(self.remote.error(path.as_ref(), error));
+        }
+        Ok(bytes)
+    }
+
+    /// One request: S3 shows an object only when it has all of it.
+    fn put(&self, path: &str, bytes: &Bytes) -> Result<()> {
+        let path = self.path(path);
+        let put = self.store.put(&path, PutPayload::from_bytes(bytes.clone()));
+        self.remote
+            .wait(path.as_ref(), bytes.len() as u64, put, |error| {
+                self.failed(&error)
+            })
+            .map(drop)
+    }
+
+    fn delete(&self, path: &str) -> Result<()> {
+        let path = self.path(path);
+        let delete = self.store.delete(&path);
+        match self
+            .remote
+            .wait(path.as_ref(), 0, delete, |error| self.of_object(&error))
+        {
+            Err(error) if error.is_gone() => Ok(()),
+            deleted => deleted,
+        }
+    }
+
+    /// Keeps nobody away, as S3 cannot; but who may not enter, or has no bucket, is told at once. A server that
+    /// is merely not there may come later.
+    fn lock(&self, directory: &str, writer: &str) -> Result<Option<std::fs::File>> {
+        if writer.starts_with('.') {
+            return Ok(None);
+        }
+        let path = self.path(directory);
+        let refused =
+            |error: &Error| no_bucket(error) || kind(error) == io::ErrorKind::PermissionDenied;
+        let first = async {
+            match self.store.list(Some(&path)).next().await {
+                Some(Err(error)) if refused(&error) => Err(error),
+                _ => Ok(()),
+            }
+        };
+        self.remote
+            .wait(path.as_ref(), 0, first, |error| self.failed(&error))?;
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(body: &str) -> Error {
+        Error::Generic {
+            store: "S3",
+            source: format!("status code: 500: <?xml?><Error>{body}</Error>").into(),
+        }
+    }
+
+    #[test]
+    fn what_s3_says_is_told() {
+        let error = answer("<Code>InvalidAccessKeyId</Code><Message>No such key.</Message>");
+        assert_eq!(told(&error), "InvalidAccessKeyId: No such key.");
+        assert_eq!(told(&answer("<Code>SlowDown</Code>")), "SlowDown");
+        let gone =
+            "GET http://127.0.0.1:9/lake?list-type=2 in 1ms, after 2 retries - HTTP error: refused";
+        assert_eq!(not_reached(gone).unwrap(), "http://127.0.0.1:9: refused");
+        let full = answer("<Code>XMinioStorageFull</Code><Message>m</Message>");
+        assert_eq!(kind(&full), io::ErrorKind::StorageFull);
+        let denied = Error::Generic {
+            store: "S3",
+            source: "status code: 403 Forbidden".into(),
+        };
+        assert_eq!(kind(&denied), io::ErrorKind::PermissionDenied);
+        assert!(no_bucket(&answer("<Code>NoSuchBucket</Code>")));
+    }
+}

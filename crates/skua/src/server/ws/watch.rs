@@ -1,0 +1,359 @@
+//! Lists that somebody looks at over `/ws/map`: asked for like by `GET`, again and again, and told by what has
+//! changed of them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{Request, Response, StatusCode},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use tower::ServiceExt as _;
+
+/// Time between looks at a list.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Lists of one connection.
+const LISTS: usize = 4;
+/// Rows of a list.
+const ROWS: usize = 1_000;
+/// Bytes of an answer.
+const ANSWER: usize = 4 << 20;
+/// What can be watched: answers with an object in each line.
+const PATHS: [&str; 5] = [
+    "/api/flows",
+    "/api/sockets",
+    "/api/services",
+    "/api/dependencies",
+    "/api/services/graph",
+];
+
+/// What a client may say: all that it looks at from now on, by names of its own.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct Said {
+    #[serde(default)]
+    watch: BTreeMap<String, String>,
+    /// Whether it looks at the map.
+    #[serde(default = "yes")]
+    map: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A row by digests: of what tells it from others, and of each value by that of its key.
+struct Told {
+    identity: u64,
+    values: Vec<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct List {
+    path: String,
+    due: Option<Instant>,
+    rows: Vec<Told>,
+    /// The answer that was told last, when it was not rows.
+    trouble: Option<(u16, String)>,
+    told: bool,
+    found: Option<u64>,
+}
+
+/// All that one client looks at.
+pub struct Watches {
+    /// Whether the map is among it.
+    pub map: bool,
+    routes: Router,
+    lists: BTreeMap<String, List>,
+}
+
+/// Of a list what is to be told.
+#[derive(Serialize, PartialEq, Debug)]
+#[serde(rename_all = "PascalCase")]
+struct Changes<'a> {
+    key: &'a str,
+    /// Rows that there would be without a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<u64>,
+    /// Each a row; or the number that it had before; or that number with what is other.
+    rows: Vec<Value>,
+}
+
+fn digest(what: &Value) -> u64 {
+    fn feed(what: &Value, hasher: &mut DefaultHasher) {
+        match what {
+            Value::Null => 0.hash(hasher),
+            Value::Bool(value) => value.hash(hasher),
+            Value::Number(number) => number.hash(hasher),
+            Value::String(text) => text.hash(hasher),
+            Value::Array(items) => {
+                items.len().hash(hasher);
+                items.iter().for_each(|item| feed(item, hasher));
+            }
+            Value::Object(map) => {
+                map.len().hash(hasher);
+                for (key, value) in map {
+                    key.hash(hasher);
+                    feed(value, hasher);
+                }
+            }
+        }
+    }
+    let mut hasher = DefaultHasher::new();
+    feed(what, &mut hasher);
+    hasher.finish()
+}
+
+fn digest_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What tells a row from others: its identifier, or of sums what they are summed up by.
+fn identity(row: &Map<String, Value>) -> u64 {
+    const NAMES: [&str; 7] = [
+        "client", "server", "protocol", "port", "by", "name", "place",
+    ];
+    match row.get("id") {
+        // Numbers of sockets are those of a namespace.
+        Some(id) => digest(&json!([id, row.get("netns")])),
+        None => digest(&NAMES.iter().map(|name| row.get(*name).cloned()).collect()),
+    }
+}
+
+fn told(row: &Map<String, Value>) -> Told {
+    Told {
+        identity: identity(row),
+        values: row
+            .iter()
+            .map(|(key, value)| (digest_of(key), digest(value)))
+            .collect(),
+    }
+}
+
+/// What is other in a row; none when a key is gone, which is known by its digest only.
+fn difference(before: &Told, row: &Map<String, Value>, after: &Told) -> Option<Map<String, Value>> {
+    let known: HashMap<_, _> = before.values.iter().copied().collect();
+    let pairs = row.iter().zip(&after.values);
+    let other = pairs.filter(|(_, (key, value))| known.get(key) != Some(value));
+    let other: Map<_, _> = other
+        .map(|((key, value), _)| (key.clone(), value.clone()))
+        .collect();
+    let new = after
+        .values
+        .iter()
+        .filter(|(key, _)| !known.contains_key(key));
+    (after.values.len() == known.len() + new.count()).then_some(other)
+}
+
+impl List {
+    /// Takes rows as they are now; what is to be told of them, when something is.
+    fn rows(&mut self, rows: &[Map<String, Value>], found: Option<u64>) -> Option<Vec<Value>> {
+        let places: HashMap<u64, usize> = (self.rows.iter().enumerate())
+            .map(|(place, told)| (told.identity, place))
+            .collect();
+        let mut now = Vec::with_capacity(rows.len());
+        let mut same = self.told
+            && self.trouble.is_none()
+            && self.found == found
+            && rows.len() == self.rows.len();
+        let tell = |(number, row): (usize, &Map<String, Value>)| {
+            let after = told(row);
+            let place = places.get(&after.identity).copied();
+            let other = place.and_then(|p| Some((p, difference(&self.rows[p], row, &after)?)));
+            now.push(after);
+            match other {
+                Some((place, other)) if other.is_empty() => {
+                    same &= place == number;
+                    json!(place)
+                }
+                Some((place, other)) => {
+                    same = false;
+                    json!([place, other])
+                }
+                None => {
+                    same = false;
+                    Value::Object(row.clone())
+                }
+            }
+        };
+        let text = rows.iter().enumerate().map(tell).collect();
+        self.rows = now;
+        self.told = true;
+        self.found = found;
+        self.trouble = None;
+        (!same).then_some(text)
+    }
+
+    /// Takes a refusal; whether it is to be told.
+    fn refused(&mut self, status: u16, text: &str) -> bool {
+        self.rows.clear();
+        let trouble = (status, text.to_owned());
+        let new = self.trouble.as_ref() != Some(&trouble);
+        self.trouble = Some(trouble);
+        new
+    }
+}
+
+impl Watches {
+    /// The map, and no list so far of what these routes answer.
+    pub fn new(routes: Router) -> Self {
+        Self {
+            map: true,
+            routes,
+            lists: BTreeMap::new(),
+        }
+    }
+
+    /// Takes what a client says; an error is what is wrong with it.
+    pub fn take(&mut self, text: &str) -> Result<(), String> {
+        let said: Said = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if said.watch.len() > LISTS {
+            return Err(format!("at most {LISTS} lists can be watched at a time"));
+        }
+        for path in said.watch.values() {
+            let (plain, _) = path.split_once('?').unwrap_or((path, ""));
+            if !PATHS.contains(&plain) {
+                return Err(format!("only {} can be watched", PATHS.join(", ")));
+            }
+        }
+        self.map = said.map;
+        let mut before = std::mem::take(&mut self.lists);
+        for (key, path) in said.watch {
+            let known = before.remove(&key).filter(|list| list.path == path);
+            let list = known.unwrap_or_else(|| List {
+                path,
+                ..List::default()
+            });
+            self.lists.insert(key, list);
+        }
+        Ok(())
+    }
+
+    /// When the next look is due; none when nothing is looked at.
+    pub fn due(&self) -> Option<Instant> {
+        let due = |list: &List| list.due.unwrap_or_else(Instant::now);
+        self.lists.values().map(due).min()
+    }
+
+    /// Looks at the list whose turn it is; the message about it, when there is something to tell.
+    pub async fn look(&mut self) -> Option<String> {
+        let first = self.lists.iter_mut().min_by_key(|(_, list)| list.due);
+        let (key, list) = first?;
+        let answer = get(self.routes.clone(), &list.path).await;
+        // After the look: who is slow is not asked all the time.
+        list.due = Some(Instant::now() + PAUSE);
+        let message = match answer {
+            Ok((rows, found)) => {
+                let rows = list.rows(&rows, found)?;
+                json!({ "Table": Changes { key, found, rows } })
+            }
+            Err((status, text)) => {
+                if !list.refused(status.as_u16(), &text) {
+                    return None;
+                }
+                json!({ "Table": { "Key": key, "Status": status.as_u16(), "Error": text } })
+            }
+        };
+        Some(message.to_string())
+    }
+}
+
+type Rows = (Vec<Map<String, Value>>, Option<u64>);
+
+/// Asks as a request would.
+async fn get(routes: Router, path: &str) -> Result<Rows, (StatusCode, String)> {
+    let failed = |text: String| (StatusCode::INTERNAL_SERVER_ERROR, text);
+    let request = Request::get(path).body(Body::empty());
+    let request = request.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    let answer: Response<Body> = match routes.oneshot(request).await {
+        Ok(answer) => answer,
+        Err(never) => match never {},
+    };
+    let (parts, body) = answer.into_parts();
+    let body = to_bytes(body, ANSWER).await;
+    let body = body.map_err(|_| failed("the answer is too large: ask for fewer rows".into()))?;
+    if !parts.status.is_success() {
+        let text = String::from_utf8_lossy(&body).trim().to_owned();
+        return Err((parts.status, text));
+    }
+    let lines = body.split(|byte| *byte == b'\n');
+    let lines = lines.filter(|line| !line.is_empty()).take(ROWS);
+    let rows: Result<_, _> = lines.map(serde_json::from_slice).collect();
+    let found = parts.headers.get("x-skua-found");
+    let found = found.and_then(|value| value.to_str().ok()?.parse().ok());
+    Ok((rows.map_err(|error| failed(error.to_string()))?, found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(values: Value) -> Vec<Map<String, Value>> {
+        serde_json::from_value(values).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_other_is_told() {
+        let mut list = List::default();
+        let mut tell = |values: Value| {
+            let count = values.as_array().map(|rows| rows.len() as u64);
+            list.rows(&rows(values), count)
+        };
+        let a = json!({"id": "a", "ab": {"bytes": 1}, "start": "x"});
+        let b = json!({"id": "b", "ab": {"bytes": 1}});
+        assert_eq!(tell(json!([])), Some(vec![]));
+        assert_eq!(tell(json!([])), None);
+        assert_eq!(tell(json!([a, b])), Some(vec![a.clone(), b.clone()]));
+        assert_eq!(tell(json!([a, b])), None);
+        assert_eq!(tell(json!([b, a])), Some(vec![json!(1), json!(0)]));
+        let more = json!({"id": "a", "ab": {"bytes": 2}, "start": "x", "end": "fin"});
+        let other = json!([1, {"ab": {"bytes": 2}, "end": "fin"}]);
+        assert_eq!(tell(json!([b, more])), Some(vec![json!(0), other]));
+        // A key that is gone, alone and with another that has come.
+        assert_eq!(tell(json!([b, a])), Some(vec![json!(0), a.clone()]));
+        let renamed = json!({"id": "b", "ba": {"bytes": 1}});
+        assert_eq!(tell(json!([renamed])), Some(vec![renamed.clone()]));
+    }
+
+    #[test]
+    fn sums_are_told_apart_by_what_they_are_of() {
+        let mut list = List::default();
+        let sum = |name: &str, bytes: u64| json!({"by": "process", "name": name, "bytes": bytes});
+        list.rows(&rows(json!([sum("curl", 1), sum("nc", 1)])), None);
+        let told = list.rows(&rows(json!([sum("nc", 2), sum("curl", 1)])), None);
+        assert_eq!(told, Some(vec![json!([1, {"bytes": 2}]), json!(0)]));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let mut watches = Watches::new(Router::new());
+        for wrong in [
+            "",
+            r#"{"Watches": {}}"#,
+            r#"{"Watch": {"1": "/api/capture"}}"#,
+            r#"{"Watch": {"1": "/api/flowsx?a"}}"#,
+            r#"{"Watch": {"1": "http://elsewhere/api/flows"}}"#,
+            r#"{"Watch": {"1": "/api/flows", "2": "/api/flows", "3": "/api/flows",
+                "4": "/api/flows", "5": "/api/flows"}}"#,
+        ] {
+            assert!(watches.take(wrong).is_err(), "{wrong}");
+        }
+        assert!(watches.due().is_none());
+        watches
+            .take(r#"{"Watch": {"1": "/api/flows?limit=3"}}"#)
+            .unwrap();
+        assert!(watches.due().is_some());
+        assert!(watches.map);
+        watches.take(r#"{"Map": false}"#).unwrap();
+        assert!(watches.due().is_none() && !watches.map);
+    }
+}

@@ -10,8 +10,21 @@ struct {
 } tracks SEC(".maps");
 
 #define track_find(sk) ((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, 0))
-#define track_make(sk)                                                                             \
-	((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE))
+
+/*
+ * Fails not only for want of memory but also, once, where another processor makes or drops the first
+ * storage of the same socket at that moment (-EAGAIN in bpf_local_storage_update, which leaves the
+ * second attempt to the caller).
+ */
+static __always_inline struct socket_track *track_make(void *sk)
+{
+	struct socket_track *track;
+
+	track = bpf_sk_storage_get(&tracks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (track)
+		return track;
+	return bpf_sk_storage_get(&tracks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+}
 
 /* Never used again on this host: cookies are counted up and need far less than 48 bits. */
 #define track_id(track, sk)                                                                        \

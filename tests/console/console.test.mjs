@@ -51,14 +51,23 @@ const colours = (target = page) =>
     return seen.size;
   });
 
-/** How much of a view has moved by itself since the page was loaded: 0 for nothing, 1 for all of it. */
+/**
+ * How much of a view has moved by itself since the page was loaded: 0 for nothing, 1 for all of it. Rows of a live table may
+ * change places, as they are sorted by what they show; its columns may not.
+ */
 const shifted = (target) =>
   target.evaluate(
     () =>
       new Promise((resolve) => {
         let sum = 0;
+        const sorted = ({ node, previousRect: before, currentRect: after }) =>
+          !node ||
+          ((node.closest ? node : node.parentElement).closest("tbody") && before.left === after.left && before.width === after.width);
         const observer = new PerformanceObserver((list) => {
-          for (const entry of list.getEntries()) sum += entry.hadRecentInput ? 0 : entry.value;
+          for (const entry of list.getEntries()) {
+            const still = entry.sources.length > 0 && entry.sources.every(sorted);
+            if (!entry.hadRecentInput && !still) sum += entry.value;
+          }
         });
         observer.observe({ type: "layout-shift", buffered: true });
         // What is buffered comes in a task of its own.

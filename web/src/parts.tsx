@@ -11,6 +11,15 @@ export function Name({ text, most = 60 }: { text: unknown; most?: number }) {
   return <bdi class="name" title={shown === whole ? undefined : whole}>{shown}</bdi>;
 }
 
+/** Columns that keep their widths whatever comes into them, px; those of 0 share what is left. */
+export function Columns({ widths }: { widths: number[] }) {
+  return (
+    <colgroup>
+      {widths.map((width, at) => <col key={at} width={width || undefined} />)}
+    </colgroup>
+  );
+}
+
 export function Trouble({ text }: { text: string }) {
   return text ? (
     <pre class="trouble" role="alert">

@@ -3,7 +3,7 @@ import dagre from "@dagrejs/dagre";
 import { useComputed, useSignal } from "@preact/signals";
 import { ago, brief, bytes, count, exact, plain, span } from "./format";
 import { useLines } from "./hooks";
-import { Aside, Copy, Name, Trouble, Values } from "./parts";
+import { Columns, Aside, Copy, Name, Trouble, Values } from "./parts";
 import { at, connection, go, link, param, serverNow, set } from "./state";
 
 interface Party {
@@ -287,10 +287,14 @@ function Graph({ rows, colour, chosen, choose }: Shown) {
   );
 }
 
+/** Widths of the columns, px; 0: an equal share of what is left. */
+const WIDTHS = [0, 0, 84, 92, 92, 104, 72, 72, 84, 80, 84];
+
 function Table({ rows, colour, now, chosen, choose }: Shown & { now: number }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Dependencies">
-      <table class="grid">
+      <table class="grid fixed">
+        <Columns widths={WIDTHS} />
         <thead>
           <tr>
             <th scope="col">Client</th>

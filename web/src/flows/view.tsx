@@ -4,7 +4,7 @@ import { Complete } from "../complete";
 import { bytes, clock, count, endpoint, exact, moment, plain, rate, span } from "../format";
 import { useAnswer, useLines, type Lines } from "../hooks";
 import { then } from "../map/details";
-import { Aside, Copy, Name, Trouble, Values } from "../parts";
+import { Aside, Columns, Copy, Name, Trouble, Values } from "../parts";
 import { at, connection, go, isAdmin, link, param, route, say, set, type Params } from "../state";
 import { completed, completions, steps } from "./filter";
 import { recorded, type Flow, type Found, type Side } from "./record";
@@ -20,6 +20,11 @@ const SORTS: Record<string, string> = {
   last: "Last",
   start: "Start",
 };
+
+/** Widths of the columns of conversations, px; 0: an equal share of what is left. */
+const WIDTHS = [84, 0, 0, 104, 88, 88, 88, 84, 80, 80, 104, 112, 84, 84];
+/** And of those of sums. */
+const SUM_WIDTHS = [0, 0, 84, 84, 104, 92, 92, 92, 84];
 
 /** What of a record is shown first. */
 const FIRST = ["interface", "layers", "protocol", "a", "b", "ab", "ba", "start", "last", "duration", "end", "rate", "tcp"];
@@ -142,11 +147,13 @@ interface Summary {
 function Losses() {
   const summary = useAnswer("losses", (signal) => get<Summary>("/api/summary", signal).catch(() => null), 5000);
   const data = summary.value.data;
-  if (!data) return null;
+  // It has its place before it is there, so that nothing moves when it comes.
+  if (!data) return <span class="losses" />;
   const lost = Object.entries(data.lost).filter(([, sum]) => sum.packets > 0);
-  if (!lost.length) return <span class="quiet">nothing lost of {count(data.seen.packets)} packets</span>;
+  if (!lost.length) return <span class="losses quiet">nothing lost of {count(data.seen.packets)} packets</span>;
   const text = lost.map(([cause, sum]) => `${exact(sum.packets)} ${cause}`).join(", ");
-  return <span class="bad" role="status">lost packets: {plain(text)} of {count(data.seen.packets)}</span>;
+  const whole = `lost packets: ${plain(text)} of ${count(data.seen.packets)}`;
+  return <span class="losses bad" role="status" title={whole}>{whole}</span>;
 }
 
 function Sortable({ name, sort, children }: { name: string; sort: string; children: string }) {
@@ -198,9 +205,9 @@ function Table({ frozen }: { frozen: boolean }) {
       <div class="list">
         <Trouble text={error} />
         <div class={connection.value === "gone" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Conversations">
-          {/* All at once: a head without rows has other widths. */}
           {data && (
-            <table class="grid" aria-rowcount={found} aria-busy={answer.value.loading}>
+            <table class="grid fixed flows" aria-rowcount={found} aria-busy={answer.value.loading}>
+              <Columns widths={WIDTHS} />
               <thead>
                 <tr>
                   <th scope="col">Protocol</th>
@@ -355,7 +362,8 @@ function Sums({ by, frozen }: { by: string; frozen: boolean }) {
       <Trouble text={answer.value.error} />
       <div class={connection.value === "gone" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Sums">
         {answer.value.data && (
-          <table class="grid">
+          <table class="grid fixed">
+            <Columns widths={SUM_WIDTHS} />
             <thead>
               <tr>
                 <th scope="col">{by === "service" ? "Service" : by === "process" ? "Process" : "Container"}</th>

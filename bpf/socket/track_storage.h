@@ -12,9 +12,9 @@ struct {
 #define track_find(sk) ((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, 0))
 
 /*
- * Fails not only for want of memory but also, once, where another processor makes or drops the first
- * storage of the same socket at that moment (-EAGAIN in bpf_local_storage_update, which leaves the
- * second attempt to the caller).
+ * Fails not only for want of memory but also, once, where another processor makes or drops the
+ * first storage of the same socket at that moment (-EAGAIN in bpf_local_storage_update, which
+ * leaves the second attempt to the caller).
  */
 static __always_inline struct socket_track *track_make(void *sk)
 {

@@ -52,7 +52,7 @@ const colours = (target = page) =>
   });
 
 /**
- * How much of a view has moved by itself since the page was loaded: 0 for nothing, 1 for all of it. Rows of a live table may
+ * How much of a view has moved by itself since the page was loaded: 0 for nothing, 1 for all of it; and what. Rows of a live table may
  * change places, as they are sorted by what they show; its columns may not.
  */
 const shifted = (target) =>
@@ -60,18 +60,24 @@ const shifted = (target) =>
     () =>
       new Promise((resolve) => {
         let sum = 0;
+        const what = [];
+        const place = ({ x, y, width, height }) => [x, y, width, height].map(Math.round).join(",");
         const sorted = ({ node, previousRect: before, currentRect: after }) =>
           !node ||
-          ((node.closest ? node : node.parentElement).closest("tbody") && before.left === after.left && before.width === after.width);
+          ((node.closest ? node : node.parentElement).closest("tbody") &&
+            (after.width === 0 || (before.left === after.left && before.width === after.width)));
         const observer = new PerformanceObserver((list) => {
           for (const entry of list.getEntries()) {
             const still = entry.sources.length > 0 && entry.sources.every(sorted);
-            if (!entry.hadRecentInput && !still) sum += entry.value;
+            if (entry.hadRecentInput || still) continue;
+            sum += entry.value;
+            for (const { node, previousRect: before, currentRect: after } of entry.sources)
+              what.push(`${node?.outerHTML?.slice(0, 80) ?? node?.data} from ${place(before)} to ${place(after)}`);
           }
         });
         observer.observe({ type: "layout-shift", buffered: true });
         // What is buffered comes in a task of its own.
-        setTimeout(() => resolve(sum), 200);
+        setTimeout(() => resolve([sum, what.join("; ")]), 200);
       }),
   );
 
@@ -457,8 +463,8 @@ test("views are reached by keys, and nothing moves by itself", async () => {
     await go(view, other);
     await other.getByRole("status", { name: "Connection: live" }).waitFor();
     await until("what the view shows", async () => (await other.locator("canvas, table.grid, svg.services, .empty, .ask").count()) > 0);
-    const share = await shifted(other);
-    assert.ok(share < 0.05, `${share} of ${view} moved`);
+    const [share, what] = await shifted(other);
+    assert.ok(share < 0.05, `${share} of ${view} moved: ${what}`);
   }
   await go("map", other);
   await other.locator("body").press("Tab");

@@ -136,6 +136,13 @@ test("flows are filtered and sorted by the server", async () => {
   assert.match(page.url(), /filter=tcp\+port\+80/);
   await page.getByRole("button", { name: "Sort by bytes" }).click();
   await page.locator("th[aria-sort=descending]", { hasText: "Bytes" }).waitFor();
+  const lefts = await page.evaluate(() =>
+    ["thead th", "tbody tr:first-child td"].map((cells) =>
+      [...document.querySelectorAll(`table.grid ${cells}`)].map((cell) => Math.round(cell.getBoundingClientRect().left)),
+    ),
+  );
+  assert.ok(lefts[0].length > 10);
+  assert.deepEqual(lefts[0], lefts[1], "heads stand over their columns");
   await rows().first().getByRole("button").click();
   const aside = page.getByRole("complementary", { name: "Details" });
   await aside.getByText("Community ID", { exact: false }).first().waitFor();

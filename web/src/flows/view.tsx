@@ -206,7 +206,7 @@ function Table({ frozen }: { frozen: boolean }) {
         <Trouble text={error} />
         <div class={connection.value === "gone" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Conversations">
           {data && (
-            <table class="grid fixed flows" aria-rowcount={found} aria-busy={answer.value.loading}>
+            <table class="grid fixed conversations" aria-rowcount={found} aria-busy={answer.value.loading}>
               <Columns widths={WIDTHS} />
               <thead>
                 <tr>

@@ -18,6 +18,18 @@ struct {
 	__uint(value_size, 4);
 } hosts6 SEC(".maps");
 
+/*
+ * A bit for each address of hosts4 and hosts6, by a hash of it: where the bit is not set the
+ * address is in neither, which is cheaper to know than by a look-up there. The kernel puts look-ups
+ * in arrays into the program.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct host_bits);
+} host_bits SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -171,6 +183,20 @@ static __always_inline bool has_role(const __u32 *roles, __u32 role)
 	return roles && (*roles & role);
 }
 
+/* False: it is in no set of hosts. */
+static __always_inline bool may_be_host(const __u32 *address, int words)
+{
+	const struct host_bits *bits;
+	__u32 zero = 0, hash = 0;
+	int i;
+
+	for (i = 0; i < words; i++)
+		hash = (hash ^ address[i]) * HOST_FACTOR;
+	hash >>= 32 - HOST_BITS;
+	bits = bpf_map_lookup_elem(&host_bits, &zero);
+	return bits && bits->words[hash / 64] & 1ULL << hash % 64;
+}
+
 static __always_inline bool side_matches(const struct ends *e, const __u32 *address,
 					 const __u8 *mac, __u32 role)
 {
@@ -179,7 +205,7 @@ static __always_inline bool side_matches(const struct ends *e, const __u32 *addr
 			return true;
 	}
 	if (e->version == 4) {
-		if (settings.flags & TAP_HOSTS4) {
+		if ((settings.flags & TAP_HOSTS4) && may_be_host(address, 1)) {
 			__u32 key = address[0];
 
 			if (has_role(bpf_map_lookup_elem(&hosts4, &key), role))
@@ -193,7 +219,7 @@ static __always_inline bool side_matches(const struct ends *e, const __u32 *addr
 				return true;
 		}
 	} else if (e->version == 6) {
-		if (settings.flags & TAP_HOSTS6) {
+		if ((settings.flags & TAP_HOSTS6) && may_be_host(address, 4)) {
 			__u32 key[4];
 
 			__builtin_memcpy(key, address, 16);

@@ -126,6 +126,14 @@ struct prefix6 {
 	__u8 address[16];
 };
 
+/* One of 2^HOST_BITS bits for each host, by a hash of its address. */
+#define HOST_BITS   19
+#define HOST_FACTOR 0x9e3779b1u /* odd, 2^32 divided by the golden ratio */
+
+struct host_bits {
+	__u64 words[(1 << HOST_BITS) / 64];
+};
+
 /* A packet for user space: this, and its bytes. */
 struct tap_packet {
 	__u64 time;	/* CLOCK_MONOTONIC, ns */

@@ -7,6 +7,21 @@ pub const OUTPUTS: usize = 64;
 /// `MAX_SOURCES`.
 pub const MAX_SOURCES: usize = 1024;
 
+/// `HOST_BITS`.
+pub(super) const HOST_BITS: u32 = 19;
+/// `HOST_FACTOR`.
+const HOST_FACTOR: u32 = 0x9e37_79b1;
+
+/// `may_be_host`: which of the bits is that of an address.
+pub(super) fn host_bit(octets: &[u8]) -> usize {
+    let words = octets.chunks_exact(4);
+    let hash = words.fold(0u32, |hash, word| {
+        let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+        (hash ^ word).wrapping_mul(HOST_FACTOR)
+    });
+    (hash >> (32 - HOST_BITS)) as usize
+}
+
 /// Bits of `tap_settings.flags`.
 pub(super) mod flag {
     pub const HOSTS4: u32 = 1 << 0;

@@ -334,6 +334,11 @@ impl SourcePrograms {
                     .map_err(failed("cannot fill the sets of a tap"))?;
             }
         }
+        if choice.parties.flags() & (flag::HOSTS4 | flag::HOSTS6) != 0 {
+            let bits = map(&object, "host_bits")?;
+            bits.update(&[0; 4], &choice.parties.host_bits(), MapFlags::ANY)
+                .map_err(failed("cannot fill the sets of a tap"))?;
+        }
         let filters = match choice.filter.trim() {
             "" => None,
             expression => {

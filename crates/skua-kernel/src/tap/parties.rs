@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use skua_flow::Prefix;
 
-use super::layout::flag;
+use super::layout::{HOST_BITS, flag, host_bit};
 
 /// As what an address is looked for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -114,6 +114,17 @@ impl Parties {
         }
     }
 
+    /// `struct host_bits` of the entries of `hosts4` and `hosts6`.
+    pub(super) fn host_bits(&self) -> Vec<u8> {
+        let mut words = vec![0u64; (1 << HOST_BITS) / 64];
+        let hosts = ["hosts4", "hosts6"].into_iter();
+        for (key, _) in hosts.filter_map(|map| self.entries(map)).flatten() {
+            let bit = host_bit(&key);
+            words[bit / 64] |= 1 << (bit % 64);
+        }
+        words.into_iter().flat_map(u64::to_ne_bytes).collect()
+    }
+
     /// Which sets are looked at.
     pub(super) fn flags(&self) -> u32 {
         let sets = [
@@ -166,6 +177,26 @@ mod tests {
         assert_eq!((role([10, 0]), role([10, 1]), role([11, 0])), (1, 3, 2));
         assert_eq!(parties.entries("hosts4").unwrap().len(), 1);
         assert_eq!(parties.flags(), flag::HOSTS4 | flag::PREFIXES4);
+    }
+
+    #[test]
+    fn each_host_has_a_bit_and_few_of_them_share_one() {
+        let mut all = Parties::default();
+        for number in 0..5_000u32 {
+            let v4 = std::net::Ipv4Addr::from(0x0a00_0000 + number * 7);
+            let v6 = std::net::Ipv6Addr::from(0xfd00_u128 << 112 | u128::from(number));
+            for address in [IpAddr::from(v4), v6.into()] {
+                let length = if address.is_ipv4() { 32 } else { 128 };
+                let prefix = Prefix::holding(address, length).unwrap();
+                all.add_prefix(prefix, Role::EITHER);
+            }
+        }
+        let ones = |parties: &Parties| -> u32 {
+            let bits = parties.host_bits();
+            bits.iter().map(|byte| byte.count_ones()).sum()
+        };
+        assert!((9_500..=10_000).contains(&ones(&all)));
+        assert_eq!(ones(&parties(&[("10.0.0.0/8", Role::EITHER)])), 0);
     }
 
     #[test]

@@ -386,9 +386,9 @@ fn whose_packets_is_said_by_thousands_of_addresses() {
     let lab = Lab::new();
     let skua = lab.skua();
     let mut copies = Listener::open(&lab.monitor, "vm", "");
-    let many: Vec<String> = (0..5_000u32)
-        .map(|n| format!("10.77.{}.{}", n >> 8, n & 255))
-        .collect();
+    let host = |n: u32| format!("10.77.{}.{}", n >> 8, n & 255);
+    let host6 = |n: u32| format!("fd0a::{n:x}");
+    let many: Vec<String> = (0..5_000).map(host).chain((0..500).map(host6)).collect();
     let lists = [
         ("--net", many.join(",") + ",10.3.0.0/16,fd07::/32"),
         ("--src-net", "10.4.0.0/16".to_owned()),
@@ -413,7 +413,7 @@ fn whose_packets_is_said_by_thousands_of_addresses() {
             .udp(1, 2)
             .build()
     };
-    let wanted = vec![
+    let mut wanted = vec![
         udp("10.77.19.135", "1.1.1.1"),
         udp("1.1.1.1", "10.77.0.0"),
         udp("10.3.9.9", "1.1.1.1"),
@@ -433,8 +433,13 @@ fn whose_packets_is_said_by_thousands_of_addresses() {
             .udp(1, 2)
             .build(),
     ];
+    for n in 0..500 {
+        wanted.push(udp("1.1.1.1", &host(n * 10)));
+        wanted.push(six(&host6(n), "fd99::1"));
+    }
     let others = [
         udp("10.77.19.136", "1.1.1.1"),
+        six("fd0a::1f4", "fd99::1"),
         udp("1.1.1.1", "10.4.0.1"),
         six("fd99::1", "fd08::1"),
         Packet::new()

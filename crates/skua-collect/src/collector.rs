@@ -264,9 +264,7 @@ impl Collector {
         let bytes = packet.bytes.saturating_mul(packets);
         let (oriented, rule) = packet.oriented();
         let sum = Sum { packets, bytes };
-        let sampled = self
-            .windows
-            .sampled(current.now_ns, (&oriented, rule), sum);
+        let sampled = self.windows.sampled(current.now_ns, (&oriented, rule), sum);
         self.sampled.push(sampled);
         if self.sampled.len() >= TOGETHER {
             self.add_samples(current.stream);

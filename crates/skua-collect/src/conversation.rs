@@ -253,9 +253,9 @@ pub(crate) struct Near<'a> {
 impl Near<'_> {
     /// Reads something of each line of the processor's cache in which they are.
     pub(crate) fn read(&self) -> u64 {
-        let report = self
-            .report
-            .map_or(0, |one| one.tracking_id ^ one.raw[0] ^ one.sums[0] ^ one.sums[10]);
+        let report = self.report.map_or(0, |one| {
+            one.tracking_id ^ one.raw[0] ^ one.sums[0] ^ one.sums[10]
+        });
         let conversation = self.conversation.map_or(0, |one| {
             let agents = one.agents.iter().flatten();
             let agents = agents.fold(0, |all, agent| all ^ agent.base[0] ^ agent.told[3]);

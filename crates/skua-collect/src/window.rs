@@ -92,9 +92,16 @@ impl Window {
         let Some(chunk) = self.chunks.get(place / CHUNK) else {
             return 0;
         };
-        let (key, details) = (chunk.keys.get(place % CHUNK), chunk.details.get(place % CHUNK));
-        let key = key.map_or(0, |there| u32::from(there.key.key.protocol) ^ there.sums.samples);
-        let details = details.map_or(0, |one| one.begun ^ one.rtt.count ^ one.apart[1].bytes as u32);
+        let (key, details) = (
+            chunk.keys.get(place % CHUNK),
+            chunk.details.get(place % CHUNK),
+        );
+        let key = key.map_or(0, |there| {
+            u32::from(there.key.key.protocol) ^ there.sums.samples
+        });
+        let details = details.map_or(0, |one| {
+            one.begun ^ one.rtt.count ^ one.apart[1].bytes as u32
+        });
         u64::from(key ^ details)
     }
 
@@ -273,7 +280,9 @@ impl Windows {
         };
         // It is there, so that none is opened.
         let there = self.again.contains_key(&moved.window);
-        if let Ok(mut sums) = self.sums(moved.window, self.hashed(to), there.then_some(moved.window)) {
+        if let Ok(mut sums) =
+            self.sums(moved.window, self.hashed(to), there.then_some(moved.window))
+        {
             sums.take(moved, port, stream);
             let from = self.window(moved.window);
             if let Some(mut sums) = from.and_then(|open| open.at_mut(place)) {
@@ -398,7 +407,9 @@ impl Windows {
     pub(crate) fn names(&self, used: &mut dyn FnMut(u32)) {
         for open in self.again.values().chain(self.open.values()) {
             let keys = open.chunks.iter().flat_map(|chunk| &chunk.keys);
-            keys.map(|there| &there.key).flat_map(|key| key.names).for_each(&mut *used);
+            keys.map(|there| &there.key)
+                .flat_map(|key| key.names)
+                .for_each(&mut *used);
         }
     }
 }

@@ -12,6 +12,7 @@ mod conservation;
 mod devices;
 mod fleet;
 mod history;
+mod hostile;
 mod lab;
 mod lake;
 mod links;

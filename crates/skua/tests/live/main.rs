@@ -17,6 +17,7 @@ mod lab;
 mod lake;
 mod links;
 mod namespaces;
+mod own_lines;
 mod queries;
 mod segments;
 mod sockets;

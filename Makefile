@@ -6,7 +6,7 @@ SKUA = target/release/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release deb image test test-fast test-kernels test-kafka test-stream test-samza lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake bench-addresses bench-drain \
+.PHONY: help needs build run release deb image test test-fast test-kernels test-kafka test-stream test-samza lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench screenshot screenshots clean
 
@@ -82,6 +82,9 @@ bench-fleet: $(SKUA) ## a thousand agents on this machine against one collector:
 	@$(MAKE) -C bench fleet ARGS='$(ARGS)'
 bench-lake: ## the lake: rows written per second beside DuckDB and Arrow, bytes a row, compaction, questions (ARGS=ROWS)
 	@ROWS='$(ARGS)' tests/lake/run bench
+test-peers: ## what tshark, sflowtool, goflow2 and sfcapd read of what collectors are told, as far as they are installed (seconds)
+	@$(CARGO) build --quiet -p skua
+	@tests/peers/run
 test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; ten minutes)
 	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic

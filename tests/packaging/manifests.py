@@ -11,6 +11,8 @@ from pathlib import Path
 
 import yaml
 
+import pods
+
 FOLDER = Path("deploy/kubernetes")
 # Of the oldest version that the manifests are for, and a later one.
 VERSIONS = ["1.30", "1.37"]
@@ -135,3 +137,4 @@ arguments(found)
 rights(found)
 probes(found)
 collectors(found)
+pods.check(found, FOLDER)

@@ -301,7 +301,7 @@ fn definitions(
 }
 
 /// Writes a record as a sample. To others it is a packet of mean size that stands for all that its sender
-/// sent since the sample before.
+/// sent since the sample before: for none, when the record says only that the conversation has ended.
 fn write(
     writer: &mut Writer<'_>,
     telling: &Telling<'_>,
@@ -327,7 +327,7 @@ fn write(
     ];
     let sampling = record.sampling.max(1);
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    let rate = narrow(new_packets[0].max(1)).saturating_mul(sampling);
+    let rate = narrow(new_packets[0]).saturating_mul(sampling);
     point.sequence = point.sequence.wrapping_add(1);
     point.pool = point.pool.wrapping_add(rate);
     let head = FlowHead {

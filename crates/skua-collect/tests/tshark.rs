@@ -138,10 +138,12 @@ fn tshark_finds_nothing_malformed() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let malformed = run(&["-Y", "_ws.malformed"]);
+    let malformed = run(&["-Y", "_ws.malformed or _ws.expert"]);
     let text = run(&["-V"]);
     std::fs::remove_file(&path).unwrap();
     assert_eq!(malformed, "");
+    // What it does not know it names, and goes on with the next sample.
+    assert_eq!(text.matches("(2209)").count(), infos);
     // Of each conversation the standard record.
     let found = text.matches("Destination Port: 443").count();
     assert_eq!(

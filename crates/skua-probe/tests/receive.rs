@@ -17,8 +17,8 @@ use skua_testkit::{Packet, named};
 use skua_wire::{
     netflow::v5,
     sflow::{
-        CountersHead, DataSource, FlowHead, Header, InterfaceCounters, IpPacket, Port, RawHeader,
-        Writer,
+        Conversation, CountersHead, DataSource, FlowHead, Header, InterfaceCounters, IpPacket,
+        Port, RawHeader, Writer,
     },
 };
 
@@ -213,6 +213,39 @@ fn outgoing_samples_count_where_they_were_taken() {
         .collect();
     found.sort_unstable();
     assert_eq!(found, [(3, 5, 6), (4, 6, 5)]);
+}
+
+#[test]
+fn a_sample_that_only_ends_a_conversation_is_no_packet() {
+    let probe = SflowProbe::start(config()).unwrap();
+    let sender = Sender::to(probe.address());
+    let ip = IpPacket {
+        length: 100,
+        protocol: 17,
+        source: "10.0.0.1".parse().unwrap(),
+        destination: "10.0.0.2".parse().unwrap(),
+        source_port: 40_000,
+        destination_port: 53,
+        tcp_flags: 0,
+        tos: 0,
+    };
+    // As Skua tells of three packets, then that there will be no more; and an agent that does not know its rate.
+    let samples = [(3, true, 100), (0, true, 0), (0, false, 100)];
+    for (sequence, (rate, told, length)) in (1..).zip(samples) {
+        let mut datagram = Vec::new();
+        let mut writer = Writer::new(&mut datagram, &header(sequence));
+        writer.flow_sample(&head(3, 3, 0, rate), |records| {
+            records.ip(&IpPacket { length, ..ip });
+            if told {
+                records.conversation(&Conversation::default());
+            }
+        });
+        sender.send(&datagram);
+    }
+    let (updates, account) = finish(probe, 3);
+    assert_eq!(account.received.records, 3);
+    assert_eq!(updates.len(), 1);
+    assert_eq!(updates[0].lo_sent, Counters::new(4, 400));
 }
 
 #[test]

@@ -176,6 +176,9 @@ pub enum CaptureType {
     Pcap,
 }
 
+/// Where `skua run` and `skua analyzer` listen when nothing else is said.
+pub const ANALYZER: &str = "127.0.0.1:8082";
+
 /// Which `skua run` to ask, and as whom.
 #[derive(Args, Clone, Debug)]
 pub struct AnalyzerArguments {
@@ -185,7 +188,7 @@ pub struct AnalyzerArguments {
         long = "analyzer",
         value_name = "ADDRESS:PORT",
         env = "SKUA_ANALYZER",
-        default_value = "127.0.0.1:8082",
+        default_value = ANALYZER,
         global = true
     )]
     pub address: String,

@@ -10,7 +10,7 @@ use skua_kernel::{
 };
 
 use crate::{
-    args::{AnalyzerArguments, DoctorArguments, OutputFormat},
+    args::{ANALYZER, AnalyzerArguments, DoctorArguments, OutputFormat},
     client::Client,
     config::{Config, Permission},
     health, output, rights, sockets,
@@ -37,12 +37,28 @@ pub fn doctor(arguments: &DoctorArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Status of the `skua run` that answers, if one does.
-fn running(analyzer: &AnalyzerArguments) -> Option<Value> {
-    Client::connect(analyzer).ok()??.object("/api/status").ok()
+/// Status of the `skua run` that answers, if one does; else why not, where one was expected.
+fn running(analyzer: &AnalyzerArguments) -> Result<Option<Value>, String> {
+    let address = &analyzer.address;
+    let asked = Client::connect(analyzer).and_then(|client| {
+        client
+            .map(|client| client.object("/api/status"))
+            .transpose()
+    });
+    match asked {
+        Ok(None) if address != ANALYZER => Err(format!(
+            "nothing answers at {address}: it has not started yet, or has ended; its log says more"
+        )),
+        Ok(status) => Ok(status),
+        Err(error) => Err(format!("{address} does not tell how it fares: {error:#}")),
+    }
 }
 
-fn examine(config: &Config, running: Option<Value>) -> Value {
+fn examine(config: &Config, running: Result<Option<Value>, String>) -> Value {
+    let (running, unknown) = match running {
+        Ok(running) => (running, None),
+        Err(reason) => (None, Some(reason)),
+    };
     let capabilities = capabilities();
     let mut hooks = Vec::new();
     let mut taken = None;
@@ -76,6 +92,7 @@ fn examine(config: &Config, running: Option<Value>) -> Value {
         "taps": taps(config),
         "steer": steer(config),
         "running": running,
+        "running_unknown": unknown,
     });
     report["advice"] = advice(&report).into();
     report
@@ -180,6 +197,7 @@ pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 fn advice(report: &Value) -> Vec<String> {
     let mut advice = Vec::new();
+    advice.extend(report["running_unknown"].as_str().map(str::to_owned));
     let missing: Vec<&str> = each(&report["rights"])
         .iter()
         .filter(|c| c["held"] == false && c["needed"] == true)
@@ -305,7 +323,10 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
         false => ", but forbidden (policy.tap)",
     };
     writeln!(out, "taps      {}, {how}{forbidden}", text(taps, "state"))?;
-    print_running(out, &report["running"])?;
+    match report["running_unknown"].is_null() {
+        true => print_running(out, &report["running"])?,
+        false => writeln!(out, "running   not known, see below")?,
+    }
     health::report::print(out, &report["running"])?;
     health::report::print_ends(out, &report["running"])?;
     title = "advice";

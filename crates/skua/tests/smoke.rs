@@ -81,6 +81,31 @@ fn the_doctor_knows_the_kernel() {
     }
 }
 
+#[test]
+fn the_doctor_does_not_call_well_what_does_not_answer() {
+    let advice = |arguments: &[&str]| {
+        let mut command = skua();
+        let output = command.args(["doctor", "--output", "json"]);
+        let output = output.args(arguments).output().unwrap();
+        let report: Value = serde_json::from_str(&standard_output(&output)).unwrap();
+        assert!(report["running"].is_null());
+        report["advice"].to_string()
+    };
+    // Nobody has the discard port of an address that is set aside for this.
+    let place = "127.77.0.9:9";
+    let found = advice(&["--analyzer", place]);
+    assert!(
+        found.contains(&format!("nothing answers at {place}")),
+        "{found}"
+    );
+    // Somebody who says nothing that makes sense.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let found = advice(&["--analyzer", &place]);
+    assert!(found.contains(&format!("{place} does not tell")), "{found}");
+}
+
 #[cfg(not(feature = "sql"))]
 #[test]
 fn without_an_engine_sql_says_how_to_have_one() {

@@ -162,7 +162,7 @@ impl Sflow {
         received: &mut Received,
     ) -> Result<(), DecodeError> {
         let (mut raw, mut headers) = (None, Headers::default());
-        let mut wrong = Ok(());
+        let (mut wrong, mut told) = (Ok(()), false);
         for record in sample.records() {
             match record {
                 Ok(Record::RawHeader(header)) => raw = link_type(header.protocol).zip(Some(header)),
@@ -174,14 +174,19 @@ impl Sflow {
                     | Record::Timestamp(_)
                     | Record::Socket(_)
                     | Record::TcpInfo(_)
-                    | Record::Conversation(_)
                     | Record::ConversationTcp(_)
                     | Record::Names(_)
                     | Record::SocketTcp(_),
                 ) => {}
+                Ok(Record::Conversation(_)) => told = true,
                 Ok(Record::Other { .. }) => received.skipped += 1,
                 Err(error) => wrong = wrong.and(Err(error)),
             }
+        }
+        // Of others 0 is a rate that they do not know; another Skua says so that a conversation has ended.
+        if told && sample.head.rate == 0 {
+            received.records += 1;
+            return wrong;
         }
         let mut made = headers::Buffer::default();
         let frame = match raw {

@@ -326,7 +326,11 @@ impl Inner {
             // With several analyzers each is tried before there is a pause.
             let round = ended.welcomed || ended.refused || turn % self.analyzers.len() == 0;
             let pause = if round { about(wait) } else { Duration::ZERO };
-            tracing::warn!(analyzer = %address, "{error}; trying again in {pause:.1?}");
+            let next = match pause.is_zero() {
+                true => "trying the next".to_owned(),
+                false => format!("trying again in {pause:.1?}"),
+            };
+            tracing::warn!(analyzer = %address, "{error}; {next}");
             self.change_status(|status| {
                 status.connected = false;
                 status.error = error;

@@ -173,6 +173,12 @@ fn text(all: &All) {
             sender.from, sender.datagrams
         );
     }
+    for sender in &all.received.strangers {
+        eprintln!(
+            "  {} is not allowed: {} datagrams not taken",
+            sender.from, sender.datagrams
+        );
+    }
     for sender in &summary.unreadable {
         eprintln!(
             "  {} sent {} unreadable datagrams",

@@ -14,6 +14,8 @@ use skua_probe::receive::AllowList;
 const TICK_NS: u64 = 100_000_000;
 /// Senders that are told apart; those beyond share what one may send.
 const SENDERS: usize = 16_384;
+/// Senders that are not allowed, told apart; datagrams of those beyond are only counted.
+const STRANGERS: usize = 1_024;
 /// Senders that are shown.
 const SHOWN: usize = 16;
 
@@ -32,15 +34,16 @@ pub struct Gate {
     most: u32,
     senders: HashMap<IpAddr, Sender>,
     others: Sender,
+    strangers: HashMap<IpAddr, u64>,
     /// Datagrams of others than are allowed.
     pub not_allowed: u64,
     /// Datagrams of senders that sent too many.
     pub over_rate: u64,
 }
 
-/// A sender that sent too many.
+/// A sender of whom not all was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Flooding {
+pub struct Refused {
     /// Who.
     pub from: IpAddr,
     /// Datagrams that were not taken.
@@ -55,6 +58,7 @@ impl Gate {
             most: (rate / 10).max(1),
             senders: HashMap::new(),
             others: Sender::default(),
+            strangers: HashMap::new(),
             not_allowed: 0,
             over_rate: 0,
         }
@@ -64,6 +68,10 @@ impl Gate {
     pub fn takes(&mut self, from: SocketAddr, now_ns: u64) -> bool {
         if !self.allow.allows(from) {
             self.not_allowed += 1;
+            let from = from.ip().to_canonical();
+            if self.strangers.len() < STRANGERS || self.strangers.contains_key(&from) {
+                *self.strangers.entry(from).or_default() += 1;
+            }
             return false;
         }
         let room = self.senders.len() < SENDERS;
@@ -86,18 +94,34 @@ impl Gate {
     }
 
     /// Who sent too many, the worst first.
-    pub fn flooding(&self) -> Vec<Flooding> {
-        let all = self.senders.iter().filter(|(_, one)| one.refused > 0);
-        let mut all: Vec<_> = all
-            .map(|(from, one)| Flooding {
-                from: *from,
-                datagrams: one.refused,
-            })
-            .collect();
-        all.sort_by_key(|one| (Reverse(one.datagrams), one.from));
-        all.truncate(SHOWN);
-        all
+    pub fn flooding(&self) -> Vec<Refused> {
+        worst(self.senders.iter().map(|(from, one)| (*from, one.refused)))
     }
+
+    /// Who is not allowed and sent nevertheless, the worst first.
+    pub fn strangers(&self) -> Vec<Refused> {
+        worst(self.strangers.iter().map(|(from, one)| (*from, *one)))
+    }
+}
+
+/// Those of whom most was not taken.
+fn worst(all: impl Iterator<Item = (IpAddr, u64)>) -> Vec<Refused> {
+    let all = all.filter(|(_, datagrams)| *datagrams > 0);
+    let mut all: Vec<_> = all
+        .map(|(from, datagrams)| Refused { from, datagrams })
+        .collect();
+    all.sort_by_key(|one| (Reverse(one.datagrams), one.from));
+    all.truncate(SHOWN);
+    all
+}
+
+/// Adds what another receiver did not take; the kernel gives one sender's ports to several.
+pub fn add(all: &mut Vec<Refused>, more: Vec<Refused>) {
+    let mut sums = HashMap::<_, u64>::new();
+    for one in all.drain(..).chain(more) {
+        *sums.entry(one.from).or_default() += one.datagrams;
+    }
+    *all = worst(sums.into_iter());
 }
 
 #[cfg(test)]
@@ -118,13 +142,31 @@ mod tests {
             taken[1] += u32::from(gate.takes(quiet, now));
         }
         assert_eq!(taken, [1_000, 1_000]);
-        let flooding = Flooding {
-            from: loud.ip(),
-            datagrams: 49_000,
+        let refused = |from: SocketAddr, datagrams| Refused {
+            from: from.ip(),
+            datagrams,
         };
-        assert_eq!(gate.flooding(), [flooding]);
+        assert_eq!(gate.flooding(), [refused(loud, 49_000)]);
         assert_eq!(gate.over_rate, 49_000);
-        assert!(!gate.takes("192.0.2.1:1".parse().unwrap(), 0));
+        let stranger = "192.0.2.1:1".parse().unwrap();
+        assert!(!gate.takes(stranger, 0));
         assert_eq!(gate.not_allowed, 1);
+        assert_eq!(gate.strangers(), [refused(stranger, 1)]);
+        // As two receivers have it.
+        let mut all = gate.flooding();
+        add(&mut all, vec![refused(quiet, 50_000), refused(loud, 2)]);
+        assert_eq!(all, [refused(quiet, 50_000), refused(loud, 49_002)]);
+    }
+
+    #[test]
+    fn strangers_that_are_told_apart_are_limited() {
+        let mut gate = Gate::new(&["127.0.0.0/8".parse().unwrap()], 1_000);
+        for number in 0..10_000u32 {
+            let from = std::net::Ipv4Addr::from(0xc612_0000 + number);
+            assert!(!gate.takes((from, 1).into(), 0));
+        }
+        assert_eq!(gate.not_allowed, 10_000);
+        assert_eq!(gate.strangers.len(), STRANGERS);
+        assert_eq!(gate.strangers().len(), SHOWN);
     }
 }

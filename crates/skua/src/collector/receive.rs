@@ -25,7 +25,7 @@ use skua_collect::{Collector, CollectorConfig, Line, Shard, Summary};
 use skua_probe::receive::{Answering, MANY, Room, Socket};
 
 use super::{
-    gate::{Flooding, Gate},
+    gate::{self, Gate, Refused},
     sink::Sinks,
 };
 use crate::{session::secret_seed, state::unix_ns};
@@ -77,7 +77,10 @@ pub struct Received {
     pub over_rate: u64,
     /// Who these were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub flooding: Vec<Flooding>,
+    pub flooding: Vec<Refused>,
+    /// Who the others were that are not allowed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub strangers: Vec<Refused>,
 }
 
 /// All threads.
@@ -180,7 +183,8 @@ impl Threads {
             received.dropped += one.dropped;
             received.not_allowed += one.not_allowed;
             received.over_rate += one.over_rate;
-            received.flooding.extend(one.flooding);
+            gate::add(&mut received.flooding, one.flooding);
+            gate::add(&mut received.strangers, one.strangers);
         }
         let mut summary: Option<Summary> = None;
         for summer in self.summers {
@@ -237,6 +241,7 @@ fn receive(
                 not_allowed: gate.not_allowed,
                 over_rate: gate.over_rate,
                 flooding: gate.flooding(),
+                strangers: gate.strangers(),
             };
         }
     }

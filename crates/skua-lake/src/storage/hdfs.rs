@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hdfs_native::{Client, ClientBuilder, HdfsError, WriteOptions};
 
 use super::{
-    Item, Storage, UNFINISHED,
+    Storage, Stored, UNFINISHED,
     remote::{Remote, one_line, split},
 };
 use crate::error::{LakeError, Result};
@@ -103,7 +103,7 @@ fn no_room(message: &str) -> bool {
 }
 
 impl Storage for Files {
-    fn list(&self, directory: &str) -> Result<Vec<Item>> {
+    fn list(&self, directory: &str) -> Result<Vec<Stored>> {
         let path = self.path(directory);
         let listed = self
             .remote
@@ -123,7 +123,7 @@ impl Storage for Files {
             .into_iter()
             .filter(|status| !status.isdir)
             .filter_map(|status| {
-                Some(Item {
+                Some(Stored {
                     path: own(&status.path)?,
                     size: status.length as u64,
                 })

@@ -11,7 +11,7 @@ use object_store::{
 };
 
 use super::{
-    Item, Storage,
+    Storage, Stored,
     remote::{Remote, one_line, split, whole_line},
 };
 use crate::error::{LakeError, Result};
@@ -142,7 +142,7 @@ fn not_reached(line: &str) -> Option<String> {
 }
 
 impl Storage for Bucket {
-    fn list(&self, directory: &str) -> Result<Vec<Item>> {
+    fn list(&self, directory: &str) -> Result<Vec<Stored>> {
         let path = self.path(directory);
         let listed = async {
             let all = self.store.list(Some(&path));
@@ -156,7 +156,7 @@ impl Storage for Bucket {
         let own = |(path, size): (Path, u64)| {
             let parts: Vec<_> = path.prefix_match(&self.prefix)?.collect();
             let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
-            Some(Item {
+            Some(Stored {
                 path: parts.join("/"),
                 size,
             })

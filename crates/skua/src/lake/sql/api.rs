@@ -16,6 +16,9 @@ const BYTES: usize = 16 << 20;
 /// Bytes of memory that a question may take, and for how long: the page waits 15 s.
 #[cfg(feature = "sql")]
 const MEMORY: u64 = 256 << 20;
+/// Bytes of a lake in an object store that are copied for a question.
+#[cfg(feature = "sql")]
+const COPY: u64 = 256 << 20;
 #[cfg(feature = "sql")]
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(12);
 
@@ -76,6 +79,7 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Response {
             since: asked.since,
             until: asked.until,
             memory: MEMORY,
+            copy: COPY,
             timeout: TIMEOUT,
             format: OutputFormat::Json,
         };

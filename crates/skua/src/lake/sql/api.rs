@@ -55,6 +55,7 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Response {
         http::{StatusCode, header},
         response::IntoResponse as _,
     };
+    use skua_lake::LakeError;
     use tokio::sync::Semaphore;
 
     use super::{
@@ -96,7 +97,13 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Response {
                 }
                 response
             }
-            Err(error) => bad_request(crate::output::one_line(&error)),
+            Err(error) => {
+                let mut response = bad_request(crate::output::one_line(&error));
+                if matches!(error.downcast_ref(), Some(LakeError::Storage { .. })) {
+                    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                }
+                response
+            }
         }
     })
     .await

@@ -82,7 +82,7 @@ bench-fleet: $(SKUA) ## a thousand agents on this machine against one collector:
 	@$(MAKE) -C bench fleet ARGS='$(ARGS)'
 bench-lake: ## the lake: rows written per second beside DuckDB and Arrow, bytes a row, compaction, questions (ARGS=ROWS)
 	@ROWS='$(ARGS)' tests/lake/run bench
-test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; ten minutes)
+test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; a quarter of an hour when all is built)
 	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic
 	@$(CARGO) run --release --quiet -p skua-kafka --example reduction

@@ -85,7 +85,7 @@ bench-lake: ## the lake: rows written per second beside DuckDB and Arrow, bytes 
 test-peers: ## what tshark, sflowtool, goflow2 and sfcapd read of what collectors are told, as far as they are installed (seconds)
 	@$(CARGO) build --quiet -p skua
 	@tests/peers/run
-test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; ten minutes)
+test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; a quarter of an hour when all is built)
 	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic
 	@$(CARGO) run --release --quiet -p skua-kafka --example reduction

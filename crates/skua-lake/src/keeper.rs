@@ -71,6 +71,9 @@ impl Keeper {
                 while theirs.wait(interval) {
                     let now = now_us();
                     theirs.note("compacted", lake.compact(Some(&host), now));
+                    if theirs.has_ended() {
+                        break;
+                    }
                     theirs.note("cleaned", lake.expire(&retention, now));
                 }
             })
@@ -99,6 +102,10 @@ impl Shared {
             .changed
             .wait_timeout_while(ended, interval, |ended| !*ended);
         !*wait.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn has_ended(&self) -> bool {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note(&self, what: &str, done: Result<Tidied>) {

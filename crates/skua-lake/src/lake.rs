@@ -11,7 +11,7 @@ use crate::{
     file::File,
     name::{self, FileName, HOUR, Partition, without_replaced},
     schema::Table,
-    storage::{Location, Storage},
+    storage::{Location, Storage, Stored},
 };
 
 /// Rows of a file at most, compacted.
@@ -133,18 +133,31 @@ impl Lake {
         Ok((found, replaced))
     }
 
-    /// Paths in the lake of the files that have the rows of a time, from `since` to before `until` (µs since the Unix epoch), and
+    /// Files that have the rows of a time, from `since` to before `until` (µs since the Unix epoch), and
     /// of others of these hours. What has been compacted into others is not among them.
     ///
     /// # Errors
     ///
     /// When storage fails.
-    pub fn paths(&self, table: Table, since: i64, until: i64) -> Result<Vec<String>> {
+    pub fn stored(&self, table: Table, since: i64, until: i64) -> Result<Vec<Stored>> {
         if since >= until {
             return Ok(Vec::new());
         }
         let (files, _) = self.files(table, Some(hours(since, until)))?;
-        Ok(files.iter().map(|found| found.name.path()).collect())
+        let stored = files.iter().map(|found| Stored {
+            path: found.name.path(),
+            size: found.size,
+        });
+        Ok(stored.collect())
+    }
+
+    /// A file as it is stored, whole.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails, or it is no longer there.
+    pub fn read(&self, file: &Stored) -> Result<Bytes> {
+        self.storage.read(&file.path, 0..file.size)
     }
 
     /// What there is, hour by hour.
@@ -417,7 +430,7 @@ impl Input {
 struct Whole(Bytes);
 
 impl Storage for Whole {
-    fn list(&self, _: &str) -> Result<Vec<crate::storage::Item>> {
+    fn list(&self, _: &str) -> Result<Vec<Stored>> {
         Ok(Vec::new())
     }
 

@@ -22,5 +22,5 @@ pub use lake::{Lake, Listed, Retention, Tidied};
 pub use name::time as rfc3339;
 pub use rows::FlowChange;
 pub use schema::{Column, Kind, Table, VERSION};
-pub use storage::Location;
+pub use storage::{Location, Stored};
 pub use writer::{Writer, WriterConfig, WriterStats};

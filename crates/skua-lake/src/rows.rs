@@ -94,15 +94,15 @@ impl Counted {
     }
 }
 
-/// Adds what a drain changed to the conversation's row, or makes one.
+/// Adds what a drain changed to the conversation's row, or makes one where there is room; false when it is lost.
 pub(crate) fn put_flow(
     batch: &mut Batch,
     open: &mut Open,
     counted: &mut Counted,
     change: &FlowChange<'_>,
-) {
+    room: bool,
+) -> bool {
     let record = change.record;
-    let counted = counted.added(change);
     let added = [record.interval.lo_sent, record.interval.hi_sent];
     let before = batch.rows();
     let host = batch.number_of(change.host);
@@ -115,7 +115,8 @@ pub(crate) fn put_flow(
     let nothing = added.iter().all(Counters::is_zero);
     let row = match open.0.get(&conversation) {
         Some(row) => *row as usize,
-        None if nothing && record.end.is_none() => return,
+        None if nothing && record.end.is_none() => return true,
+        None if !room => return false,
         None => {
             open.0.insert(conversation, before as u32);
             batch.add();
@@ -124,6 +125,7 @@ pub(crate) fn put_flow(
             before
         }
     };
+    let counted = counted.added(change);
     if !nothing && added == [record.lo_sent, record.hi_sent] {
         batch.set(row, flow::BEGUN, 1);
     }
@@ -145,6 +147,7 @@ pub(crate) fn put_flow(
     if record.key.proto == 6 {
         put_tcp(batch, row, record, counted);
     }
+    true
 }
 
 fn put_tcp(batch: &mut Batch, row: usize, record: &FlowRecord, added: Option<[u32; 6]>) {

@@ -89,6 +89,9 @@ struct State {
     /// A flush is wanted now.
     hurry: bool,
     closed: bool,
+    /// Storage failed after it was closed: the rest is lost without being tried, or the end would take as often as
+    /// long as storage takes to fail.
+    given_up: bool,
     failing: Option<(String, bool)>,
 }
 
@@ -170,6 +173,7 @@ impl Writer {
                 waiting: 0,
                 hurry: false,
                 closed: false,
+                given_up: false,
                 failing: None,
             }),
             changed: Condvar::new(),
@@ -192,34 +196,38 @@ impl Writer {
 
     /// Takes what drains changed. It does not wait for storage; what finds no room is counted.
     pub fn flows<'a>(&self, changes: impl Iterator<Item = FlowChange<'a>>) {
-        self.put(changes, |state, change| {
+        self.put(changes, |state, change, room| {
             put_flow(
                 &mut state.batch,
                 &mut state.open,
                 &mut state.counted,
                 &change,
-            );
+                room,
+            )
         });
     }
 
     /// Takes a line of the collector on a host; as [`flows`](Self::flows).
     pub fn line(&self, collector: &str, line: &Line<'_>) {
-        self.put(std::iter::once(line), |state, line| {
-            put_line(&mut state.batch, collector, line);
+        self.put(std::iter::once(line), |state, line, room| {
+            if room {
+                put_line(&mut state.batch, collector, line);
+            }
+            room
         });
     }
 
-    fn put<T>(&self, items: impl Iterator<Item = T>, put: impl Fn(&mut State, T)) {
+    /// `put` is told whether there is room for a row, and says whether the item found its place.
+    fn put<T>(&self, items: impl Iterator<Item = T>, put: impl Fn(&mut State, T, bool) -> bool) {
         let mut state = self.shared.state();
         let mut lost = 0;
         let before = state.full.len();
         for item in items {
-            if state.waiting >= self.shared.most || state.closed {
-                lost += 1;
-                continue;
-            }
+            let room = state.waiting < self.shared.most && !state.closed;
             let rows = state.batch.rows();
-            put(&mut state, item);
+            if !put(&mut state, item, room) {
+                lost += 1;
+            }
             state.waiting += state.batch.rows() - rows;
             if state.batch.rows() >= BATCH {
                 state.rotate();
@@ -370,6 +378,12 @@ fn write_batch(shared: &Shared, batch: &Batch, number: u64) {
         shared.losses.scattered.fetch_add(scattered, Relaxed);
     }
     for (partition, rows) in hours {
+        let state = shared.state();
+        if state.given_up {
+            shared.lose(&state, rows.len() as u64);
+            continue;
+        }
+        drop(state);
         match encode_batch(batch, &rows) {
             Ok(encoded) => put(shared, partition, encoded, number),
             Err(error) => {
@@ -409,6 +423,7 @@ fn put(shared: &Shared, partition: Partition, encoded: Encoded, number: u64) {
         state.failing = Some((error.to_string(), error.is_full()));
         shared.changed.notify_all();
         if state.closed {
+            state.given_up = true;
             shared.lose(&state, encoded.rows as u64);
             return;
         }

@@ -211,6 +211,7 @@ impl Drop for Ground {
     fn drop(&mut self) {
         if let Some(lake) = &self.lake {
             lake.finish();
+            lake.say_lost();
         }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hdfs_native::{Client, ClientBuilder, HdfsError, WriteOptions};
 
 use super::{
-    Item, Storage, UNFINISHED,
+    Storage, Stored, UNFINISHED,
     remote::{Remote, one_line, split},
 };
 use crate::error::{LakeError, Result};
@@ -103,7 +103,7 @@ fn no_room(message: &str) -> bool {
 }
 
 impl Storage for Files {
-    fn list(&self, directory: &str) -> Result<Vec<Item>> {
+    fn list(&self, directory: &str) -> Result<Vec<Stored>> {
         let path = self.path(directory);
         let listed = self
             .remote
@@ -123,7 +123,7 @@ impl Storage for Files {
             .into_iter()
             .filter(|status| !status.isdir)
             .filter_map(|status| {
-                Some(Item {
+                Some(Stored {
                     path: own(&status.path)?,
                     size: status.length as u64,
                 })
@@ -133,21 +133,16 @@ impl Storage for Files {
 
     fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         let path = self.path(path);
-        let length = range.end.saturating_sub(range.start);
         let read = async {
             let file = self.client.read(&path).await?;
             // The client panics beyond the end.
             if range.end > file.file_length() as u64 {
                 return Err(HdfsError::IOError(io::ErrorKind::UnexpectedEof.into()));
             }
-            let bytes = file.read_range(range.start as usize, length as usize);
-            let bytes = bytes.await?;
-            match bytes.len() as u64 == length {
-                true => Ok(bytes),
-                false => Err(HdfsError::IOError(io::ErrorKind::UnexpectedEof.into())),
-            }
+            let length = range.end.saturating_sub(range.start);
+            file.read_range(range.start as usize, length as usize).await
         };
-        self.remote.wait(&path, length, read, told)
+        self.remote.read(&path, &range, read, told)
     }
 
     fn put(&self, path: &str, bytes: &Bytes) -> Result<()> {
@@ -182,10 +177,7 @@ impl Storage for Files {
             }
             Ok(())
         };
-        match self.remote.wait(&path, 0, delete, told) {
-            Err(error) if error.is_gone() => Ok(()),
-            deleted => deleted,
-        }
+        self.remote.delete(&path, delete, told)
     }
 
     /// Keeps nobody away. Who may not write is told at once; a namenode that is merely not there may come later.

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Item, Storage, UNFINISHED, swap};
+use super::{Storage, Stored, UNFINISHED, swap};
 use crate::error::{LakeError, Result};
 
 /// Directories that are looked into, below each other.
@@ -80,7 +80,7 @@ pub(super) fn sync(directory: &Path) -> io::Result<()> {
 }
 
 impl Storage for Directory {
-    fn list(&self, directory: &str) -> Result<Vec<Item>> {
+    fn list(&self, directory: &str) -> Result<Vec<Stored>> {
         let mut items = Vec::new();
         self.walk(&self.path(directory), DEPTH, &mut |path, entry| {
             let below = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
@@ -90,7 +90,7 @@ impl Storage for Directory {
                 Err(error) => return Err(Self::error(&path)(error)),
             };
             if let Some(path) = below {
-                items.push(Item {
+                items.push(Stored {
                     path: path.to_owned(),
                     size: metadata.len(),
                 });

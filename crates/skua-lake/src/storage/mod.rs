@@ -18,9 +18,9 @@ use crate::error::{LakeError, Result};
 /// What names of files end with that are not whole yet; they begin with a dot, so that engines pass over them.
 pub(crate) const UNFINISHED: &str = ".unfinished";
 
-/// An object that is stored.
+/// A file of a lake.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Item {
+pub struct Stored {
     /// Its path in the lake.
     pub path: String,
     /// Bytes.
@@ -30,7 +30,7 @@ pub(crate) struct Item {
 /// What stores.
 pub(crate) trait Storage: Send + Sync {
     /// All objects below a directory; none when there is no such.
-    fn list(&self, directory: &str) -> Result<Vec<Item>>;
+    fn list(&self, directory: &str) -> Result<Vec<Stored>>;
     /// A part of an object.
     fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
     /// Stores an object: afterwards it is there whole, and survives a crash of the host, or it is not.

@@ -3,9 +3,11 @@
 use std::{
     future::Future,
     io,
+    ops::Range,
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::error::{LakeError, Result};
@@ -46,7 +48,7 @@ impl Remote {
     }
 
     /// An error with the file that it is about.
-    pub fn error(&self, path: &str, error: io::Error) -> LakeError {
+    fn error(&self, path: &str, error: io::Error) -> LakeError {
         let path = path.trim_start_matches('/');
         LakeError::storage(format!("{}/{path}", self.server), error)
     }
@@ -75,6 +77,35 @@ impl Remote {
                 ),
             };
         Err(self.error(path, error))
+    }
+
+    /// Waits for a part of a file, and for all of it.
+    pub fn read<E>(
+        &self,
+        path: &str,
+        range: &Range<u64>,
+        operation: impl Future<Output = std::result::Result<Bytes, E>>,
+        told: impl FnOnce(E) -> io::Error,
+    ) -> Result<Bytes> {
+        let length = range.end.saturating_sub(range.start);
+        let bytes = self.wait(path, length, operation, told)?;
+        match bytes.len() as u64 == length {
+            true => Ok(bytes),
+            false => Err(self.error(path, io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// Waits until a file is deleted; that it is not there is as good.
+    pub fn delete<E>(
+        &self,
+        path: &str,
+        operation: impl Future<Output = std::result::Result<(), E>>,
+        told: impl FnOnce(E) -> io::Error,
+    ) -> Result<()> {
+        match self.wait(path, 0, operation, told) {
+            Err(error) if error.is_gone() => Ok(()),
+            deleted => deleted,
+        }
     }
 }
 

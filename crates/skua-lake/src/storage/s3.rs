@@ -11,7 +11,7 @@ use object_store::{
 };
 
 use super::{
-    Item, Storage,
+    Storage, Stored,
     remote::{Remote, one_line, split, whole_line},
 };
 use crate::error::{LakeError, Result};
@@ -30,6 +30,18 @@ const FULL: [&str; 5] = [
     "NotEnoughSpace",
 ];
 
+/// What is in answers to who may not, or asks in the wrong region: not all have status 401 or 403.
+const DENIED: [&str; 8] = [
+    "status code: 401",
+    "status code: 403",
+    "AuthorizationHeaderMalformed",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "PermanentRedirect",
+    "XAdminUserNotFound",
+    "incorrectly configured region",
+];
+
 pub(crate) struct Bucket {
     store: AmazonS3,
     bucket: String,
@@ -44,7 +56,9 @@ impl Bucket {
         let (bucket, prefix) = split(text)?;
         // The program's TLS is ring's. Where somebody chose another before, that one serves.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let store = AmazonS3Builder::from_env()
+        let builder = AmazonS3Builder::from_env();
+        without_tls(&builder).map_err(|why| LakeError::Place(format!("{text}: {why}")))?;
+        let store = builder
             .with_bucket_name(bucket)
             .with_retry(RetryConfig {
                 max_retries: RETRIES,
@@ -71,7 +85,9 @@ impl Bucket {
     /// What failed, when there may be no such object.
     fn of_object(&self, error: &Error) -> io::Error {
         match error {
-            Error::NotFound { .. } if !no_bucket(error) => {
+            Error::NotFound { .. }
+                if matches!(code(&whole_line(error)), None | Some("NoSuchKey")) =>
+            {
                 io::Error::new(io::ErrorKind::NotFound, told(error))
             }
             error => self.failed(error),
@@ -94,6 +110,19 @@ impl Bucket {
     }
 }
 
+/// Whether the server is to be spoken to without TLS though nobody allowed it: the client's words for that are poor.
+fn without_tls(builder: &AmazonS3Builder) -> std::result::Result<(), String> {
+    let value = |key| builder.get_config_value(&key).unwrap_or_default();
+    let server = value(AmazonS3ConfigKey::Endpoint);
+    let allowed = value(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+    match server.starts_with("http://") && allowed != "true" {
+        true => Err(format!(
+            "{server} has no TLS: set AWS_ALLOW_HTTP=true to send flows there all the same"
+        )),
+        false => Ok(()),
+    }
+}
+
 fn no_bucket(error: &Error) -> bool {
     code(&whole_line(error)) == Some("NoSuchBucket")
 }
@@ -101,13 +130,12 @@ fn no_bucket(error: &Error) -> bool {
 /// What kind of failure it is, other than that something is not there.
 fn kind(error: &Error) -> io::ErrorKind {
     let line = whole_line(error);
-    // What lists says of all errors that they are some error.
-    let denied = ["status code: 401", "status code: 403"];
     match error {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
             io::ErrorKind::PermissionDenied
         }
-        _ if denied.iter().any(|status| line.contains(status)) => io::ErrorKind::PermissionDenied,
+        // What lists says of all errors that they are some error.
+        _ if DENIED.iter().any(|what| line.contains(what)) => io::ErrorKind::PermissionDenied,
         _ if FULL.iter().any(|code| line.contains(code)) => io::ErrorKind::StorageFull,
         _ => io::ErrorKind::Other,
     }
@@ -142,7 +170,7 @@ fn not_reached(line: &str) -> Option<String> {
 }
 
 impl Storage for Bucket {
-    fn list(&self, directory: &str) -> Result<Vec<Item>> {
+    fn list(&self, directory: &str) -> Result<Vec<Stored>> {
         let path = self.path(directory);
         let listed = async {
             let all = self.store.list(Some(&path));
@@ -156,7 +184,7 @@ impl Storage for Bucket {
         let own = |(path, size): (Path, u64)| {
             let parts: Vec<_> = path.prefix_match(&self.prefix)?.collect();
             let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
-            Some(Item {
+            Some(Stored {
                 path: parts.join("/"),
                 size,
             })
@@ -166,16 +194,9 @@ impl Storage for Bucket {
 
     fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         let path = self.path(path);
-        let length = range.end.saturating_sub(range.start);
-        let read = self.store.get_range(&path, range);
-        let bytes = self
-            .remote
-            .wait(path.as_ref(), length, read, |error| self.of_object(&error))?;
-        if bytes.len() as u64 != length {
-            let error = io::ErrorKind::UnexpectedEof.into();
-            return Err(self.remote.error(path.as_ref(), error));
-        }
-        Ok(bytes)
+        let read = self.store.get_range(&path, range.clone());
+        self.remote
+            .read(path.as_ref(), &range, read, |error| self.of_object(&error))
     }
 
     /// One request: S3 shows an object only when it has all of it.
@@ -192,13 +213,8 @@ impl Storage for Bucket {
     fn delete(&self, path: &str) -> Result<()> {
         let path = self.path(path);
         let delete = self.store.delete(&path);
-        match self
-            .remote
-            .wait(path.as_ref(), 0, delete, |error| self.of_object(&error))
-        {
-            Err(error) if error.is_gone() => Ok(()),
-            deleted => deleted,
-        }
+        self.remote
+            .delete(path.as_ref(), delete, |error| self.of_object(&error))
     }
 
     /// Keeps nobody away, as S3 cannot; but who may not enter, or has no bucket, is told at once. A server that
@@ -234,6 +250,16 @@ mod tests {
     }
 
     #[test]
+    fn no_tls_has_to_be_allowed() {
+        let builder = AmazonS3Builder::new().with_endpoint("http://here");
+        let error = without_tls(&builder).unwrap_err();
+        assert!(error.contains("AWS_ALLOW_HTTP"), "{error}");
+        without_tls(&builder.with_allow_http(true)).unwrap();
+        without_tls(&AmazonS3Builder::new().with_endpoint("https://here")).unwrap();
+        without_tls(&AmazonS3Builder::new()).unwrap();
+    }
+
+    #[test]
     fn what_s3_says_is_told() {
         let error = answer("<Code>InvalidAccessKeyId</Code><Message>No such key.</Message>");
         assert_eq!(told(&error), "InvalidAccessKeyId: No such key.");
@@ -248,6 +274,8 @@ mod tests {
             source: "status code: 403 Forbidden".into(),
         };
         assert_eq!(kind(&denied), io::ErrorKind::PermissionDenied);
+        let nobody = answer("<Code>XAdminUserNotFound</Code>");
+        assert_eq!(kind(&nobody), io::ErrorKind::PermissionDenied);
         assert!(no_bucket(&answer("<Code>NoSuchBucket</Code>")));
     }
 }

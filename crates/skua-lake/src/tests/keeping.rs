@@ -236,6 +236,12 @@ fn rows_wait_for_storage_and_losses_are_counted() {
     let (cause, lost) = stats.lost[0];
     assert_eq!(cause, "storage_failed");
     assert_eq!(stats.waiting + lost, 2_000);
+    // What needs no row of its own needs no room: more of a conversation that has one, and what brings no packets.
+    let mut still = record(1_999, 0);
+    (still.interval.lo_sent, still.interval.hi_sent) = Default::default();
+    put(&writer, &[(101, record(101, 0)), (1_999, still)]);
+    let stats = writer.stats();
+    assert_eq!((stats.waiting, stats.lost[0].1), (2_000 - lost, lost));
     std::fs::remove_file(&obstacle).unwrap();
     // No restart: the next attempt succeeds.
     let begin = std::time::Instant::now();

@@ -108,6 +108,22 @@ impl KeptLake {
         }));
     }
 
+    /// Says what was lost since the start: at the end nobody else asks for it any more.
+    pub fn say_lost(&self) {
+        let stats = self.writer.stats();
+        let lost = stats.lost.iter();
+        let lost: Vec<String> = lost
+            .map(|(cause, rows)| format!("{rows} {cause}"))
+            .collect();
+        if !lost.is_empty() {
+            tracing::warn!(
+                "rows that the lake {} does not have: {}",
+                self.location,
+                lost.join(", ")
+            );
+        }
+    }
+
     /// Writes what waits, and ends.
     pub fn finish(&self) {
         self.writer.finish();

@@ -16,6 +16,9 @@ const BYTES: usize = 16 << 20;
 /// Bytes of memory that a question may take, and for how long: the page waits 15 s.
 #[cfg(feature = "sql")]
 const MEMORY: u64 = 256 << 20;
+/// Bytes of a lake in an object store that are copied for a question.
+#[cfg(feature = "sql")]
+const COPY: u64 = 256 << 20;
 #[cfg(feature = "sql")]
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(12);
 
@@ -52,6 +55,7 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Response {
         http::{StatusCode, header},
         response::IntoResponse as _,
     };
+    use skua_lake::LakeError;
     use tokio::sync::Semaphore;
 
     use super::{
@@ -76,6 +80,7 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Response {
             since: asked.since,
             until: asked.until,
             memory: MEMORY,
+            copy: COPY,
             timeout: TIMEOUT,
             format: OutputFormat::Json,
         };
@@ -92,7 +97,13 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Response {
                 }
                 response
             }
-            Err(error) => bad_request(crate::output::one_line(&error)),
+            Err(error) => {
+                let mut response = bad_request(crate::output::one_line(&error));
+                if matches!(error.downcast_ref(), Some(LakeError::Storage { .. })) {
+                    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                }
+                response
+            }
         }
     })
     .await

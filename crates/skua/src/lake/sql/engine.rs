@@ -3,18 +3,19 @@
 use std::{
     fmt::Write as _,
     io::{BufWriter, Read as _, Write},
-    path::{Path, PathBuf},
+    path::Path,
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
 use duckdb::{Config, Connection};
-use skua_lake::{Column, Kind, Lake, Location, Table, now_us};
+use skua_lake::{Column, Kind, Lake, Location, Stored, Table, now_us};
 
 use super::{
     SqlArguments,
+    copies::Copies,
     print::{Printer, ROWS},
 };
 use crate::{
@@ -30,6 +31,9 @@ const ATTEMPTS: usize = 5;
 /// Bytes of a question at most.
 const QUESTION: u64 = 1 << 20;
 
+/// Time at most where more is allowed than a clock has: ten years.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
+
 /// A question, and what it may take.
 pub struct Question {
     /// A SELECT.
@@ -40,6 +44,8 @@ pub struct Question {
     pub until: Option<String>,
     /// Bytes of memory at most.
     pub memory: u64,
+    /// Bytes of a lake in an object store that are copied at most.
+    pub copy: u64,
     /// Time at most.
     pub timeout: Duration,
     /// In what form the answer is.
@@ -52,6 +58,8 @@ struct Asked<'a> {
     statement: &'a str,
     since: i64,
     until: i64,
+    /// When it must have been answered.
+    end: Instant,
 }
 
 /// `skua sql`.
@@ -70,6 +78,7 @@ pub fn run(arguments: &SqlArguments) -> anyhow::Result<()> {
         since: arguments.since.clone(),
         until: arguments.until.clone(),
         memory: arguments.memory,
+        copy: arguments.copy,
         timeout: arguments.timeout,
         format: arguments.print.output,
     };
@@ -88,7 +97,7 @@ pub fn answer<W: Write>(
     question: &Question,
     printer: &mut Printer<W>,
 ) -> anyhow::Result<()> {
-    let now = now_us();
+    let (now, begin) = (now_us(), Instant::now());
     let time = |text: &Option<String>, otherwise| match text {
         Some(text) => moment(text, now),
         None => Ok(otherwise),
@@ -98,42 +107,52 @@ pub fn answer<W: Write>(
         statement: question.statement.trim().trim_end_matches(';'),
         since: time(&question.since, 0)?,
         until: time(&question.until, i64::MAX)?,
+        end: begin
+            .checked_add(question.timeout)
+            .unwrap_or(begin + LONGEST),
     };
     let lake = Lake::open(location)?;
-    let directory = lake.location().directory().with_context(|| {
-        format!(
-            "SQL reads lakes in directories, not {}: `skua flows --since` reads all; docs/lake.md says how other \
-             engines do",
-            lake.location()
-        )
-    })?;
+    let mut copies = match location.directory() {
+        Some(_) => None,
+        None => Some(Copies::open()?),
+    };
+    let directory = copies.as_ref().map(Copies::directory);
+    let directory = directory.or(location.directory()).context(NO_LAKE)?;
     let directory = directory
         .canonicalize()
         .with_context(|| format!("there is no lake at {}", directory.display()))?;
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let files = files(&lake, &directory, &asked)?;
-        let Err(error) = ask(&directory, &asked, &files, printer) else {
+        let files = files(&lake, &asked)?;
+        let brought = match &mut copies {
+            Some(copies) => {
+                let files = files.iter().flat_map(|(_, files)| files);
+                copies.bring(&lake, files, question.copy, asked.end)
+            }
+            None => Ok(()),
+        };
+        let Err(error) = brought.and_then(|()| ask(&directory, &asked, &files, printer)) else {
             return Ok(());
         };
-        let changed = attempts < ATTEMPTS && files != self::files(&lake, &directory, &asked)?;
+        let changed = attempts < ATTEMPTS && files != self::files(&lake, &asked)?;
         if !changed || printer.has_written() {
             return Err(error);
         }
     }
 }
 
-type Files = Vec<(Table, Vec<PathBuf>)>;
+type Files = Vec<(Table, Vec<Stored>)>;
 
-fn files(lake: &Lake, directory: &Path, asked: &Asked<'_>) -> anyhow::Result<Files> {
-    let mut files = Files::new();
-    for table in Table::ALL {
-        let paths = lake.paths(table, asked.since, asked.until)?;
-        let paths = paths.iter().map(|path| directory.join(path)).collect();
-        files.push((table, paths));
-    }
-    Ok(files)
+/// Files of each table; where they have to be copied, of those only that the question names.
+fn files(lake: &Lake, asked: &Asked<'_>) -> anyhow::Result<Files> {
+    let statement = asked.statement.to_ascii_lowercase();
+    let copied = lake.location().directory().is_none();
+    Table::ALL
+        .into_iter()
+        .filter(|table| !copied || statement.contains(table.name()))
+        .map(|table| Ok((table, lake.stored(table, asked.since, asked.until)?)))
+        .collect()
 }
 
 /// A text as SQL writes it.
@@ -175,12 +194,13 @@ fn empty(table: Table) -> String {
 }
 
 /// A table of the lake as the engine sees it.
-fn view(table: Table, files: &[PathBuf], asked: &Asked<'_>) -> String {
+fn view(table: Table, directory: &Path, files: &[Stored], asked: &Asked<'_>) -> String {
     let name = table.name();
     let rows = match files {
         [] => empty(table),
         files => {
-            let list: Vec<String> = files.iter().map(|f| quoted(&f.to_string_lossy())).collect();
+            let path = |file: &Stored| quoted(&directory.join(&file.path).to_string_lossy());
+            let list: Vec<String> = files.iter().map(path).collect();
             let mut rows = format!(
                 "select * from read_parquet([{}], hive_partitioning = true, union_by_name = true) where true",
                 list.join(", ")
@@ -223,11 +243,12 @@ fn ask<W: Write>(
     let connection = connect(question.memory, directory).map_err(|error| told(&error))?;
     let interrupt = connection.interrupt_handle();
     let (finished, waits) = mpsc::channel::<()>();
-    let timeout = question.timeout;
+    let end = asked.end;
     let guard = thread::Builder::new()
         .name("skua-sql-time".into())
         .spawn(move || {
-            let late = waits.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout);
+            let rest = end.saturating_duration_since(Instant::now());
+            let late = waits.recv_timeout(rest) == Err(mpsc::RecvTimeoutError::Timeout);
             if late {
                 interrupt.interrupt();
             }
@@ -237,7 +258,7 @@ fn ask<W: Write>(
     let answered = (|| {
         let views: Vec<String> = files
             .iter()
-            .map(|(table, files)| view(*table, files, asked))
+            .map(|(table, files)| view(*table, directory, files, asked))
             .collect();
         connection
             .execute_batch(&(views.join(";") + "; set lock_configuration = true;"))
@@ -248,7 +269,7 @@ fn ask<W: Write>(
     match guard.join() {
         Ok(true) if answered.is_err() => bail!(
             "no answer in {}: ask for a shorter time (--since, --until), or wait longer (--timeout)",
-            humantime::format_duration(timeout)
+            humantime::format_duration(question.timeout)
         ),
         _ => answered,
     }

@@ -3,6 +3,8 @@
 
 pub mod api;
 #[cfg(feature = "sql")]
+mod copies;
+#[cfg(feature = "sql")]
 mod engine;
 #[cfg(feature = "sql")]
 mod print;
@@ -33,12 +35,16 @@ pub struct SqlArguments {
     /// Only rows before this moment, or so long ago
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// Where the lake is, a directory [default: lake.directory of the configuration]
+    /// Where the lake is: a directory, s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH [default: lake.directory of the
+    /// configuration]
     #[arg(long, value_name = "PLACE")]
     pub lake: Option<Location>,
     /// Memory at most; a question that needs more fails
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = crate::config::size::parse)]
     pub memory: u64,
+    /// Bytes at most that are copied from a lake in S3 or HDFS, to the directory for temporary files
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = crate::config::size::parse)]
+    pub copy: u64,
     /// Time at most
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = crate::args::duration)]
     pub timeout: Duration,

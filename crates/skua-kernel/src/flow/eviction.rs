@@ -188,7 +188,8 @@ impl Eviction {
     }
 
     /// The programs call when so many entries were wanted since the start: when half of the room
-    /// is taken that there is up to what the table usually holds, or beyond that up to a crowd.
+    /// is taken that there is up to what the table usually holds, or beyond that up to a crowd; at
+    /// once when there are more than a crowd.
     pub(super) fn call(&self) -> u64 {
         self.call
     }
@@ -200,8 +201,13 @@ impl Eviction {
         } else {
             crowd.saturating_sub(now.live)
         };
-        // Not too few at a time: each call costs a drain.
-        let step = (room / 2).max(usual / 32).max(1);
+        // Not too few at a time: each call costs a drain. But a table that was overrun while it was drained refuses whatever
+        // comes, be it little, and the next drain makes room for sure.
+        let step = if now.live > crowd {
+            1
+        } else {
+            (room / 2).max(usual / 32).max(1)
+        };
         self.call = now.wanted + step;
     }
 

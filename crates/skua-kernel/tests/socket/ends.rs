@@ -4,7 +4,7 @@ use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{Shutdown, TcpStream},
     os::fd::AsRawFd as _,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use skua_kernel::socket::SocketTracerConfig;
@@ -223,7 +223,12 @@ fn data_for_a_closed_process_is_answered_by_a_reset() {
     client.write_all(&[1; 100]).unwrap();
     near.ip("link set veth0 up");
     near.ip("addr replace 2001:db8::1/64 dev veth0 nodad");
-    std::thread::sleep(Duration::from_secs(2));
+    // After a while data are sent again. What a FIN makes of a reset is EPIPE.
+    let deadline = Instant::now() + PATIENCE;
+    while client.take_error().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "no reset");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     drop(client);
     let (opened, accepted) = watch.both_ends();
     assert_eq!(accepted.end, LOCAL, "{accepted:#?}");

@@ -21,7 +21,7 @@ use std::{
     process::{Child, Stdio},
     sync::mpsc,
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 pub use base::{Sum, root_tests, wait_for};
@@ -364,10 +364,34 @@ impl Tcpdump {
         Self { child, file, words }
     }
 
+    /// How many packets it has read, and how many its socket has taken. It says both when it is asked.
+    fn told(&mut self) -> Vec<u64> {
+        kill_process(Pid::from_child(&self.child), Signal::USR1).unwrap();
+        let mut line = String::new();
+        while !line.contains("captured") {
+            line.clear();
+            assert!(
+                self.words.read_line(&mut line).unwrap() > 0,
+                "tcpdump ended"
+            );
+        }
+        let numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
+        numbers.take(2).collect()
+    }
+
     /// Ends it; the packets that it saw, and their lengths on the wire.
     pub fn stop(mut self) -> Vec<(Vec<u8>, u32)> {
-        // Its ring hands a block over when it is full or some time old.
-        std::thread::sleep(Duration::from_millis(1500));
+        // Its ring hands a block over when it is full or some time old; what it has not read then is lost.
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut before = Vec::new();
+        loop {
+            let told = self.told();
+            if (told == before && told[0] == told[1]) || Instant::now() > end {
+                break;
+            }
+            before = told;
+            std::thread::sleep(Duration::from_millis(300));
+        }
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         let mut words = String::new();
         while self.words.read_line(&mut words).unwrap() > 0 {}

@@ -242,6 +242,22 @@ fn nor_does_one_that_meets_a_full_house() {
 }
 
 #[test]
+fn one_that_overruns_a_slow_drain_shuts_nobody_out() {
+    let mut table = Table::new(2 * SECOND);
+    table.late = SECOND / 1000;
+    // Quiet before: the drain that the storm calls for sees no reason to evict anybody.
+    table.wait(INTERVAL * 9 / 10);
+    table.burst(20_000, 0..30_000);
+    table.wait(SECOND);
+    assert_eq!((table.live(), table.ends), (MOST, None));
+    // The first of those that follow calls for the next one, long before it is due by the clock.
+    table.burst(10, 1_000_000..1_000_030);
+    let lost = table.lost;
+    table.burst(10, 1_000_030..1_000_050);
+    assert_eq!(table.lost, lost);
+}
+
+#[test]
 fn after_a_storm_all_are_let_in_again() {
     let mut table = Table::new(SECOND / 10);
     table.bursts(5_000, 3);

@@ -40,7 +40,7 @@ image: release ## container image skua:VERSION, by podman or docker
 		--tag skua:$$(target/dist/skua --version | cut -d ' ' -f 2) --tag skua:latest target/dist
 
 test: NEEDS = tests
-test: needs ## everything: format, lints, all tests with root, two other kernels (about 15 minutes)
+test: needs ## everything: format, lints, all tests with root, two other kernels (about half an hour from nothing)
 	@tests/all
 
 test-fast: NEEDS = tests

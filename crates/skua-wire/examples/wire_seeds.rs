@@ -1,4 +1,4 @@
-//! Writes seeds for the fuzzers: `cargo run -p skua-wire --example fuzz_seeds -- DIR` makes
+//! Writes seeds for the fuzzers: `cargo run -p skua-wire --example wire_seeds -- DIR` makes
 //! `DIR/sflow` and `DIR/netflow`.
 
 use std::{path::Path, process::ExitCode};
@@ -117,7 +117,7 @@ fn write(directory: &Path) -> std::io::Result<()> {
 
 fn main() -> ExitCode {
     let Some(directory) = std::env::args_os().nth(1) else {
-        eprintln!("usage: fuzz_seeds DIR");
+        eprintln!("usage: wire_seeds DIR");
         return ExitCode::from(2);
     };
     match write(Path::new(&directory)) {

@@ -264,6 +264,8 @@ fn all_views_of_a_running_skua() {
     top.press("\r");
     top.shows("community_id");
     top.press("\x1b");
+    // Read together with the next key it would be another one: Alt and that key.
+    top.wait_for("no details", |screen| !screen.contains("community_id"));
     // Larger, more columns fit.
     top.resize(60, 200);
     top.shows("COMMUNITY ID");

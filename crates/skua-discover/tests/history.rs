@@ -38,9 +38,13 @@ impl Reader {
         let name = text(map, "Name");
         if text(map, "Type") == "netns" && name.starts_with(PREFIX) {
             return match change {
-                Change::NodeAdded(_) => {
-                    self.namespaces.insert(inode, name.to_owned());
-                    vec![format!("{name} +namespace")]
+                // One that is made has no name for a moment: it is told of by its process, and then has another name.
+                Change::NodeAdded(_) | Change::NodeUpdated(_) => {
+                    let known = self.namespaces.insert(inode, name.to_owned());
+                    let new = known.is_none_or(|known| known != name);
+                    new.then(|| format!("{name} +namespace"))
+                        .into_iter()
+                        .collect()
                 }
                 Change::NodeDeleted(_) => {
                     self.namespaces.remove(&inode);

@@ -200,6 +200,11 @@ impl<'a> ToFile<'a> {
         Self { tap, path, writing }
     }
 
+    /// What has been written until now.
+    pub fn so_far(&self) -> Vec<u8> {
+        std::fs::read(&self.path).unwrap()
+    }
+
     /// Ends the tap; what was written.
     pub fn read(mut self) -> Vec<u8> {
         let Tap { net, skua, id } = self.tap;

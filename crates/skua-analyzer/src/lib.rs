@@ -13,6 +13,7 @@ pub mod injection;
 mod past;
 mod resource;
 mod source;
+mod state_file;
 pub mod tap;
 mod wanted;
 

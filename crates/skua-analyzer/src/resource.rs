@@ -2,10 +2,11 @@
 //!
 //! They are kept in a file, one for each kind, so that they are there again after a restart.
 
+use crate::state_file::StateFile;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
-    io::{self, Write as _},
+    io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -53,7 +54,7 @@ pub enum ResourceError {
     /// There are as many as there may be.
     #[error("there are {0} already, which is the most")]
     TooMany(usize),
-    /// What was kept cannot be read.
+    /// A file or thread that is needed cannot be had.
     #[error("{path}: {error}")]
     File {
         /// The file.
@@ -67,33 +68,21 @@ pub enum ResourceError {
 pub struct Resources<T> {
     items: Mutex<BTreeMap<Uuid, T>>,
     limit: usize,
-    file: Option<PathBuf>,
+    file: Option<StateFile>,
 }
 
 impl<T: Resource> Resources<T> {
-    /// As they were kept in `file`, at most `limit`.
-    pub fn open(file: Option<&Path>, limit: usize) -> Result<Self, ResourceError> {
-        let mut items = BTreeMap::new();
-        if let Some(path) = file {
-            let failed = |error| ResourceError::File {
-                path: path.to_owned(),
-                error,
-            };
-            match std::fs::read(path) {
-                Ok(text) => {
-                    let kept: Vec<T> =
-                        serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
-                    items.extend(kept.into_iter().take(limit).map(|item| (item.id(), item)));
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        Ok(Self {
-            items: Mutex::new(items),
+    /// As they were kept in `file`, at most `limit`. A file that cannot be used is set aside.
+    #[must_use]
+    pub fn open(file: Option<&Path>, limit: usize) -> Self {
+        let file = file.map(StateFile::new);
+        let kept = file.as_ref().map(|file| file.read::<T>(T::KIND, limit));
+        let kept = kept.into_iter().flatten();
+        Self {
+            items: Mutex::new(kept.map(|item| (item.id(), item)).collect()),
             limit,
-            file: file.map(Path::to_owned),
-        })
+            file,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, T>> {
@@ -103,18 +92,10 @@ impl<T: Resource> Resources<T> {
 
     /// Writes them down; what cannot be written is told, and lives on until the end of the process.
     fn keep(&self, items: &BTreeMap<Uuid, T>) {
-        let Some(path) = &self.file else { return };
-        let write = || -> io::Result<()> {
-            let all: Vec<&T> = items.values().filter(|item| item.is_kept()).collect();
-            // Whoever reads it sees the one or the other, never a part.
-            let beside = path.with_extension("new");
-            let mut file = std::fs::File::create(&beside)?;
-            file.write_all(&serde_json::to_vec_pretty(&all)?)?;
-            file.sync_all()?;
-            std::fs::rename(&beside, path)
-        };
-        if let Err(error) = write() {
-            let path = path.display();
+        let Some(file) = &self.file else { return };
+        let all: Vec<&T> = items.values().filter(|item| item.is_kept()).collect();
+        if let Err(error) = file.write(&all) {
+            let path = file.path().display();
             tracing::warn!(%error, %path, "{}s cannot be kept over a restart", T::KIND);
         }
     }

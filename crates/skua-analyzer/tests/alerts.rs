@@ -85,7 +85,7 @@ fn start(graph: &SharedGraph, settings: ActionSettings) -> AlertManager {
 }
 
 fn kept(graph: &SharedGraph, settings: ActionSettings, file: Option<&Path>) -> AlertManager {
-    let alerts = Resources::open(file, 100).unwrap();
+    let alerts = Resources::open(file, 100);
     AlertManager::start(graph, Arc::new(graph.clone()), alerts, settings).unwrap()
 }
 

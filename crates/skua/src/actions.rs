@@ -93,10 +93,10 @@ impl Actions {
             ..ActionSettings::default()
         };
         let elements = UserGraph::start(&analyzer.graph, |kind| config.resource_file(kind))?;
-        let kept = Resources::open(config.resource_file("alerts").as_deref(), ALERTS)?;
+        let kept = Resources::open(config.resource_file("alerts").as_deref(), ALERTS);
         let questions = Arc::new(analyzer.clone());
         let alerts = AlertManager::start(&analyzer.graph, questions, kept, settings)?;
-        let kept = Resources::open(config.resource_file("taps").as_deref(), TAPS)?;
+        let kept = Resources::open(config.resource_file("taps").as_deref(), TAPS);
         let settings = TapSettings {
             allowed: config.policy.tap.is_allowed(),
             here,

@@ -346,7 +346,7 @@ impl Gather {
         let resources = Resources::open(
             config.resource_file("captures").as_deref(),
             config.captures.max as usize,
-        )?;
+        );
         let runner = Everywhere {
             local: watch.map(|watch| Arc::new(watch.runner.clone()) as Arc<dyn CaptureRunner>),
             fleet: fleet.clone(),
@@ -389,7 +389,7 @@ fn serve(
     let (captures, fleet, uplink) = match asked {
         Asked::Gather(gather) => (gather.captures.clone(), Some(gather.fleet.clone()), None),
         Asked::Uplink(uplink) => {
-            let none = Resources::open(None, 0)?;
+            let none = Resources::open(None, 0);
             let runner = Arc::new(AtTheAnalyzer);
             let captures = CaptureManager::start(ground.graph.clone(), none, runner)?;
             (Arc::new(captures), None, Some(uplink.view()))

@@ -522,7 +522,7 @@ mod tests {
             let graph = SharedGraph::new(skua_topology::Config::default());
             let (send, points) = mpsc::channel();
             let runner = Arc::new(Noting(Mutex::new(send)));
-            let captures = Resources::open(None, 3).unwrap();
+            let captures = Resources::open(None, 3);
             let manager = CaptureManager::start(graph.clone(), captures, runner).unwrap();
             Self {
                 graph,

@@ -140,17 +140,17 @@ impl UserGraph {
     /// kept: `nodes`, `edges`, `noderules`, `edgerules`.
     ///
     /// # Errors
-    /// What was kept cannot be read, or there is no thread.
+    /// There is no thread.
     pub fn start(
         graph: &SharedGraph,
         file: impl Fn(&str) -> Option<PathBuf>,
     ) -> Result<Self, ResourceError> {
         let inner = Arc::new(Inner {
             graph: graph.clone(),
-            nodes: Resources::open(file("nodes").as_deref(), MAX_NODES)?,
-            edges: Resources::open(file("edges").as_deref(), MAX_EDGES)?,
-            node_rules: Resources::open(file("noderules").as_deref(), MAX_RULES)?,
-            edge_rules: Resources::open(file("edgerules").as_deref(), MAX_RULES)?,
+            nodes: Resources::open(file("nodes").as_deref(), MAX_NODES),
+            edges: Resources::open(file("edges").as_deref(), MAX_EDGES),
+            node_rules: Resources::open(file("noderules").as_deref(), MAX_RULES),
+            edge_rules: Resources::open(file("edgerules").as_deref(), MAX_RULES),
             applied: Mutex::default(),
         });
         inner.sweep();

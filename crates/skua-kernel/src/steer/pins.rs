@@ -5,9 +5,9 @@
 //! not locked was left behind.
 
 use std::{
-    fs::File,
+    fs::{File, Permissions},
     io,
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -35,7 +35,7 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> KernelError {
     move |source| KernelError::System { what, source }
 }
 
-/// Our folder in the BPF file system, which is mounted when it is not.
+/// Our folder in the BPF file system, which is mounted for root alone when it is not.
 fn root() -> Result<PathBuf, KernelError> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mounted = mounts.lines().any(|line| {
@@ -44,7 +44,8 @@ fn root() -> Result<PathBuf, KernelError> {
     });
     if !mounted {
         let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount("bpf", USUAL, "bpf", flags, None)
+        // The default is 01777: any user could make folders in it.
+        rustix::mount::mount("bpf", USUAL, "bpf", flags, Some(c"mode=0700"))
             .map_err(|error| failed("cannot mount the BPF file system")(error.into()))?;
     }
     Ok(Path::new(USUAL).join(OURS))
@@ -92,7 +93,13 @@ impl Pins {
         attachment: &Attachment,
     ) -> Result<Self, KernelError> {
         let root = root()?;
-        std::fs::create_dir_all(&root).map_err(failed("cannot make a folder for pins"))?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&root)
+            // One that was there already may be open to others.
+            .and_then(|()| std::fs::set_permissions(&root, Permissions::from_mode(0o700)))
+            .map_err(failed("cannot make a folder for pins"))?;
         let namespace = namespace().map_err(failed("cannot tell the network namespace"))?;
         let mut pins = None;
         for number in 0..NUMBERS {

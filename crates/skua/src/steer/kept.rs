@@ -39,7 +39,7 @@ impl Resource for Kept {
 }
 
 /// Those that were kept; nothing is when there is no history.
-pub fn open(config: &Config) -> anyhow::Result<Resources<Kept>> {
+pub fn open(config: &Config) -> Resources<Kept> {
     let file = config.resource_file("detectors");
-    Ok(Resources::open(file.as_deref(), config.steer.max as usize)?)
+    Resources::open(file.as_deref(), config.steer.max as usize)
 }

@@ -81,7 +81,7 @@ impl Steers {
             max: config.steer.max,
             here,
             all: Mutex::default(),
-            kept: kept::open(config)?,
+            kept: kept::open(config),
             ended: AtomicBool::new(false),
             turn: Mutex::default(),
         }));

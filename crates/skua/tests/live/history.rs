@@ -1,6 +1,7 @@
 //! What `skua run` remembers: over a kill, beside another process, on a full disk.
 
 use std::{
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -164,6 +165,54 @@ fn what_was_before_a_kill_is_there_again() {
     let mut packets = 0;
     sum_under(&slices, "ABPackets", &mut packets);
     assert_eq!(packets, 210, "{slices}");
+}
+
+#[test]
+fn state_files_that_cannot_be_used_do_not_stop_the_start() {
+    if !root_tests() {
+        return;
+    }
+    const KINDS: [&str; 8] = [
+        "captures",
+        "taps",
+        "alerts",
+        "nodes",
+        "edges",
+        "noderules",
+        "edgerules",
+        "detectors",
+    ];
+    let wire = Wire::new();
+    let net = &wire.near;
+    let directory = Directory::new("state");
+    let file = |name: &str| directory.0.join(name);
+    let unusable = ["", r#"[{"UUID""#, r#"{"version": 99, "items": {}}"#];
+    for (number, kind) in KINDS.iter().enumerate() {
+        std::fs::write(
+            file(&format!("{kind}.json")),
+            unusable[number % unusable.len()],
+        )
+        .unwrap();
+    }
+    let skua = Skua::run_command(net, &mut keeping(net, directory.path()));
+    send(&Sender::open(&wire.far, "g0", Way::Queue));
+    wait_for("all packets", || {
+        let query = format!("G.{UDP}.Sum('Metric.ABPackets')");
+        (ask(net, &skua, &query) == 210).then_some(())
+    });
+    let id = capture(net, &skua);
+    let (_, err) = skua.stop_with_errors();
+    for (number, kind) in KINDS.iter().enumerate() {
+        let aside = format!("{kind}.json.unusable-1");
+        assert!(err.contains(&aside), "no word of {aside}: {err}");
+        let kept = std::fs::read_to_string(file(&aside)).unwrap();
+        assert_eq!(kept, unusable[number % unusable.len()]);
+    }
+    let rights = std::fs::metadata(file("captures.json")).unwrap().mode();
+    assert_eq!(rights & 0o777, 0o600);
+    // What was made after that is there again.
+    let again = Skua::run_command(net, &mut keeping(net, directory.path()));
+    assert_eq!(running_capture(&again, |_| true), id);
 }
 
 /// Adds up all numbers under a key, wherever it is.

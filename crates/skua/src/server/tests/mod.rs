@@ -146,7 +146,7 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         switch: Switch::new(None),
     };
     let uploads = Uploads::new(runner.clone());
-    let kept = Resources::open(None, 10).unwrap();
+    let kept = Resources::open(None, 10);
     let manager = CaptureManager::start(graph.clone(), kept, Arc::new(runner)).unwrap();
     let captures = Captures {
         captures: Arc::new(manager),

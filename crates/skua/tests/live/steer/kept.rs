@@ -21,6 +21,10 @@ fn pins(host: &Host) -> Vec<String> {
     use std::os::unix::fs::MetadataExt as _;
     let namespace = std::fs::metadata(host.host.path()).unwrap().ino();
     let all = std::fs::read_dir("/sys/fs/bpf/skua-steer");
+    if all.is_ok() {
+        let rights = std::fs::metadata("/sys/fs/bpf/skua-steer").unwrap().mode();
+        assert_eq!(rights & 0o777, 0o700, "for root alone");
+    }
     let names = all.into_iter().flatten().map(|entry| {
         let name = entry.unwrap().file_name();
         name.into_string().unwrap()

@@ -1023,6 +1023,12 @@ impl Config {
         self.lake.check()?;
         self.steer.declared(self.policy.steer)?;
         self.api.check()?;
+        if self.alerts.commands && !self.api.authenticates() {
+            bail!(
+                "alerts.commands lets whoever may make alerts run programs with our rights: set \
+                 api.users, api.tokens or api.tls.client_ca first (docs/alerts.md)"
+            );
+        }
         Ok(self)
     }
 }
@@ -1152,6 +1158,18 @@ mod tests {
         let mut sorted = explained.clone();
         sorted.sort();
         assert_eq!(found, sorted);
+    }
+
+    #[test]
+    fn commands_of_alerts_need_users() {
+        let check = |text: &str| Config::parse(text).unwrap().checked();
+        let refused = check("alerts: {commands: true}").unwrap_err().to_string();
+        assert!(
+            refused.contains("alerts.commands") && refused.contains("api.users"),
+            "{refused}"
+        );
+        assert!(check("alerts: {commands: true}\napi: {users: /etc/skua/users}").is_ok());
+        assert!(check("alerts: {commands: false}").is_ok());
     }
 
     #[test]

@@ -21,6 +21,8 @@ impl Guard {
     /// - A `Host` that is a name which is not ours: a name of another site may have been made to point
     ///   here (DNS rebinding), a number or `localhost` cannot.
     /// - An `Origin` that is not this server: another site's page.
+    /// - A `Sec-Fetch-Site` that says the same, which browsers send with GETs as well: images and
+    ///   frames of other sites cannot have us work. Somebody may follow a link to our page.
     /// - A change without a content type that only programs send: forms and simple requests, which
     ///   browsers send to other sites without asking, cannot have it. A login may be a form: it shows
     ///   its secrets itself.
@@ -58,6 +60,12 @@ impl Guard {
             ));
         }
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        if from_elsewhere(headers) && !(reads && is_followed_link(uri, headers)) {
+            return Some((
+                StatusCode::FORBIDDEN,
+                "requests from pages of other sites are refused (Sec-Fetch-Site header)",
+            ));
+        }
         let form = uri.path() == login::PATH && login::is_form(headers);
         if !reads && !form && !is_json(headers) {
             return Some((
@@ -81,6 +89,18 @@ impl Guard {
 fn is_number_or_localhost(name: &str) -> bool {
     let number = name.trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost") || number.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// Whether a browser says that a page of another site has it send this.
+fn from_elsewhere(headers: &HeaderMap) -> bool {
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    sites.any(|site| site != "same-origin" && site != "none")
+}
+
+/// Whether somebody follows a link to our page, which is the same for all and costs nothing.
+fn is_followed_link(uri: &Uri, headers: &HeaderMap) -> bool {
+    let says = |name: &str, what: &str| headers.get(name).is_some_and(|value| value == what);
+    uri.path() == "/" && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document")
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -177,6 +197,35 @@ mod tests {
         assert_eq!(status(Method::GET, &client), 200);
         let other = [HERE, ("origin", "ws://127.0.0.1:8083/ws/subscriber")];
         assert_eq!(status(Method::GET, &other), 403);
+    }
+
+    #[test]
+    fn pages_of_other_sites_cannot_have_us_read_anything() {
+        for site in ["cross-site", "same-site", "nonsense"] {
+            let image = [HERE, ("sec-fetch-site", site), ("sec-fetch-dest", "image")];
+            assert_eq!(status(Method::GET, &image), 403, "{site}");
+            assert_eq!(status(Method::GET, &image[..2]), 403, "{site}");
+        }
+        for site in ["same-origin", "none"] {
+            assert_eq!(status(Method::GET, &[HERE, ("sec-fetch-site", site)]), 200);
+        }
+        let link = [
+            HERE,
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        let mut headers = HeaderMap::new();
+        for (name, value) in link {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        let guard = Guard::default();
+        let refusal = |method, path| guard.refusal(&method, &Uri::from_static(path), &headers);
+        assert_eq!(refusal(Method::GET, "/"), None);
+        for path in ["/api/flows?filter=port+1", "/metrics", "/console/app.js"] {
+            assert!(refusal(Method::GET, path).is_some(), "{path}");
+        }
+        assert!(refusal(Method::POST, "/").is_some());
     }
 
     #[test]

@@ -120,11 +120,8 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     if !config.agent.listen.ip().to_canonical().is_loopback() {
         bail!("an agent answers on loopback only; ask the analyzer");
     }
-    // What protects the analyzer's API is not for that of an agent on this host.
-    config.api = config::Api {
-        listen: vec![config.agent.listen],
-        ..config::Api::default()
-    };
+    // It answers elsewhere than an analyzer of this configuration, and asks who it is as that does.
+    config.api.listen = vec![config.agent.listen];
     if config.history.directory == config::AUTO {
         // The analyzer has the history.
         config.history.directory.clear();

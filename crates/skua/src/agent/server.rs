@@ -1,10 +1,10 @@
 //! The analyzer's end of connections with agents.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail};
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     extract::{
         State,
         ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code},
@@ -19,6 +19,7 @@ use super::{
     protocol::{self, Flows, FromAgent, ToAgent},
     session::Session,
 };
+use crate::server::auth::Caller;
 
 /// How long a new connection may say nothing.
 const HELLO: Duration = Duration::from_secs(10);
@@ -38,11 +39,17 @@ async fn agents(State(fleet): State<Fleet>) -> Json<FleetStatus> {
     Json(fleet.status())
 }
 
-async fn upgrade(State(fleet): State<Fleet>, upgrade: WebSocketUpgrade) -> Response {
+async fn upgrade(
+    State(fleet): State<Fleet>,
+    caller: Option<Extension<Caller>>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let identity = caller.and_then(|Extension(caller)| caller.identity);
+    let only = identity.and_then(|identity| identity.only_host().map(Arc::from));
     upgrade
         .max_message_size(protocol::MESSAGE)
         .max_frame_size(protocol::MESSAGE)
-        .on_upgrade(|socket| serve(fleet, socket))
+        .on_upgrade(|socket| serve(fleet, socket, only))
 }
 
 /// A reason as one line that is not too long: parts of it may come from the other side.
@@ -52,9 +59,10 @@ fn one_line(error: &anyhow::Error) -> String {
     clean.take(REASON).collect()
 }
 
-async fn serve(fleet: Fleet, mut socket: WebSocket) {
+/// Serves who may tell of `only` this host; none: of any.
+async fn serve(fleet: Fleet, mut socket: WebSocket, only: Option<Arc<str>>) {
     // Who hangs up needs no answer.
-    let Err(error) = talk(&fleet, &mut socket).await else {
+    let Err(error) = talk(&fleet, &mut socket, only.as_deref()).await else {
         return;
     };
     let why = one_line(&error);
@@ -115,13 +123,18 @@ fn read(message: Option<Result<Message, axum::Error>>) -> anyhow::Result<Heard> 
 }
 
 /// Talks until one of both hangs up; an error is why we do.
-async fn talk(fleet: &Fleet, socket: &mut WebSocket) -> anyhow::Result<()> {
+async fn talk(fleet: &Fleet, socket: &mut WebSocket, only: Option<&str>) -> anyhow::Result<()> {
     let first = tokio::time::timeout(HELLO, socket.recv()).await;
     let hello = match read(first.context("nothing was said")?)? {
         Heard::Message(hello) => hello,
         Heard::End => return Ok(()),
         Heard::Flows(_) | Heard::Nothing => bail!("an agent has to say who it is first"),
     };
+    if let (Some(only), FromAgent::Hello { host, .. }) = (only, &hello)
+        && host != only
+    {
+        bail!("whose token or certificate is for {only} does not tell of {host}");
+    }
     let (mut session, mut orders) = fleet.connect(hello)?;
     let version = env!("CARGO_PKG_VERSION").into();
     let told = say(socket, &ToAgent::Welcome { version }).await;

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::{
     outbox::Outbox,
-    protocol::{BEAT, FromAgent, MESSAGE, PART, PROTOCOL, SILENCE, ToAgent},
+    protocol::{Assigned, BEAT, FromAgent, MESSAGE, PART, PROTOCOL, SILENCE, ToAgent},
     wanted::{Order, Wanted},
     wire::{self, Socket, Way},
 };
@@ -295,6 +295,19 @@ struct Synced {
 }
 
 impl Inner {
+    /// An order is for the host of each of its points; ours are never another's.
+    fn check_ours(&self, captures: &[Assigned]) -> anyhow::Result<()> {
+        let mut points = captures.iter().flat_map(|assigned| &assigned.points);
+        match points.find(|point| *point.host != *self.host) {
+            Some(other) => bail!(
+                "the analyzer gave {} a capture that is for {}",
+                self.host,
+                other.host
+            ),
+            None => Ok(()),
+        }
+    }
+
     fn change_status(&self, change: impl FnOnce(&mut UplinkStatus)) -> UplinkStatus {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut status);
@@ -426,6 +439,7 @@ impl Inner {
                     heard_at = tokio::time::Instant::now();
                     match heard(message)? {
                         Some(ToAgent::Captures(captures)) => {
+                            self.check_ours(&captures)?;
                             self.wanted.tell(Order::Captures(captures));
                         }
                         Some(ToAgent::Taken(number)) => self.outbox.confirm(number),

@@ -114,19 +114,10 @@ async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, R
     if !caller.role().may(method, path) {
         return Err(refused(
             StatusCode::FORBIDDEN,
-            "the role read may only look; this needs the role admin\n",
-        ));
-    }
-    // Browsers that know this header say with it whose page asks.
-    let foreign = request
-        .headers
-        .get_all("sec-fetch-site")
-        .iter()
-        .any(|site| site != "same-origin" && site != "none");
-    if caller.by_cookie && foreign {
-        return Err(refused(
-            StatusCode::FORBIDDEN,
-            "requests from pages of other sites are refused (Sec-Fetch-Site header)\n",
+            match caller.role() {
+                role if role.tells() => "an agent may only tell of its host, and ask nothing\n",
+                _ => "the role read may only look; this needs the role admin\n",
+            },
         ));
     }
     Ok(caller)

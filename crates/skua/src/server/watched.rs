@@ -1,6 +1,8 @@
 //! Values that are read from files, and read again when those change.
 
 use std::{
+    fs::File,
+    io::Read as _,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -11,6 +13,9 @@ use anyhow::{Context as _, bail};
 
 /// Files are looked at no more often than this, and only when somebody asks.
 const AGE: Duration = Duration::from_secs(1);
+
+/// Bytes of a secret file at most.
+const LONGEST_SECRET: u64 = 16 << 20;
 
 /// A file's identity and state: device, inode, size, time of change in ns.
 type Stamp = (u64, u64, u64, i128);
@@ -100,16 +105,26 @@ fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
 /// Reads a file that others must not be able to read or change.
 pub fn read_secret(file: &Path) -> anyhow::Result<String> {
     let name = file.display();
-    let mode = std::fs::metadata(file)
-        .with_context(|| format!("cannot read {name}"))?
-        .mode();
+    let cannot = || format!("cannot read {name}");
+    let mut opened = File::open(file).with_context(cannot)?;
+    // Of what was opened: what the name stands for may be another file by now.
+    let mode = opened.metadata().with_context(cannot)?.mode();
     if mode & 0o027 != 0 {
         bail!(
             "{name} is open to others (mode {:o}): chmod 600 {name}",
             mode & 0o777
         );
     }
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))
+    let mut text = String::new();
+    opened
+        .by_ref()
+        .take(LONGEST_SECRET)
+        .read_to_string(&mut text)
+        .with_context(cannot)?;
+    if opened.read(&mut [0]).with_context(cannot)? > 0 {
+        bail!("{name} has more than {} MiB", LONGEST_SECRET >> 20);
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -131,6 +146,47 @@ mod tests {
             watched.reload();
             assert_eq!(*watched.get(), value);
         }
+    }
+
+    #[test]
+    fn a_secret_is_checked_as_it_was_opened() {
+        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+        let (name, open) = (
+            crate::server::tests::scratch("link"),
+            crate::server::tests::scratch("open"),
+        );
+        let secret = crate::server::tests::secret("closed", "secret");
+        std::fs::write(&open, "open").unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
+        // The name stands for the one and the other in turn, as an attacker would have it.
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let turn = |target: &Path| {
+            let fresh = name.with_extension("new");
+            std::os::unix::fs::symlink(target, &fresh).unwrap();
+            std::fs::rename(&fresh, &name).unwrap();
+        };
+        turn(&secret);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    turn(&open);
+                    turn(&secret);
+                }
+            });
+            let read = (0..20_000).find_map(|_| read_secret(&name).ok().filter(|t| t == "open"));
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(read, None, "a file that is open to others was read");
+        });
+        // A name that turns into a pipe does not have us wait for ever either: what is read ends.
+        let long = crate::server::tests::scratch("long");
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&long)
+            .unwrap();
+        file.set_len(LONGEST_SECRET + 1).unwrap();
+        assert!(read_secret(&long).is_err());
     }
 
     #[test]

@@ -105,9 +105,7 @@ async fn log_in(
                 .log_in(&peer, user.username, user.password)
                 .await
         }
-        Login::Token(Token { token }) => authenticator
-            .token_holder(&peer, &token)
-            .map(|identity| (identity, token)),
+        Login::Token(Token { token }) => authenticator.log_in_by_token(&peer, &token),
     };
     match done {
         Ok((identity, token)) => {

@@ -26,9 +26,9 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use self::{
-    sessions::Proven,
+    sessions::{Proven, TOKEN},
     throttle::Throttle,
-    tokens::Tokens,
+    tokens::{TokenHash, Tokens},
     users::{LONGEST_PASSWORD, Users},
 };
 use super::{
@@ -250,7 +250,7 @@ impl Authenticator {
         };
         match shown(headers) {
             Shown::Nothing => self.certificate(peer).map(known).ok_or(Refusal::Missing),
-            Shown::Damaged => Err(self.failed(peer)),
+            Shown::Damaged => Err(wrong(peer)),
             Shown::Token { text, by_cookie } => match self.token(&text) {
                 Some(identity) => Ok(Caller {
                     identity: Some(identity),
@@ -258,7 +258,7 @@ impl Authenticator {
                 }),
                 // An old cookie is not an attempt.
                 None if by_cookie => self.certificate(peer).map(known).ok_or(Refusal::Wrong),
-                None => Err(self.failed(peer)),
+                None => Err(wrong(peer)),
             },
             Shown::Password { name, password } => {
                 self.password(peer, name, password).await.map(known)
@@ -282,13 +282,21 @@ impl Authenticator {
         }
         let hash = tokens::hash(text);
         let session = lock(&self.proven).session(&hash, &self.users(), Instant::now());
-        session.or_else(|| {
-            let tokens = self.tokens.as_ref()?.get();
-            let token = tokens.find(&hash, SystemTime::now())?;
-            Some(Identity {
-                name: format!("token {}", token.name).into(),
-                role: token.role,
-            })
+        match session {
+            Some((identity, None)) => Some(identity),
+            // What began with a token that is over, is over.
+            Some((_, Some(begun_with))) => self.lasting(&begun_with),
+            None => self.lasting(&hash),
+        }
+    }
+
+    /// Who has a token of the file.
+    fn lasting(&self, hash: &TokenHash) -> Option<Identity> {
+        let tokens = self.tokens.as_ref()?.get();
+        let token = tokens.find(hash, SystemTime::now())?;
+        Some(Identity {
+            name: format!("{TOKEN}{}", token.name).into(),
+            role: token.role,
         })
     }
 
@@ -338,17 +346,10 @@ impl Authenticator {
         }
     }
 
-    /// Counts a failure.
+    /// Counts a wrong password.
     fn failed(&self, peer: &Peer) -> Refusal {
-        tracing::warn!(address = %peer.address, "a login failed");
         lock(&self.throttle).failed(network(peer.address), Instant::now());
-        Refusal::Wrong
-    }
-
-    /// Who has a token, also that of a session.
-    pub fn token_holder(&self, peer: &Peer, token: &str) -> Result<Identity, Refusal> {
-        self.may_try(peer)?;
-        self.token(token).ok_or_else(|| self.failed(peer))
+        wrong(peer)
     }
 
     /// Ends a session.
@@ -358,16 +359,24 @@ impl Authenticator {
         }
     }
 
+    /// Begins a session for who has a token: that lasts longer, and is not to be in a browser.
+    fn log_in_by_token(&self, peer: &Peer, token: &str) -> Result<(Identity, String), Refusal> {
+        let identity = self.token(token).ok_or_else(|| wrong(peer))?;
+        let hash = tokens::hash(token);
+        let session = lock(&self.proven).session(&hash, &self.users(), Instant::now());
+        // The token of a session begins another of the same kind.
+        let with = session.map_or(Some(hash), |(_, begun_with)| begun_with);
+        self.begin(identity, with)
+    }
+
     /// Begins a session: who it is, and its token.
-    async fn log_in(
+    fn begin(
         &self,
-        peer: &Peer,
-        name: String,
-        password: String,
+        identity: Identity,
+        with: Option<TokenHash>,
     ) -> Result<(Identity, String), Refusal> {
-        let identity = self.password(peer, name, password).await?;
         let users = self.users();
-        let token = lock(&self.proven).log_in(identity.clone(), users, Instant::now());
+        let token = lock(&self.proven).log_in(identity.clone(), with, users, Instant::now());
         match token {
             Ok(token) => Ok((identity, token)),
             Err(error) => {
@@ -376,6 +385,24 @@ impl Authenticator {
             }
         }
     }
+
+    /// Begins a session for who has a password.
+    async fn log_in(
+        &self,
+        peer: &Peer,
+        name: String,
+        password: String,
+    ) -> Result<(Identity, String), Refusal> {
+        let identity = self.password(peer, name, password).await?;
+        self.begin(identity, None)
+    }
+}
+
+/// Something wrong was shown that nobody finds by trying: a token has 256 bits. Those who have
+/// passwords at the same address do not wait for it.
+fn wrong(peer: &Peer) -> Refusal {
+    tracing::warn!(address = %peer.address, "a login failed");
+    Refusal::Wrong
 }
 
 /// What a request shows; of several the first: header, X-Auth-Token, cookie.

@@ -13,6 +13,10 @@ pub enum Role {
     Admin,
     /// Look, and ask queries; change nothing
     Read,
+    /// Tell of the host with this name, and ask nothing
+    Agent,
+    /// Tell of any host, and ask nothing
+    Agents,
 }
 
 impl Role {
@@ -21,11 +25,21 @@ impl Role {
         match self {
             Self::Admin => "admin",
             Self::Read => "read",
+            Self::Agent => "agent",
+            Self::Agents => "agents",
         }
+    }
+
+    /// Whether it may tell as an agent, and nothing else.
+    pub fn tells(self) -> bool {
+        matches!(self, Self::Agent | Self::Agents)
     }
 
     /// Whether it may send such a request.
     pub fn may(self, method: &Method, path: &str) -> bool {
+        if self.tells() {
+            return *method == Method::GET && path == crate::agent::protocol::PATH;
+        }
         self == Self::Admin
             // Who is an agent changes the graph.
             || (path != crate::agent::protocol::PATH
@@ -41,16 +55,39 @@ impl FromStr for Role {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        [Self::Admin, Self::Read]
+        [Self::Admin, Self::Read, Self::Agent, Self::Agents]
             .into_iter()
             .find(|role| role.name() == text)
-            .ok_or_else(|| anyhow::anyhow!("no role \"{text}\": admin or read"))
+            .ok_or_else(|| anyhow::anyhow!("no role \"{text}\": admin, read, agent or agents"))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn agents_tell_and_ask_nothing() {
+        let agent = |method: Method, path| {
+            let may = Role::Agent.may(&method, path);
+            assert_eq!(Role::Agents.may(&method, path), may);
+            may
+        };
+        assert!(agent(Method::GET, "/ws/agent"));
+        for path in [
+            "/",
+            "/api",
+            "/api/flows",
+            "/metrics",
+            "/ws/subscriber",
+            "/ws/agent/",
+        ] {
+            assert!(!agent(Method::GET, path), "{path}");
+        }
+        assert!(!agent(Method::POST, "/api/topology"));
+        assert!(!agent(Method::POST, "/ws/agent"));
+        assert!(!agent(Method::POST, "/logout"));
+    }
 
     #[test]
     fn readers_change_nothing() {

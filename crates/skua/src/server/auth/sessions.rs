@@ -23,6 +23,9 @@ const PROVEN: Duration = Duration::from_secs(60);
 /// Passwords that need not.
 const PASSWORDS: usize = 256;
 
+/// Begins the names of those who came with a token. No user's name has a space.
+pub const TOKEN: &str = "token ";
+
 /// Who a caller is, by what it has proven.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
@@ -32,9 +35,19 @@ pub struct Identity {
     pub role: Role,
 }
 
+impl Identity {
+    /// The only host that it may tell of, when it is an agent: that which it is named after.
+    pub fn only_host(&self) -> Option<&str> {
+        let named = self.name.strip_prefix(TOKEN).unwrap_or(&self.name);
+        (self.role == Role::Agent).then_some(named)
+    }
+}
+
 struct Entry {
     identity: Identity,
     end: Instant,
+    /// The token that it was begun with: it ends with that.
+    token: Option<TokenHash>,
     /// The users that it was checked against: when they change, it is to be proven anew.
     users: Arc<Users>,
 }
@@ -61,11 +74,11 @@ impl Table {
         self.entries.insert(hash, entry);
     }
 
-    fn find(&self, hash: &TokenHash, users: &Arc<Users>, now: Instant) -> Option<Identity> {
+    fn find(&self, hash: &TokenHash, users: &Arc<Users>, now: Instant) -> Option<&Entry> {
         // The place in the table depends on the hash alone, of which nobody outside knows a bit.
         let entry = self.entries.get(hash)?;
         let good = entry.end > now && Arc::ptr_eq(&entry.users, users);
-        good.then(|| entry.identity.clone())
+        good.then_some(entry)
     }
 }
 
@@ -103,15 +116,22 @@ impl Proven {
         hash.finalize().into()
     }
 
-    /// Who logged in and got this token.
-    pub fn session(&self, hash: &TokenHash, users: &Arc<Users>, now: Instant) -> Option<Identity> {
-        self.sessions.find(hash, users, now)
+    /// Who logged in and got this token, and with which token if it was one.
+    pub fn session(
+        &self,
+        hash: &TokenHash,
+        users: &Arc<Users>,
+        now: Instant,
+    ) -> Option<(Identity, Option<TokenHash>)> {
+        let entry = self.sessions.find(hash, users, now)?;
+        Some((entry.identity.clone(), entry.token))
     }
 
     /// Begins a session; its token.
     pub fn log_in(
         &mut self,
         identity: Identity,
+        with: Option<TokenHash>,
         users: Arc<Users>,
         now: Instant,
     ) -> anyhow::Result<String> {
@@ -120,6 +140,7 @@ impl Proven {
         let entry = Entry {
             identity,
             end,
+            token: with,
             users,
         };
         self.sessions.insert(tokens::hash(&token), entry, now);
@@ -139,8 +160,9 @@ impl Proven {
         users: &Arc<Users>,
         now: Instant,
     ) -> Option<Identity> {
-        self.passwords
-            .find(&self.password_hash(name, password), users, now)
+        let hash = self.password_hash(name, password);
+        let entry = self.passwords.find(&hash, users, now)?;
+        Some(entry.identity.clone())
     }
 
     /// Remembers that this is the password.
@@ -156,6 +178,7 @@ impl Proven {
         let entry = Entry {
             identity,
             end,
+            token: None,
             users,
         };
         self.passwords.insert(hash, entry, now);
@@ -178,9 +201,9 @@ mod tests {
         let now = Instant::now();
         let mut proven = Proven::new().unwrap();
         let users = Arc::new(Users::default());
-        let token = proven.log_in(identity(), users.clone(), now).unwrap();
+        let token = proven.log_in(identity(), None, users.clone(), now).unwrap();
         let hash = tokens::hash(&token);
-        assert_eq!(proven.session(&hash, &users, now), Some(identity()));
+        assert_eq!(proven.session(&hash, &users, now), Some((identity(), None)));
         assert_eq!(proven.session(&hash, &users, now + SESSION), None);
         assert_eq!(
             proven.session(&hash, &Arc::new(Users::default()), now),

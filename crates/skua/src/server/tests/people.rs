@@ -238,6 +238,106 @@ fn who_tries_passwords_has_to_wait_and_nobody_else() {
 }
 
 #[test]
+fn wrong_tokens_do_not_block_passwords_of_others_at_the_same_address() {
+    let guarded = Guarded::start();
+    for n in 0..20 {
+        let wrong = format!("GET /api\r\nAuthorization: Bearer skua_{n}");
+        assert_eq!(guarded.status(&wrong), 401, "{n}");
+        let login = format!("POST /login\r\n{JSON}");
+        let body = format!(r#"{{"token": "skua_{n}"}}"#);
+        assert_eq!(guarded.running.ask(&login, &body).status, 401, "{n}");
+        assert_eq!(guarded.status("GET /api\r\nAuthorization: x"), 401, "{n}");
+    }
+    assert_eq!(guarded.log_in("alice", "open sesame").status, 200);
+}
+
+#[test]
+fn a_login_by_token_is_a_session_of_its_own() {
+    let guarded = Guarded::start();
+    let login = |token: &str| {
+        let body = format!(r#"{{"token": "{token}"}}"#);
+        let reply = guarded
+            .running
+            .ask(&format!("POST /login\r\n{JSON}"), &body);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let cookie = reply.header("set-cookie").unwrap();
+        let given = reply.json()["Token"].as_str().unwrap().to_owned();
+        assert!(
+            cookie.starts_with(&format!("authtok={given}; ")),
+            "{cookie}"
+        );
+        assert!(
+            !reply.body.contains(token) && !cookie.contains(token),
+            "{reply:?}"
+        );
+        given
+    };
+    let with = |token: &str| guarded.status(&format!("GET /api\r\nX-Auth-Token: {token}"));
+    let (first, second) = (login(&guarded.admin), login(&guarded.admin));
+    let third = login(&second);
+    assert_eq!([&first, &second, &third].map(|t| with(t)), [200, 200, 200]);
+    let out = format!("POST /logout\r\n{JSON}\r\nCookie: authtok={first}");
+    assert_eq!(guarded.running.ask(&out, "{}").status, 204);
+    assert_eq!(with(&first), 401, "after the log-out");
+    assert_eq!(
+        [&guarded.admin, &second, &third].map(|t| with(t)),
+        [200, 200, 200]
+    );
+    // Whose token is revoked has no session either.
+    std::fs::write(&guarded.tokens, Tokens::default().text()).unwrap();
+    wait_for("end of the token", || {
+        (with(&guarded.admin) == 401).then_some(())
+    });
+    assert_eq!([&second, &third].map(|t| with(t)), [401, 401]);
+}
+
+#[test]
+fn an_agent_tells_of_its_own_host_and_asks_nothing() {
+    let guarded = Guarded::start();
+    let text = tokens::new_token().unwrap();
+    let list = Tokens(vec![token("web1", Role::Agent, &text)]);
+    std::fs::write(&guarded.tokens, list.text()).unwrap();
+    let who = format!("Authorization: Bearer {text}");
+    wait_for("the token", || {
+        (guarded.status(&format!("GET /api\r\n{who}")) == 403).then_some(())
+    });
+    for path in ["/api/flows", "/metrics", "/ws/subscriber", "/api/agents"] {
+        assert_eq!(
+            guarded.status(&format!("GET {path}\r\n{who}")),
+            403,
+            "{path}"
+        );
+    }
+    let ask = format!("POST /api/topology\r\n{JSON}\r\n{who}");
+    assert_eq!(guarded.running.ask(&ask, "{}").status, 403);
+    let says = |host: &str| {
+        use tokio_tungstenite::tungstenite::{Message, client, client::IntoClientRequest as _};
+        let url = format!("ws://{}/ws/agent", guarded.running.address);
+        let mut request = url.into_client_request().unwrap();
+        let bearer = format!("Bearer {text}").parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        let (mut socket, _) = client(request, guarded.running.connect()).unwrap();
+        let hello = serde_json::json!({"Hello": {
+            "protocol": crate::agent::protocol::PROTOCOL,
+            "version": "1",
+            "host": host,
+            "instance": uuid::Uuid::new_v4(),
+        }});
+        socket
+            .send(Message::Text(hello.to_string().into()))
+            .unwrap();
+        socket.read().unwrap().into_text().unwrap().to_string()
+    };
+    let refused = says("web2");
+    assert!(
+        refused.contains("Refused") && refused.contains("web1"),
+        "{refused}"
+    );
+    let welcome = says("web1");
+    assert!(welcome.contains("Welcome"), "{welcome}");
+}
+
+#[test]
 fn changes_of_the_files_are_taken_over() {
     let guarded = Guarded::start();
     let with = |token: &str| guarded.status(&format!("GET /api\r\nX-Auth-Token: {token}"));

@@ -23,8 +23,8 @@ def fail(text):
     sys.exit(f"packaging: {text}")
 
 
-def untested(text):
-    print(f"packaging: NOT TESTED: {text}", file=sys.stderr)
+def untested(key, text):
+    subprocess.run(["tests/untested", key, text], check=True)
 
 
 def documents():
@@ -40,7 +40,7 @@ def documents():
 def schemas(work):
     """The result of kustomize against the schemas, where both are to be had."""
     if not shutil.which("kubectl"):
-        return untested("what kustomize makes of the manifests: kubectl is not here")
+        return untested("kubectl", "what kustomize makes of the manifests: kubectl is not here")
     folder = work / "kubernetes"
     shutil.copytree(FOLDER, folder)
     for name in SECRETS:
@@ -49,7 +49,7 @@ def schemas(work):
     if done.returncode:
         fail(f"kustomize: {done.stderr}")
     if importlib.util.find_spec("kubernetes_validate") is None:
-        return untested("schemas of Kubernetes: pip install kubernetes-validate")
+        return untested("kubernetes-validate", "schemas of Kubernetes")
     import kubernetes_validate
 
     objects = list(yaml.safe_load_all(done.stdout))

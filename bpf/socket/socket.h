@@ -145,6 +145,7 @@ enum socket_loss {
 	LOSS_RING_FULL,
 	LOSS_TABLE_FULL,
 	LOSS_PAIRS_FULL,
+	STORAGE_REFUSED, /* no loss by itself: the kernel is asked again, see track_make */
 	LOSSES,
 };
 

@@ -12,18 +12,23 @@ struct {
 #define track_find(sk) ((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, 0))
 
 /*
- * Fails not only for want of memory but also, once, where another processor makes or drops the
- * first storage of the same socket at that moment (-EAGAIN in bpf_local_storage_update, which
- * leaves the second attempt to the caller).
+ * Fails not only for want of memory but also where another processor makes or drops the first
+ * storage of the same socket at that moment (-EAGAIN in bpf_local_storage_update, which leaves
+ * further attempts to the caller).
  */
+#define TRACK_ATTEMPTS 4
+
 static __always_inline struct socket_track *track_make(void *sk)
 {
 	struct socket_track *track;
 
-	track = bpf_sk_storage_get(&tracks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (track)
-		return track;
-	return bpf_sk_storage_get(&tracks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	for (int attempt = 0; attempt < TRACK_ATTEMPTS; attempt++) {
+		track = bpf_sk_storage_get(&tracks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+		if (track)
+			return track;
+		count_loss(STORAGE_REFUSED);
+	}
+	return NULL;
 }
 
 /* Never used again on this host: cookies are counted up and need far less than 48 bits. */

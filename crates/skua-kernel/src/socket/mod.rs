@@ -253,23 +253,31 @@ impl SocketTracer {
 
     /// What became no record, since the start.
     pub fn losses(&self) -> SocketLosses {
-        let read = |cause: u32| -> u64 {
-            let values = self.main.map("losses").ok().and_then(|map| {
-                map.lookup_percpu(&cause.to_ne_bytes(), MapFlags::ANY)
-                    .ok()
-                    .flatten()
-            });
-            values
-                .unwrap_or_default()
-                .iter()
-                .filter_map(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?)))
-                .sum()
-        };
         SocketLosses {
-            ring_full: read(0),
-            table_full: read(1),
-            pairs_full: read(2),
+            ring_full: self.count(0),
+            table_full: self.count(1),
+            pairs_full: self.count(2),
         }
+    }
+
+    /// How often the kernel refused a socket's storage; it is asked up to four times (`track_storage.h`), and
+    /// a socket that gets none is counted as `table_full`.
+    pub fn storage_refusals(&self) -> u64 {
+        self.count(3)
+    }
+
+    /// A counter of `enum socket_loss`, over all processors.
+    fn count(&self, cause: u32) -> u64 {
+        let values = self.main.map("losses").ok().and_then(|map| {
+            map.lookup_percpu(&cause.to_ne_bytes(), MapFlags::ANY)
+                .ok()
+                .flatten()
+        });
+        values
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?)))
+            .sum()
     }
 
     /// How each hook does.

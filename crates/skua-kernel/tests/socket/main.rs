@@ -11,4 +11,5 @@ mod lab;
 mod lifecycle;
 mod netem;
 mod owners;
+mod storage;
 mod udp;

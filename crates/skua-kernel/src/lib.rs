@@ -18,6 +18,7 @@ pub mod priority;
 mod private_network;
 mod programs;
 mod ring;
+mod sink;
 pub mod socket;
 pub mod steer;
 pub mod tap;

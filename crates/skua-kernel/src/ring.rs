@@ -9,34 +9,10 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use crate::KernelError;
-
-pub(crate) type Sink<'a> = dyn FnMut(&[u8]) + 'a;
-
-/// Where the messages of the drain that runs go; none between drains. libbpf is given its address.
-#[derive(Default)]
-pub(crate) struct Target(Option<NonNull<Sink<'static>>>);
-
-impl Target {
-    /// A message.
-    pub(crate) fn receive(&mut self, data: &[u8]) {
-        if let Some(sink) = self.0.as_mut() {
-            // SAFETY: set by `collect` from a reference that lives until it clears it.
-            unsafe { sink.as_mut()(data) };
-        }
-    }
-
-    /// Messages that come while `drain` runs go to `sink`.
-    pub(crate) fn collect<R>(&mut self, sink: &mut Sink<'_>, drain: impl FnOnce() -> R) -> R {
-        let sink: NonNull<Sink<'_>> = sink.into();
-        // SAFETY: only the lifetime changes; the pointer is cleared before `sink` goes.
-        self.0 =
-            Some(unsafe { std::mem::transmute::<NonNull<Sink<'_>>, NonNull<Sink<'static>>>(sink) });
-        let result = drain();
-        self.0 = None;
-        result
-    }
-}
+use crate::{
+    KernelError,
+    sink::{Sink, Target},
+};
 
 /// A ring buffer of which this is the only reader.
 ///
@@ -45,7 +21,7 @@ impl Target {
 pub(crate) struct Ring {
     map: OwnedFd,
     mapped: Option<Mapped>,
-    target: Box<Target>,
+    target: Target,
     /// Watches the map by edges: what lies in it without a call from the programs wakes nobody.
     wake: OwnedFd,
     /// Most messages of one drain, so that it ends however fast new ones come.
@@ -58,7 +34,8 @@ struct Mapped(NonNull<libbpf_sys::ring_buffer>);
 // SAFETY: libbpf's ring buffer is bound to no thread, and methods that use it take &mut self.
 unsafe impl Send for Mapped {}
 
-// SAFETY: `target` holds an address only while `drain` holds the ring exclusively.
+// SAFETY: `target` is shared with nobody but libbpf, which uses it only while `drain` holds the ring
+// exclusively.
 unsafe impl Send for Ring {}
 
 unsafe extern "C" fn receive(
@@ -66,22 +43,20 @@ unsafe extern "C" fn receive(
     data: *mut c_void,
     size: libbpf_sys::size_t,
 ) -> c_int {
-    // SAFETY: libbpf gives `size` bytes at `data` that stay until this returns.
-    let data = unsafe { std::slice::from_raw_parts(data.cast(), size as usize) };
-    // SAFETY: `target` is Ring::target, which is boxed and lives as long as the ring buffer; only
-    // `drain` leads here, and it holds the ring exclusively.
-    unsafe { &mut *target.cast::<Target>() }.receive(data);
+    // SAFETY: libbpf gives the address of Ring::target, which lives as long as the ring buffer, on the thread
+    // that consumes it, and `size` bytes at `data` that stay until this returns.
+    unsafe { Target::receive(target, data.cast(), size as usize) };
     0
 }
 
 impl Mapped {
-    fn new(map: &OwnedFd, target: &mut Target) -> Result<Self, KernelError> {
+    fn new(map: &OwnedFd, target: &Target) -> Result<Self, KernelError> {
         // SAFETY: the map is a ring buffer, and `target` outlives the reader (see Ring).
         let ring = unsafe {
             libbpf_sys::ring_buffer__new(
                 map.as_raw_fd(),
                 Some(receive),
-                (&raw mut *target).cast(),
+                target.address(),
                 std::ptr::null(),
             )
         };
@@ -118,9 +93,9 @@ impl Ring {
             epoll::EventFlags::IN | epoll::EventFlags::ET,
         )
         .map_err(|e| failed(e.into()))?;
-        let mut target = Box::<Target>::default();
+        let target = Target::default();
         // That it can be mapped is to be known now.
-        drop(Mapped::new(&map, &mut target)?);
+        drop(Mapped::new(&map, &target)?);
         Ok(Self {
             map,
             mapped: None,
@@ -154,9 +129,7 @@ impl Ring {
         }
         let mapped = match &self.mapped {
             Some(mapped) => mapped,
-            None => self
-                .mapped
-                .insert(Mapped::new(&self.map, &mut self.target)?),
+            None => self.mapped.insert(Mapped::new(&self.map, &self.target)?),
         };
         let (ring, most) = (mapped.0.as_ptr(), self.most);
         let taken = self.target.collect(sink, || {

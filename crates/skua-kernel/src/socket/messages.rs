@@ -3,10 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::perf::Perf;
-use crate::{
-    KernelError,
-    ring::{Ring, Sink},
-};
+use crate::{KernelError, ring::Ring, sink::Sink};
 
 /// Where a rung's programs put their messages.
 pub(super) enum Messages {

@@ -9,8 +9,10 @@ use std::{
 
 use rustix::event::epoll;
 
-use crate::KernelError;
-use crate::ring::{Sink, Target};
+use crate::{
+    KernelError,
+    sink::{Sink, Target},
+};
 
 /// A page of the ring, and the fewest per CPU.
 const PAGE: usize = 4096;
@@ -20,10 +22,11 @@ const FEWEST_PAGES: usize = 8;
 /// programs.
 pub(super) struct Perf {
     buffer: NonNull<libbpf_sys::perf_buffer>,
-    target: Box<Target>,
+    target: Target,
 }
 
-// SAFETY: libbpf's perf buffer is bound to no thread, and methods that use it take &mut self.
+// SAFETY: libbpf's perf buffer is bound to no thread, and methods that use it take &mut self; `target` is
+// shared with nobody but libbpf, which uses it only then.
 unsafe impl Send for Perf {}
 
 unsafe extern "C" fn receive(
@@ -37,13 +40,10 @@ unsafe extern "C" fn receive(
     let header = unsafe { event.read() };
     let length = usize::from(header.size);
     if header.type_ == libbpf_sys::PERF_RECORD_SAMPLE && length >= PREFIX {
-        // SAFETY: the event is as long as its header says and stays until this returns. A sample of
-        // nothing but raw data is a length of 4 bytes and the data, padded.
-        let data =
-            unsafe { std::slice::from_raw_parts(event.cast::<u8>().add(PREFIX), length - PREFIX) };
-        // SAFETY: `target` is Perf::target, which is boxed and lives as long as the buffer; only
-        // `drain` leads here, and it holds the buffer exclusively.
-        unsafe { &mut *target.cast::<Target>() }.receive(data);
+        // SAFETY: libbpf gives the address of Perf::target, which lives as long as the buffer, on the thread that
+        // consumes it. The event is as long as its header says and stays until this returns. A sample of nothing
+        // but raw data is a length of 4 bytes and the data, padded.
+        unsafe { Target::receive(target, event.cast::<u8>().add(PREFIX), length - PREFIX) };
     }
     libbpf_sys::LIBBPF_PERF_EVENT_CONT
 }
@@ -66,7 +66,7 @@ impl Perf {
         // Wakes when a quarter is full, never for one message.
         attributes.set_watermark(1);
         attributes.__bindgen_anon_2.wakeup_watermark = (pages * PAGE / 4) as u32;
-        let mut target = Box::<Target>::default();
+        let target = Target::default();
         // SAFETY: the map is a perf event array, attributes outlive the call, and `target` outlives
         // the buffer (see drop).
         let buffer = unsafe {
@@ -75,7 +75,7 @@ impl Perf {
                 pages as _,
                 &raw mut attributes,
                 Some(receive),
-                (&raw mut *target).cast(),
+                target.address(),
                 std::ptr::null(),
             )
         };

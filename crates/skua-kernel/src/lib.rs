@@ -14,6 +14,7 @@ mod log;
 mod mapping;
 mod memory;
 pub mod orphans;
+pub mod peer;
 pub mod priority;
 mod private_network;
 mod programs;

@@ -176,17 +176,17 @@ pub enum CaptureType {
     Pcap,
 }
 
-/// Where `skua run` and `skua analyzer` listen when nothing else is said.
-pub const ANALYZER: &str = "127.0.0.1:8082";
+/// Where `skua run` and `skua analyzer` are asked when nothing else is said.
+pub const ANALYZER: &str = "unix:/run/skua/skua.sock";
 
 /// Which `skua run` to ask, and as whom.
 #[derive(Args, Clone, Debug)]
 pub struct AnalyzerArguments {
-    /// Address of `skua run`, with https:// before it when it has TLS
+    /// Where `skua run` is asked: unix:PATH on this host, HOST:PORT, or https://HOST:PORT with TLS
     #[arg(
         id = "analyzer",
         long = "analyzer",
-        value_name = "ADDRESS:PORT",
+        value_name = "ADDRESS",
         env = "SKUA_ANALYZER",
         default_value = ANALYZER,
         global = true
@@ -219,6 +219,9 @@ pub struct RunArguments {
     /// Address of the JSON API and /metrics; may be given several times [default: 127.0.0.1:8082]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<std::net::SocketAddr>,
+    /// Socket by which commands on this host ask [default: /run/skua/skua.sock if it can be had]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<String>,
     #[command(flatten)]
     pub export: crate::collector::export::ExportArguments,
     /// Print a last JSON object with all sums on standard error
@@ -238,6 +241,9 @@ pub struct AgentArguments {
     /// Address of the agent's own JSON API and /metrics, on loopback [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<std::net::SocketAddr>,
+    /// Socket by which commands on this host ask [default: /run/skua-agent/skua.sock if it can be had]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<String>,
     #[command(flatten)]
     pub export: crate::collector::export::ExportArguments,
     #[command(flatten)]
@@ -256,6 +262,9 @@ pub struct AnalyzerRunArguments {
     /// [default: 127.0.0.1:8082]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<std::net::SocketAddr>,
+    /// Socket by which commands on this host ask [default: /run/skua/skua.sock if it can be had]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<String>,
     /// Name of this host, which no agent may have [default: what it is called]
     #[arg(long, value_name = "NAME")]
     pub host_name: Option<String>,

@@ -1,9 +1,10 @@
 //! Asking a running `skua run`.
 
 use std::{
-    io::Write as _,
+    io::{ErrorKind, Write as _},
     net::{SocketAddr, ToSocketAddrs as _},
-    path::Path,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -14,6 +15,7 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use crate::{
     args::AnalyzerArguments,
     server::{accounts::read_secret_line, tls::certificates},
+    unix_transport::{NoResolver, UnixConnector},
 };
 
 use crate::{
@@ -23,6 +25,8 @@ use crate::{
 
 /// Most of an answer that is read.
 const ANSWER_LIMIT: u64 = 4 << 30;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The variable with a token.
 const TOKEN_VARIABLE: &str = "SKUA_TOKEN";
 
@@ -33,6 +37,12 @@ type Answer = ureq::http::Response<ureq::Body>;
 #[error("{0}")]
 pub struct Refusal(pub String);
 
+/// The socket of this host that an address names.
+pub fn local_path(address: &str) -> Option<&Path> {
+    let path = address.strip_prefix("unix:").unwrap_or(address);
+    (path.starts_with('/') || path.len() < address.len()).then(|| Path::new(path))
+}
+
 /// A `skua run` that answers.
 pub struct Client {
     address: String,
@@ -42,6 +52,8 @@ pub struct Client {
     credentials: Option<String>,
     /// How to know the server by its certificate.
     tls: Option<TlsConfig>,
+    /// The socket of this host, instead of TCP.
+    path: Option<PathBuf>,
     agent: ureq::Agent,
     /// Most of an answer that is read, in bytes.
     limit: u64,
@@ -131,7 +143,7 @@ fn tls_config(analyzer: &AnalyzerArguments) -> anyhow::Result<TlsConfig> {
 }
 
 /// What asks; with how long that may take in all.
-fn agent(tls: Option<&TlsConfig>, patience: Option<Duration>) -> ureq::Agent {
+fn agent(tls: Option<&TlsConfig>, path: Option<&Path>, patience: Option<Duration>) -> ureq::Agent {
     let mut config = ureq::Agent::config_builder()
         .timeout_global(patience)
         .http_status_as_error(false)
@@ -141,7 +153,12 @@ fn agent(tls: Option<&TlsConfig>, patience: Option<Duration>) -> ureq::Agent {
     if let Some(tls) = tls {
         config = config.tls_config(tls.clone());
     }
-    config.build().new_agent()
+    match path {
+        None => config.build().new_agent(),
+        Some(path) => {
+            ureq::Agent::with_parts(config.build(), UnixConnector(path.to_owned()), NoResolver)
+        }
+    }
 }
 
 /// The first address of a place that somebody listens on.
@@ -158,6 +175,9 @@ fn listening(place: &str) -> anyhow::Result<Option<SocketAddr>> {
 impl Client {
     /// A client when something listens there, none when nothing does.
     pub fn connect(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<Self>> {
+        if let Some(path) = local_path(&analyzer.address) {
+            return Self::connect_local(analyzer, path);
+        }
         let (tls, place) = place_of(analyzer)?;
         let Some(address) = listening(place)? else {
             return Ok(None);
@@ -174,8 +194,31 @@ impl Client {
                 None => format!("http://{address}"),
             },
             credentials,
-            agent: agent(tls.as_ref(), Some(Duration::from_secs(60))),
+            agent: agent(tls.as_ref(), None, Some(PATIENCE)),
             tls,
+            path: None,
+            limit: ANSWER_LIMIT,
+        }))
+    }
+
+    /// The same at a socket of this host.
+    fn connect_local(analyzer: &AnalyzerArguments, path: &Path) -> anyhow::Result<Option<Self>> {
+        match UnixStream::connect(path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => bail!(
+                "{} is for root and the group skua: use sudo, have yourself added to that group, or \
+                 ask --analyzer 127.0.0.1:8082 with a token",
+                path.display()
+            ),
+            Err(_) => return Ok(None),
+        }
+        Ok(Some(Self {
+            address: analyzer.address.clone(),
+            url: "http://localhost".into(),
+            credentials: credentials(analyzer)?,
+            agent: agent(None, Some(path), Some(PATIENCE)),
+            tls: None,
+            path: Some(path.to_owned()),
             limit: ANSWER_LIMIT,
         }))
     }
@@ -352,7 +395,7 @@ impl Client {
         path: &str,
         body: Option<&serde_json::Value>,
     ) -> anyhow::Result<impl std::io::Read + use<>> {
-        let agent = agent(self.tls.as_ref(), None);
+        let agent = agent(self.tls.as_ref(), self.path.as_deref(), None);
         let url = format!("{}{path}", self.url);
         let answer = match body {
             Some(body) => {

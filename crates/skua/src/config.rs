@@ -19,6 +19,7 @@ use crate::{
     captures::dpdk::Dpdk,
     collector::export::ExportSettings,
     lake::LakeSettings,
+    server::auth::Role,
     sockets::settings::{IoNice, Sockets},
     steer::SteerSettings,
 };
@@ -46,6 +47,10 @@ const KEYS: &[Key] = &[
     Key {
         path: "agent.listen",
         meaning: "address of the JSON API of `skua agent`; loopback only",
+    },
+    Key {
+        path: "agent.socket",
+        meaning: "socket by which commands ask `skua agent`; auto: /run/skua-agent/skua.sock if it can be had",
     },
     Key {
         path: "fleet.forget_after",
@@ -340,6 +345,15 @@ const KEYS: &[Key] = &[
                   authentication",
     },
     Key {
+        path: "api.socket",
+        meaning: "socket by which commands on this host ask, without a login for root and the group skua; \
+                  auto: /run/skua/skua.sock if it can be had; empty: none",
+    },
+    Key {
+        path: "api.others",
+        meaning: "what other users of this host may do at that socket: none, read or admin",
+    },
+    Key {
         path: "api.names",
         meaning: "names by which clients ask for it, a list; others are refused as Host header",
     },
@@ -479,6 +493,8 @@ pub struct Agent {
     pub nice: i32,
     pub ionice: String,
     pub listen: SocketAddr,
+    /// Socket by which commands on this host ask it.
+    pub socket: String,
     /// The only hook to use; not in the file.
     #[serde(skip)]
     pub hook: Option<skua_kernel::HookKind>,
@@ -627,10 +643,36 @@ pub struct History {
 pub struct Api {
     #[serde(deserialize_with = "one_or_many")]
     pub listen: Vec<SocketAddr>,
+    pub socket: String,
+    pub others: Others,
     pub names: Vec<String>,
     pub tls: Tls,
     pub users: String,
     pub tokens: String,
+}
+
+/// What users of this host may do at the socket who are neither root nor of the group skua.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Others {
+    /// Nothing without a login.
+    #[default]
+    None,
+    /// Look.
+    Read,
+    /// Everything.
+    Admin,
+}
+
+impl Others {
+    /// The role that they have.
+    pub fn role(self) -> Option<Role> {
+        match self {
+            Self::None => None,
+            Self::Read => Some(Role::Read),
+            Self::Admin => Some(Role::Admin),
+        }
+    }
 }
 
 /// Files of TLS, empty when there is none.
@@ -713,6 +755,7 @@ impl Default for Agent {
             nice: 0,
             ionice: "none".into(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081),
+            socket: AUTO.into(),
             hook: None,
         }
     }
@@ -767,6 +810,8 @@ impl Default for Api {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082)],
+            socket: AUTO.into(),
+            others: Others::default(),
             names: Vec::new(),
             tls: Tls::default(),
             users: String::new(),

@@ -40,6 +40,7 @@ mod steer;
 mod summary;
 mod tap;
 mod top;
+mod unix_transport;
 
 use std::process::ExitCode;
 

@@ -47,7 +47,7 @@ use crate::{
     http,
     lake::{KeptLake, api::LakeAnswers},
     output,
-    server::{self, Server},
+    server::{self, Server, local},
     services::{self, ServiceGraph},
     session::Session,
     sockets::{listening, settings::lower_priority},
@@ -63,6 +63,9 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let mut config = Config::load(arguments.capture.config.as_deref())?;
     if !arguments.listen.is_empty() {
         config.api.listen.clone_from(&arguments.listen);
+    }
+    if let Some(socket) = &arguments.socket {
+        config.api.socket.clone_from(socket);
     }
     config.export.take_arguments(&arguments.export);
     let mut config = config.with_arguments(&arguments.capture)?;
@@ -87,7 +90,7 @@ fn watch_and_gather(
     begun: impl FnOnce(&Watch, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<Shared> {
     // First the address: an occupied one is a clearer error than a half-started probe.
-    let server = Server::bind(config)?;
+    let server = Server::bind(config, local::USUAL)?;
     let ground = Ground::open(config)?;
     let watch = Watch::start(config, &ground)?;
     let gather = Gather::start(config, &ground, Some(&watch))?;
@@ -122,12 +125,14 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     }
     // It answers elsewhere than an analyzer of this configuration, and asks who it is as that does.
     config.api.listen = vec![config.agent.listen];
+    let socket = arguments.socket.as_ref().unwrap_or(&config.agent.socket);
+    config.api.socket = socket.clone();
     if config.history.directory == config::AUTO {
         // The analyzer has the history.
         config.history.directory.clear();
     }
     lower_priority(config.agent.nice, &config.agent.ionice)?;
-    let server = Server::bind(&config)?;
+    let server = Server::bind(&config, local::USUAL_OF_AGENTS)?;
     let ground = Ground::open(&mut config)?;
     let watch = Watch::start(&config, &ground)?;
     let uplink = Uplink::start(
@@ -169,6 +174,9 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
     if !arguments.listen.is_empty() {
         config.api.listen.clone_from(&arguments.listen);
     }
+    if let Some(socket) = &arguments.socket {
+        config.api.socket.clone_from(socket);
+    }
     if let Some(name) = &arguments.host_name {
         config.host.clone_from(name);
     }
@@ -178,7 +186,7 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
         signal_hook::consts::SIGINT,
         signal_hook::consts::SIGTERM,
     ])?;
-    let server = Server::bind(&config)?;
+    let server = Server::bind(&config, local::USUAL)?;
     let ground = Ground::open(&mut config)?;
     let gather = Gather::start(&config, &ground, None)?;
     let (url, _) = serve(server, &config, &ground, None, Asked::Gather(&gather))?;

@@ -1,6 +1,6 @@
 //! How an agent gets to its analyzer: by TCP on this host, by TLS over a network.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use rustls::{
@@ -10,7 +10,7 @@ use rustls::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
 };
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::{
@@ -42,6 +42,8 @@ pub struct Way {
     pub address: String,
     /// Host and port.
     place: String,
+    /// The socket of this host, instead.
+    path: Option<PathBuf>,
     /// None: without TLS, on this host.
     tls: Option<TlsConnector>,
     /// What `Authorization` says.
@@ -102,30 +104,42 @@ pub fn ways(arguments: &AnalyzerArguments) -> anyhow::Result<Vec<Way>> {
         if address.is_empty() {
             continue;
         }
-        let (secure, place) = client::place_of_address(arguments, address)?;
-        if host_of(place).is_none() {
-            bail!(
-                "\"{address}\" is no address of an analyzer; write it like 127.0.0.1:8082 or \
-                 https://host:8082"
-            );
-        }
-        if !secure && let Ok(address) = place.parse::<SocketAddr>() {
-            beyond_loopback(&address)?;
-        }
         let header = |text: &String| -> anyhow::Result<HeaderValue> {
             let mut header = HeaderValue::from_str(text).context("this is no password or token")?;
             header.set_sensitive(true);
             Ok(header)
         };
+        let credentials = credentials.as_ref().map(header).transpose()?;
+        if let Some(path) = client::local_path(address) {
+            ways.push(Way {
+                address: address.to_owned(),
+                place: String::new(),
+                path: Some(path.to_owned()),
+                tls: None,
+                credentials,
+            });
+            continue;
+        }
+        let (secure, place) = client::place_of_address(arguments, address)?;
+        if host_of(place).is_none() {
+            bail!(
+                "\"{address}\" is no address of an analyzer; write it like \
+                 unix:/run/skua/skua.sock, 127.0.0.1:8082 or https://host:8082"
+            );
+        }
+        if !secure && let Ok(address) = place.parse::<SocketAddr>() {
+            beyond_loopback(&address)?;
+        }
         ways.push(Way {
             address: address.to_owned(),
             place: place.to_owned(),
+            path: None,
             tls: secure.then(|| tls(arguments)).transpose()?,
-            credentials: credentials.as_ref().map(header).transpose()?,
+            credentials,
         });
     }
     if ways.is_empty() {
-        bail!("which analyzer? Give --analyzer 127.0.0.1:8082");
+        bail!("which analyzer? Give --analyzer unix:/run/skua/skua.sock");
     }
     Ok(ways)
 }
@@ -138,6 +152,14 @@ impl Way {
 
     /// Goes to a WebSocket there.
     pub async fn connect_at(&self, path: &str) -> anyhow::Result<Socket> {
+        if let Some(local) = &self.path {
+            let stream = UnixStream::connect(local)
+                .await
+                .with_context(|| format!("cannot connect to {}", local.display()))?;
+            return self
+                .shake_hands(Box::new(stream), format!("ws://localhost{path}"))
+                .await;
+        }
         let found = tokio::net::lookup_host(&self.place)
             .await
             .with_context(|| format!("cannot find {}", self.place))?;
@@ -167,6 +189,10 @@ impl Way {
                 (Box::new(stream), url)
             }
         };
+        self.shake_hands(stream, url).await
+    }
+
+    async fn shake_hands(&self, stream: Box<dyn Stream>, url: String) -> anyhow::Result<Socket> {
         let mut request = url.into_client_request()?;
         if let Some(credentials) = &self.credentials {
             let headers = request.headers_mut();

@@ -16,7 +16,7 @@ use axum::{
 use http_body::Body as _;
 
 use super::{
-    auth::{Authenticator, Caller, Peer, login},
+    auth::{Authenticator, Caller, Identity, Peer, login},
     body,
     connections::{Doing, Place},
     fair::{ClientKey, Turns, network},
@@ -86,15 +86,29 @@ pub async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
     answer
 }
 
+/// What users of this host are told who may not ask.
+const NOT_THEIRS: &str = "on this host root and the members of the group skua may ask, others with a \
+    token or as api.others says (docs/api.md)\n";
+
 async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, Response> {
     let anyone = Caller {
         identity: None,
         by_cookie: false,
     };
-    let Some(authenticator) = &gate.authenticator else {
-        return Ok(anyone);
-    };
     let (method, path) = (&request.method, request.uri.path());
+    if let Some(local) = &peer.local
+        && let Some(role) = local.role
+    {
+        let identity = Identity {
+            name: local.name.clone(),
+            role,
+        };
+        let caller = Caller {
+            identity: Some(identity),
+            by_cookie: false,
+        };
+        return allowed(caller, method, path);
+    }
     let open = match path {
         login::PATH => *method == Method::POST,
         // Supervisors have no token, and it tells nothing.
@@ -104,6 +118,12 @@ async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, R
     if open {
         return Ok(anyone);
     }
+    let Some(authenticator) = &gate.authenticator else {
+        return match &peer.local {
+            None => Ok(anyone),
+            Some(_) => Err(refused(StatusCode::FORBIDDEN, NOT_THEIRS)),
+        };
+    };
     let caller = authenticator
         .caller(peer, &request.headers)
         .await
@@ -111,6 +131,12 @@ async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, R
             true => refusal.answer_script(),
             false => refusal.answer(),
         })?;
+    allowed(caller, method, path)
+}
+
+/// Who asks, when it may.
+#[allow(clippy::result_large_err, reason = "as of its caller")]
+fn allowed(caller: Caller, method: &Method, path: &str) -> Result<Caller, Response> {
     if !caller.role().may(method, path) {
         return Err(refused(
             StatusCode::FORBIDDEN,

@@ -7,6 +7,7 @@ mod connections;
 mod fair;
 mod gate;
 mod info;
+pub mod local;
 mod openapi;
 mod paced;
 mod serve;
@@ -38,6 +39,7 @@ use self::{
     connections::Connections,
     fair::{FairLimits, Turns},
     gate::Gate,
+    local::LocalSocket,
     tls::TlsFiles,
 };
 use crate::{config::Config, guard::Guard};
@@ -101,11 +103,13 @@ pub struct Server {
     config: Config,
     limits: Limits,
     connections: Arc<Connections>,
+    local: Option<LocalSocket>,
 }
 
 impl Server {
-    /// Binds, and reads the files of TLS, users and tokens.
-    pub fn bind(config: &Config) -> anyhow::Result<Self> {
+    /// Binds, and reads the files of TLS, users and tokens. The socket of this host's users is at
+    /// `usual` when the configuration leaves that to us.
+    pub fn bind(config: &Config, usual: &str) -> anyhow::Result<Self> {
         let api = &config.api;
         let tls = tls::open(&api.tls)?.map(Arc::new);
         let authenticator = Authenticator::open(api)?;
@@ -122,8 +126,10 @@ impl Server {
             addresses.push(listener.local_addr()?);
             listeners.push(listener);
         }
+        let local = local::bind(api, usual)?;
         let limits = Limits::default();
         Ok(Self {
+            local,
             connections: Connections::new(limits.connections),
             limits,
             listeners,
@@ -142,12 +148,17 @@ impl Server {
         self
     }
 
-    /// The first address, as one asks it.
+    /// The first address, as one asks it; without one the socket.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         self.addresses
             .first()
-            .map_or_else(String::new, |address| format!("{scheme}://{address}"))
+            .map(|address| format!("{scheme}://{address}"))
+            .or_else(|| {
+                let local = self.local.as_ref()?;
+                Some(format!("unix:{}", local.path.display()))
+            })
+            .unwrap_or_default()
     }
 
     /// The sockets that listen.
@@ -179,7 +190,7 @@ impl Server {
             connections: self.connections,
             limits: self.limits,
         };
-        let listeners = self.listeners;
+        let listeners = (self.listeners, self.local);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()

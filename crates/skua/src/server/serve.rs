@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     io,
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     os::unix::net::UnixStream,
     sync::Arc,
     time::Duration,
@@ -24,12 +24,15 @@ use super::{
     auth::Peer,
     connections::{Connections, Doing, Place},
     gate::Gate,
+    local::{LocalSocket, Rules},
     paced::Paced,
     tls::{TlsFiles, client_name},
 };
 
 /// How long to wait after an accept that failed: mostly there are no descriptors left.
 const BREATH: Duration = Duration::from_millis(100);
+/// The address of those who ask by the socket of this host.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Bytes of headers at most.
 const HEADERS: usize = 32 << 10;
 
@@ -47,7 +50,7 @@ pub struct Service {
 
 /// Serves until a listener fails for good.
 pub async fn serve(
-    listeners: Vec<TcpListener>,
+    (listeners, local): (Vec<TcpListener>, Option<LocalSocket>),
     service: Service,
     gate: Arc<Gate>,
     reload: Option<UnixStream>,
@@ -60,6 +63,14 @@ pub async fn serve(
     for listener in listeners {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         tasks.push(tokio::spawn(accept(listener, service.clone())));
+    }
+    if let Some(local) = local {
+        let listener = tokio::net::UnixListener::from_std(local.listener)?;
+        tasks.push(tokio::spawn(accept_local(
+            listener,
+            local.rules,
+            service.clone(),
+        )));
     }
     for task in tasks {
         task.await?;
@@ -104,6 +115,34 @@ async fn accept(listener: tokio::net::TcpListener, service: Arc<Service>) {
     }
 }
 
+async fn accept_local(listener: tokio::net::UnixListener, rules: Rules, service: Arc<Service>) {
+    loop {
+        let accepted = listener.accept().await;
+        let known = accepted.and_then(|(stream, _)| Ok((rules.user(&stream)?, stream)));
+        match known {
+            Ok((user, stream)) => {
+                let peer = Peer {
+                    address: HERE,
+                    certificate: None,
+                    local: Some(user),
+                };
+                let place = service.connections.admit(HERE);
+                let theirs = (service.clone(), place.clone());
+                let task = tokio::spawn(async move {
+                    let (service, place) = theirs;
+                    let stream = Paced::new(stream, service.limits.reading);
+                    http(stream, peer, &service, place).await;
+                });
+                place.set_task(task.abort_handle());
+            }
+            Err(error) => {
+                tracing::debug!("a connection could not be accepted: {error}");
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+    }
+}
+
 async fn connection(
     stream: TcpStream,
     address: SocketAddr,
@@ -116,6 +155,7 @@ async fn connection(
     let mut peer = Peer {
         address: address.ip().to_canonical(),
         certificate: None,
+        local: None,
     };
     let Some(tls) = &service.tls else {
         return http(stream, peer, &service, place).await;

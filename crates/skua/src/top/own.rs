@@ -13,14 +13,11 @@ use anyhow::{Context as _, bail};
 
 use super::{Input, Sender, TopArguments};
 use crate::{
-    args::AnalyzerArguments,
+    args::{ANALYZER, AnalyzerArguments},
     client::Client,
     config::{self, Config},
     run,
 };
-
-/// Where a `skua run` is when nobody says otherwise.
-const USUAL: &str = "127.0.0.1:8082";
 
 /// How long the capture may take to detach.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,7 +40,7 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
         if Client::connect(asked)?.is_some() {
             return Ok(None);
         }
-        if asked.address != USUAL {
+        if asked.address != ANALYZER {
             bail!("nothing answers at {}", asked.address);
         }
     }

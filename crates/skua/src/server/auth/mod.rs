@@ -33,6 +33,7 @@ use self::{
 };
 use super::{
     fair::{ClientKey, FairLimits, Turns, network},
+    local::LocalUser,
     watched::Watched,
 };
 use crate::config::Api;
@@ -77,6 +78,8 @@ pub struct Peer {
     pub address: IpAddr,
     /// The name in its verified certificate.
     pub certificate: Option<Arc<str>>,
+    /// The user of this host that it is, when it came by the socket for those.
+    pub local: Option<LocalUser>,
 }
 
 /// Who asks.

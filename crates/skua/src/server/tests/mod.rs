@@ -181,12 +181,12 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
 impl Running {
     /// With a configuration of the API, as YAML, and more routes.
     pub fn start(api: &str, limits: Limits, more: Router) -> Self {
-        let text = format!("api: {{listen: '127.0.0.1:0'{api}}}");
+        let text = format!("api: {{listen: '127.0.0.1:0', socket: ''{api}}}");
         let file = secret("config", &text);
         let config = Config::load(Some(&file)).unwrap();
         let (routes, analyzer, shared, updates) = routes();
         let graph = analyzer.graph.clone();
-        let server = Server::bind(&config).unwrap().with_limits(limits);
+        let server = Server::bind(&config, "").unwrap().with_limits(limits);
         let address = server.addresses[0];
         let connections = server.connections.clone();
         let parts = Parts::new(&analyzer, &shared);

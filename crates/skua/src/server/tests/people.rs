@@ -370,8 +370,9 @@ fn files_that_are_wrong_are_named_at_the_start() {
     let refused = |file: &Path| {
         let mut config = Config::default();
         config.api.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        config.api.socket.clear();
         config.api.users = file.to_str().unwrap().into();
-        let error = Server::bind(&config).err().unwrap();
+        let error = Server::bind(&config, "").err().unwrap();
         format!("{error:#}")
     };
     let text = refused(&file);

@@ -46,7 +46,6 @@ enum flow_tunnel {
 #define SLOT_EMPTY 0
 #define SLOT_TOMB  1 /* was freed, entries further on may belong to the same probe sequence */
 #define SLOT_BUSY  2 /* a program is writing the key */
-#define SLOT_ENDED 3 /* a program ended it (its ports were used again) */
 #define SLOT_DYING 4 /* user space frees it after a grace period */
 #define SLOT_LIVE  0x80000000u
 
@@ -55,6 +54,7 @@ enum flow_tunnel {
 #define SEEN_LO_EGRESS	(1u << 17)
 #define SEEN_HI_INGRESS (1u << 18)
 #define SEEN_HI_EGRESS	(1u << 19)
+#define SEEN_DIRECTIONS (0xfu << 16)
 #define SEEN_LO_FIRST	(1u << 20)
 #define SEEN_LO_OPENED	(1u << 21)
 #define SEEN_HI_OPENED	(1u << 22)
@@ -92,18 +92,26 @@ struct flow_tcp {
 	__u8 pad[5];
 };
 
+/* A connection whose ports were used again, as the program that saw that sends it. */
+struct flow_ended {
+	struct flow_slot slot;
+	struct flow_tcp tcp;
+};
+
 /* One per table. Each line has one writer side. */
 struct flow_control {
-	__u64 inserted; /* by the programs */
-	__u64 woken;	/* value of wake_at for which user space was woken */
-	__u64 retired;	/* entries that a program ended */
-	__u64 refused;	/* packets that wanted an entry of the full table */
-	__u64 pad0[4];
-	__u64 freed;	   /* by user space */
-	__u64 wake_at;	   /* wake user space when inserted + refused gets there */
-	__u64 address_set; /* ADDRESSES_… */
-	__u64 live;	   /* somebody wants all packets (SKUA_PACKETS) */
-	__u64 pad1[4];
+	__u64 inserted;	   /* by the programs */
+	__u64 woken;	   /* value of wake_at for which user space was woken */
+	__u64 ended;	   /* connections sent to user space because their ports were used again */
+	__u64 refused;	   /* packets that wanted an entry of the full table */
+	__u64 ended_woken; /* value of ended_wake_at for which user space was woken */
+	__u64 pad0[3];
+	__u64 freed;	     /* by user space */
+	__u64 wake_at;	     /* wake user space when inserted + refused gets there */
+	__u64 address_set;   /* ADDRESSES_… */
+	__u64 live;	     /* somebody wants all packets (SKUA_PACKETS) */
+	__u64 ended_wake_at; /* wake user space when ended gets there */
+	__u64 pad1[3];
 };
 
 /* Bits of flow_control.address_set. */
@@ -152,6 +160,8 @@ enum point_cause {
 			  */
 	NOTE_RAW_LOST,	 /* packets that were to be kept and found no room in the ring */
 	NOTE_LIVE_LOST,	 /* packets that somebody watched and that found no room in the ring */
+	NOTE_REUSE_MERGED, /* SYNs counted in the closed connection before them: no room to send it
+			    */
 	CAUSE_MAX,
 };
 
@@ -245,5 +255,6 @@ _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");
 _Static_assert(sizeof(struct flow_tcp) == 64, "flow_tcp");
 _Static_assert(sizeof(struct flow_control) == 128, "flow_control");
+_Static_assert(sizeof(struct flow_ended) == 192, "flow_ended");
 _Static_assert(sizeof(struct fragment_key) == 44, "fragment_key");
 _Static_assert(sizeof(struct address_key) == 24, "address_key");

@@ -82,6 +82,12 @@ struct {
 	__uint(max_entries, 4096);
 } wakeups SEC(".maps");
 
+/* Connections whose ports were used again, each a struct flow_ended, in their order. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} ended_flows SEC(".maps");
+
 #ifdef SKUA_PACKETS
 /* Packets for user space, each a struct packet_head and bytes. */
 struct {

@@ -116,7 +116,7 @@ struct {
 	__type(value, struct claim_lock);
 } claim_locks SEC(".maps");
 
-static __always_inline bool swap_state(struct flow_slot *slot, __u32 index, __u32 from, __u32 to)
+static __always_inline bool swap_word(__u32 *word, __u32 index, __u32 from, __u32 to)
 {
 	__u32 stripe = index & 1023;
 	struct claim_lock *claim = bpf_map_lookup_elem(&claim_locks, &stripe);
@@ -125,8 +125,8 @@ static __always_inline bool swap_state(struct flow_slot *slot, __u32 index, __u3
 	if (!claim)
 		return false;
 	bpf_spin_lock(&claim->lock);
-	if (slot->state == from) {
-		slot->state = to;
+	if (*(volatile __u32 *)word == from) {
+		*(volatile __u32 *)word = to;
 		won = true;
 	}
 	bpf_spin_unlock(&claim->lock);
@@ -144,10 +144,27 @@ static __always_inline void publish(struct flow_slot *slot, __u32 tag)
 	/* Stores stay in order on x86-64; arm64 readers compare the whole key after the state. */
 	*(volatile __u32 *)&slot->state = tag;
 }
-#else
-static __always_inline bool swap_state(struct flow_slot *slot, __u32 index, __u32 from, __u32 to)
+
+/*
+ * Before 5.12 nothing exchanges either. Should a drain take the same between the two steps, less
+ * than nothing is left, which the next drain takes into account.
+ */
+static __always_inline __u64 take_counter(__u64 *counter)
 {
-	return __sync_val_compare_and_swap(&slot->state, from, to) == from;
+	const __u64 taken = *(volatile __u64 *)counter;
+
+	__sync_fetch_and_add(counter, -taken);
+	return taken;
+}
+#else
+static __always_inline bool swap_word(__u32 *word, __u32 index, __u32 from, __u32 to)
+{
+	return __sync_val_compare_and_swap(word, from, to) == from;
+}
+
+static __always_inline __u64 take_counter(__u64 *counter)
+{
+	return __sync_lock_test_and_set(counter, 0);
 }
 
 static __always_inline void set_bits(__u32 *word, __u32 bits)
@@ -179,6 +196,17 @@ static __always_inline void call_for_drain(struct flow_control *ctl)
 
 	if (ctl->inserted + ctl->refused >= wake_at && ctl->woken != wake_at) {
 		ctl->woken = wake_at;
+		bpf_ringbuf_output(&wakeups, &wake_at, sizeof(wake_at), BPF_RB_FORCE_WAKEUP);
+	}
+}
+
+/* The same when half of the ring of ended connections is full. */
+static __always_inline void call_for_ended(struct flow_control *ctl)
+{
+	__u64 wake_at = ctl->ended_wake_at;
+
+	if (ctl->ended >= wake_at && ctl->ended_woken != wake_at) {
+		ctl->ended_woken = wake_at;
 		bpf_ringbuf_output(&wakeups, &wake_at, sizeof(wake_at), BPF_RB_FORCE_WAKEUP);
 	}
 }
@@ -234,12 +262,13 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 				call_for_drain(ctl);
 				return NULL;
 			}
-			if (tomb && swap_state(tomb, tomb_index, SLOT_TOMB, SLOT_BUSY)) {
+			if (tomb && swap_word(&tomb->state, tomb_index, SLOT_TOMB, SLOT_BUSY)) {
 				slot = tomb;
 				index = tomb_index;
 				goto claimed;
 			}
-			if (state == SLOT_EMPTY && swap_state(slot, index, SLOT_EMPTY, SLOT_BUSY))
+			if (state == SLOT_EMPTY &&
+			    swap_word(&slot->state, index, SLOT_EMPTY, SLOT_BUSY))
 				goto claimed;
 			/* Another CPU was quicker: on to the next slot. */
 			tomb = NULL;
@@ -366,14 +395,67 @@ static __always_inline void number_packet(struct flow_slot *slot, struct packet 
 }
 #endif
 
+static __always_inline bool is_closed(__u32 seen)
+{
+	const __u32 both_fin = TCP_FIN | TCP_FIN << 8;
+
+	return seen & (TCP_RST | TCP_RST << 8) || (seen & both_fin) == both_fin;
+}
+
 /* A SYN for a closed connection opens a new one. */
 static __always_inline bool ports_used_again(const struct flow_slot *slot, const struct packet *p)
 {
-	const __u32 seen = slot->seen;
-	const __u32 both_fin = TCP_FIN | TCP_FIN << 8;
-
 	return p->is_tcp && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN &&
-	       (seen & (TCP_RST | TCP_RST << 8) || (seen & both_fin) == both_fin);
+	       is_closed(slot->seen);
+}
+
+/*
+ * Sends what the entry has of the connection before to user space, and begins it again with this
+ * packet. So ports may be used again any number of times and there is one entry of them.
+ *
+ * The order matters to the drain: the record has its place in the ring before the time is read
+ * that becomes `first`. Whoever reads the clock and then all of the ring has the predecessors of
+ * every entry that is older than that.
+ */
+static __always_inline void begin_again(struct flow_slot *slot, __u32 index, const struct packet *p)
+{
+	const __u32 seen = *(volatile __u32 *)&slot->seen;
+	const __u32 fresh = (seen & SEEN_DIRECTIONS) | (p->from_hi ? 0 : SEEN_LO_FIRST);
+	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
+	struct flow_control *ctl = the_control();
+	struct flow_ended *ended;
+	__u64 now;
+
+	if (!tcp || !ctl)
+		return;
+	ended = bpf_ringbuf_reserve(&ended_flows, sizeof(*ended), 0);
+	if (!ended) {
+		count_cause(p->key.ifindex, p->direction, NOTE_REUSE_MERGED, 1, 0);
+		return;
+	}
+	now = bpf_ktime_get_ns();
+	/* Of two CPUs with such a SYN one wins. */
+	if (!is_closed(seen) || !swap_word(&slot->seen, index, seen, fresh)) {
+		bpf_ringbuf_discard(ended, BPF_RB_NO_WAKEUP);
+		return;
+	}
+	ended->slot = *slot;
+	ended->slot.seen = seen;
+	ended->tcp = *tcp;
+	*(volatile __u64 *)&slot->first = now;
+	slot->last = now;
+	ended->slot.sent[0].packets = take_counter(&slot->sent[0].packets);
+	ended->slot.sent[0].bytes = take_counter(&slot->sent[0].bytes);
+	ended->slot.sent[1].packets = take_counter(&slot->sent[1].packets);
+	ended->slot.sent[1].bytes = take_counter(&slot->sent[1].bytes);
+	__builtin_memset(tcp, 0, sizeof(*tcp));
+	slot->tunnel_id = p->tunnel_id;
+#ifdef SKUA_PACKETS
+	slot->kept = 0;
+#endif
+	bpf_ringbuf_submit(ended, BPF_RB_NO_WAKEUP);
+	__sync_fetch_and_add(&ctl->ended, 1);
+	call_for_ended(ctl);
 }
 
 /* Counts the packet in its flow, or by cause when there is no room. Returns whether in a flow. */
@@ -389,13 +471,8 @@ static __always_inline bool count_packet(struct packet *p)
 	p->index = 0;
 #endif
 	slot = find_slot(p, &index, &fresh);
-	if (slot && !fresh && ports_used_again(slot, p)) {
-		struct flow_control *ctl = the_control();
-
-		if (swap_state(slot, index, slot->state, SLOT_ENDED) && ctl)
-			__sync_fetch_and_add(&ctl->retired, 1);
-		slot = find_slot(p, &index, &fresh);
-	}
+	if (slot && !fresh && ports_used_again(slot, p))
+		begin_again(slot, index, p);
 	if (!slot) {
 		count_cause(p->key.ifindex, p->direction,
 			    p->key.kind >> KIND_TUNNEL_SHIFT ? NOTE_CHILD_FULL

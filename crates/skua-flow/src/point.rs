@@ -80,11 +80,14 @@ pub enum Cause {
     RawLost,
     /// Note: packets for a live stream that the ring to user space had no room for.
     LiveLost,
+    /// Note: SYNs counted in the closed connection before them between the same ports, because the
+    /// ring had no room to send that one away (packets, no bytes).
+    ReuseMerged,
 }
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::TableFullTcp,
         Self::TableFullUdp,
         Self::TableFullIcmp,
@@ -104,6 +107,7 @@ impl Cause {
         Self::ChildFull,
         Self::RawLost,
         Self::LiveLost,
+        Self::ReuseMerged,
     ];
 
     /// `table_full` of the class of an IP protocol.
@@ -143,6 +147,7 @@ impl Cause {
             Self::ChildFull => "child_full",
             Self::RawLost => "raw_lost",
             Self::LiveLost => "live_lost",
+            Self::ReuseMerged => "reuse_merged",
         }
     }
 }

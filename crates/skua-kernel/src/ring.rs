@@ -150,7 +150,7 @@ impl Ring {
     }
 
     /// Whether the kernel has messages for us.
-    fn has_messages(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         let mut fds = [PollFd::new(&self.map, PollFlags::IN)];
         // When that cannot be told, there may be some.
         poll(&mut fds, Some(&Timespec::default())).map_or(true, |ready| ready > 0)

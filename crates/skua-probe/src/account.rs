@@ -78,7 +78,8 @@ pub fn cause_kind(cause: Cause) -> CauseKind {
         | Cause::TagBytes
         | Cause::ChildFull
         | Cause::RawLost
-        | Cause::LiveLost => CauseKind::Note,
+        | Cause::LiveLost
+        | Cause::ReuseMerged => CauseKind::Note,
     }
 }
 

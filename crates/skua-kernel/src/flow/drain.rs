@@ -4,6 +4,11 @@
 //! packet is lost or counted twice. An entry that ends is first made invisible (`SLOT_DYING`);
 //! after a grace period no program can still hold it, its last counters are taken and its slot
 //! becomes free.
+//!
+//! Whatever has the same key comes in its order. When ports are used again the program sends what
+//! the entry has to a ring and begins the entry anew. A drain therefore reads the clock, then the
+//! ring, and hands out only entries that began before that: their predecessors were in the ring, or
+//! ended with an earlier drain. Younger ones wait for the next drain.
 
 use std::{
     collections::HashMap,
@@ -20,9 +25,8 @@ use super::{
     FlowTable,
     eviction::{Moment, QuietCensus},
     layout::{
-        PROBES, SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED,
-        SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_ENDED, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot,
-        TcpSlot,
+        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED,
+        SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot, TcpSlot,
     },
 };
 use crate::{KernelError, clock, mapping::Window};
@@ -94,10 +98,16 @@ impl Ageing {
 fn take_u64(value: &AtomicU64) -> u64 {
     // A plain look first: an exchange would dirty the line of every quiet flow.
     if value.load(Relaxed) == 0 {
-        0
-    } else {
-        value.swap(0, AcqRel)
+        return 0;
     }
+    let taken = value.swap(0, AcqRel);
+    // A program that cannot exchange took the same (`take_counter` of bpf/flow/table.h): what comes
+    // next makes up for it.
+    if taken > i64::MAX as u64 {
+        value.fetch_add(taken, AcqRel);
+        return 0;
+    }
+    taken
 }
 
 fn take_counters(counters: &SharedCounters) -> Counters {
@@ -197,15 +207,15 @@ impl FlowTable {
         dying.clear();
         let offset = clock::unix_offset_ns();
         let count = self.slots();
+        // Before the ring is read.
+        let begun = clock::monotonic_ns();
         let mut out = Output {
             stats: &mut stats,
             sink: &mut sink,
             offset,
         };
 
-        // When a program ended an entry, its successor has the same key: the old one's last
-        // update must come before the new one's first. Rare, so the quick way is one pass.
-        let retired = self.control.elements()[0].retired.swap(0, AcqRel) > 0;
+        self.take_ended(&mut out)?;
         let last_window = (count - 1) / WINDOW;
         // From the end to the beginning: a tombstone before an empty slot is not needed any more,
         // nor one before which no probe sequence of the entries behind it begins. To know the
@@ -245,8 +255,10 @@ impl FlowTable {
                     begin = begin.min(self.probe_start(slot));
                 }
                 out.stats.live += 1;
+                if slot.first.load(Acquire) >= begun {
+                    continue;
+                }
                 let reason = match state {
-                    SLOT_ENDED => Some(EndReason::Closed),
                     SLOT_DYING => Some(EndReason::Evicted),
                     _ => ageing.verdict(slot),
                 };
@@ -260,23 +272,21 @@ impl FlowTable {
                         let code = REASONS.iter().position(|r| *r == reason).unwrap_or(0) as u32;
                         dying.push((first + i) as u32 | code << REASON_SHIFT);
                     }
-                    _ if !retired => {
+                    _ => {
                         let tcp = match &tcp {
                             Some(tcp) => tcp,
                             None => tcp.insert(self.map_tcp(first, length)?),
                         };
                         out.take(slot, &tcp.elements()[i], None);
                     }
-                    _ => {}
                 }
             }
         }
         if !dying.is_empty() {
             self.grace.wait()?;
+            // One of them may have begun again just before it was taken out.
+            self.take_ended(&mut out)?;
             self.bury(&dying, &mut out)?;
-        }
-        if retired {
-            self.take_live(&mut out)?;
         }
         self.tombs = tombs;
         self.dying = dying;
@@ -296,20 +306,32 @@ impl FlowTable {
             .hash64(self.settings.hash_seed)
     }
 
-    /// Hands out the differences of all live entries.
-    fn take_live(&self, out: &mut Output<'_>) -> Result<(), KernelError> {
-        let count = self.slots();
-        for first in (0..count).step_by(WINDOW) {
-            let length = WINDOW.min(count - first);
-            let (slots, tcp) = (self.map_slots(first, length)?, self.map_tcp(first, length)?);
-            for (slot, tcp) in slots.elements().iter().zip(tcp.elements()) {
-                // One that a program ended meanwhile is left to the next drain.
-                if slot.state.load(Acquire) & SLOT_LIVE != 0 {
-                    out.take(slot, tcp, None);
-                }
+    /// Hands out the connections that were sent because their ports were used again, all of those
+    /// for which a program had taken a place in the ring before this call.
+    fn take_ended(&mut self, out: &mut Output<'_>) -> Result<(), KernelError> {
+        let mut take = |message: &[u8]| {
+            if let Some(ended) = Ended::read(message) {
+                out.take(&ended.slot, &ended.tcp, Some(EndReason::Closed));
+                out.stats.ended += 1;
             }
+        };
+        self.ended.drain(&mut take)?;
+        // What a program still writes holds up all behind it.
+        if self.ended.has_messages() {
+            self.grace.wait()?;
+            self.ended.drain(&mut take)?;
         }
+        self.set_ended_wakeup();
         Ok(())
+    }
+
+    /// Asks to be woken when half of the ring of ended connections is taken.
+    pub(super) fn set_ended_wakeup(&self) {
+        let control = &self.control.elements()[0];
+        let ring = u64::from(super::ended_ring_size(self.config.max_entries));
+        let half = ring / (2 * size_of::<Ended>() as u64);
+        let wake_at = control.ended.load(Acquire) + half;
+        control.ended_wake_at.store(wake_at, Release);
     }
 
     /// Takes the last counters of the dying entries and frees their slots.

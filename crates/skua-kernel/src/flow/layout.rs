@@ -9,7 +9,6 @@ use crate::mapping::Shared;
 pub(crate) const SLOT_EMPTY: u32 = 0;
 pub(crate) const SLOT_TOMB: u32 = 1;
 pub(crate) const SLOT_BUSY: u32 = 2;
-pub(crate) const SLOT_ENDED: u32 = 3;
 pub(crate) const SLOT_DYING: u32 = 4;
 pub(crate) const SLOT_LIVE: u32 = 1 << 31;
 
@@ -59,19 +58,38 @@ pub(crate) struct TcpSlot {
     pub pad: [AtomicU8; 5],
 }
 
+/// `struct flow_ended`.
+#[repr(C)]
+pub(crate) struct Ended {
+    pub slot: Slot,
+    pub tcp: TcpSlot,
+}
+
+impl Ended {
+    /// From a message of a program.
+    pub(crate) fn read(message: &[u8]) -> Option<Self> {
+        (message.len() >= size_of::<Self>()).then(|| {
+            // SAFETY: there are enough bytes, and every bit pattern is valid (all are integers).
+            unsafe { message.as_ptr().cast::<Self>().read_unaligned() }
+        })
+    }
+}
+
 /// `struct flow_control`.
 #[repr(C)]
 pub(crate) struct Control {
     pub inserted: AtomicU64,
     pub woken: AtomicU64,
-    pub retired: AtomicU64,
+    pub ended: AtomicU64,
     pub refused: AtomicU64,
-    pub pad0: [AtomicU64; 4],
+    pub ended_woken: AtomicU64,
+    pub pad0: [AtomicU64; 3],
     pub freed: AtomicU64,
     pub wake_at: AtomicU64,
     pub address_set: AtomicU64,
     pub live: AtomicU64,
-    pub pad1: [AtomicU64; 4],
+    pub ended_wake_at: AtomicU64,
+    pub pad1: [AtomicU64; 3],
 }
 
 // SAFETY: all fields are atomics, every bit pattern is valid.
@@ -84,6 +102,7 @@ unsafe impl Shared for Control {}
 const _: () = assert!(size_of::<Slot>() == 128);
 const _: () = assert!(size_of::<TcpSlot>() == 64);
 const _: () = assert!(size_of::<Control>() == 128);
+const _: () = assert!(size_of::<Ended>() == 192);
 
 /// `struct flow_settings`.
 #[repr(C)]

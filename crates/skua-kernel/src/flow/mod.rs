@@ -24,7 +24,7 @@ use std::{
 
 use libbpf_rs::MapCore as _;
 
-use crate::{Direction, HookKind, KernelError, clock, grace::Grace, mapping::Window};
+use crate::{Direction, HookKind, KernelError, clock, grace::Grace, mapping::Window, ring::Ring};
 use eviction::Eviction;
 use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
@@ -113,6 +113,8 @@ pub struct FlowTable {
     tombs: usize,
     /// How the table fills up, and who goes when it does.
     eviction: Eviction,
+    /// Connections whose ports were used again.
+    ended: Ring,
 }
 
 impl FlowTable {
@@ -141,6 +143,11 @@ impl FlowTable {
         };
         let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
+        let ended = Ring::new(
+            object.map("ended_flows")?.as_fd(),
+            ended_ring_size(config.max_entries),
+            size_of::<layout::Ended>(),
+        )?;
         let eviction = Eviction::new(
             config.max_entries,
             settings.most_entries,
@@ -158,8 +165,10 @@ impl FlowTable {
             dying: Vec::new(),
             tombs: 0,
             eviction,
+            ended,
         };
         table.set_wakeup();
+        table.set_ended_wakeup();
         Ok(table)
     }
 
@@ -411,6 +420,15 @@ impl AsFd for Wakeups {
         // SAFETY: the ring buffer owns the epoll descriptor and lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
     }
+}
+
+/// Bytes of the ring of ended connections: room for one of 25 entries between drains, at least 300;
+/// when half of it is taken the programs call for a drain.
+fn ended_ring_size(max_entries: u32) -> u32 {
+    max_entries
+        .saturating_mul(8)
+        .clamp(1 << 16, 1 << 24)
+        .next_power_of_two()
 }
 
 /// Places to begin probing for a number of entries.

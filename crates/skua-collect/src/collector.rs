@@ -12,7 +12,7 @@ use skua_wire::{
 use crate::{
     SECOND,
     answer::{Answers, First},
-    conversation::{BYTES, Conversations, Near, PACKETS, Sums},
+    conversation::{BYTES, Conversations, Near, PACKETS, Room, Sums},
     counts::{Cause, Counts, Sum},
     line::Line,
     names::{Defined, Names},
@@ -159,7 +159,11 @@ impl Collector {
             First::Other => None,
         };
         let Some(current) = self.streams.step(from, &datagram.header, report, now_ns) else {
-            self.counts.lose(Cause::AgentsFull, 1);
+            let cause = match self.streams.sender_full(from) {
+                true => Cause::SenderFull,
+                false => Cause::AgentsFull,
+            };
+            self.counts.lose(cause, 1);
             return Ok(());
         };
         let (stream, step, sent_ns) = (current.number, current.step, current.sent_ns);
@@ -367,11 +371,20 @@ impl Collector {
         stream.got.add(point.packets / factor, point.bytes / factor);
         let counts = &mut self.counts;
         counts.got.add(point.packets, point.bytes);
-        counts.elsewhere.add(
+        let told_elsewhere = match added.room {
+            Room::Joined | Room::First => &mut counts.elsewhere,
+            Room::Full => &mut counts.conversations_full,
+        };
+        told_elsewhere.add(
             point.packets.saturating_sub(more.packets),
             point.bytes.saturating_sub(more.bytes),
         );
-        counts.untracked += u64::from(!added.tracked);
+        counts.untracked += u64::from(added.room != Room::Joined);
+        match added.room {
+            Room::Joined => {}
+            Room::First => counts.lose(Cause::NotJoined, 1),
+            Room::Full => counts.lose(Cause::ConversationsFull, 1),
+        }
         counts.old_records += u64::from(added.point == [0; 11]);
         let [one, other] = packet.sides;
         let client = match added.client_first {
@@ -413,6 +426,9 @@ impl Collector {
     }
 
     fn forget(&mut self, now_ns: u64, all: bool) {
+        if !all {
+            self.streams.sweep(now_ns);
+        }
         let window = self.windows.of(now_ns);
         let windows = &mut self.windows;
         self.conversations.sweep(now_ns, all, &mut |settled| {

@@ -1,10 +1,21 @@
 //! What is remembered of conversations: how far each point has told, so that sums become differences,
 //! and how much of it was counted, so that what several tell is counted once.
 
-use crate::{HashMap, SECOND, key::Rule, stream::Stream, window::LineKey};
+use crate::{
+    HashMap, SECOND,
+    compact::{self, Compact, Seen},
+    key::Rule,
+    stream::Stream,
+    window::LineKey,
+};
 
 /// A conversation that has ended is remembered for so long.
-const LINGER: u64 = 60 * SECOND;
+pub(crate) const LINGER: u64 = 60 * SECOND;
+/// One that has ended and of which one agent has told is kept whole for so long: until then a second one
+/// is compared with the first.
+const COMPARE: u64 = 15 * SECOND;
+/// Points of a conversation that are forgotten with it at once.
+const POINTS: usize = 16;
 /// One that is silent, for so long.
 const FORGET: u64 = 900 * SECOND;
 
@@ -112,6 +123,10 @@ struct Conversation {
     settled: [u64; 4],
     /// Points of it whose conversation goes on.
     open: u32,
+    /// Streams and identifiers of points that have told of it.
+    points: Vec<(u32, u64)>,
+    /// Of the last record of each agent, by its clock.
+    last_ns: [u64; 2],
 }
 
 /// What a conversation has brought in a window.
@@ -161,6 +176,15 @@ impl Conversation {
     /// Names of the first and the second side.
     fn names(&self) -> [u32; 2] {
         in_order(self.key.names, self.client_first)
+    }
+
+    /// What is remembered of it when it has ended.
+    fn ended(&self, tracking_id: u64, now: u64) -> (u64, compact::Entry) {
+        let streams = self.agents.map(|agent| agent.map(|agent| agent.stream));
+        (
+            tracking_id,
+            compact::Entry::ended(streams, self.last_ns, now),
+        )
     }
 
     /// What the agents' sums differ by and was not told.
@@ -231,8 +255,19 @@ pub(crate) struct Added {
     pub(crate) new_in_window: bool,
     /// Whether a second agent tells of it now.
     pub(crate) joined: bool,
-    /// Whether it was remembered.
-    pub(crate) tracked: bool,
+    /// How far it could be remembered.
+    pub(crate) room: Room,
+}
+
+/// How far a conversation could be remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    /// What several tell of it is compared.
+    Joined,
+    /// What the first who told of it says is counted, and what others say is not.
+    First,
+    /// Not at all: it is not counted, since others may tell of it, too.
+    Full,
 }
 
 /// Differences of a conversation that is forgotten.
@@ -278,6 +313,8 @@ pub(crate) struct Conversations {
     // In boxes: tables have up to twice as many places as entries, and move them when they grow.
     reports: HashMap<(u32, u64), Box<Report>>,
     all: HashMap<u64, Box<Conversation>>,
+    /// Those that have ended, and those for which there was no room.
+    compact: Compact,
     most: usize,
 }
 
@@ -286,12 +323,18 @@ impl Conversations {
         Self {
             reports: HashMap::default(),
             all: HashMap::default(),
+            compact: Compact::new(most),
             most,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Those of which little is remembered.
+    pub(crate) fn compact(&self) -> usize {
+        self.compact.len()
     }
 
     /// What a record of this stream, of a point and a conversation, is going to change.
@@ -310,9 +353,21 @@ impl Conversations {
         window: u64,
         now: u64,
     ) -> Added {
-        let room = self.reports.len() < self.most && self.all.len() < self.most;
-        if !room && !self.reports.contains_key(&(told.stream, told.id)) {
-            return untracked(told);
+        let known = self.reports.contains_key(&(told.stream, told.id));
+        if !known && self.all.contains_key(&told.tracking_id) {
+            // Both hosts of each conversation find room, and some of its other interfaces.
+            if self.reports.len() >= self.most.saturating_mul(2) {
+                return not_joined(told, false, Room::First);
+            }
+        } else if !known {
+            let room = self.all.len() < self.most && self.reports.len() < self.most * 2;
+            match self.compact.seen(told, stream, now, room) {
+                Seen::New => {}
+                Seen::Again => return not_joined(told, false, Room::Joined),
+                Seen::Other => return not_joined(told, false, Room::First),
+                Seen::First => return not_joined(told, true, Room::First),
+                Seen::Full => return not_joined(told, false, Room::Full),
+            }
         }
         let conversation = self.all.entry(told.tracking_id).or_insert_with(|| {
             Box::new(Conversation {
@@ -327,6 +382,8 @@ impl Conversations {
                 agents: [None; 2],
                 settled: [0; 4],
                 open: 0,
+                points: Vec::new(),
+                last_ns: [0; 2],
             })
         });
         let moved = conversation.know(told);
@@ -341,6 +398,9 @@ impl Conversations {
             .entry((told.stream, told.id))
             .or_insert_with(|| {
                 conversation.open += 1;
+                if conversation.points.len() < POINTS {
+                    conversation.points.push((told.stream, told.id));
+                }
                 let mut sums = [0; 11];
                 if again {
                     // That it was there the agent's earlier run has told.
@@ -391,15 +451,13 @@ impl Conversations {
             }
         }
         let (point, sums) = (excess(&report.sums, &before), report.sums);
-        if let Some(agent) = conversation
-            .agents
-            .iter_mut()
-            .flatten()
-            .find(|agent| agent.stream == told.stream)
-        {
+        let agents = conversation.agents.iter_mut().flatten();
+        let mut agents = agents.zip(&mut conversation.last_ns);
+        if let Some((agent, last_ns)) = agents.find(|(agent, _)| agent.stream == told.stream) {
             for place in TRAFFIC {
                 agent.told[place] = agent.told[place].max(sums[place]);
             }
+            *last_ns = (*last_ns).max(told.last_ns);
         }
         let more = excess(&sums, &conversation.counted);
         raise(&mut conversation.counted, &sums);
@@ -429,7 +487,7 @@ impl Conversations {
             _ => 0,
         };
         inside.rtt_ns = inside.rtt_ns.max(rtt_ns);
-        Added {
+        let added = Added {
             point,
             conversation: more,
             apart: match conversation.open {
@@ -444,8 +502,19 @@ impl Conversations {
             rule: conversation.rule,
             new_in_window,
             joined,
-            tracked: true,
+            room: Room::Joined,
+        };
+        // Nobody has anything to add.
+        if conversation.open == 0
+            && both(conversation)
+            && self.compact.keep(conversation.ended(told.tracking_id, now))
+        {
+            for point in std::mem::take(&mut conversation.points) {
+                self.reports.remove(&point);
+            }
+            self.all.remove(&told.tracking_id);
         }
+        added
     }
 
     /// A record that was taken is in no window.
@@ -463,9 +532,17 @@ impl Conversations {
 
     /// Forgets what has ended or is silent for long; `all`: everything.
     pub(crate) fn sweep(&mut self, now: u64, all: bool, settled: &mut dyn FnMut(Settled)) {
-        self.all.retain(|_, conversation| {
+        self.compact.sweep(now, all);
+        let compact = &mut self.compact;
+        self.all.retain(|tracking_id, conversation| {
             let silent = now.saturating_sub(conversation.heard_ns);
-            let goes = all || silent > FORGET || (conversation.open == 0 && silent > LINGER);
+            let ended = conversation.open == 0;
+            let goes = all
+                || silent > FORGET
+                || (ended && silent > LINGER)
+                || (ended
+                    && silent > COMPARE
+                    && compact.keep(conversation.ended(*tracking_id, now)));
             if goes {
                 let apart = conversation.settle();
                 if apart != [0; 4] {
@@ -525,8 +602,9 @@ fn before_new(told: &Reported) -> [u64; TOLD] {
     raw
 }
 
-/// A record that there is no room to remember: what it says is new is taken as such.
-fn untracked(told: &Reported) -> Added {
+/// A record that is not compared with what others tell of its conversation: what it says is new counts as
+/// such, or not at all.
+fn not_joined(told: &Reported, counts: bool, room: Room) -> Added {
     let mut sums = [0; 11];
     sums[TRAFFIC].copy_from_slice(&told.new);
     sums[BEGUN] = told.first.into();
@@ -534,18 +612,22 @@ fn untracked(told: &Reported) -> Added {
     if let Some(place) = told.how.filter(|_| told.ended) {
         sums[place] = 1;
     }
+    let handshake_ns = match told.first && counts {
+        true => told.handshake_ns,
+        false => 0,
+    };
     Added {
         point: sums,
-        conversation: sums,
+        conversation: if counts { sums } else { [0; 11] },
         apart: [0; 4],
-        handshake_ns: if told.first { told.handshake_ns } else { 0 },
-        rtt_ns: if told.first { told.handshake_ns } else { 0 },
+        handshake_ns,
+        rtt_ns: handshake_ns,
         moved: None,
         key: told.key,
         client_first: told.client_first,
         rule: told.rule,
-        new_in_window: true,
+        new_in_window: counts,
         joined: false,
-        tracked: false,
+        room,
     }
 }

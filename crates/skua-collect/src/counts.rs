@@ -22,26 +22,35 @@ pub enum Cause {
     Duplicate,
     /// Datagrams of agents beyond the most.
     AgentsFull,
+    /// Datagrams of agents beyond the most of one address.
+    SenderFull,
     /// Flow samples without an IP packet.
     NoPacket,
     /// Records whose window had been closed.
     Late,
     /// Records of keys beyond the most of a window.
     KeysFull,
+    /// Records of conversations beyond the most, which are counted as the first who told of them says.
+    NotJoined,
+    /// Records of conversations for which there was no room to remember even who was first: not counted.
+    ConversationsFull,
     /// Definitions of names beyond the most: their sides are addresses in lines.
     NamesFull,
 }
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::DecodeError,
         Self::SequenceGap,
         Self::Duplicate,
         Self::AgentsFull,
+        Self::SenderFull,
         Self::NoPacket,
         Self::Late,
         Self::KeysFull,
+        Self::NotJoined,
+        Self::ConversationsFull,
         Self::NamesFull,
     ];
 
@@ -52,9 +61,12 @@ impl Cause {
             Self::SequenceGap => "sequence_gap",
             Self::Duplicate => "duplicate",
             Self::AgentsFull => "agents_full",
+            Self::SenderFull => "sender_agents_full",
             Self::NoPacket => "no_packet",
             Self::Late => "late",
             Self::KeysFull => "keys_full",
+            Self::NotJoined => "not_joined",
+            Self::ConversationsFull => "conversations_full",
             Self::NamesFull => "names_full",
         }
     }
@@ -92,7 +104,7 @@ pub struct Counts {
     pub records: u64,
     /// Those that told nothing that was not known.
     pub old_records: u64,
-    /// Records of conversations that there was no room to remember: counted, but not joined.
+    /// Records of conversations that there was no room to remember: not joined.
     pub untracked: u64,
     /// Sampled packets of others.
     pub samples: u64,
@@ -112,14 +124,16 @@ pub struct Counts {
     pub late: Sum,
     /// Of `got`: of keys beyond the most.
     pub keys_full: Sum,
+    /// Of `got`: of conversations beyond the most, not counted.
+    pub conversations_full: Sum,
     /// Of `got`: in lines, or in windows that are open.
     pub counted: Sum,
     /// Estimates from sampled packets of others, in lines or open windows.
     pub estimated: Sum,
     /// Units lost by cause.
     pub lost: [u64; Cause::ALL.len()],
-    /// Datagrams that were unreadable, by who sent them; those of more senders than there is room for
-    /// are in [`Cause::DecodeError`] only.
+    /// Datagrams that were unreadable, by who sent them; of more senders than there is room for those who
+    /// sent most.
     pub unreadable: HashMap<IpAddr, u64>,
     /// What was last wrong with a datagram, and who sent it.
     pub last_error: Option<String>,
@@ -128,9 +142,14 @@ pub struct Counts {
 impl Counts {
     pub(crate) fn unreadable(&mut self, from: IpAddr, error: &DecodeError) {
         self.lose(Cause::DecodeError, 1);
-        if self.unreadable.len() < SENDERS || self.unreadable.contains_key(&from) {
-            *self.unreadable.entry(from).or_default() += 1;
+        if self.unreadable.len() >= SENDERS && !self.unreadable.contains_key(&from) {
+            // Those who sent most stay.
+            let mut sent: Vec<_> = self.unreadable.values().copied().collect();
+            sent.sort_unstable();
+            let most = sent.get(SENDERS * 3 / 4).copied().unwrap_or(0);
+            self.unreadable.retain(|_, datagrams| *datagrams > most);
         }
+        *self.unreadable.entry(from).or_default() += 1;
         self.last_error = Some(format!("{from}: {error}"));
     }
 

@@ -7,6 +7,7 @@
 
 mod answer;
 mod collector;
+mod compact;
 mod conversation;
 mod counts;
 pub mod graph;
@@ -30,7 +31,7 @@ pub use key::{Key, Rule};
 pub use line::{Between, Line, Ports, Rtt, Sent, Times, ToldBy};
 pub use shard::Shard;
 pub use sketch::{CLASSES, Sketch};
-pub use stream::AgentLine;
+pub use stream::{AgentLine, GoneAgents};
 pub use summary::{Summary, Unreadable};
 pub use sums::PORTS;
 pub use teller::{Drain, Known, Nothing, Offered, Tcp, Teller, TellerConfig, Told};

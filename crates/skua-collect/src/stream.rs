@@ -1,6 +1,6 @@
 //! The streams of datagrams of agents: who they are, what they say that they told, how their clocks go.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use serde::Serialize;
 use skua_wire::{
@@ -8,7 +8,14 @@ use skua_wire::{
     sflow::{AgentReport, Header},
 };
 
-use crate::{HashMap, counts::Sum};
+use crate::{HashMap, RandomState, SECOND, counts::Sum};
+
+/// One address may have one of so many places.
+const SHARE: usize = 16;
+/// An agent that is silent for so long makes room, when it is wanted. Its conversations are forgotten by then.
+const SILENT: u64 = 900 * SECOND;
+/// One that has sent a single datagram, for so long.
+const ONCE: u64 = 60 * SECOND;
 
 /// A stream by who sends it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -95,6 +102,8 @@ pub(crate) struct Stream {
     pub(crate) got_records: u64,
     pub(crate) got: Sum,
     datagrams: u64,
+    /// When the last of them came, by our clock.
+    heard_ns: u64,
     lost: u64,
     /// Sequence number of the newest datagram of this run, 0: none.
     newest: u32,
@@ -140,6 +149,13 @@ impl AgentLine {
     pub(crate) fn is(&self, other: &Self) -> bool {
         let identity = |line: &Self| (line.agent, line.from, line.sub_agent);
         identity(self) == identity(other)
+    }
+}
+
+impl GoneAgents {
+    /// Whether there is none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.agents == 0
     }
 }
 
@@ -217,16 +233,37 @@ impl Stream {
 #[derive(Debug)]
 pub(crate) struct Streams {
     numbers: HashMap<Identity, u32>,
-    list: Vec<Stream>,
+    all: HashMap<u32, Stream>,
+    /// Streams of each sender.
+    senders: HashMap<IpAddr, usize>,
+    /// Number of the next one.
+    next: u32,
     most: usize,
+    gone: GoneAgents,
+}
+
+/// Sums of agents that were silent for long and made room for others.
+#[derive(Clone, Copy, Default, Debug, Serialize)]
+pub struct GoneAgents {
+    /// How many.
+    pub agents: u64,
+    /// What they said that they told.
+    pub told: Sum,
+    /// What of it came.
+    pub got: Sum,
+    /// What they had told before they were known.
+    pub told_before: Sum,
 }
 
 impl Streams {
     pub(crate) fn new(most: usize) -> Self {
         Self {
             numbers: HashMap::default(),
-            list: Vec::new(),
+            all: HashMap::default(),
+            senders: HashMap::default(),
+            next: 0,
             most,
+            gone: GoneAgents::default(),
         }
     }
 
@@ -241,11 +278,13 @@ impl Streams {
         let identity = Identity::of(from, header);
         let number = match self.numbers.get(&identity) {
             Some(number) => *number,
-            None if self.list.len() >= self.most => return None,
+            None if self.all.len() >= self.most => return None,
+            None if self.of_sender(from) >= self.share() => return None,
             None => {
-                let number = self.list.len() as u32;
+                let number = self.number();
                 self.numbers.insert(identity, number);
-                self.list.push(Stream {
+                *self.senders.entry(from).or_default() += 1;
+                let stream = Stream {
                     identity,
                     sequence: Sequence::default(),
                     epoch: 0,
@@ -262,15 +301,18 @@ impl Streams {
                     got_records: 0,
                     got: Sum::default(),
                     datagrams: 0,
+                    heard_ns: now_ns,
                     lost: 0,
                     newest: 0,
                     skew_ns: 0,
-                });
+                };
+                self.all.insert(number, stream);
                 number
             }
         };
         let stream = self.get(number)?;
         stream.datagrams += 1;
+        stream.heard_ns = now_ns;
         let kept_ns = report.map_or(0, |report| u64::from(report.kept_ms) * 1_000_000);
         let sent_ns = now_ns.saturating_sub(kept_ns);
         let stepped = |step, newest| Stepped {
@@ -304,22 +346,89 @@ impl Streams {
     /// Sequence number of the newest datagram that has come of a run of an agent.
     pub(crate) fn newest(&self, from: IpAddr, header: &Header, instance: u64) -> Option<u32> {
         let number = *self.numbers.get(&Identity::of(from, header))?;
-        let stream = self.list.get(number as usize)?;
+        let stream = self.all.get(&number)?;
         (stream.instance == Some(instance)).then_some(stream.newest)
     }
 
     pub(crate) fn get(&mut self, number: u32) -> Option<&mut Stream> {
-        self.list.get_mut(number as usize)
+        self.all.get_mut(&number)
+    }
+
+    /// One that no stream has; of four billion none comes again before it is forgotten.
+    fn number(&mut self) -> u32 {
+        while self.all.contains_key(&self.next) || self.next == u32::MAX {
+            self.next = self.next.wrapping_add(1);
+        }
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        number
+    }
+
+    /// Streams of one sender at most.
+    fn share(&self) -> usize {
+        self.most.div_ceil(SHARE)
+    }
+
+    fn of_sender(&self, from: IpAddr) -> usize {
+        self.senders.get(&from).copied().unwrap_or(0)
+    }
+
+    /// Whether a new stream of an address finds no room because that address has too many.
+    pub(crate) fn sender_full(&self, from: IpAddr) -> bool {
+        self.of_sender(from) >= self.share()
+    }
+
+    /// Lets go of those that are silent, where more than half of the places are taken: of all, or of those of
+    /// one sender.
+    pub(crate) fn sweep(&mut self, now_ns: u64) {
+        let crowded = self.all.len() > self.most / 2;
+        let share = self.share();
+        let many = self.senders.iter().filter(|(_, many)| **many > share / 2);
+        let many: HashSet<IpAddr, RandomState> = many.map(|(from, _)| *from).collect();
+        if !crowded && many.is_empty() {
+            return;
+        }
+        let (numbers, senders, gone) = (&mut self.numbers, &mut self.senders, &mut self.gone);
+        self.all.retain(|_, stream| {
+            let silent = now_ns.saturating_sub(stream.heard_ns);
+            let limit = if stream.datagrams < 2 { ONCE } else { SILENT };
+            let from = stream.identity.from;
+            if silent <= limit || !(crowded || many.contains(&from)) {
+                return true;
+            }
+            numbers.remove(&stream.identity);
+            match senders.get(&from).copied() {
+                None | Some(0 | 1) => senders.remove(&from),
+                Some(more) => senders.insert(from, more - 1),
+            };
+            let line = stream.line();
+            gone.agents += 1;
+            for (sum, more) in [
+                (&mut gone.told, line.told),
+                (&mut gone.got, line.got),
+                (&mut gone.told_before, line.told_before),
+            ] {
+                sum.add(more.packets, more.bytes);
+            }
+            false
+        });
+    }
+
+    /// Those that made room.
+    pub(crate) fn gone(&self) -> GoneAgents {
+        self.gone
     }
 
     /// What the agent of a stream calls itself.
     pub(crate) fn agent(&self, number: u32) -> Option<IpAddr> {
-        let stream = self.list.get(number as usize)?;
+        let stream = self.all.get(&number)?;
         Some(stream.identity.agent)
     }
 
     /// All of them, as they are shown.
     pub(crate) fn lines(&self) -> Vec<AgentLine> {
-        self.list.iter().map(Stream::line).collect()
+        let mut lines: Vec<_> = self.all.values().map(Stream::line).collect();
+        lines.sort_by_key(|line| (line.agent, line.from, line.sub_agent));
+        lines
     }
 }

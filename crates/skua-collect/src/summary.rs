@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     Collector,
     counts::{Cause, Counts, Sum},
-    stream::AgentLine,
+    stream::{AgentLine, GoneAgents},
 };
 
 /// Senders of unreadable datagrams that are shown.
@@ -50,6 +50,8 @@ pub struct Summary {
     pub late: Sum,
     /// Of `got`, of keys beyond the most.
     pub keys_full: Sum,
+    /// Of `got`, of conversations beyond the most.
+    pub conversations_full: Sum,
     /// Of `got`, in lines.
     pub counted: Sum,
     /// Estimates from samples of others, in lines, too.
@@ -62,8 +64,13 @@ pub struct Summary {
     pub keys: usize,
     /// Conversations that are remembered.
     pub conversations: usize,
+    /// Those of which only that they were counted is remembered: ended ones, and those beyond the most.
+    pub compact_conversations: usize,
     /// Agents.
     pub agents: Vec<AgentLine>,
+    /// Sums of agents that were silent for long and made room for others: in `told` and `missing`, too.
+    #[serde(skip_serializing_if = "GoneAgents::is_none")]
+    pub gone_agents: GoneAgents,
     /// Unreadable datagrams by who sent them: those who sent most.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
@@ -86,7 +93,8 @@ impl Collector {
     pub fn summary(&self) -> Summary {
         let counts = &self.counts;
         let agents = self.streams.lines();
-        let (mut told, mut told_before) = (Sum::default(), Sum::default());
+        let gone = self.streams.gone();
+        let (mut told, mut told_before) = (gone.told, gone.told_before);
         for agent in &agents {
             told.add(agent.told.packets, agent.told.bytes);
             told_before.add(agent.told_before.packets, agent.told_before.bytes);
@@ -105,10 +113,11 @@ impl Collector {
             told,
             told_before,
             got: counts.got,
-            missing: missing(&agents),
+            missing: missing(&agents, &gone),
             elsewhere: counts.elsewhere,
             late: counts.late,
             keys_full: counts.keys_full,
+            conversations_full: counts.conversations_full,
             counted: counts.counted,
             estimated: counts.estimated,
             lost: Cause::ALL
@@ -119,8 +128,10 @@ impl Collector {
             lines: self.lines,
             keys: self.windows.keys(),
             conversations: self.conversations.len(),
+            compact_conversations: self.conversations.compact(),
             unreadable: worst(counts),
             agents,
+            gone_agents: gone,
             last_error: counts.last_error.clone(),
         }
     }
@@ -142,17 +153,24 @@ impl Summary {
         }
         self.keys += other.keys;
         self.conversations += other.conversations;
+        self.compact_conversations += other.compact_conversations;
         for (sum, more) in [
             (&mut self.got, other.got),
             (&mut self.elsewhere, other.elsewhere),
             (&mut self.late, other.late),
             (&mut self.keys_full, other.keys_full),
+            (&mut self.conversations_full, other.conversations_full),
             (&mut self.counted, other.counted),
             (&mut self.estimated, other.estimated),
         ] {
             sum.add(more.packets, more.bytes);
         }
-        for cause in [Cause::Late, Cause::KeysFull] {
+        for cause in [
+            Cause::Late,
+            Cause::KeysFull,
+            Cause::NotJoined,
+            Cause::ConversationsFull,
+        ] {
             let units = other.lost.get(cause.name()).copied().unwrap_or(0);
             if units > 0 {
                 *self.lost.entry(cause.name()).or_default() += units;
@@ -166,17 +184,20 @@ impl Summary {
                 agent.lost_records = agent.told_records.saturating_sub(agent.records);
             }
         }
-        self.missing = missing(&self.agents);
+        let got = other.gone_agents.got;
+        self.gone_agents.got.add(got.packets, got.bytes);
+        self.missing = missing(&self.agents, &self.gone_agents);
     }
 }
 
 /// What agents say that they told, and did not come.
-fn missing(agents: &[AgentLine]) -> Sum {
+fn missing(agents: &[AgentLine], gone: &GoneAgents) -> Sum {
     let mut missing = Sum::default();
-    for agent in agents {
+    let agents = agents.iter().map(|agent| (agent.told, agent.got));
+    for (told, got) in agents.chain([(gone.told, gone.got)]) {
         missing.add(
-            agent.told.packets.saturating_sub(agent.got.packets),
-            agent.told.bytes.saturating_sub(agent.got.bytes),
+            told.packets.saturating_sub(got.packets),
+            told.bytes.saturating_sub(got.bytes),
         );
     }
     missing

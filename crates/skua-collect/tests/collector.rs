@@ -388,6 +388,231 @@ fn keys_conversations_and_agents_are_bounded() {
     assert_eq!(packets(&finish(&mut collector, now)), 10);
 }
 
+/// Short connections, told by both of their hosts, two interfaces each.
+fn short_connections(collector: &mut Collector, count: u16, rounds: u64) -> u64 {
+    let mut agents = [Agent::new(1, 7), Agent::new(2, 8)];
+    let mut sent = 0;
+    for round in 0..rounds {
+        let now = START + round * 2 * SECOND;
+        let updates: Vec<_> = (0..count)
+            .flat_map(|n| {
+                let mut one = update(key(1, 1_000 + n, 443 + round as u16), now, [3, 2]);
+                one.end = Some(EndReason::Closed);
+                let mut other = one;
+                other.key.ifindex = 3;
+                sent += 5;
+                [one, other]
+            })
+            .collect();
+        for agent in &mut agents {
+            for datagram in agent.drain(now + SECOND, &updates) {
+                collector.datagram(agent.address, &datagram, now + SECOND);
+            }
+        }
+    }
+    sent
+}
+
+#[test]
+fn a_full_table_of_conversations_counts_none_twice_and_says_what_it_did_not_join() {
+    let config = CollectorConfig {
+        max_conversations: 50,
+        ..CollectorConfig::default()
+    };
+    let mut collector = Collector::new(&config);
+    let mut agents = [Agent::new(1, 7), Agent::new(2, 8)];
+    // They go on: none of them ends.
+    let mut sent = 0;
+    for round in 0..3 {
+        let now = START + round * SECOND;
+        let updates: Vec<_> = (0..1_000)
+            .map(|n| {
+                let mut update = update(key(1, 1_000 + n, 443), now, [3, 2]);
+                update.first_ns = START;
+                update
+            })
+            .collect();
+        sent += 5_000;
+        for agent in &mut agents {
+            for datagram in agent.drain(now, &updates) {
+                collector.datagram(agent.address, &datagram, now);
+            }
+        }
+    }
+    let summary = collector.summary();
+    assert_eq!(summary.counted.packets, sent);
+    assert_eq!(summary.elsewhere.packets, sent);
+    assert_eq!(summary.got.packets, 2 * sent);
+    assert!(summary.lost["not_joined"] > 2_000, "{:?}", summary.lost);
+    assert_eq!(packets(&finish(&mut collector, START + 4 * SECOND)), sent);
+}
+
+#[test]
+fn connections_that_have_ended_at_both_hosts_leave_room_for_others_at_once() {
+    let config = CollectorConfig {
+        max_conversations: 1_000,
+        ..CollectorConfig::default()
+    };
+    let mut collector = Collector::new(&config);
+    let sent = short_connections(&mut collector, 500, 20);
+    let summary = collector.summary();
+    assert_eq!((summary.untracked, summary.conversations), (0, 0));
+    assert!(summary.compact_conversations >= 5_000);
+    assert_eq!(summary.counted.packets, sent);
+    assert_eq!(summary.got.packets, 4 * sent);
+    assert!(summary.lost.is_empty(), "{:?}", summary.lost);
+    let lines = finish(&mut collector, START + 60 * SECOND);
+    let sum = |name: &str| {
+        lines
+            .iter()
+            .map(|line| line[name].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!(
+        (sum("begun"), sum("ended"), sum("joined")),
+        (10_000, 10_000, 10_000)
+    );
+}
+
+#[test]
+fn a_port_that_is_used_again_at_once_is_another_connection_at_both_hosts() {
+    let (mut agents, mut collector) = ([Agent::new(1, 7), Agent::new(2, 8)], collector());
+    for round in 0..10 {
+        let now = START + round * SECOND;
+        let mut one = update(key(1, 40_000, 443), now, [3, 2]);
+        one.end = Some(EndReason::Closed);
+        agents.reverse();
+        for agent in &mut agents {
+            for datagram in agent.drain(now, &[one]) {
+                collector.datagram(agent.address, &datagram, now);
+            }
+        }
+    }
+    let summary = collector.summary();
+    assert_eq!((summary.got.packets, summary.counted.packets), (100, 50));
+    let lines = finish(&mut collector, START + 11 * SECOND);
+    let sum = |name: &str| {
+        lines
+            .iter()
+            .map(|line| line[name].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!((sum("begun"), sum("ended")), (10, 10));
+}
+
+#[test]
+fn what_no_room_at_all_is_found_for_is_not_counted_and_said() {
+    let config = CollectorConfig {
+        max_conversations: 0,
+        ..CollectorConfig::default()
+    };
+    let mut collector = Collector::new(&config);
+    let mut sent = 0;
+    for client in [1, 2] {
+        let mut agent = Agent::new(client, client.into());
+        let updates: Vec<_> = (0..40_000)
+            .map(|n| update(key(client, n, 443), START, [3, 2]))
+            .collect();
+        for datagram in agent.drain(START, &updates) {
+            collector.datagram(agent.address, &datagram, START);
+        }
+        sent += 200_000;
+    }
+    let summary = collector.summary();
+    assert_eq!(summary.lost["conversations_full"], 80_000 - 65_536);
+    assert_eq!(summary.counted.packets, 65_536 * 5);
+    assert_eq!(
+        summary.conversations_full.packets + summary.counted.packets,
+        sent
+    );
+}
+
+/// A datagram without samples.
+fn empty(agent: u8, sub_agent: u32, sequence: u32) -> Vec<u8> {
+    [
+        5,
+        1,
+        u32::from_be_bytes([10, 9, 9, agent]),
+        sub_agent,
+        sequence,
+        1,
+        0,
+    ]
+    .iter()
+    .flat_map(|word: &u32| word.to_be_bytes())
+    .collect()
+}
+
+#[test]
+fn a_flood_of_agents_from_one_address_takes_that_address_places_only_and_they_age() {
+    let (mut known, mut collector) = (Agent::new(1, 7), collector());
+    let one = key(1, 40_000, 443);
+    let mut now = START;
+    let tell = |agent: &mut Agent, collector: &mut Collector, now| {
+        for datagram in agent.drain(now, &[update(one, now, [3, 2])]) {
+            collector.datagram(agent.address, &datagram, now);
+        }
+    };
+    tell(&mut known, &mut collector, now);
+    let flooder: IpAddr = address(99).into();
+    for sub_agent in 0..50_000 {
+        let datagram = empty(1, sub_agent, 1);
+        assert_eq!(datagram.len(), 28);
+        collector.datagram(flooder, &datagram, now);
+    }
+    assert_eq!(collector.counts().of(Cause::AgentsFull), 0);
+    assert_eq!(collector.counts().of(Cause::SenderFull), 50_000 - 1_024);
+    // Those who are known, and others, are heard.
+    let mut other = Agent::new(2, 8);
+    now += SECOND;
+    tell(&mut known, &mut collector, now);
+    tell(&mut other, &mut collector, now);
+    assert_eq!(collector.summary().agents.len(), 1_026);
+    // Nobody has to begin anew.
+    now += 2 * 60 * SECOND;
+    lines(&mut collector, now);
+    let summary = collector.summary();
+    assert_eq!(
+        (summary.agents.len(), summary.gone_agents.agents),
+        (2, 1_024)
+    );
+}
+
+#[test]
+fn places_of_agents_that_are_silent_go_to_others_and_their_sums_stay() {
+    let config = CollectorConfig {
+        max_agents: 4,
+        ..CollectorConfig::default()
+    };
+    let mut collector = Collector::new(&config);
+    let mut now = START;
+    for round in 0..10u8 {
+        for number in 0..4u8 {
+            let client = 1 + round * 4 + number;
+            let mut agent = Agent::new(client, client.into());
+            for step in 0..2 {
+                now += SECOND;
+                let sent = update(key(client, 40_000, 443), now, [3, 2]);
+                let datagrams = agent.drain(now, &[sent]);
+                // The last is lost, which the next says.
+                if (round, step) != (9, 1) {
+                    collector.datagram(agent.address, &datagrams[0], now);
+                }
+                let hello = agent.drain(now, &[]);
+                collector.datagram(agent.address, &hello[0], now);
+            }
+        }
+        assert!(!collector.summary().lost.contains_key("agents_full"));
+        now += 1_000 * SECOND;
+        lines(&mut collector, now);
+    }
+    let summary = collector.summary();
+    assert_eq!(summary.gone_agents.agents, 40 - summary.agents.len() as u64);
+    assert!(summary.gone_agents.agents >= 36);
+    assert_eq!(summary.told.packets, 400);
+    assert_eq!((summary.got.packets, summary.missing.packets), (380, 20));
+}
+
 /// A line's client, server, and packets.
 fn short(lines: &[Value]) -> Vec<(String, String, u64)> {
     let name = |line: &Value, side: &str| line[side].as_str().unwrap_or("?").to_owned();
@@ -679,9 +904,14 @@ proptest! {
     #[test]
     fn sums_at_the_end_are_those_at_the_start_less_what_is_counted_as_lost(
         steps in prop::collection::vec(step(), 1..60),
+        max_conversations in prop_oneof![Just(1_000_000), 0..4usize],
     ) {
         let mut agents = [Agent::new(1, 100), Agent::new(2, 200)];
-        let (mut collector, mut now) = (collector(), START);
+        let mut now = START;
+        let mut collector = Collector::new(&CollectorConfig {
+            max_conversations,
+            ..CollectorConfig::default()
+        });
         let (mut all, mut lost, mut written) = (0, 0, 0);
         // What was sent before the first datagram that comes nobody can know.
         for agent in &mut agents {
@@ -730,10 +960,12 @@ proptest! {
         prop_assert_eq!(summary.told.packets, all);
         prop_assert_eq!(summary.got.packets + summary.missing.packets, all);
         prop_assert_eq!(
-            summary.counted.packets + summary.elsewhere.packets + summary.late.packets,
+            summary.counted.packets + summary.elsewhere.packets + summary.late.packets
+                + summary.conversations_full.packets,
             summary.got.packets
         );
         prop_assert_eq!(written, summary.counted.packets);
+        prop_assert_eq!(summary.lost.contains_key("not_joined"), summary.untracked > 0);
         prop_assert_eq!(summary.lost.get("sequence_gap").copied().unwrap_or(0), lost);
         let records: u64 = summary.agents.iter().map(|agent| agent.lost_records).sum();
         prop_assert_eq!(records, lost);

@@ -149,10 +149,11 @@ fn text(all: &All) {
         ("told by several", &summary.elsewhere),
         ("too late", &summary.late),
         ("keys full", &summary.keys_full),
+        ("conversations full", &summary.conversations_full),
         ("counted", &summary.counted),
         ("estimated", &summary.estimated),
     ] {
-        eprintln!("  {name:<16} {}", sum(value));
+        eprintln!("  {name:<18} {}", sum(value));
     }
     for (cause, units) in &summary.lost {
         eprintln!("  lost: {cause} {}", output::count(*units));

@@ -12,6 +12,8 @@ use skua_probe::receive::AllowList;
 
 /// What a sender may send is counted anew so often.
 const TICK_NS: u64 = 100_000_000;
+/// A sender that has sent nothing for so many of them makes room for others.
+const SILENT_TICKS: u64 = 100;
 /// Senders that are told apart; those beyond share what one may send.
 const SENDERS: usize = 16_384;
 /// Senders that are not allowed, told apart; datagrams of those beyond are only counted.
@@ -34,6 +36,10 @@ pub struct Gate {
     most: u32,
     senders: HashMap<IpAddr, Sender>,
     others: Sender,
+    /// When room was last made.
+    swept: u64,
+    /// The worst of those that made room.
+    gone: Vec<Refused>,
     strangers: HashMap<IpAddr, u64>,
     /// Datagrams of others than are allowed.
     pub not_allowed: u64,
@@ -58,6 +64,8 @@ impl Gate {
             most: (rate / 10).max(1),
             senders: HashMap::new(),
             others: Sender::default(),
+            swept: 0,
+            gone: Vec::new(),
             strangers: HashMap::new(),
             not_allowed: 0,
             over_rate: 0,
@@ -69,10 +77,20 @@ impl Gate {
         if !self.allow.allows(from) {
             self.not_allowed += 1;
             let from = from.ip().to_canonical();
-            if self.strangers.len() < STRANGERS || self.strangers.contains_key(&from) {
-                *self.strangers.entry(from).or_default() += 1;
+            if self.strangers.len() >= STRANGERS && !self.strangers.contains_key(&from) {
+                // Those who sent most stay.
+                let mut sent: Vec<_> = self.strangers.values().copied().collect();
+                sent.sort_unstable();
+                let most = sent.get(STRANGERS * 3 / 4).copied().unwrap_or(0);
+                self.strangers.retain(|_, datagrams| *datagrams > most);
             }
+            *self.strangers.entry(from).or_default() += 1;
             return false;
+        }
+        let tick = now_ns / TICK_NS;
+        if self.senders.len() >= SENDERS && self.swept != tick {
+            self.swept = tick;
+            self.make_room(tick);
         }
         let room = self.senders.len() < SENDERS;
         let sender = match self.senders.get_mut(&from.ip()) {
@@ -80,7 +98,6 @@ impl Gate {
             None if room => self.senders.entry(from.ip()).or_default(),
             None => &mut self.others,
         };
-        let tick = now_ns / TICK_NS;
         if sender.tick != tick {
             (sender.tick, sender.taken) = (tick, 0);
         }
@@ -93,9 +110,27 @@ impl Gate {
         true
     }
 
+    /// Forgets senders that are silent.
+    fn make_room(&mut self, tick: u64) {
+        let mut gone = Vec::new();
+        self.senders.retain(|from, sender| {
+            let stays = tick.saturating_sub(sender.tick) <= SILENT_TICKS;
+            if !stays && sender.refused > 0 {
+                gone.push(Refused {
+                    from: *from,
+                    datagrams: sender.refused,
+                });
+            }
+            stays
+        });
+        add(&mut self.gone, gone);
+    }
+
     /// Who sent too many, the worst first.
     pub fn flooding(&self) -> Vec<Refused> {
-        worst(self.senders.iter().map(|(from, one)| (*from, one.refused)))
+        let mut all = worst(self.senders.iter().map(|(from, one)| (*from, one.refused)));
+        add(&mut all, self.gone.clone());
+        all
     }
 
     /// Who is not allowed and sent nevertheless, the worst first.
@@ -159,6 +194,25 @@ mod tests {
     }
 
     #[test]
+    fn senders_that_are_silent_make_room_for_others() {
+        let mut gate = Gate::new(&["10.0.0.0/8".parse().unwrap()], 10);
+        let from = |number: u32| (std::net::Ipv4Addr::from(0x0a00_0000 + number), 1).into();
+        for number in 0..SENDERS as u32 {
+            assert!(gate.takes(from(number), 0));
+        }
+        assert!(!gate.takes(from(7), 0));
+        // Those beyond share what one may send, until others are silent.
+        assert!(gate.takes(from(100_000), 0));
+        assert!(!gate.takes(from(100_001), 0));
+        let later = (SILENT_TICKS + 1) * TICK_NS;
+        for number in 0..1_000 {
+            assert!(gate.takes(from(200_000 + number), later));
+        }
+        assert_eq!(gate.senders.len(), 1_000);
+        assert_eq!(gate.flooding()[0].from, from(7).ip());
+    }
+
+    #[test]
     fn strangers_that_are_told_apart_are_limited() {
         let mut gate = Gate::new(&["127.0.0.0/8".parse().unwrap()], 1_000);
         for number in 0..10_000u32 {
@@ -166,7 +220,12 @@ mod tests {
             assert!(!gate.takes((from, 1).into(), 0));
         }
         assert_eq!(gate.not_allowed, 10_000);
-        assert_eq!(gate.strangers.len(), STRANGERS);
+        assert!(gate.strangers.len() <= STRANGERS);
+        let loud = "198.19.0.1:1".parse().unwrap();
+        for _ in 0..100 {
+            assert!(!gate.takes(loud, 0));
+        }
+        assert_eq!(gate.strangers()[0].from, loud.ip());
         assert_eq!(gate.strangers().len(), SHOWN);
     }
 }

@@ -106,7 +106,10 @@ fn packets(update: &FlowUpdate) -> u64 {
 }
 
 fn is_readable(fd: BorrowedFd<'_>) -> bool {
-    let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+    let mut fds = [rustix::event::PollFd::new(
+        &fd,
+        rustix::event::PollFlags::IN,
+    )];
     rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() > 0
 }
 

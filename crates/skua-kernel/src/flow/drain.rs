@@ -25,8 +25,9 @@ use super::{
     FlowTable,
     eviction::{Moment, QuietCensus},
     layout::{
-        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED,
-        SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot, TcpSlot,
+        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS,
+        SEEN_LO_OPENED, SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, SharedCounters,
+        Slot, TcpSlot,
     },
 };
 use crate::{KernelError, clock, mapping::Window};

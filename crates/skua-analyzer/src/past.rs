@@ -59,6 +59,7 @@ impl FlowPast for FlowHistory {
             host: place.host.clone(),
             capture: place.capture.clone(),
             id: record.id,
+            serial: record.serial,
             first_ns: record.first_ns,
             last_ns: record.last_ns,
         };

@@ -123,6 +123,10 @@ pub struct FlowRecord {
     pub key: FlowKey,
     /// 48-bit identifier, [`FlowKey::id48`]; flows inside tunnels name their parent by it.
     pub id: u64,
+    /// Identity of the record: given by the [`FlowStore`](crate::FlowStore) that made it, with the first
+    /// update, and the same wherever the record travels. A conversation that uses the same ports again
+    /// has another one. Times are no identity: clocks are set, and converted with an error.
+    pub serial: u64,
     /// Sent by `lo`.
     pub lo_sent: Counters,
     /// Sent by `hi`.
@@ -204,6 +208,7 @@ impl FlowRecord {
         Self {
             key: update.key,
             id: update.key.id48(seed),
+            serial: 0,
             lo_sent: update.lo_sent,
             hi_sent: update.hi_sent,
             first_ns: update.first_ns,

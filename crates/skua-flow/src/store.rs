@@ -6,7 +6,13 @@ use crate::{
     index::{Index, KeyHash, Slot},
     slab::Slab,
 };
-use std::{cmp::Ordering, collections::VecDeque, num::NonZeroU32, ops::ControlFlow};
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasher as _, RandomState},
+    num::NonZeroU32,
+    ops::ControlFlow,
+};
 
 /// The first drain has none before it: its rates count from the conversation's beginning, but over no
 /// less than this, for one packet alone has no rate.
@@ -166,6 +172,10 @@ pub struct FlowStore {
     unowned: Vec<u32>,
     /// Records that were touched and left before anybody could know.
     untold: u64,
+    /// The serial of the next record that this store makes.
+    next_serial: u64,
+    /// Places of the records that were made elsewhere, by their serials.
+    put: HashMap<u64, u32>,
     summary: Summary,
 }
 
@@ -193,6 +203,10 @@ impl FlowStore {
             touched: None,
             unowned: Vec::new(),
             untold: 0,
+            // Other in each store, process and host: serials of two that meet at an analyzer, or over a
+            // restart in a history, are not the same.
+            next_serial: RandomState::new().hash_one(0),
+            put: HashMap::new(),
             summary: Summary::default(),
         }
     }
@@ -280,24 +294,25 @@ impl FlowStore {
         }
     }
 
-    /// Puts a record that was made elsewhere in the place of what was known of it. One that began at
-    /// another time is another conversation between the same ports; the one before has ended, though
-    /// nobody said so.
+    /// Puts a record that was made elsewhere in the place of what was known of it, by its serial. One of
+    /// the same key with another serial is another conversation between the same ports; the one before has
+    /// ended, though nobody said so.
     pub fn put(&mut self, record: FlowRecord) {
         let hash = KeyHash::new(&record.key, self.seed);
-        let known = self
-            .active
-            .find(hash, |place| self.places[place].record.key == record.key);
-        if let Some(place) = known {
-            let before = &mut self.places[place].record;
-            if before.first_ns == record.first_ns {
-                *before = record;
-                if record.end.is_some_and(is_over) {
-                    self.active.remove(hash, place);
-                }
-                self.queue_when_ended(place);
-                return;
+        let over = record.end.is_some_and(is_over);
+        let same_key = |place: u32| self.places[place].record.key == record.key;
+        let known = self.put.get(&record.serial).copied();
+        // Serials come from elsewhere: one that is given to two conversations is no identity.
+        if let Some(place) = known.filter(|place| same_key(*place)) {
+            self.places[place].record = record;
+            if over {
+                self.active.remove(hash, place);
             }
+            self.queue_when_ended(place);
+            return;
+        }
+        if !over && let Some(place) = self.active.find(hash, same_key) {
+            let before = &mut self.places[place].record;
             before.end = before.end.or(Some(EndReason::Idle));
             self.active.remove(hash, place);
             self.queue_when_ended(place);
@@ -311,15 +326,14 @@ impl FlowStore {
         let place = match self.places.insert(new) {
             Some(place) => {
                 self.ends.set(place, &record.key);
-                if !record.end.is_some_and(is_over)
-                    && let Slot::Free(slot) = self.active.entry(hash, |_| false)
-                {
+                if !over && let Slot::Free(slot) = self.active.entry(hash, |_| false) {
                     slot.insert(place);
                 }
                 place
             }
             None => self.replace(new),
         };
+        self.put.insert(record.serial, place);
         self.queue_when_ended(place);
     }
 
@@ -366,8 +380,10 @@ impl FlowStore {
             Slot::Free(slot) => {
                 self.summary.flows += 1;
                 let record = FlowRecord::new(update, self.seed, self.sampling, now_ns, interval_ns);
+                let serial = self.next_serial;
+                self.next_serial = serial.wrapping_add(1);
                 let new = Place {
-                    record,
+                    record: FlowRecord { serial, ..record },
                     used: true,
                     queued: false,
                 };
@@ -426,6 +442,9 @@ impl FlowStore {
         };
         if self.touched.is_some() && self.places[place].record.updated_ns == self.drained_ns {
             self.untold += 1;
+        }
+        if !self.put.is_empty() {
+            self.put.remove(&self.places[place].record.serial);
         }
         self.summary.evicted += 1;
         self.summary.evicted_counted += self.places[place].record.total();

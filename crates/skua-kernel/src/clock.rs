@@ -2,6 +2,7 @@
 
 use std::{
     mem::MaybeUninit,
+    sync::atomic::{AtomicI64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -36,18 +37,55 @@ fn tick_after(monotonic_ns: u64, now: Instant, interval: Duration) -> Instant {
     now + Duration::from_nanos(half + (interval_ns - since_tick))
 }
 
-/// What to add to CLOCK_MONOTONIC ns to get ns since the Unix epoch. Read anew for each drain, since
-/// the wall clock may be set.
+/// How far two readings of the offset may differ by their error alone, or by a clock that is slewed for a
+/// moment, ns.
+const SAME_NS: u64 = 1_000_000;
+/// Readings of the offset at one time: of those that an interrupt or another process came between, the
+/// best counts.
+const READINGS: usize = 4;
+/// The offset that is in use; 0 before the first.
+static OFFSET: AtomicI64 = AtomicI64::new(0);
+
+/// What to add to CLOCK_MONOTONIC ns to get ns since the Unix epoch. The same for all that a process
+/// converts, so that the times of one packet agree whoever tells them, until the wall clock was set, or has
+/// been slewed by a millisecond.
 pub fn unix_offset_ns() -> i64 {
-    let before = read(libc::CLOCK_MONOTONIC);
-    let wall = read(libc::CLOCK_REALTIME);
-    let after = read(libc::CLOCK_MONOTONIC);
-    (wall - (before + after) / 2) as i64
+    let read = || {
+        let before = read(libc::CLOCK_MONOTONIC);
+        let wall = read(libc::CLOCK_REALTIME);
+        let after = read(libc::CLOCK_MONOTONIC);
+        (after - before, (wall - (before + after) / 2) as i64)
+    };
+    let best = (0..READINGS).map(|_| read()).min();
+    let held = OFFSET.load(Relaxed);
+    let offset = held_or_new(held, best.unwrap_or_default().1);
+    if offset != held {
+        OFFSET.store(offset, Relaxed);
+    }
+    offset
+}
+
+fn held_or_new(held: i64, measured: i64) -> i64 {
+    if held != 0 && held.abs_diff(measured) < SAME_NS {
+        held
+    } else {
+        measured
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_offset_changes_only_when_the_clock_was_set() {
+        let first = unix_offset_ns();
+        assert!((0..1_000).all(|_| unix_offset_ns() == first));
+        assert_eq!(held_or_new(0, 5), 5);
+        assert_eq!(held_or_new(7_000_000, 7_999_999), 7_000_000);
+        assert_eq!(held_or_new(7_000_000, 8_000_000), 8_000_000);
+        assert_eq!(held_or_new(7_000_000, -7_000_000), -7_000_000);
+    }
 
     #[test]
     fn ticks_are_multiples_of_the_interval_and_not_too_near() {

@@ -34,7 +34,7 @@ pub struct FlowChange<'a> {
 #[derive(PartialEq, Eq, Hash)]
 struct Conversation {
     key: FlowKey,
-    first_ns: u64,
+    serial: u64,
     /// Number of the host's name among the texts of the batch.
     host: u64,
 }
@@ -73,7 +73,7 @@ impl Counted {
         };
         let conversation = Conversation {
             key: record.key,
-            first_ns: record.first_ns,
+            serial: record.serial,
             host,
         };
         let before = match record.end {
@@ -108,7 +108,7 @@ pub(crate) fn put_flow(
     let host = batch.number_of(change.host);
     let conversation = Conversation {
         key: record.key,
-        first_ns: record.first_ns,
+        serial: record.serial,
         host: host.into(),
     };
     // Owners became known, or the end did; the packets are in a row that was written already.

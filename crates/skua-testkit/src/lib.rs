@@ -32,7 +32,7 @@ pub use random::Random;
 pub fn untested(key: &str, what: &str) {
     use std::io::Write as _;
     eprintln!("NOT TESTED: {what} [{key}]");
-    let Some(path) = std::env::var_os("SKUA_UNTESTED") else {
+    let Some(path) = std::env::var_os("UNTESTED_NOTES") else {
         return;
     };
     // In a guest the host's files cannot be changed.

@@ -68,7 +68,10 @@ proptest! {
                 ..FlowUpdate::default()
             };
             match put {
-                true => store.put(FlowRecord::new(&update, seed, 1, now, S)),
+                true => store.put(FlowRecord {
+                    serial: at as u64,
+                    ..FlowRecord::new(&update, seed, 1, now, S)
+                }),
                 false => {
                     store.apply(&update);
                 }

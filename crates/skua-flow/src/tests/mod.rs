@@ -8,6 +8,7 @@ mod first;
 mod packets;
 mod records;
 mod tcp;
+mod travel;
 
 use crate::{
     CapturePoint, Captured, Cause, Counters, FlowTable, FlowUpdate, PointCounters, TableConfig,

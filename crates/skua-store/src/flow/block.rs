@@ -34,6 +34,8 @@ enum Col {
     Detail,
     Parent,
     Id,
+    /// As the difference to the row before.
+    Serial,
     Bits,
     Joins,
     TunnelId,
@@ -158,6 +160,8 @@ pub struct BlockWriter {
     party_list: Vec<PartyRow>,
     columns: Vec<Vec<u64>>,
     updated: u64,
+    /// `serial` of the last row.
+    serial: u64,
     span: (u64, u64),
 }
 
@@ -174,6 +178,7 @@ impl Default for BlockWriter {
             party_list: Vec::new(),
             columns: vec![Vec::new(); COLUMNS],
             updated: 0,
+            serial: 0,
             span: (u64::MAX, 0),
         }
     }
@@ -216,6 +221,7 @@ impl BlockWriter {
             (Col::Detail, key.detail.into()),
             (Col::Parent, u64::from_le_bytes([a, b, c, d, e, f, 0, 0])),
             (Col::Id, record.id),
+            (Col::Serial, zigzag(record.serial, self.serial)),
             (Col::Bits, bits(record)),
             (Col::Joins, record.joins.into()),
             (Col::TunnelId, record.tunnel_id.into()),
@@ -258,6 +264,7 @@ impl BlockWriter {
             (Col::HiParty, hi_party),
         ];
         self.updated = record.updated_ns;
+        self.serial = record.serial;
         for (column, number) in row {
             self.columns[column as usize].push(number);
         }
@@ -515,6 +522,7 @@ impl<'a> Tables<'a> {
             return None;
         }
         for column in [
+            Col::Serial,
             Col::Updated,
             Col::Last,
             Col::First,
@@ -526,10 +534,12 @@ impl<'a> Tables<'a> {
                 column.resize(self.rows, same);
             }
         }
-        let mut before = 0;
-        for updated in &mut columns[Col::Updated as usize] {
-            *updated = unzigzag(*updated, before);
-            before = *updated;
+        for column in [Col::Serial, Col::Updated] {
+            let mut before = 0;
+            for number in &mut columns[column as usize] {
+                *number = unzigzag(*number, before);
+                before = *number;
+            }
         }
         let mut relate = |column: Col, to: Col| {
             let known = std::mem::take(&mut columns[to as usize]);
@@ -652,6 +662,11 @@ impl<'a> Rows<'a, '_> {
         self.get(at, Col::First)
     }
 
+    /// [`FlowRecord::serial`].
+    pub fn serial(&self, at: usize) -> u64 {
+        self.get(at, Col::Serial)
+    }
+
     /// Identifier of the flow.
     pub fn id(&self, at: usize) -> u64 {
         self.get(at, Col::Id)
@@ -706,6 +721,7 @@ impl<'a> Rows<'a, '_> {
         let record = FlowRecord {
             key,
             id: self.id(at),
+            serial: self.serial(at),
             lo_sent: sum(counters(Col::LoPackets, Col::LoBytes), added[0]),
             hi_sent: sum(counters(Col::HiPackets, Col::HiBytes), added[1]),
             first_ns: self.first(at),

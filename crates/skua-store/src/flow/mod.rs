@@ -75,14 +75,15 @@ impl StoredFlow<'_> {
             host: self.context.host.into(),
             capture: self.context.capture.into(),
             id: self.record.id,
+            serial: self.record.serial,
             first_ns: self.record.first_ns,
             last_ns: self.record.last_ns,
         }
     }
 }
 
-/// What tells a flow from others. A conversation that ended and one that has the same ports later have
-/// the same `id`, but not the same time.
+/// What tells a flow from others: a conversation that ended and one that has the same ports later have
+/// the same `id`, but not the same `serial`. The times say where to search.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FlowId {
     /// Name of the host.
@@ -91,6 +92,8 @@ pub struct FlowId {
     pub capture: Arc<str>,
     /// [`FlowRecord::id`].
     pub id: u64,
+    /// [`FlowRecord::serial`].
+    pub serial: u64,
     /// Time of its first packet, ns since the Unix epoch.
     pub first_ns: u64,
     /// Time of a later packet, or of the same, ns since the Unix epoch.

@@ -5,7 +5,7 @@ use super::{
     block::{Rows, Scratch, Tables},
 };
 use crate::log::{DamageNotes, Part, Placed};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use skua_flow::{Counters, Interval};
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -63,12 +63,12 @@ impl FlowLookup<'_> {
     }
 }
 
-/// Flows that were shown already, each with the time of its first packet.
+/// Flows that were shown already.
 #[derive(Default)]
 struct Shown {
     /// Numbers of hosts and captures.
     contexts: HashMap<(Arc<str>, Arc<str>), u32>,
-    flows: HashMap<(u32, u64), u64>,
+    flows: HashSet<(u32, u64, u64)>,
 }
 
 impl Shown {
@@ -214,16 +214,14 @@ fn scan_rows(
             continue;
         }
         let context = *numbers.get(rows.context_number(at)).ok_or(())?;
-        let key = (context, rows.id(at));
-        // Of a later conversation with the same identifier all is later.
-        let seen = shown.flows.get(&key);
-        if seen.is_some_and(|first| rows.last(at) >= *first) {
+        let key = (context, rows.id(at), rows.serial(at));
+        if shown.flows.contains(&key) {
             continue;
         }
         let Some(mut flow) = lookup.take(rows, at)? else {
             continue;
         };
-        shown.flows.insert(key, rows.first(at));
+        shown.flows.insert(key);
         let record = &mut flow.record;
         if record.last_ns > span.to && record.updated_ns > span.to {
             let [lo, hi] = [
@@ -255,10 +253,7 @@ fn changes_in_rows(
 ) -> Result<ControlFlow<()>, ()> {
     for at in 0..rows.len() {
         let in_time = rows.since(at) <= span.to && rows.last(at) >= span.from;
-        // Of an earlier or a later conversation with the same identifier nothing is in its time.
-        let same = rows.id(at) == flow.id
-            && rows.first(at) <= flow.last_ns
-            && rows.last(at) >= flow.first_ns;
+        let same = rows.id(at) == flow.id && rows.serial(at) == flow.serial;
         if !in_time || !same {
             continue;
         }

@@ -273,7 +273,8 @@ impl Traffic {
         let (mut record, instance, since_ns) = match self.flows[step.flow] {
             None => {
                 self.instances[step.flow] += 1;
-                let record = FlowRecord::new(&update, 7, 1, self.now_ns, interval);
+                let mut record = FlowRecord::new(&update, 7, 1, self.now_ns, interval);
+                record.serial = (step.flow << 32 | self.instances[step.flow]) as u64;
                 (record, self.instances[step.flow], at[0])
             }
             Some((mut record, instance)) => {

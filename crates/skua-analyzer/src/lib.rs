@@ -11,6 +11,7 @@ mod flow;
 mod follow;
 pub mod injection;
 mod past;
+mod patch;
 mod resource;
 mod source;
 mod state_file;

@@ -117,7 +117,7 @@ fn needs(metadata: &Map, names: &[&str]) -> Result<(), ElementError> {
 /// A JSON patch (RFC 6902) of an object, in which only `Metadata` may change.
 fn patched(metadata: &Map, patch: &json_patch::Patch) -> Result<Map, ElementError> {
     let mut object = serde_json::json!({ "Metadata": metadata });
-    json_patch::patch(&mut object, patch).map_err(wrong)?;
+    crate::patch::apply(&mut object, patch).map_err(wrong)?;
     let others = object.as_object().map_or(0, |object| object.len());
     if others != 1 {
         return Err(wrong("only /Metadata can be changed"));
@@ -131,7 +131,7 @@ fn patched_resource<T: Serialize + DeserializeOwned>(
     patch: &json_patch::Patch,
 ) -> Result<T, ElementError> {
     let mut value = serde_json::to_value(before).map_err(wrong)?;
-    json_patch::patch(&mut value, patch).map_err(wrong)?;
+    crate::patch::apply(&mut value, patch).map_err(wrong)?;
     serde_json::from_value(value).map_err(wrong)
 }
 

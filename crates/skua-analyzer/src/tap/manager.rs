@@ -509,7 +509,7 @@ impl TapManager {
         }
         let wrong = |error: &dyn std::fmt::Display| TapError::Wrong(error.to_string());
         let mut value = serde_json::to_value(&before).map_err(|error| wrong(&error))?;
-        json_patch::patch(&mut value, patch).map_err(|error| wrong(&error))?;
+        crate::patch::apply(&mut value, patch).map_err(|error| wrong(&error))?;
         let mut after: Tap = serde_json::from_value(value).map_err(|error| wrong(&error))?;
         (after.uuid, after.create_time) = (before.uuid, before.create_time);
         after.who.clone_from(&before.who);

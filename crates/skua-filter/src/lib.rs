@@ -19,6 +19,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod cache;
 mod classic;
 mod diagnose;
 mod emit;
@@ -26,6 +27,7 @@ mod error;
 mod filter;
 pub mod insn;
 mod interpret;
+mod names;
 mod suggest;
 mod token;
 mod translate;

@@ -216,7 +216,7 @@ fn long_lists() {
     if !allowed("long_lists") {
         return;
     }
-    for count in [50, 100, 200] {
+    for count in [50, 100, 120] {
         let mut subject = Subject::compile(&expressions::ports(count), LinkType::Ethernet).unwrap();
         let mut rng = Rng::new(2_000 + u64::from(count));
         for _ in 0..rounds(2_000) {

@@ -198,16 +198,13 @@ async fn get_flows(
     if parameters.by.is_some() && parameters.offset.is_some() {
         return bad_request("`offset` pages through conversations, not through sums");
     }
-    let filter = match parameters
-        .filter
-        .as_deref()
-        .map(RecordFilter::compile)
-        .transpose()
-    {
-        Ok(filter) => filter,
-        Err(error) => return bad_request(error),
-    };
     blocking(move || {
+        // Not on the thread that serves all, and before anything is locked.
+        let filter = parameters.filter.as_deref().map(RecordFilter::compile);
+        let filter = match filter.transpose() {
+            Ok(filter) => filter,
+            Err(error) => return bad_request(error),
+        };
         let state = shared.fresh();
         let since = parameters.since.unwrap_or(0);
         let active = parameters.active.unwrap_or(false);

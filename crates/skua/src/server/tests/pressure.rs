@@ -64,6 +64,58 @@ fn hundreds_of_half_open_and_slow_connections_keep_nobody_out() {
     assert_eq!(Reply::read(last).status, 200);
 }
 
+/// An expression that takes libpcap long.
+fn slow_filter(first: u16) -> String {
+    let ports: Vec<String> = (0..120).map(|n| (first + n * 7).to_string()).collect();
+    format!("/api/flows?filter=port+{}", ports.join("+or+"))
+}
+
+#[test]
+fn filters_that_take_long_to_compile_keep_nobody_waiting() {
+    let running = Running::plain();
+    let mut slow = Vec::new();
+    for n in 0..4 {
+        let mut stream = running.connect();
+        let head = format!("GET {}", slow_filter(1_000 + n));
+        let request = running.request(&head, "");
+        stream.write_all(request.as_bytes()).unwrap();
+        slow.push(stream);
+    }
+    for _ in 0..3 {
+        assert_eq!(running.get("/api/health").status, 200);
+    }
+    let waiting = slow.iter().filter(|stream| {
+        stream.set_nonblocking(true).unwrap();
+        let answered = stream.peek(&mut [0]).is_ok();
+        stream.set_nonblocking(false).unwrap();
+        !answered
+    });
+    assert!(
+        waiting.count() > 0,
+        "health is answered while filters are compiled"
+    );
+    for stream in slow {
+        assert_eq!(Reply::read(stream).status, 200);
+    }
+}
+
+#[test]
+fn a_filter_with_a_name_is_refused_and_nothing_is_asked_of_the_dns() {
+    let running = Running::plain();
+    let reply = running.get("/api/flows?filter=host+example.com");
+    assert_eq!(reply.status, 400);
+    let text = "names of hosts and networks are not looked up: give the address of 'example.com'";
+    assert!(reply.body.contains(text), "{}", reply.body);
+    let reply =
+        running.get(&slow_filter(1).replace("port+1+", &format!("port+1{}+", "+or+2".repeat(300))));
+    assert_eq!(reply.status, 400);
+    assert!(
+        reply.body.contains("the expression is too long"),
+        "{}",
+        reply.body
+    );
+}
+
 #[test]
 fn who_says_nothing_is_let_go() {
     let running = Running::start(

@@ -29,7 +29,8 @@ NONE = "udp and dst port 9"  # matches no frame of the generator
 TC_NONE = ["u32", "match", "ip", "dst", "192.0.2.1/32"]
 HOSTS = ",".join(f"192.0.{n >> 8}.{n & 255}" for n in range(5000))
 WIRE = ["tso", "off", "gso", "off", "tx", "off"]
-API = "127.0.0.1:18099"
+SOCKET = "/run/skua/bench-tap.sock"
+API = f"unix:{SOCKET}"
 
 
 class Lab:
@@ -122,7 +123,8 @@ def tap(*more, straight=True):
         with wire(lab) if straight else contextlib.nullcontext():
             skua = ["nsenter", f"--net=/run/netns/{lab.name}", options.skua]
             # A tap that was kept would be there in the next round.
-            run = subprocess.Popen([*skua, "run", "--interface", "lo", "--listen", API], stdout=subprocess.PIPE,
+            run = subprocess.Popen([*skua, "run", "--interface", "lo", "--listen", "127.0.0.1:18099",
+                                    "--socket", SOCKET], stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL, text=True,
                                    env={**os.environ, "SKUA_HISTORY_DIRECTORY": "", "SKUA_CONFIG": "/dev/null"})
             try:

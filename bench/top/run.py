@@ -11,7 +11,8 @@ from common import Namespace, arguments, cpu_seconds, finish, machine, say, stop
 
 FLOWS = 10_000
 PORT = 9999
-API = "127.0.0.1:8082"
+SOCKET = "/run/skua/bench-top.sock"
+API = f"unix:{SOCKET}"
 VIEWS = ["overview", "flows", "sockets", "services", "interfaces", "topology", "events"]
 
 # One datagram after the other over loopback, each to another address: so each is another conversation.
@@ -55,7 +56,7 @@ def main():
     options.add_argument("--seconds", type=int, default=30, help="for each view")
     options = options.parse_args()
     with Namespace("top") as namespace:
-        run = subprocess.Popen(namespace.command([options.skua, "run", "--interface", "lo", "--listen", API]),
+        run = subprocess.Popen(namespace.command([options.skua, "run", "--interface", "lo", "--socket", SOCKET]),
                                stdout=subprocess.PIPE, text=True)
         sender = subprocess.Popen(namespace.command([sys.executable, "-c", SEND]), stderr=subprocess.DEVNULL)
         top = None

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
-import { endAll, FOLDER, launch, on, open, Skua, until } from "./lab.mjs";
+import { endAll, FOLDER, launch, on, open, Skua, TOKEN, until } from "./lab.mjs";
 
 const NODES = Number(process.env.NODES ?? 5000);
 const CHANGES = Number(process.env.CHANGES ?? 1000);
@@ -21,6 +21,7 @@ const skua = new Skua();
 async function join(host) {
   const request = http.request(`${skua.url}ws/agent`, {
     headers: {
+      authorization: `Bearer ${TOKEN}`,
       connection: "Upgrade",
       upgrade: "websocket",
       "sec-websocket-version": "13",

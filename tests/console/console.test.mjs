@@ -540,7 +540,7 @@ test("who has to log in may do what the role allows", async () => {
   const guarded = new Skua(8083, { SKUA_API_TOKENS: `${folder}/tokens` });
   await guarded.start();
   try {
-    const other = await open(browser);
+    const other = await open(browser, { stranger: true });
     await other.goto(guarded.url);
     const form = other.getByRole("form", { name: "Log in" });
     await form.waitFor();
@@ -577,6 +577,29 @@ test("who has to log in may do what the role allows", async () => {
   } finally {
     await guarded.stop();
   }
+});
+
+test("a link of skua console logs in once", async () => {
+  const link = async () => (await output(SKUA, ["console", "--analyzer", `unix:${skua.socket}`])).trim();
+  const other = await open(browser, { stranger: true });
+  await other.goto(skua.url);
+  const form = other.getByRole("form", { name: "Log in" });
+  await form.getByText("skua console").waitFor();
+  // Into the page that is open, as into a new one.
+  const first = await link();
+  await other.goto(first);
+  await other.getByText(/[1-9]\d* nodes/).waitFor();
+  assert.ok(!other.url().includes("login="), other.url());
+  await other.getByRole("button", { name: "Log out" }).click();
+  await form.waitFor();
+  const third = await open(browser, { stranger: true });
+  await third.goto(first);
+  await third.getByRole("form", { name: "Log in" }).waitFor();
+  await third.goto("about:blank");
+  await third.goto(await link());
+  await third.getByText(/[1-9]\d* nodes/).waitFor();
+  await other.context().close();
+  await third.context().close();
 });
 
 test("another site's page changes nothing", async () => {

@@ -11,6 +11,13 @@ export const PATIENCE = 60_000;
 export const { FOLDER, LAB, SKUA } = process.env;
 const children = new Set();
 
+/** Who asks, when nothing else is said: a token that is no secret. */
+export const TOKEN = "skua_tests-of-skua-all-have-this-token-0000000000";
+const LINE = "tests admin - sha256:b70b6bf7eaa96940f13825b1dd9da5972ef85b482fd278a3b6599dc55c0414b3\n";
+const ask = globalThis.fetch;
+globalThis.fetch = (url, init = {}) =>
+  ask(url, { ...init, headers: { authorization: `Bearer ${TOKEN}`, ...init.headers } });
+
 function start(command, args, options = {}) {
   const child = spawn(command, args, { stdio: "ignore", ...options });
   children.add(child);
@@ -53,17 +60,19 @@ export class Skua {
   constructor(port = 8082, variables = {}, options = []) {
     this.url = `http://127.0.0.1:${port}/`;
     this.port = port;
+    this.socket = `${FOLDER}/skua-${port}.sock`;
     this.variables = variables;
     this.options = options;
   }
 
   async start() {
+    writeFileSync(`${FOLDER}/known`, LINE, { mode: 0o600 });
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("SKUA")));
     this.child = start(
       SKUA,
       ["run", "--all-netns", "--listen", `127.0.0.1:${this.port}`, "--scan-interval", "2s", ...this.options],
       {
-        env: { ...env, SKUA_CONFIG: "/dev/null", SKUA_HISTORY_DIRECTORY: "", ...this.variables },
+        env: { ...env, SKUA_CONFIG: "/dev/null", SKUA_HISTORY_DIRECTORY: "", SKUA_API_TOKENS: `${FOLDER}/known`, SKUA_API_SOCKET: this.socket, ...this.variables },
         stdio: ["ignore", "ignore", "pipe"],
       },
     );
@@ -156,9 +165,11 @@ export const launch = () =>
     args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb"],
   });
 
-/** A page that notes what it complains of, and whom it asks. */
-export async function open(browser, options = {}) {
+/** A page that notes what it complains of, and whom it asks; logged in, unless that is not wanted. */
+export async function open(browser, { stranger = false, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const cookie = { name: "authtok", value: TOKEN, domain: "127.0.0.1", path: "/", httpOnly: true, sameSite: "Strict" };
+  if (!stranger) await context.addCookies([cookie]);
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
   page.complaints = [];

@@ -93,8 +93,28 @@ interface About {
   Caller: { Name: string; Role: string } | null;
 }
 
+/** The code in a link that `skua console` prints. */
+const LINK = /^#login=([\w-]+)$/;
+
+/** Logs in with the code of such a link, once; then it is no longer in the address. */
+async function followLink(): Promise<void> {
+  const code = LINK.exec(location.hash)?.[1];
+  if (!code) return;
+  try {
+    await change("POST", "/login", { code });
+  } catch (error) {
+    // Who is logged in stays so; who is not is asked.
+    if (!(error instanceof Refused)) throw error;
+  }
+  history.replaceState(null, "", "#/map");
+}
+addEventListener("hashchange", () => {
+  if (LINK.test(location.hash)) whoAmI().catch(() => undefined);
+});
+
 /** Finds out who we are. */
 export async function whoAmI(): Promise<void> {
+  await followLink();
   try {
     const about = await get<About>("/api");
     version.value = about.Version;

@@ -59,6 +59,9 @@ export function Login() {
         >
           {byToken.value ? "With user and password" : "With a token"}
         </button>
+        <p>
+          On its host, <code>sudo skua console</code> prints a link that logs in.
+        </p>
       </form>
     </main>
   );

@@ -8,6 +8,7 @@
 //! - [`broker::Broker`] is a real Kafka broker.
 //! - [`damaged()`] holds capture files that a reader must refuse or warn about.
 
+pub mod access;
 pub mod broker;
 pub mod capture;
 pub mod checksum;

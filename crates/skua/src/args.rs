@@ -62,6 +62,8 @@ pub enum Command {
     Sql(crate::lake::sql::SqlArguments),
     /// Show or change which addresses a running `skua run` counts
     Addresses(crate::addresses::command::AddressesArguments),
+    /// Print a link to the web console that logs in once
+    Console(crate::console::command::ConsoleArguments),
     /// Make and list the users of the API
     User(crate::server::accounts::UserArguments),
     /// Make and list the tokens of the API

@@ -354,6 +354,11 @@ const KEYS: &[Key] = &[
         meaning: "what other users of this host may do at that socket: none, read or admin",
     },
     Key {
+        path: "api.metrics",
+        meaning: "who gets /metrics without a login: loopback (who asks from this host), login (nobody) or \
+                  open (everybody)",
+    },
+    Key {
         path: "api.names",
         meaning: "names by which clients ask for it, a list; others are refused as Host header",
     },
@@ -645,6 +650,7 @@ pub struct Api {
     pub listen: Vec<SocketAddr>,
     pub socket: String,
     pub others: Others,
+    pub metrics: Metrics,
     pub names: Vec<String>,
     pub tls: Tls,
     pub users: String,
@@ -675,6 +681,19 @@ impl Others {
     }
 }
 
+/// Who may have `/metrics` without a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Metrics {
+    /// Who asks from this host.
+    #[default]
+    Loopback,
+    /// Nobody.
+    Login,
+    /// Everybody.
+    Open,
+}
+
 /// Files of TLS, empty when there is none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -685,7 +704,7 @@ pub struct Tls {
 }
 
 impl Api {
-    /// Whether callers have to say who they are.
+    /// Whether anybody can log in besides the users of this host.
     pub fn authenticates(&self) -> bool {
         [&self.users, &self.tokens, &self.tls.client_ca]
             .iter()
@@ -812,6 +831,7 @@ impl Default for Api {
             listen: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082)],
             socket: AUTO.into(),
             others: Others::default(),
+            metrics: Metrics::default(),
             names: Vec::new(),
             tls: Tls::default(),
             users: String::new(),

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Collector(arguments) => collector::command::collector(&arguments),
         Command::Agents(agents) => agent::command::agents(&agents),
         Command::Top(arguments) => top::top(&arguments),
+        Command::Console(arguments) => console::command::console(&arguments),
         Command::Flows(flows) => flows::flows(&flows),
         Command::Sockets(sockets) => sockets::command::sockets(&sockets),
         Command::Services(services) => sockets::command::services(&services),

@@ -10,7 +10,10 @@
 //! this host. The *uplink* tells an analyzer. To *gather* is to take in agents and to follow captures that
 //! people make, wherever their nodes are.
 
-use std::{io::Write as _, sync::Arc};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    sync::Arc,
+};
 
 use anyhow::bail;
 use skua_analyzer::{
@@ -70,15 +73,15 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     config.export.take_arguments(&arguments.export);
     let mut config = config.with_arguments(&arguments.capture)?;
     lower_priority(config.agent.nice, &config.agent.ionice)?;
-    let shared = watch_and_gather(&mut config, |watch, url| watch.greet("", url))?;
+    let shared = watch_and_gather(&mut config, |watch, door| watch.greet("", door))?;
     finish(shared, arguments.summary);
     Ok(())
 }
 
 /// As [`run`], for who looks at it from the same process; `ready` is told where the API answers.
 pub fn within(mut config: Config, ready: impl FnOnce(&str)) -> anyhow::Result<()> {
-    watch_and_gather(&mut config, |_, url| {
-        ready(url);
+    watch_and_gather(&mut config, |_, door| {
+        ready(&door.url);
         Ok(())
     })?;
     Ok(())
@@ -87,7 +90,7 @@ pub fn within(mut config: Config, ready: impl FnOnce(&str)) -> anyhow::Result<()
 /// Everything on this host until a signal comes; `begun` is told where the API answers.
 fn watch_and_gather(
     config: &mut Config,
-    begun: impl FnOnce(&Watch, &str) -> anyhow::Result<()>,
+    begun: impl FnOnce(&Watch, &Door) -> anyhow::Result<()>,
 ) -> anyhow::Result<Shared> {
     // First the address: an occupied one is a clearer error than a half-started probe.
     let server = Server::bind(config, local::USUAL)?;
@@ -97,14 +100,14 @@ fn watch_and_gather(
     for socket in server.sockets() {
         watch.session.mark_own(socket)?;
     }
-    let (url, actions) = serve(
+    let (door, actions) = serve(
         server,
         config,
         &ground,
         Some(&watch),
         Asked::Gather(&gather),
     )?;
-    begun(&watch, &url)?;
+    begun(&watch, &door)?;
     let ended = watch.run(|| {
         actions.end();
         gather.captures.end();
@@ -152,7 +155,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     for socket in server.sockets() {
         watch.session.mark_own(socket)?;
     }
-    let (url, actions) = serve(
+    let (door, actions) = serve(
         server,
         &config,
         &ground,
@@ -160,7 +163,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
         Asked::Uplink(&uplink),
     )?;
     let tells = format!(" and tells {}", arguments.analyzer.address);
-    watch.greet(&tells, &url)?;
+    watch.greet(&tells, &door)?;
     let ended = watch.run(|| actions.end());
     drop(uplink);
     drop(ground);
@@ -189,12 +192,14 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
     let server = Server::bind(&config, local::USUAL)?;
     let ground = Ground::open(&mut config)?;
     let gather = Gather::start(&config, &ground, None)?;
-    let (url, _) = serve(server, &config, &ground, None, Asked::Gather(&gather))?;
+    let (door, _) = serve(server, &config, &ground, None, Asked::Gather(&gather))?;
     let mut out = std::io::stdout();
     writeln!(
         out,
-        "skua waits for agents; see `skua agents`, {url}/ and `skua query`; Ctrl-C ends"
+        "skua waits for agents; see `skua agents`, {}/ and `skua query`; Ctrl-C ends",
+        door.url
     )?;
+    door.say_link(&mut out)?;
     out.flush()?;
     skua_kernel::release_start_memory();
     signals.forever().next();
@@ -296,7 +301,8 @@ impl Watch {
         })
     }
 
-    fn greet(&self, tells: &str, url: &str) -> anyhow::Result<()> {
+    fn greet(&self, tells: &str, door: &Door) -> anyhow::Result<()> {
+        let url = &door.url;
         let mut out = std::io::stdout();
         let capture = self.session.describe();
         writeln!(
@@ -306,6 +312,7 @@ impl Watch {
             capture.hook,
             capture.rung,
         )?;
+        door.say_link(&mut out)?;
         Ok(out.flush()?)
     }
 
@@ -377,6 +384,22 @@ impl CaptureRunner for AtTheAnalyzer {
     }
 }
 
+/// Where the API answers.
+struct Door {
+    url: String,
+    /// The page, with a code for one login.
+    link: Option<String>,
+}
+
+impl Door {
+    fn say_link(&self, out: &mut impl std::io::Write) -> anyhow::Result<()> {
+        if let Some(link) = &self.link {
+            writeln!(out, "  {link}  logs in once; `skua console` makes another")?;
+        }
+        Ok(())
+    }
+}
+
 /// Whose captures the API has.
 enum Asked<'a> {
     Gather(&'a Gather),
@@ -390,7 +413,7 @@ fn serve(
     ground: &Ground,
     watch: Option<&Watch>,
     asked: Asked<'_>,
-) -> anyhow::Result<(String, Actions)> {
+) -> anyhow::Result<(Door, Actions)> {
     let (captures, fleet, uplink) = match asked {
         Asked::Gather(gather) => (gather.captures.clone(), Some(gather.fleet.clone()), None),
         Asked::Uplink(uplink) => {
@@ -444,9 +467,14 @@ fn serve(
     .merge(alive::routes(drains))
     .merge(services::api::routes(ground.services.clone()))
     .layer(axum::Extension(LakeAnswers::new(&config.lake)));
+    // Who reads a log is not to get in by it.
+    let link = match std::io::stdout().is_terminal() {
+        true => server.link()?,
+        false => None,
+    };
     let url = server.url();
     server.serve(routes, parts)?;
-    Ok((url, actions))
+    Ok((Door { url, link }, actions))
 }
 
 /// Fills the graph; without it there is one of nothing.

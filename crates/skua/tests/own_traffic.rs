@@ -10,6 +10,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use skua_testkit::access::{BEARER, let_in};
 
 /// A port that is free now.
 fn free_port() -> u16 {
@@ -18,7 +19,8 @@ fn free_port() -> u16 {
 }
 
 fn start(port: u16, arguments: &[&str]) -> Child {
-    let mut skua = Command::new(env!("CARGO_BIN_EXE_skua"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skua"));
+    let mut skua = let_in(&mut command)
         .env("SKUA_HISTORY_DIRECTORY", "")
         .args(["run", "--interface", "lo", "--summary", "json"])
         .args(["--listen", &format!("127.0.0.1:{port}")])
@@ -39,7 +41,7 @@ fn get(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {BEARER}\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
     let mut answer = String::new();

@@ -73,6 +73,7 @@ impl Folder {
             .current_dir(&self.0)
             .env("SKUA_CONFIG", "/dev/null")
             .env("SKUA_HISTORY_DIRECTORY", "")
+            .env("SKUA_API_SOCKET", "")
             .env_remove("SKUA_TOKEN")
             .stdin(Stdio::null())
             .output()
@@ -109,6 +110,7 @@ impl Run {
                 "skua.yaml",
             ])
             .current_dir(&folder.0)
+            .env("SKUA_API_SOCKET", "")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 fn skua() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skua"));
+    skua_testkit::access::let_in(&mut command);
     command
         .stdin(Stdio::null())
         .env("SKUA_HISTORY_DIRECTORY", "");

@@ -21,6 +21,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcgetattr, tcsetwinsize},
 };
+use skua_testkit::access::{TOKEN, tokens};
 
 /// Long enough for the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -29,6 +30,9 @@ fn skua() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skua"));
     command
         .env("SKUA_HISTORY_DIRECTORY", "")
+        .env("SKUA_API_TOKENS", tokens())
+        .env("SKUA_API_SOCKET", "")
+        .env("SKUA_TOKEN", TOKEN)
         .env_remove("NO_COLOR")
         .env("LC_ALL", "C.UTF-8")
         .env("TERM", "xterm-256color");

@@ -23,7 +23,7 @@ use crate::{
 Examples:
   skua collector                                    for agents on this host
   skua agent --collector 127.0.0.1:6343             tells it, as does `skua run`
-  skua collector --sink analyzer://127.0.0.1:8082   for `skua services --graph` there
+  skua collector --sink analyzer:///run/skua/skua.sock   for `skua services --graph` there
   skua collector --listen 192.0.2.1:6343 --allow 192.0.2.0/24 | jq .
   skua collector --sink parquet:///var/lib/skua/lake    as Parquet, for any engine (docs/lake.md)
   skua collector --sink kafka://broker:9092/skua-lines

@@ -1,5 +1,7 @@
 //! The web page at `/`, out of the binary. It may load nothing from elsewhere, and nobody may frame it.
 
+pub mod command;
+
 use axum::{
     Router,
     extract::Path,

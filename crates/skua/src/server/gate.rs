@@ -16,20 +16,27 @@ use axum::{
 use http_body::Body as _;
 
 use super::{
-    auth::{Authenticator, Caller, Identity, Peer, login},
+    auth::{Authenticator, Caller, Peer, login},
     body,
     connections::{Doing, Place},
     fair::{ClientKey, Turns, network},
     work,
 };
-use crate::{console, guard::Guard, health::alive};
+use crate::{config::Metrics, console, guard::Guard, health::alive};
+
+/// Where the metrics are.
+const METRICS: &str = "/metrics";
 
 /// What all requests pass.
 pub struct Gate {
     /// Which names are ours.
     pub guard: Guard,
-    /// Who may ask; none when everyone may.
-    pub authenticator: Option<Authenticator>,
+    /// Who may ask.
+    pub authenticator: Authenticator,
+    /// Who may have the metrics without a login.
+    pub metrics: Metrics,
+    /// The address of the page.
+    pub page: String,
     /// Whether connections are encrypted.
     pub tls: bool,
     /// Turns for what takes time.
@@ -86,57 +93,34 @@ pub async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
     answer
 }
 
-/// What users of this host are told who may not ask.
-const NOT_THEIRS: &str = "on this host root and the members of the group skua may ask, others with a \
-    token or as api.others says (docs/api.md)\n";
-
 async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, Response> {
     let anyone = Caller {
         identity: None,
         by_cookie: false,
     };
     let (method, path) = (&request.method, request.uri.path());
-    if let Some(local) = &peer.local
-        && let Some(role) = local.role
-    {
-        let identity = Identity {
-            name: local.name.clone(),
-            role,
-        };
-        let caller = Caller {
-            identity: Some(identity),
-            by_cookie: false,
-        };
-        return allowed(caller, method, path);
-    }
     let open = match path {
         login::PATH => *method == Method::POST,
         // Supervisors have no token, and it tells nothing.
         alive::PATH => matches!(*method, Method::GET | Method::HEAD),
+        METRICS if matches!(*method, Method::GET | Method::HEAD) => match gate.metrics {
+            Metrics::Open => true,
+            Metrics::Loopback => peer.local.is_none() && peer.address.is_loopback(),
+            Metrics::Login => false,
+        },
         _ => console::is_page(method, path, &request.headers),
     };
     if open {
         return Ok(anyone);
     }
-    let Some(authenticator) = &gate.authenticator else {
-        return match &peer.local {
-            None => Ok(anyone),
-            Some(_) => Err(refused(StatusCode::FORBIDDEN, NOT_THEIRS)),
-        };
-    };
-    let caller = authenticator
+    let caller = gate
+        .authenticator
         .caller(peer, &request.headers)
         .await
         .map_err(|refusal| match console::is_script(&request.headers) {
             true => refusal.answer_script(),
             false => refusal.answer(),
         })?;
-    allowed(caller, method, path)
-}
-
-/// Who asks, when it may.
-#[allow(clippy::result_large_err, reason = "as of its caller")]
-fn allowed(caller: Caller, method: &Method, path: &str) -> Result<Caller, Response> {
     if !caller.role().may(method, path) {
         return Err(refused(
             StatusCode::FORBIDDEN,

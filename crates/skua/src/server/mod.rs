@@ -22,7 +22,7 @@ pub use work::blocking;
 pub use ws::Parts;
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     os::{
         fd::{AsFd as _, BorrowedFd},
         unix::net::UnixStream,
@@ -35,7 +35,7 @@ use anyhow::Context as _;
 use axum::{Router, middleware};
 
 use self::{
-    auth::{Authenticator, login},
+    auth::{Authenticator, Identity, Role, login},
     connections::Connections,
     fair::{FairLimits, Turns},
     gate::Gate,
@@ -99,7 +99,7 @@ pub struct Server {
     listeners: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
     tls: Option<Arc<TlsFiles>>,
-    authenticator: Option<Authenticator>,
+    authenticator: Authenticator,
     config: Config,
     limits: Limits,
     connections: Arc<Connections>,
@@ -161,6 +161,34 @@ impl Server {
             .unwrap_or_default()
     }
 
+    /// The address of the page, as one asks for it from this host.
+    fn page(&self) -> Option<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let first = self.addresses.first()?;
+        let host = match (self.config.api.names.first(), first.ip()) {
+            // A certificate is for a name.
+            (Some(name), _) if self.tls.is_some() => name.clone(),
+            (_, IpAddr::V4(any)) if any.is_unspecified() => "127.0.0.1".to_owned(),
+            (_, IpAddr::V6(any)) if any.is_unspecified() => "[::1]".to_owned(),
+            (_, IpAddr::V6(ip)) => format!("[{ip}]"),
+            (_, IpAddr::V4(ip)) => ip.to_string(),
+        };
+        Some(format!("{scheme}://{host}:{}", first.port()))
+    }
+
+    /// A link to the page with a code for one login as admin, for who has started us.
+    pub fn link(&self) -> anyhow::Result<Option<String>> {
+        let Some(page) = self.page() else {
+            return Ok(None);
+        };
+        let identity = Identity {
+            name: "console".into(),
+            role: Role::Admin,
+        };
+        let code = self.authenticator.new_code(identity)?;
+        Ok(Some(login::link(&page, &code)))
+    }
+
     /// The sockets that listen.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listeners.iter().map(|listener| listener.as_fd())
@@ -174,12 +202,14 @@ impl Server {
                 names: self.config.api.names.clone(),
                 tls: self.tls.is_some(),
             },
+            page: self.page().unwrap_or_default(),
             authenticator: self.authenticator,
+            metrics: self.config.api.metrics,
             tls: self.tls.is_some(),
             turns: Turns::new(self.limits.work),
             body_time: self.limits.body,
         });
-        let reload = (self.tls.is_some() || gate.authenticator.is_some())
+        let reload = (self.tls.is_some() || self.config.api.authenticates())
             .then(hang_ups)
             .transpose()?;
         let app = all_routes(routes, parts, &self.config, &self.limits)

@@ -92,9 +92,7 @@ async fn read_again(signal: UnixStream, service: Arc<Service>, gate: Arc<Gate>) 
         if let Some(tls) = &service.tls {
             tls.reload();
         }
-        if let Some(authenticator) = &gate.authenticator {
-            authenticator.reload();
-        }
+        gate.authenticator.reload();
     }
 }
 

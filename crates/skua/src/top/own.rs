@@ -1,7 +1,7 @@
 //! A `skua run` inside this process, for when nobody else runs.
 
 use std::{
-    net::Ipv4Addr,
+    path::{Path, PathBuf},
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, TrySendError, sync_channel},
@@ -30,6 +30,8 @@ pub struct Own {
     pub note: String,
     /// Says that it has ended.
     ended: Receiver<()>,
+    /// Where it answers.
+    _folder: Private,
 }
 
 /// Starts to capture here when nobody runs, or when an interface is named.
@@ -45,7 +47,8 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
         }
     }
     let config = Config::load(capture.config.as_deref())?.with_arguments(capture)?;
-    let config = looking_only(config);
+    let folder = Private::new()?;
+    let config = looking_only(config, &folder.0.join("skua.sock"));
     let (begun, begins) = sync_channel(1);
     let (sender, failed) = (sender.clone(), begun.clone());
     let (over, ended) = sync_channel(1);
@@ -82,21 +85,41 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
         analyzer,
         note,
         ended,
+        _folder: folder,
     }))
 }
 
 /// The configuration without what acts or keeps: who only looks changes nothing.
-fn looking_only(mut config: Config) -> Config {
+fn looking_only(mut config: Config, socket: &Path) -> Config {
     config.history.directory.clear();
     config.export = Default::default();
     config.alerts = Default::default();
     config.steer = Default::default();
     config.taps.clear();
-    config.api = config::Api {
-        listen: vec![(Ipv4Addr::LOCALHOST, 0).into()],
-        ..config::Api::default()
-    };
+    // Nobody else is to ask: there is a socket for us alone.
+    config.api.listen.clear();
+    config.api.others = config::Others::None;
+    config.api.socket = socket.display().to_string();
     config
+}
+
+/// A folder that only we may look into.
+struct Private(PathBuf);
+
+impl Private {
+    fn new() -> anyhow::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let path = std::env::temp_dir().join(format!("skua-top-{}", uuid::Uuid::new_v4()));
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Whether a signal has ended our own capture: a second one would end the process at once.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use skua_testkit::access::BEARER;
 use skua_testkit::{Ipv4, Packet};
 
 use crate::lab::{
@@ -360,7 +361,11 @@ fn request(
     body: &str,
 ) -> (u16, String) {
     let mut text = format!("{method} /api/addresses HTTP/1.1\r\nConnection: close\r\n");
-    let defaults = [("Host", address), ("Content-Type", "application/json")];
+    let defaults = [
+        ("Host", address),
+        ("Content-Type", "application/json"),
+        ("Authorization", BEARER),
+    ];
     let given = |name: &str| headers.iter().any(|(n, _)| *n == name);
     let defaults = defaults.iter().filter(|(name, _)| !given(name));
     for (name, value) in defaults.chain(headers) {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use skua_testkit::access::BEARER;
 
 use crate::lab::{
     Flow, Net, Sender, Skua, Sum, Way, Wire, root_tests,
@@ -243,7 +244,9 @@ fn kept_packets_are_a_capture_file() {
                 .http_status_as_error(false)
                 .build();
             let request = agent.new_agent().post(&url);
-            let request = request.content_type("application/vnd.tcpdump.pcap");
+            let request = request
+                .content_type("application/vnd.tcpdump.pcap")
+                .header("Authorization", BEARER);
             let mut answer = request.send(body).unwrap();
             let text = answer.body_mut().read_to_string().unwrap();
             (answer.status().as_u16(), text)

@@ -8,6 +8,8 @@ use std::{
 };
 
 use serde_json::Value;
+use skua_testkit::access::BEARER;
+use tungstenite::client::IntoClientRequest as _;
 
 use crate::lab::{Net, Skua, net, root_tests, skua, wait_for};
 
@@ -206,7 +208,10 @@ fn refusal(net: &Net, port: u16, messages: &[tungstenite::Message]) -> String {
             .set_read_timeout(Some(Duration::from_secs(30)))
             .unwrap();
         let url = format!("ws://127.0.0.1:{port}/ws/agent");
-        let (mut socket, _) = tungstenite::client(url, stream).unwrap();
+        let mut request = url.into_client_request().unwrap();
+        let bearer = BEARER.parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        let (mut socket, _) = tungstenite::client(request, stream).unwrap();
         for message in messages {
             // The other side may have hung up.
             let _ = socket.send(message.clone());
@@ -277,6 +282,7 @@ fn what_is_no_agent_is_refused_with_one_line() {
     let status: Value = serde_json::from_str(&net::inside(&net.path(), || {
         let url = format!("http://{address}/api/agents");
         ureq::get(url)
+            .header("Authorization", BEARER)
             .call()
             .unwrap()
             .body_mut()
@@ -359,6 +365,8 @@ impl Three {
     fn analyzer(&self) -> Skua {
         let mut command = skua::command(&self.center);
         command.args(["analyzer", "--config", &self.folder.path("config")]);
+        // It has its own.
+        command.env_remove("SKUA_API_TOKENS");
         let skua = Skua::start(&self.center, &mut command);
         wait_for("the analyzer", || {
             let place = ("127.0.0.1", 8082);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
+use skua_testkit::access::BEARER;
 
 use crate::{
     collect::{Collector, connections, sum},
@@ -87,7 +88,12 @@ fn edges(net: &Net, skua: &Skua, port: u16) -> Vec<Value> {
 /// Lines that were left out.
 fn own_lines(net: &Net, skua: &Skua) -> u64 {
     let url = format!("http://{}/api/services/graph", skua.address);
-    let answer = net.inside(|| ureq::get(url).call().unwrap());
+    let answer = net.inside(|| {
+        ureq::get(url)
+            .header("Authorization", BEARER)
+            .call()
+            .unwrap()
+    });
     let header = answer.headers().get("x-skua-own-lines").unwrap();
     header.to_str().unwrap().parse().unwrap()
 }

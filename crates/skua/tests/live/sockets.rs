@@ -735,6 +735,9 @@ fn foreign_names_are_safe_and_hidden_processes_are_known() {
         .args(["--interface", "x0", "--max-entries", "1000"])
         .env("SKUA_CONFIG", "/dev/null")
         .env("SKUA_HISTORY_DIRECTORY", "");
+    skua_testkit::access::let_in(&mut hidden);
+    let nobody = skua_testkit::access::tokens_of(65_534);
+    hidden.env("SKUA_API_TOKENS", nobody);
     let skua = Skua::run_command(&wire.near, &mut hidden);
     let served = Process::python(
         &wire.near,

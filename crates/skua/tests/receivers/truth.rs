@@ -18,6 +18,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use skua_testkit::access::{BEARER, TOKEN, tokens};
 use skua_testkit::{Capture, Packet, Record, capture::Block, layer};
 
 use crate::{lab::root_tests, switch::Switch};
@@ -168,6 +169,8 @@ impl<'a> Skua<'a> {
             .args(["run", "--listen", "127.0.0.1:0", "--interface", "lo"])
             .env("SKUA_CONFIG", "/dev/null")
             .env("SKUA_HISTORY_DIRECTORY", "")
+            .env("SKUA_API_TOKENS", tokens())
+            .env("SKUA_API_SOCKET", "")
             .env("SKUA_DPDK_PORTS", ports)
             .env(
                 "SKUA_OVS_TARGET",
@@ -195,6 +198,7 @@ impl<'a> Skua<'a> {
         let (group, rest) = arguments.split_at(if arguments[0] == "capture" { 2 } else { 1 });
         let output = command(self.switch, env!("CARGO_BIN_EXE_skua"))
             .args(group)
+            .env("SKUA_TOKEN", TOKEN)
             .args(["--analyzer", &self.address])
             .args(rest)
             .output()
@@ -263,7 +267,10 @@ impl<'a> Skua<'a> {
     pub fn status(&self) -> Value {
         let url = format!("http://{}/api/status", self.address);
         let get = || {
-            let mut answer = ureq::get(url).call().unwrap();
+            let mut answer = ureq::get(url)
+                .header("Authorization", BEARER)
+                .call()
+                .unwrap();
             answer.body_mut().read_to_string().unwrap()
         };
         serde_json::from_str(&self.switch.inside.enter(get).unwrap()).unwrap()
@@ -272,7 +279,9 @@ impl<'a> Skua<'a> {
     pub fn upload(&self, file: &[u8]) -> Value {
         let url = format!("http://{}/api/pcap", self.address);
         let post = || {
-            let request = ureq::post(url).content_type("application/vnd.tcpdump.pcap");
+            let request = ureq::post(url)
+                .content_type("application/vnd.tcpdump.pcap")
+                .header("Authorization", BEARER);
             let mut answer = request.send(file).unwrap();
             answer.body_mut().read_to_string().unwrap()
         };

@@ -12,13 +12,15 @@ use axum::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{COOKIE, Peer, SESSION};
+use super::{CODE, COOKIE, Caller, Peer, Refusal, SESSION};
 use crate::{console, server::gate::Gate};
 
 /// The path, which is open to who has not said yet who it is.
 pub const PATH: &str = "/login";
 /// Where a session ends.
 pub const OUT: &str = "/logout";
+/// Where users of this host get a link to the page.
+pub const CONSOLE: &str = "/api/console";
 /// Bytes of a body.
 const BODY: usize = 8 << 10;
 
@@ -27,6 +29,7 @@ const BODY: usize = 8 << 10;
 enum Login {
     User(User),
     Token(Token),
+    Code(Code),
 }
 
 #[derive(Deserialize)]
@@ -34,6 +37,13 @@ enum Login {
 struct User {
     username: String,
     password: String,
+}
+
+/// What a link has that `skua console` prints.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Code {
+    code: String,
 }
 
 /// What a page has that shall be its cookie from now on.
@@ -48,6 +58,7 @@ pub fn routes() -> Router {
     Router::new()
         .route(PATH, post(log_in))
         .route(OUT, post(log_out))
+        .route(CONSOLE, post(new_link))
         .layer(DefaultBodyLimit::max(BODY))
 }
 
@@ -55,7 +66,7 @@ pub fn routes() -> Router {
 async fn read(request: Request) -> Result<Login, Response> {
     // What is wrong is not repeated: it may have a password in it.
     let wrong = |status: StatusCode| {
-        let text = "the body is no form or object with username and password, or token\n";
+        let text = "the body is no form or object with username and password, token, or code\n";
         (status, text).into_response()
     };
     if is_form(request.headers()) {
@@ -90,10 +101,7 @@ async fn log_in(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Response {
-    let Some(authenticator) = &gate.authenticator else {
-        let text = "nobody has to log in here: there are no users (api.users)\n";
-        return (StatusCode::NOT_FOUND, text).into_response();
-    };
+    let authenticator = &gate.authenticator;
     let script = console::is_script(request.headers());
     let login = match read(request).await {
         Ok(login) => login,
@@ -106,6 +114,7 @@ async fn log_in(
                 .await
         }
         Login::Token(Token { token }) => authenticator.log_in_by_token(&peer, &token),
+        Login::Code(Code { code }) => authenticator.log_in_by_code(&peer, &code),
     };
     match done {
         Ok((identity, token)) => {
@@ -131,10 +140,39 @@ async fn log_in(
     }
 }
 
-async fn log_out(Extension(gate): Extension<Arc<Gate>>, headers: HeaderMap) -> Response {
-    if let Some(authenticator) = &gate.authenticator {
-        authenticator.log_out(&headers);
+/// The address of the page with a code in it, which is not sent to servers and is in no log of them.
+pub fn link(page: &str, code: &str) -> String {
+    format!("{page}/#login={code}")
+}
+
+async fn new_link(
+    Extension(gate): Extension<Arc<Gate>>,
+    Extension(peer): Extension<Peer>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    // A token may be over before the session would be that its holder gets by a link.
+    let Some(identity) = caller.identity.filter(|_| peer.local.is_some()) else {
+        let text = "links are for users of this host, who ask at its socket: `skua console`\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
+    };
+    if gate.page.is_empty() {
+        let text = "there is no page here: api.listen is empty\n";
+        return (StatusCode::NOT_FOUND, text).into_response();
     }
+    match gate.authenticator.new_code(identity) {
+        Ok(code) => {
+            let body = json!({"Url": link(&gate.page, &code), "ExpiresIn": CODE.as_secs()});
+            ([(header::CACHE_CONTROL, "no-store")], Json(body)).into_response()
+        }
+        Err(error) => {
+            tracing::error!("{error:#}");
+            Refusal::Busy.answer()
+        }
+    }
+}
+
+async fn log_out(Extension(gate): Extension<Arc<Gate>>, headers: HeaderMap) -> Response {
+    gate.authenticator.log_out(&headers);
     let cookie = format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
     ([(header::SET_COOKIE, cookie)], StatusCode::NO_CONTENT).into_response()
 }

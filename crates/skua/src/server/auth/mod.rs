@@ -8,7 +8,7 @@ pub mod tokens;
 pub mod users;
 
 pub use role::Role;
-pub use sessions::{Identity, SESSION};
+pub use sessions::{CODE, Identity, SESSION};
 
 use std::{
     net::IpAddr,
@@ -85,7 +85,7 @@ pub struct Peer {
 /// Who asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// Who it has proven to be; none where nobody has to.
+    /// Who it has proven to be; none for what is open to all.
     pub identity: Option<Identity>,
     /// Whether that is known by a cookie, which browsers send without being asked.
     pub by_cookie: bool,
@@ -94,7 +94,7 @@ pub struct Caller {
 impl Caller {
     /// What it may do.
     pub fn role(&self) -> Role {
-        self.identity.as_ref().map_or(Role::Admin, |i| i.role)
+        self.identity.as_ref().map_or(Role::Read, |i| i.role)
     }
 }
 
@@ -114,6 +114,8 @@ pub fn who(peer: Option<Extension<Peer>>, caller: Option<Extension<Caller>>) -> 
 pub enum Refusal {
     /// Nothing was shown.
     Missing,
+    /// A user of this host without rights has shown nothing.
+    Stranger,
     /// What was shown is wrong.
     Wrong,
     /// Too much was wrong before.
@@ -132,7 +134,13 @@ impl Refusal {
             Self::Missing => (
                 StatusCode::UNAUTHORIZED,
                 [(header::WWW_AUTHENTICATE, WAYS)],
-                "the API needs a user and password or a token (docs/api.md)\n",
+                "the API needs a user and password or a token; on its host `skua console` prints a link (docs/api.md)\n",
+            )
+                .into_response(),
+            Self::Stranger => (
+                StatusCode::FORBIDDEN,
+                "on this host root and the members of the group skua may ask; others with a token, or as \
+                 api.others says (docs/api.md)\n",
             )
                 .into_response(),
             Self::Wrong => (
@@ -201,11 +209,8 @@ enum Shown {
 }
 
 impl Authenticator {
-    /// Reads the files. None where nobody has to say who one is.
-    pub fn open(api: &Api) -> anyhow::Result<Option<Self>> {
-        if !api.authenticates() {
-            return Ok(None);
-        }
+    /// Reads the files.
+    pub fn open(api: &Api) -> anyhow::Result<Self> {
         let path = |text: &String| Some(PathBuf::from(text)).filter(|_| !text.is_empty());
         let users = path(&api.users)
             .map(|file| Watched::new("api.users", vec![file.clone()], move || Users::read(&file)))
@@ -217,7 +222,7 @@ impl Authenticator {
                 })
             })
             .transpose()?;
-        Ok(Some(Self {
+        Ok(Self {
             users,
             tokens,
             certificates: !api.tls.client_ca.is_empty(),
@@ -225,7 +230,7 @@ impl Authenticator {
             proven: Mutex::new(Proven::new()?),
             throttle: Mutex::default(),
             checks: Turns::new(CHECKS),
-        }))
+        })
     }
 
     /// Reads the files again.
@@ -251,7 +256,14 @@ impl Authenticator {
             identity: Some(identity),
             by_cookie: false,
         };
+        if let Some(local) = &peer.local
+            && let Some(role) = local.role
+        {
+            let name = local.name.clone();
+            return Ok(known(Identity { name, role }));
+        }
         match shown(headers) {
+            Shown::Nothing if peer.local.is_some() => Err(Refusal::Stranger),
             Shown::Nothing => self.certificate(peer).map(known).ok_or(Refusal::Missing),
             Shown::Damaged => Err(wrong(peer)),
             Shown::Token { text, by_cookie } => match self.token(&text) {
@@ -387,6 +399,19 @@ impl Authenticator {
                 Err(Refusal::Busy)
             }
         }
+    }
+
+    /// A code by which somebody may log in once, soon.
+    pub fn new_code(&self, identity: Identity) -> anyhow::Result<String> {
+        let users = self.users();
+        lock(&self.proven).new_code(identity, users, Instant::now())
+    }
+
+    /// Begins a session for who has such a code.
+    fn log_in_by_code(&self, peer: &Peer, code: &str) -> Result<(Identity, String), Refusal> {
+        let (hash, users) = (tokens::hash(code), self.users());
+        let identity = lock(&self.proven).take_code(&hash, &users, Instant::now());
+        self.begin(identity.ok_or_else(|| wrong(peer))?, None)
     }
 
     /// Begins a session for who has a password.

@@ -48,6 +48,8 @@ impl Role {
             || (*method == Method::POST && path == "/api/topology")
             // It ends only what is its own.
             || (*method == Method::POST && path == super::login::OUT)
+            // A session with what one may anyway.
+            || (*method == Method::POST && path == super::login::CONSOLE)
     }
 }
 

@@ -18,6 +18,10 @@ use super::{
 pub const SESSION: Duration = Duration::from_secs(12 * 3600);
 /// Logins at a time.
 const SESSIONS: usize = 1024;
+/// How long a code is good for, which may be used once.
+pub const CODE: Duration = Duration::from_secs(15 * 60);
+/// Codes at a time.
+const CODES: usize = 64;
 /// How long a password need not be checked again.
 const PROVEN: Duration = Duration::from_secs(60);
 /// Passwords that need not.
@@ -87,6 +91,7 @@ pub struct Proven {
     /// Makes hashes of passwords worthless outside of this process.
     secret: [u8; 32],
     sessions: Table,
+    codes: Table,
     passwords: Table,
 }
 
@@ -102,6 +107,7 @@ impl Proven {
         Ok(Self {
             secret,
             sessions: table(SESSIONS),
+            codes: table(CODES),
             passwords: table(PASSWORDS),
         })
     }
@@ -145,6 +151,40 @@ impl Proven {
         };
         self.sessions.insert(tokens::hash(&token), entry, now);
         Ok(token)
+    }
+
+    /// A code for a login.
+    pub fn new_code(
+        &mut self,
+        identity: Identity,
+        users: Arc<Users>,
+        now: Instant,
+    ) -> anyhow::Result<String> {
+        let code = tokens::new_token()?;
+        let end = now + CODE;
+        let entry = Entry {
+            identity,
+            end,
+            token: None,
+            users,
+        };
+        self.codes.insert(tokens::hash(&code), entry, now);
+        Ok(code)
+    }
+
+    /// Who has this code, which is over then.
+    pub fn take_code(
+        &mut self,
+        hash: &TokenHash,
+        users: &Arc<Users>,
+        now: Instant,
+    ) -> Option<Identity> {
+        let found = self
+            .codes
+            .find(hash, users, now)
+            .map(|e| e.identity.clone());
+        self.codes.entries.remove(hash);
+        found
     }
 
     /// Ends a session.
@@ -210,6 +250,27 @@ mod tests {
             None
         );
         assert_eq!(proven.session(&tokens::hash("skua_"), &users, now), None);
+    }
+
+    #[test]
+    fn a_code_is_good_once_and_not_for_long() {
+        let now = Instant::now();
+        let mut proven = Proven::new().unwrap();
+        let users = Arc::new(Users::default());
+        let code = |proven: &mut Proven| {
+            let code = proven.new_code(identity(), users.clone(), now).unwrap();
+            tokens::hash(&code)
+        };
+        let first = code(&mut proven);
+        assert_eq!(proven.session(&first, &users, now), None, "no session");
+        assert_eq!(proven.take_code(&first, &users, now), Some(identity()));
+        assert_eq!(proven.take_code(&first, &users, now), None, "once");
+        let late = code(&mut proven);
+        assert_eq!(proven.take_code(&late, &users, now + CODE), None, "late");
+        for _ in 0..2 * CODES {
+            code(&mut proven);
+        }
+        assert_eq!(proven.codes.entries.len(), CODES);
     }
 
     #[test]

@@ -40,6 +40,10 @@ use crate::{
     graph::Analyzer,
     health::{Health, alive},
     http,
+    server::auth::{
+        Role,
+        tokens::{self, Token, Tokens},
+    },
     services::{self, ServiceGraph},
     state::{Observers, Shared, State},
 };
@@ -110,6 +114,11 @@ pub struct Running {
     pub address: SocketAddr,
     pub graph: SharedGraph,
     pub connections: Arc<Connections>,
+    /// Who asks when nothing else is said; empty where the test says that itself.
+    pub bearer: String,
+    /// Another one.
+    pub other: String,
+    _tokens: Option<Scratch>,
     pub shared: Shared,
     updates: Arc<Mutex<Vec<FlowUpdate>>>,
 }
@@ -181,7 +190,28 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
 impl Running {
     /// With a configuration of the API, as YAML, and more routes.
     pub fn start(api: &str, limits: Limits, more: Router) -> Self {
-        let text = format!("api: {{listen: '127.0.0.1:0', socket: ''{api}}}");
+        let mut bearers = [String::new(), String::new()];
+        let mut api = api.to_owned();
+        let mut kept = None;
+        if !api.contains("users:") && !api.contains("tokens:") {
+            let mut list = Tokens::default();
+            for (number, bearer) in bearers.iter_mut().enumerate() {
+                *bearer = tokens::new_token().unwrap();
+                list.0.push(Token {
+                    name: format!("test{number}"),
+                    role: Role::Admin,
+                    end: None,
+                    hash: tokens::hash(bearer),
+                });
+            }
+            let tokens = secret("tokens", &list.text());
+            api += &format!(", tokens: {}", tokens.display());
+            kept = Some(tokens);
+        }
+        if !api.contains("socket:") {
+            api += ", socket: ''";
+        }
+        let text = format!("api: {{listen: '127.0.0.1:0'{api}}}");
         let file = secret("config", &text);
         let config = Config::load(Some(&file)).unwrap();
         let (routes, analyzer, shared, updates) = routes();
@@ -191,7 +221,11 @@ impl Running {
         let connections = server.connections.clone();
         let parts = Parts::new(&analyzer, &shared);
         server.serve(routes.merge(more), parts).unwrap();
+        let [bearer, other] = bearers;
         Self {
+            bearer,
+            other,
+            _tokens: kept,
             address,
             graph,
             connections,
@@ -240,6 +274,12 @@ impl Running {
             body => format!("Content-Length: {}\r\n", body.len()),
         };
         let host = self.address;
+        let shown = ["Authorization:", "X-Auth-Token:", "Cookie:"];
+        let rest = match self.bearer.as_str() {
+            "" => rest,
+            _ if shown.iter().any(|name| rest.contains(name)) => rest,
+            bearer => format!("Authorization: Bearer {bearer}\r\n{rest}"),
+        };
         format!("{first} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{rest}{length}\r\n{body}")
     }
 

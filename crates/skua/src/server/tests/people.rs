@@ -77,7 +77,6 @@ fn nothing_is_shown_to_strangers() {
         "/",
         "/api",
         "/api/flows",
-        "/metrics",
         "/api/openapi.json",
         "/ws/subscriber",
         "/x",
@@ -94,6 +93,79 @@ fn nothing_is_shown_to_strangers() {
     assert_eq!(guarded.status("GET /login"), 401);
     let change = format!("PUT /api/addresses\r\n{JSON}");
     assert_eq!(guarded.running.ask(&change, "{}").status, 401);
+}
+
+#[test]
+fn metrics_are_open_to_this_host_or_as_configured() {
+    let status = |more: &str| {
+        let file = secret("tokens", "");
+        let api = format!(", tokens: {}{more}", file.display());
+        let running = Running::start(&api, Limits::default(), Router::new());
+        assert_eq!(running.get("/metrics/").status, 401);
+        assert_eq!(
+            running
+                .ask(&format!("POST /metrics\r\n{JSON}"), "{}")
+                .status,
+            401
+        );
+        running.get("/metrics").status
+    };
+    assert_eq!(status(""), 200);
+    assert_eq!(status(", metrics: loopback"), 200);
+    assert_eq!(status(", metrics: open"), 200);
+    assert_eq!(status(", metrics: login"), 401);
+}
+
+#[test]
+fn users_of_this_host_ask_at_a_socket_and_get_links_there() {
+    use std::io::{Read as _, Write as _};
+    let path = scratch("sock");
+    let file = secret("tokens", "");
+    let api = format!(", tokens: {}, socket: {}", file.display(), path.display());
+    let running = Running::start(&api, Limits::default(), Router::new());
+    let ask = |head: &str, body: &str| {
+        let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        stream
+            .write_all(running.request(head, body).as_bytes())
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_owned())
+    };
+    assert_eq!(running.get("/api").status, 401, "over TCP");
+    let (status, about) = ask("GET /api", "");
+    assert_eq!(status, 200, "{about}");
+    let about: Value = serde_json::from_str(&about).unwrap();
+    assert_eq!(about["Caller"]["Role"], "admin");
+    // Whoever asks over TCP gets no link, and a link logs in once.
+    let console = format!("POST /api/console\r\n{JSON}");
+    assert_eq!(running.ask(&console, "{}").status, 401);
+    let (status, made) = ask(&console, "{}");
+    assert_eq!(status, 200, "{made}");
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let link = made["Url"].as_str().unwrap();
+    let (page, code) = link.split_once("/#login=").unwrap();
+    assert_eq!(page, format!("http://{}", running.address));
+    let login = format!("POST /login\r\n{JSON}");
+    let body = serde_json::json!({"code": code}).to_string();
+    let session = running.ask(&login, &body);
+    assert_eq!(session.status, 200, "{session:?}");
+    assert_eq!(session.json()["Role"], "admin");
+    let cookie = format!(
+        "Cookie: authtok={}",
+        session.json()["Token"].as_str().unwrap()
+    );
+    assert_eq!(
+        running.ask(&format!("GET /api\r\n{cookie}"), "").status,
+        200
+    );
+    assert_eq!(
+        running.ask(&format!("{console}\r\n{cookie}"), "{}").status,
+        403
+    );
+    assert_eq!(running.ask(&login, &body).status, 401, "used");
 }
 
 #[test]
@@ -301,7 +373,7 @@ fn an_agent_tells_of_its_own_host_and_asks_nothing() {
     wait_for("the token", || {
         (guarded.status(&format!("GET /api\r\n{who}")) == 403).then_some(())
     });
-    for path in ["/api/flows", "/metrics", "/ws/subscriber", "/api/agents"] {
+    for path in ["/api/flows", "/ws/subscriber", "/api/agents"] {
         assert_eq!(
             guarded.status(&format!("GET {path}\r\n{who}")),
             403,

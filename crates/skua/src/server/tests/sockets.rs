@@ -64,6 +64,10 @@ fn open(running: &Running, path: &str, headers: &[(&'static str, &str)]) -> Resu
             .headers_mut()
             .append(*name, HeaderValue::from_str(value).unwrap());
     }
+    if !running.bearer.is_empty() && headers.iter().all(|(name, _)| *name != "x-auth-token") {
+        let bearer = HeaderValue::from_str(&running.bearer).unwrap();
+        request.headers_mut().insert("x-auth-token", bearer);
+    }
     let stream = running.connect();
     // What is not read soon waits at the server.
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 << 10).unwrap();

@@ -180,12 +180,9 @@ impl Socket {
             self.close(close_code::AWAY, "no answer to pings").await;
             return Err(Gone);
         }
-        if let Some(authenticator) = &self.gate.authenticator
-            && authenticator
-                .caller(&self.peer, &self.headers)
-                .await
-                .is_err()
-        {
+        let authenticator = &self.gate.authenticator;
+        let caller = authenticator.caller(&self.peer, &self.headers).await;
+        if caller.is_err() {
             self.close(close_code::POLICY, "the login is not valid any more")
                 .await;
             return Err(Gone);

@@ -9,6 +9,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use skua_testkit::access::{BEARER, let_in};
 
 use super::{Net, Sum, wait_for};
 
@@ -29,6 +30,7 @@ pub fn command(net: &Net) -> Command {
     command
         .env("SKUA_CONFIG", "/dev/null")
         .env(NO_HISTORY.0, NO_HISTORY.1);
+    let_in(&mut command);
     command
 }
 
@@ -87,6 +89,12 @@ impl Skua {
 
     /// A `skua run` that was put together elsewhere, when it says that it watches.
     pub fn run_command(net: &Net, command: &mut Command) -> Self {
+        if command
+            .get_envs()
+            .all(|(name, _)| name != "SKUA_API_TOKENS")
+        {
+            let_in(command);
+        }
         let mut skua = Self::start(net, command);
         skua.wait_ready();
         skua
@@ -113,6 +121,7 @@ impl Skua {
             .env("SKUA_CONFIG", "/dev/null")
             .env(NO_HISTORY.0, NO_HISTORY.1)
             .envs(variables.iter().copied());
+        let_in(&mut hidden);
         let mut skua = Self::start(net, run_arguments(&mut hidden, args).arg("--all-netns"));
         skua.wait_ready();
         let outer = skua.pid;
@@ -212,6 +221,7 @@ impl Skua {
         let url = format!("http://{}{path}", self.address);
         super::net::inside(&self.net, || {
             ureq::get(url)
+                .header("Authorization", BEARER)
                 .call()
                 .unwrap()
                 .body_mut()

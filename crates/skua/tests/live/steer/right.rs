@@ -112,6 +112,7 @@ fn nothing_is_lost_or_doubled_when_detectors_come_and_go() {
                     ])
                     .args(action)
                     .env("SKUA_ANALYZER", &address)
+                    .env("SKUA_TOKEN", skua_testkit::access::TOKEN)
                     .status();
                 assert!(done.unwrap().success());
             }

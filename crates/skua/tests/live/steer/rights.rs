@@ -50,7 +50,13 @@ fn who_may_only_read_steers_nothing() {
     std::fs::remove_file(&tokens).unwrap();
     let (reader, admin) = (token("read"), token("admin"));
     let config = host.file("config.yaml", &format!("api: {{tokens: {tokens}}}\n"));
-    let skua = Skua::run(&host.host, &format!("--interface gp0 --config {config}"));
+    let mut command = skua::command(&host.host);
+    command
+        .args(["run", "--listen", "127.0.0.1:0", "--interface", "gp0"])
+        .args(["--config", &config])
+        // The configuration has tokens of its own.
+        .env_remove("SKUA_API_TOKENS");
+    let skua = Skua::run_command(&host.host, &mut command);
     let file = host.file("detector.yaml", ALWAYS);
     let ask = |host: &Host, token: &str, args: &[&str]| {
         let mut command = skua::command(&host.host);

@@ -1,13 +1,18 @@
 //! Kernel objects that are part of this binary: how they are loaded.
 
 use std::{
+    ops::{Deref, DerefMut},
     os::fd::{AsFd as _, AsRawFd as _},
     path::Path,
 };
 
-use libbpf_rs::{MapCore as _, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{MapCore as _, Object, ObjectBuilder, OpenObject, OpenProgram};
 
-use crate::{KernelError, log};
+use crate::{
+    KernelError,
+    budget::{Lease, Purpose},
+    log,
+};
 
 macro_rules! object {
     ($name:literal) => {{
@@ -25,16 +30,48 @@ macro_rules! object {
 }
 pub(crate) use object;
 
+/// An object with the right to have its programs loaded.
+pub(crate) struct Loaded {
+    // Dropped in this order.
+    object: Object,
+    _lease: Lease,
+}
+
+impl Deref for Loaded {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl DerefMut for Loaded {
+    fn deref_mut(&mut self) -> &mut Object {
+        &mut self.object
+    }
+}
+
 /// Loads an object (its name, its bytes) with settings at the begin of its read-only data. `btf`:
 /// types of a kernel that does not tell them itself. `prepare` sets sizes and shares maps.
 pub(crate) fn load(
+    object: (&'static str, &[u8]),
+    settings: &[u8],
+    btf: Option<&Path>,
+    prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
+) -> Result<Loaded, KernelError> {
+    load_for(Purpose::Any, object, settings, btf, prepare)
+}
+
+/// As [`load`], and says what for.
+pub(crate) fn load_for(
+    purpose: Purpose,
     (name, bytes): (&'static str, &[u8]),
     settings: &[u8],
     btf: Option<&Path>,
     prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
-) -> Result<Object, KernelError> {
+) -> Result<Loaded, KernelError> {
     log::forget();
-    let load = || -> libbpf_rs::Result<Object> {
+    let open = || -> libbpf_rs::Result<OpenObject> {
         let mut builder = ObjectBuilder::default();
         if let Some(btf) = btf {
             builder.btf_custom_path(btf)?;
@@ -49,11 +86,19 @@ pub(crate) fn load(
             }
         }
         prepare(&mut open)?;
-        open.load()
+        Ok(open)
     };
-    load().map_err(|error| KernelError::Load {
+    let failed = |error: libbpf_rs::Error| KernelError::Load {
         object: name,
         reason: log::reason(&error),
+    };
+    let open = open().map_err(failed)?;
+    let programs = open.progs().filter(OpenProgram::autoload).count();
+    let lease = Lease::take(programs as u32, purpose)?;
+    let object = open.load().map_err(failed)?;
+    Ok(Loaded {
+        object,
+        _lease: lease,
     })
 }
 

@@ -51,6 +51,19 @@ pub enum KernelError {
     /// The filter expression cannot run in the kernel.
     #[error(transparent)]
     Translate(#[from] skua_filter::TranslateError),
+    /// Loading more programs would endanger the kernel.
+    #[error(
+        "{wanted} more programs in the kernel would be too many: {loaded} of at most {most} are loaded \
+         (docs/kernels.md says why there is a limit)"
+    )]
+    TooManyPrograms {
+        /// Programs that were to be loaded.
+        wanted: u32,
+        /// Those that are.
+        loaded: u32,
+        /// At most.
+        most: u32,
+    },
     /// A map or program is missing in an object: the build is damaged.
     #[error("{0} is missing in the kernel object; this build is damaged")]
     Missing(&'static str),

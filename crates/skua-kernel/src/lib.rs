@@ -5,6 +5,7 @@
 
 mod attach;
 mod btf;
+mod budget;
 mod clock;
 mod embedded;
 mod error;
@@ -26,6 +27,7 @@ pub mod tap;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use btf::KernelTypes;
+pub use budget::{MOST_PROGRAMS, has_room_for_namespaces, loaded_programs};
 pub use clock::{monotonic_ns, next_tick, unix_offset_ns};
 pub use error::KernelError;
 pub use log::capture_libbpf_log;

@@ -104,6 +104,8 @@ pub struct Account {
     pub drain_ns: u64,
     /// Updates handed out.
     pub updates: u64,
+    /// Interfaces that are not watched, because there would be too many programs in the kernel.
+    pub not_watched: u64,
     /// Prefixes in the address set.
     pub addresses: AddressCounts,
     /// What a receiver got from others, and lost before it could become a flow.

@@ -80,7 +80,7 @@ impl EbpfProbe {
     /// Loads the programs and attaches them to the interfaces that are there.
     pub fn start(config: EbpfConfig) -> Result<Self, ProbeError> {
         let (hook, proofs) = choose_hook(&config.hooks)?;
-        let mut table = FlowTable::new(
+        let table = FlowTable::new(
             hook,
             FlowTableConfig {
                 packets: config.packets.map(|packets| packets.in_kernel()),
@@ -98,9 +98,6 @@ impl EbpfProbe {
         let points = config.points.as_ref();
         let interfaces = Interfaces::new(&config.interfaces, points, config.all_netns)?;
         let numbers = interfaces.first_namespaces();
-        for number in &numbers {
-            table.add_namespace(*number)?;
-        }
         let next_drain = next_tick(config.scan_interval);
         let mut probe = Self {
             config,
@@ -224,10 +221,6 @@ impl Follow for EbpfProbe {
 
     fn wait_for_detached(&mut self) -> Result<(), ProbeError> {
         Ok(self.table.wait_for_programs()?)
-    }
-
-    fn namespace_added(&mut self, number: u16) -> Result<(), ProbeError> {
-        Ok(self.table.add_namespace(number)?)
     }
 
     fn namespace_removed(&mut self, number: u16) {

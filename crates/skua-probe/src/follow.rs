@@ -74,11 +74,6 @@ pub(crate) trait Follow {
     fn hook_of(&self, capture: &Self::Capture) -> &'static str;
     /// Waits until nothing is counted any more that comes from where it was detached.
     fn wait_for_detached(&mut self) -> Result<(), ProbeError>;
-    /// Before the first interface of a namespace.
-    fn namespace_added(&mut self, number: u16) -> Result<(), ProbeError> {
-        let _ = number;
-        Ok(())
-    }
     /// After the last interface of a namespace.
     fn namespace_removed(&mut self, number: u16) {
         let _ = number;
@@ -137,6 +132,7 @@ pub(crate) trait Follow {
     }
 
     fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
+        self.interfaces().forget(number, &gone);
         for key in self.interfaces().attached() {
             if key.0 == number && gone(key.1) {
                 self.interfaces().left(key);
@@ -155,7 +151,22 @@ pub(crate) trait Follow {
         self.namespaces_changed(changes, &before)?;
         let recovered = self.watch().recover();
         self.links_changed(recovered);
+        self.crowded_out_again();
         Ok(())
+    }
+
+    /// Tries the interfaces again for which there were too many programs.
+    fn crowded_out_again(&mut self) {
+        for (key, link) in self.interfaces().take_crowded_out() {
+            if !skua_kernel::has_room_for_namespaces() {
+                self.interfaces().put_crowded_out(key, link);
+                continue;
+            }
+            // By then it may be gone, or another's.
+            if let Ok(Some(link)) = self.watch().link(key.0, link.ifindex) {
+                let _ = self.link_seen(key.0, link);
+            }
+        }
     }
 
     /// `before`: number and inode of the namespaces before they changed.
@@ -173,10 +184,7 @@ pub(crate) trait Follow {
             self.namespace_removed(number);
         }
         for number in changes.added {
-            match self.namespace_added(number) {
-                Ok(()) => self.follow(number)?,
-                Err(error) => tracing::warn!(number, %error, "cannot watch a new namespace"),
-            }
+            self.follow(number)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use skua_kernel::flow::PointTraffic;
+use skua_kernel::{KernelError, flow::PointTraffic};
 use skua_link::{Link, LinkStats};
 
 use crate::{
@@ -37,6 +37,8 @@ pub(crate) struct Interfaces<C> {
     leaving: Vec<Key>,
     /// Interfaces that cannot be captured, so that we complain once.
     refused: HashSet<Key>,
+    /// Interfaces for which there were too many programs: tried again when some are gone.
+    crowded_out: BTreeMap<Key, Link>,
     /// What was counted but for what is in the points.
     pub account: Account,
 }
@@ -56,6 +58,7 @@ impl<C> Interfaces<C> {
             points: BTreeMap::new(),
             leaving: Vec::new(),
             refused: HashSet::new(),
+            crowded_out: BTreeMap::new(),
             account: Account::default(),
         })
     }
@@ -100,6 +103,7 @@ impl<C> Interfaces<C> {
         let namespace = self.watch.namespace(number);
         let namespace = namespace.map(|n| n.name.clone()).unwrap_or_default();
         tracing::info!(interface = link.name, namespace, hook, "attached");
+        self.crowded_out.remove(&key);
         // One with this index may be gone since the last drain, and its counters not taken yet: what takes its
         // place is the same capture point, which goes on.
         self.leaving.retain(|leaving| *leaving != key);
@@ -131,11 +135,32 @@ impl<C> Interfaces<C> {
             error,
             ProbeError::Capture(skua_afpacket::Error::InterfaceDown { .. })
         );
+        let too_many = matches!(
+            error,
+            ProbeError::Kernel(KernelError::TooManyPrograms { .. })
+        );
         let state = match down {
             true => PointState::Waiting(error.to_string()),
             false => PointState::Refused(error.to_string()),
         };
         self.scope.note(inode, link.ifindex, state);
+        if too_many {
+            // Capture points have a state for that.
+            if self.scope.points().is_some() {
+                return false;
+            }
+            if self.crowded_out.is_empty() {
+                tracing::warn!(
+                    interface = link.name, %error,
+                    "interfaces of further network namespaces are not watched"
+                );
+            } else {
+                tracing::debug!(interface = link.name, %error, "not watched");
+            }
+            self.crowded_out
+                .insert((number, link.ifindex), link.clone());
+            return true;
+        }
         if !down {
             // Capture points have a state for that.
             if self.scope.points().is_none() {
@@ -155,6 +180,22 @@ impl<C> Interfaces<C> {
             point.account.attached = false;
             self.leaving.push(key);
         }
+    }
+
+    /// Forgets interfaces that are gone and were not watched for want of programs.
+    pub fn forget(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
+        self.crowded_out
+            .retain(|(netns, ifindex), _| *netns != number || !gone(*ifindex));
+    }
+
+    /// Those that are not watched for want of programs, to be tried again or put back.
+    pub fn take_crowded_out(&mut self) -> BTreeMap<Key, Link> {
+        std::mem::take(&mut self.crowded_out)
+    }
+
+    /// Puts one back.
+    pub fn put_crowded_out(&mut self, key: Key, link: Link) {
+        self.crowded_out.insert(key, link);
     }
 
     /// What captures, to be changed.
@@ -235,6 +276,7 @@ impl<C> Interfaces<C> {
     /// All that was counted, with fresh counters of the interfaces.
     pub fn whole_account(&mut self) -> Account {
         self.read_counters();
+        self.account.not_watched = self.crowded_out.len() as u64;
         self.account.points = self
             .points
             .iter()

@@ -222,6 +222,13 @@ fn advice(report: &Value) -> Vec<String> {
         advice.push("BPF programs are interpreted: sysctl net.core.bpf_jit_enable=1".into());
     }
     let summary = &report["running"]["summary"];
+    if let Some(interfaces @ 1..) = summary["not_watched"].as_u64() {
+        advice.push(format!(
+            "{interfaces} interfaces are not watched: each network namespace has programs of its own, and the \
+             kernel can hang when more than 1,024 end together; watch fewer (--interface, captures of chosen \
+             interfaces), or the host's ends of their veth pairs (without --all-netns)"
+        ));
+    }
     if let Some(lost) = summary["lost"].as_object() {
         for (cause, sum) in lost {
             let hint = match cause.as_str() {
@@ -377,6 +384,15 @@ fn print_running(out: &mut impl Write, running: &Value) -> io::Result<()> {
         count(&summary["seen"]["packets"]),
         count(&summary["in_flows"]["packets"])
     )?;
+    if summary["not_watched"] != 0 && !summary["not_watched"].is_null() {
+        writeln!(
+            out,
+            "          not watched: {} interfaces, for want of programs ({} of {} loaded)",
+            count(&summary["not_watched"]),
+            count(&summary["programs"]["loaded"]),
+            count(&summary["programs"]["most"])
+        )?;
+    }
     let addresses = &summary["addresses"];
     if addresses["include"] != 0 || addresses["exclude"] != 0 {
         writeln!(

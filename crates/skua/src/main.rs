@@ -11,6 +11,7 @@ mod client;
 mod collector;
 mod config;
 mod console;
+mod descriptors;
 #[cfg(test)]
 mod docs;
 mod doctor;

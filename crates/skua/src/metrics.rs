@@ -377,6 +377,24 @@ pub fn text(state: &State) -> String {
     text.value(name, &[("mark", "include")], account.addresses.include);
     text.value(name, &[("mark", "exclude")], account.addresses.exclude);
     text.single(
+        "skua_interfaces_not_watched",
+        gauge,
+        "Interfaces that are not watched, because there would be too many programs in the kernel.",
+        account.not_watched,
+    );
+    text.single(
+        "skua_programs",
+        gauge,
+        "Programs that this process has loaded into the kernel.",
+        skua_kernel::loaded_programs(),
+    );
+    text.single(
+        "skua_programs_max",
+        gauge,
+        "Programs that it may have loaded.",
+        skua_kernel::MOST_PROGRAMS,
+    );
+    text.single(
         "skua_drains_total",
         counter,
         "Drains of the flow table.",

@@ -41,6 +41,7 @@ use crate::{
     },
     collector::export::Export,
     config::{self, Config},
+    descriptors,
     graph::Analyzer,
     health::{
         Health,
@@ -266,6 +267,9 @@ struct Watch {
 
 impl Watch {
     fn start(config: &Config, ground: &Ground) -> anyhow::Result<Self> {
+        if config.agent.all_netns {
+            descriptors::make_room(descriptors::ALL_NAMESPACES);
+        }
         let (graph, observers) = (&ground.graph, &ground.observers);
         let discovery = discover(config, graph).map(Arc::new);
         if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {

@@ -46,6 +46,8 @@ fn json(account: &Account, store: &Summary) -> Value {
         "not_kept": {"flows": store.evicted, "packets": store.evicted_counted.packets, "bytes": store.evicted_counted.bytes},
         "inside_tunnels": counters(store.inside_tunnels),
         "addresses": {"include": account.addresses.include, "exclude": account.addresses.exclude},
+        "not_watched": account.not_watched,
+        "programs": {"loaded": skua_kernel::loaded_programs(), "most": skua_kernel::MOST_PROGRAMS},
         "drains": account.drains,
         "drains_under_pressure": account.pressed_drains,
         "table": {"live": account.live, "max_entries": account.max_entries, "inserted": account.inserted},
@@ -149,6 +151,12 @@ fn text(account: &Account, store: &Summary) -> String {
     let AddressCounts { include, exclude } = account.addresses;
     if include + exclude > 0 {
         text += &format!("  address set: {include} to include, {exclude} to exclude\n");
+    }
+    if account.not_watched > 0 {
+        text += &format!(
+            "  not watched: {} (too many programs, docs/kernels.md)\n",
+            output::counted(account.not_watched as usize, "interface")
+        );
     }
     if store.evicted > 0 {
         text += &format!(

@@ -371,11 +371,11 @@ impl FlowTable {
     }
 
     fn map_slots(&self, first: usize, count: usize) -> Result<Window<Slot>, KernelError> {
-        Window::map(self.first()?.map("slots")?.as_fd(), first, count)
+        Window::map(self.first.map("slots")?.as_fd(), first, count)
     }
 
     fn map_tcp(&self, first: usize, count: usize) -> Result<Window<TcpSlot>, KernelError> {
-        Window::map(self.first()?.map("tcp_slots")?.as_fd(), first, count)
+        Window::map(self.first.map("tcp_slots")?.as_fd(), first, count)
     }
 
     /// Asks to be woken when room has to be made.

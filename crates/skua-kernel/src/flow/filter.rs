@@ -5,7 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use skua_filter::{Context, Epilogue, Filter, LinkType, translate};
 
 use super::{LinkKind, Rung};
-use crate::KernelError;
+use crate::{
+    KernelError,
+    budget::{Lease, Purpose},
+};
 
 /// Places in the array of programs that a filter program goes on to.
 const MATCHED: u32 = 0;
@@ -40,9 +43,11 @@ impl FilterSet {
 
 /// The program to attach in place of the flow program.
 pub(crate) struct FilterProgram {
+    // Dropped before the lease.
     program: OwnedFd,
     /// Keeps the programs that it goes on to.
     array: OwnedFd,
+    _lease: Lease,
 }
 
 impl FilterProgram {
@@ -52,7 +57,9 @@ impl FilterProgram {
         rung: Rung,
         flow: BorrowedFd<'_>,
         left: BorrowedFd<'_>,
+        purpose: Purpose,
     ) -> Result<Self, KernelError> {
+        let lease = Lease::take(1, purpose)?;
         let array = program_array()?;
         join(&array, MATCHED, flow)?;
         join(&array, LEFT_OUT, left)?;
@@ -74,13 +81,18 @@ impl FilterProgram {
             .map(skua_filter::Insn::encode)
             .collect();
         let program = load_program(rung, &code)?;
-        Ok(Self { program, array })
+        Ok(Self {
+            program,
+            array,
+            _lease: lease,
+        })
     }
 }
 
 impl FilterProgram {
     /// A tc program that goes on to `matched`; all else passes it without further ado.
     pub(crate) fn before(filter: &Filter, matched: BorrowedFd<'_>) -> Result<Self, KernelError> {
+        let lease = Lease::take(1, Purpose::Any)?;
         let array = program_array()?;
         join(&array, MATCHED, matched)?;
         let rung = Rung::TcSwap;
@@ -93,6 +105,7 @@ impl FilterProgram {
         Ok(Self {
             program: load_program(rung, &code)?,
             array,
+            _lease: lease,
         })
     }
 

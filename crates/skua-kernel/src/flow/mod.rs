@@ -24,7 +24,10 @@ use std::{
 
 use libbpf_rs::MapCore as _;
 
-use crate::{Direction, HookKind, KernelError, clock, grace::Grace, mapping::Window, ring::Ring};
+use crate::{
+    Direction, HookKind, KernelError, budget::Purpose, clock, grace::Grace, mapping::Window,
+    ring::Ring,
+};
 use eviction::Eviction;
 use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
@@ -99,8 +102,10 @@ pub struct FlowTable {
     config: FlowTableConfig,
     settings: Settings,
     rung: Rung,
-    /// One set of programs per network namespace, by its number; all share the first one's maps.
-    objects: HashMap<u16, FlowObject>,
+    /// The maps, and the programs for our own network namespace.
+    first: FlowObject,
+    /// Programs for interfaces of one kind in a further namespace, by its number, on the same maps.
+    objects: HashMap<(u16, LinkKind), FlowObject>,
     /// The filter by kind of link; none counts all.
     filters: Option<FilterSet>,
     /// Filter programs made so far, each with the array through which it calls the flow program.
@@ -157,7 +162,8 @@ impl FlowTable {
             config,
             settings,
             rung,
-            objects: HashMap::from([(0, object)]),
+            first: object,
+            objects: HashMap::new(),
             filters,
             filter_programs: HashMap::new(),
             control,
@@ -188,47 +194,58 @@ impl FlowTable {
         &self.config
     }
 
-    /// Loads the programs for a further network namespace; does nothing when they are loaded.
-    pub fn add_namespace(&mut self, number: u16) -> Result<(), KernelError> {
-        if self.objects.contains_key(&number) {
-            return Ok(());
-        }
-        let settings = Settings {
-            netns: number,
-            ..self.settings
-        };
-        let object = FlowObject::load_sharing(self.rung, settings, self.first()?)?;
-        self.objects.insert(number, object);
-        Ok(())
-    }
-
     /// Unloads the programs of a namespace that is gone.
     pub fn remove_namespace(&mut self, number: u16) {
         if number != 0 {
             self.filter_programs
                 .retain(|(netns, ..), _| *netns != number);
-            self.objects.remove(&number);
+            self.objects.retain(|(netns, _), _| *netns != number);
         }
     }
 
     /// The program to attach: the flow program, or the filter before it. None where the hook has
-    /// none (egress at XDP).
+    /// none (egress at XDP). Those of a further namespace are loaded when they are first asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::TooManyPrograms`], or the kernel refuses.
     pub fn program(
         &mut self,
         netns: u16,
         direction: Direction,
         link: LinkKind,
     ) -> Result<Option<BorrowedFd<'_>>, KernelError> {
-        let object = self
-            .objects
-            .get(&netns)
-            .ok_or(KernelError::Missing("namespace"))?;
-        let Some((flow, left)) = object.programs(self.rung, direction, link)? else {
+        let Some((flow, left)) = self.rung.program_names(direction, link) else {
             return Ok(None);
         };
+        let (object, purpose) = match netns {
+            0 => (&self.first, Purpose::Any),
+            _ => {
+                let object = match self.objects.entry((netns, link)) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(place) => {
+                        let settings = Settings {
+                            netns,
+                            ..self.settings
+                        };
+                        let filtered = self.filters.is_some();
+                        place.insert(FlowObject::load_sharing(
+                            self.rung,
+                            settings,
+                            link,
+                            filtered,
+                            &self.first,
+                        )?)
+                    }
+                };
+                (&*object, Purpose::Namespace)
+            }
+        };
+        let flow = object.program(flow)?;
         let Some(filters) = &self.filters else {
             return Ok(Some(flow));
         };
+        let left = object.program(left)?;
         let program = match self.filter_programs.entry((netns, direction, link)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => place.insert(FilterProgram::load(
@@ -236,6 +253,7 @@ impl FlowTable {
                 self.rung,
                 flow,
                 left,
+                purpose,
             )?),
         };
         Ok(Some(FilterProgram::as_fd(program)))
@@ -243,7 +261,7 @@ impl FlowTable {
 
     /// Makes the counters of a capture point. To be called before attaching.
     pub fn add_point(&self, netns: u16, ifindex: u32) -> Result<(), KernelError> {
-        let map = self.first()?.map("points")?;
+        let map = self.first.map("points")?;
         let size = map.value_size() as usize;
         let zero = vec![vec![0u8; size]; libbpf_rs::num_possible_cpus().unwrap_or(1)];
         match map.update_percpu(
@@ -264,10 +282,7 @@ impl FlowTable {
     /// Forgets the counters of a capture point.
     pub fn remove_point(&self, netns: u16, ifindex: u32) -> Result<(), KernelError> {
         // Not there is as good as deleted.
-        let _ = self
-            .first()?
-            .map("points")?
-            .delete(&point_key(netns, ifindex));
+        let _ = self.first.map("points")?.delete(&point_key(netns, ifindex));
         Ok(())
     }
 
@@ -278,7 +293,7 @@ impl FlowTable {
         ifindex: u32,
     ) -> Result<Option<[CauseCounters; 2]>, KernelError> {
         let values = self
-            .first()?
+            .first
             .map("points")?
             .lookup_percpu(&point_key(netns, ifindex), libbpf_rs::MapFlags::ANY)
             .map_err(|error| KernelError::System {
@@ -291,7 +306,7 @@ impl FlowTable {
     /// Counters of packets on interfaces without counters of their own (more than `max_points`).
     pub fn unattributed_counters(&self) -> Result<[CauseCounters; 2], KernelError> {
         let values = self
-            .first()?
+            .first
             .map("no_point")?
             .lookup_percpu(&0u32.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
             .map_err(|error| KernelError::System {
@@ -312,7 +327,7 @@ impl FlowTable {
     pub fn addresses(&self) -> Result<Option<Addresses>, KernelError> {
         match self.config.max_addresses {
             0 => Ok(None),
-            _ => Addresses::new(self.first()?).map(Some),
+            _ => Addresses::new(&self.first).map(Some),
         }
     }
 
@@ -325,7 +340,7 @@ impl FlowTable {
     pub fn packets(&self) -> Result<Option<PacketRing>, KernelError> {
         match &self.config.packets {
             None => Ok(None),
-            Some(config) => PacketRing::new(self.first()?, config).map(Some),
+            Some(config) => PacketRing::new(&self.first, config).map(Some),
         }
     }
 
@@ -341,7 +356,7 @@ impl FlowTable {
 
     /// Marks a socket, and with it those that it will accept, as our own.
     pub fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), KernelError> {
-        let map = self.first()?.map("own_sockets")?;
+        let map = self.first.map("own_sockets")?;
         let key = socket.as_raw_fd().to_ne_bytes();
         map.update(&key, &1u32.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
             .map_err(|error| KernelError::System {
@@ -376,10 +391,7 @@ impl FlowTable {
 
     /// Bytes of kernel memory of each map, by name.
     pub fn map_memory(&self) -> Vec<(String, u64)> {
-        self.objects
-            .get(&0)
-            .map(FlowObject::map_memory)
-            .unwrap_or_default()
+        self.first.map_memory()
     }
 
     /// Becomes readable when the table fills up. The messages carry nothing.
@@ -388,7 +400,7 @@ impl FlowTable {
             what: "cannot listen to the flow table",
             source: std::io::Error::other(error),
         };
-        let map = self.first()?.map("wakeups")?;
+        let map = self.first.map("wakeups")?;
         let mut builder = libbpf_rs::RingBufferBuilder::new();
         builder.add(&map, |_| 0).map_err(failed)?;
         Ok(Wakeups(builder.build().map_err(failed)?))
@@ -397,10 +409,6 @@ impl FlowTable {
     /// Elements of the slot maps: probing begins at one of the first `slot_count`.
     fn slots(&self) -> usize {
         (self.settings.slot_count + PROBES) as usize
-    }
-
-    fn first(&self) -> Result<&FlowObject, KernelError> {
-        self.objects.get(&0).ok_or(KernelError::Missing("programs"))
     }
 }
 

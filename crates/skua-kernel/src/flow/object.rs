@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use libbpf_rs::{MapCore as _, Object, OpenObject};
+use libbpf_rs::{MapCore as _, OpenObject};
 
 use super::{
     FlowTableConfig,
@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{
     Direction, HookKind, KernelError,
-    embedded::{self, object},
+    budget::Purpose,
+    embedded::{self, Loaded, object},
 };
 
 /// A rung: one object, and what of the kernel it uses.
@@ -80,7 +81,7 @@ impl Rung {
     }
 
     /// Names of the flow program and of the one for packets that the filter leaves out.
-    fn program_names(
+    pub(super) fn program_names(
         self,
         direction: Direction,
         link: LinkKind,
@@ -121,7 +122,7 @@ pub enum LinkKind {
 
 /// Programs and maps, loaded.
 pub struct FlowObject {
-    object: Object,
+    object: Loaded,
 }
 
 /// Names of the maps that all namespaces share.
@@ -140,6 +141,15 @@ const SHARED_MAPS: [&str; 13] = [
     "claim_locks",
     "packets",
 ];
+
+/// Does not load the programs that are not needed.
+fn leave_out(open: &mut OpenObject, not_needed: impl Fn(&str) -> bool) {
+    for mut program in open.progs_mut() {
+        if program.name().to_str().is_some_and(&not_needed) {
+            program.set_autoload(false);
+        }
+    }
+}
 
 impl FlowObject {
     /// Loads the best rung; also says with which settings.
@@ -171,7 +181,10 @@ impl FlowObject {
         settings: Settings,
         config: &FlowTableConfig,
     ) -> Result<Self, KernelError> {
-        Self::load(rung, settings, |open| {
+        Self::load(rung, settings, Purpose::Any, |open| {
+            leave_out(open, |name| {
+                config.filter.trim().is_empty() && name.starts_with("left_")
+            });
             for mut map in open.maps_mut() {
                 let entries = match map.name().to_str() {
                     Some("slots" | "tcp_slots") => settings.slot_count + PROBES,
@@ -187,13 +200,22 @@ impl FlowObject {
         })
     }
 
-    /// Loads the programs once more with other settings, on the maps of `first`.
+    /// Loads the programs for a kind of link once more with other settings, on the maps of `first`.
     pub(super) fn load_sharing(
         rung: Rung,
         settings: Settings,
+        link: LinkKind,
+        filtered: bool,
         first: &Self,
     ) -> Result<Self, KernelError> {
-        Self::load(rung, settings, |open| {
+        let wanted: Vec<&str> = [Direction::Ingress, Direction::Egress]
+            .into_iter()
+            .filter_map(|direction| rung.program_names(direction, link))
+            .flat_map(|(flow, left)| [Some(flow), filtered.then_some(left)])
+            .flatten()
+            .collect();
+        Self::load(rung, settings, Purpose::Namespace, |open| {
+            leave_out(open, |name| !wanted.contains(&name));
             for mut map in open.maps_mut() {
                 let name = map.name().to_string_lossy().into_owned();
                 if SHARED_MAPS.contains(&name.as_str())
@@ -209,9 +231,11 @@ impl FlowObject {
     fn load(
         rung: Rung,
         settings: Settings,
+        purpose: Purpose,
         prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
     ) -> Result<Self, KernelError> {
-        let object = embedded::load(
+        let object = embedded::load_for(
+            purpose,
             rung.bytes(settings.packet_bytes > 0),
             settings.bytes(),
             None,
@@ -228,21 +252,8 @@ impl FlowObject {
             .ok_or(KernelError::Missing(name))
     }
 
-    /// The flow program for a direction and a kind of link, and the one for packets that the
-    /// filter leaves out. None where there is no such hook.
-    pub(super) fn programs(
-        &self,
-        rung: Rung,
-        direction: Direction,
-        link: LinkKind,
-    ) -> Result<Option<(BorrowedFd<'_>, BorrowedFd<'_>)>, KernelError> {
-        match rung.program_names(direction, link) {
-            Some((flow, left)) => Ok(Some((self.program(flow)?, self.program(left)?))),
-            None => Ok(None),
-        }
-    }
-
-    fn program(&self, name: &'static str) -> Result<BorrowedFd<'_>, KernelError> {
+    /// A program by name.
+    pub(super) fn program(&self, name: &'static str) -> Result<BorrowedFd<'_>, KernelError> {
         self.object
             .progs()
             .find(|p| p.name() == name)

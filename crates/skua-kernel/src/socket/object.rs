@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use libbpf_rs::{Link, MapCore as _, Object, OpenObject};
+use libbpf_rs::{Link, MapCore as _, OpenObject};
 
 use super::{
     SocketTracerConfig,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     KernelError,
-    embedded::{self, object},
+    embedded::{self, Loaded, object},
 };
 
 /// A way to use the kernel for TCP's states and for what is open.
@@ -93,7 +93,7 @@ pub(super) const PROBED_LATER: [&str; 10] = [
 
 /// An object's programs, attached until it is dropped.
 pub(super) struct Attached {
-    pub object: Object,
+    pub object: Loaded,
     links: Vec<Link>,
 }
 
@@ -209,7 +209,7 @@ impl Attached {
         settings: Settings,
         btf: Option<&Path>,
         prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
-    ) -> Result<Object, KernelError> {
+    ) -> Result<Loaded, KernelError> {
         embedded::load(bytes, settings.bytes(), btf, |open| {
             for mut map in open.maps_mut() {
                 let name = map.name().to_string_lossy().into_owned();
@@ -318,7 +318,7 @@ pub(super) fn paths(
     .and_then(attach_all)
 }
 
-fn attach_all(object: Object) -> Result<Attached, KernelError> {
+fn attach_all(object: Loaded) -> Result<Attached, KernelError> {
     let mut attached = Attached {
         object,
         links: Vec::new(),

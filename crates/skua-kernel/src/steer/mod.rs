@@ -14,13 +14,13 @@ use std::{
     sync::atomic::Ordering::{Relaxed, Release},
 };
 
-use libbpf_rs::{MapCore as _, MapFlags, Object};
+use libbpf_rs::{MapCore as _, MapFlags};
 use skua_filter::{Filter, LinkType};
 use skua_steer::{Cause, Channel, Detector, Order, Sample};
 
 use crate::{
     Attachment, Direction, HookKind, KernelError, clock,
-    embedded::{self, object},
+    embedded::{self, Loaded, object},
     flow::{LinkKind, filter::FilterProgram},
     grace::Grace,
     mapping::Window,
@@ -198,7 +198,7 @@ pub struct Counts {
 
 /// A detector, loaded. Dropping it frees the maps; attachments are separate.
 pub struct Steering {
-    object: Object,
+    object: Loaded,
     filter: Option<FilterProgram>,
     control: Window<Control>,
     events: Ring,
@@ -418,7 +418,7 @@ impl Steering {
     }
 }
 
-fn load_object(detector: &Detector, link: LinkKind, looks: bool) -> Result<Object, KernelError> {
+fn load_object(detector: &Detector, link: LinkKind, looks: bool) -> Result<Loaded, KernelError> {
     let settings = Settings::new(detector, link, looks);
     let ring_bytes = detector.ring * SAMPLE as u32;
     embedded::load(
@@ -473,13 +473,13 @@ fn failed(what: &'static str, error: &libbpf_rs::Error) -> KernelError {
     }
 }
 
-fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_rs::Map<'a>, KernelError> {
+fn map<'a>(object: &'a Loaded, name: &'static str) -> Result<libbpf_rs::Map<'a>, KernelError> {
     let mut maps = object.maps();
     maps.find(|map| map.name() == name)
         .ok_or(KernelError::Missing(name))
 }
 
-fn program(object: &Object) -> Result<BorrowedFd<'_>, KernelError> {
+fn program(object: &Loaded) -> Result<BorrowedFd<'_>, KernelError> {
     object
         .progs()
         .find(|program| program.name() == "steer")

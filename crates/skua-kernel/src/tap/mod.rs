@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, OpenObject};
 use skua_filter::{Filter, LinkType};
 
 pub use layout::{
@@ -28,7 +28,7 @@ pub use stream::{PacketReader, TappedPacket};
 
 use crate::{
     Attachment, Direction, HookKind, KernelError,
-    embedded::{self, object},
+    embedded::{self, Loaded, object},
     flow::{LinkKind, filter::FilterProgram},
     private_network,
 };
@@ -132,13 +132,13 @@ fn share(open: &mut OpenObject, shared: &[(&str, &MapHandle)]) -> libbpf_rs::Res
     Ok(())
 }
 
-fn map(object: &Object, name: &'static str) -> Result<MapHandle, KernelError> {
+fn map(object: &Loaded, name: &'static str) -> Result<MapHandle, KernelError> {
     let map = object.maps().find(|map| map.name() == name);
     let map = map.ok_or(KernelError::Missing(name))?;
     MapHandle::try_from(&map).map_err(failed("cannot hold a map of a tap"))
 }
 
-fn program<'a>(object: &'a Object, name: &'static str) -> Result<BorrowedFd<'a>, KernelError> {
+fn program<'a>(object: &'a Loaded, name: &'static str) -> Result<BorrowedFd<'a>, KernelError> {
     let program = object.progs().find(|program| program.name() == name);
     program
         // SAFETY: the descriptor lives as long as the object, which the result borrows; the temporary
@@ -282,7 +282,7 @@ impl TapMaps {
 
 /// The programs of a tap for the sources of one network namespace.
 pub struct SourcePrograms {
-    object: Object,
+    object: Loaded,
     sources: MapHandle,
     outputs: MapHandle,
     /// The expression before them, by link and direction; none: it takes all.
@@ -437,7 +437,7 @@ impl SourcePrograms {
 
 /// The programs on the side of the monitors.
 pub struct MonitorPrograms {
-    object: Object,
+    object: Loaded,
 }
 
 impl MonitorPrograms {

@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, MapType, Object};
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, MapType};
 
 use super::{failed, share};
 use crate::{
     KernelError,
-    embedded::{self, object},
+    embedded::{self, Loaded, object},
     grace::Grace,
     socket::open_root,
 };
@@ -101,7 +101,7 @@ impl TapTask {
 /// The program at the root of the control groups. Dropping it detaches it.
 struct Connect {
     _link: Link,
-    _object: Object,
+    _object: Loaded,
     tasks: MapHandle,
 }
 

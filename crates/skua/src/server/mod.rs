@@ -196,7 +196,7 @@ impl Server {
 
     /// Serves on a thread of its own until the process ends.
     pub fn serve(self, routes: Router, parts: Parts) -> anyhow::Result<()> {
-        more_descriptors(self.limits.connections as u64);
+        crate::descriptors::make_room(self.limits.connections as u64 + 1024);
         let gate = Arc::new(Gate {
             guard: Guard {
                 names: self.config.api.names.clone(),
@@ -256,17 +256,4 @@ fn hang_ups() -> anyhow::Result<UnixStream> {
     writer.set_nonblocking(true)?;
     signal_hook::low_level::pipe::register(signal_hook::consts::SIGHUP, writer)?;
     Ok(reader)
-}
-
-/// Makes room for the descriptors of connections, as far as it is allowed.
-fn more_descriptors(connections: u64) {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    let wanted = connections + 1024;
-    if limit.current.is_some_and(|current| current < wanted) {
-        limit.current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
-        if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::debug!("no more file descriptors: {error}");
-        }
-    }
 }

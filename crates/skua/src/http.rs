@@ -295,6 +295,7 @@ async fn get_metrics(
         text += &metrics::steers(&actions.steers().counts());
         text += &metrics::taps(&actions.taps());
         text += &health.metrics();
+        text += &metrics::panics();
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
     })
     .await

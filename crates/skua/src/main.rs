@@ -28,6 +28,7 @@ mod lake;
 mod metrics;
 mod orphans;
 mod output;
+mod panics;
 mod record_filter;
 mod replay;
 mod rights;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         arguments.verbose,
         matches!(arguments.command, Command::Top(_)),
     );
+    panics::end_process_with_its_threads();
     skua_kernel::capture_libbpf_log();
     if !matches!(arguments.command, Command::DetachWhenOrphaned) {
         config::warn_of_unknown_variables();

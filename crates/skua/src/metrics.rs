@@ -187,6 +187,15 @@ pub fn taps(taps: &[TapView]) -> String {
     text.0
 }
 
+/// Faults that ended requests.
+pub fn panics() -> String {
+    let mut text = Text::default();
+    let help = "Requests that ended with 500 by a fault of Skua.";
+    text.family("skua_request_panics_total", "counter", help);
+    text.value("skua_request_panics_total", &[], crate::panics::requests());
+    text.0
+}
+
 /// What alerts have done.
 pub fn alerts(counters: &AlertCounters) -> String {
     let mut text = Text(String::new());

@@ -42,7 +42,7 @@ use self::{
     local::LocalSocket,
     tls::TlsFiles,
 };
-use crate::{config::Config, guard::Guard};
+use crate::{config::Config, guard::Guard, panics};
 
 /// How patient the server is, and how much it does at a time.
 #[derive(Clone, Copy, Debug)]
@@ -230,9 +230,11 @@ impl Server {
         std::thread::Builder::new()
             .name("http".into())
             .spawn(move || {
-                if let Err(error) = runtime.block_on(serve::serve(listeners, service, gate, reload))
-                {
-                    tracing::error!("the API ended: {error}");
+                let serving = panics::request(serve::serve(listeners, service, gate, reload));
+                match runtime.block_on(serving) {
+                    Some(Ok(())) => {}
+                    Some(Err(error)) => tracing::error!("the API ended: {error}"),
+                    None => panics::end_process("http"),
                 }
             })?;
         Ok(())

@@ -9,7 +9,13 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, extract::Request, response::Response};
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -28,6 +34,7 @@ use super::{
     paced::Paced,
     tls::{TlsFiles, client_name},
 };
+use crate::panics;
 
 /// How long to wait after an accept that failed: mostly there are no descriptors left.
 const BREATH: Duration = Duration::from_millis(100);
@@ -196,5 +203,8 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 async fn answer(app: Router, request: Request) -> Result<Response, Infallible> {
-    app.oneshot(request).await
+    let Some(answer) = panics::request(app.oneshot(request)).await else {
+        return Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response());
+    };
+    answer
 }

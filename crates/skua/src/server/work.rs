@@ -8,6 +8,7 @@ use axum::{
 };
 
 use super::fair::{ClientKey, Turn, Turns};
+use crate::panics;
 
 tokio::task_local! {
     static CLIENT: (Turns, ClientKey);
@@ -46,6 +47,9 @@ pub async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Respo
     match done {
         Ok((response, _turn)) => response,
         Err(error) => {
+            if error.is_panic() {
+                panics::count_request();
+            }
             tracing::error!(%error, "an answer failed");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }

@@ -67,6 +67,27 @@ fn hundreds_of_half_open_and_slow_connections_keep_nobody_out() {
     assert_eq!(Reply::read(last).status, 200);
 }
 
+#[test]
+fn a_request_that_panics_ends_with_500_and_is_counted_and_others_go_on() {
+    let faulty = Router::new()
+        .route("/task", get(async || -> String { panic!("on purpose") }))
+        .route(
+            "/work",
+            get(async || http::blocking(|| panic!("on purpose")).await),
+        );
+    let running = Running::start("", Limits::default(), faulty);
+    let before = crate::panics::requests();
+    for path in ["/task", "/work", "/task", "/work"] {
+        assert_eq!(running.get(path).status, 500, "{path}");
+        assert_eq!(running.get("/api/summary").status, 200);
+    }
+    let metrics = running.get("/metrics").body;
+    let line = |line: &&str| line.starts_with("skua_request_panics_total ");
+    let line = metrics.lines().find(line).unwrap();
+    let counted: u64 = line.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(counted >= before + 4, "{line}");
+}
+
 /// An expression that takes libpcap long.
 fn slow_filter(first: u16) -> String {
     let ports: Vec<String> = (0..120).map(|n| (first + n * 7).to_string()).collect();

@@ -1,0 +1,96 @@
+//! What a panic ends: a request, or the process.
+//!
+//! A panic is a fault of ours. In a request it ends that request with 500 and is counted
+//! ([`request`]); the locks that it held are taken on by others as they are. In a thread that does its
+//! work alone (draining, exporting, keeping agents) nobody would take over, so it ends the process
+//! with a line that says so, and who started it starts it again.
+
+#[cfg(not(panic = "unwind"))]
+compile_error!("panics must unwind, or one request could end the process");
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::atomic::{AtomicU64, Ordering},
+    task::Poll,
+};
+
+/// Requests that a panic has ended.
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+/// The exit code of a process that a panic has ended, as Rust has it.
+const EXIT: i32 = 101;
+
+/// Counts a request that a panic has ended.
+pub fn count_request() {
+    REQUESTS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How many requests a panic has ended.
+pub fn requests() -> u64 {
+    REQUESTS.load(Ordering::Relaxed)
+}
+
+/// The output of a request's work; `None` when it panicked, which is counted.
+pub async fn request<F: Future>(work: F) -> Option<F::Output> {
+    let mut work = pin!(work);
+    std::future::poll_fn(move |context| {
+        // Nothing of the work is used after a panic.
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(poll) => poll.map(Some),
+            Err(_) => {
+                count_request();
+                Poll::Ready(None)
+            }
+        }
+    })
+    .await
+}
+
+/// Whether nobody would take over what the thread of this name does.
+fn is_alone(thread: Option<&str>) -> bool {
+    match thread {
+        // The main thread ends the process itself, after giving back what it has.
+        // Threads without a name are joined by who has started them, for one piece of work.
+        None | Some("main") => false,
+        // Tasks of the API end alone.
+        Some("http") => false,
+        Some(name) => !name.starts_with("tokio-"),
+    }
+}
+
+/// Ends the process because a thread of it cannot go on.
+pub fn end_process(thread: &str) -> ! {
+    eprintln!(
+        "skua: a fault in the thread \"{thread}\" ends this process: please report it with the lines \
+         above"
+    );
+    std::process::exit(EXIT)
+}
+
+/// From now on a panic in a thread that does its work alone ends the process.
+pub fn end_process_with_its_threads() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        let thread = std::thread::current();
+        if is_alone(thread.name()) {
+            end_process(thread.name().unwrap_or_default());
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_nobody_stands_in_for_end_the_process() {
+        for name in ["export", "uplink", "steer", "sum 1"] {
+            assert!(is_alone(Some(name)), "{name}");
+        }
+        for name in [None, Some("main"), Some("http"), Some("tokio-rt-worker")] {
+            assert!(!is_alone(name), "{name:?}");
+        }
+    }
+}

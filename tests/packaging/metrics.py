@@ -46,7 +46,10 @@ def wait(what, look, seconds=60):
 
 def served():
     """Names of metrics with the names of their labels."""
-    environment = {**os.environ, "SKUA_CONFIG": "/dev/null", "SKUA_HISTORY_DIRECTORY": str(WORK / "history")}
+    # Not those of this machine, where another may run.
+    environment = {**os.environ, "SKUA_CONFIG": "/dev/null", "SKUA_HISTORY_DIRECTORY": str(WORK / "history"),
+                   "SKUA_API_SOCKET": str(WORK / "run.sock"), "SKUA_AGENT_SOCKET": "",
+                   "SKUA_ANALYZER": f"unix:{WORK / 'run.sock'}"}
     subprocess.run(["ip", "netns", "add", NAMESPACE], check=True)
     started = []
     try:

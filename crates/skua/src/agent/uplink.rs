@@ -289,25 +289,24 @@ async fn say(socket: &mut Socket, message: &FromAgent) -> anyhow::Result<()> {
     Ok(socket.send(Message::Text(text.into())).await?)
 }
 
+/// Captures that are given to a host must be for it: what was meant for another is not done here.
+fn check_ours(host: &str, captures: &[Assigned]) -> anyhow::Result<()> {
+    let mut points = captures.iter().flat_map(|assigned| &assigned.points);
+    match points.find(|point| *point.host != *host) {
+        Some(other) => bail!(
+            "the analyzer gave {host} a capture that is for {}",
+            other.host
+        ),
+        None => Ok(()),
+    }
+}
+
 /// What the whole graph was when it was told last; later changes are told.
 struct Synced {
     last_event: u64,
 }
 
 impl Inner {
-    /// An order is for the host of each of its points; ours are never another's.
-    fn check_ours(&self, captures: &[Assigned]) -> anyhow::Result<()> {
-        let mut points = captures.iter().flat_map(|assigned| &assigned.points);
-        match points.find(|point| *point.host != *self.host) {
-            Some(other) => bail!(
-                "the analyzer gave {} a capture that is for {}",
-                self.host,
-                other.host
-            ),
-            None => Ok(()),
-        }
-    }
-
     fn change_status(&self, change: impl FnOnce(&mut UplinkStatus)) -> UplinkStatus {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut status);
@@ -439,7 +438,7 @@ impl Inner {
                     heard_at = tokio::time::Instant::now();
                     match heard(message)? {
                         Some(ToAgent::Captures(captures)) => {
-                            self.check_ours(&captures)?;
+                            check_ours(&self.host, &captures)?;
                             self.wanted.tell(Order::Captures(captures));
                         }
                         Some(ToAgent::Taken(number)) => self.outbox.confirm(number),
@@ -549,5 +548,32 @@ fn heard(message: Received) -> anyhow::Result<Option<ToAgent>> {
             .context("the analyzer is not understood"),
         Message::Close(_) => bail!("the analyzer hung up"),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skua_analyzer::capture::{Capture, NodePoint};
+
+    #[test]
+    fn captures_for_another_host_are_refused() {
+        let given = |host: &str| Assigned {
+            capture: Capture::default(),
+            points: vec![NodePoint {
+                host: host.into(),
+                netns_inode: 1,
+                ifindex: 2,
+                node: "n".into(),
+                tid: "t".into(),
+                name: "eth0".into(),
+                kind: "device".into(),
+                row: None,
+            }],
+        };
+        assert!(check_ours("web1", &[]).is_ok());
+        assert!(check_ours("web1", &[given("web1")]).is_ok());
+        let refused = check_ours("web1", &[given("web1"), given("web2")]);
+        assert!(refused.unwrap_err().to_string().contains("for web2"));
     }
 }

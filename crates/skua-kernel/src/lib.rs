@@ -31,5 +31,5 @@ pub use budget::{MOST_PROGRAMS, has_room_for_namespaces, loaded_programs};
 pub use clock::{monotonic_ns, next_tick, unix_offset_ns};
 pub use error::KernelError;
 pub use log::capture_libbpf_log;
-pub use memory::release_start_memory;
+pub use memory::{release_free_memory, release_start_memory};
 pub use programs::{ProgramInfo, attached_tcx, program_info};

@@ -9,14 +9,19 @@ use std::{ffi::c_int, io};
 /// when it needs memory, and what runs on is mapped again when it is used (a minor fault for each 64 KiB). What
 /// was written to, relocations among it, is left alone. So afterwards the resident memory is that of what runs.
 pub fn release_start_memory() {
+    release_free_memory();
+    // SAFETY: the callback keeps to the protocol, and nothing is passed to it.
+    unsafe {
+        libc::dl_iterate_phdr(Some(unmap_clean), std::ptr::null_mut());
+    }
+}
+
+/// Gives back the heap's free pages, which the allocator may keep after large work.
+pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: no memory of ours is passed; the allocator gives back pages of which nobody has anything.
     unsafe {
         libc::malloc_trim(0);
-    }
-    // SAFETY: the callback keeps to the protocol, and nothing is passed to it.
-    unsafe {
-        libc::dl_iterate_phdr(Some(unmap_clean), std::ptr::null_mut());
     }
 }
 

@@ -30,7 +30,7 @@ use crate::{
     summary,
 };
 
-pub use crate::server::blocking;
+pub use crate::server::{blocking, streaming};
 
 const WELCOME: &str = "\
 skua run

@@ -2,13 +2,38 @@
 
 use crate::{Answer, ById, RawPacket};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
+use std::io;
 
 pub fn write(answer: &Answer) -> String {
-    let mut text = serde_json::to_string_pretty(&value(answer)).unwrap_or_default();
-    text.push('\n');
-    text
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    let _ = write_to(answer, &mut text);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Writes one element after the other, each made only then: as JSON they take many times the memory.
+pub fn write_to(answer: &Answer, out: &mut dyn io::Write) -> io::Result<()> {
+    match answer {
+        Answer::Nodes(nodes) => list(out, nodes, to_json)?,
+        Answer::Edges(edges) => list(out, edges, to_json)?,
+        Answer::Paths(paths) => list(out, paths, to_json)?,
+        Answer::Values(values) => list(out, values, to_json)?,
+        Answer::Flows(flows) => list(out, flows, |flow| to_json(&flow.to_value()))?,
+        other => serde_json::to_writer_pretty(&mut *out, &value(other))?,
+    }
+    out.write_all(b"\n")
+}
+
+fn list<T>(out: &mut dyn io::Write, items: &[T], json: impl Fn(&T) -> Value) -> io::Result<()> {
+    struct List<'a, T, F>(&'a [T], F);
+    impl<T, F: Fn(&T) -> Value> Serialize for List<'_, T, F> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_seq(self.0.iter().map(&self.1))
+        }
+    }
+    serde_json::to_writer_pretty(out, &List(items, json)).map_err(io::Error::from)
 }
 
 pub fn value(answer: &Answer) -> Value {

@@ -29,6 +29,14 @@ pub fn format(answer: &Answer, format: Format) -> Result<String, QueryError> {
     }
 }
 
+/// Writes an answer as [`Format::Json`] bit by bit.
+///
+/// # Errors
+/// What is written to fails.
+pub fn write_json(answer: &Answer, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+    json::write_to(answer, out)
+}
+
 /// An answer as JSON: a list of what was found, or the single value. Metrics, packets, sockets,
 /// groups and next hops are a list of one object with an entry for each node, flow or group.
 pub fn json(answer: &Answer) -> serde_json::Value {

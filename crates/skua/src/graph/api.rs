@@ -20,7 +20,7 @@ use skua_query::{
 };
 
 use super::{Analyzer, pcap};
-use crate::http::{bad_request, blocking};
+use crate::http::{bad_request, streaming};
 
 /// Bytes of a request at most: a query has 64 KiB, escaped in JSON it may be longer.
 const BODY: usize = 512 << 10;
@@ -95,36 +95,52 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
     .unwrap_or((Some(Format::Json), JSON));
     let cancel = Arc::new(AtomicBool::new(false));
     let _waiting = Waiting(cancel.clone());
-    blocking(move || {
+    streaming(move |answering| {
         let done = analyzer.ask(
             &asked.query,
             Limits::default(),
             &cancel,
-            |prepared, found| match found {
-                Some(found) => match format {
-                    Some(format) => write(&found, format).map(Written::Text),
-                    None => Ok(Written::File(pcap::write(&found))),
-                },
-                None => Ok(Written::Text(Some(prepared.plan.to_string()))),
+            |prepared, found| match (found, format) {
+                (Some(found), Some(Format::Json)) if !found.is_empty() => Ok(Written::Json(found)),
+                (Some(found), Some(format)) => write(&found, format).map(Written::Text),
+                (Some(found), None) => Ok(Written::File(pcap::write(&found))),
+                (None, _) => Ok(Written::Text(Some(prepared.plan.to_string()))),
             },
             asked.explain,
         );
+        let large = matches!(&done, Ok(Written::Json(found)) if found.len() >= LARGE);
         match done {
+            Ok(Written::Json(found)) => {
+                let mut body = answering.begin(kind);
+                let sent = output::write_json(&found, &mut body).and_then(|()| body.finish());
+                if let Err(error) = sent {
+                    tracing::debug!("an answer was not taken: {error}");
+                }
+            }
             Ok(Written::Text(Some(text))) => {
                 let kind = if asked.explain { TABLE } else { kind };
-                ([(header::CONTENT_TYPE, kind)], text).into_response()
+                answering.ready(([(header::CONTENT_TYPE, kind)], text).into_response());
             }
-            Ok(Written::Text(None)) => StatusCode::NO_CONTENT.into_response(),
-            Ok(Written::File(Ok(file))) => ([(header::CONTENT_TYPE, kind)], file).into_response(),
-            Ok(Written::File(Err(error))) => bad_request(error),
-            Err(error) => refused(&error, &asked.query),
+            Ok(Written::Text(None)) => answering.ready(StatusCode::NO_CONTENT.into_response()),
+            Ok(Written::File(Ok(file))) => {
+                answering.ready(([(header::CONTENT_TYPE, kind)], file).into_response());
+            }
+            Ok(Written::File(Err(error))) => answering.ready(bad_request(error)),
+            Err(error) => answering.ready(refused(&error, &asked.query)),
+        }
+        if large {
+            skua_kernel::release_free_memory();
         }
     })
     .await
 }
 
+/// Elements of an answer from which on its memory is given back at once.
+const LARGE: usize = 10_000;
+
 /// An answer as it is sent.
 enum Written {
+    Json(Answer),
     Text(Option<String>),
     File(anyhow::Result<Vec<u8>>),
 }

@@ -11,6 +11,7 @@ pub mod local;
 mod openapi;
 mod paced;
 mod serve;
+mod stream;
 #[cfg(test)]
 pub mod tests;
 pub mod tls;
@@ -18,6 +19,7 @@ pub mod watched;
 mod work;
 mod ws;
 
+pub use stream::streaming;
 pub use work::blocking;
 pub use ws::Parts;
 

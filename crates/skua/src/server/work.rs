@@ -25,7 +25,7 @@ pub fn client() -> Option<(Turns, ClientKey)> {
 }
 
 /// A turn for the client whose request this is.
-async fn turn() -> Result<Option<Turn>, Response> {
+pub(super) async fn turn() -> Result<Option<Turn>, Response> {
     let Some((turns, key)) = client() else {
         return Ok(None);
     };

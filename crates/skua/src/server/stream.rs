@@ -1,0 +1,181 @@
+//! Answers that are sent while they are written, so that they are never in memory as a whole.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use http_body::{Body as HttpBody, Frame};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::work::turn;
+use crate::panics;
+
+/// Bytes that are sent in one piece.
+const PIECE: usize = 64 << 10;
+
+/// Pieces that wait for a client at most: 8 MiB.
+const PIECES: usize = 128;
+
+/// Time from a turn to the last byte that a client takes.
+const TIME: Duration = Duration::from_secs(60);
+
+/// Where work puts its answer.
+pub struct Answering {
+    head: oneshot::Sender<Response>,
+    end: Instant,
+    runtime: Handle,
+}
+
+/// The body of an answer. What is short goes out as a whole, with its length. Dropped before [`finish`](Self::finish) the answer breaks off,
+/// so that nobody takes a part of it for the whole.
+pub struct Writer {
+    answering: Option<(Answering, &'static str)>,
+    pieces: mpsc::Sender<Option<Bytes>>,
+    receiver: Option<mpsc::Receiver<Option<Bytes>>>,
+    piece: Vec<u8>,
+    end: Instant,
+    runtime: Handle,
+}
+
+/// What a client gets.
+struct Pieces {
+    pieces: mpsc::Receiver<Option<Bytes>>,
+    ended: bool,
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        self.pieces.poll_recv(context).map(|piece| match piece {
+            Some(Some(piece)) => Some(Ok(Frame::data(piece))),
+            Some(None) => {
+                self.ended = true;
+                None
+            }
+            None => {
+                self.ended = true;
+                Some(Err(io::Error::other("the answer was not finished")))
+            }
+        })
+    }
+}
+
+impl Answering {
+    /// Answers with something that is ready.
+    pub fn ready(self, response: Response) {
+        // Whoever asked may be gone.
+        let _ = self.head.send(response);
+    }
+
+    /// Begins an answer of a media type.
+    pub fn begin(self, kind: &'static str) -> Writer {
+        let (pieces, receiver) = mpsc::channel(PIECES);
+        Writer {
+            pieces,
+            receiver: Some(receiver),
+            piece: Vec::with_capacity(PIECE),
+            end: self.end,
+            runtime: self.runtime.clone(),
+            answering: Some((self, kind)),
+        }
+    }
+}
+
+impl Writer {
+    fn send(&mut self, piece: Option<Bytes>) -> io::Result<()> {
+        if let (Some((answering, kind)), Some(pieces)) =
+            (self.answering.take(), self.receiver.take())
+        {
+            let ended = false;
+            let body = Body::new(Pieces { pieces, ended });
+            answering.ready(([(header::CONTENT_TYPE, kind)], body).into_response());
+        }
+        let piece = match self.pieces.try_send(piece) {
+            Ok(()) => return Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            Err(mpsc::error::TrySendError::Full(piece)) => piece,
+        };
+        let sent = async { tokio::time::timeout_at(self.end, self.pieces.send(piece)).await };
+        match self.runtime.block_on(sent) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// The answer is whole.
+    pub fn finish(mut self) -> io::Result<()> {
+        if let Some((answering, kind)) = self.answering.take() {
+            let whole = std::mem::take(&mut self.piece);
+            answering.ready(([(header::CONTENT_TYPE, kind)], whole).into_response());
+            return Ok(());
+        }
+        io::Write::flush(&mut self)?;
+        self.send(None)
+    }
+}
+
+impl io::Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
+        self.send(Some(piece.into()))
+    }
+}
+
+/// Runs work that may wait and that writes its answer bit by bit. The turn ends with the work.
+pub async fn streaming(work: impl FnOnce(Answering) + Send + 'static) -> Response {
+    let turn = match turn().await {
+        Ok(turn) => turn,
+        Err(busy) => return busy,
+    };
+    let (head, answer) = oneshot::channel();
+    let answering = Answering {
+        head,
+        end: Instant::now() + TIME,
+        runtime: Handle::current(),
+    };
+    let done = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work(answering);
+    });
+    if let Ok(response) = answer.await {
+        return response;
+    }
+    if done.await.is_err_and(|error| error.is_panic()) {
+        panics::count_request();
+    }
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}

@@ -6,16 +6,15 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use hashbrown::HashTable;
+use hashbrown::{HashTable, hash_table::Entry as Slot};
 use skua_flow::{FlowKey, Service, ServiceRule};
 
 use crate::{
-    Opener, Protocol, SocketRecord, SocketState, TcpMetrics, owner::OwnerId, record::is_wildcard,
+    Opener, Protocol, SocketRecord, SocketState, TcpMetrics,
+    lives::{Found, Lived, Lives, Span, choose},
+    owner::OwnerId,
+    record::is_wildcard,
 };
-
-const NS: u64 = 1_000_000_000;
-/// The seconds of an entry whose socket is open.
-const OPEN: u32 = 0;
 
 /// What a conversation's sockets say about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,6 +23,8 @@ pub struct Joined {
     pub owners: [Option<OwnerId>; 2],
     /// Which side offers the service, as far as sockets know.
     pub service: Option<Service>,
+    /// On one of the sides several sockets of different owners fit, so that none is named.
+    pub ambiguous: bool,
 }
 
 /// A socket by its two endpoints. Both directions of a conversation, and the sockets at both of its
@@ -36,10 +37,25 @@ struct Entry {
     local: u32,
     netns: u32,
     owner: Option<OwnerId>,
-    /// When it ended, seconds since the Unix epoch, [`OPEN`] while it is open.
-    ended_s: u32,
+    /// Tells it from others that have the same endpoints, before it or after.
+    id: u64,
+    life: Span,
     measured: Measured,
     opener: Opener,
+}
+
+impl Lived for Entry {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn life(&self) -> Span {
+        self.life
+    }
+
+    fn is_alike(&self, other: &Self) -> bool {
+        self.netns == other.netns && self.owner == other.owner && self.owner.is_some()
+    }
 }
 
 /// What a socket's TCP has measured of its connection, as of the last look.
@@ -85,13 +101,30 @@ struct Listener {
     netns: u32,
     address: IpAddr,
     owner: Option<OwnerId>,
-    ended_s: u32,
+    life: Span,
+}
+
+impl Lived for Listener {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn life(&self) -> Span {
+        self.life
+    }
+
+    fn is_alike(&self, other: &Self) -> bool {
+        self.netns == other.netns && self.owner == other.owner && self.calls == other.calls
+    }
 }
 
 /// The index.
 pub struct SocketIndex {
     seeds: [u64; 4],
-    entries: HashTable<Entry>,
+    /// By the hash of the endpoints.
+    entries: HashTable<(u64, Lives<Entry>)>,
+    /// How many there are.
+    connected: usize,
     limit: usize,
     /// Whether there are sums of the kernel among the entries.
     sums: bool,
@@ -118,6 +151,7 @@ impl SocketIndex {
         Self {
             seeds: std::array::from_fn(|i| random.hash_one(i) | 1),
             entries: HashTable::new(),
+            connected: 0,
             limit,
             sums: false,
             listeners: HashMap::new(),
@@ -135,7 +169,9 @@ impl SocketIndex {
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        self.entries.capacity() * (size_of::<Entry>() + 1)
+        let lives = self.entries.iter().map(|(_, lives)| lives.capacity());
+        self.entries.capacity() * (size_of::<(u64, Lives<Entry>)>() + 1)
+            + lives.sum::<usize>() * size_of::<Entry>()
             + self.listening * (size_of::<Listener>() + 32)
     }
 
@@ -178,30 +214,27 @@ impl SocketIndex {
 
     /// Takes a socket, or what has changed of it.
     pub fn put(&mut self, record: &SocketRecord) {
-        let ended_s = match record.end {
-            None => OPEN,
-            Some(_) => ((record.now_ns / NS) as u32).max(OPEN + 1),
-        };
+        let life = record.life();
         if let Some(remote) = record.remote
             && !is_wildcard(record.local.ip())
         {
             let pair = self.pair_of(record.protocol, record.local, remote);
-            self.put_pair(
-                &pair,
-                record.netns,
-                record.owner,
-                (
-                    record.opener,
-                    record.tcp.as_ref().map(Measured::from).unwrap_or_default(),
-                ),
-                ended_s,
-            );
+            self.put_pair(Entry {
+                hash: pair.whole,
+                local: pair.halves[0],
+                netns: record.netns,
+                owner: record.owner,
+                id: record.id,
+                life,
+                measured: record.tcp.as_ref().map(Measured::from).unwrap_or_default(),
+                opener: record.opener,
+            });
         }
         if matches!(
             record.state,
             SocketState::Listen | SocketState::UdpUnconnected
         ) {
-            self.put_listener(record, ended_s);
+            self.put_listener(record, life);
         }
     }
 
@@ -214,47 +247,58 @@ impl SocketIndex {
         (local, remote): (SocketAddr, SocketAddr),
         owner: Option<OwnerId>,
         opener: Opener,
-        last_ns: u64,
+        life: Span,
     ) {
         self.sums = true;
         let pair = self.pair_of(protocol, local, remote);
-        let ended_s = ((last_ns / NS) as u32).max(OPEN + 1);
-        self.put_pair(&pair, netns, owner, (opener, Measured::default()), ended_s);
-    }
-
-    fn put_pair(
-        &mut self,
-        pair: &Pair,
-        netns: u32,
-        owner: Option<OwnerId>,
-        (opener, measured): (Opener, Measured),
-        ended_s: u32,
-    ) {
-        let new = Entry {
+        // A sum for each owner, from its first connection on: they may be there at the same time.
+        let id = owner.map_or(0, |owner| owner.number().get().into());
+        let known = self
+            .entries
+            .find(pair.whole, |(hash, _)| *hash == pair.whole);
+        let since = known.and_then(|(_, lives)| {
+            let mut same = lives.iter().filter(|e| e.id == id && e.netns == netns);
+            same.find(|e| e.local == pair.halves[0]).map(|e| e.life)
+        });
+        self.put_pair(Entry {
             hash: pair.whole,
             local: pair.halves[0],
             netns,
             owner,
-            ended_s,
-            measured,
+            id,
+            life: Span {
+                first_ns: since.map_or(life.first_ns, |since| since.first_ns.min(life.first_ns)),
+                last_ns: since.map_or(life.last_ns, |since| since.last_ns.max(life.last_ns)),
+            },
+            measured: Measured::default(),
             opener,
-        };
-        let same = |e: &Entry| e.hash == new.hash && e.local == new.local && e.netns == new.netns;
-        if let Some(entry) = self.entries.find_mut(new.hash, same) {
-            // The ports may be in use again already when the end of their last use is told.
-            if ended_s == OPEN || entry.ended_s != OPEN || entry.owner == owner {
-                *entry = new;
-            }
-            return;
-        }
-        if self.entries.len() >= self.limit {
-            self.dropped += 1;
-            return;
-        }
-        self.entries.insert_unique(new.hash, new, |e| e.hash);
+        });
     }
 
-    fn put_listener(&mut self, record: &SocketRecord, ended_s: u32) {
+    fn put_pair(&mut self, new: Entry) {
+        let full = self.connected >= self.limit;
+        let same = |e: &Entry| e.id == new.id && e.local == new.local && e.netns == new.netns;
+        let slot = self
+            .entries
+            .entry(new.hash, |(hash, _)| *hash == new.hash, |(hash, _)| *hash);
+        match slot {
+            Slot::Occupied(mut lives) => {
+                let lives = &mut lives.get_mut().1;
+                if full && !lives.iter().any(same) {
+                    self.dropped += 1;
+                } else {
+                    self.connected += usize::from(lives.put(new, same));
+                }
+            }
+            Slot::Vacant(_) if full => self.dropped += 1,
+            Slot::Vacant(slot) => {
+                slot.insert((new.hash, Lives::new(new)));
+                self.connected += 1;
+            }
+        }
+    }
+
+    fn put_listener(&mut self, record: &SocketRecord, life: Span) {
         let (port, protocol) = (record.local.port(), record.protocol);
         if port == 0 {
             return;
@@ -266,7 +310,7 @@ impl SocketIndex {
             netns: record.netns,
             address: record.local.ip(),
             owner: record.owner,
-            ended_s,
+            life,
         };
         if let Some(old) = there.iter_mut().find(|l| l.id == new.id) {
             *old = new;
@@ -281,13 +325,18 @@ impl SocketIndex {
 
     /// Forgets sockets that ended before a moment, ns since the Unix epoch.
     pub fn forget_before(&mut self, ns: u64) {
-        let before = (ns / NS) as u32;
-        let stays = |ended_s: u32| ended_s == OPEN || ended_s >= before;
-        self.entries.retain(|e| stays(e.ended_s));
+        let stays = |life: Span| life.last_ns >= ns;
+        let mut connected = 0;
+        self.entries.retain(|(_, lives)| {
+            lives.retain(|e| stays(e.life));
+            connected += lives.len();
+            lives.len() > 0
+        });
+        self.connected = connected;
         let ports = &mut self.ports;
         let mut listening = 0;
         self.listeners.retain(|(protocol, port), there| {
-            there.retain(|l| stays(l.ended_s));
+            there.retain(|l| stays(l.life));
             listening += there.len();
             if there.is_empty() {
                 ports[*protocol as usize][usize::from(*port) / 64] &= !(1 << (port % 64));
@@ -299,12 +348,13 @@ impl SocketIndex {
 
     /// Whether there is no room for half as many more.
     pub fn is_tight(&self) -> bool {
-        self.entries.len() > self.limit / 4 * 3
+        self.connected > self.limit / 4 * 3
     }
 
-    /// The sockets of a conversation in the namespace with this inode number (0: not known). Those
-    /// of the namespace itself first, else the only one of any namespace with these endpoints.
-    pub fn join(&self, key: &FlowKey, netns: u32) -> Joined {
+    /// The sockets of a conversation in the namespace with this inode number (0: not known), as far as they were
+    /// there when it was. Those of the namespace itself first, else the only one of any namespace with these
+    /// endpoints.
+    pub fn join(&self, key: &FlowKey, netns: u32, span: Span) -> Joined {
         let protocol = match key.proto {
             6 => Protocol::Tcp,
             17 => Protocol::Udp,
@@ -314,9 +364,9 @@ impl SocketIndex {
         let addresses = [&key.lo, &key.hi];
         let ends: [u64; 2] = std::array::from_fn(|i| self.endpoint(addresses[i], ports[i]));
         let pair = self.pair(key.proto, ends[0], ends[1]);
-        let mut sides = self.sides(&pair, netns);
+        let mut sides = self.sides(&pair, netns, span);
         let mut joined = Joined::default();
-        if self.sums && sides.iter().all(Option::is_none) {
+        if self.sums && sides.iter().all(|found| matches!(found, Found::Nothing)) {
             // In aggregate mode only addresses and the service's port are known.
             for service in 0..2 {
                 let client = self.endpoint(addresses[1 - service], 0);
@@ -324,14 +374,15 @@ impl SocketIndex {
                 halves[service] = (ends[service] >> 32) as u32;
                 halves[1 - service] = (client >> 32) as u32;
                 let whole = self.pair(key.proto, ends[service], client).whole;
-                sides = self.sides(&Pair { whole, halves }, netns);
-                if sides.iter().any(Option::is_some) {
+                sides = self.sides(&Pair { whole, halves }, netns, span);
+                if sides.iter().any(|found| !matches!(found, Found::Nothing)) {
                     break;
                 }
             }
         }
         for (side, found) in sides.iter().enumerate() {
-            let Some(entry) = found else { continue };
+            joined.ambiguous |= matches!(found, Found::Several(_));
+            let Some(entry) = found.one() else { continue };
             joined.owners[side] = entry.owner;
             let lo = match entry.opener {
                 Opener::Unknown => continue,
@@ -353,7 +404,13 @@ impl SocketIndex {
             let Some(ip) = key.ip(addresses[side]) else {
                 continue;
             };
-            let Some(listener) = self.listener(protocol, netns, ip, ports[side]) else {
+            // Of several connections that fit none is named, nor who waits for others in their stead.
+            if matches!(sides[side], Found::Several(_)) {
+                continue;
+            }
+            let found = self.listener(protocol, netns, ip, ports[side], span);
+            joined.ambiguous |= matches!(found, Found::Several(_)) && joined.owners[side].is_none();
+            let Some(listener) = found.one() else {
                 continue;
             };
             if joined.owners[side].is_none() {
@@ -377,15 +434,15 @@ impl SocketIndex {
 
     /// What TCP measured of a conversation, and whether at the socket of `lo`. When both sockets are here, that of
     /// who called.
-    pub fn measured(&self, key: &FlowKey, netns: u32) -> Option<(bool, Measured)> {
+    pub fn measured(&self, key: &FlowKey, netns: u32, span: Span) -> Option<(bool, Measured)> {
         if key.proto != Protocol::Tcp.number() {
             return None;
         }
         let lo = self.endpoint(&key.lo, u16::from_be_bytes(key.lo_port));
         let hi = self.endpoint(&key.hi, u16::from_be_bytes(key.hi_port));
-        let sides = self.sides(&self.pair(key.proto, lo, hi), netns);
+        let sides = self.sides(&self.pair(key.proto, lo, hi), netns, span);
         let known = sides.iter().zip([true, false]).filter_map(|(entry, lo)| {
-            let entry = (*entry)?;
+            let entry = entry.one()?;
             let measured = entry.measured;
             (measured.srtt_us > 0).then_some((entry.opener != Opener::Local, lo, measured))
         });
@@ -393,28 +450,22 @@ impl SocketIndex {
         Some((lo, measured))
     }
 
-    /// The sockets at the two sides of a pair.
+    /// The sockets at the two sides of a pair that were there in a time.
     #[inline]
-    fn sides(&self, pair: &Pair, netns: u32) -> [Option<&Entry>; 2] {
-        let mut here = [None; 2];
-        let mut elsewhere = [None; 2];
-        let mut several = [false; 2];
-        for entry in self.entries.iter_hash(pair.whole) {
-            if entry.hash != pair.whole {
-                continue;
+    fn sides(&self, pair: &Pair, netns: u32, span: Span) -> [Found<'_, Entry>; 2] {
+        let Some((_, lives)) = self
+            .entries
+            .find(pair.whole, |(hash, _)| *hash == pair.whole)
+        else {
+            return [Found::Nothing; 2];
+        };
+        pair.halves.map(|half| {
+            let side = lives.near(span).filter(move |e| e.local == half);
+            match choose(side.clone().filter(|e| e.netns == netns), span) {
+                Found::Nothing => choose(side, span),
+                found => found,
             }
-            for side in 0..2 {
-                if entry.local != pair.halves[side] {
-                    continue;
-                }
-                if entry.netns == netns {
-                    here[side] = Some(entry);
-                } else if elsewhere[side].replace(entry).is_some() {
-                    several[side] = true;
-                }
-            }
-        }
-        std::array::from_fn(|side| here[side].or(elsewhere[side].filter(|_| !several[side])))
+        })
     }
 
     #[inline]
@@ -422,29 +473,37 @@ impl SocketIndex {
         self.ports[protocol as usize][usize::from(port) / 64] >> (port % 64) & 1 != 0
     }
 
-    /// The socket that waits at an address of a namespace: one that is bound to it first.
+    /// The socket that waited at an address of a namespace in a time: one that is bound to it first.
     fn listener(
         &self,
         protocol: Protocol,
         netns: u32,
         address: IpAddr,
         port: u16,
-    ) -> Option<&Listener> {
-        let there = self.listeners.get(&(protocol, port))?;
+        span: Span,
+    ) -> Found<'_, Listener> {
+        let Some(there) = self.listeners.get(&(protocol, port)) else {
+            return Found::Nothing;
+        };
         let address = address.to_canonical();
         let here = || there.iter().filter(|l| l.netns == netns);
-        here()
-            .find(|l| l.address == address)
-            .or_else(|| here().find(|l| is_wildcard(l.address) && self.is_local(netns, address)))
-            .or_else(|| {
-                // In another namespace that has this address, when there is only one.
-                let mut elsewhere = there.iter().filter(|l| {
-                    !address.is_loopback()
-                        && (l.address == address
-                            || is_wildcard(l.address) && self.is_local(l.netns, address))
-                });
-                elsewhere.next().filter(|_| elsewhere.next().is_none())
-            })
+        let bound = choose(here().filter(|l| l.address == address), span);
+        if !matches!(bound, Found::Nothing) {
+            return bound;
+        }
+        if self.is_local(netns, address) {
+            let wildcard = choose(here().filter(|l| is_wildcard(l.address)), span);
+            if !matches!(wildcard, Found::Nothing) {
+                return wildcard;
+            }
+        }
+        // In another namespace that has this address, when there is only one.
+        let elsewhere = there.iter().filter(|l| {
+            !address.is_loopback()
+                && (l.address == address
+                    || is_wildcard(l.address) && self.is_local(l.netns, address))
+        });
+        choose(elsewhere, span)
     }
 
     fn is_local(&self, netns: u32, address: IpAddr) -> bool {
@@ -472,16 +531,18 @@ impl SocketIndex {
     }
 
     /// Whether a socket waits at an endpoint that a socket of this namespace is connected to.
-    pub fn waits_at(&self, protocol: Protocol, netns: u32, remote: SocketAddr) -> bool {
+    pub fn waits_at(&self, protocol: Protocol, netns: u32, remote: SocketAddr, span: Span) -> bool {
         self.may_listen(protocol, remote.port())
             && self
-                .listener(protocol, netns, remote.ip(), remote.port())
+                .listener(protocol, netns, remote.ip(), remote.port(), span)
+                .one()
                 .is_some_and(|l| !l.calls)
     }
 
     /// Calls `used` with every owner that is in the index.
     pub fn owners(&self, used: &mut dyn FnMut(OwnerId)) {
-        let entries = self.entries.iter().filter_map(|e| e.owner);
+        let entries = self.entries.iter().flat_map(|(_, lives)| lives.iter());
+        let entries = entries.filter_map(|e| e.owner);
         let listeners = self.listeners.values().flatten().filter_map(|l| l.owner);
         entries.chain(listeners).for_each(used);
     }
@@ -494,18 +555,27 @@ impl SocketIndex {
         netns: u32,
         local: SocketAddr,
         remote: SocketAddr,
+        span: Span,
     ) -> Option<Peer> {
         let pair = self.pair_of(protocol, remote, local);
-        if let Some(entry) = self.sides(&pair, netns)[0] {
-            return Some(Peer {
-                owner: entry.owner,
+        let peer = |owner| {
+            Some(Peer {
+                owner,
                 connected: true,
-            });
+            })
+        };
+        match self.sides(&pair, netns, span)[0] {
+            Found::One(entry) => return peer(entry.owner),
+            // The kernel's sums do not tell which of several processes each connection was of.
+            Found::Several(one) if self.sums => return peer(one.owner),
+            Found::Several(_) => return peer(None),
+            Found::Nothing => {}
         }
         if !self.may_listen(protocol, remote.port()) {
             return None;
         }
-        let listener = self.listener(protocol, netns, remote.ip(), remote.port())?;
+        let listener = self.listener(protocol, netns, remote.ip(), remote.port(), span);
+        let listener = listener.one()?;
         Some(Peer {
             owner: listener.owner,
             connected: listener.calls,

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use skua_flow::{Party, ServiceRule};
 
 use crate::{
-    End, Opener, Owner, Protocol, SocketState, SocketUpdate, TaskRule, TcpMetrics, fields,
+    End, Opener, Owner, Protocol, SocketState, SocketUpdate, Span, TaskRule, TcpMetrics, fields,
     owner::OwnerId,
 };
 
@@ -114,6 +114,15 @@ impl SocketRecord {
     /// The other side of a connection, or of what stands for one.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.remote.filter(|_| !self.listens())
+    }
+
+    /// From its begin to its end, or to the last look that saw it: after that another socket may have its
+    /// endpoints.
+    pub fn life(&self) -> Span {
+        Span {
+            first_ns: self.start_ns,
+            last_ns: self.now_ns,
+        }
     }
 
     /// Time from the begin to the end or the last look, ns; none when the begin is not known.

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     End, Opener, Owner, Owners, PairUpdate, Protocol, Renames, RttSum, SocketIndex, SocketRecord,
-    TcpMetrics, owner::OwnerId, record::ServiceSide,
+    Span, TcpMetrics, owner::OwnerId, record::ServiceSide,
 };
 
 /// New connections are counted over at least so long, ns: an answer on request is no interval.
@@ -272,6 +272,8 @@ pub(crate) struct Ends {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub owner: Option<OwnerId>,
+    /// When it was there.
+    pub life: Span,
     /// Whether the local side calls.
     pub client_side: bool,
 }
@@ -372,7 +374,13 @@ impl Services {
         index: &SocketIndex,
         names: &dyn ServiceNames,
     ) -> (EdgeKey, bool) {
-        let peer = index.peer(ends.protocol, ends.netns, ends.local, ends.remote);
+        let peer = index.peer(
+            ends.protocol,
+            ends.netns,
+            ends.local,
+            ends.remote,
+            ends.life,
+        );
         let own = self.party(ends.owner, ends.local.ip(), names);
         let other_owner = peer.and_then(|peer| peer.owner);
         let other = self.party(other_owner, ends.remote.ip(), names);
@@ -458,6 +466,10 @@ impl Services {
             local,
             remote,
             owner,
+            life: Span {
+                first_ns: pair.first_ns,
+                last_ns: pair.last_ns,
+            },
             client_side,
         };
         let (key, twice) = self.edge(&ends, index, names);
@@ -519,6 +531,7 @@ fn ends(record: &SocketRecord, side: Option<ServiceSide>) -> Option<Ends> {
         local: record.local,
         remote: record.peer()?,
         owner: record.owner,
+        life: record.life(),
         client_side: !side?.local,
     })
 }

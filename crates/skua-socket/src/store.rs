@@ -3,13 +3,15 @@
 use std::{
     collections::{HashMap, VecDeque},
     ops::RangeInclusive,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use skua_flow::{FlowKey, FlowRecord, Ownership, Service, ServiceRule};
 
 use crate::{
     EdgeKey, End, Measured, Opener, OwnerId, PairUpdate, ServiceSide, Services, SocketIndex,
-    SocketRecord, SocketState, SocketUpdate, Sums, service::ServiceNames, service::pair_endpoints,
+    SocketRecord, SocketState, SocketUpdate, Span, Sums, service::ServiceNames,
+    service::pair_endpoints,
 };
 
 /// Ended connections that wait to be summed up until both ends have been looked at.
@@ -68,6 +70,9 @@ pub struct SocketCounts {
     pub in_pairs: u64,
     /// Sockets that found no room in the index for flows.
     pub not_joined: u64,
+    /// Conversations of which several sockets of different owners fit when they were first asked for (the
+    /// ports were used again), so that none is named.
+    pub ambiguous: u64,
     /// Connections that were summed up under others for lack of room for their dependency.
     pub other_dependencies: u64,
 }
@@ -96,6 +101,8 @@ pub struct SocketStore {
     interval_ns: u64,
     forgot_ns: u64,
     counts: SocketCounts,
+    /// [`SocketCounts::ambiguous`].
+    ambiguous: AtomicU64,
 }
 
 impl SocketStore {
@@ -115,6 +122,7 @@ impl SocketStore {
             interval_ns: 0,
             forgot_ns: 0,
             counts: SocketCounts::default(),
+            ambiguous: AtomicU64::new(0),
         }
     }
 
@@ -254,7 +262,10 @@ impl SocketStore {
             (local, remote),
             owner,
             update.opener,
-            update.last_ns,
+            Span {
+                first_ns: update.first_ns,
+                last_ns: update.last_ns,
+            },
         );
         self.pending_pairs.push((*update, owner));
         if self.pending_pairs.len() >= PENDING {
@@ -299,7 +310,7 @@ impl SocketStore {
         if self.index.listens_at(protocol, netns, record.local) {
             return side(true, ServiceRule::Listening);
         }
-        if self.index.waits_at(protocol, netns, remote) {
+        if self.index.waits_at(protocol, netns, remote, record.life()) {
             return side(false, ServiceRule::Listening);
         }
         let (lo, by) = self.by_ports(record.local.port(), remote.port())?;
@@ -331,7 +342,10 @@ impl SocketStore {
         if !key.has_ports() {
             return Ownership::default();
         }
-        let joined = self.index.join(key, netns);
+        let joined = self.index.join(key, netns, span_of(flow));
+        if joined.ambiguous && flow.joins == 0 {
+            self.ambiguous.fetch_add(1, Relaxed);
+        }
         let service = joined
             .service
             .or_else(|| {
@@ -354,7 +368,7 @@ impl SocketStore {
 
     /// What TCP measured of a conversation, see [`SocketIndex::measured`].
     pub fn measured(&self, flow: &FlowRecord, netns: u32) -> Option<(bool, Measured)> {
-        self.index.measured(&flow.key, netns)
+        self.index.measured(&flow.key, netns, span_of(flow))
     }
 
     /// The index.
@@ -410,6 +424,7 @@ impl SocketStore {
     pub fn counts(&self) -> SocketCounts {
         SocketCounts {
             not_joined: self.index.dropped(),
+            ambiguous: self.ambiguous.load(Relaxed),
             other_dependencies: self.services.overflowed(),
             ..self.counts
         }
@@ -420,5 +435,13 @@ impl SocketStore {
         self.open.capacity() * (size_of::<Open>() + size_of::<u64>() + 1)
             + (self.closed.capacity() + self.pending.capacity()) * size_of::<SocketRecord>()
             + self.index.memory()
+    }
+}
+
+/// When a conversation's packets came.
+fn span_of(flow: &FlowRecord) -> Span {
+    Span {
+        first_ns: flow.first_ns,
+        last_ns: flow.last_ns,
     }
 }

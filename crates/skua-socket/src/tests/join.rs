@@ -30,8 +30,15 @@ fn key(proto: u8, one: SocketAddr, other: SocketAddr) -> FlowKey {
 }
 
 fn flow(proto: u8, one: &str, other: &str) -> FlowRecord {
+    flow_in(proto, one, other, (NOON + 1_000, NOON + S / 2))
+}
+
+/// A conversation with packets in a time.
+fn flow_in(proto: u8, one: &str, other: &str, (first_ns, last_ns): (u64, u64)) -> FlowRecord {
     let update = FlowUpdate {
         key: key(proto, address(one), address(other)),
+        first_ns,
+        last_ns,
         ..FlowUpdate::default()
     };
     FlowRecord::new(&update, 1, 1, NOON, S)
@@ -39,7 +46,11 @@ fn flow(proto: u8, one: &str, other: &str) -> FlowRecord {
 
 /// Numbers of the owners of `one` and `other`, 0 for none.
 fn joined(store: &SocketStore, proto: u8, netns: u32, one: &str, other: &str) -> [u32; 2] {
-    let record = flow(proto, one, other);
+    joined_in(store, netns, flow(proto, one, other), one)
+}
+
+/// The same of a flow that has `one` on one side.
+fn joined_in(store: &SocketStore, netns: u32, record: FlowRecord, one: &str) -> [u32; 2] {
     let owners = store.join(&record, netns).owners;
     let numbers = owners.map(|owner| owner.map_or(0, |owner| owner.get()));
     if record.key.ip(&record.key.lo) == Some(address(one).ip())
@@ -110,17 +121,103 @@ fn what_has_ended_stays_joinable_for_a_while() {
     }
 }
 
-#[test]
-fn ports_that_are_used_again_belong_to_the_later_one() {
+/// One after the other a socket of owner 3, of owner 4 and of owner 5 have the same endpoints, each for a
+/// second of ten; the last is open.
+fn used_again() -> SocketStore {
     let mut store = store(SocketStoreConfig::default());
-    let ends = ("10.0.0.9:40000", "10.0.0.2:80");
-    let first = tcp(1, 1, ends.0, ends.1, Opener::Local);
-    let second = tcp(2, 1, ends.0, ends.1, Opener::Local);
-    look(&mut store, &[(first, 3)]);
-    look(&mut store, &[(first, 3), (second, 4)]);
-    // The end of the first is told late.
-    store.ended(&ended(first, End::Closed), owner(3), &Names::new());
-    assert_eq!(joined(&store, 6, 1, ends.0, ends.1), [4, 0]);
+    for (at, number) in [(0, 3), (10, 4), (20, 5)] {
+        let mut socket = tcp(number, 1, ENDS.0, ENDS.1, Opener::Local);
+        socket.start_ns = NOON + at * S;
+        socket.now_ns = NOON + (at + 1) * S;
+        match number {
+            5 => store.seen(&socket, owner(5)),
+            _ => store.ended(
+                &ended(socket, End::Closed),
+                owner(number as u32),
+                &Names::new(),
+            ),
+        }
+    }
+    store
+}
+
+const ENDS: (&str, &str) = ("10.0.0.9:40000", "10.0.0.2:80");
+
+#[test]
+fn ports_that_are_used_again_belong_to_the_socket_that_was_there() {
+    let store = used_again();
+    let at = |first: u64, last: u64| {
+        let times = (NOON + first * S / 10, NOON + last * S / 10);
+        joined_in(&store, 1, flow_in(6, ENDS.0, ENDS.1, times), ENDS.0)
+    };
+    assert_eq!(at(1, 8), [3, 0]);
+    assert_eq!(at(101, 108), [4, 0]);
+    assert_eq!(at(201, 208), [5, 0]);
+    assert_eq!(at(205, 230), [5, 0]);
+    assert_eq!(at(220, 230), [0, 0], "no look has seen it since");
+    // Packets that follow the end, of a conversation that began before it.
+    assert_eq!(at(105, 150), [4, 0]);
+    // In between nobody was there.
+    assert_eq!(at(50, 60), [0, 0]);
+    assert_eq!(store.counts().ambiguous, 0);
+    // One record of all three uses is nobody's, which is counted.
+    assert_eq!(at(1, 208), [0, 0]);
+    assert_eq!(store.counts().ambiguous, 1);
+}
+
+#[test]
+fn a_thousand_uses_of_a_port_in_a_second_are_told_apart() {
+    let mut store = store(SocketStoreConfig::default());
+    const MS: u64 = 1_000_000;
+    let uses = 0..1_000u64;
+    for id in uses.clone() {
+        let mut socket = tcp(id + 1, 1, ENDS.0, ENDS.1, Opener::Local);
+        socket.start_ns = NOON + id * MS;
+        socket.now_ns = socket.start_ns + MS / 2;
+        store.ended(
+            &ended(socket, End::Closed),
+            owner(id as u32 + 1),
+            &Names::new(),
+        );
+    }
+    for id in uses {
+        // The coarse clock shows the last packet at a tick before the first.
+        let first = NOON + id * MS + 5_000;
+        let record = flow_in(6, ENDS.0, ENDS.1, (first, first));
+        assert_eq!(joined_in(&store, 1, record, ENDS.0), [id as u32 + 1, 0]);
+    }
+}
+
+#[test]
+fn a_restarted_server_does_not_answer_for_the_one_before() {
+    let mut store = store(SocketStoreConfig::default());
+    store
+        .index_mut()
+        .set_addresses(1, ["10.0.0.2".parse::<IpAddr>().unwrap()]);
+    let mut before = listener(1, 1, Protocol::Udp, "0.0.0.0:53");
+    before.now_ns = NOON + S;
+    store.ended(&ended(before, End::Closed), owner(3), &Names::new());
+    let mut now = listener(2, 1, Protocol::Udp, "0.0.0.0:53");
+    now.start_ns = NOON + 2 * S;
+    now.now_ns = NOON + 9 * S;
+    store.seen(&now, owner(4));
+    let at = |store: &SocketStore, second: u64| {
+        let times = (NOON + second * S + S / 2, NOON + second * S + S / 2 + 1);
+        joined_in(
+            store,
+            1,
+            flow_in(17, "10.0.0.9:4000", "10.0.0.2:53", times),
+            "10.0.0.9:4000",
+        )
+    };
+    assert_eq!(at(&store, 0), [0, 3]);
+    assert_eq!(at(&store, 2), [0, 4]);
+    // Two that wait at the same time (SO_REUSEPORT) and have different owners: it may be either.
+    let mut other = listener(5, 1, Protocol::Udp, "0.0.0.0:53");
+    other.now_ns = NOON + 9 * S;
+    store.seen(&other, owner(6));
+    assert_eq!(at(&store, 5), [0, 0]);
+    assert_eq!(store.counts().ambiguous, 1);
 }
 
 #[test]
@@ -203,15 +300,17 @@ fn conversations_without_ports_are_nobodys() {
     assert_eq!(store.join(&icmp, 1), Ownership::default());
 }
 
-/// A socket of a small world in which endpoints often meet.
+/// A socket of a small world in which endpoints often meet, in seconds of a minute.
 fn any_socket() -> impl Strategy<Value = (SocketUpdate, u32)> {
     let endpoint = || (0..3u8, 0..3u16).prop_map(|(a, p)| format!("10.0.0.{a}:{}", 80 + p));
-    (1..4u32, endpoint(), endpoint(), any::<bool>(), 1..9u32).prop_map(
-        |(netns, local, remote, is_open, number)| {
+    let life = (0..30u64, prop::option::of(0..10u64));
+    (1..4u32, endpoint(), endpoint(), life, 1..4u32).prop_map(
+        |(netns, local, remote, (start, length), number)| {
             let mut socket = tcp(0, netns, &local, &remote, Opener::Unknown);
-            if !is_open {
-                socket.end = Some(End::Closed);
-            }
+            // Some began before anybody watched.
+            socket.start_ns = if start == 0 { 0 } else { NOON + start * S };
+            socket.now_ns = NOON + (start + length.unwrap_or(1)) * S;
+            socket.end = length.map(|_| End::Closed);
             (socket, number)
         },
     )
@@ -223,6 +322,7 @@ proptest! {
     fn the_index_is_a_search_through_all(
         sockets in prop::collection::vec(any_socket(), 0..24),
         (netns, a, b) in (0..4u32, (0..3u8, 0..3u16), (0..3u8, 0..3u16)),
+        (first, length) in (0..40u64, 0..10u64),
     ) {
         let mut store = store(SocketStoreConfig::default());
         let mut list: Vec<(SocketUpdate, u32)> = Vec::new();
@@ -233,37 +333,30 @@ proptest! {
             } else {
                 store.seen(&socket, owner(number));
             }
-            let same = |s: &SocketUpdate| (s.netns, s.local, s.remote) ==
-                (socket.netns, socket.local, socket.remote);
-            match list.iter_mut().find(|(s, _)| same(s)) {
-                // An end does not take the place of another's open socket.
-                Some((old, by)) if socket.end.is_none() || old.end.is_some() || *by == number => {
-                    (*old, *by) = (socket, number);
-                }
-                Some(_) => {}
-                None => list.push((socket, number)),
-            }
+            list.push((socket, number));
         }
         let (one, other) = (
             format!("10.0.0.{}:{}", a.0, 80 + a.1),
             format!("10.0.0.{}:{}", b.0, 80 + b.1),
         );
         prop_assume!(one != other);
+        let times = (NOON + first * S, NOON + (first + length) * S);
+        let only = |all: &[&(SocketUpdate, u32)]| -> Option<u32> {
+            let (first, others) = all.split_first()?;
+            let alike = |s: &&(SocketUpdate, u32)| (s.0.netns, s.1) == (first.0.netns, first.1);
+            Some(if others.iter().all(alike) { first.1 } else { 0 })
+        };
         let expected = |local: &str, remote: &str| -> u32 {
             let fits: Vec<_> = list
                 .iter()
                 .filter(|(s, _)| s.local == address(local) && s.remote == Some(address(remote)))
+                .filter(|(s, _)| s.start_ns <= times.1 && s.now_ns >= times.0)
                 .collect();
-            if let Some((_, number)) = fits.iter().find(|(s, _)| s.netns == netns) {
-                return *number;
-            }
-            match fits[..] {
-                [(_, number)] => *number,
-                _ => 0,
-            }
+            let here: Vec<_> = fits.iter().filter(|(s, _)| s.netns == netns).copied().collect();
+            only(&here).or_else(|| only(&fits)).unwrap_or(0)
         };
         prop_assert_eq!(
-            joined(&store, 6, netns, &one, &other),
+            joined_in(&store, netns, flow_in(6, &one, &other, times), &one),
             [expected(&one, &other), expected(&other, &one)]
         );
     }

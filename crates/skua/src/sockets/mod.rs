@@ -98,6 +98,8 @@ impl Sockets {
         self.owners.refresh();
         // Without a look nothing is known to be gone.
         looked?;
+        // What ended while the look went on, before its ports were used again by what the look has seen.
+        self.take_ended(probe)?;
         self.store.end_look(&self.owners);
         self.losses = probe.losses();
         Ok(())

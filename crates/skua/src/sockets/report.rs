@@ -43,6 +43,7 @@ pub fn summary(sockets: &Sockets) -> Value {
             "open": counts.not_kept,
             "ended": counts.evicted,
             "joins": counts.not_joined,
+            "ambiguous": counts.ambiguous,
             "dependencies": counts.other_dependencies,
         },
     })
@@ -120,6 +121,11 @@ pub fn advice(status: &Value, summary: &Value) -> Vec<String> {
     say(
         not_kept("joins"),
         "sockets found no room in the index for flows: raise sockets.max_sockets",
+    );
+    say(
+        not_kept("ambiguous"),
+        "conversations have no process: their ports were used again, or several processes wait at one port \
+         (SO_REUSEPORT), and each of several sockets may be theirs",
     );
     say(
         not_kept("dependencies"),
@@ -200,7 +206,7 @@ pub fn print_sums(out: &mut impl Write, sums: &Value) -> io::Result<()> {
 }
 
 /// Metrics: (name, kind, help, value).
-pub fn metrics(sockets: &Sockets) -> [(&'static str, &'static str, &'static str, u64); 8] {
+pub fn metrics(sockets: &Sockets) -> [(&'static str, &'static str, &'static str, u64); 9] {
     let counts = sockets.store.counts();
     let (counter, gauge) = ("counter", "gauge");
     [
@@ -233,6 +239,12 @@ pub fn metrics(sockets: &Sockets) -> [(&'static str, &'static str, &'static str,
             counter,
             "Open sockets that found no room, at each look.",
             counts.not_kept,
+        ),
+        (
+            "skua_flows_ambiguous_total",
+            counter,
+            "Conversations without a process because several sockets fit.",
+            counts.ambiguous,
         ),
         (
             "skua_sockets_history_evicted_total",

@@ -12,6 +12,7 @@ use skua_analyzer::tap::{TapManager, TapWatch};
 use skua_file::{Direction, Outgoing, PcapNgWriter};
 use skua_flow::FlowKey;
 use skua_packet::{Frame, LinkType, Network, Options, Transport};
+use skua_socket::Span;
 use skua_tap::{LinkKind, TappedPacket};
 use tokio::sync::mpsc;
 
@@ -109,7 +110,7 @@ fn follow(mut watch: TapWatch, shared: &Shared, send: &mpsc::Sender<Bytes>) -> i
                 }
             };
             comment.clear();
-            looks.name(shared, &held.data, place, &mut comment);
+            looks.name(shared, (&held.data, held.time_ns), place, &mut comment);
             let written = writer.packet(&Outgoing {
                 interface: place.interface,
                 timestamp_ns: held.time_ns,
@@ -170,6 +171,8 @@ impl Held {
 /// many times as long as a look takes it is at least.
 const REST: Duration = Duration::from_millis(100);
 const SHARE: u32 = 20;
+/// A packet belongs to a socket that a look has seen so long before it, when there is only one.
+const SEEN: Duration = Duration::from_secs(30);
 
 /// Looks at sockets when packets come that nobody is known of: most are of sockets newer than the last look.
 #[derive(Default)]
@@ -179,27 +182,34 @@ struct Looks {
 
 impl Looks {
     /// Says whose sockets sent and get a packet.
-    fn name(&mut self, shared: &Shared, data: &[u8], place: Known, comment: &mut String) {
+    fn name(
+        &mut self,
+        shared: &Shared,
+        (data, time_ns): (&[u8], u64),
+        place: Known,
+        comment: &mut String,
+    ) {
         let Some(key) = conversation(data, place.link) else {
             return;
         };
-        owners(&mut shared.lock(), &key, place.netns, comment);
+        let span = Span::before(time_ns, SEEN);
+        owners(&mut shared.lock(), &key, place.netns, span, comment);
         let began = Instant::now();
         if !comment.is_empty() || self.next.is_some_and(|next| began < next) {
             return;
         }
-        owners(&mut shared.fresh(), &key, place.netns, comment);
+        owners(&mut shared.fresh(), &key, place.netns, span, comment);
         self.next = Some(Instant::now() + REST.max(began.elapsed() * SHARE));
     }
 }
 
 /// Says whose sockets sent and get a packet, as far as they are on this host: `from curl (4711),
 /// to nginx (42) in container web`.
-fn owners(state: &mut State, key: &FlowKey, netns: u32, comment: &mut String) {
+fn owners(state: &mut State, key: &FlowKey, netns: u32, span: Span, comment: &mut String) {
     let Some(sockets) = &mut state.sockets else {
         return;
     };
-    let joined = sockets.store.index_mut().join(key, netns);
+    let joined = sockets.store.index_mut().join(key, netns, span);
     for (word, owner) in ["from", "to"].iter().zip(joined.owners) {
         let Some(owner) = owner.and_then(|id| sockets.owners.get(id)) else {
             continue;

@@ -768,3 +768,100 @@ fn foreign_names_are_safe_and_hidden_processes_are_known() {
     assert_eq!(csv.lines().count(), 2, "{csv}");
     skua.stop();
 }
+
+/// Connects so often, each time by the next of 100 ports that is free, and ends each connection with a RST, so
+/// that the port can be used again at once. What it sends says which client it is.
+const CLIENT: &str = "
+import errno, socket, struct, sys
+number, times = int(sys.argv[1]), int(sys.argv[2])
+port = number * 25
+while times:
+    port = (port + 1) % 100
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        s.bind(('10.7.0.1', 21000 + port))
+        s.connect(('10.7.0.2', 7250))
+        s.sendall(b'x' * 1000 * (number + 1))
+        s.recv(1)
+        times -= 1
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.ECONNRESET):
+            raise
+    s.close()
+";
+
+const ANSWERS: &str = "
+import socket
+s = socket.create_server(('10.7.0.2', 7250), backlog=128)
+print('on', flush=True)
+while True:
+    c, _ = s.accept()
+    try:
+        c.recv(1)
+        c.sendall(b'y')
+        while c.recv(65536): pass
+    except OSError:
+        pass
+    c.close()
+";
+
+#[test]
+fn ports_that_are_used_again_at_once_never_name_another_process() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 5_000;
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let server = Process::python(&wire.near, ANSWERS);
+    let skua = Skua::run(&wire.near, "--interface x0 --scan-interval 1s");
+    let mut clients: Vec<Child> = (0..CLIENTS)
+        .map(|number| {
+            wire.far
+                .command("python3")
+                .args(["-c", CLIENT, &number.to_string(), &EACH.to_string()])
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for client in &mut clients {
+        assert!(client.wait().unwrap().success());
+    }
+    let (mut flows, mut named, mut wrong) = (0, 0, Vec::new());
+    wait_for("all connections", || {
+        (flows, named) = (0, 0);
+        wrong.clear();
+        for flow in get(&skua, "/api/flows?limit=100000") {
+            let (a, b) = (&flow["a"], &flow["b"]);
+            // Some try a port that is in use at the server's end still: nothing was sent.
+            let bytes = flow["ab"]["bytes"].as_u64().unwrap();
+            if b["port"] != 7250 || bytes < 1_000 {
+                continue;
+            }
+            flows += 1;
+            let client = clients[bytes as usize / 1_000 - 1].id();
+            named += usize::from(a["pid"] == client);
+            if (a["pid"].is_u64() && a["pid"] != client)
+                || (b["pid"].is_u64() && b["pid"] != server.pid())
+            {
+                wrong.push(flow);
+            }
+        }
+        (flows >= CLIENTS * EACH).then_some(())
+    });
+    println!("{flows} connections, {named} with their process");
+    assert_eq!(flows, CLIENTS * EACH);
+    assert!(
+        wrong.is_empty(),
+        "{} wrong: {:#?}",
+        wrong.len(),
+        &wrong[..1]
+    );
+    // Times are exact to some ms: of uses that follow one another faster none need be named.
+    assert!(
+        named > CLIENTS * EACH / 2,
+        "only {named} of {flows} have a process"
+    );
+}

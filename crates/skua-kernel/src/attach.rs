@@ -36,8 +36,11 @@ pub enum HookKind {
     Clsact,
     /// The filter of a packet socket; sees both directions.
     Socket,
-    /// XDP, in the driver or, where it cannot, generic; received frames only.
+    /// XDP in the driver; received frames only. Where the driver takes none, an attachment of this kind
+    /// becomes [`XdpGeneric`](Self::XdpGeneric).
     Xdp,
+    /// XDP outside of the driver: later, slower, and a packet joined from segments (GSO, GRO) is one.
+    XdpGeneric,
 }
 
 impl HookKind {
@@ -48,6 +51,7 @@ impl HookKind {
             Self::Clsact => "clsact",
             Self::Socket => "socket filter",
             Self::Xdp => "xdp",
+            Self::XdpGeneric => "generic xdp",
         }
     }
 
@@ -141,7 +145,14 @@ impl Attachment {
             // First in the list: we see packets before other programs drop or redirect them.
             HookKind::Tcx => tcx(program, ifindex, direction, libbpf_sys::BPF_F_BEFORE)
                 .map(|fd| Hook::Link(kind, fd)),
-            HookKind::Xdp => xdp(program, ifindex).map(|fd| Hook::Link(kind, fd)),
+            HookKind::Xdp if guarded => {
+                xdp(program, ifindex).map(|(kind, fd)| Hook::Link(kind, fd))
+            }
+            // Loopback of a namespace that ends soon: no driver there.
+            HookKind::Xdp | HookKind::XdpGeneric => {
+                xdp_in(program, ifindex, libbpf_sys::XDP_FLAGS_SKB_MODE)
+                    .map(|fd| Hook::Link(HookKind::XdpGeneric, fd))
+            }
             HookKind::Socket => socket(program, ifindex).map(Hook::Socket),
             HookKind::Clsact => clsact(program, ifindex, direction, guarded),
         };
@@ -323,41 +334,74 @@ fn tcx(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
-    let mut refused: Option<io::Error> = None;
-    for flags in [
-        libbpf_sys::XDP_FLAGS_DRV_MODE,
-        libbpf_sys::XDP_FLAGS_SKB_MODE,
-    ] {
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
-            flags,
-            ..Default::default()
-        };
-        // SAFETY: program is a valid descriptor and options outlives the call.
-        let fd = unsafe {
-            libbpf_sys::bpf_link_create(
-                program.as_raw_fd(),
-                ifindex as i32,
-                libbpf_sys::BPF_XDP,
-                &options,
-            )
-        };
-        if fd >= 0 {
-            // SAFETY: a new descriptor that nobody else owns.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
-        refused = Some(io::Error::from_raw_os_error(-fd));
+/// In the driver or, where it cannot, generic, which is said.
+fn xdp(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<(HookKind, OwnedFd)> {
+    let refused = match xdp_in(program, ifindex, libbpf_sys::XDP_FLAGS_DRV_MODE) {
+        Ok(fd) => return Ok((HookKind::Xdp, fd)),
+        Err(refused) => refused,
+    };
+    let fd = match refused.kind() {
+        io::ErrorKind::ResourceBusy => Err(refused),
+        _ => xdp_in(program, ifindex, libbpf_sys::XDP_FLAGS_SKB_MODE).inspect(|_| {
+            tracing::warn!(
+                ifindex, %refused,
+                "the driver takes no XDP program (an MTU that is too large for it is one reason): XDP is generic \
+                 here, and a packet joined from segments (GSO, GRO) counts as one; --type ebpf counts its segments"
+            );
+        }),
+    };
+    fd.map(|fd| (HookKind::XdpGeneric, fd))
+}
+
+fn xdp_in(program: BorrowedFd<'_>, ifindex: u32, mode: u32) -> io::Result<OwnedFd> {
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        flags: mode,
+        ..Default::default()
+    };
+    // SAFETY: program is a valid descriptor and options outlives the call.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            ifindex as i32,
+            libbpf_sys::BPF_XDP,
+            &options,
+        )
+    };
+    if fd >= 0 {
+        // SAFETY: a new descriptor that nobody else owns.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
     }
-    let refused = refused.unwrap_or_else(|| io::ErrorKind::Unsupported.into());
-    Err(match refused.raw_os_error() {
-        // EEXIST: one is in the driver, so that there can be no generic one.
-        Some(libc::EBUSY | libc::EEXIST) => io::Error::new(
+    Err(match -fd {
+        // EEXIST: one is there in the other mode.
+        libc::EBUSY | libc::EEXIST => io::Error::new(
             io::ErrorKind::ResourceBusy,
-            "the interface has an XDP program already and takes one only",
+            format!(
+                "the interface has an XDP program already{} and takes one only",
+                name_of_xdp(ifindex).unwrap_or_default()
+            ),
         ),
-        _ => refused,
+        error => io::Error::from_raw_os_error(error),
     })
+}
+
+/// Name and number of the XDP program on an interface of the calling thread's network namespace.
+fn name_of_xdp(ifindex: u32) -> Option<String> {
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as _,
+        ..Default::default()
+    };
+    // SAFETY: options is valid, with its size set, and outlives the call.
+    let asked = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &mut options) };
+    let numbers = [
+        options.prog_id,
+        options.drv_prog_id,
+        options.skb_prog_id,
+        options.hw_prog_id,
+    ];
+    let id = numbers.into_iter().find(|id| asked == 0 && *id != 0)?;
+    let info = crate::program_info(id).ok()?;
+    Some(format!(" ({}, number {id})", info.name))
 }
 
 /// A packet socket whose filter is the program. It is bound last, so that nothing passes it

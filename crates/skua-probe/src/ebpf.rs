@@ -110,8 +110,17 @@ impl EbpfProbe {
             interfaces,
             next_drain,
         };
+        let mut refused = None;
         for number in numbers {
-            probe.follow(number)?;
+            let refusal = probe.follow(number)?;
+            refused = refused.or(refusal);
+        }
+        // Nothing of what was asked for would be seen; without names others may come.
+        if let Some(error) = refused
+            && !probe.config.interfaces.is_empty()
+            && probe.interfaces.attached().is_empty()
+        {
+            return Err(error);
         }
         probe.points_changed()?;
         Ok(probe)
@@ -319,7 +328,15 @@ impl Probe for EbpfProbe {
 
     fn describe(&self) -> Description {
         Description {
-            hook: self.hook.name(),
+            // Of those that are attached one may have become another kind: generic XDP.
+            hook: self
+                .interfaces
+                .captures()
+                .flatten()
+                .map(Attachment::kind)
+                .find(|kind| *kind != self.hook)
+                .unwrap_or(self.hook)
+                .name(),
             rung: self.table.rung().describe().to_owned(),
         }
     }

@@ -104,13 +104,16 @@ pub(crate) trait Follow {
         }
     }
 
-    /// Begins to follow a namespace and takes note of its interfaces.
-    fn follow(&mut self, number: u16) -> Result<(), ProbeError> {
+    /// Begins to follow a namespace and takes note of its interfaces. Not watching one of them is no reason
+    /// to end; what was said of the first such is returned.
+    fn follow(&mut self, number: u16) -> Result<Option<ProbeError>, ProbeError> {
+        let mut refused = None;
         for link in self.watch().follow(number)? {
-            // Not watching one interface is no reason to end.
-            let _ = self.link_seen(number, link);
+            if let Err(error) = self.link_seen(number, link) {
+                refused.get_or_insert(error);
+            }
         }
-        Ok(())
+        Ok(refused)
     }
 
     fn links_changed(&mut self, changes: Vec<Change>) {

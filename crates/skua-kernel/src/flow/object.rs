@@ -34,7 +34,7 @@ impl Rung {
         match hook {
             HookKind::Tcx | HookKind::Clsact => &[Self::TcSwap, Self::TcLock],
             HookKind::Socket => &[Self::Socket],
-            HookKind::Xdp => &[Self::Xdp],
+            HookKind::Xdp | HookKind::XdpGeneric => &[Self::Xdp],
         }
     }
 

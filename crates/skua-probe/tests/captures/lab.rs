@@ -81,7 +81,7 @@ impl Kind {
                 Self::Hook(HookKind::Tcx) => (6, 6),
                 Self::Hook(HookKind::Clsact) => (5, 8),
                 Self::Hook(HookKind::Socket) => (5, 12),
-                Self::Hook(HookKind::Xdp) => (5, 18),
+                Self::Hook(HookKind::Xdp | HookKind::XdpGeneric) => (5, 18),
                 Self::User(_) => (0, 0),
             };
             if kernel < since {

@@ -460,3 +460,55 @@ fn terminated_by_its_supervisor_it_prints_its_summary() {
     skua.signal(Signal::TERM);
     assert_eq!(skua.ended().0.seen(), sent.sum);
 }
+
+#[test]
+fn xdp_is_in_the_driver_or_says_that_it_is_generic() {
+    if !root_tests() {
+        return;
+    }
+    // A veth takes XDP programs for packets that fit into a page only.
+    for (mtu, expected) in [(1500, "xdp"), (9000, "generic xdp")] {
+        let wire = Wire::new();
+        wire.far.ip(&format!("link set g0 mtu {mtu}"));
+        wire.near.ip(&format!("link set x0 mtu {mtu}"));
+        let skua = Skua::run(&wire.near, "--type xdp --interface x0 --max-entries 1000");
+        let (report, errors) = skua.stop_with_errors();
+        let interfaces = report.0["interfaces"].as_array().unwrap();
+        assert_eq!(interfaces[0]["hook"], expected, "{errors}");
+        let says = errors.contains("joined from segments");
+        assert_eq!(says, expected != "xdp", "{errors}");
+    }
+}
+
+/// Status 1 and nothing on standard output; gives back standard error: a warning, and the error.
+fn refused_xdp(net: &Net, args: &str) -> String {
+    let output = skua::output(net, args);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{args}: {text}");
+    assert!(output.stdout.is_empty(), "{args}");
+    text.lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn where_another_xdp_program_is_it_is_named_and_nothing_runs() {
+    if !root_tests() {
+        return;
+    }
+    for mtu in [1500, 9000] {
+        let wire = Wire::new();
+        wire.far.ip(&format!("link set g0 mtu {mtu}"));
+        wire.near.ip(&format!("link set x0 mtu {mtu}"));
+        let first = Skua::run(&wire.near, "--type xdp --interface x0 --max-entries 1000");
+        let text = refused_xdp(
+            &wire.near,
+            "run --type xdp --interface x0 --max-entries 1000 --listen 127.0.0.1:0",
+        );
+        assert!(text.contains("XDP program already (flow_xdp_"), "{text}");
+        let text = refused_xdp(
+            &wire.near,
+            "flows --type xdp --interface x0 --max-entries 1000 --duration 1s",
+        );
+        assert!(text.contains("XDP program already (flow_xdp_"), "{text}");
+        first.stop();
+    }
+}

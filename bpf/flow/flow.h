@@ -203,7 +203,7 @@ struct fragment_note {
 
 /* What the loader decides before the programs are verified. */
 struct flow_settings {
-	__u64 hash_seed;
+	__u64 hash_key[8];  /* secret, the last one odd */
 	__u32 slot_count;   /* entries of slots and tcp_slots */
 	__u32 most_entries; /* live entries at most, in bursts */
 	__u32 sampling;	    /* 1:N */
@@ -249,7 +249,7 @@ struct own_key {
 };
 
 _Static_assert(sizeof(struct own_key) == 40, "own_key");
-_Static_assert(sizeof(struct flow_settings) == 32, "flow_settings");
+_Static_assert(sizeof(struct flow_settings) == 88, "flow_settings");
 _Static_assert(sizeof(struct packet_head) == 80, "packet_head");
 _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");

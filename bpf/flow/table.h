@@ -39,25 +39,28 @@ static __always_inline __u64 now_coarse(void)
 	return settings.coarse_clock ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
 }
 
-/* Square roots of the first primes; the same function as FlowKey::hash64. */
+/*
+ * NH (UMAC, 1999) over the halves of each word: whoever does not know the secret finds two keys of
+ * one sum with a probability of at most 2^-31. The same function as FlowKey::hash64.
+ */
 static __always_inline __u64 flow_hash(const struct flow_key *key)
 {
-	const __u64 seed = settings.hash_seed;
-	__u64 hash = seed;
+	__u64 hash = 0;
 
-#define MIX(i, factor)                                                                             \
+#define ADD(i)                                                                                     \
 	do {                                                                                       \
-		__u64 mixed = key->word[i] ^ seed;                                                 \
-		hash += (mixed ^ mixed >> 32) * factor;                                            \
+		__u64 sum = key->word[i] + settings.hash_key[i];                                   \
+		hash += (sum & 0xffffffff) * (sum >> 32);                                          \
 	} while (0)
-	MIX(0, 0x6a09e667f3bcc909ULL);
-	MIX(1, 0xbb67ae8584caa73bULL);
-	MIX(2, 0x3c6ef372fe94f82bULL);
-	MIX(3, 0xa54ff53a5f1d36f1ULL);
-	MIX(4, 0x510e527fade682d1ULL);
-	MIX(5, 0x9b05688c2b3e6c1fULL);
-	MIX(6, 0x1f83d9abfb41bd6bULL);
-#undef MIX
+	ADD(0);
+	ADD(1);
+	ADD(2);
+	ADD(3);
+	ADD(4);
+	ADD(5);
+	ADD(6);
+#undef ADD
+	hash *= settings.hash_key[7];
 	hash ^= hash >> 32;
 	hash *= 0x5be0cd19137e2179ULL;
 	return hash ^ hash >> 29;

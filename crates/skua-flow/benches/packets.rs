@@ -4,7 +4,7 @@
 //! least CPU time of several runs; compare within one output only.
 
 use skua_flow::{
-    CapturePoint, Captured, FlowStore, FlowTable, Query, SortBy, StoreLimits, TableConfig,
+    CapturePoint, Captured, FlowStore, FlowTable, HashKey, Query, SortBy, StoreLimits, TableConfig,
 };
 use skua_packet::{Decoded, Frame, Options, decode_into};
 use std::hint::black_box;
@@ -161,7 +161,7 @@ fn store(flows: usize) {
         );
         if round == 1 {
             // Slots of a hash table come in no order.
-            updates.sort_by_key(|update| update.key.hash64(7));
+            updates.sort_by_key(|update| update.key.hash64(&HashKey::new(7)));
         }
         store.begin_drain(round as u64 + 2);
         let start = Clock::start();

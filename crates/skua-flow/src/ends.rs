@@ -1,7 +1,7 @@
 //! Short marks of the endpoints of each place of a store, side by side: who looks for an address or a port
 //! reads 4 bytes per record, in a row, instead of a record each.
 
-use crate::FlowKey;
+use crate::{FlowKey, HashKey};
 use std::ops::{ControlFlow, Range};
 
 /// Places per piece. A growing table never moves what it holds.
@@ -22,9 +22,8 @@ pub enum Endpoint {
 type Marks = Vec<Box<[[u16; 2]; PIECE]>>;
 
 /// The marks of all places.
-#[derive(Default)]
 pub(crate) struct Ends {
-    seed: u64,
+    secret: HashKey,
     addresses: Marks,
     ports: Marks,
 }
@@ -33,11 +32,12 @@ impl Ends {
     /// Bytes per place.
     pub(crate) const BYTES: usize = 2 * size_of::<[u16; 2]>();
 
-    /// With a secret `seed` nobody can choose addresses that have one mark.
-    pub(crate) fn new(seed: u64) -> Self {
+    /// With a secret nobody can choose addresses that have one mark.
+    pub(crate) fn new(secret: HashKey) -> Self {
         Self {
-            seed,
-            ..Self::default()
+            secret,
+            addresses: Marks::new(),
+            ports: Marks::new(),
         }
     }
 
@@ -58,12 +58,11 @@ impl Ends {
         match endpoint {
             Endpoint::Port(port) => port,
             Endpoint::Address(address) => {
-                let address = u128::from_ne_bytes(address);
-                let mixed = (address as u64 ^ self.seed)
-                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                    .rotate_left(32)
-                    ^ (address >> 64) as u64;
-                (mixed.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 48) as u16
+                let alone = FlowKey {
+                    lo: address,
+                    ..FlowKey::default()
+                };
+                (alone.hash64(&self.secret) >> 48) as u16
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Places of flow keys in a slab, by hash.
 
-use crate::FlowKey;
+use crate::{FlowKey, HashKey};
 use hashbrown::{HashTable, hash_table};
 
 /// A place with half of its key's hash: growing the index then reads no keys, and nearly every
@@ -95,8 +95,8 @@ pub(crate) struct KeyHash(u32);
 
 impl KeyHash {
     #[inline]
-    pub(crate) fn new(key: &FlowKey, seed: u64) -> Self {
-        Self((key.hash64(seed) >> 32) as u32)
+    pub(crate) fn new(key: &FlowKey, secret: &HashKey) -> Self {
+        Self((key.hash64(secret) >> 32) as u32)
     }
 }
 

@@ -38,7 +38,8 @@ pub struct FlowKey {
 
 const _: () = assert!(size_of::<FlowKey>() == 56);
 
-/// Odd factors of the hash: 64 fractional bits of the square roots of the first eight primes, made odd.
+/// Odd factors of the hash without a secret: 64 fractional bits of the square roots of the first eight
+/// primes, made odd.
 const HASH_FACTORS: [u64; 8] = [
     0x6a09_e667_f3bc_c909,
     0xbb67_ae85_84ca_a73b,
@@ -49,6 +50,37 @@ const HASH_FACTORS: [u64; 8] = [
     0x1f83_d9ab_fb41_bd6b,
     0x5be0_cd19_137e_2179,
 ];
+
+/// Secret of [`FlowKey::hash64`], the same words as `flow_settings.hash_key` in `bpf/flow/flow.h`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HashKey([u64; 8]);
+
+impl HashKey {
+    /// Eight words from a secret number (SplitMix64), the last one odd.
+    pub fn new(seed: u64) -> Self {
+        let mut state = seed;
+        let mut words = std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut word = state;
+            word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            word ^ word >> 31
+        });
+        words[7] |= 1;
+        Self(words)
+    }
+
+    /// The words.
+    pub fn words(&self) -> [u64; 8] {
+        self.0
+    }
+}
+
+impl std::fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HashKey")
+    }
+}
 
 /// Seed of identifiers that must be the same on every host.
 const TRACKING_SEED: u64 = 0x5ba1_1a5c_0de5_eeda;
@@ -119,10 +151,28 @@ impl FlowKey {
 }
 
 impl FlowKey {
-    /// 64-bit hash of the key with a secret `seed`, the same function as `flow_hash` in
-    /// `bpf/flow/flow.h`: it picks the slot and names parents of tunnelled flows. The products do
-    /// not depend on one another, so that a CPU computes them at the same time.
-    pub fn hash64(&self, seed: u64) -> u64 {
+    /// 64-bit hash of the key under a secret, the same function as `flow_hash` in
+    /// `bpf/flow/table.h`: it picks the slot and names parents of tunnelled flows.
+    ///
+    /// The sum of products is NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, 1999) over the
+    /// halves of each word: whoever does not know the secret finds two keys with one sum with
+    /// a probability of at most 2^-31, whichever keys they are. What follows is one to one. The
+    /// products do not depend on one another, so that a CPU computes them at the same time.
+    #[inline]
+    pub fn hash64(&self, HashKey(secret): &HashKey) -> u64 {
+        let mut hash = 0u64;
+        for (word, secret) in self.words().into_iter().zip(secret) {
+            let sum = word.wrapping_add(*secret);
+            hash = hash.wrapping_add((sum & 0xffff_ffff).wrapping_mul(sum >> 32));
+        }
+        hash = hash.wrapping_mul(secret[7]);
+        hash ^= hash >> 32;
+        hash = hash.wrapping_mul(HASH_FACTORS[7]);
+        hash ^ hash >> 29
+    }
+
+    /// Hash without a secret, the same everywhere.
+    fn public_hash(&self, seed: u64) -> u64 {
         let mut hash = seed;
         for (word, factor) in self.words().into_iter().zip(HASH_FACTORS) {
             let mixed = word ^ seed;
@@ -169,8 +219,8 @@ impl FlowKey {
     }
 
     /// Identifier of this flow as a parent: the low 48 bits of its hash, never 0.
-    pub fn id48(&self, seed: u64) -> u64 {
-        match self.hash64(seed) & 0xffff_ffff_ffff {
+    pub fn id48(&self, secret: &HashKey) -> u64 {
+        match self.hash64(secret) & 0xffff_ffff_ffff {
             0 => 1,
             id => id,
         }
@@ -179,7 +229,7 @@ impl FlowKey {
     /// Identifier of the conversation, wherever and however it is captured: the same at each
     /// interface, with and without VLAN tags, link-layer header or a tunnel around it.
     pub fn tracking_id(&self) -> u64 {
-        self.anywhere().hash64(TRACKING_SEED)
+        self.anywhere().public_hash(TRACKING_SEED)
     }
 
     /// As [`tracking_id`](Self::tracking_id), of all that the two hosts say to one another; none
@@ -192,7 +242,7 @@ impl FlowKey {
             detail: 0,
             ..self.anywhere()
         };
-        (self.network() != Network::None).then(|| key.hash64(TRACKING_SEED))
+        (self.network() != Network::None).then(|| key.public_hash(TRACKING_SEED))
     }
 
     /// The key without what depends on where it was captured.
@@ -210,8 +260,8 @@ impl FlowKey {
 
     /// The `parent` field of a flow found inside this one under `tunnel_id` (VNI, GRE key, label):
     /// the identifier, exclusive-or the mixed tunnel identifier, so that it can be taken back out.
-    pub fn child_parent(&self, seed: u64, tunnel_id: u32) -> [u8; 6] {
-        parent_bytes(self.id48(seed) ^ mix48(tunnel_id))
+    pub fn child_parent(&self, secret: &HashKey, tunnel_id: u32) -> [u8; 6] {
+        parent_bytes(self.id48(secret) ^ mix48(tunnel_id))
     }
 
     /// Identifier of the parent flow of a flow inside a tunnel.
@@ -231,4 +281,53 @@ fn mix48(tunnel_id: u32) -> u64 {
 fn parent_bytes(id: u64) -> [u8; 6] {
     let b = id.to_le_bytes();
     [b[0], b[1], b[2], b[3], b[4], b[5]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// 65,536 keys between IPv6 addresses: two words of an address vary alike, in the top bits and
+    /// where a shift by half a word would take these back out. A sum of products with fixed odd
+    /// factors has few values for them, whatever its seed.
+    fn crafted() -> impl Iterator<Item = FlowKey> {
+        (0..=u16::MAX).map(|number| {
+            let spread = |byte: u8| {
+                let word = u64::from(byte) << 56 | u64::from(byte) << 24;
+                let [a, b] = [word, word | 0x20].map(u64::to_le_bytes);
+                let mut address = [0; 16];
+                address[..8].copy_from_slice(&a);
+                address[8..].copy_from_slice(&b);
+                address
+            };
+            let [a, b] = number.to_le_bytes();
+            FlowKey {
+                lo: spread(a),
+                hi: spread(b),
+                proto: 17,
+                kind: 2,
+                ..FlowKey::default()
+            }
+        })
+    }
+
+    #[test]
+    fn crafted_keys_collide_no_more_than_random_ones() {
+        for seed in [0, 1, 7, 0x0123_4567_89ab_cdef, u64::MAX] {
+            let public: HashSet<_> = crafted().map(|key| key.public_hash(seed)).collect();
+            assert!(public.len() < 4096, "not crafted: {}", public.len());
+            let secret = HashKey::new(seed);
+            // Half a pair of 65,536 random numbers of 32 bits is alike.
+            for half in [0, 32] {
+                let hashes: HashSet<_> = crafted()
+                    .map(|key| (key.hash64(&secret) >> half) as u32)
+                    .collect();
+                assert!(hashes.len() > 65_500, "{seed:x}: {}", hashes.len());
+            }
+            // And of 131,072 first slots four tenths are taken.
+            let slots: HashSet<_> = crafted().map(|key| key.hash64(&secret) >> 47).collect();
+            assert!(slots.len() > 48_000, "{seed:x}: {}", slots.len());
+        }
+    }
 }

@@ -30,7 +30,7 @@ pub use addresses::{AddressCounts, AddressSet, Mark, Prefix, PrefixError};
 pub use community::community_id;
 pub use conversation::{Conversation, FragmentNotes, Ports};
 pub use ends::Endpoint;
-pub use key::{FlowKey, KIND_ETHERNET, Network, Tunnel, VLAN_PRESENT};
+pub use key::{FlowKey, HashKey, KIND_ETHERNET, Network, Tunnel, VLAN_PRESENT};
 pub use names::Layers;
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};
 pub use raw_packets::{

@@ -1,7 +1,7 @@
 //! The flow record: a conversation as users see it.
 
 use crate::{
-    Counters, EndReason, FlowKey, FlowUpdate, TcpUpdate,
+    Counters, EndReason, FlowKey, FlowUpdate, HashKey, TcpUpdate,
     community::{CommunityId, community_id},
     fields, tcp,
 };
@@ -197,7 +197,7 @@ impl ServiceRule {
 
 impl FlowRecord {
     /// The record of a conversation's first update. `interval_ns` is the time since the drain
-    /// before the one at `now_ns`.
+    /// before the one at `now_ns`; `seed` is the seed of the flow table.
     pub fn new(
         update: &FlowUpdate,
         seed: u64,
@@ -205,9 +205,21 @@ impl FlowRecord {
         now_ns: u64,
         interval_ns: u64,
     ) -> Self {
+        let secret = HashKey::new(seed);
+        Self::with_secret(update, &secret, sampling, now_ns, interval_ns)
+    }
+
+    /// As [`new`](Self::new), with what the seed gives.
+    pub(crate) fn with_secret(
+        update: &FlowUpdate,
+        secret: &HashKey,
+        sampling: u32,
+        now_ns: u64,
+        interval_ns: u64,
+    ) -> Self {
         Self {
             key: update.key,
-            id: update.key.id48(seed),
+            id: update.key.id48(secret),
             serial: 0,
             lo_sent: update.lo_sent,
             hi_sent: update.hi_sent,

@@ -1,7 +1,8 @@
 //! Bounded history of flow records in memory.
 
 use crate::{
-    Counters, EndReason, Endpoint, FlowKey, FlowLine, FlowRecord, FlowUpdate, Rate, Service,
+    Counters, EndReason, Endpoint, FlowKey, FlowLine, FlowRecord, FlowUpdate, HashKey, Rate,
+    Service,
     ends::Ends,
     index::{Index, KeyHash, Slot},
     slab::Slab,
@@ -161,7 +162,7 @@ pub struct FlowStore {
     ended: VecDeque<u32>,
     /// Where the search for an active record to give up goes on.
     hand: u32,
-    seed: u64,
+    secret: HashKey,
     sampling: u32,
     drained_ns: u64,
     /// Time since the drain before, none with the first.
@@ -183,20 +184,21 @@ impl FlowStore {
     /// An empty store. `seed` is the seed of the flow table, so that ids agree; `sampling` is 1
     /// when all packets are counted.
     pub fn new(limits: StoreLimits, seed: u64, sampling: u32) -> Self {
+        let secret = HashKey::new(seed);
         Self {
             places: Slab::new(
                 limits.max_records(),
                 Place {
-                    record: FlowRecord::new(&FlowUpdate::default(), 0, 1, 0, 0),
+                    record: FlowRecord::with_secret(&FlowUpdate::default(), &secret, 1, 0, 0),
                     used: false,
                     queued: false,
                 },
             ),
-            ends: Ends::new(seed),
+            ends: Ends::new(secret),
             active: Index::default(),
             ended: VecDeque::new(),
             hand: 0,
-            seed,
+            secret,
             sampling,
             drained_ns: 0,
             interval_ns: None,
@@ -298,7 +300,7 @@ impl FlowStore {
     /// the same key with another serial is another conversation between the same ports; the one before has
     /// ended, though nobody said so.
     pub fn put(&mut self, record: FlowRecord) {
-        let hash = KeyHash::new(&record.key, self.seed);
+        let hash = KeyHash::new(&record.key, &self.secret);
         let over = record.end.is_some_and(is_over);
         let same_key = |place: u32| self.places[place].record.key == record.key;
         let known = self.put.get(&record.serial).copied();
@@ -358,7 +360,7 @@ impl FlowStore {
                 .max(FIRST_INTERVAL_NS)
         });
         let places = &mut self.places;
-        let hash = KeyHash::new(&update.key, self.seed);
+        let hash = KeyHash::new(&update.key, &self.secret);
         let slot = self
             .active
             .entry(hash, |place| places[place].record.key == update.key);
@@ -379,7 +381,13 @@ impl FlowStore {
             }
             Slot::Free(slot) => {
                 self.summary.flows += 1;
-                let record = FlowRecord::new(update, self.seed, self.sampling, now_ns, interval_ns);
+                let record = FlowRecord::with_secret(
+                    update,
+                    &self.secret,
+                    self.sampling,
+                    now_ns,
+                    interval_ns,
+                );
                 let serial = self.next_serial;
                 self.next_serial = serial.wrapping_add(1);
                 let new = Place {
@@ -412,7 +420,7 @@ impl FlowStore {
         self.places[place] = new;
         self.ends.set(place, &new.record.key);
         if !new.record.end.is_some_and(is_over) {
-            let hash = KeyHash::new(&new.record.key, self.seed);
+            let hash = KeyHash::new(&new.record.key, &self.secret);
             let slot = self.active.entry(hash, |_| false);
             if let Slot::Free(slot) = slot {
                 slot.insert(place);
@@ -435,7 +443,7 @@ impl FlowStore {
                     .find(|place| self.places[*place].record.updated_ns < self.drained_ns);
                 let place = quiet.unwrap_or(from % len);
                 self.hand = (place + 1) % len;
-                let hash = KeyHash::new(&self.places[place].record.key, self.seed);
+                let hash = KeyHash::new(&self.places[place].record.key, &self.secret);
                 self.active.remove(hash, place);
                 place
             }
@@ -461,7 +469,7 @@ impl FlowStore {
                 None => {}
                 Some(end) => {
                     if !is_over(end) {
-                        self.active.remove(KeyHash::new(&key, self.seed), place);
+                        self.active.remove(KeyHash::new(&key, &self.secret), place);
                     }
                     return Some(place);
                 }
@@ -473,7 +481,7 @@ impl FlowStore {
     /// The active record of a conversation.
     pub fn get(&self, key: &FlowKey) -> Option<&FlowRecord> {
         let equal = |place| self.places[place].record.key == *key;
-        let place = self.active.find(KeyHash::new(key, self.seed), equal)?;
+        let place = self.active.find(KeyHash::new(key, &self.secret), equal)?;
         Some(&self.places[place].record)
     }
 

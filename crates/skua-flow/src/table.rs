@@ -2,7 +2,7 @@
 
 use crate::{
     AddressSet, CapturePoint, Cause, Conversation, Counters, Direction, EndReason, FlowKey,
-    FlowUpdate, FragmentNotes, PointCounters, PointTraffic, Ports, TcpUpdate,
+    FlowUpdate, FragmentNotes, HashKey, PointCounters, PointTraffic, Ports, TcpUpdate,
     conversation::is_plain,
     index::{Index, KeyHash, Slot},
     point::Points,
@@ -202,6 +202,7 @@ pub struct FlowTable {
     options: Options,
     idle_ns: u64,
     seed: u64,
+    secret: HashKey,
     entries: Slab<Entry>,
     /// At most one for each entry.
     details: Slab<tcp::Details>,
@@ -447,6 +448,7 @@ impl FlowTable {
             },
             idle_ns: u64::try_from(idle).unwrap_or(u64::MAX),
             seed: config.seed,
+            secret: HashKey::new(config.seed),
             entries: Slab::new(config.max_entries, Entry::blank()),
             details: Slab::new(config.max_entries, tcp::Details::default()),
             index: Index::default(),
@@ -582,7 +584,7 @@ impl FlowTable {
             let Conversation { key, from_lo } = Conversation::plain(packet.point, &plain);
             return Prepared::Arrival(Arrival {
                 key,
-                hash: KeyHash::new(&key, self.seed),
+                hash: KeyHash::new(&key, &self.secret),
                 share: Share::of(packet, from_lo),
                 segment: plain.segment(),
                 tunnel_id: 0,
@@ -701,7 +703,7 @@ impl FlowTable {
         let ports = self.fragments.ports(sampled, level);
         let key = Conversation::new(point, level, &ports, [0; 6]).key;
         let equal = |place| self.entries[place].key.is(key.words());
-        let hash = KeyHash::new(&key, self.seed);
+        let hash = KeyHash::new(&key, &self.secret);
         self.index.find(hash, equal).is_some()
     }
 
@@ -767,7 +769,7 @@ impl FlowTable {
                 }
             }
             if let Some(child) = decoded.levels().nth(depth + 1) {
-                parent = arrival.key.child_parent(self.seed, child.tunnel_id);
+                parent = arrival.key.child_parent(&self.secret, child.tunnel_id);
             }
         }
         outermost
@@ -803,7 +805,7 @@ impl FlowTable {
         let Conversation { key, from_lo } = Conversation::new(point, level, ports, parent);
         Arrival {
             key,
-            hash: KeyHash::new(&key, self.seed),
+            hash: KeyHash::new(&key, &self.secret),
             share: Share {
                 counters,
                 now_ns,
@@ -921,7 +923,7 @@ impl FlowTable {
             yield_update(&update);
             if end.is_some() {
                 self.index
-                    .remove(KeyHash::new(&entry.key, self.seed), place);
+                    .remove(KeyHash::new(&entry.key, &self.secret), place);
                 self.free(place);
             }
         }

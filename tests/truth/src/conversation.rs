@@ -118,10 +118,10 @@ pub fn ours(file: &Path, tunnels: bool) -> Result<Account, String> {
     for (_, point) in table.points() {
         truncated += point[Cause::Truncated];
     }
-    let seed = table.seed();
+    let secret = skua_flow::HashKey::new(table.seed());
     let by_id: HashMap<u64, FlowUpdate> = updates
         .iter()
-        .map(|update| (update.key.id48(seed), *update))
+        .map(|update| (update.key.id48(&secret), *update))
         .collect();
     let mut conversations: Vec<_> = updates
         .iter()

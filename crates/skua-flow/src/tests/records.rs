@@ -2,8 +2,8 @@
 
 use super::{packets::*, *};
 use crate::{
-    EndReason, FlowRecord, FlowStore, FlowUpdate, Ownership, Party, Query, Service, ServiceRule,
-    SortBy, StoreLimits,
+    EndReason, FlowRecord, FlowStore, FlowUpdate, HashKey, Ownership, Party, Query, Service,
+    ServiceRule, SortBy, StoreLimits,
     fields::{self, FIELDS, FieldType},
 };
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ fn json_has_the_promised_shape() {
     let store = records(&[query, answer]);
     let record = store.iter().next().unwrap();
     let id = format!("{:012x}", record.id);
-    assert_eq!(record.id, record.key.id48(SEED));
+    assert_eq!(record.id, record.key.id48(&HashKey::new(SEED)));
     let line = serde_json::to_string(&store.line(record, "eth0")).unwrap();
     let expected = format!(
         concat!(

@@ -303,8 +303,7 @@ impl FlowTable {
     }
 
     fn hash(&self, slot: &Slot) -> u64 {
-        super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed)))
-            .hash64(self.settings.hash_seed)
+        super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed))).hash64(&self.secret)
     }
 
     /// Hands out the connections that were sent because their ports were used again, all of those

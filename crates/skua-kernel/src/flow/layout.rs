@@ -108,7 +108,7 @@ const _: () = assert!(size_of::<Ended>() == 192);
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Settings {
-    pub hash_seed: u64,
+    pub hash_key: [u64; 8],
     pub slot_count: u32,
     pub most_entries: u32,
     pub sampling: u32,
@@ -122,11 +122,11 @@ pub(crate) struct Settings {
     pub packet_bytes: u32,
 }
 
-const _: () = assert!(size_of::<Settings>() == 32);
+const _: () = assert!(size_of::<Settings>() == 88);
 
 impl Settings {
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: repr(C) without padding: all 32 bytes are initialised.
+        // SAFETY: repr(C) without padding: all bytes are initialised.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
     }
 }

@@ -14,10 +14,12 @@ pub use drain::DrainStats;
 pub use object::{FlowObject, LinkKind, Rung};
 pub use packets::{PacketConfig, PacketRing, SentPacket};
 pub use proof::{Proof, prove};
+use skua_flow::HashKey;
 pub use skua_flow::PointTraffic;
 
 use std::{
     collections::{HashMap, hash_map::Entry},
+    hash::{BuildHasher as _, RandomState},
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     time::Duration,
 };
@@ -81,7 +83,7 @@ impl Default for FlowTableConfig {
             tunnels: false,
             idle_timeout: Duration::from_secs(120),
             closed_timeout: Duration::from_secs(5),
-            hash_seed: 0x5eed_0f5c_0a5e_edad,
+            hash_seed: RandomState::new().hash_one(0),
             max_points: 4096,
             filter: String::new(),
             exclude_self: false,
@@ -101,6 +103,8 @@ pub type CauseCounters = [skua_flow::Counters; CAUSES];
 pub struct FlowTable {
     config: FlowTableConfig,
     settings: Settings,
+    /// As in the settings.
+    secret: HashKey,
     rung: Rung,
     /// The maps, and the programs for our own network namespace.
     first: FlowObject,
@@ -134,8 +138,9 @@ impl FlowTable {
     pub fn with_rungs(rungs: &[Rung], config: FlowTableConfig) -> Result<Self, KernelError> {
         let filters = FilterSet::compile(&config.filter)?;
         let slot_count = slot_count(config.max_entries);
+        let secret = HashKey::new(config.hash_seed);
         let settings = Settings {
-            hash_seed: config.hash_seed,
+            hash_key: secret.words(),
             slot_count,
             most_entries: most_entries(config.max_entries),
             sampling: config.sampling.max(1),
@@ -161,6 +166,7 @@ impl FlowTable {
         let table = Self {
             config,
             settings,
+            secret,
             rung,
             first: object,
             objects: HashMap::new(),

@@ -45,7 +45,7 @@ impl RemoteFlows {
         };
         Self {
             inner: Mutex::new(Inner {
-                store: FlowStore::new(limits, 0, 1),
+                store: FlowStore::new(limits, crate::session::secret_seed(), 1),
                 places: HashMap::new(),
                 nowhere: Arc::new(place.clone()),
                 parties: Vec::new(),

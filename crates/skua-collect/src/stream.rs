@@ -145,10 +145,9 @@ pub struct AgentLine {
 }
 
 impl AgentLine {
-    /// Whether it is the same stream.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        let identity = |line: &Self| (line.agent, line.from, line.sub_agent);
-        identity(self) == identity(other)
+    /// Which stream it is; lines are in this order.
+    pub(crate) fn key(&self) -> (IpAddr, IpAddr, u32) {
+        (self.agent, self.from, self.sub_agent)
     }
 }
 
@@ -428,7 +427,7 @@ impl Streams {
     /// All of them, as they are shown.
     pub(crate) fn lines(&self) -> Vec<AgentLine> {
         let mut lines: Vec<_> = self.all.values().map(Stream::line).collect();
-        lines.sort_by_key(|line| (line.agent, line.from, line.sub_agent));
+        lines.sort_by_key(AgentLine::key);
         lines
     }
 }

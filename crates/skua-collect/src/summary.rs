@@ -177,8 +177,11 @@ impl Summary {
             }
         }
         for agent in &mut self.agents {
-            let found = other.agents.iter().find(|one| agent.is(one));
-            if let Some(found) = found {
+            // They are in this order.
+            let place = other
+                .agents
+                .binary_search_by_key(&agent.key(), AgentLine::key);
+            if let Some(found) = place.ok().and_then(|place| other.agents.get(place)) {
                 agent.records += found.records;
                 agent.got.add(found.got.packets, found.got.bytes);
                 agent.lost_records = agent.told_records.saturating_sub(agent.records);

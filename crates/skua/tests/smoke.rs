@@ -117,3 +117,145 @@ fn without_an_engine_sql_says_how_to_have_one() {
         "{error}"
     );
 }
+
+/// An sFlow datagram with packets of so many clients.
+fn samples(sequence: u32, clients: std::ops::Range<u32>) -> Vec<u8> {
+    use skua_wire::sflow::{DataSource, FlowHead, Header, IpPacket, Port, Writer};
+    let mut datagram = Vec::new();
+    let header = Header {
+        agent: Ipv4Addr::LOCALHOST.into(),
+        sub_agent: 0,
+        sequence,
+        uptime_ms: sequence,
+    };
+    let mut writer = Writer::new(&mut datagram, &header);
+    for client in clients {
+        let head = FlowHead {
+            sequence: client,
+            source: DataSource { class: 0, index: 2 },
+            rate: 1,
+            pool: client,
+            drops: 0,
+            input: Port::default(),
+            output: Port::default(),
+        };
+        let ip = IpPacket {
+            length: 100,
+            protocol: 17,
+            source: Ipv4Addr::from(0x0a01_0000 + client).into(),
+            destination: [10, 0, 0, 9].into(),
+            source_port: 40_000,
+            destination_port: 53,
+            tcp_flags: 0,
+            tos: 0,
+        };
+        writer.flow_sample(&head, |out| out.ip(&ip));
+    }
+    datagram
+}
+
+#[test]
+fn a_collector_can_be_watched_and_an_unread_output_stops_neither_its_other_sinks_nor_its_end() {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    const CLIENTS: u64 = 2_000;
+    let lake = std::env::temp_dir().join(format!("skua-smoke-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&lake);
+    let mut child = skua()
+        .args(["collector", "--listen", "127.0.0.1:0"])
+        .args(["--metrics", "127.0.0.1:0", "--summary", "json"])
+        .args(["--window", "1s", "--wait", "1s", "--sink", "stdout"])
+        .args(["--sink", &format!("parquet://{}", lake.display())])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut next = |begin: &str, end: char| {
+        // Warnings may come before.
+        loop {
+            let mut line = String::new();
+            assert!(errors.read_line(&mut line).unwrap() > 0);
+            if let Some((_, rest)) = line.split_once(begin) {
+                return rest.split(end).next().unwrap().to_owned();
+            }
+        }
+    };
+    let address = next("sFlow at ", ';');
+    let metrics = next("http://", '/');
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(&metrics).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {metrics}\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let value = |name: &str| {
+        let text = get("/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.trim().parse::<u64>().ok())
+    };
+    let wait = |name: &str, least: u64| {
+        let begin = Instant::now();
+        while value(name).is_none_or(|value| value < least) {
+            assert!(
+                begin.elapsed() < Duration::from_secs(120),
+                "{}",
+                get("/metrics")
+            );
+            thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // Few datagrams, so that the socket's queue has room for them.
+    for sequence in 0..CLIENTS as u32 / 100 {
+        let clients = sequence * 100..(sequence + 1) * 100;
+        let datagram = samples(sequence + 1, clients);
+        socket.send_to(&datagram, &address).unwrap();
+    }
+    socket.send_to(b"no sFlow", &address).unwrap();
+    // More than a pipe has room for.
+    wait("skua_collector_lines_total ", CLIENTS);
+    wait("skua_collector_lost_total{cause=\"decode_error\"} ", 1);
+    for path in ["/health", "/ready"] {
+        assert!(get(path).starts_with("HTTP/1.1 200"), "{}", get(path));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > Duration::from_secs(120) {
+            child.kill().unwrap();
+            panic!("it did not end");
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    let mut text = String::new();
+    errors.read_to_string(&mut text).unwrap();
+    let summary: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let mut lines = Vec::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_end(&mut lines)
+        .unwrap();
+    let written = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+    let lost = summary["lost"]["stdout_not_read"].as_u64().unwrap();
+    assert_eq!(written + lost, CLIENTS, "{summary}");
+    assert_eq!(summary["lines"], CLIENTS);
+    assert_eq!(summary["lost"]["decode_error"], 1);
+    // The lake has all.
+    let lost = summary["lost"].as_object().unwrap();
+    assert!(
+        lost.keys()
+            .all(|cause| ["decode_error", "stdout_not_read"].contains(&&**cause)),
+        "{summary}"
+    );
+    let files = Command::new("find")
+        .arg(&lake)
+        .args(["-name", "*.parquet"])
+        .output()
+        .unwrap();
+    assert!(!files.stdout.is_empty());
+    std::fs::remove_dir_all(&lake).unwrap();
+}

@@ -12,6 +12,7 @@ use super::{
     gate::Gate,
     receive::{Received, Threads},
     sink::{SinkName, Sinks},
+    watch,
 };
 use crate::{
     args::{AnalyzerArguments, SummaryFormat, duration},
@@ -46,6 +47,9 @@ pub struct CollectorArguments {
     /// s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH; may be given several times
     #[arg(long, default_value = "stdout", value_name = "SINK")]
     pub sink: Vec<SinkName>,
+    /// Where to serve /metrics, /health and /ready, without a login [default: 127.0.0.1:6344]; none: nowhere
+    #[arg(long, value_name = "ADDRESS:PORT|none")]
+    pub metrics: Option<watch::At>,
     /// Length of a window
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = duration)]
     pub window: Duration,
@@ -90,19 +94,15 @@ pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
         || Gate::new(&arguments.allow, arguments.sender_rate),
         Sinks::open(&arguments.sink, &arguments.analyzer)?,
     )?;
+    let watched = watch::start(arguments.metrics, threads.watched())?;
     eprintln!("skua collects sFlow at {}; Ctrl-C ends", threads.address());
+    if let Some(address) = watched {
+        eprintln!("how it fares: http://{address}/metrics, /health, /ready");
+    }
     let (mut summary, received, sinks) = threads.join()?;
     let mut sinks = sinks.lock().unwrap_or_else(PoisonError::into_inner);
     sinks.finish()?;
-    for (cause, units) in [
-        ("receive_queue_full", received.dropped),
-        ("not_allowed", received.not_allowed),
-        ("over_rate", received.over_rate),
-    ] {
-        if units > 0 {
-            summary.lost.insert(cause, units);
-        }
-    }
+    received.lost_to(&mut summary);
     summary.lost.extend(sinks.lost());
     print(arguments.summary, &All { summary, received })
 }

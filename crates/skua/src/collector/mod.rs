@@ -10,6 +10,7 @@
 //! | `report` | how that fares, in /metrics and by the doctor |
 //! | `command` | `skua collector`: takes it, sums it up, writes it |
 //! | `gate`, `receive` | whose datagrams it takes, and the threads that take them and sum them up |
+//! | `watch` | how it fares: /metrics, /health, /ready, and what is logged |
 //! | `sink` | where lines go |
 
 mod answers;
@@ -24,3 +25,4 @@ pub mod report;
 mod sender;
 mod sink;
 mod spool;
+mod watch;

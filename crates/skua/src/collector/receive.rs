@@ -15,7 +15,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, anyhow};
@@ -27,6 +27,7 @@ use skua_probe::receive::{Answering, MANY, Room, Socket};
 use super::{
     gate::{self, Gate, Refused},
     sink::Sinks,
+    watch::{Watched, Worker},
 };
 use crate::{session::secret_seed, state::unix_ns};
 
@@ -38,6 +39,8 @@ const BATCH: usize = 96 << 10;
 const WAITING: usize = 64;
 /// After a batch that was not full more is let come: waking two threads for each datagram costs more than it does.
 const GATHER: Duration = Duration::from_millis(1);
+/// How often threads tell how they fare.
+const TELL: Duration = Duration::from_secs(1);
 /// The longest wait.
 const TICK_NS: u64 = 1_000_000_000;
 
@@ -64,7 +67,7 @@ impl Batch {
 }
 
 /// What the receivers counted.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Received {
     /// Datagrams that the kernel dropped.
     #[serde(skip)]
@@ -83,16 +86,44 @@ pub struct Received {
     pub strangers: Vec<Refused>,
 }
 
+impl Received {
+    /// Adds what another receiver counted.
+    pub fn add(&mut self, other: &Self) {
+        self.dropped += other.dropped;
+        self.not_allowed += other.not_allowed;
+        self.over_rate += other.over_rate;
+        gate::add(&mut self.flooding, other.flooding.clone());
+        gate::add(&mut self.strangers, other.strangers.clone());
+    }
+
+    /// Adds its losses to a summary's.
+    pub fn lost_to(&self, summary: &mut Summary) {
+        for (cause, units) in [
+            ("receive_queue_full", self.dropped),
+            ("not_allowed", self.not_allowed),
+            ("over_rate", self.over_rate),
+        ] {
+            if units > 0 {
+                summary.lost.insert(cause, units);
+            }
+        }
+    }
+}
+
 /// All threads.
 pub struct Threads {
     receivers: Vec<JoinHandle<Received>>,
     summers: Vec<JoinHandle<anyhow::Result<Summary>>>,
     sinks: Arc<Mutex<Sinks>>,
+    watched: Arc<Watched>,
     address: SocketAddr,
 }
 
 /// What is the same for all summing threads.
 struct Shared {
+    /// Of the thread.
+    number: usize,
+    watched: Arc<Watched>,
     sinks: Arc<Mutex<Sinks>>,
     /// A sink has failed for good: nothing more is taken.
     stop: Arc<AtomicBool>,
@@ -110,6 +141,7 @@ impl Threads {
         sinks: Sinks,
     ) -> anyhow::Result<Self> {
         let sinks = Arc::new(Mutex::new(sinks));
+        let watched = Arc::new(Watched::new(count, config));
         let (stop, seed) = (Arc::new(AtomicBool::new(false)), secret_seed());
         let (mut sockets, mut address) = (Vec::new(), listen);
         for _ in 0..count {
@@ -136,6 +168,8 @@ impl Threads {
                 ..*config
             });
             let shared = Shared {
+                number,
+                watched: watched.clone(),
                 sinks: sinks.clone(),
                 stop: stop.clone(),
                 answering: answering.take().unwrap_or_default(),
@@ -154,16 +188,20 @@ impl Threads {
                 signal_hook::low_level::pipe::register(signal, far_end.try_clone()?)?;
             }
             let (gate, ways, stop) = (gate(), ways.clone(), stop.clone());
+            let watched = watched.clone();
             receivers.push(
                 thread::Builder::new()
                     .name(format!("receive {number}"))
-                    .spawn(move || receive((number, &socket), ends, gate, &ways, &stop))?,
+                    .spawn(move || {
+                        receive((number, &socket), ends, gate, &ways, (&stop, &watched))
+                    })?,
             );
         }
         Ok(Self {
             receivers,
             summers,
             sinks,
+            watched,
             address,
         })
     }
@@ -173,6 +211,11 @@ impl Threads {
         self.address
     }
 
+    /// What they tell of themselves.
+    pub fn watched(&self) -> Arc<Watched> {
+        self.watched.clone()
+    }
+
     /// Waits until all have ended; all sums, and the sinks.
     pub fn join(self) -> anyhow::Result<(Summary, Received, Arc<Mutex<Sinks>>)> {
         let mut received = Received::default();
@@ -180,11 +223,7 @@ impl Threads {
             let one = receiver
                 .join()
                 .map_err(|_| anyhow!("a receiver panicked"))?;
-            received.dropped += one.dropped;
-            received.not_allowed += one.not_allowed;
-            received.over_rate += one.over_rate;
-            gate::add(&mut received.flooding, one.flooding);
-            gate::add(&mut received.strangers, one.strangers);
+            received.add(&one);
         }
         let mut summary: Option<Summary> = None;
         for summer in self.summers {
@@ -205,10 +244,21 @@ fn receive(
     mut ends: UnixStream,
     mut gate: Gate,
     ways: &[SyncSender<Arc<Batch>>],
-    stop: &AtomicBool,
+    (stop, watched): (&AtomicBool, &Watched),
 ) -> Received {
-    let (mut room, mut full) = (Room::default(), false);
+    let (mut room, mut full, mut told) = (Room::default(), false, Instant::now());
+    let counted = |gate: &Gate| Received {
+        dropped: socket.dropped().unwrap_or(0),
+        not_allowed: gate.not_allowed,
+        over_rate: gate.over_rate,
+        ..Received::default()
+    };
     loop {
+        watched.beat(Worker::Receiver(receiver));
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            watched.receives(receiver, counted(&gate));
+        }
         let timeout = Timespec {
             tv_sec: 1,
             tv_nsec: 0,
@@ -236,12 +286,11 @@ fn receive(
         // What is in the socket's queue is taken before.
         let ended = !more && matches!(ends.read(&mut [0; 8]), Ok(n) if n > 0);
         if ended || stop.load(Relaxed) {
+            watched.ends();
             return Received {
-                dropped: socket.dropped().unwrap_or(0),
-                not_allowed: gate.not_allowed,
-                over_rate: gate.over_rate,
                 flooding: gate.flooding(),
                 strangers: gate.strangers(),
+                ..counted(&gate)
             };
         }
     }
@@ -276,7 +325,17 @@ impl Shared {
         mut collector: Collector,
         batches: &Receiver<Arc<Batch>>,
     ) -> anyhow::Result<Summary> {
+        let mut told = None::<Instant>;
         loop {
+            self.watched.beat(Worker::Summer(self.number));
+            if told.is_none_or(|told| told.elapsed() >= TELL) {
+                told = Some(Instant::now());
+                self.watched.sums(self.number, collector.summary());
+                if self.number == 0 {
+                    let sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+                    self.watched.sinks(sinks.lost());
+                }
+            }
             let now = unix_ns();
             self.write(|each| collector.close(now, each))
                 .inspect_err(|_| self.stop.store(true, Relaxed))?;

@@ -56,7 +56,7 @@ impl FromStr for SinkName {
 
 /// A place that takes lines.
 pub trait Sink: Send {
-    /// Takes a line, at once: a sink that has to wait for others keeps a bounded queue.
+    /// Takes a line, at once: each sink that has to wait for others keeps a bounded queue of its own.
     fn put(&mut self, line: &Line<'_>) -> anyhow::Result<()>;
 
     /// Windows were closed: what was put in is to be on its way.
@@ -98,7 +98,7 @@ impl Sinks {
     pub fn open(names: &[SinkName], analyzer: &AnalyzerArguments) -> anyhow::Result<Self> {
         let open = |name: &SinkName| -> anyhow::Result<Box<dyn Sink>> {
             Ok(match name {
-                SinkName::Stdout => Box::new(stdout::Stdout::open()),
+                SinkName::Stdout => Box::new(stdout::Stdout::open(names.len() == 1)?),
                 SinkName::Nowhere => Box::new(Nowhere),
                 SinkName::Analyzer(place) => {
                     let mut analyzer = analyzer.clone();

@@ -301,6 +301,12 @@ pub(crate) fn put_line(batch: &mut Batch, collector: &str, line: &Line<'_>) {
     batch.set_text(row, service::CLIENT, &ip(line.client));
     batch.set_text(row, service::SERVER, &ip(line.server));
     batch.set_text(row, service::SERVICE_BY, line.service_by);
+    for (column, name) in [
+        (service::CLIENT_SERVICE, line.client_service),
+        (service::SERVER_SERVICE, line.server_service),
+    ] {
+        batch.set_name(row, column, name);
+    }
     let between = &line.between_hosts;
     for (columns, sum) in [
         (
@@ -340,6 +346,12 @@ pub(crate) fn put_line(batch: &mut Batch, collector: &str, line: &Line<'_>) {
         (service::BEGUN, line.begun),
         (service::ENDED, line.ended),
         (service::RESET, line.reset),
+        (service::REFUSED, line.refused),
+        (service::TIMED_OUT, line.timed_out),
+        (service::ROUND_TRIP_COUNT, line.rtt.sums.count),
+        (service::ROUND_TRIP_SUM, line.rtt.sums.sum_us),
+        (service::ROUND_TRIP_MIN, line.rtt.sums.min_us),
+        (service::ROUND_TRIP_MAX, line.rtt.sums.max_us),
         (service::RTT_COUNT, line.handshake.count),
         (service::RTT_SUM, line.handshake.sum_us),
         (service::RTT_MIN, line.handshake.min_us),
@@ -354,4 +366,12 @@ pub(crate) fn put_line(batch: &mut Batch, collector: &str, line: &Line<'_>) {
     }
     let ports = line.client_ports.list.iter();
     batch.set_list(service::CLIENT_PORTS, ports.map(|port| (*port).into()));
+    let mut classes: Vec<_> = line.rtt.classes.classes().collect();
+    classes.sort_unstable();
+    // As wide as numbers of times and conversations in a window can be read.
+    let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+    let middles = classes.iter().map(|(middle, _)| number(*middle));
+    batch.set_list(service::ROUND_TRIP_CLASSES, middles);
+    let counts = classes.iter().map(|(_, count)| number(*count));
+    batch.set_list(service::ROUND_TRIP_COUNTS, counts);
 }

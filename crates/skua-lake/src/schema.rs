@@ -324,6 +324,16 @@ pub(crate) mod service {
         BETWEEN_CLIENT_BYTES,
         BETWEEN_SERVER_PACKETS,
         BETWEEN_SERVER_BYTES,
+        CLIENT_SERVICE,
+        SERVER_SERVICE,
+        REFUSED,
+        TIMED_OUT,
+        ROUND_TRIP_COUNT,
+        ROUND_TRIP_SUM,
+        ROUND_TRIP_MIN,
+        ROUND_TRIP_MAX,
+        ROUND_TRIP_CLASSES,
+        ROUND_TRIP_COUNTS,
     );
 }
 
@@ -337,6 +347,7 @@ const NO_IP: &str = "without IP";
 const NO_ICMP: &str = "not ICMP";
 const NO_SERVICE: &str = "not known";
 const NEVER: &str = "";
+const OLDER: &str = "in files of versions without it";
 
 #[rustfmt::skip]
 const FLOWS: &[Column] = &[
@@ -428,6 +439,16 @@ const SERVICES: &[Column] = &[
     Column::new("between_client_bytes", Long, NEVER, "bytes", "their bytes"),
     Column::new("between_server_packets", Long, NEVER, "packets", "packets of the server that one of two hosts counted and the other did not"),
     Column::new("between_server_bytes", Long, NEVER, "bytes", "their bytes"),
+    Column::new("client_service", Text, NO_SERVICE, "", "name of the service that the client is: container, unit or process"),
+    Column::new("server_service", Text, NO_SERVICE, "", "name of the service that is offered"),
+    Column::new("refused", Long, OLDER, "", "of `ended`, attempts that were answered with RST"),
+    Column::new("timed_out", Long, OLDER, "", "of `ended`, attempts that were not answered"),
+    Column::new("round_trip_count", Long, OLDER, "", "conversations whose round-trip time is known: of its handshake, else as a socket measured"),
+    Column::new("round_trip_sum", Long, OLDER, "µs", "sum of these times"),
+    Column::new("round_trip_min", Long, OLDER, "µs", "the least, 0 without"),
+    Column::new("round_trip_max", Long, OLDER, "µs", "the greatest, 0 without"),
+    Column::new("round_trip_classes", Ints, NEVER, "µs", "middles of the classes of these times, the least first, as `rtt.classes` in collector.md; add up counts of the same middle"),
+    Column::new("round_trip_counts", Ints, NEVER, "", "how many are in each of these classes, in the same order"),
 ];
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod damage;
 mod keeping;
 mod questions;
+mod services;
 #[cfg(feature = "remote")]
 mod stores;
 

@@ -27,7 +27,7 @@ impl Collector {
         let mut child = skua::command(net)
             .args(["collector", "--listen", address])
             .args(["--allow", "10.7.0.0/24"])
-            .args(["--summary", "json"])
+            .args(["--summary", "json", "--metrics", "none"])
             .args(
                 &["--window", "1s", "--wait", "5m"]
                     [..if more.contains(&"--window") { 0 } else { 4 }],

@@ -606,6 +606,7 @@ fn what_is_left_of_a_killed_process_goes_and_what_does_not_fit_is_said() {
     let port = skua.active(&taken)["Port"].to_string();
     let refused = command(&switch, env!("CARGO_BIN_EXE_skua"))
         .args(["capture", "create", "--analyzer", &skua.address])
+        .env("SKUA_TOKEN", TOKEN)
         .args(["--type", "netflow", "--gremlin", bridge, "--port", &port])
         .output()
         .unwrap();

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::token::{Token, tokens};
 
 /// The keywords of libpcap 1.9 and later, without those of link types that are not here.
-const KEYWORDS: [&str; 106] = [
+const KEYWORDS: [&str; 133] = [
     "dst",
     "src",
     "link",
@@ -115,6 +115,33 @@ const KEYWORDS: [&str; 106] = [
     "icmp-maskreply",
     "icmp6-echo",
     "icmp6-echoreply",
+    "icmp6-destinationunreach",
+    "icmp6-packettoobig",
+    "icmp6-timeexceeded",
+    "icmp6-parameterproblem",
+    "icmp6-multicastlistenerquery",
+    "icmp6-multicastlistenerreportv1",
+    "icmp6-multicastlistenerdone",
+    "icmp6-routersolicit",
+    "icmp6-routeradvert",
+    "icmp6-neighborsolicit",
+    "icmp6-neighboradvert",
+    "icmp6-redirect",
+    "icmp6-routerrenum",
+    "icmp6-nodeinformationquery",
+    "icmp6-nodeinformationresponse",
+    "icmp6-ineighbordiscoverysolicit",
+    "icmp6-ineighbordiscoveryadvert",
+    "icmp6-multicastlistenerreportv2",
+    "icmp6-homeagentdiscoveryrequest",
+    "icmp6-homeagentdiscoveryreply",
+    "icmp6-mobileprefixsolicit",
+    "icmp6-mobileprefixadvert",
+    "icmp6-certpathsolicit",
+    "icmp6-certpathadvert",
+    "icmp6-multicastrouteradvert",
+    "icmp6-multicastroutersolicit",
+    "icmp6-multicastrouterterm",
 ];
 
 /// What is said instead of looking a name up.
@@ -270,6 +297,7 @@ mod tests {
             "ip proto \\tcp or ospf",
             "tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn",
             "ether[0] & 1 = 0 and vlan 7",
+            "icmp6[icmp6type] = icmp6-neighborsolicit or icmp6[0] = icmp6-redirect",
             "host 0x7f000001",
         ] {
             assert_eq!(name(expression), None, "{expression}");

@@ -320,6 +320,24 @@ fn all_views_of_a_running_skua() {
 }
 
 #[test]
+fn a_key_pressed_while_the_window_changes_is_heard() {
+    let run = Run::start("127.0.0.1:0");
+    let mut top = Terminal::start(&["--analyzer", &run.address]);
+    top.shows("TOP PROCESSES");
+    for _ in 0..50 {
+        top.resize(30, 100);
+        top.press("5");
+        top.shows("IN TOTAL");
+        top.resize(24, 80);
+        top.press("1");
+        top.shows("TOP FLOWS");
+    }
+    top.press("q");
+    assert!(top.ended().success());
+    run.end();
+}
+
+#[test]
 fn without_anybody_it_captures_itself_and_a_signal_ends_it() {
     let traffic = Traffic::start();
     let mut top = Terminal::start(&["--interface", "lo", "--ascii", "--color", "never"]);

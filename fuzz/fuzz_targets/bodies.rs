@@ -49,8 +49,8 @@ static MANAGERS: LazyLock<Managers> = LazyLock::new(|| {
     graph.add_node(node, 1).expect("a new node");
     let graph: SharedGraph = graph.into();
     let none = "no file is read";
-    let captures = Resources::open(None, 16).expect(none);
-    let alerts = Resources::open(None, 16).expect(none);
+    let captures = Resources::open(None, 16);
+    let alerts = Resources::open(None, 16);
     let settings = ActionSettings::default();
     Managers {
         captures: CaptureManager::start(graph.clone(), captures, Arc::new(Nothing))

@@ -13,6 +13,7 @@ pub mod fields;
 mod index;
 pub mod key;
 pub mod names;
+pub mod numbered;
 pub mod point;
 pub mod raw_packets;
 mod recent;
@@ -32,6 +33,7 @@ pub use conversation::{Conversation, FragmentNotes, Ports};
 pub use ends::Endpoint;
 pub use key::{FlowKey, HashKey, KIND_ETHERNET, Network, Tunnel, VLAN_PRESENT};
 pub use names::Layers;
+pub use numbered::{Numbered, Used};
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};
 pub use raw_packets::{
     PacketBuffer, RawPacket, RawPacketLimits, RawPacketStats, RawPackets, SeenPacket,

@@ -7,10 +7,11 @@ use std::{
 };
 
 use hashbrown::{HashTable, hash_table::Entry as Slot};
-use skua_flow::{FlowKey, Service, ServiceRule};
+use skua_flow::{FlowKey, Service, ServiceRule, Used};
 
 use crate::{
     Opener, Protocol, SocketRecord, SocketState, TcpMetrics,
+    listeners::{Listeners, Waiting},
     lives::{Found, Lived, Lives, Span, choose},
     owner::OwnerId,
     record::is_wildcard,
@@ -23,7 +24,8 @@ pub struct Joined {
     pub owners: [Option<OwnerId>; 2],
     /// Which side offers the service, as far as sockets know.
     pub service: Option<Service>,
-    /// On one of the sides several sockets of different owners fit, so that none is named.
+    /// On one of the sides several sockets of different owners fit, so that none is named, but what those
+    /// that wait at one port share.
     pub ambiguous: bool,
 }
 
@@ -92,32 +94,6 @@ impl From<&TcpMetrics> for Measured {
     }
 }
 
-/// A socket that waits for others.
-#[derive(Clone, Copy)]
-struct Listener {
-    id: u64,
-    /// It spoke first: it waits for answers only.
-    calls: bool,
-    netns: u32,
-    address: IpAddr,
-    owner: Option<OwnerId>,
-    life: Span,
-}
-
-impl Lived for Listener {
-    fn id(&self) -> u64 {
-        self.id
-    }
-
-    fn life(&self) -> Span {
-        self.life
-    }
-
-    fn is_alike(&self, other: &Self) -> bool {
-        self.netns == other.netns && self.owner == other.owner && self.calls == other.calls
-    }
-}
-
 /// The index.
 pub struct SocketIndex {
     seeds: [u64; 4],
@@ -128,10 +104,7 @@ pub struct SocketIndex {
     limit: usize,
     /// Whether there are sums of the kernel among the entries.
     sums: bool,
-    listeners: HashMap<(Protocol, u16), Vec<Listener>>,
-    listening: usize,
-    /// A bit for each port in `listeners`, TCP first: most ports are not there.
-    ports: Box<[[u64; 1024]; 2]>,
+    listeners: Listeners,
     /// Addresses of namespaces, by inode number.
     addresses: HashMap<u32, HashSet<IpAddr>>,
     /// Entries that found no room.
@@ -154,9 +127,7 @@ impl SocketIndex {
             connected: 0,
             limit,
             sums: false,
-            listeners: HashMap::new(),
-            listening: 0,
-            ports: Box::new([[0; 1024]; 2]),
+            listeners: Listeners::new(),
             addresses: HashMap::new(),
             dropped: 0,
         }
@@ -172,7 +143,7 @@ impl SocketIndex {
         let lives = self.entries.iter().map(|(_, lives)| lives.capacity());
         self.entries.capacity() * (size_of::<(u64, Lives<Entry>)>() + 1)
             + lives.sum::<usize>() * size_of::<Entry>()
-            + self.listening * (size_of::<Listener>() + 32)
+            + self.listeners.memory()
     }
 
     /// Says which addresses a namespace has: a socket that is bound to none has them all.
@@ -234,7 +205,8 @@ impl SocketIndex {
             record.state,
             SocketState::Listen | SocketState::UdpUnconnected
         ) {
-            self.put_listener(record, life);
+            let kept = self.listeners.put(record, life, self.limit);
+            self.dropped += u64::from(!kept);
         }
     }
 
@@ -298,31 +270,6 @@ impl SocketIndex {
         }
     }
 
-    fn put_listener(&mut self, record: &SocketRecord, life: Span) {
-        let (port, protocol) = (record.local.port(), record.protocol);
-        if port == 0 {
-            return;
-        }
-        let there = self.listeners.entry((protocol, port)).or_default();
-        let new = Listener {
-            id: record.id,
-            calls: !record.listens(),
-            netns: record.netns,
-            address: record.local.ip(),
-            owner: record.owner,
-            life,
-        };
-        if let Some(old) = there.iter_mut().find(|l| l.id == new.id) {
-            *old = new;
-        } else if self.listening >= self.limit {
-            self.dropped += 1;
-        } else {
-            there.push(new);
-            self.listening += 1;
-            self.ports[protocol as usize][usize::from(port) / 64] |= 1 << (port % 64);
-        }
-    }
-
     /// Forgets sockets that ended before a moment, ns since the Unix epoch.
     pub fn forget_before(&mut self, ns: u64) {
         let stays = |life: Span| life.last_ns >= ns;
@@ -333,17 +280,7 @@ impl SocketIndex {
             lives.len() > 0
         });
         self.connected = connected;
-        let ports = &mut self.ports;
-        let mut listening = 0;
-        self.listeners.retain(|(protocol, port), there| {
-            there.retain(|l| stays(l.life));
-            listening += there.len();
-            if there.is_empty() {
-                ports[*protocol as usize][usize::from(*port) / 64] &= !(1 << (port % 64));
-            }
-            !there.is_empty()
-        });
-        self.listening = listening;
+        self.listeners.forget_before(ns);
     }
 
     /// Whether there is no room for half as many more.
@@ -408,24 +345,26 @@ impl SocketIndex {
             if matches!(sides[side], Found::Several(_)) {
                 continue;
             }
-            let found = self.listener(protocol, netns, ip, ports[side], span);
-            joined.ambiguous |= matches!(found, Found::Several(_)) && joined.owners[side].is_none();
-            let Some(listener) = found.one() else {
+            let Some(found) = self.listener(protocol, netns, ip, ports[side], span) else {
                 continue;
             };
             if joined.owners[side].is_none() {
-                joined.owners[side] = listener.owner;
+                joined.owners[side] = found.owner;
+                joined.ambiguous |= found.is_ambiguous;
             }
-            if joined.service.is_none() {
-                joined.service = Some(match listener.calls {
-                    false => Service {
-                        lo: side == 0,
-                        by: ServiceRule::Listening,
-                    },
-                    true => Service {
+            if joined.service.is_none()
+                && let Some(calls) = found.calls
+            {
+                joined.service = Some(if calls {
+                    Service {
                         lo: side == 1,
                         by: ServiceRule::Kernel,
-                    },
+                    }
+                } else {
+                    Service {
+                        lo: side == 0,
+                        by: ServiceRule::Listening,
+                    }
                 });
             }
         }
@@ -468,12 +407,11 @@ impl SocketIndex {
         })
     }
 
-    #[inline]
     fn may_listen(&self, protocol: Protocol, port: u16) -> bool {
-        self.ports[protocol as usize][usize::from(port) / 64] >> (port % 64) & 1 != 0
+        self.listeners.may_listen(protocol, port)
     }
 
-    /// The socket that waited at an address of a namespace in a time: one that is bound to it first.
+    /// Who waited at an address of a namespace in a time.
     fn listener(
         &self,
         protocol: Protocol,
@@ -481,29 +419,10 @@ impl SocketIndex {
         address: IpAddr,
         port: u16,
         span: Span,
-    ) -> Found<'_, Listener> {
-        let Some(there) = self.listeners.get(&(protocol, port)) else {
-            return Found::Nothing;
-        };
-        let address = address.to_canonical();
-        let here = || there.iter().filter(|l| l.netns == netns);
-        let bound = choose(here().filter(|l| l.address == address), span);
-        if !matches!(bound, Found::Nothing) {
-            return bound;
-        }
-        if self.is_local(netns, address) {
-            let wildcard = choose(here().filter(|l| is_wildcard(l.address)), span);
-            if !matches!(wildcard, Found::Nothing) {
-                return wildcard;
-            }
-        }
-        // In another namespace that has this address, when there is only one.
-        let elsewhere = there.iter().filter(|l| {
-            !address.is_loopback()
-                && (l.address == address
-                    || is_wildcard(l.address) && self.is_local(l.netns, address))
-        });
-        choose(elsewhere, span)
+    ) -> Option<Waiting> {
+        let is_local = |netns, address| self.is_local(netns, address);
+        self.listeners
+            .find(protocol, netns, address, port, span, is_local)
     }
 
     fn is_local(&self, netns: u32, address: IpAddr) -> bool {
@@ -514,20 +433,9 @@ impl SocketIndex {
                 .is_some_and(|there| there.contains(&address))
     }
 
-    /// Whether a socket waits at a local endpoint of a namespace. Here the wildcard needs no list of
-    /// addresses: the endpoint is a socket's own.
+    /// Whether a socket waits for others at a local endpoint of a namespace.
     pub fn listens_at(&self, protocol: Protocol, netns: u32, local: SocketAddr) -> bool {
-        self.may_listen(protocol, local.port())
-            && self
-                .listeners
-                .get(&(protocol, local.port()))
-                .is_some_and(|there| {
-                    there.iter().any(|l| {
-                        !l.calls
-                            && l.netns == netns
-                            && (is_wildcard(l.address) || l.address == local.ip())
-                    })
-                })
+        self.listeners.listens_at(protocol, netns, local)
     }
 
     /// Whether a socket waits at an endpoint that a socket of this namespace is connected to.
@@ -535,16 +443,22 @@ impl SocketIndex {
         self.may_listen(protocol, remote.port())
             && self
                 .listener(protocol, netns, remote.ip(), remote.port(), span)
-                .one()
-                .is_some_and(|l| !l.calls)
+                .is_some_and(|found| found.calls == Some(false))
     }
 
-    /// Calls `used` with every owner that is in the index.
-    pub fn owners(&self, used: &mut dyn FnMut(OwnerId)) {
+    /// Learns what sockets have in common that wait at one address; `shared` says what two owners share.
+    pub fn share_ports(&mut self, shared: &mut dyn FnMut(OwnerId, OwnerId) -> Option<OwnerId>) {
+        self.listeners.share(shared);
+    }
+
+    /// Notes every owner that is in the index.
+    pub fn owners(&self, used: &mut Used) {
         let entries = self.entries.iter().flat_map(|(_, lives)| lives.iter());
         let entries = entries.filter_map(|e| e.owner);
-        let listeners = self.listeners.values().flatten().filter_map(|l| l.owner);
-        entries.chain(listeners).for_each(used);
+        for owner in entries {
+            used.note(owner.number(), false);
+        }
+        self.listeners.owners(used);
     }
 
     /// The socket at the other end of a connection, when that is on this host, too; else the owner of
@@ -574,11 +488,13 @@ impl SocketIndex {
         if !self.may_listen(protocol, remote.port()) {
             return None;
         }
-        let listener = self.listener(protocol, netns, remote.ip(), remote.port(), span);
-        let listener = listener.one()?;
+        let found = self.listener(protocol, netns, remote.ip(), remote.port(), span)?;
+        if found.is_ambiguous && found.owner.is_none() {
+            return None;
+        }
         Some(Peer {
-            owner: listener.owner,
-            connected: listener.calls,
+            owner: found.owner,
+            connected: found.calls == Some(true),
         })
     }
 }

@@ -7,6 +7,7 @@ mod cgroup;
 mod container;
 pub mod fields;
 mod join;
+mod listeners;
 mod lives;
 mod names;
 pub mod owner;

@@ -1,18 +1,22 @@
 //! Who owns a socket: processes with their users, containers and units, each kept once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, hash_map::RandomState};
 use std::fmt;
+use std::hash::BuildHasher as _;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use hashbrown::HashTable;
+use skua_flow::{Numbered, Used};
 
 use crate::cgroup::{Cgroups, path_of_process};
 use crate::container::{Found, Place, Runtime, place};
 use crate::process::{Proc, ProcError, base_name, executable, name};
 use crate::renames::Renames;
 use crate::runtime::{Lookups, RuntimeConfig, RuntimeCounters};
-use crate::text::{shown, until_nul};
+use crate::text::{Texts, shown, until_nul};
 use crate::update::Task;
 use crate::user::Users;
 
@@ -20,23 +24,14 @@ use crate::user::Users;
 const PROCESS: usize = 64;
 const EXECUTABLE: usize = 512;
 const CGROUP: usize = 1024;
+/// Bytes of a place in the table of what two owners share.
+const SHARED: usize = size_of::<((OwnerId, OwnerId), Option<OwnerId>)>() + 1;
 
 /// Names an [`Owner`] in its [`Owners`]. Small, for it stands in every record of a socket or flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OwnerId(NonZeroU32);
 
 impl OwnerId {
-    fn new(index: usize) -> Option<Self> {
-        u32::try_from(index + 1)
-            .ok()
-            .and_then(NonZeroU32::new)
-            .map(Self)
-    }
-
-    fn index(self) -> usize {
-        self.0.get() as usize - 1
-    }
-
     /// The id as a number, for records that know nothing of sockets.
     pub fn number(self) -> NonZeroU32 {
         self.0
@@ -48,28 +43,30 @@ impl OwnerId {
     }
 }
 
-/// A process that owns sockets. All text is safe to show: what could drive a terminal is escaped.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A process that owns sockets, or what several that wait at one port share
+/// ([`Owners::shared`]). All text is safe to show: what could drive a terminal is escaped.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Owner {
-    /// Process in the initial pid namespace.
+    /// Process in the initial pid namespace; 0 of several.
     pub pid: u32,
     /// Its start, ns of CLOCK_BOOTTIME; 0 unknown.
     pub start_ns: u64,
-    /// Its name: the first thread's, or the executable's where that one is cut.
+    /// Its name: the first thread's, or the executable's where that one is cut. Empty where several
+    /// have different ones.
     pub process: String,
     /// Path of its executable, as its own mount namespace has it; only the last component where the
     /// process was gone (or hidden) when it was looked at.
-    pub executable: Option<String>,
+    pub executable: Option<Arc<str>>,
     /// Effective user.
     pub uid: u32,
     /// The user's name on the host. In containers only root's: other numbers mean other users there.
-    pub user: Option<String>,
+    pub user: Option<Arc<str>>,
     /// Path of its control group, from the root of the hierarchy.
-    pub cgroup: Option<String>,
+    pub cgroup: Option<Arc<str>>,
     /// Container that it runs in, the innermost of several.
     pub container: Option<Arc<Container>>,
     /// Unit of systemd: `nginx.service`, `session-3.scope`; the container's own when one runs there.
-    pub unit: Option<String>,
+    pub unit: Option<Arc<str>>,
 }
 
 impl Owner {
@@ -84,16 +81,6 @@ impl Owner {
             Some(unit) if unit.ends_with(".service") && !unit.starts_with("user@") => unit,
             _ => &self.process,
         }
-    }
-
-    fn memory(&self) -> usize {
-        let text = |text: &Option<String>| text.as_ref().map_or(0, String::capacity);
-        size_of::<Self>()
-            + self.process.capacity()
-            + text(&self.executable)
-            + text(&self.user)
-            + text(&self.cgroup)
-            + text(&self.unit)
     }
 }
 
@@ -178,7 +165,7 @@ pub struct OwnersConfig {
 impl Default for OwnersConfig {
     fn default() -> Self {
         Self {
-            max_owners: 65_536,
+            max_owners: 262_144,
             max_memory: 64 * 1024 * 1024,
             max_cgroups: 65_536,
             cgroup_rescan: Duration::from_secs(1),
@@ -193,8 +180,11 @@ impl Default for OwnersConfig {
 /// What could not be found out, by cause; since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OwnerCounters {
-    /// Owners that found no room.
+    /// Owners that found no room, at each socket.
     pub owners_full: u64,
+    /// Owners of nothing but ended sockets and conversations that made room for others; those have
+    /// no owner any more.
+    pub owners_forgotten: u64,
     /// Processes gone before they were looked at, or hidden (`hidepid`).
     pub processes_gone: u64,
     /// Processes whose pid was another's when it was looked at.
@@ -215,10 +205,11 @@ pub struct OwnerCounters {
 
 impl OwnerCounters {
     /// Causes with their names.
-    pub fn by_cause(&self) -> [(&'static str, u64); 14] {
+    pub fn by_cause(&self) -> [(&'static str, u64); 15] {
         let runtimes = &self.runtimes;
         [
             ("owners_full", self.owners_full),
+            ("owners_forgotten", self.owners_forgotten),
             ("processes_gone", self.processes_gone),
             ("pids_reused", self.pids_reused),
             ("processes_unreadable", self.processes_unreadable),
@@ -266,12 +257,23 @@ impl Key {
     }
 }
 
+#[derive(Default)]
 struct Slot {
     owner: Owner,
-    key: Key,
+    /// Which question for an owner it answered last.
+    last_used: u64,
+    /// None of what several share.
+    key: Option<Key>,
     comm: [u8; 16],
     /// What its path told of containers.
     containment: Option<Arc<Containment>>,
+}
+
+impl Slot {
+    /// Bytes, without texts and containers that others have as well.
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.owner.process.capacity()
+    }
 }
 
 /// What a path tells of containers; owners in the same share one [`Container`].
@@ -304,14 +306,21 @@ pub struct Owners {
     users: Users,
     cgroups: Cgroups,
     lookups: Lookups,
-    slots: Vec<Option<Slot>>,
+    slots: Numbered<Slot>,
     renames: Renames,
-    free: Vec<usize>,
-    by_key: HashMap<Key, OwnerId>,
+    /// Owners by the hash of their keys.
+    by_key: HashTable<(u64, OwnerId)>,
+    hasher: RandomState,
+    /// How often an owner was asked for.
+    asked: u64,
+    /// Executables, users, control groups and units: most processes share them with others.
+    texts: Texts,
+    /// What several share, by two of them.
+    shared: HashMap<(OwnerId, OwnerId), Option<OwnerId>>,
     containers: HashMap<Arc<Containment>, Kept>,
     /// Owners whose control group's path is not known yet.
     pending: HashSet<OwnerId>,
-    /// Bytes of owners and containers, without the tables.
+    /// Bytes of owners and containers, without texts and tables.
     memory: usize,
     counters: OwnerCounters,
 }
@@ -337,10 +346,13 @@ impl Owners {
             cgroups,
             lookups: Lookups::new(config.runtimes.clone()),
             config,
-            slots: Vec::new(),
+            slots: Numbered::default(),
             renames: Renames::default(),
-            free: Vec::new(),
-            by_key: HashMap::new(),
+            by_key: HashTable::new(),
+            hasher: RandomState::new(),
+            asked: 0,
+            texts: Texts::default(),
+            shared: HashMap::new(),
             containers: HashMap::new(),
             pending: HashSet::new(),
             memory: 0,
@@ -355,30 +367,40 @@ impl Owners {
         if task.pid == 0 {
             return None;
         }
+        self.asked += 1;
         let key = Key::of(task);
-        if let Some(&id) = self.by_key.get(&key) {
-            self.rename(id, task);
+        let hash = self.hasher.hash_one(key);
+        let is_it = |(other, id): &(u64, OwnerId)| {
+            *other == hash && self.slot(*id).is_some_and(|slot| slot.key == Some(key))
+        };
+        if let Some(&(_, id)) = self.by_key.find(hash, is_it) {
+            self.use_again(id, task);
             return Some(id);
         }
-        if self.len() >= self.config.max_owners || self.memory >= self.config.max_memory {
+        if self.is_full() {
             self.counters.owners_full += 1;
             return None;
         }
-        let id = match self.free.last() {
-            Some(&index) => OwnerId::new(index)?,
-            None => OwnerId::new(self.slots.len())?,
-        };
         let slot = self.look_up(task, key);
-        self.memory += slot.owner.memory();
-        if slot.owner.cgroup.is_none() && task.cgroup != 0 {
+        let is_pending = slot.owner.cgroup.is_none() && task.cgroup != 0;
+        let id = self.add(slot)?;
+        if is_pending {
             self.pending.insert(id);
         }
-        if self.free.pop().is_some() {
-            self.slots[id.index()] = Some(slot);
-        } else {
-            self.slots.push(Some(slot));
-        }
-        self.by_key.insert(key, id);
+        self.by_key
+            .insert_unique(hash, (hash, id), |(hash, _)| *hash);
+        Some(id)
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() >= self.config.max_owners || self.memory_of_owners() >= self.config.max_memory
+    }
+
+    fn add(&mut self, mut slot: Slot) -> Option<OwnerId> {
+        slot.last_used = self.asked;
+        let memory = slot.memory();
+        let id = self.slots.insert(slot).map(OwnerId)?;
+        self.memory += memory;
         Some(id)
     }
 
@@ -389,12 +411,12 @@ impl Owners {
 
     /// Owners that are kept.
     pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.slots.is_empty()
     }
 
     /// A control group was made: its id as in [`Task::cgroup`] (also its mark) and its path from the root of its
@@ -415,34 +437,57 @@ impl Owners {
         self.ask();
     }
 
-    /// Frees owners that nobody uses, when there are many (three quarters of a limit). `used` calls
-    /// what it is given with every id that is in use; the others are freed, and their ids may mean
-    /// other owners from then on. How many were freed.
-    pub fn sweep(&mut self, used: impl FnOnce(&mut dyn FnMut(OwnerId))) -> usize {
-        let many = self.len() >= self.config.max_owners / 4 * 3
-            || self.memory >= self.config.max_memory / 4 * 3;
-        if !many {
+    /// Frees owners that nobody uses, when there are many (three quarters of a limit). `note` notes each
+    /// id that is in use, and whether by something that goes on. When that frees too few, those
+    /// that only ended sockets and conversations have are forgotten, least recently used first, and counted.
+    /// How many were freed.
+    pub fn sweep(&mut self, note: impl FnOnce(&mut Used)) -> usize {
+        if !self.has_reached(3) {
             return 0;
         }
-        let mut keep = vec![false; self.slots.len()];
-        used(&mut |id| {
-            if let Some(keep) = keep.get_mut(id.index()) {
-                *keep = true;
-            }
-        });
-        let mut freed = 0;
-        for (index, keep) in keep.into_iter().enumerate() {
-            let Some(slot) = self.slots[index].take_if(|_| !keep) else {
-                continue;
-            };
-            self.memory -= slot.owner.memory();
-            self.by_key.remove(&slot.key);
-            if let Some(id) = OwnerId::new(index) {
-                self.pending.remove(&id);
-            }
-            self.free.push(index);
-            freed += 1;
+        let mut used = Used::default();
+        note(&mut used);
+        let unused = self.slots.take_unused(&used);
+        let mut freed = unused.len();
+        self.free(unused);
+        if self.has_reached(3) {
+            let (most, mut bytes) = (self.config.max_owners / 2, self.memory_of_owners());
+            let last_used = |slot: &Slot| slot.last_used;
+            let oldest = self.slots.take_least_used(&used, last_used, |left, next| {
+                let enough = left <= most && bytes <= self.config.max_memory / 2;
+                bytes = bytes.saturating_sub(next.memory());
+                enough
+            });
+            self.counters.owners_forgotten += oldest.len() as u64;
+            freed += oldest.len();
+            self.free(oldest);
         }
+        freed
+    }
+
+    /// Whether so many quarters of a limit are reached.
+    fn has_reached(&self, quarters: usize) -> bool {
+        self.len() >= self.config.max_owners / 4 * quarters
+            || self.memory_of_owners() >= self.config.max_memory / 4 * quarters
+    }
+
+    fn free(&mut self, slots: Vec<(NonZeroU32, Slot)>) {
+        for (number, slot) in slots {
+            self.memory -= slot.memory();
+            self.pending.remove(&OwnerId(number));
+            if let Some(key) = slot.key {
+                let hash = self.hasher.hash_one(key);
+                let entry = self.by_key.find_entry(hash, |(_, id)| id.0 == number);
+                if let Ok(entry) = entry {
+                    entry.remove();
+                }
+            }
+        }
+        self.shared.clear();
+        if self.by_key.capacity() > 4 * self.by_key.len().max(16) {
+            self.by_key.shrink_to_fit(|(hash, _)| *hash);
+        }
+        self.texts.sweep();
         let memory = &mut self.memory;
         self.containers.retain(|_, kept| {
             let used = Arc::strong_count(&kept.container) > 1;
@@ -451,15 +496,21 @@ impl Owners {
             }
             used
         });
-        freed
+    }
+
+    /// Bytes that grow with the number of owners.
+    fn memory_of_owners(&self) -> usize {
+        self.memory + self.texts.memory() + self.shared.capacity() * SHARED
     }
 
     /// Bytes that all this takes.
     pub fn memory(&self) -> usize {
-        let entry = size_of::<Key>() + size_of::<OwnerId>();
-        self.memory
-            + self.slots.capacity() * (size_of::<Option<Slot>>() - size_of::<Owner>())
-            + self.by_key.capacity() * entry
+        self.memory_of_owners()
+            + self
+                .slots
+                .memory()
+                .saturating_sub(self.slots.len() * size_of::<Slot>())
+            + self.by_key.capacity() * (size_of::<(u64, OwnerId)>() + 1)
             + self.containers.capacity() * size_of::<(Arc<Containment>, Containment, Kept)>()
             + self.cgroups.memory()
     }
@@ -481,23 +532,25 @@ impl Owners {
 
     /// Id of an owner's control group, as in [`Task::cgroup`]; 0 unknown.
     pub fn cgroup(&self, id: OwnerId) -> u64 {
-        self.slot(id).map_or(0, |slot| slot.key.cgroup)
+        let key = self.slot(id).and_then(|slot| slot.key);
+        key.map_or(0, |key| key.cgroup)
     }
 
     fn slot(&self, id: OwnerId) -> Option<&Slot> {
-        self.slots.get(id.index())?.as_ref()
+        self.slots.get(id.0)
     }
 
-    /// The first thread's name changes while a process runs.
-    fn rename(&mut self, id: OwnerId, task: &Task) {
-        let Some(Some(slot)) = self.slots.get_mut(id.index()) else {
+    fn use_again(&mut self, id: OwnerId, task: &Task) {
+        let Some(slot) = self.slots.get_mut(id.0) else {
             return;
         };
+        slot.last_used = self.asked;
+        // The first thread's name changes while a process runs.
         if slot.comm != task.comm {
             slot.comm = task.comm;
-            self.memory -= slot.owner.memory();
+            self.memory -= slot.memory();
             slot.owner.process = process_name(task);
-            self.memory += slot.owner.memory();
+            self.memory += slot.memory();
         }
     }
 
@@ -523,7 +576,9 @@ impl Owners {
                 path = listed.or(path);
                 if let Some(link) = told.executable {
                     match executable(&link, exe) {
-                        Some(link) => owner.executable = Some(shown(link, EXECUTABLE)),
+                        Some(link) => {
+                            owner.executable = Some(self.texts.keep(shown(link, EXECUTABLE)));
+                        }
                         None => self.counters.executed += 1,
                     }
                 }
@@ -533,11 +588,12 @@ impl Owners {
             Err(ProcError::Unreadable) => self.counters.processes_unreadable += 1,
         }
         if owner.executable.is_none() && !exe.is_empty() {
-            owner.executable = Some(shown(base_name(exe), EXECUTABLE));
+            owner.executable = Some(self.texts.keep(shown(base_name(exe), EXECUTABLE)));
         }
         let mut slot = Slot {
             owner,
-            key,
+            last_used: 0,
+            key: Some(key),
             comm: task.comm,
             containment: None,
         };
@@ -559,8 +615,8 @@ impl Owners {
             pod,
             unit,
         } = place(path);
-        slot.owner.cgroup = Some(shown(path, CGROUP));
-        slot.owner.unit = unit;
+        slot.owner.cgroup = Some(self.texts.keep(shown(path, CGROUP)));
+        slot.owner.unit = unit.map(|unit| self.texts.keep(unit));
         if let Some(outer) = outer {
             let (containment, container) = self.container(Containment { outer, inner, pod });
             slot.containment = Some(containment);
@@ -569,12 +625,12 @@ impl Owners {
         self.name_user(slot);
     }
 
-    fn name_user(&self, slot: &mut Slot) {
+    fn name_user(&mut self, slot: &mut Slot) {
         let host = slot.containment.is_none() || slot.owner.uid == 0;
         slot.owner.user = host
             .then(|| self.users.name(slot.owner.uid))
             .flatten()
-            .map(str::to_owned);
+            .map(|name| self.texts.keep(name.to_owned()));
     }
 }
 
@@ -587,6 +643,7 @@ fn process_name(task: &Task) -> String {
 }
 
 mod learning;
+mod shared;
 
 #[cfg(test)]
 mod tests;

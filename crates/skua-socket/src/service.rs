@@ -243,7 +243,9 @@ pub trait ServiceNames {
 
 impl ServiceNames for Owners {
     fn service(&self, owner: OwnerId) -> Option<&str> {
-        self.get(owner).map(Owner::service)
+        let name = self.get(owner).map(Owner::service);
+        // Several processes of different names, not in a service of systemd.
+        name.filter(|name| !name.is_empty())
     }
 
     fn renames(&self) -> Option<&Renames> {

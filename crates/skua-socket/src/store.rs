@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use skua_flow::{FlowKey, FlowRecord, Ownership, Service, ServiceRule};
+use skua_flow::{FlowKey, FlowRecord, Ownership, Service, ServiceRule, Used};
 
 use crate::{
     EdgeKey, End, Measured, Opener, OwnerId, PairUpdate, ServiceSide, Services, SocketIndex,
@@ -71,7 +71,7 @@ pub struct SocketCounts {
     /// Sockets that found no room in the index for flows.
     pub not_joined: u64,
     /// Conversations of which several sockets of different owners fit when they were first asked for (the
-    /// ports were used again), so that none is named.
+    /// ports were used again, or several processes wait at one), so that no pid is named.
     pub ambiguous: u64,
     /// Connections that were summed up under others for lack of room for their dependency.
     pub other_dependencies: u64,
@@ -251,6 +251,12 @@ impl SocketStore {
         self.services.roll(self.now_ns);
     }
 
+    /// Learns what processes share that wait at one port; `shared` says it of two owners. Belongs after
+    /// [`end_look`](Self::end_look).
+    pub fn share_ports(&mut self, shared: &mut dyn FnMut(OwnerId, OwnerId) -> Option<OwnerId>) {
+        self.index.share_ports(shared);
+    }
+
     /// Takes ended connections that the kernel summed up.
     pub fn pair(&mut self, update: &PairUpdate, owner: Option<OwnerId>, names: &dyn ServiceNames) {
         self.counts.ended += update.connections;
@@ -406,17 +412,19 @@ impl SocketStore {
         self.services.name(number)
     }
 
-    /// Calls `used` with every owner that a socket has.
-    pub fn owners(&self, used: &mut dyn FnMut(OwnerId)) {
-        let records = self
-            .open()
-            .chain(&self.closed)
-            .chain(self.pending.iter().map(|(record, _)| record));
-        records.filter_map(|r| r.owner).for_each(&mut *used);
+    /// Notes every owner that a socket has, active where it is open.
+    pub fn owners(&self, used: &mut Used) {
+        let mut note = |owner: Option<OwnerId>, active| {
+            if let Some(owner) = owner {
+                used.note(owner.number(), active);
+            }
+        };
+        self.open().for_each(|record| note(record.owner, true));
+        self.closed.iter().for_each(|r| note(r.owner, false));
+        self.pending.iter().for_each(|(r, _)| note(r.owner, false));
         self.pending_pairs
             .iter()
-            .filter_map(|(_, owner)| *owner)
-            .for_each(&mut *used);
+            .for_each(|(_, owner)| note(*owner, false));
         self.index.owners(used);
     }
 

@@ -1,6 +1,45 @@
 //! Names that others chose, made safe to show.
 
-use std::fmt::Write;
+use std::{collections::HashSet, fmt::Write, sync::Arc};
+
+/// Texts that many have in common, each kept once.
+#[derive(Default)]
+pub(crate) struct Texts {
+    texts: HashSet<Arc<str>>,
+    bytes: usize,
+}
+
+impl Texts {
+    /// That text, as others have it already.
+    pub fn keep(&mut self, text: String) -> Arc<str> {
+        if let Some(known) = self.texts.get(text.as_str()) {
+            return known.clone();
+        }
+        let text: Arc<str> = text.into();
+        self.bytes += text.len();
+        self.texts.insert(text.clone());
+        text
+    }
+
+    /// Lets go what nobody else has.
+    pub fn sweep(&mut self) {
+        let bytes = &mut self.bytes;
+        self.texts.retain(|text| {
+            let used = Arc::strong_count(text) > 1;
+            *bytes -= if used { 0 } else { text.len() };
+            used
+        });
+        if self.texts.capacity() > 4 * self.texts.len().max(16) {
+            self.texts.shrink_to_fit();
+        }
+    }
+
+    /// Bytes.
+    pub fn memory(&self) -> usize {
+        // The texts with the two counts of an Arc, and the table.
+        self.bytes + self.texts.len() * 16 + self.texts.capacity() * (size_of::<Arc<str>>() + 1)
+    }
+}
 
 /// `bytes` as text of at most `limit` characters. What could drive a terminal, break a line, or turn
 /// the direction of writing is escaped as `\x1b` or `\u{202e}`; bytes that are no UTF-8 as `\xff`.

@@ -251,9 +251,11 @@ impl Containers {
         if !std::mem::replace(&mut self.settled, true) {
             self.writer.settle();
         }
-        let used: Vec<OwnerId> = self.known.values().map(|known| known.owner).collect();
-        self.owners
-            .sweep(|use_it| used.into_iter().for_each(use_it));
+        self.owners.sweep(|used| {
+            for known in self.known.values() {
+                used.note(known.owner.number(), true);
+            }
+        });
         counters::set(&self.common.counters.containers, self.known.len());
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Asking, Container, Containment, Kept, OwnerId, Owners, Pod};
+use super::{Asking, Container, Containment, Kept, OwnerId, Owners, Pod, Slot};
 use crate::container::Found;
 use crate::runtime::{Lookups, Names};
 
@@ -81,7 +81,7 @@ impl Owners {
         if !changed {
             return;
         }
-        for slot in self.slots.iter_mut().flatten() {
+        for slot in self.slots.values_mut() {
             let kept = slot
                 .containment
                 .as_ref()
@@ -105,29 +105,32 @@ impl Owners {
     fn settle_pending(&mut self) {
         let pending: Vec<OwnerId> = self.pending.iter().copied().collect();
         for id in pending {
-            let index = id.index();
-            let Some(mut slot) = self.slots.get_mut(index).and_then(Option::take) else {
+            let key = self.slot(id).and_then(|slot| slot.key);
+            let Some(path) = key.and_then(|key| self.cgroups.path(key.cgroup)) else {
                 continue;
             };
-            if let Some(path) = self.cgroups.path(slot.key.cgroup) {
-                self.memory -= slot.owner.memory();
-                self.settle(&mut slot, &path);
-                self.memory += slot.owner.memory();
-                self.pending.remove(&id);
-            }
-            self.slots[index] = Some(slot);
+            self.change(id, |owners, slot| owners.settle(slot, &path));
+            self.pending.remove(&id);
         }
     }
 
     pub(super) fn name_users(&mut self) {
-        for index in 0..self.slots.len() {
-            let Some(mut slot) = self.slots[index].take() else {
-                continue;
-            };
-            self.memory -= slot.owner.memory();
-            self.name_user(&mut slot);
-            self.memory += slot.owner.memory();
-            self.slots[index] = Some(slot);
+        for id in self.slots.numbers() {
+            self.change(OwnerId(id), Self::name_user);
+        }
+    }
+
+    /// Changes an owner with the help of all the rest.
+    fn change(&mut self, id: OwnerId, change: impl FnOnce(&mut Self, &mut Slot)) {
+        let Some(slot) = self.slots.get_mut(id.0) else {
+            return;
+        };
+        let mut changed = std::mem::take(slot);
+        self.memory -= changed.memory();
+        change(self, &mut changed);
+        self.memory += changed.memory();
+        if let Some(slot) = self.slots.get_mut(id.0) {
+            *slot = changed;
         }
     }
 }

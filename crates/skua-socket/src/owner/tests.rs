@@ -110,11 +110,7 @@ fn intern<'a>(owners: &'a mut Owners, task: &Task) -> &'a Owner {
 
 /// Bytes of owners and containers, counted anew.
 fn counted(owners: &Owners) -> usize {
-    let owned = owners
-        .slots
-        .iter()
-        .flatten()
-        .map(|slot| slot.owner.memory());
+    let owned = owners.slots.values().map(Slot::memory);
     let contained = owners
         .containers
         .values()
@@ -455,11 +451,12 @@ fn owners_are_bounded_and_swept_when_nobody_uses_them() {
     assert_eq!(owners.containers.len(), 1);
 
     let kept = ids[50];
-    let freed = owners.sweep(|mark| {
-        mark(kept);
-        mark(OwnerId::new(5_000_000).unwrap());
+    let freed = owners.sweep(|used| {
+        used.note(kept.number(), false);
+        used.note(NonZeroU32::new(5_000_000).unwrap(), true);
     });
     assert_eq!((freed, owners.len(), owners.containers.len()), (99, 1, 0));
+    assert_eq!(owners.counters().owners_forgotten, 0);
     assert!(owners.memory() < before);
     assert_eq!(owners.memory, counted(&owners));
     assert_eq!(owners.get(kept).unwrap().pid, 51);
@@ -471,7 +468,47 @@ fn owners_are_bounded_and_swept_when_nobody_uses_them() {
     for pid in 200..299 {
         owners.intern(&task(pid, 100, "x")).unwrap();
     }
-    assert_eq!((owners.len(), owners.slots.len()), (100, 100));
+    assert_eq!((owners.len(), owners.by_key.len()), (100, 100));
+}
+
+#[test]
+fn the_last_processes_have_names_however_many_the_history_keeps() {
+    let host = Host::new();
+    let config = OwnersConfig {
+        max_owners: 1000,
+        ..host.config()
+    };
+    let mut owners = Owners::new(config);
+    // Its socket goes on, and another process has a short one now and then.
+    let long = owners.intern(&task(1, 100, "long")).unwrap();
+    let often = owners.intern(&task(2, 100, "often")).unwrap();
+    let mut history = Vec::new();
+    for pid in 10..10_000 {
+        history.push(owners.intern(&task(pid, 100, "short")).expect("room"));
+        if pid % 100 == 0 {
+            assert_eq!(owners.intern(&task(2, 100, "often")), Some(often));
+            owners.sweep(|used| {
+                used.note(long.number(), true);
+                used.note(often.number(), false);
+                history.iter().for_each(|id| used.note(id.number(), false));
+            });
+        }
+    }
+    assert_eq!(owners.counters().owners_full, 0);
+    let named = |id: &OwnerId| owners.get(*id);
+    let last = history.iter().rev().take(400);
+    assert!(
+        last.zip((0..10_000).rev())
+            .all(|(id, pid)| named(id).unwrap().pid == pid)
+    );
+    assert_eq!(named(&long).unwrap().process, "long");
+    // What has left is nobody's, not another's.
+    assert!(named(&history[0]).is_none());
+    let kept = history.iter().filter(|id| named(id).is_some()).count();
+    assert_eq!(
+        owners.counters().owners_forgotten as usize,
+        history.len() - kept
+    );
 }
 
 #[test]
@@ -482,15 +519,71 @@ fn memory_is_bounded() {
         ..host.config()
     };
     let mut owners = Owners::new(config);
-    let deep = format!("/{}", "x".repeat(4000));
     for pid in 1..1000 {
+        // As long as a path is kept, and another one for each process.
+        let deep = format!("/{pid}{}", "x".repeat(4000));
         host.process(pid, 100, "/x", &deep);
         owners.intern(&task(pid, 100, "x"));
     }
     assert!(owners.counters().owners_full > 800);
-    assert!(owners.memory < 110_000, "{}", owners.memory);
-    assert_eq!(owners.sweep(|_| {}), owners.slots.len());
-    assert_eq!(owners.memory, 0);
+    assert!(owners.memory() < 120_000, "{}", owners.memory());
+    let len = owners.len();
+    assert_eq!(owners.sweep(|_| {}), len);
+    assert_eq!((owners.memory, owners.is_empty()), (0, true));
+    assert!(owners.texts.memory() < 10_000);
+}
+
+#[test]
+fn processes_share_their_texts() {
+    let host = Host::new();
+    let mut owners = Owners::new(host.config());
+    let path = format!("/{}", "x".repeat(500));
+    for pid in 1..=1000 {
+        host.process(pid, 100, &path, "/system.slice/many.service");
+        owners.intern(&task(pid, 100, "x")).unwrap();
+    }
+    // By each process 600 bytes more, if they did not.
+    let each = owners.memory_of_owners() / 1000;
+    assert!(each < 400, "{each}");
+}
+
+#[test]
+fn several_workers_are_named_by_what_they_share() {
+    let host = Host::new();
+    let mut owners = Owners::new(host.config());
+    let cases = [
+        (1, "/usr/bin/dns", "/system.slice/dns.service"),
+        (2, "/usr/bin/dns", "/system.slice/dns.service"),
+        (3, "/usr/bin/dns", "/system.slice/dns.service"),
+        (4, "/usr/bin/dns", "/user.slice/session-1.scope"),
+        (5, "/usr/bin/other", "/system.slice/dns.service"),
+        (6, "/usr/bin/stranger", "/system.slice/stranger.service"),
+    ];
+    let ids = cases.map(|(pid, exe, cgroup)| {
+        host.process(pid, 100, exe, cgroup);
+        let name = exe.rsplit('/').next().unwrap();
+        owners.intern(&task(pid, 100, name)).unwrap()
+    });
+    let [a, b, c, session, other, stranger] = ids;
+    assert_eq!(owners.shared(a, a), Some(a));
+    let both = owners.shared(a, b).unwrap();
+    let owner = owners.get(both).unwrap();
+    assert_eq!((owner.pid, &*owner.process), (0, "dns"));
+    assert_eq!(owner.executable.as_deref(), Some("/usr/bin/dns"));
+    assert_eq!(owner.service(), "dns.service");
+    // A third one, whatever the order, is no further owner.
+    assert_eq!(owners.shared(both, c), Some(both));
+    assert_eq!(owners.shared(b, c), Some(both));
+    assert_eq!(owners.len(), cases.len() + 1);
+    let program = owners.shared(both, session).unwrap();
+    let owner = owners.get(program).unwrap();
+    assert_eq!((&owner.unit, owner.service()), (&None, "dns"));
+    let unit = owners.shared(both, other).unwrap();
+    let owner = owners.get(unit).unwrap();
+    assert_eq!((&owner.executable, &*owner.process), (&None, ""));
+    assert_eq!(owner.service(), "dns.service");
+    assert_eq!(owners.shared(a, stranger), None);
+    assert_eq!(owners.shared(unit, program), None);
 }
 
 #[test]

@@ -214,9 +214,39 @@ fn a_restarted_server_does_not_answer_for_the_one_before() {
     assert_eq!(at(&store, 2), [0, 4]);
     // Two that wait at the same time (SO_REUSEPORT) and have different owners: it may be either.
     let mut other = listener(5, 1, Protocol::Udp, "0.0.0.0:53");
+    other.start_ns = NOON + 3 * S;
     other.now_ns = NOON + 9 * S;
     store.seen(&other, owner(6));
     assert_eq!(at(&store, 5), [0, 0]);
+    assert_eq!(store.counts().ambiguous, 1);
+    // What they share is named.
+    store.share_ports(&mut |one, other| owner(10 * one.number().get() + other.number().get()));
+    assert_eq!(at(&store, 5), [0, 346]);
+    assert_eq!(store.counts().ambiguous, 2);
+    // Who was alone at that time is known all the same.
+    assert_eq!(at(&store, 0), [0, 3]);
+}
+
+#[test]
+fn who_has_many_sockets_at_a_port_is_known_and_so_is_what_many_share() {
+    let mut store = store(SocketStoreConfig::default());
+    let netns = |owners: u32| 1 + owners;
+    for owners in [1, 2] {
+        for number in 0..200 {
+            let id = u64::from(1000 * owners + number);
+            let local = format!("10.0.0.2:{}", 53 * owners);
+            let socket = listener(id, netns(owners), Protocol::Udp, &local);
+            store.seen(&socket, owner(1 + number % owners));
+        }
+    }
+    store.share_ports(&mut |one, other| if one == other { Some(one) } else { owner(9) });
+    let asked = |owners: u32| {
+        let local = format!("10.0.0.2:{}", 53 * owners);
+        joined(&store, 17, netns(owners), "10.0.0.9:4000", &local)
+    };
+    assert_eq!(asked(1), [0, 1]);
+    assert_eq!(store.counts().ambiguous, 0);
+    assert_eq!(asked(2), [0, 9]);
     assert_eq!(store.counts().ambiguous, 1);
 }
 

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::{
     protocol::{Assigned, Flows, FromAgent, PROTOCOL, State, is_sound},
-    remote::RemoteFlows,
+    remote::{RemoteFlows, RemoteSums},
     session::Session,
 };
 use crate::{graph::unix_ms, history::History, lake::KeptLake, state::unix_ns};
@@ -118,7 +118,7 @@ struct Inner {
 pub struct FleetSettings {
     /// Name of our own host, which no agent may have.
     pub host: Arc<str>,
-    /// Memory for the flows of a capture of an agent, bytes.
+    /// Memory for the flows of a capture of an agent with their owners and interfaces, bytes.
     pub memory: usize,
     /// For how long an agent that is gone is waited for before its nodes go.
     pub patience: Duration,
@@ -158,6 +158,8 @@ pub struct AgentStatus {
     pub lost_flow_updates: u64,
     /// Flows that left memory here for lack of room.
     pub evicted_flows: u64,
+    /// Owners of sockets that left memory here, or did not come in, for lack of room.
+    pub forgotten_owners: u64,
     /// Records that could not be true.
     pub refused_records: u64,
 }
@@ -217,7 +219,11 @@ impl Fleet {
         let inner = self.lock();
         let status = |(host, agent): (&Arc<str>, &Agent)| {
             let sums = agent.flows.values().map(|flows| flows.sums());
-            let (flows, evicted) = sums.fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+            let sums = sums.fold(RemoteSums::default(), |a, b| RemoteSums {
+                flows: a.flows + b.flows,
+                evicted: a.evicted + b.evicted,
+                forgotten_owners: a.forgotten_owners + b.forgotten_owners,
+            });
             AgentStatus {
                 host: host.clone(),
                 version: agent.version.clone(),
@@ -225,10 +231,11 @@ impl Fleet {
                 since: agent.since_ms,
                 connections: agent.connections,
                 captures: inner.assigned.get(host).map_or(0, BTreeMap::len),
-                flows,
+                flows: sums.flows,
                 flow_updates: agent.flow_updates,
                 lost_flow_updates: agent.lost,
-                evicted_flows: evicted,
+                evicted_flows: sums.evicted,
+                forgotten_owners: sums.forgotten_owners,
                 refused_records: agent.refused_records,
             }
         };
@@ -409,6 +416,7 @@ impl Fleet {
         let before = flows.records.len();
         let now = unix_ns();
         flows.records.retain(|record| is_sound(record, now));
+        flows.limit_texts();
         let unsound = before - flows.records.len();
         let ids = self.assigned_ids(host);
         let taken = self.with_agent(host, number, |agent| {

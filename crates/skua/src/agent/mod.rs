@@ -18,6 +18,7 @@ pub mod command;
 pub mod everywhere;
 pub mod fleet;
 mod outbox;
+mod parties;
 pub mod protocol;
 mod remote;
 pub mod server;

@@ -30,6 +30,9 @@ pub const RECORDS: usize = 4_096;
 /// Bytes of a message at most.
 pub const MESSAGE: usize = 8 << 20;
 
+/// Bytes of a text at most: names of interfaces, processes, users, containers, pods and units.
+pub const TEXT: usize = 1 << 10;
+
 /// Seconds between signs of life.
 pub const BEAT: u64 = 10;
 
@@ -136,6 +139,19 @@ impl Flows {
             .places
             .binary_search_by_key(&key, |place| (place.netns, place.ifindex));
         at.ok().and_then(|at| self.places.get(at))
+    }
+
+    /// Cuts texts that are longer than an agent has them.
+    pub fn limit_texts(&mut self) {
+        let places = self.places.iter_mut();
+        let places = places.flat_map(|place| [&mut place.interface, &mut place.node]);
+        let parties = self.parties.iter_mut();
+        for text in places.chain(parties.flat_map(|party| &mut party.texts)) {
+            if text.len() > TEXT {
+                let end = (0..=TEXT).rfind(|at| text.is_char_boundary(*at));
+                *text = text[..end.unwrap_or(0)].into();
+            }
+        }
     }
 
     /// Who owns the sockets of a record of these.

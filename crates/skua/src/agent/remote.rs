@@ -1,7 +1,7 @@
 //! Flows that agents told of, as queries see them.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     ops::ControlFlow,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -11,17 +11,22 @@ use skua_analyzer::{FlowPlace, FlowSet, FlowView, Wanted};
 use skua_flow::{FlowRecord, FlowStore, StoreLimits};
 use skua_query::RawPacket;
 
-use super::protocol::{Flows, Party};
+use super::{
+    parties::Parties,
+    protocol::{Flows, Party},
+};
 
-/// Interfaces and owners that are remembered of an agent's capture.
-const NAMES: usize = 262_144;
+/// Bytes of an interface beside its names.
+const PLACE: usize = size_of::<((u16, u32), Arc<FlowPlace>)>() + size_of::<FlowPlace>() + 32;
 
 struct Inner {
     store: FlowStore,
     places: HashMap<(u16, u32), Arc<FlowPlace>>,
+    /// Bytes that interfaces take, and at most.
+    place_bytes: usize,
+    most_place_bytes: usize,
     nowhere: Arc<FlowPlace>,
-    parties: Vec<Party>,
-    numbers: HashMap<Party, u32>,
+    parties: Parties,
 }
 
 /// The flows of a capture on another host.
@@ -32,7 +37,8 @@ pub struct RemoteFlows {
 }
 
 impl RemoteFlows {
-    /// None yet.
+    /// None yet, and so many bytes of memory: a quarter for who owns sockets, an eighth for interfaces, the rest for
+    /// flows.
     pub fn new(host: &str, capture: &str, memory: usize) -> Self {
         let place = FlowPlace {
             host: host.into(),
@@ -41,15 +47,16 @@ impl RemoteFlows {
         };
         let limits = StoreLimits {
             records: usize::MAX >> 16,
-            bytes: memory,
+            bytes: memory - memory / 4 - memory / 8,
         };
         Self {
             inner: Mutex::new(Inner {
                 store: FlowStore::new(limits, crate::session::secret_seed(), 1),
                 places: HashMap::new(),
                 nowhere: Arc::new(place.clone()),
-                parties: Vec::new(),
-                numbers: HashMap::new(),
+                place_bytes: 0,
+                most_place_bytes: memory / 8,
+                parties: Parties::new(memory / 4),
             }),
             place,
             began: Instant::now(),
@@ -61,10 +68,15 @@ impl RemoteFlows {
         self.began
     }
 
-    /// How many there are, and how many left for lack of room.
-    pub fn sums(&self) -> (u64, u64) {
-        let sums = self.lock().store.summary();
-        (sums.active + sums.ended, sums.evicted)
+    /// What there is, and what found no room.
+    pub fn sums(&self) -> RemoteSums {
+        let inner = self.lock();
+        let sums = inner.store.summary();
+        RemoteSums {
+            flows: sums.active + sums.ended,
+            evicted: sums.evicted,
+            forgotten_owners: inner.parties.forgotten(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -77,42 +89,72 @@ impl RemoteFlows {
         let mut inner = self.lock();
         let inner = &mut *inner;
         for place in flows.places {
-            let key = (place.netns, place.ifindex);
-            if inner.places.len() >= NAMES && !inner.places.contains_key(&key) {
-                continue;
-            }
-            let full = FlowPlace {
-                interface: place.interface,
-                node: place.node,
-                ..self.place.clone()
-            };
-            inner.places.insert(key, Arc::new(full));
+            inner.put_place(
+                (place.netns, place.ifindex),
+                FlowPlace {
+                    interface: place.interface,
+                    node: place.node,
+                    ..self.place.clone()
+                },
+            );
         }
+        let Inner { store, parties, .. } = inner;
         // Numbers of a message are its own.
-        let known: Vec<_> = flows
-            .parties
-            .into_iter()
-            .map(|party| {
-                if let Some(number) = inner.numbers.get(&party) {
-                    return super::protocol::number(*number as usize);
+        let numbers = parties.take(flows.parties, flows.records.len(), |used| {
+            let mut flows = 0;
+            for record in store.iter() {
+                flows += 1;
+                for owner in record.owners.into_iter().flatten() {
+                    used.note(owner, record.end.is_none());
                 }
-                if inner.parties.len() >= NAMES {
-                    return None;
-                }
-                let number = inner.parties.len();
-                inner.parties.push(party.clone());
-                inner.numbers.insert(party, number as u32);
-                super::protocol::number(number)
-            })
-            .collect();
+            }
+            flows
+        });
         for mut record in flows.records {
             record.owners = record.owners.map(|owner| {
                 let place = owner?.get() as usize - 1;
-                known.get(place).copied().flatten()
+                numbers.get(place).copied().flatten()
             });
-            inner.store.put(record);
+            store.put(record);
         }
     }
+}
+
+impl Inner {
+    /// Keeps the names of an interface. Of more than there is room for those are let go that no flow has; one
+    /// that finds no room even so has no name.
+    fn put_place(&mut self, key: (u16, u32), place: FlowPlace) {
+        let bytes = |place: &FlowPlace| PLACE + place.interface.len() + place.node.len();
+        let new = bytes(&place);
+        if let Some(known) = self.places.get_mut(&key) {
+            if **known != place {
+                self.place_bytes = self.place_bytes - bytes(known) + new;
+                *known = Arc::new(place);
+            }
+            return;
+        }
+        if self.place_bytes + new > self.most_place_bytes {
+            let records = self.store.iter();
+            let used: HashSet<_> = records.map(|r| (r.key.netns, r.key.ifindex)).collect();
+            self.places.retain(|key, _| used.contains(key));
+            self.place_bytes = self.places.values().map(|place| bytes(place)).sum();
+        }
+        if self.place_bytes + new <= self.most_place_bytes {
+            self.places.insert(key, Arc::new(place));
+            self.place_bytes += new;
+        }
+    }
+}
+
+/// What is kept of an agent's capture.
+#[derive(Clone, Copy, Default)]
+pub struct RemoteSums {
+    /// Flows.
+    pub flows: u64,
+    /// Flows that left for lack of room.
+    pub evicted: u64,
+    /// Owners of sockets that left, or did not come in, for lack of room.
+    pub forgotten_owners: u64,
 }
 
 impl FlowSet for RemoteFlows {
@@ -127,7 +169,7 @@ impl FlowSet for RemoteFlows {
         wanted.scan(&inner.store, from, places, &mut |record| {
             let place = inner.places.get(&(record.key.netns, record.key.ifindex));
             let parties = record.owners.map(|owner| {
-                let party = owner.and_then(|number| inner.parties.get(number.get() as usize - 1));
+                let party = owner.and_then(|number| inner.parties.get(number));
                 party.map(Party::show).unwrap_or_default()
             });
             visit(&FlowView {

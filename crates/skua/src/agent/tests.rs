@@ -1,15 +1,15 @@
 //! Both ends without a network between them.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU32, ops::ControlFlow, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
-use skua_analyzer::elements::ORIGIN;
+use skua_analyzer::{Wanted, elements::ORIGIN};
 use skua_topology::{Change, Config, Edge, Export, Map, Node, Patch, SharedGraph, Value};
 use uuid::Uuid;
 
 use super::{
     fleet::{Fleet, FleetSettings},
-    protocol::{Flows, FromAgent, MESSAGE, PROTOCOL, is_sound},
+    protocol::{Flows, FromAgent, MESSAGE, PROTOCOL, Party, TEXT, is_sound},
     server::{Heard, read_flows, read_text},
     session::Session,
 };
@@ -250,6 +250,42 @@ fn flows_that_come_twice_are_taken_once() {
     let status = &fleet.status().agents[0];
     assert_eq!((status.flow_updates, status.refused_records), (4, 1));
     assert!(!is_sound(&flows(1, u64::MAX).records[0], u64::MAX));
+}
+
+#[test]
+fn texts_of_an_agent_are_no_longer_than_those_of_an_honest_one() {
+    let graph = SharedGraph::new(Config::default());
+    let fleet = fleet(&graph, Duration::from_secs(60));
+    let (session, _orders) = fleet.connect(hello("x", Uuid::new_v4())).unwrap();
+    for number in 1..50 {
+        let mut message = flows(number, 1);
+        message.parties = vec![Party {
+            // Letters of two bytes from the second byte on.
+            texts: [format!("x{}", "é".repeat(500_000)), "u".repeat(TEXT)]
+                .map(String::into_boxed_str)
+                .into_iter()
+                .chain(["c", "p", "u"].map(Into::into))
+                .collect::<Vec<_>>()
+                .try_into()
+                .unwrap(),
+            pid: number as u32,
+            uid: None,
+        }];
+        message.records[0].serial = number;
+        message.records[0].owners = [NonZeroU32::new(1), None];
+        session.take_flows(message).unwrap();
+    }
+    // So all have room.
+    let status = &fleet.status().agents[0];
+    assert_eq!((status.forgotten_owners, status.refused_records), (0, 0));
+    let mut texts = Vec::new();
+    let set = &fleet.flow_sets()[0];
+    set.scan(0, u32::MAX, &Wanted::All, &mut |view| {
+        let party = &view.parties[0];
+        texts.push((party.process.len(), party.user.len()));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(texts, vec![(TEXT - 1, TEXT); 49]);
 }
 
 /// A change of a graph with few nodes.

@@ -78,12 +78,13 @@ pub(super) fn fleet(status: &FleetStatus) -> String {
     text.family(
         name,
         "counter",
-        "Flows of an agent that were lost on the way, by cause.",
+        "Flows of an agent that were lost on the way, and owners of their sockets, by cause.",
     );
     for agent in &status.agents {
         for (cause, lost) in [
             ("agent_queue", agent.lost_flow_updates),
             ("memory", agent.evicted_flows),
+            ("owners", agent.forgotten_owners),
             ("unsound", agent.refused_records),
         ] {
             text.value(name, &[("host", &agent.host), ("cause", cause)], lost);

@@ -83,6 +83,10 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
                 "flows left memory for lack of room (fleet.memory), of the agent of",
             ),
             (
+                "forgotten_owners",
+                "owners of sockets found no room (fleet.memory), of the agent of",
+            ),
+            (
                 "refused_records",
                 "flows could not be true (is its clock right?), of the agent of",
             ),

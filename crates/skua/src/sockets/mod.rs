@@ -101,16 +101,22 @@ impl Sockets {
         // What ended while the look went on, before its ports were used again by what the look has seen.
         self.take_ended(probe)?;
         self.store.end_look(&self.owners);
+        let owners = &mut self.owners;
+        self.store
+            .share_ports(&mut |one, other| owners.shared(one, other));
         self.losses = probe.losses();
         Ok(())
     }
 
     /// Frees owners that neither sockets nor flows have any more.
     pub fn sweep<'a>(&mut self, flows: impl Iterator<Item = &'a FlowRecord>) {
-        self.owners.sweep(|used: &mut dyn FnMut(OwnerId)| {
+        self.owners.sweep(|used| {
             self.store.owners(used);
-            let owners = flows.flat_map(|flow| flow.owners).flatten();
-            owners.map(OwnerId::numbered).for_each(used);
+            for flow in flows {
+                for owner in flow.owners.into_iter().flatten() {
+                    used.note(owner, flow.end.is_none());
+                }
+            }
         });
     }
 

@@ -25,6 +25,7 @@ fn state_name(state: HookState) -> &'static str {
 /// Sums, as part of the summary.
 pub fn summary(sockets: &Sockets) -> Value {
     let counts = sockets.store.counts();
+    let owners = sockets.owners.counters();
     let lost: Map<String, Value> = sockets
         .losses
         .by_cause()
@@ -44,6 +45,8 @@ pub fn summary(sockets: &Sockets) -> Value {
             "ended": counts.evicted,
             "joins": counts.not_joined,
             "ambiguous": counts.ambiguous,
+            "owners": owners.owners_full,
+            "owners_forgotten": owners.owners_forgotten,
             "dependencies": counts.other_dependencies,
         },
     })
@@ -77,6 +80,7 @@ pub fn status(sockets: &Sockets) -> Value {
         "owners": {
             "processes": sockets.owners.len(),
             "not_kept": owners.owners_full,
+            "forgotten": owners.owners_forgotten,
             "gone": owners.processes_gone,
         },
     })
@@ -124,8 +128,18 @@ pub fn advice(status: &Value, summary: &Value) -> Vec<String> {
     );
     say(
         not_kept("ambiguous"),
-        "conversations have no process: their ports were used again, or several processes wait at one port \
-         (SO_REUSEPORT), and each of several sockets may be theirs",
+        "conversations have no process of their own: their ports were used again, or several processes wait \
+         at one port (SO_REUSEPORT); named is what these share, if anything",
+    );
+    say(
+        not_kept("owners"),
+        "sockets have no process: more processes have open sockets and active flows than are kept, or have \
+         too long names",
+    );
+    say(
+        not_kept("owners_forgotten"),
+        "processes whose sockets and flows have all ended are not named any more: the history has more than \
+         are kept",
     );
     say(
         not_kept("dependencies"),
@@ -206,8 +220,9 @@ pub fn print_sums(out: &mut impl Write, sums: &Value) -> io::Result<()> {
 }
 
 /// Metrics: (name, kind, help, value).
-pub fn metrics(sockets: &Sockets) -> [(&'static str, &'static str, &'static str, u64); 9] {
+pub fn metrics(sockets: &Sockets) -> [(&'static str, &'static str, &'static str, u64); 11] {
     let counts = sockets.store.counts();
+    let owners = sockets.owners.counters();
     let (counter, gauge) = ("counter", "gauge");
     [
         (
@@ -243,8 +258,20 @@ pub fn metrics(sockets: &Sockets) -> [(&'static str, &'static str, &'static str,
         (
             "skua_flows_ambiguous_total",
             counter,
-            "Conversations without a process because several sockets fit.",
+            "Conversations without a process of their own because several sockets fit.",
             counts.ambiguous,
+        ),
+        (
+            "skua_socket_owners_full_total",
+            counter,
+            "Sockets without a process, at each look, because too many processes have open ones.",
+            owners.owners_full,
+        ),
+        (
+            "skua_socket_owners_forgotten_total",
+            counter,
+            "Processes of nothing but ended sockets and flows that made room for others.",
+            owners.owners_forgotten,
         ),
         (
             "skua_sockets_history_evicted_total",

@@ -2,7 +2,8 @@
 //! whole host: every test has ports of its own, and asks for these.
 
 use std::{
-    io::{Read as _, Write as _},
+    collections::HashMap,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream, UdpSocket},
     process::{Child, Command, Stdio},
 };
@@ -864,4 +865,83 @@ fn ports_that_are_used_again_at_once_never_name_another_process() {
         named > CLIENTS * EACH / 2,
         "only {named} of {flows} have a process"
     );
+}
+
+/// Answers each datagram with its pid.
+const WORKER: &str = "
+import os, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+s.bind(('10.7.0.2', 7260))
+print('on', flush=True)
+while True:
+    _, peer = s.recvfrom(100)
+    s.sendto(str(os.getpid()).encode(), peer)
+";
+
+const ASKS: &str = "
+import socket, time
+kept = []
+for _ in range(40):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect(('10.7.0.2', 7260))
+    s.send(b'x')
+    print(s.getsockname()[1], s.recv(100).decode(), flush=True)
+    kept.append(s)
+time.sleep(100)
+";
+
+#[test]
+fn udp_workers_that_wait_at_one_port_are_named_by_what_they_share() {
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let workers: Vec<Process> = (0..4)
+        .map(|_| Process::python(&wire.near, WORKER))
+        .collect();
+    let skua = Skua::run(&wire.near, "--interface x0 --scan-interval 1s");
+    // Their sockets are known.
+    let waiting = get(&skua, "/api/sockets?listen=true&port=7260");
+    assert_eq!(waiting.len(), workers.len(), "{waiting:#?}");
+    let mut client = wire
+        .far
+        .command("python3")
+        .args(["-c", ASKS])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let answers = BufReader::new(client.stdout.take().unwrap());
+    let client = Process(client);
+    let answered: HashMap<u64, u64> = answers
+        .lines()
+        .take(40)
+        .map(|line| {
+            let line = line.unwrap();
+            let (port, pid) = line.split_once(' ').unwrap();
+            (port.parse().unwrap(), pid.parse().unwrap())
+        })
+        .collect();
+    let flows = wait_for("all conversations", || {
+        let mut flows = get(&skua, "/api/flows?limit=1000");
+        flows.retain(|flow| flow["b"]["port"] == 7260 && flow["a"]["pid"].is_u64());
+        flows.retain(|flow| flow["b"]["process"].is_string());
+        (flows.len() == 40).then_some(flows)
+    });
+    let mut shared = 0;
+    for flow in &flows {
+        let (a, b) = (&flow["a"], &flow["b"]);
+        assert_eq!(a["pid"], client.pid(), "{flow:#?}");
+        assert_eq!(b["process"], waiting[0]["process"], "{flow:#?}");
+        assert_eq!(b["user"], waiting[0]["user"], "{flow:#?}");
+        // At each look a socket knows to whom it sent last; of the others nobody can tell from outside who answered.
+        match b["pid"].as_u64() {
+            None => shared += 1,
+            Some(pid) => assert_eq!(answered[&a["port"].as_u64().unwrap()], pid, "{flow:#?}"),
+        }
+    }
+    assert!(shared >= 20, "{shared}");
+    let summary = skua.stop().0;
+    let ambiguous = &summary["sockets"]["not_kept"]["ambiguous"];
+    assert!(ambiguous.as_u64() >= Some(shared as u64), "{summary:#?}");
 }

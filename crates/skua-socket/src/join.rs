@@ -280,6 +280,9 @@ impl SocketIndex {
             lives.len() > 0
         });
         self.connected = connected;
+        if self.entries.capacity() > 4 * self.entries.len().max(1024) {
+            self.entries.shrink_to_fit(|(hash, _)| *hash);
+        }
         self.listeners.forget_before(ns);
     }
 

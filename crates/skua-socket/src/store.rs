@@ -247,6 +247,13 @@ impl SocketStore {
             self.close(record, true, names);
         }
         self.settle(names);
+        // Many may have been open at once; the room for them is not kept for ever.
+        if self.open.capacity() > 4 * self.open.len().max(1024) {
+            self.open.shrink_to_fit();
+        }
+        if self.pending.capacity() > 1024 {
+            self.pending.shrink_to_fit();
+        }
         self.services.follow(names);
         self.services.roll(self.now_ns);
     }

@@ -21,6 +21,7 @@ mod graph;
 mod groups;
 mod guard;
 mod health;
+mod heap;
 mod history;
 mod http;
 mod injection;

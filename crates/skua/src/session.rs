@@ -27,6 +27,7 @@ use skua_topology::SharedGraph;
 use crate::{
     args::CaptureType,
     config::Config,
+    heap::Peak,
     rights, sockets,
     state::{Observers, Shared, State, unix_ns},
 };
@@ -42,6 +43,8 @@ pub struct Session {
     any_wake: OwnedFd,
     /// When sockets were taken last because they said so.
     sockets_taken: Instant,
+    /// Memory that sockets and their owners have taken.
+    peak: Peak,
     stop: Arc<AtomicBool>,
     exclude_self: bool,
 }
@@ -203,6 +206,7 @@ impl Session {
             sockets,
             any_wake,
             sockets_taken: Instant::now(),
+            peak: Peak::new(),
             probe,
             shared: Shared::new(state, waker),
             wake,
@@ -302,8 +306,13 @@ impl Session {
         self.drain_sockets(&mut state);
         self.probe.drain(wake, &mut |update| state.apply(update))?;
         state.end_drain(&mut *self.probe);
+        let sockets = state.sockets.as_ref().filter(|_| self.peak.is_due());
+        let in_use = sockets.map(|s| s.store.memory() + s.owners.memory());
         drop(state);
         self.shared.announce();
+        if in_use.is_some_and(|bytes| self.peak.has_fallen(bytes)) {
+            skua_kernel::release_free_memory();
+        }
         Ok(())
     }
 

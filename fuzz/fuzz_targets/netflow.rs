@@ -29,8 +29,9 @@ fuzz_target!(|bytes: &[u8]| {
         let datagram = &rest[..end.unwrap_or(rest.len())];
         rest = end.map_or(&[], |end| &rest[end + 2..]);
         let mut flows = 0;
-        let outcome = decoder.decode(from, datagram, now, &mut |flow| {
+        let outcome = decoder.decode(from, datagram, now, &mut |flow, section| {
             assert!(flow.first_ns <= flow.last_ns && flow.sampling >= 1);
+            assert!(section.is_none_or(|section| section.bytes.len() <= 65_535));
             flows += 1;
         });
         assert_eq!(flows, outcome.flows);

@@ -480,3 +480,55 @@ fn an_address_in_use_is_said() {
     let error = again.err().unwrap().to_string();
     assert!(error.starts_with("cannot listen at 127.0.0.1:"), "{error}");
 }
+
+/// An IPFIX message with a template (ingressInterface, samplingPacketInterval, dataLinkFrameSize,
+/// dataLinkFrameSection) and records of packets of 1,000 bytes, of which the begin is told.
+fn ipfix_with_frames(frames: &[&[u8]]) -> Vec<u8> {
+    let halves = |halves: &[u16]| -> Vec<u8> {
+        let bytes = halves.iter().flat_map(|half| half.to_be_bytes());
+        bytes.collect()
+    };
+    let fields = [[10, 4], [305, 4], [312, 2], [315, 0xffff]].concat();
+    let template = [halves(&[2, 8 + 16, 256, 4]), halves(&fields)].concat();
+    let mut records = Vec::new();
+    for frame in frames {
+        records.extend([0, 0, 0, 3, 0, 0, 0, 10]);
+        records.extend(1000_u16.to_be_bytes());
+        records.push(frame.len() as u8);
+        records.extend(*frame);
+    }
+    let data = [halves(&[256, 4 + records.len() as u16]), records].concat();
+    let length = 16 + template.len() + data.len();
+    let mut message = halves(&[10, length as u16]);
+    for word in [1_763_700_000_u32, 0, 1] {
+        message.extend(word.to_be_bytes());
+    }
+    [message, template, data].concat()
+}
+
+#[test]
+fn ipfix_records_with_sections_of_packets_are_flows() {
+    let probe = NetflowProbe::start(config()).unwrap();
+    let (request, reply) = (request(), reply());
+    let frames = [&request[..60], &reply[..60], &request[..60], &request[..9]];
+    Sender::to(probe.address()).send(&ipfix_with_frames(&frames));
+    let (updates, account) = finish(probe, 1);
+    assert_eq!(account.received.records, 4);
+    let store = store(&updates);
+    let flows: Vec<_> = store.iter().collect();
+    let [flow] = flows[..] else {
+        panic!("{flows:#?}");
+    };
+    let mut sent = [flow.lo_sent, flow.hi_sent];
+    sent.sort_by_key(|sent| sent.packets);
+    assert_eq!(sent, [Counters::new(10, 10_000), Counters::new(20, 20_000)]);
+    assert_eq!(flow.key.ifindex, 3);
+    assert!(flow.key.has_ports());
+    // Of the last one not even the first header is there.
+    let lost: Vec<_> = account.causes();
+    assert!(
+        lost.iter()
+            .any(|(cause, _, sum)| *cause == Cause::Truncated && sum.packets == 10),
+        "{lost:?}"
+    );
+}

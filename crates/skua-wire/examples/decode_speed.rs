@@ -129,7 +129,7 @@ fn main() {
     let datagram = sflow_datagram();
     print("sFlow", || sflow_records(&datagram));
     let mut decoder = Decoder::default();
-    decoder.decode(from, &ipfix_datagram(true), 1, &mut |_| {});
+    decoder.decode(from, &ipfix_datagram(true), 1, &mut |_, _| {});
     for (what, datagram) in [
         ("NetFlow 5", v5_datagram()),
         ("IPFIX", ipfix_datagram(false)),
@@ -138,7 +138,7 @@ fn main() {
             let mut bytes = 0;
             let mut flows = 0;
             for _ in 0..DATAGRAMS {
-                let outcome = decoder.decode(from, black_box(&datagram), 1, &mut |flow| {
+                let outcome = decoder.decode(from, black_box(&datagram), 1, &mut |flow, _| {
                     bytes += black_box(flow).bytes[0];
                 });
                 flows += outcome.flows;

@@ -42,6 +42,14 @@ pub enum Problem {
         /// What it says.
         length: usize,
     },
+    /// A message that says another length than its datagram has.
+    #[error("the message says {told} bytes, the datagram has {have}")]
+    MessageLength {
+        /// What it says, its header included.
+        told: usize,
+        /// What is there.
+        have: usize,
+    },
     /// Text that is not UTF-8.
     #[error("{0} is not UTF-8")]
     Text(&'static str),

@@ -30,6 +30,14 @@ impl<'a> Reader<'a> {
         self.bytes.len()
     }
 
+    /// What is after all that is left: nothing.
+    pub(crate) fn end(&self) -> Self {
+        Self {
+            bytes: &[],
+            at: self.at + self.bytes.len(),
+        }
+    }
+
     #[inline]
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.bytes

@@ -26,7 +26,7 @@ fn decode(decoder: &mut Decoder, datagram: &[u8]) -> (Vec<Flow>, Outcome) {
 
 fn decode_at(decoder: &mut Decoder, datagram: &[u8], now: u64) -> (Vec<Flow>, Outcome) {
     let mut flows = Vec::new();
-    let outcome = decoder.decode(from(), datagram, now, &mut |flow| flows.push(*flow));
+    let outcome = decoder.decode(from(), datagram, now, &mut |flow, _| flows.push(*flow));
     assert_eq!(outcome.flows, flows.len() as u64);
     (flows, outcome)
 }
@@ -396,7 +396,7 @@ fn sessions_templates_and_fields_are_bounded() {
     for port in 1..6 {
         let other = SocketAddr::from(([192, 0, 2, 2], port));
         let told = set(0, &template(256, &SIMPLE));
-        let outcome = decoder.decode(other, &v9(1, 0, &[told]), NOW, &mut |_| {});
+        let outcome = decoder.decode(other, &v9(1, 0, &[told]), NOW, &mut |_, _| {});
         assert_eq!(outcome.error.is_some(), port > 2, "{outcome:?}");
     }
     assert_eq!(decoder.sessions(), 3);
@@ -406,7 +406,7 @@ fn sessions_templates_and_fields_are_bounded() {
         "192.0.2.9:9".parse().unwrap(),
         &data(256),
         later,
-        &mut |_| {},
+        &mut |_, _| {},
     );
     assert_eq!((outcome.error, decoder.sessions()), (None, 1));
 }
@@ -462,16 +462,115 @@ fn missing_records_and_datagrams_are_counted() {
         lost += outcome.step.lost;
     }
     assert_eq!(lost, 2);
-    // Up for less long: a restart, after which templates are told again.
-    decode(
-        &mut decoder,
-        &v9(11, 3_600_000, &[set(0, &template(256, &SIMPLE))]),
-    );
-    let (_, outcome) = decode(&mut decoder, &v9(1, 50, &[set(256, &simple(1))]));
-    assert!(
-        outcome.step.restarted && outcome.held.sets == 1,
-        "{outcome:?}"
-    );
+}
+
+#[test]
+fn a_restart_that_is_supposed_takes_no_template_away() {
+    // RFC 7011 section 8: templates stay until they change, are withdrawn or expire.
+    let mut decoder = Decoder::default();
+    let told = set(0, &template(256, &SIMPLE));
+    decode(&mut decoder, &v9(11, 3_600_000, &[told]));
+    // Up for less long, and numbers that begin again.
+    let (found, outcome) = decode(&mut decoder, &v9(1, 50, &[set(256, &simple(1))]));
+    assert!(outcome.step.restarted, "{outcome:?}");
+    assert_eq!((found.len(), outcome.held.sets), (1, 0));
+    // Exporters whose clock jumps with each datagram, and whose numbers mean something else.
+    for (sequence, uptime_ms) in [(7, 1), (1 << 30, 4_000_000_000), (3, 2_000_000_000), (9, 0)] {
+        let datagram = v9(sequence, uptime_ms, &[set(256, &simple(1))]);
+        assert_eq!(flows(&mut decoder, &datagram).len(), 1);
+    }
+    // Told anew with other fields, it is that one.
+    let other = template(256, &[(2, 4), (1, 4)]);
+    flows(&mut decoder, &v9(10, 60_000, &[set(0, &other)]));
+    let short = set(256, &[0; 8]);
+    assert_eq!(flows(&mut decoder, &v9(11, 61_000, &[short])).len(), 1);
+}
+
+#[test]
+fn a_field_of_variable_length_in_version_9_loses_no_record() {
+    let mut fields = SIMPLE.to_vec();
+    fields.push((96, 0xffff));
+    let mut records = Vec::new();
+    for text in [&b"http"[..], b"", &[b'x'; 300]] {
+        records.extend(simple(1));
+        match u8::try_from(text.len()) {
+            Ok(length) => records.push(length),
+            Err(_) => {
+                records.push(255);
+                put16(&mut records, &[text.len() as u16]);
+            }
+        }
+        records.extend(text);
+    }
+    let told = set(0, &template(256, &fields));
+    let datagram = v9(1, 1, &[told, set(256, &records)]);
+    assert_eq!(flows(&mut Decoder::default(), &datagram).len(), 3);
+}
+
+#[test]
+fn a_message_that_says_a_wrong_length_loses_no_record() {
+    let told = set(2, &template(256, &SIMPLE));
+    let data = set(256, &[simple(1), simple(2)].concat());
+    let whole = ipfix(0, &[told, data]);
+    for wrong in [-2_i16, -20, 2, 1000] {
+        let mut datagram = whole.clone();
+        let length = (datagram.len() as u16).wrapping_add_signed(wrong);
+        datagram[2..4].copy_from_slice(&length.to_be_bytes());
+        let (found, outcome) = decode(&mut Decoder::default(), &datagram);
+        assert_eq!(found.len(), 2, "{wrong}");
+        assert_eq!(
+            outcome.error.unwrap().to_string(),
+            format!(
+                "byte 2: the message says {length} bytes, the datagram has {}",
+                whole.len()
+            )
+        );
+    }
+    // Of a datagram that was cut off the records count that came.
+    let cut = &whole[..whole.len() - 3];
+    let (found, outcome) = decode(&mut Decoder::default(), cut);
+    assert_eq!(found.len(), 1);
+    let error = outcome.error.unwrap().to_string();
+    assert_eq!(error, "byte 56: a set needs 44 bytes, 41 are there");
+}
+
+#[test]
+fn sections_of_packets_are_handed_out() {
+    let frame: Vec<u8> = (0..60).collect();
+    for (fields, head, expected) in [
+        // dataLinkFrameSize, dataLinkFrameSection; of fixed and of variable length.
+        (
+            vec![(10, 4), (312, 2), (315, 60)],
+            vec![0, 0, 0, 7, 5, 220],
+            (true, 1500),
+        ),
+        (
+            vec![(10, 4), (312, 2), (315, 0xffff)],
+            vec![0, 0, 0, 7, 5, 220, 60],
+            (true, 1500),
+        ),
+        // ipTotalLength in place of the frame's.
+        (vec![(224, 2), (315, 0xffff)], vec![1, 0, 60], (true, 270)),
+        (vec![(224, 2), (313, 0xffff)], vec![1, 0, 60], (false, 256)),
+        (vec![(315, 60)], vec![], (true, 0)),
+    ] {
+        let told = set(2, &template(256, &fields));
+        let record = [head, frame.clone()].concat();
+        let mut body = Vec::new();
+        // Not padded: a record might be read from that.
+        put16(&mut body, &[256, 2 * record.len() as u16 + 4]);
+        body.extend([record.clone(), record].concat());
+        let datagram = ipfix(0, &[told, body]);
+        let mut sections = 0;
+        let outcome = Decoder::default().decode(from(), &datagram, NOW, &mut |flow, section| {
+            let section = section.unwrap();
+            assert_eq!(section.bytes, frame);
+            assert_eq!((section.is_frame, section.length), expected);
+            assert_eq!(flow.packets, [0, 0]);
+            sections += 1;
+        });
+        assert_eq!((sections, outcome.error), (2, None), "{fields:?}");
+    }
 }
 
 proptest! {

@@ -6,6 +6,7 @@ use skua_flow::{AddressCounts, Counters, Summary};
 use skua_probe::{
     Account,
     account::{CauseKind, cause_kind},
+    receive::Received,
 };
 
 use crate::{args::SummaryFormat, output, sockets::report, state::State};
@@ -52,6 +53,31 @@ fn json(account: &Account, store: &Summary) -> Value {
         "drains_under_pressure": account.pressed_drains,
         "table": {"live": account.live, "max_entries": account.max_entries, "inserted": account.inserted},
         "interfaces": interfaces(account),
+        "received": received(&account.received),
+    })
+}
+
+/// What a receiver of others' datagrams got and lost; null for other probes, which get none.
+fn received(received: &Received) -> Value {
+    if received.datagrams == 0 && received.causes().next().is_none() {
+        return Value::Null;
+    }
+    let lost: Map<String, Value> = received
+        .causes()
+        .map(|(cause, units)| (cause.name().to_owned(), units.into()))
+        .collect();
+    json!({
+        "datagrams": received.datagrams,
+        "bytes": received.bytes,
+        "records": received.records,
+        "others": received.others,
+        "skipped": received.skipped,
+        "waiting": received.held,
+        "out_of_order": received.out_of_order,
+        "restarts": received.restarts,
+        "exporters": received.exporters,
+        "lost": lost,
+        "last_error": received.last_error,
     })
 }
 

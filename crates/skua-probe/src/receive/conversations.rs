@@ -115,7 +115,7 @@ impl Conversations {
         let all = told.sent[0] + told.sent[1];
         let left_out = self.addresses.as_ref();
         if left_out.is_some_and(|set| set.leaves_out(&told.level)) {
-            self.count(told.point, Cause::AddressSet, all);
+            self.lose(told.point, Cause::AddressSet, all);
             return;
         }
         let (point, Conversation { key, from_lo }) = self.place(told);
@@ -123,7 +123,7 @@ impl Conversations {
         let entry = match self.entries.entry(key) {
             Slot::Occupied(slot) => slot.into_mut(),
             Slot::Vacant(_) if !room => {
-                self.count(told.point, Cause::table_full(key.proto), all);
+                self.lose(told.point, Cause::table_full(key.proto), all);
                 return;
             }
             Slot::Vacant(slot) => {
@@ -146,7 +146,8 @@ impl Conversations {
         (told.point, at(told.point))
     }
 
-    fn count(&mut self, point: CapturePoint, cause: Cause, counters: Counters) {
+    /// Counts what is in no conversation.
+    pub(super) fn lose(&mut self, point: CapturePoint, cause: Cause, counters: Counters) {
         let full = self.points.len() >= MOST_POINTS && !self.points.contains_key(&point);
         let point = if full { CapturePoint::OTHER } else { point };
         self.points.entry(point).or_default().add(cause, counters);

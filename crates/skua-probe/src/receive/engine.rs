@@ -22,7 +22,12 @@ pub(super) trait Engine: Send + 'static {
     fn inserted(&self) -> u64;
 
     /// Yields what changed, ends what has aged.
-    fn drain(&mut self, ageing: &Ageing, sink: &mut dyn FnMut(&FlowUpdate)) -> Drained;
+    fn drain(
+        &mut self,
+        ageing: &Ageing,
+        received: &mut Received,
+        sink: &mut dyn FnMut(&FlowUpdate),
+    ) -> Drained;
 
     /// Yields everything; nothing more will come.
     fn finish(&mut self, received: &mut Received, sink: &mut dyn FnMut(&FlowUpdate)) -> Drained;

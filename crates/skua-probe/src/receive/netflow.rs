@@ -3,11 +3,11 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use skua_flow::{
-    AddressSet, Ageing, CapturePoint, Counters, Direction, Drained, FlowUpdate, PointCounters,
-    Ports,
+    AddressSet, Ageing, CapturePoint, Cause, Counters, Direction, Drained, FlowUpdate,
+    PointCounters, Ports,
 };
-use skua_packet::{Icmp, Level, Network, Transport, VLAN_PRESENT};
-use skua_wire::netflow::{Decoder, Family, Flow};
+use skua_packet::{Frame, Icmp, Level, LinkType, Network, Options, Transport, VLAN_PRESENT};
+use skua_wire::netflow::{Decoder, Family, Flow, Section};
 
 use super::{
     DatagramProbe, ReceiveCause, Received, ReceiverConfig,
@@ -124,6 +124,36 @@ fn level(flow: &Flow) -> Level {
     }
 }
 
+/// A record that has a section of one packet in place of fields, as if it had these; none when not even the
+/// packet's first header is there.
+fn sampled(flow: &Flow, section: &Section<'_>) -> (Option<Level>, Flow) {
+    let there = u32::try_from(section.bytes.len()).unwrap_or(u32::MAX);
+    let frame = Frame {
+        data: section.bytes,
+        wire_len: section.length.max(there),
+        link: match section.is_frame {
+            true => LinkType::Ethernet,
+            false => LinkType::RawIp,
+        },
+        stripped_vlan: None,
+        segments: 1,
+    };
+    let mut flow = *flow;
+    if flow.packets == [0; 2] {
+        flow.packets[0] = 1;
+    }
+    if flow.bytes == [0; 2] {
+        flow.bytes[0] = frame.wire_len.into();
+    }
+    let decoded = skua_packet::decode(&frame, Options::default());
+    let level = decoded.ok().map(|decoded| decoded.outer);
+    if let Some(Transport::Tcp(segment)) = level.map(|level| level.transport) {
+        flow.protocol = TCP;
+        flow.tcp_flags[0] = segment.flags;
+    }
+    (level, flow)
+}
+
 /// Whether the source opened, if the record shows it.
 fn source_opened(flow: &Flow) -> Option<bool> {
     let [source, destination] = flow.tcp_flags;
@@ -148,18 +178,27 @@ impl Engine for Netflow {
         };
         // Whoever tells of no flow gets no number.
         let mut number = None;
-        let outcome = decoder.decode(from, bytes, now_ns, &mut |flow| {
+        let outcome = decoder.decode(from, bytes, now_ns, &mut |flow, section| {
             let Some(exporter) = *number.get_or_insert_with(|| exporters.number(identity)) else {
                 return;
             };
             let (point, joins) = places(exporters, exporter, flow);
-            let level = level(flow);
+            // What a record says in fields goes before what is in the section of its packet.
+            let section = section.filter(|_| flow.family == Family::None && flow.mac.is_none());
+            let (level, flow) = match section {
+                None => (Some(level(flow)), *flow),
+                Some(section) => sampled(flow, &section),
+            };
             let rate = u64::from(flow.sampling.max(1));
             let sent = |way: usize| {
                 Counters::new(
                     flow.packets[way].saturating_mul(rate),
                     flow.bytes[way].saturating_mul(rate),
                 )
+            };
+            let Some(level) = level else {
+                conversations.lose(point, Cause::Truncated, sent(0) + sent(1));
+                return;
             };
             let told = Told {
                 point,
@@ -173,7 +212,7 @@ impl Engine for Netflow {
                 },
                 first_ns: flow.first_ns,
                 last_ns: flow.last_ns,
-                source_opened: source_opened(flow),
+                source_opened: source_opened(&flow),
                 ended: flow.end_reason == END_SEEN,
             };
             conversations.add(&told, now_ns);
@@ -200,7 +239,18 @@ impl Engine for Netflow {
         self.conversations.inserted()
     }
 
-    fn drain(&mut self, ageing: &Ageing, sink: &mut dyn FnMut(&FlowUpdate)) -> Drained {
+    fn drain(
+        &mut self,
+        ageing: &Ageing,
+        received: &mut Received,
+        sink: &mut dyn FnMut(&FlowUpdate),
+    ) -> Drained {
+        // Also when nothing comes any more.
+        received.lose(
+            ReceiveCause::NoTemplate,
+            self.decoder.expire(ageing.now_ns).sets,
+        );
+        received.held = self.decoder.held() as u64;
         let exporters = &self.exporters;
         self.conversations
             .drain(ageing, |update| sink(&with_rate(exporters, update)))

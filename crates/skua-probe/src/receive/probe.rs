@@ -291,15 +291,16 @@ impl<E: Engine> Probe for DatagramProbe<E> {
     fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         let started = thread_cpu_ns();
         let shared = Arc::clone(&self.shared);
-        let mut state = shared.lock();
+        let mut guard = shared.lock();
+        let state = &mut *guard;
         let live = state.engine.live();
         let ageing = ageing(&self.config.table, live, unix_ns());
-        let drained = state.engine.drain(&ageing, sink);
+        let drained = state.engine.drain(&ageing, &mut state.received, sink);
         // Call again when half of what is free is taken.
         let live = state.engine.live() as u64;
         let free = u64::from(self.config.table.max_entries).saturating_sub(live);
         state.wake_at = Some(state.engine.inserted() + (free / 2).max(1));
-        drop(state);
+        drop(guard);
         self.settle(&drained);
         if wake == Wake::Interval {
             self.next_drain = next_tick(self.config.scan_interval);

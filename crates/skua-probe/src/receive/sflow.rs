@@ -317,7 +317,12 @@ impl Engine for Sflow {
         self.flows.inserted()
     }
 
-    fn drain(&mut self, ageing: &Ageing, sink: &mut dyn FnMut(&FlowUpdate)) -> Drained {
+    fn drain(
+        &mut self,
+        ageing: &Ageing,
+        _: &mut Received,
+        sink: &mut dyn FnMut(&FlowUpdate),
+    ) -> Drained {
         let exporters = &self.exporters;
         self.flows
             .drain_aged(ageing, |update| sink(&with_rate(exporters, update)))

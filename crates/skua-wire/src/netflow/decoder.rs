@@ -7,11 +7,11 @@ use std::{
 };
 
 use super::{
-    Clock, Flow,
+    Clock, Flow, Sink,
     hold::{Held, Hold},
     options::{self, NAME_BYTES},
     session::{Key, Session},
-    template::{self, FIRST_ID, Template},
+    template::{self, FIRST_ID},
     v5,
 };
 use crate::{DecodeError, Problem, Step, reader::Reader};
@@ -162,7 +162,7 @@ impl Decoder {
         from: SocketAddr,
         datagram: &[u8],
         now_ns: u64,
-        sink: &mut dyn FnMut(&Flow),
+        sink: &mut Sink<'_>,
     ) -> Outcome {
         let mut outcome = Outcome::default();
         self.sweep(now_ns, &mut outcome);
@@ -180,6 +180,13 @@ impl Decoder {
         };
         outcome.error = done.err();
         outcome
+    }
+
+    /// Forgets what is older than the limits allow: for when no datagram comes. Sets that were given up.
+    pub fn expire(&mut self, now_ns: u64) -> SetCount {
+        let mut outcome = Outcome::default();
+        self.sweep(now_ns, &mut outcome);
+        outcome.no_template
     }
 
     /// Gives up what waits for a template, as at the end.
@@ -229,7 +236,7 @@ impl Decoder {
         from: SocketAddr,
         mut reader: Reader<'_>,
         now_ns: u64,
-        sink: &mut dyn FnMut(&Flow),
+        sink: &mut Sink<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), DecodeError> {
         let begin = reader;
@@ -240,7 +247,7 @@ impl Decoder {
             domain: u32::from(header.engine_type) << 8 | u32::from(header.engine_id),
         };
         let session = self.session(key, now_ns, &begin)?;
-        let (flows, done) = v5::records(&header, &mut reader, sink);
+        let (flows, done) = v5::records(&header, &mut reader, &mut |flow| sink(flow, None));
         outcome.flows = flows.into();
         let boot_ms = header.clock().boot_ms();
         outcome.step = session
@@ -254,7 +261,7 @@ impl Decoder {
         from: SocketAddr,
         mut reader: Reader<'_>,
         now_ns: u64,
-        sink: &mut dyn FnMut(&Flow),
+        sink: &mut Sink<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), DecodeError> {
         const WHAT: &str = "the header";
@@ -279,9 +286,6 @@ impl Decoder {
         let session = self.session(message.key, now_ns, &begin)?;
         let boot_ms = message.clock.boot_ms();
         outcome.step = session.sequence.step(sequence, 1, boot_ms);
-        if outcome.step.restarted {
-            self.restarted(message.key);
-        }
         self.sets(&message, reader, sink, outcome)
     }
 
@@ -290,7 +294,7 @@ impl Decoder {
         from: SocketAddr,
         mut reader: Reader<'_>,
         now_ns: u64,
-        sink: &mut dyn FnMut(&Flow),
+        sink: &mut Sink<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), DecodeError> {
         const WHAT: &str = "the header";
@@ -318,9 +322,16 @@ impl Decoder {
             now_ns,
         };
         self.session(message.key, now_ns, &begin)?;
-        let sets = reader.part(body, "the message")?;
         let given_up = outcome.no_template.sets;
-        let done = self.sets(&message, sets, sink, outcome);
+        // Over UDP a message is a datagram: where the length says something else, the datagram holds.
+        let told = match body == reader.left() {
+            true => Ok(()),
+            false => Err(begin.error(Problem::MessageLength {
+                told: length,
+                have: reader.left() + HEADER,
+            })),
+        };
+        let done = self.sets(&message, reader, sink, outcome).and(told);
         // Where not all records could be counted, it is not known which number comes next.
         let known = done.is_ok() && outcome.held.sets == 0 && outcome.no_template.sets == given_up;
         let records = (outcome.flows - outcome.released + outcome.options) as u32;
@@ -336,19 +347,7 @@ impl Decoder {
                 session.sequence.forget_next();
             }
         }
-        if outcome.step.restarted {
-            self.restarted(message.key);
-        }
         done
-    }
-
-    /// An exporter that starts anew may use the numbers of templates for others: what is to come
-    /// waits until they are told again.
-    fn restarted(&mut self, key: Key) {
-        if let Some(session) = self.sessions.get_mut(&key) {
-            self.fields -= session.fields();
-            session.templates.clear();
-        }
     }
 
     /// Goes through the sets of a datagram.
@@ -356,7 +355,7 @@ impl Decoder {
         &mut self,
         message: &Message,
         mut reader: Reader<'_>,
-        sink: &mut dyn FnMut(&Flow),
+        sink: &mut Sink<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), DecodeError> {
         const WHAT: &str = "a set";
@@ -370,7 +369,12 @@ impl Decoder {
             let Some(body) = length.checked_sub(SET_HEADER) else {
                 return Err(begin.error(Problem::Length { what: WHAT, length }));
             };
-            let set = reader.part(body, WHAT)?;
+            // Of a set that is cut off the records count that are there.
+            let whole = reader.part(body, WHAT);
+            let set = whole.unwrap_or(reader);
+            if whole.is_err() {
+                reader = reader.end();
+            }
             let done = match id {
                 V9_TEMPLATES if v9 => self.templates(message, set, false, sink, outcome),
                 V9_OPTIONS if v9 => self.templates(message, set, true, sink, outcome),
@@ -381,7 +385,7 @@ impl Decoder {
                 _ => Ok(()),
             };
             // What is wrong in one set does not hide the next.
-            wrong = wrong.and(done);
+            wrong = wrong.and(done).and(whole.map(|_| ()));
         }
         wrong
     }
@@ -391,7 +395,7 @@ impl Decoder {
         message: &Message,
         mut set: Reader<'_>,
         options: bool,
-        sink: &mut dyn FnMut(&Flow),
+        sink: &mut Sink<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), DecodeError> {
         let v9 = message.key.version == V9;
@@ -422,7 +426,7 @@ impl Decoder {
     }
 
     /// Decodes a set whose template has come.
-    fn release(&mut self, held: &Held<Key>, sink: &mut dyn FnMut(&Flow), outcome: &mut Outcome) {
+    fn release(&mut self, held: &Held<Key>, sink: &mut Sink<'_>, outcome: &mut Outcome) {
         let message = Message {
             key: held.session,
             clock: held.clock,
@@ -444,7 +448,7 @@ impl Decoder {
         message: &Message,
         id: u16,
         mut set: Reader<'_>,
-        sink: &mut dyn FnMut(&Flow),
+        sink: &mut Sink<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), DecodeError> {
         let Some(session) = self.sessions.get_mut(&message.key) else {
@@ -475,26 +479,17 @@ impl Decoder {
                     name_interface(&mut self.names, self.limits.names, exporter, ifindex, name);
                 }
             } else {
-                sink(&flow(template, session, &mut set, &message.clock)?);
+                let draft = template.flow(&mut set, &message.clock)?;
+                let flow = Flow {
+                    sampling: session.options.rate(&draft.0),
+                    ..draft.0.finish(&message.clock, session.options.boot_ms)
+                };
+                sink(&flow, draft.1);
                 outcome.flows += 1;
             }
         }
         Ok(())
     }
-}
-
-#[inline]
-fn flow(
-    template: &Template,
-    session: &Session,
-    set: &mut Reader<'_>,
-    clock: &Clock,
-) -> Result<Flow, DecodeError> {
-    let draft = template.flow(set, clock)?;
-    let sampling = session.options.rate(&draft);
-    let mut flow = draft.finish(clock, session.options.boot_ms);
-    flow.sampling = sampling;
-    Ok(flow)
 }
 
 fn name_interface(

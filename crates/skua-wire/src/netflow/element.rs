@@ -61,6 +61,11 @@ pub(super) enum Element {
     SamplingSize,
     SamplingPopulation,
     InterfaceName,
+    /// Bytes of a packet from its Ethernet header on, or from its IP header on, and how long it is.
+    FrameSection,
+    PacketSection,
+    FrameLength,
+    PacketLength,
 }
 
 /// Direction of a count: from source to destination, or the reverse.
@@ -77,7 +82,9 @@ impl Element {
             Some(_) => Self::Skip,
         };
         match (element, length) {
-            (Self::Skip | Self::InterfaceName, _) => element,
+            (Self::Skip | Self::InterfaceName | Self::FrameSection | Self::PacketSection, _) => {
+                element
+            }
             (Self::SourceV4 | Self::DestinationV4, 4)
             | (Self::SourceV6 | Self::DestinationV6, 16)
             | (Self::SourceMac | Self::DestinationMac, 6) => element,
@@ -146,6 +153,10 @@ impl Element {
             309 => Self::SamplingSize,
             310 => Self::SamplingPopulation,
             82 => Self::InterfaceName,
+            104 | 315 => Self::FrameSection,
+            313 => Self::PacketSection,
+            312 => Self::FrameLength,
+            224 => Self::PacketLength,
             _ => Self::Skip,
         }
     }
@@ -204,6 +215,9 @@ pub(super) struct Draft {
     has_packets: bool,
     pub(super) sampler: Option<u64>,
     pub(super) sampling: Sampling,
+    /// Bytes of the Ethernet frame and of the IP packet of which a section is told.
+    pub(super) frame_length: u32,
+    pub(super) packet_length: u32,
 }
 
 /// How packets are sampled, by the numbers that exporters tell.
@@ -261,7 +275,12 @@ impl Draft {
         let flow = &mut self.flow;
         let value = || number(bytes);
         match element {
-            Element::Skip | Element::InterfaceName => {}
+            Element::Skip
+            | Element::InterfaceName
+            | Element::FrameSection
+            | Element::PacketSection => {}
+            Element::FrameLength => self.frame_length = value() as u32,
+            Element::PacketLength => self.packet_length = value() as u32,
             Element::Bytes(way) => {
                 flow.bytes[usize::from(way)] = value();
                 self.has_bytes = true;

@@ -12,6 +12,20 @@ pub enum Family {
     V6,
 }
 
+/// Bytes of a packet that a record has in place of fields, from the packet's begin (RFC 7133, PSAMP).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Section<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// They begin with the Ethernet header, else with the IP header.
+    pub is_frame: bool,
+    /// Bytes of the whole frame or IP packet; 0 unknown.
+    pub length: u32,
+}
+
+/// What takes flows, those of sampled packets with a section.
+pub type Sink<'s> = dyn FnMut(&Flow, Option<Section<'_>>) + 's;
+
 /// A flow as an exporter tells of it. Pairs are of the direction from source to destination, and
 /// of the reverse direction (RFC 5103; all 0 in records of one direction).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

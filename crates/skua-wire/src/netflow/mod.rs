@@ -16,4 +16,4 @@ pub mod v5;
 
 pub use clock::Clock;
 pub use decoder::{Decoder, Limits, Outcome, SetCount};
-pub use flow::{Family, Flow};
+pub use flow::{Family, Flow, Section, Sink};

@@ -1,13 +1,15 @@
 //! Templates.
 
 use super::{
-    Clock,
+    Clock, Section,
     element::{Draft, Element},
 };
 use crate::{DecodeError, Problem, reader::Reader};
 
 /// Length of fields whose length stands before each value (RFC 7011 section 7).
 const VARIABLE: u16 = 0xffff;
+/// Bytes of an Ethernet header.
+const ETHERNET: u32 = 14;
 /// The first number that templates may have.
 pub(super) const FIRST_ID: u16 = 256;
 
@@ -71,16 +73,33 @@ impl Template {
         Ok(())
     }
 
-    /// Reads a record of a flow.
+    /// Reads a record of a flow, with the section of its packet if it has one.
     #[inline]
-    pub(super) fn flow(
+    pub(super) fn flow<'a>(
         &self,
-        reader: &mut Reader<'_>,
+        reader: &mut Reader<'a>,
         clock: &Clock,
-    ) -> Result<Draft, DecodeError> {
+    ) -> Result<(Draft, Option<Section<'a>>), DecodeError> {
         let mut draft = Draft::default();
-        self.record(reader, |element, bytes| draft.set(element, bytes, clock))?;
-        Ok(draft)
+        let mut section = None;
+        self.record(reader, |element, bytes| match element {
+            Element::FrameSection | Element::PacketSection => {
+                section = Some(Section {
+                    bytes,
+                    is_frame: element == Element::FrameSection,
+                    length: 0,
+                });
+            }
+            element => draft.set(element, bytes, clock),
+        })?;
+        let section = section.map(|section| Section {
+            length: match (section.is_frame, draft.frame_length, draft.packet_length) {
+                (true, 0, 1..) => ETHERNET + draft.packet_length,
+                (true, length, _) | (false, _, length) => length,
+            },
+            ..section
+        });
+        Ok((draft, section))
     }
 }
 
@@ -96,7 +115,7 @@ fn variable(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
 /// A field that may have a variable length only if its value needs none of the numbers.
 fn field(element: Element, length: u16) -> Field {
     let element = match (element, length) {
-        (Element::InterfaceName, _) => element,
+        (Element::InterfaceName | Element::FrameSection | Element::PacketSection, _) => element,
         (_, VARIABLE) => Element::Skip,
         _ => element,
     };
@@ -137,11 +156,12 @@ pub(super) fn v9(
             true => Element::of_v9_scope(kind, length),
             false => Element::of(kind, None, length),
         };
-        // There are no variable lengths in version 9: 65,535 would be one that no datagram has.
-        fields.push(Field { element, length });
+        // Not of version 9, but some exporters have fields of IPFIX's variable length in it: 65,535 would be a
+        // length that no datagram has.
+        fields.push(field(element, length));
     }
     let template = Template::new(fields, options, now_ns);
-    usable(&begin, id, &template, true)?;
+    usable(&begin, id, &template)?;
     Ok(Some(Told { id, template }))
 }
 
@@ -184,7 +204,7 @@ pub(super) fn ipfix(
         fields.push(field(element, length));
     }
     let template = Template::new(fields, options, now_ns);
-    usable(&begin, id, &template, false)?;
+    usable(&begin, id, &template)?;
     Ok(Some(Told { id, template }))
 }
 
@@ -199,13 +219,10 @@ fn check(begin: &Reader<'_>, id: u16, count: usize, most_fields: usize) -> Resul
     Ok(())
 }
 
-fn usable(begin: &Reader<'_>, id: u16, template: &Template, v9: bool) -> Result<(), DecodeError> {
+fn usable(begin: &Reader<'_>, id: u16, template: &Template) -> Result<(), DecodeError> {
     let refuse = |why| Err(begin.error(Problem::Template { id, why }));
     if template.min_length == 0 {
         return refuse("its records have no bytes");
-    }
-    if v9 && template.fields.iter().any(|field| field.length == VARIABLE) {
-        return refuse("variable lengths are not of version 9");
     }
     Ok(())
 }

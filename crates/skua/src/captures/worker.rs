@@ -9,12 +9,16 @@ use std::{
         mpsc,
     },
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
 use skua_analyzer::capture::Capture;
 use skua_flow::FlowUpdate;
-use skua_probe::{Probe, ProbeError, Wake};
+use skua_probe::{
+    Probe, ProbeError, Wake,
+    receive::{ReceiveCause, Received},
+};
 
 use super::{
     run::{CaptureSet, CaptureSets, LocalRunner},
@@ -166,6 +170,7 @@ impl Worker {
         shared: &Shared,
         sending: &mut Option<Sending>,
     ) -> anyhow::Result<()> {
+        let mut losses = Losses::default();
         while !self.stop.load(Ordering::Acquire) {
             let woken = probe.wait(Some(self.wake.as_fd()), None)?;
             let mut ignored = [0; 64];
@@ -176,8 +181,44 @@ impl Worker {
             drain(probe, shared, sending, |probe, sink| {
                 probe.drain(woken, sink)
             })?;
+            losses.warn(&self.capture, &shared.lock().account.received);
         }
         drain(probe, shared, sending, |probe, sink| probe.finish(sink))
+    }
+}
+
+/// Says in the log what a receiver lost, at most once a minute.
+#[derive(Default)]
+struct Losses {
+    said: u64,
+    at: Option<Instant>,
+}
+
+impl Losses {
+    const INTERVAL: Duration = Duration::from_secs(60);
+
+    fn warn(&mut self, capture: &Capture, received: &Received) {
+        // Who is not allowed was left out on purpose.
+        let causes = || {
+            received
+                .causes()
+                .filter(|(cause, _)| *cause != ReceiveCause::NotAllowed)
+        };
+        let lost = causes().map(|(_, units)| units).sum();
+        let early = self.at.is_some_and(|at| at.elapsed() < Self::INTERVAL);
+        if lost <= self.said || early {
+            return;
+        }
+        (self.said, self.at) = (lost, Some(Instant::now()));
+        let causes: Vec<String> = causes()
+            .map(|(cause, units)| format!("{} {units}", cause.name()))
+            .collect();
+        tracing::warn!(
+            capture = %capture.uuid,
+            lost = causes.join(", "),
+            last_error = received.last_error.as_deref().unwrap_or_default(),
+            "what others send is lost before it becomes a flow"
+        );
     }
 }
 

@@ -306,7 +306,7 @@ fn capture(found: &FoundCapture) -> Value {
         return value;
     };
     for sum in [
-        "seen", "in_flows", "lost", "left_out", "notes", "flows", "not_kept", "table",
+        "seen", "in_flows", "lost", "left_out", "notes", "flows", "not_kept", "table", "received",
     ] {
         value[sum] = counted.sums[sum].clone();
     }

@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use skua_flow::{Cause, Counters};
-use skua_probe::account::{CauseKind, cause_kind};
+use skua_probe::{
+    account::{CauseKind, cause_kind},
+    receive::ReceiveCause,
+};
 
 use super::{Counted, Found, FoundCapture, FoundHistory};
 use crate::{
@@ -323,7 +326,8 @@ fn captures(text: &mut Text, found: &[FoundCapture]) {
     }
     causes(text, &all);
     type Number = fn(&Counted) -> Option<u64>;
-    let sums: [(&str, &str, &str, Number); 9] = [
+    receive_losses(text, &all);
+    let sums: [(&str, &str, &str, Number); 11] = [
         (
             "skua_capture_flow_packets_total",
             "counter",
@@ -335,6 +339,18 @@ fn captures(text: &mut Text, found: &[FoundCapture]) {
             "counter",
             "Link-layer bytes counted in flows of a capture.",
             |c| Some(c.account.in_flows().bytes),
+        ),
+        (
+            "skua_capture_received_datagrams_total",
+            "counter",
+            "Datagrams, or connections, that a capture received of others.",
+            |c| receives(c).then_some(c.account.received.datagrams),
+        ),
+        (
+            "skua_capture_received_records_total",
+            "counter",
+            "Flow records, samples, or packets in them that could be read.",
+            |c| receives(c).then_some(c.account.received.records),
         ),
         (
             "skua_capture_raw_packets_kept_total",
@@ -385,6 +401,31 @@ fn captures(text: &mut Text, found: &[FoundCapture]) {
             if let Some(value) = one.found.running.as_ref().and_then(number) {
                 text.value(name, &one.labels(&[]), value);
             }
+        }
+    }
+}
+
+/// Whether a capture takes what others send.
+fn receives(counted: &Counted) -> bool {
+    let received = &counted.account.received;
+    received.datagrams > 0 || received.causes().next().is_some()
+}
+
+/// What receivers lost before it could become a flow.
+fn receive_losses(text: &mut Text, all: &[Named<'_>]) {
+    let name = "skua_capture_receive_lost_total";
+    text.family(
+        name,
+        "counter",
+        "What a capture that receives lost before it could become a flow, by cause; its unit is the cause's.",
+    );
+    for one in all {
+        let Some(counted) = one.found.running.as_ref().filter(|c| receives(c)) else {
+            continue;
+        };
+        for cause in ReceiveCause::ALL {
+            let lost = counted.account.received.of(cause);
+            text.value(name, &one.labels(&[("cause", cause.name())]), lost);
         }
     }
 }

@@ -258,6 +258,7 @@ fn print_capture(out: &mut impl Write, capture: &Value) -> io::Result<()> {
             writeln!(out, "          {name}: {list}")?;
         }
     }
+    print_received(out, &capture["received"])?;
     let packets = &capture["raw_packets"];
     let live = &capture["live"];
     let kept = parts(packets, &[("kept", "kept"), ("forgotten", "forgotten")]);
@@ -268,6 +269,67 @@ fn print_capture(out: &mut impl Write, capture: &Value) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What a capture got of others, and lost of that.
+fn print_received(out: &mut impl Write, received: &Value) -> io::Result<()> {
+    if received.is_null() {
+        return Ok(());
+    }
+    let list = parts(
+        received,
+        &[
+            ("datagrams", "datagrams"),
+            ("exporters", "exporters"),
+            ("records", "records"),
+            ("waiting", "sets that wait for a template"),
+            ("restarts", "restarts of exporters"),
+        ],
+    );
+    writeln!(out, "          received: {list}")?;
+    let lost = causes(&received["lost"]);
+    if !lost.is_empty() {
+        writeln!(out, "          lost on receipt: {lost}")?;
+    }
+    if let Some(error) = received["last_error"].as_str() {
+        writeln!(out, "          last unreadable: {error}")?;
+    }
+    Ok(())
+}
+
+/// What is wrong with what others send, and what helps.
+fn advise_received(id: &str, received: &Value, advice: &mut Vec<String>) {
+    for (cause, units) in received["lost"].as_object().into_iter().flatten() {
+        let units = number(units);
+        let what = match cause.as_str() {
+            "decode_error" => format!(
+                "{units} datagrams could not be read, at least in part, the last of {}",
+                text(received, "last_error")
+            ),
+            "no_template" => format!(
+                "{units} sets of records were lost as no template came for them: have the exporter send \
+                 templates more often, at least once a minute"
+            ),
+            "sequence_gap" => format!(
+                "{units} datagrams or records that exporters have sent did not come: lost on the way, or in \
+                 the exporter"
+            ),
+            "receive_queue_full" => format!(
+                "{units} datagrams came faster than they could be read: raise net.core.rmem_max"
+            ),
+            "exporters_full" => {
+                format!("{units} datagrams were of more exporters than are known at a time")
+            }
+            "no_packet" => format!("{units} samples tell of no packet"),
+            // As it was asked for.
+            "not_allowed" => continue,
+            "connection_limit" => {
+                format!("{units} connections were too many at a time, or too slow")
+            }
+            other => format!("{units} units were lost as {other}"),
+        };
+        advice.push(format!("capture {id}: {what}"));
+    }
 }
 
 /// What a user can do, by the status.
@@ -332,6 +394,7 @@ pub fn advice(status: &Value) -> Vec<String> {
                 sum["packets"]
             ));
         }
+        advise_received(id, &capture["received"], &mut advice);
         if number(&capture["not_kept"]["flows"]) > 0 {
             advice.push(format!(
                 "{} flows of capture {id} left memory: raise captures.memory",

@@ -8,6 +8,7 @@ mod collected;
 mod dpdk;
 #[path = "../../../skua-link/tests/support/mod.rs"]
 mod lab;
+mod lost;
 mod ovs;
 mod pcapsocket;
 mod softflowd;

@@ -265,7 +265,12 @@ impl<'a> Skua<'a> {
 
     /// `/api/status`.
     pub fn status(&self) -> Value {
-        let url = format!("http://{}/api/status", self.address);
+        serde_json::from_str(&self.fetch("/api/status")).unwrap()
+    }
+
+    /// What is at a path.
+    pub fn fetch(&self, path: &str) -> String {
+        let url = format!("http://{}{path}", self.address);
         let get = || {
             let mut answer = ureq::get(url)
                 .header("Authorization", BEARER)
@@ -273,7 +278,7 @@ impl<'a> Skua<'a> {
                 .unwrap();
             answer.body_mut().read_to_string().unwrap()
         };
-        serde_json::from_str(&self.switch.inside.enter(get).unwrap()).unwrap()
+        self.switch.inside.enter(get).unwrap()
     }
 
     pub fn upload(&self, file: &[u8]) -> Value {

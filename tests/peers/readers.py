@@ -112,9 +112,10 @@ def tshark(told, work):
         protocol = int(re.search(r"\((\d+)\)", value("IP Protocol"))[1])
         rate = int(re.search(r"out of (\d+)", value("Sampling rate"))[1])
         length = int(value("Length of IP Packet"))
-        shown.append((value("Source IP address"), value("Destination IP address"), *ports, protocol, rate, length))
+        interfaces = int(value(r"Input interface \(ifIndex\)")), int(re.search(r"Output interface value: (\d+)", part)[1])
+        shown.append((value("Source IP address"), value("Destination IP address"), *ports, protocol, rate, length, *interfaces))
     same("tshark", shown, [sample.shown() for sample in told.samples])
-    return version, "addresses, ports, protocol, rate, length"
+    return version, "addresses, ports, protocol, rate, length, interfaces"
 
 
 def objects(text):
@@ -131,7 +132,7 @@ def sflowtool(told, work):
     out, err = ran("sflowtool", "-r", pcap(told, work), "-J")
     if complaint := [line for line in err.splitlines() if not line.startswith("pcap version=")]:
         fail(f"sflowtool complains: {complaint[:3]}")
-    shown, infos, times = [], [], []
+    shown, interfaces, infos, times = [], [], [], []
     for datagram in objects(out):
         for sample in datagram["samples"]:
             if sample["sampleType"] == "FLOWSAMPLE":
@@ -141,14 +142,17 @@ def sflowtool(told, work):
                 addresses = (one.get(f"{end}IP") or str(ipaddress.ip_address(one[f"{end}IP6"])) for end in ["src", "dst"])
                 numbers = int(one["IPProtocol"]), int(sample["meanSkipCount"]), int(one["IPSize"])
                 shown.append((*addresses, *ports, *numbers))
-                times.append(int(one["timestamp_nS"]))
+                interfaces.append((int(one["inputPort"]), int(one["outputPort"])))
+                if "timestamp_nS" in one:
+                    times.append(int(one["timestamp_nS"]))
                 # The direction is a word.
                 if measured := [value for name, value in one.items() if name.startswith("tcpinfo_")]:
                     infos.append(tuple(int(value) for value in measured[1:]))
+    shown = [(*one, *ports) for one, ports in zip(shown, interfaces)]
     same("sflowtool", shown, [sample.shown() for sample in told.samples])
     same("sflowtool, of 0:2209,", infos, [sample.tcp[1:] for sample in told.samples if sample.tcp])
-    same("sflowtool, of 0:1043,", times, [sample.time for sample in told.samples])
-    return version, "addresses, ports, protocol, rate, length, all of 0:2209 and 0:1043"
+    same("sflowtool, of 0:1043,", times, [sample.time for sample in told.samples if sample.time])
+    return version, "addresses, ports, protocol, rate, length, interfaces, all of 0:2209 and 0:1043"
 
 
 def goflow2(told, work):
@@ -165,11 +169,11 @@ def goflow2(told, work):
     if complaint := [line for line in log.splitlines() if "level=INFO" not in line]:
         fail(f"goflow2 complains: {complaint[:3]}")
     protocols = {"TCP": 6, "UDP": 17}
-    names = ["src_addr", "dst_addr", "src_port", "dst_port", "proto", "sampling_rate", "bytes"]
+    names = ["src_addr", "dst_addr", "src_port", "dst_port", "proto", "sampling_rate", "bytes", "in_if", "out_if"]
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     shown = [tuple(protocols.get(line[name], line[name]) for name in names) for line in lines]
     same("goflow2", shown, [sample.shown() for sample in told.samples])
-    return version[1] if version else "of unknown version", "addresses, ports, protocol, rate, length"
+    return version[1] if version else "of unknown version", "addresses, ports, protocol, rate, length, interfaces"
 
 
 def sfcapd(told, work):
@@ -181,11 +185,11 @@ def sfcapd(told, work):
         log = receiver.end()
     if "Sequence Errors: 0, Bad Packets: 0" not in log:
         fail(f"sfcapd complains: {log}")
-    out = ran("nfdump", "-R", folder, "-q", "-N", "-o", "fmt:%sp|%dp|%pkt|%byt")[0]
+    out = ran("nfdump", "-R", folder, "-q", "-N", "-o", "fmt:%sp|%dp|%pkt|%byt|%in|%out")[0]
     shown = [tuple(int(word) for word in line.split("|")) for line in out.splitlines() if line.strip()]
-    wanted = [(*sample.ports, sample.rate, sample.rate * sample.length) for sample in told.samples]
+    wanted = [(*sample.ports, sample.rate, sample.rate * sample.length, *sample.interfaces) for sample in told.samples]
     same("sfcapd", shown, wanted)
-    return version, "ports, packets, bytes"
+    return version, "ports, packets, bytes, interfaces"
 
 
 ALL = [tshark, sflowtool, goflow2, sfcapd]

@@ -18,6 +18,8 @@ class Sample:
     # Packets that it stands for, and the length of each.
     rate: int = 0
     length: int = 0
+    # Where they came in, and went out: ifIndex, 0 not known.
+    interfaces: tuple = ()
     # Values of 0:2209 in their order; None: it is not there.
     tcp: tuple = None
     # Of 0:1043, ns.
@@ -25,15 +27,18 @@ class Sample:
     # (enterprise, format) of each record.
     tags: list = field(default_factory=list)
     ended: bool = False
-    # Packets of the source in 32473:1 that were not told before.
-    new: int = None
+    # Packets and bytes of the source and the destination in 32473:1 that were not told before.
+    new: tuple = None
+    new_bytes: tuple = None
+    # 32473:7: the other direction of the conversation of the sample before.
+    reverse: bool = False
 
     def key(self):
         return self.source, self.destination, *self.ports, self.protocol
 
     def shown(self):
         """What readers show of it."""
-        return *self.key(), self.rate, self.length
+        return *self.key(), self.rate, self.length, *self.interfaces
 
 
 class Bytes:
@@ -66,6 +71,9 @@ def flow(body, expanded):
     # Sequence number and source, then rate; pool, drops, interfaces; how many records.
     words = body.words(11 if expanded else 8)
     sample.rate, count = words[3 if expanded else 2], words[-1]
+    # Format and value of each, in one word or two.
+    ports = zip(words[-5:-1:2], words[-4:-1:2]) if expanded else [(word >> 30, word & 0x3fff_ffff) for word in words[-3:-1]]
+    sample.interfaces = tuple(value if form == 0 else None for form, value in ports)
     for _ in range(count):
         tag, record = body.part()
         sample.tags.append(tag)
@@ -81,7 +89,9 @@ def flow(body, expanded):
         elif tag == (OURS, 1):
             sample.ended = record.take(4)[2] != 0
             record.take(60)
-            (sample.new,) = record.words(1)
+            sample.new, sample.new_bytes = record.words(2), record.words(2)
+        elif tag == (OURS, 7):
+            sample.reverse = True
     return sample
 
 

@@ -113,6 +113,7 @@ fn agents(count: u32, conversations: u32, to: SocketAddr) -> std::io::Result<Vec
                 instance: started_ns ^ u64::from(number),
                 started_ns,
                 datagram: 1_400,
+                both_directions: false,
             }),
             keys: Vec::new(),
         });

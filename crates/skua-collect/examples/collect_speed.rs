@@ -64,6 +64,7 @@ fn datagrams(conversations: u32, ports: u32) -> (Vec<(u64, Vec<u8>)>, u64) {
         instance: 1,
         started_ns: START,
         datagram: 1_400,
+        both_directions: false,
     });
     let mut all = Vec::new();
     for drain in 1..=DRAINS {

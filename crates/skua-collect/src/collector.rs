@@ -237,6 +237,9 @@ impl Collector {
         let (read, wrong) = Reading::of(sample, &mut self.names, &mut self.defined);
         self.counts.lose(Cause::NamesFull, read.nameless);
         self.counts.skipped += read.skipped;
+        if read.is_reverse {
+            return wrong;
+        }
         let shard = self.shard;
         let ours = |packet: &Packet| {
             let [one, other] = packet.sides.map(|side| side.address);

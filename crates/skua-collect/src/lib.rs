@@ -34,7 +34,9 @@ pub use sketch::{CLASSES, Sketch};
 pub use stream::{AgentLine, GoneAgents};
 pub use summary::{Summary, Unreadable};
 pub use sums::PORTS;
-pub use teller::{Drain, Known, Nothing, Offered, Tcp, Teller, TellerConfig, Told};
+pub use teller::{
+    Drain, Known, LEAST as LEAST_DATAGRAM, Nothing, Offered, Tcp, Teller, TellerConfig, Told,
+};
 
 /// Tables by what agents say: with a secret seed, so that nobody can aim at one place.
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;

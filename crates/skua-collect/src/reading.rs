@@ -25,6 +25,8 @@ pub(crate) struct Reading {
     pub(crate) packet: Option<Packet>,
     pub(crate) seen_ns: Option<u64>,
     pub(crate) told: Option<Conversation>,
+    /// Its packets are in the conversation of the sample before.
+    pub(crate) is_reverse: bool,
     pub(crate) tcp: Option<ConversationTcp>,
     pub(crate) socket: Option<SocketTcp>,
     /// Of source and destination.
@@ -52,6 +54,7 @@ impl Reading {
                 Ok(Record::Ip(ip)) => read.packet = read.packet.or(Packet::of_ip(&ip)),
                 Ok(Record::Timestamp(ns)) => read.seen_ns = Some(ns),
                 Ok(Record::Conversation(record)) => read.told = Some(record),
+                Ok(Record::Reverse) => read.is_reverse = true,
                 Ok(Record::ConversationTcp(record)) => read.tcp = Some(record),
                 Ok(Record::SocketTcp(record)) => read.socket = Some(record),
                 Ok(Record::Names(record)) => {

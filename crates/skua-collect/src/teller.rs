@@ -24,9 +24,14 @@ const MOST_POINTS: usize = 4_096;
 /// Bytes of a sample at most, without definitions of names: tag, expanded head, IPv6 record, timestamp,
 /// and ours.
 const SAMPLE: usize = 8 + 44 + 64 + 16 + 88 + 44 + 12 + 16 + 56;
-/// Bytes of a datagram at least: room for the head, the report and a sample with two names.
-const LEAST: usize = 1_024;
-const _: () = assert!(LEAST >= 28 + 84 + SAMPLE + NAMES_RECORD);
+/// Bytes of the sample of the other direction: tag, expanded head, IPv6 record, mark.
+const REVERSE: usize = 8 + 44 + 64 + 12;
+/// Bytes of a datagram at least: room for the head, the report, a sample with two names, and that of the other
+/// direction.
+pub const LEAST: usize = 1_152;
+const _: () = assert!(LEAST >= 28 + 84 + SAMPLE + NAMES_RECORD + REVERSE);
+/// Interfaces of other network namespaces have numbers from here on: their own are those of others, too.
+const OTHERS: u32 = 1 << 24;
 /// Bytes of an Ethernet header.
 const ETHERNET: u64 = 14;
 
@@ -41,8 +46,11 @@ pub struct TellerConfig {
     pub instance: u64,
     /// When it began, ns since the Unix epoch.
     pub started_ns: u64,
-    /// Bytes of a datagram at most, without headers of UDP and IP; at least 1,024.
+    /// Bytes of a datagram at most, without headers of UDP and IP; at least [`LEAST`].
     pub datagram: usize,
+    /// What the destination sent is told in a standard sample of its own, too, for collectors that do not know
+    /// [`Conversation`].
+    pub both_directions: bool,
 }
 
 /// What became of a datagram that was offered to be sent.
@@ -230,7 +238,8 @@ impl Teller {
                 && let names = record
                     .owners
                     .map(|owner| Some((owner?, drain.known.name(owner?)?.bounded())))
-                && writer.len() + SAMPLE + definitions(&self.owners, &names) <= self.config.datagram
+                && writer.len() + SAMPLE + REVERSE + definitions(&self.owners, &names)
+                    <= self.config.datagram
                 && let Some(record) = records.next()
             {
                 let point = point(&mut self.points, record);
@@ -239,6 +248,7 @@ impl Teller {
                     names,
                     tcp: drain.known.tcp(record),
                     moved: (drain.moved)(record),
+                    both_directions: self.config.both_directions,
                 };
                 write(&mut writer, &telling, point, &mut self.owners);
                 added += record.interval.lo_sent + record.interval.hi_sent;
@@ -289,6 +299,7 @@ struct Telling<'a> {
     names: [Option<(NonZeroU32, Name<'a>)>; 2],
     tcp: Option<Tcp>,
     moved: bool,
+    both_directions: bool,
 }
 
 /// Bytes of the definitions that names need.
@@ -327,28 +338,11 @@ fn write(
     ];
     let sampling = record.sampling.max(1);
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    let rate = narrow(new_packets[0]).saturating_mul(sampling);
-    point.sequence = point.sequence.wrapping_add(1);
-    point.pool = point.pool.wrapping_add(rate);
-    let head = FlowHead {
-        sequence: point.sequence,
-        source: match record.key.netns {
-            0 => DataSource {
-                class: 0,
-                index: record.key.ifindex,
-            },
-            // Their interfaces have the same numbers as the agent's own.
-            _ => DataSource {
-                class: LOGICAL,
-                index: point.number,
-            },
-        },
-        rate,
-        pool: point.pool,
-        drops: point.drops,
-        input: Port::default(),
-        output: Port::default(),
-    };
+    let head = point.head(
+        record,
+        source_lo,
+        narrow(new_packets[0]).saturating_mul(sampling),
+    );
     let ports = match record.key.has_ports() {
         true => {
             side([record.key.lo_port, record.key.hi_port].map(|p| u16::from_be_bytes(p).into()))
@@ -363,9 +357,13 @@ fn write(
     };
     let [source_flags, destination_flags] = side(record.tcp.flags.map(u64::from));
     let link = if record.key.ethernet() { ETHERNET } else { 0 };
-    let mean = new_bytes[0].checked_div(new_packets[0]).unwrap_or(0);
+    // Without the link header, as the IP record has it.
+    let mean = |side: usize| {
+        let mean = new_bytes[side].checked_div(new_packets[side]);
+        narrow(mean.unwrap_or(0).saturating_sub(link))
+    };
     let ip = IpPacket {
-        length: narrow(mean.saturating_sub(link)),
+        length: mean(0),
         protocol: record.key.proto.into(),
         source,
         destination,
@@ -464,6 +462,64 @@ fn write(
         // Last, for the same reason.
         out.timestamp(record.last_ns);
     });
+    if !telling.both_directions || new_packets[1] == 0 {
+        return;
+    }
+    let rate = narrow(new_packets[1]).saturating_mul(sampling);
+    let head = point.head(record, !source_lo, rate);
+    let ip = IpPacket {
+        length: mean(1),
+        source: ip.destination,
+        destination: ip.source,
+        source_port: ip.destination_port,
+        destination_port: ip.source_port,
+        tcp_flags: narrow(destination_flags),
+        ..ip
+    };
+    writer.flow_sample(&head, |out| {
+        out.ip(&ip);
+        out.reverse();
+    });
+}
+
+impl Point {
+    /// The head of a sample that stands for `rate` packets of `lo`, or of `hi`.
+    fn head(&mut self, record: &FlowRecord, lo: bool, rate: u32) -> FlowHead {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.pool = self.pool.wrapping_add(rate);
+        let (source, interface) = match record.key.netns {
+            0 => (
+                DataSource {
+                    class: 0,
+                    index: record.key.ifindex,
+                },
+                record.key.ifindex,
+            ),
+            _ => (
+                DataSource {
+                    class: LOGICAL,
+                    index: self.number,
+                },
+                OTHERS + self.number,
+            ),
+        };
+        let (came_in, went_out) = record.directions.of(lo);
+        let port = |known: bool| match known {
+            true => Port::interface(interface),
+            // Where it went to, or came from: another interface, or this host itself.
+            false => Port::default(),
+        };
+        FlowHead {
+            sequence: self.sequence,
+            source,
+            rate,
+            pool: self.pool,
+            drops: self.drops,
+            // Where it was counted is known in any case.
+            input: port(came_in || !went_out),
+            output: port(went_out),
+        }
+    }
 }
 
 fn all(interval: &skua_flow::Interval) -> Counters {

@@ -102,6 +102,7 @@ impl Agent {
                 instance,
                 started_ns: START - SECOND,
                 datagram: 1_024,
+                both_directions: true,
             }),
             known: Neighbours::default(),
             moved: false,

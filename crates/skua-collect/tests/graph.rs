@@ -81,6 +81,7 @@ impl Agent {
                 instance: number as u64 + 1,
                 started_ns: START,
                 datagram: 1_400,
+                both_directions: true,
             }),
             updates: Vec::new(),
         }

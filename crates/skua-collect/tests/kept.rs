@@ -23,6 +23,7 @@ fn teller(instance: u64) -> Teller {
         instance,
         started_ns: START,
         datagram: 1_400,
+        both_directions: true,
     })
 }
 

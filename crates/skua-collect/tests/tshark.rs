@@ -80,6 +80,7 @@ fn tshark_finds_nothing_malformed() {
         instance: 1,
         started_ns: 0,
         datagram: 1_400,
+        both_directions: true,
     });
     let update = |number: u16| FlowUpdate {
         key: FlowKey {

@@ -43,4 +43,4 @@ pub use store::{FlowStore, Ownership, Query, SortBy, StoreLimits, Summary};
 pub use table::{
     Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, Sampled, TableConfig,
 };
-pub use update::{Counters, EndReason, FlowUpdate, TcpUpdate};
+pub use update::{Counters, Directions, EndReason, FlowUpdate, TcpUpdate};

@@ -1,7 +1,7 @@
 //! The flow record: a conversation as users see it.
 
 use crate::{
-    Counters, EndReason, FlowKey, FlowUpdate, HashKey, TcpUpdate,
+    Counters, Directions, EndReason, FlowKey, FlowUpdate, HashKey, TcpUpdate,
     community::{CommunityId, community_id},
     fields, tcp,
 };
@@ -156,6 +156,8 @@ pub struct FlowRecord {
     pub service: Option<Service>,
     /// How often owners were looked for.
     pub joins: u8,
+    /// Which ways the packets of each side took. Not in histories.
+    pub directions: Directions,
 }
 
 /// The side of a conversation that offers a service.
@@ -235,6 +237,7 @@ impl FlowRecord {
             owners: [None; 2],
             service: None,
             joins: 0,
+            directions: update.directions,
         }
     }
 
@@ -254,6 +257,7 @@ impl FlowRecord {
         self.last_ns = self.last_ns.max(update.last_ns);
         self.updated_ns = now_ns;
         self.end = update.end;
+        self.directions |= update.directions;
         self.sampling = self.sampling.max(update.sampling);
         let (tcp, new) = (&mut self.tcp, &update.tcp);
         for side in 0..2 {

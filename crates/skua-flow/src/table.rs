@@ -1,8 +1,8 @@
 //! The flow table of the user-space path: AF_PACKET, pcap and replay.
 
 use crate::{
-    AddressSet, CapturePoint, Cause, Conversation, Counters, Direction, EndReason, FlowKey,
-    FlowUpdate, FragmentNotes, HashKey, PointCounters, PointTraffic, Ports, TcpUpdate,
+    AddressSet, CapturePoint, Cause, Conversation, Counters, Direction, Directions, EndReason,
+    FlowKey, FlowUpdate, FragmentNotes, HashKey, PointCounters, PointTraffic, Ports, TcpUpdate,
     conversation::is_plain,
     index::{Index, KeyHash, Slot},
     point::Points,
@@ -84,11 +84,11 @@ struct Entry {
     state: State,
     lo_first: bool,
     lo_opened: Option<bool>,
-    /// Ways that packets took: see [`way_bit`].
+    /// As in [`Directions`].
     ways: u8,
 }
 
-/// Bit of [`Entry::ways`] for packets of a side (0 lo, 1 hi) in a direction.
+/// Bit of [`Directions`] for packets of a side (0 lo, 1 hi) in a direction.
 #[inline]
 fn way_bit(side: usize, direction: Direction) -> u8 {
     1 << (2 * side + usize::from(direction == Direction::Egress))
@@ -183,6 +183,7 @@ impl Entry {
             },
             sampling: 0,
             end,
+            directions: Directions(self.ways),
         }
     }
 }
@@ -254,16 +255,16 @@ pub struct Drained {
 }
 
 impl Drained {
-    fn count(&mut self, update: &FlowUpdate, ways: u8) {
+    fn count(&mut self, update: &FlowUpdate) {
         self.updates += 1;
         if update.key.tunnel().is_some() {
             return;
         }
         let place = (update.key.netns, update.key.ifindex);
         let traffic = self.traffic.entry(place).or_default();
-        for (side, sent) in [update.lo_sent, update.hi_sent].into_iter().enumerate() {
-            let has = |direction| ways & way_bit(side, direction) != 0;
-            traffic.add(has(Direction::Ingress), has(Direction::Egress), sent);
+        for (lo, sent) in [(true, update.lo_sent), (false, update.hi_sent)] {
+            let (ingress, egress) = update.directions.of(lo);
+            traffic.add(ingress, egress, sent);
         }
     }
 }
@@ -919,7 +920,7 @@ impl FlowTable {
                 continue;
             }
             let update = entry.drain(end, &mut self.details);
-            drained.count(&update, entry.ways);
+            drained.count(&update);
             yield_update(&update);
             if end.is_some() {
                 self.index
@@ -939,7 +940,7 @@ impl FlowTable {
             let entry = &mut self.entries[place];
             if entry.state == State::Live {
                 let update = entry.drain(Some(EndReason::Shutdown), &mut self.details);
-                drained.count(&update, entry.ways);
+                drained.count(&update);
                 yield_update(&update);
                 self.free(place);
             }
@@ -951,7 +952,7 @@ impl FlowTable {
         for place in std::mem::take(&mut self.ended) {
             let entry = &mut self.entries[place];
             let update = entry.drain(Some(EndReason::Closed), &mut self.details);
-            drained.count(&update, entry.ways);
+            drained.count(&update);
             yield_update(&update);
             self.free(place);
         }

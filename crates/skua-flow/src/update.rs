@@ -75,6 +75,25 @@ pub struct TcpUpdate {
     pub lo_opened: Option<bool>,
 }
 
+/// Which ways the packets of each side took at the interface: bit 0 those of `lo` came in, bit 1 they went out;
+/// bits 2 and 3 likewise of `hi`. None: not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Directions(pub u8);
+
+impl Directions {
+    /// Whether packets of `lo`, or of `hi`, came in, and whether they went out.
+    pub fn of(self, lo: bool) -> (bool, bool) {
+        let bits = self.0 >> if lo { 0 } else { 2 };
+        (bits & 1 != 0, bits & 2 != 0)
+    }
+}
+
+impl std::ops::BitOrAssign for Directions {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
 /// Difference of one entry since the drain before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowUpdate {
@@ -99,4 +118,6 @@ pub struct FlowUpdate {
     pub sampling: u32,
     /// Set with the last update of an entry.
     pub end: Option<EndReason>,
+    /// Of the packets of the entry.
+    pub directions: Directions,
 }

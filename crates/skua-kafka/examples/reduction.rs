@@ -101,6 +101,7 @@ fn publish(mix: &Mix, conversations: u32) -> (u64, u64) {
         instance: 1,
         started_ns: START,
         datagram: 1_400,
+        both_directions: false,
     });
     teller.tell(store.touched(), &Drain::at(now), |bytes| {
         collector.datagram([10, 0, 0, 1].into(), bytes, now);

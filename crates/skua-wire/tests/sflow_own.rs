@@ -93,6 +93,13 @@ fn golden_conversation_tcp() {
 }
 
 #[test]
+fn golden_reverse() {
+    golden(32473 << 12 | 7, "01 00 0000", Record::Reverse, |out| {
+        out.reverse()
+    });
+}
+
+#[test]
 fn golden_names() {
     let name = Name {
         by: ServiceName::Unit,

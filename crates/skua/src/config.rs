@@ -238,6 +238,11 @@ const KEYS: &[Key] = &[
         meaning: "bytes of a datagram to them at most, without headers of UDP and IP",
     },
     Key {
+        path: "export.both_directions",
+        meaning: "whether what the destination of a conversation sent is a standard sample, too; collectors of \
+                  Skua do not need it",
+    },
+    Key {
         path: "export.queue",
         meaning: "memory for datagrams that wait to be sent",
     },

@@ -19,15 +19,14 @@ use std::{
     },
 };
 
-use skua_flow::{Counters, EndReason, FlowKey, FlowUpdate, PointTraffic, TcpUpdate};
+use skua_flow::{Counters, Directions, EndReason, FlowUpdate, PointTraffic, TcpUpdate};
 
 use super::{
     FlowTable,
     eviction::{Moment, QuietCensus},
     layout::{
-        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_EGRESS, SEEN_LO_FIRST, SEEN_LO_INGRESS,
-        SEEN_LO_OPENED, SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, SharedCounters,
-        Slot, TcpSlot,
+        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
+        SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot, TcpSlot,
     },
 };
 use crate::{KernelError, clock, mapping::Window};
@@ -428,23 +427,24 @@ impl Output<'_> {
             },
             sampling: 0,
             end,
+            directions: Directions((seen / SEEN_LO_INGRESS) as u8 & 0x0f),
         };
         if key.tunnel().is_none() {
-            self.count_traffic(&key, seen, lo_sent, hi_sent);
+            self.count_traffic(&update);
         }
         self.stats.updates += 1;
         (self.sink)(&update);
     }
 
-    fn count_traffic(&mut self, key: &FlowKey, seen: u32, lo_sent: Counters, hi_sent: Counters) {
+    fn count_traffic(&mut self, update: &FlowUpdate) {
+        let key = &update.key;
         let point = self
             .stats
             .traffic
             .entry((key.netns, key.ifindex))
             .or_default();
-        for (side, sent) in [lo_sent, hi_sent].into_iter().enumerate() {
-            let ingress = seen & SEEN_LO_INGRESS << (2 * side) != 0;
-            let egress = seen & SEEN_LO_EGRESS << (2 * side) != 0;
+        for (lo, sent) in [(true, update.lo_sent), (false, update.hi_sent)] {
+            let (ingress, egress) = update.directions.of(lo);
             point.add(ingress, egress, sent);
         }
     }

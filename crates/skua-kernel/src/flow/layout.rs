@@ -13,7 +13,6 @@ pub(crate) const SLOT_DYING: u32 = 4;
 pub(crate) const SLOT_LIVE: u32 = 1 << 31;
 
 pub(crate) const SEEN_LO_INGRESS: u32 = 1 << 16;
-pub(crate) const SEEN_LO_EGRESS: u32 = 1 << 17;
 pub(crate) const SEEN_LO_FIRST: u32 = 1 << 20;
 pub(crate) const SEEN_LO_OPENED: u32 = 1 << 21;
 pub(crate) const SEEN_HI_OPENED: u32 = 1 << 22;

@@ -38,6 +38,7 @@ fn top_talkers_of_a_fleet_can_be_asked_for_by_the_names_of_services() {
         instance: 7,
         started_ns: BEGIN,
         datagram: 1_400,
+        both_directions: false,
     });
     let mut records: Vec<FlowRecord> = (1..=20).map(|number| record(number, 0)).collect();
     for (number, record) in records.iter_mut().enumerate() {

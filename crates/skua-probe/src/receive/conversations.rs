@@ -6,8 +6,8 @@ use std::{
 };
 
 use skua_flow::{
-    AddressSet, Ageing, CapturePoint, Cause, Conversation, Counters, Direction, Drained, EndReason,
-    FlowKey, FlowUpdate, PointCounters, PointTraffic,
+    AddressSet, Ageing, CapturePoint, Cause, Conversation, Counters, Direction, Directions,
+    Drained, EndReason, FlowKey, FlowUpdate, PointCounters, PointTraffic,
 };
 use skua_packet::Level;
 
@@ -245,6 +245,7 @@ impl Entry {
     ) {
         let update = &mut self.update;
         update.end = end;
+        update.directions = Directions(self.ways[0] | self.ways[1] << 2);
         drained.updates += 1;
         let place = (update.key.netns, update.key.ifindex);
         let traffic: &mut PointTraffic = drained.traffic.entry(place).or_default();

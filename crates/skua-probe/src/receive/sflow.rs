@@ -176,6 +176,7 @@ impl Sflow {
                     | Record::TcpInfo(_)
                     | Record::ConversationTcp(_)
                     | Record::Names(_)
+                    | Record::Reverse
                     | Record::SocketTcp(_),
                 ) => {}
                 Ok(Record::Conversation(_)) => told = true,

@@ -9,7 +9,8 @@ use super::{
 };
 use hashbrown::HashMap;
 use skua_flow::{
-    Counters, EndReason, FlowKey, FlowRecord, Interval, Party, Service, ServiceRule, TcpUpdate,
+    Counters, Directions, EndReason, FlowKey, FlowRecord, Interval, Party, Service, ServiceRule,
+    TcpUpdate,
 };
 
 /// Version of the layout.
@@ -756,6 +757,7 @@ impl<'a> Rows<'a, '_> {
                 by: *by,
             }),
             joins: self.get(at, Col::Joins) as u8,
+            directions: Directions::default(),
         };
         Some(StoredFlow {
             record,

@@ -269,6 +269,8 @@ impl Traffic {
             tcp: step.tcp,
             end: step.end,
             sampling: 1,
+            // They are not stored.
+            directions: skua_flow::Directions::default(),
         };
         let (mut record, instance, since_ns) = match self.flows[step.flow] {
             None => {

@@ -22,6 +22,8 @@ pub(super) const FLOW_TCP: u32 = tag(ENTERPRISE, 2);
 pub(super) const FLOW_NAMES: u32 = tag(ENTERPRISE, 4);
 /// Tag of a flow record.
 pub(super) const FLOW_SOCKET: u32 = tag(ENTERPRISE, 5);
+/// Tag of a flow record.
+pub(super) const FLOW_REVERSE: u32 = tag(ENTERPRISE, 7);
 /// Tag of a counters record.
 pub(super) const AGENT: u32 = tag(ENTERPRISE, 3);
 /// Tag of a counters record.

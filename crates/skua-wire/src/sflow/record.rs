@@ -134,6 +134,9 @@ pub enum Record<'a> {
     Conversation(Conversation),
     /// Of Skua: what TCP's headers told of it.
     ConversationTcp(ConversationTcp),
+    /// Of Skua: the sample's packets are in the conversation of the sample before, too: it is for those who do not
+    /// know [`Conversation`](Self::Conversation).
+    Reverse,
     /// Of Skua: who is at its sides.
     Names(Names<'a>),
     /// Of Skua: what the socket of one side knows.
@@ -202,6 +205,9 @@ pub(super) fn decode(tag: u32, mut body: Reader<'_>) -> Result<Record<'_>, Decod
         own::FLOW_NAMES => Record::Names(Names::decode(&mut body)?),
         own::FLOW_SOCKET => Record::SocketTcp(SocketTcp::decode(&mut body)?),
         own::FLOW_TCP => Record::ConversationTcp(ConversationTcp::decode(&mut body)?),
+        own::FLOW_REVERSE => {
+            own::version(&mut body, "a reverse direction").map(|_| Record::Reverse)?
+        }
         tag => Record::Other {
             tag,
             body: body.rest(),

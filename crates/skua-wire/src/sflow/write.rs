@@ -308,6 +308,13 @@ impl RecordWriter<'_> {
         self.0.add(own::FLOW_TCP, |out| tcp.encode(out));
     }
 
+    /// Of Skua: the packets of this sample are in the conversation of the sample before, too.
+    pub fn reverse(&mut self) {
+        self.0.add(own::FLOW_REVERSE, |out| {
+            out.extend_from_slice(&[own::OWN_VERSION, 0, 0, 0]);
+        });
+    }
+
     /// Of Skua: who is at its sides, and definitions of names that were not used before in this datagram.
     /// Parts of names that are too long are cut.
     pub fn names(&mut self, sides: [u8; 2], defined: &[(u8, Name<'_>)]) {

@@ -16,7 +16,7 @@ use skua_topology::{Change, Export};
 use uuid::Uuid;
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Path of the WebSocket.
 pub const PATH: &str = "/ws/agent";

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// The smallest datagrams, bytes; and the largest that UDP has.
-const DATAGRAM: std::ops::RangeInclusive<u32> = 1_024..=65_000;
+const DATAGRAM: std::ops::RangeInclusive<u32> = skua_collect::LEAST_DATAGRAM as u32..=65_000;
 
 /// What collectors are told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,8 @@ pub struct ExportSettings {
     pub collectors: Vec<String>,
     /// Bytes of a datagram at most.
     pub datagram: u32,
+    /// Whether what the destination sent is a standard sample, too.
+    pub both_directions: bool,
     /// Memory for datagrams that wait.
     #[serde(with = "size")]
     pub queue: u64,
@@ -59,6 +61,7 @@ impl Default for ExportSettings {
         Self {
             collectors: Vec::new(),
             datagram: 1_400,
+            both_directions: true,
             queue: 16 << 20,
             agent: String::new(),
             sub_agent: 0,
@@ -309,6 +312,7 @@ impl Export {
                 instance: secret_seed(),
                 started_ns,
                 datagram: settings.datagram as usize,
+                both_directions: settings.both_directions,
             };
             let queue = Arc::new(Queue::new(usize::try_from(room).unwrap_or(usize::MAX)));
             let spool = settings.spool.open(name, settings.collectors.len())?;

@@ -86,6 +86,7 @@ impl Own {
                 instance: secret_seed(),
                 started_ns: unix_ns(),
                 datagram: DATAGRAM,
+                both_directions: false,
             }),
             collector: Collector::new(&CollectorConfig {
                 window: WINDOW,

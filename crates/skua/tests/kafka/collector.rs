@@ -45,6 +45,7 @@ impl Agent {
             instance: 1,
             started_ns: now_ns(),
             datagram: 1_400,
+            both_directions: true,
         });
         Self {
             socket,

@@ -26,6 +26,7 @@ fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Way {
         instance: unix_ns(),
         started_ns: unix_ns(),
         datagram: 1_400,
+        both_directions: false,
     };
     let sender = Sender {
         socket,

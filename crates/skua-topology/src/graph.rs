@@ -395,15 +395,11 @@ impl Graph {
 
     /// Deletes all nodes of a host and their edges; returns how many nodes there were.
     pub fn delete_host(&mut self, host: &str, now: i64) -> Result<usize, GraphError> {
-        let of_host = self
-            .nodes
-            .current_items()
-            .filter(|node| &*node.host == host);
-        let ids: Vec<_> = of_host.map(|node| node.id.clone()).collect();
-        for id in &ids {
-            self.delete_node(id, now)?;
+        let nodes = self.nodes.current_of_host(host, self.now());
+        for node in &nodes {
+            self.delete_node(&node.id, now)?;
         }
-        Ok(ids.len())
+        Ok(nodes.len())
     }
 
     /// Applies a change again that was kept elsewhere. Events up to the last one that the graph has
@@ -472,6 +468,15 @@ impl Graph {
         Export {
             nodes: self.nodes.current_items().cloned().collect(),
             edges: self.edges.current_items().cloned().collect(),
+        }
+    }
+
+    /// What exists now of a host, found by the index of `@Host` where there is one.
+    pub fn export_host(&self, host: &str) -> Export {
+        let now = self.now();
+        Export {
+            nodes: self.nodes.current_of_host(host, now),
+            edges: self.edges.current_of_host(host, now),
         }
     }
 

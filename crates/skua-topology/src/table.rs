@@ -1,6 +1,7 @@
 //! Elements of one kind with their versions.
 
 use crate::{
+    Value,
     element::Element,
     index::{Index, IndexKey},
     window::{Span, Window},
@@ -250,6 +251,25 @@ impl<T: Element> Table<T> {
     pub fn current_items(&self) -> impl Iterator<Item = &Arc<T>> {
         let current = self.slots.iter().filter_map(|slot| slot.current.as_ref());
         current.map(|(_, item)| item)
+    }
+
+    /// The current elements of a host.
+    pub fn current_of_host(&self, host: &str, now: Window) -> Vec<Arc<T>> {
+        let mut found = Vec::new();
+        let value = IndexKey::of(&Value::Str(host.into()));
+        let Some((index, value)) = self.index("@Host").zip(value) else {
+            let items = self.current_items();
+            found.extend(items.filter(|item| *item.base().host == *host).cloned());
+            return found;
+        };
+        // It never breaks off.
+        let _ = self.having(index, &value, now, 0, &mut |_, item, _| {
+            if *item.base().host == *host {
+                found.push(item.clone());
+            }
+            ControlFlow::Continue(())
+        });
+        found
     }
 
     /// Each index with the number of its values.

@@ -223,6 +223,32 @@ fn a_host_goes_with_all_it_has() {
     graph
         .add_edge(Edge::new("bc", "b", "c", "one", Map::default()), 1)
         .unwrap();
+    let ids = |export: &Export| {
+        let nodes = export.nodes.iter().map(|node| &node.id);
+        let edges = export.edges.iter().map(|edge| &edge.element.id);
+        let mut ids: Vec<_> = nodes.chain(edges).map(|id| id.to_string()).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(ids(&graph.export_host("one")), ["a", "b", "bc"]);
+    assert_eq!(ids(&graph.export_host("two")), ["c"]);
+    assert_eq!(ids(&graph.export_host("three")), [""; 0]);
     assert_eq!(graph.delete_host("one", 2), Ok(2));
+    assert_eq!(ids(&graph.export_host("one")), [""; 0]);
+    // Also without an index, and where a host's name is a number.
+    let mut plain = Graph::new(Config {
+        node_indexes: Vec::new(),
+        edge_indexes: Vec::new(),
+        ..Config::default()
+    });
+    for graph in [&mut plain, &mut graph] {
+        for (id, host) in [("n", "42"), ("m", "042")] {
+            let node = Node::new(id, host, Map::default());
+            graph.add_node(node, 3).unwrap();
+        }
+        assert_eq!(ids(&graph.export_host("42")), ["n"]);
+        graph.delete_node("n", 4).unwrap();
+        graph.delete_node("m", 4).unwrap();
+    }
     assert_eq!((graph.stats().nodes, graph.stats().edges), (1, 0));
 }

@@ -13,7 +13,7 @@ use skua_analyzer::{
     capture::{Capture, NodePoint, PointState},
 };
 use skua_topology::{Map, SharedGraph};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
 use super::{
@@ -28,6 +28,9 @@ const AGENTS: usize = 10_000;
 
 /// Captures of an agent whose flows are kept at most.
 const SETS: usize = 64;
+
+/// Messages of agents that are taken at a time: half of the threads of the API that may wait.
+const TURNS: usize = 4;
 
 /// For how long flows of a capture are kept that nobody has asked the agent for: after a restart of the
 /// analyzer it may be asked for yet.
@@ -132,6 +135,8 @@ pub struct Fleet {
     history: Option<Arc<History>>,
     /// Takes flows, too.
     lake: Option<Arc<KeptLake>>,
+    /// Messages of agents that are taken at a time; others wait in the order in which they came.
+    pub(super) turns: Arc<Semaphore>,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -198,6 +203,7 @@ impl Fleet {
             settings,
             history,
             lake: None,
+            turns: Arc::new(Semaphore::new(TURNS)),
             inner: Arc::new(Mutex::new(inner)),
         };
         fleet.expire_from_time_to_time(&mut fleet.lock())?;
@@ -480,6 +486,7 @@ impl Fleet {
         }
         let weak = Arc::downgrade(&self.inner);
         let (graph, settings) = (self.graph.clone(), self.settings.clone());
+        let turns = self.turns.clone();
         let pause = (settings.patience / 4).clamp(Duration::from_millis(50), UNASKED);
         std::thread::Builder::new()
             .name("fleet".into())
@@ -491,6 +498,7 @@ impl Fleet {
                         graph: graph.clone(),
                         settings: settings.clone(),
                         history: None,
+                        turns: turns.clone(),
                         lake: None,
                         inner,
                     };

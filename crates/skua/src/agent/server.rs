@@ -193,8 +193,10 @@ async fn give(
     Ok(say(socket, &ToAgent::Captures(captures)).await)
 }
 
-/// Works on a message where one may wait for the graph. What comes meanwhile waits in the socket.
+/// Works on a message where one may wait for the graph. What comes meanwhile waits in the socket. However many
+/// agents connect at once, threads are left for those who ask.
 async fn digest(mut session: Session, what: Heard) -> anyhow::Result<(Session, Option<u64>)> {
+    let turn = session.turn().await?;
     let work = move || -> anyhow::Result<(Session, Option<u64>)> {
         let taken = match what {
             Heard::Message(message) => session.take(message).map(|()| None),
@@ -203,7 +205,67 @@ async fn digest(mut session: Session, what: Heard) -> anyhow::Result<(Session, O
         };
         let host = session.host.clone();
         let taken = taken.with_context(|| format!("agent of {host}"))?;
+        drop(turn);
         Ok((session, taken))
     };
     tokio::task::spawn_blocking(work).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use skua_topology::{Config, Export, SharedGraph};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::agent::{fleet::FleetSettings, protocol::PROTOCOL};
+
+    #[test]
+    fn however_many_agents_connect_at_once_threads_are_left_for_others() {
+        let graph = SharedGraph::new(Config::default());
+        let settings = FleetSettings {
+            host: "center".into(),
+            memory: 1 << 20,
+            patience: Duration::from_secs(60),
+        };
+        let fleet = Fleet::new(graph.clone(), settings, None).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            // As many as the API has.
+            .max_blocking_threads(8)
+            .build()
+            .unwrap();
+        let taken = runtime.block_on(async {
+            // Whoever tells of its graph waits for this.
+            let held = graph.write();
+            let agents: Vec<_> = (0..50)
+                .map(|number| {
+                    let hello = FromAgent::Hello {
+                        protocol: PROTOCOL,
+                        version: "1".into(),
+                        host: format!("host-{number}"),
+                        instance: Uuid::new_v4(),
+                    };
+                    let (session, _) = fleet.connect(hello).unwrap();
+                    let graph = Export::default();
+                    let whole = FromAgent::Sync { graph, last: true };
+                    tokio::spawn(digest(session, Heard::Message(whole)))
+                })
+                .collect();
+            // All have come as far as they can.
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            let answer = tokio::task::spawn_blocking(|| "an answer");
+            let answer = tokio::time::timeout(Duration::from_secs(60), answer).await;
+            assert_eq!(answer.unwrap().unwrap(), "an answer");
+            assert!(agents.iter().all(|agent| !agent.is_finished()));
+            drop(held);
+            let mut taken = 0;
+            for agent in agents {
+                taken += usize::from(agent.await.unwrap().is_ok());
+            }
+            taken
+        });
+        assert_eq!(taken, 50);
+    }
 }

@@ -9,6 +9,8 @@ use anyhow::bail;
 use skua_analyzer::elements::ORIGIN;
 use skua_topology::{Change, Edge, Export, Graph, GraphError, Map, Node};
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::{
     fleet::{Fleet, Told},
     protocol::{Flows, FromAgent},
@@ -62,7 +64,7 @@ fn is_of(node: &Node, host: &str) -> bool {
 
 /// Takes out all that an agent has told.
 pub(super) fn take_out(graph: &mut Graph, host: &str) -> Result<(), GraphError> {
-    let known = graph.export();
+    let known = graph.export_host(host);
     for node in known.nodes.iter().filter(|node| is_of(node, host)) {
         graph.delete_node(&node.id, unix_ms())?;
     }
@@ -86,6 +88,11 @@ impl Session {
             whole: Some(Whole::default()),
             told,
         }
+    }
+
+    /// Waits for its turn among all agents to have a message taken.
+    pub async fn turn(&self) -> anyhow::Result<OwnedSemaphorePermit> {
+        Ok(self.fleet.turns.clone().acquire_owned().await?)
     }
 
     /// Takes a message; an error ends the connection.
@@ -154,7 +161,7 @@ impl Session {
     fn take_whole(&self, whole: Whole) -> anyhow::Result<()> {
         let mut graph = self.fleet.graph.write();
         self.fleet.is_current(&self.host, self.number)?;
-        let known = graph.export();
+        let known = graph.export_host(&self.host);
         for edge in known.edges.iter().filter(|e| is_of(&e.element, &self.host)) {
             if !whole.edges.contains_key(&edge.element.id) {
                 graph.delete_edge(&edge.element.id, unix_ms())?;

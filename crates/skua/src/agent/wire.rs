@@ -25,7 +25,10 @@ use super::protocol::{self, MESSAGE};
 use crate::{
     args::AnalyzerArguments,
     client,
-    server::{tls::certificates, watched::read_secret},
+    server::{
+        tls::{certificates, warn_of_validity},
+        watched::read_secret,
+    },
 };
 
 /// What messages go over.
@@ -70,7 +73,9 @@ fn tls(arguments: &AnalyzerArguments) -> anyhow::Result<TlsConnector> {
             let text = read_secret(key)?;
             let private = PrivateKeyDer::from_pem_slice(text.as_bytes())
                 .with_context(|| format!("no private key in {}", key.display()))?;
-            builder.with_client_auth_cert(certificates(certificate)?, private)?
+            let chain = certificates(certificate)?;
+            warn_of_validity(certificate, &chain);
+            builder.with_client_auth_cert(chain, private)?
         }
         _ => builder.with_no_client_auth(),
     };

@@ -133,6 +133,7 @@ fn shown(capture: &Capture, status: &CaptureStatus) -> Value {
         .map(|(point, state)| {
             let mut node = json!({
                 "TID": point.tid,
+                "Host": point.host,
                 "Name": point.name,
                 "Type": point.kind,
                 "State": state.name(),

@@ -272,6 +272,7 @@ pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
 const COLUMNS: &[Column] = &[
     column("CAPTURE", 0, |r| output::text(&r["UUID"])),
     column("TYPE", 1, |r| output::text(&r["Type"])),
+    column("HOST", 1, |r| output::text(&r["Host"])),
     column("NODE", 0, |r| output::text(&r["Node"])),
     column("STATE", 0, |r| output::text(&r["State"])),
     column("NAME", 4, |r| output::text(&r["Name"])),
@@ -301,6 +302,7 @@ fn table<'a>(captures: impl Iterator<Item = &'a Value>) -> anyhow::Result<()> {
             writeln!(lines, "{row}")?;
         }
         for node in nodes {
+            row["Host"] = node["Host"].clone();
             row["Node"] = node["Name"].clone();
             row["State"] = match node["Error"].as_str() {
                 Some(error) => json!(format!("{}: {error}", output::text(&node["State"]))),

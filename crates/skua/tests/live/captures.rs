@@ -45,6 +45,7 @@ fn wait_active(net: &Net, skua: &Skua, id: &str, nodes: usize) {
         let capture = object(net, skua, &["capture", "get", id]);
         let all = capture["Nodes"].as_array().unwrap();
         let active = all.iter().all(|node| node["State"] == "active");
+        assert!(all.iter().all(|node| node["Host"].is_string()), "{all:?}");
         (all.len() == nodes && active).then_some(())
     });
 }

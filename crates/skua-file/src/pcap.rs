@@ -41,7 +41,20 @@ pub(super) struct Pcap {
     link_type: LinkType,
     /// Bytes of frame check sequence at each packet's end.
     fcs: u32,
+    /// How the two lengths of a record stand.
+    lengths: Lengths,
     interfaces: [Interface; 1],
+}
+
+/// Before version 2.3 the length on the wire stood before that in the file; writers of 2.3 did either.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lengths {
+    /// As since 2.4.
+    CapturedFirst,
+    /// As before 2.3.
+    OriginalFirst,
+    /// 2.3: the smaller one is the length in the file, for nothing can be captured that was not there.
+    SmallerCaptured,
 }
 
 impl Pcap {
@@ -51,13 +64,17 @@ impl Pcap {
         }
         let big = variant.big;
         let (major, minor) = (u16_at(input.read(4), big), u16_at(input.read(6), big));
-        // Before 2.4 the two lengths of a record may stand in either order.
-        if major != 2 || minor < 4 {
+        let lengths = match minor {
+            ..3 => Lengths::OriginalFirst,
+            3 => Lengths::SmallerCaptured,
+            4.. => Lengths::CapturedFirst,
+        };
+        if major != 2 {
             let problem = Problem::Version {
                 format: "pcap",
                 major,
                 minor,
-                supported: "2.4",
+                supported: "2.x",
             };
             return Err(Failure::at(4, problem));
         }
@@ -76,6 +93,7 @@ impl Pcap {
             variant,
             link_type,
             fcs,
+            lengths,
             interfaces: [Interface {
                 name: None,
                 link_type: number,
@@ -90,6 +108,10 @@ impl Pcap {
     /// Takes records that are wholly in the buffer, until `found` has `max` or one is not as it
     /// should be.
     pub(super) fn batch<R>(&self, input: &mut Input<R>, max: usize, found: &mut Vec<Found>) {
+        // Old files are rare: their records are taken one by one.
+        if self.lengths != Lengths::CapturedFirst {
+            return;
+        }
         match self.variant.big {
             false => self.batch_of::<false, R>(input, max, found),
             true => self.batch_of::<true, R>(input, max, found),
@@ -147,7 +169,7 @@ impl Pcap {
                 have => Err(cut_off(input, have)),
             };
         }
-        let record = Record::read(&input.read(0), big);
+        let record = Record::read(&input.read(0), big).ordered(self.lengths);
         let captured = record.captured;
         if captured > MAX_PACKET_BYTES {
             let problem = Problem::PacketTooLong(captured);
@@ -171,6 +193,23 @@ struct Record {
 }
 
 impl Record {
+    #[inline]
+    fn ordered(self, lengths: Lengths) -> Self {
+        let swapped = match lengths {
+            Lengths::CapturedFirst => false,
+            Lengths::OriginalFirst => true,
+            Lengths::SmallerCaptured => self.captured > self.original,
+        };
+        if !swapped {
+            return self;
+        }
+        Self {
+            captured: self.original,
+            original: self.captured,
+            ..self
+        }
+    }
+
     #[inline]
     fn read(header: &[u8; 16], big: bool) -> Self {
         let word = |i: usize| {

@@ -226,3 +226,46 @@ fn a_missing_file_is_one_line() {
         "no/such/file.pcap: No such file or directory (os error 2)"
     );
 }
+
+#[test]
+fn files_of_old_versions_have_their_lengths_in_either_order() {
+    // Length in the file, and on the wire.
+    let records = [(14_u32, 14_u32), (14, 1500), (20, 60)];
+    let file = |minor: u16, swapped: &dyn Fn(usize) -> bool| {
+        let mut bytes = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
+        for half in [2, minor] {
+            bytes.extend(half.to_le_bytes());
+        }
+        for word in [0_u32, 0, 65_535, 1] {
+            bytes.extend(word.to_le_bytes());
+        }
+        for (number, (captured, original)) in records.into_iter().enumerate() {
+            let lengths = match swapped(number) {
+                false => [captured, original],
+                true => [original, captured],
+            };
+            for word in [[1_000, 7], lengths].concat() {
+                bytes.extend(word.to_le_bytes());
+            }
+            bytes.extend(vec![0xaa; captured as usize]);
+        }
+        bytes
+    };
+    for minor in 0..=4 {
+        let orders: &[fn(usize) -> bool] = match minor {
+            0..=2 => &[|_| true],
+            3 => &[|_| true, |_| false, |number| number % 2 == 0],
+            _ => &[|_| false],
+        };
+        for order in orders {
+            let bytes = file(minor, order);
+            let mut reader = CaptureFile::new("old", &bytes[..]).unwrap();
+            let mut read = Vec::new();
+            while let Some(packets) = reader.next_batch(16).unwrap() {
+                read.extend(packets.map(|packet| (packet.data.len() as u32, packet.wire_len)));
+            }
+            assert_eq!(read, records, "2.{minor}");
+            assert!(reader.cut_off().is_none());
+        }
+    }
+}

@@ -348,6 +348,9 @@ pub struct ReplayArguments {
     /// Print a last JSON object with all sums on standard error
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub summary: Option<SummaryFormat>,
+    /// End with status 1 when the file is damaged or cut off; what could be read is printed all the same
+    #[arg(long)]
+    pub strict: bool,
 }
 
 #[derive(Args, Debug)]

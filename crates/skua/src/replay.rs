@@ -6,7 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use skua_file::CaptureFile;
+use anyhow::bail;
+use skua_file::{CaptureFile, FileError};
 use skua_flow::{AddressSet, Batch, CapturePoint, Captured, FlowTable, Query, TableConfig};
 use skua_packet::Frame;
 use skua_probe::{Account, Selection, Watched};
@@ -64,9 +65,16 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     let addresses = arguments.addresses()?;
     let prefixes = addresses.counts();
     table.set_addresses(Arc::new(addresses));
-    let ReadSoFar { last_ns, .. } = count(&mut file, &mut table, &mut selection)?;
-    if let Some(cut_off) = file.cut_off() {
-        tracing::warn!("{cut_off}");
+    let ReadSoFar {
+        last_ns,
+        packets,
+        damage,
+    } = count(&mut file, &mut table, &mut selection)?;
+    let damage = damage.or_else(|| file.cut_off().map(ToString::to_string));
+    if let Some(damage) = damage.as_ref().filter(|_| !arguments.strict) {
+        tracing::warn!(
+            "{damage}; the {packets} packets before it count, nothing after it was read"
+        );
     }
 
     let mut state = State::new(u64::MAX, usize::MAX >> 16, table.seed(), arguments.sampling);
@@ -100,7 +108,10 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         state.account = account;
         summary::print(format, &state);
     }
-    Ok(())
+    match damage.filter(|_| arguments.strict) {
+        Some(damage) => bail!("{damage}; the {packets} packets before it count"),
+        None => Ok(()),
+    }
 }
 
 /// What was read of a file.
@@ -110,16 +121,27 @@ pub struct ReadSoFar {
     pub packets: u64,
     /// The latest time of one, ns since the Unix epoch.
     pub last_ns: u64,
+    /// What was wrong after them, and where, so that nothing more was read.
+    pub damage: Option<String>,
 }
 
-/// Counts all packets of a file.
+/// Counts all packets of a file, of a damaged one those before the damage. Where there are none, that is an error.
 pub fn count<R: Read>(
     file: &mut CaptureFile<R>,
     table: &mut FlowTable,
     selection: &mut Selection,
 ) -> anyhow::Result<ReadSoFar> {
     let mut read = ReadSoFar::default();
-    while let Some(packets) = file.next_batch(BATCH)? {
+    loop {
+        let packets = match file.next_batch(BATCH) {
+            Ok(Some(packets)) => packets,
+            Ok(None) => break,
+            Err(error @ FileError::Contents { .. }) if read.packets > 0 => {
+                read.damage = Some(error.to_string());
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let mut batch = Batch::default();
         for packet in packets {
             read.packets += 1;

@@ -25,6 +25,7 @@ use crate::{
     graph::resource,
     http::{bad_request, blocking},
     replay,
+    replay::ReadSoFar,
     session::secret_seed,
     state::{Shared, State},
 };
@@ -52,7 +53,7 @@ impl Uploads {
     }
 
     /// Counts a file: the identifier that its flows have as `CaptureID`, and its packets.
-    fn take(&self, bytes: &[u8]) -> anyhow::Result<(CaptureSet, u64)> {
+    fn take(&self, bytes: &[u8]) -> anyhow::Result<(CaptureSet, ReadSoFar)> {
         let mut file = CaptureFile::new("the body", bytes)?;
         let runner = &self.runner;
         let config = &runner.config;
@@ -64,7 +65,10 @@ impl Uploads {
             seed,
         });
         let mut selection = Selection::new("", 1, 0)?;
-        let read = replay::count(&mut file, &mut table, &mut selection)?;
+        let mut read = replay::count(&mut file, &mut table, &mut selection)?;
+        read.damage = read
+            .damage
+            .or_else(|| file.cut_off().map(ToString::to_string));
         let id = Uuid::new_v4();
         let mut state = State::new(config.captures.memory, usize::MAX >> 16, seed, 1);
         state.set_origin(
@@ -89,7 +93,7 @@ impl Uploads {
             packets: None,
             sent: None,
         };
-        Ok((set, read.packets))
+        Ok((set, read))
     }
 
     /// Has the flows found, and those of the oldest no more.
@@ -114,9 +118,13 @@ pub fn routes(uploads: Uploads) -> Router {
 
 async fn upload(Extract(uploads): Extract<Uploads>, body: Bytes) -> Response {
     blocking(move || match uploads.take(&body) {
-        Ok((set, packets)) => {
+        Ok((set, read)) => {
             let flows = set.shared.lock().totals().flows;
-            let answer = json!({"UUID": set.id, "Packets": packets, "Flows": flows});
+            let mut answer = json!({"UUID": set.id, "Packets": read.packets, "Flows": flows});
+            if let Some(damage) = read.damage {
+                // Nothing after it was read.
+                answer["Damage"] = damage.into();
+            }
             uploads.keep(set);
             resource::answer(StatusCode::OK, &answer)
         }

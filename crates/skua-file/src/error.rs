@@ -74,7 +74,7 @@ pub enum Problem {
     /// A link type that is not decoded.
     #[error(
         "link type {0} is not supported (supported: 1 Ethernet; 101, 228, 229, 12 and 14 raw IP; \
-         113 and 276 Linux cooked; 0 and 108 BSD loopback)"
+         113 and 276 Linux cooked; 0 and 108 BSD loopback; 105 and 127 IEEE 802.11; 239 NFLOG)"
     )]
     LinkType(u16),
     /// A packet's length is impossible.

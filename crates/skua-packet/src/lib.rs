@@ -13,6 +13,7 @@ mod plain;
 mod tests;
 mod transport;
 mod tunnel;
+mod wireless;
 
 pub use level::{
     Decoded, Fragment, Icmp, Level, MAX_LEVELS, Network, TcpSegment, Transport, Truncated, Tunnel,

@@ -3,7 +3,7 @@
 use crate::{
     Frame, Level, Truncated,
     cursor::{Cursor, be16},
-    ip,
+    ip, wireless,
 };
 
 /// EtherType of IPv4.
@@ -34,6 +34,12 @@ pub enum LinkType {
     BsdNull,
     /// OpenBSD loopback: address family in 4 bytes, network byte order.
     BsdLoop,
+    /// IEEE 802.11 frame.
+    Ieee80211,
+    /// Radiotap header and IEEE 802.11 frame.
+    Radiotap,
+    /// Attributes of Linux's NFLOG, of which one is an IP packet.
+    Nflog,
 }
 
 impl LinkType {
@@ -47,6 +53,9 @@ impl LinkType {
             101 | 12 | 14 | 228 | 229 => Some(Self::RawIp),
             108 => Some(Self::BsdLoop),
             113 => Some(Self::LinuxSll),
+            105 => Some(Self::Ieee80211),
+            127 => Some(Self::Radiotap),
+            239 => Some(Self::Nflog),
             276 => Some(Self::LinuxSll2),
             _ => None,
         }
@@ -61,6 +70,9 @@ impl LinkType {
             Self::BsdLoop => 108,
             Self::LinuxSll => 113,
             Self::LinuxSll2 => 276,
+            Self::Ieee80211 => 105,
+            Self::Radiotap => 127,
+            Self::Nflog => 239,
         }
     }
 }
@@ -84,6 +96,15 @@ pub(crate) fn start(
         LinkType::LinuxSll => cooked(cursor, level),
         LinkType::LinuxSll2 => cooked2(cursor, level),
         LinkType::BsdNull | LinkType::BsdLoop => loopback(cursor, level),
+        LinkType::Ieee80211 => {
+            wireless::frame(cursor, false).map(|ethertype| tagged(cursor, level, ethertype))
+        }
+        LinkType::Radiotap => {
+            wireless::radiotap(cursor).map(|ethertype| tagged(cursor, level, ethertype))
+        }
+        LinkType::Nflog => {
+            wireless::nflog(cursor).map(|family| of_family(cursor, level, family.into()))
+        }
     }
     .ok_or(Truncated)
 }
@@ -132,13 +153,18 @@ fn loopback(cursor: &mut Cursor<'_>, level: &mut Level) -> Option<()> {
         small @ 0..=0xff => small,
         _ => u32::from_le_bytes(*header),
     };
+    of_family(cursor, level, family);
+    Some(())
+}
+
+/// A packet of an address family.
+fn of_family(cursor: &mut Cursor<'_>, level: &mut Level, family: u32) {
     let ethertype = match family {
         2 => ETHERTYPE_IPV4,
         10 | 24 | 28 | 30 => ETHERTYPE_IPV6,
         _ => 0,
     };
     ip::network(cursor, level, ethertype);
-    Some(())
 }
 
 /// VLAN tags (at most two together with a stripped one), then the network layer.

@@ -22,6 +22,12 @@ impl LinkType {
     pub const LINUX_SLL: Self = Self(113);
     /// Linux "cooked" capture, version 2.
     pub const LINUX_SLL2: Self = Self(276);
+    /// IEEE 802.11.
+    pub const IEEE_802_11: Self = Self(105);
+    /// IEEE 802.11 behind a radiotap header.
+    pub const RADIOTAP: Self = Self(127);
+    /// Linux NFLOG.
+    pub const NFLOG: Self = Self(239);
     /// IPv4 without link header.
     pub const IPV4: Self = Self(228);
     /// IPv6 without link header.

@@ -278,6 +278,15 @@ impl<'a> Walk<'a> {
         match layer.map(|layer| layer.name.as_str()) {
             Some("eth") => return self.ethernet(level),
             Some("raw" | "null") => self.at += 1,
+            Some("nflog") => {
+                self.at += 1;
+                // It gives IPv6 to its dissector of IPv4, which passes it on.
+                let next = self.packet.layers.get(self.at + 1);
+                if next.is_some_and(|layer| layer.name == "ipv6") {
+                    self.at += 1;
+                }
+            }
+            Some("radiotap" | "wlan") => self.wireless(level),
             Some("sll") => {
                 self.at += 1;
                 let number = layer.and_then(|layer| layer.number("sll.etype"));
@@ -287,6 +296,18 @@ impl<'a> Walk<'a> {
             _ => {}
         }
         Some(())
+    }
+
+    /// IEEE 802.11: what is behind LLC with SNAP.
+    fn wireless(&mut self, level: &mut Level) {
+        while self.is("radiotap") || self.is("wlan_radio") || self.is("wlan") {
+            self.at += 1;
+        }
+        if let Some(layer) = self.peek().filter(|layer| layer.name == "llc") {
+            self.at += 1;
+            level.ethertype = layer.number("llc.type").unwrap_or(0) as u16;
+            self.tags(level);
+        }
     }
 
     fn ethernet(&mut self, level: &mut Level) -> Option<()> {

@@ -215,6 +215,7 @@ fn wanted(name: &[u8]) -> bool {
         b"ieee8021ah",
         b"sll",
         b"null",
+        b"llc",
         b"ip",
         b"ipv6",
         b"ah",

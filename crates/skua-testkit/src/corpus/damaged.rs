@@ -149,11 +149,11 @@ pub fn damaged() -> Vec<Damaged> {
         usb.bytes(),
         error(0, 20, "link type 189"),
     );
-    usb.interfaces[0].link_type = LinkType(105);
+    usb.interfaces[0].link_type = LinkType(192);
     add(
-        "link_type_wireless.pcap",
+        "link_type_ppi.pcap",
         usb.bytes(),
-        error(0, 20, "link type 105"),
+        error(0, 20, "link type 192"),
     );
 
     let ng = whole(Format::PcapNg).bytes();

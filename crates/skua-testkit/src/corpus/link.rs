@@ -102,6 +102,21 @@ pub const ENTRIES: &[Entry] = &[
         make: linux_cooked_2,
     },
     Entry {
+        name: "wireless",
+        about: "link type 105: data of all directions, QoS, 802.2 without SNAP, fragments, protected, management",
+        make: wireless,
+    },
+    Entry {
+        name: "radiotap",
+        about: "link type 127: the same behind radiotap headers with and without time, flags and padding",
+        make: radiotap,
+    },
+    Entry {
+        name: "nflog",
+        about: "link type 239: IPv4 and IPv6 in attributes of NFLOG",
+        make: nflog,
+    },
+    Entry {
         name: "bsd_null",
         about: "link type 0: address families of all systems in both byte orders",
         make: bsd_null,
@@ -591,6 +606,131 @@ fn linux_cooked_2(t: &mut Trace) {
         header.extend_from_slice(&[0, 0]);
         header
     });
+}
+
+/// LLC and SNAP, and a packet.
+fn snapped(protocol: u16, packet: Packet) -> Vec<u8> {
+    let mut bytes = vec![0xaa, 0xaa, 3, 0, 0, 0];
+    bytes.extend_from_slice(&protocol.to_be_bytes());
+    bytes.extend_from_slice(&packet.build());
+    bytes
+}
+
+/// Frames of IEEE 802.11: their headers, and what they carry.
+fn frames() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let header = |kind: u8, flags: u8, sequence: u8| {
+        let mut header = vec![kind, flags, 0, 0];
+        for number in 1..=3 {
+            header.extend_from_slice(&mac(number));
+        }
+        header.extend_from_slice(&[sequence, 0]);
+        if flags & 3 == 3 {
+            header.extend_from_slice(&mac(4));
+        }
+        if kind & 0x80 != 0 && kind & 0x0c == 8 {
+            header.extend_from_slice(&[0, 0]);
+        }
+        header
+    };
+    let v4 = || Packet::new().ipv4("10.0.0.1", "10.0.0.2");
+    let v6 = || Packet::new().ipv6("fd00::1", "fd00::2");
+    let mut frames = Vec::new();
+    // Data and QoS data, within a cell, to and from the access point, between two of them.
+    for kind in [0x08, 0x88] {
+        for flags in 0..=3 {
+            let packet = v4().udp(40_000, 7).zeros(30);
+            frames.push((header(kind, flags, 0), snapped(0x0800, packet)));
+            let packet = v6().tcp(40_000, 80, 0x18).zeros(30);
+            frames.push((header(kind, flags, 0), snapped(0x86dd, packet)));
+        }
+    }
+    // 802.2 without SNAP; no data; a later fragment; a beacon and an acknowledgement.
+    frames.push((header(0x08, 1, 0), vec![0x42, 0x42, 3, 0, 0, 0, 0, 0, 0, 0]));
+    frames.push((header(0x48, 1, 0), Vec::new()));
+    frames.push((header(0x08, 1, 0x11), vec![0x55; 40]));
+    frames.push((header(0x80, 0, 0), vec![0; 12]));
+    frames.push((vec![0xd4, 0, 0, 0], mac(1).to_vec()));
+    frames
+}
+
+fn wireless(t: &mut Trace) {
+    t.capture.interfaces[0].link_type = LinkType::IEEE_802_11;
+    for (header, body) in frames() {
+        t.bytes([header, body].concat());
+    }
+}
+
+fn radiotap(t: &mut Trace) {
+    t.capture.interfaces[0].link_type = LinkType::RADIOTAP;
+    // Bits of the bitmap: 0 the time, 1 flags, 2 the rate.
+    for (present, padded) in [
+        (0_u32, false),
+        (4, false),
+        (2, false),
+        (2, true),
+        (7, false),
+        (7, true),
+    ] {
+        for (header, body) in frames() {
+            let mut fields = Vec::new();
+            if present & 1 != 0 {
+                fields.extend_from_slice(&7_u64.to_le_bytes());
+            }
+            if present & 2 != 0 {
+                fields.push(if padded { 0x20 } else { 0 });
+            }
+            if present & 4 != 0 {
+                fields.push(2);
+            }
+            let mut bytes = vec![0, 0];
+            bytes.extend_from_slice(&(8 + fields.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(&present.to_le_bytes());
+            bytes.extend_from_slice(&fields);
+            let length = header.len();
+            bytes.extend_from_slice(&header);
+            // Only data frames have something to be aligned.
+            if padded && header[0] & 0x0c == 8 {
+                bytes.resize(bytes.len() + length.next_multiple_of(4) - length, 0);
+            }
+            bytes.extend_from_slice(&body);
+            t.bytes(bytes);
+        }
+    }
+}
+
+fn nflog(t: &mut Trace) {
+    t.capture.interfaces[0].link_type = LinkType::NFLOG;
+    let packets = [
+        (
+            2,
+            Packet::new()
+                .ipv4("10.0.0.1", "10.0.0.2")
+                .udp(40_000, 7)
+                .zeros(30),
+        ),
+        (
+            10,
+            Packet::new()
+                .ipv6("fd00::1", "fd00::2")
+                .tcp(40_000, 80, 0x18)
+                .zeros(30),
+        ),
+    ];
+    for (family, packet) in packets {
+        let packet = packet.build();
+        // Version 0, group 5.
+        let mut bytes = vec![family, 0, 0, 5];
+        // Hardware protocol and hook; a prefix of three bytes, padded; the packet.
+        for (kind, value) in [(1_u16, &[8, 0, 1, 0][..]), (10, b"in\0"), (9, &packet)] {
+            bytes.extend_from_slice(&(4 + value.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(&kind.to_le_bytes());
+            bytes.extend_from_slice(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        t.bytes(bytes);
+    }
+    // Without a packet.
+    t.bytes(vec![2, 0, 0, 5, 8, 0, 1, 0, 8, 0, 1, 0]);
 }
 
 fn families(t: &mut Trace, header: impl Fn(u32) -> [u8; 4]) {

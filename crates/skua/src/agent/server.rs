@@ -234,9 +234,17 @@ mod tests {
             .max_blocking_threads(8)
             .build()
             .unwrap();
+        // Whoever tells of its graph waits for this.
+        let (held, is_held) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let holder = std::thread::spawn(move || {
+            let guard = graph.write();
+            held.send(()).unwrap();
+            let _ = released.recv();
+            drop(guard);
+        });
+        is_held.recv().unwrap();
         let taken = runtime.block_on(async {
-            // Whoever tells of its graph waits for this.
-            let held = graph.write();
             let agents: Vec<_> = (0..50)
                 .map(|number| {
                     let hello = FromAgent::Hello {
@@ -259,13 +267,14 @@ mod tests {
             let answer = tokio::time::timeout(Duration::from_secs(60), answer).await;
             assert_eq!(answer.unwrap().unwrap(), "an answer");
             assert!(agents.iter().all(|agent| !agent.is_finished()));
-            drop(held);
+            drop(release);
             let mut taken = 0;
             for agent in agents {
                 taken += usize::from(agent.await.unwrap().is_ok());
             }
             taken
         });
+        holder.join().unwrap();
         assert_eq!(taken, 50);
     }
 }

@@ -103,7 +103,8 @@ fn ethertype_name(ethertype: u16) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Layer and protocol name of well-known IP protocols (IANA).
+/// Layer and protocol name of well-known IP protocols: keywords of IANA but where those are no names of one
+/// thing alone, here or among EtherTypes.
 fn ip_protocol(proto: u8) -> Option<(&'static str, &'static str)> {
     Some(match proto {
         0 => ("HopByHop", "hopopt"),
@@ -116,7 +117,7 @@ fn ip_protocol(proto: u8) -> Option<(&'static str, &'static str)> {
         17 => ("UDP", "udp"),
         27 => ("RDP", "rdp"),
         33 => ("DCCP", "dccp"),
-        41 => ("6in4", "ipv6"),
+        41 => ("6in4", "6in4"),
         43 => ("Routing", "ipv6-route"),
         44 => ("Fragment", "ipv6-frag"),
         46 => ("RSVP", "rsvp"),
@@ -128,7 +129,6 @@ fn ip_protocol(proto: u8) -> Option<(&'static str, &'static str)> {
         60 => ("DestinationOptions", "ipv6-opts"),
         88 => ("EIGRP", "eigrp"),
         89 => ("OSPF", "ospf"),
-        94 => ("IPIP", "ipip"),
         97 => ("EtherIP", "etherip"),
         103 => ("PIM", "pim"),
         108 => ("IPComp", "ipcomp"),
@@ -137,7 +137,7 @@ fn ip_protocol(proto: u8) -> Option<(&'static str, &'static str)> {
         132 => ("SCTP", "sctp"),
         135 => ("Mobility", "mobility"),
         136 => ("UDPLite", "udplite"),
-        137 => ("MPLS", "mpls"),
+        137 => ("MPLSinIP", "mpls-in-ip"),
         139 => ("HIP", "hip"),
         140 => ("Shim6", "shim6"),
         _ => return None,
@@ -171,5 +171,33 @@ impl fmt::Display for TcpFlags {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_name_means_one_protocol() {
+        let mut meanings = BTreeMap::<&str, Vec<String>>::new();
+        for proto in 0..=u8::MAX {
+            if let Some((_, name)) = ip_protocol(proto) {
+                let all = meanings.entry(name).or_default();
+                all.push(format!("IP protocol {proto}"));
+            }
+        }
+        for ethertype in 0..=u16::MAX {
+            if let Some((_, name)) = ethertype_name(ethertype) {
+                let all = meanings.entry(name).or_default();
+                all.push(format!("EtherType {ethertype:#06x}"));
+            }
+        }
+        meanings.retain(|_, all| all.len() > 1);
+        // To one and to many.
+        let mpls = ["EtherType 0x8847", "EtherType 0x8848"].map(str::to_owned);
+        assert_eq!(meanings, BTreeMap::from([("mpls", mpls.into())]));
     }
 }

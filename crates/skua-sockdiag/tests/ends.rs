@@ -5,90 +5,20 @@
 #[path = "../../skua-link/tests/support/mod.rs"]
 mod support;
 
+mod host;
+
+use host::{Host, by_local, payload, send};
+
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use skua_link::Namespace;
 use skua_sockdiag::SockDiag;
-use skua_socket::{End, HookState, Opener, Protocol, SocketState, SocketUpdate, TaskRule};
-use std::collections::HashMap;
+use skua_socket::{End, HookState, Opener, Protocol, SocketState, TaskRule};
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
-use support::{TestNamespace, root_tests};
-
-/// A namespace with loopback up, and a probe in it.
-struct Host {
-    namespace: Namespace,
-    probe: SockDiag,
-    guard: TestNamespace,
-}
-
-impl Host {
-    fn new() -> Self {
-        let guard = TestNamespace::new("sd-");
-        guard.ip("link set lo up");
-        let namespace = guard.open();
-        let probe = SockDiag::start(std::iter::once(&namespace)).unwrap();
-        Self {
-            namespace,
-            probe,
-            guard,
-        }
-    }
-
-    fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.namespace.enter(work).unwrap()
-    }
-
-    fn listener(&self, address: &str) -> TcpListener {
-        self.enter(|| TcpListener::bind(address).unwrap())
-    }
-
-    /// A connection with both ends: the client's, the server's.
-    fn pair(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
-        let address = listener.local_addr().unwrap();
-        let client = self.enter(|| TcpStream::connect(address).unwrap());
-        (client, listener.accept().unwrap().0)
-    }
-
-    fn open(&mut self) -> Vec<SocketUpdate> {
-        let mut all = Vec::new();
-        self.probe.open(&mut |update| all.push(*update));
-        all
-    }
-
-    /// Waits until so many sockets have ended; the kernel tells it from a work queue.
-    fn ended(&mut self, count: usize) -> Vec<SocketUpdate> {
-        let mut all = Vec::new();
-        let begin = Instant::now();
-        while all.len() < count && begin.elapsed() < Duration::from_secs(20) {
-            self.probe.ended(&mut |update| all.push(*update));
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        assert!(all.len() >= count, "{} of {count} ended", all.len());
-        all
-    }
-}
-
-fn by_local(all: &[SocketUpdate], local: SocketAddr) -> &SocketUpdate {
-    let mut found = all.iter().filter(|update| update.local == local);
-    let first = found.next().unwrap_or_else(|| panic!("{local}: {all:?}"));
-    assert!(found.next().is_none(), "{local} twice: {all:?}");
-    first
-}
-
-fn send(from: &TcpStream, to: &TcpStream, bytes: usize) {
-    let mut buffer = vec![7; bytes];
-    (&*from).write_all(&buffer).unwrap();
-    (&*to).read_exact(&mut buffer).unwrap();
-}
-
-/// What it is when the closing side's last state told nothing.
-fn payload(update: &SocketUpdate) -> (u64, u64) {
-    let tcp = update.tcp.unwrap();
-    (tcp.bytes_sent, tcp.bytes_received)
-}
+use std::time::Duration;
+use support::root_tests;
 
 #[test]
 fn an_orderly_end_is_told_with_payload_bytes_alone() {
@@ -140,92 +70,6 @@ fn an_orderly_end_is_told_with_payload_bytes_alone() {
         }
     }
     assert_eq!(host.probe.unrecorded(), 0);
-}
-
-/// Connects from an address of this number's own, for ports are used again soon.
-fn connect_from(number: usize, to: SocketAddr) -> TcpStream {
-    let [.., high, low] = number.to_be_bytes();
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    let from = SocketAddr::from(([127, 1, high, low], 0));
-    rustix::net::bind(&socket, &from).unwrap();
-    connect(&socket, &to).unwrap();
-    socket.into()
-}
-
-#[test]
-fn each_short_connection_ends_exactly_once() {
-    if !root_tests() {
-        return;
-    }
-    const CONNECTIONS: usize = 3000;
-    let mut host = Host::new();
-    let listener = host.listener("127.0.0.1:0");
-    host.open();
-    let mut sent = HashMap::new();
-    let (namespace, probe) = (&host.namespace, &mut host.probe);
-    let mut ended: Vec<SocketUpdate> = Vec::new();
-    for number in 0..CONNECTIONS {
-        let address = listener.local_addr().unwrap();
-        let client = namespace.enter(|| connect_from(number, address)).unwrap();
-        let server = listener.accept().unwrap().0;
-        send(&client, &server, number % 500);
-        send(&server, &client, number % 300);
-        sent.insert(client.local_addr().unwrap(), number as u64);
-        if number % 2 == 0 {
-            drop(client);
-            drop(server);
-        } else {
-            drop(server);
-            drop(client);
-        }
-        if number % 100 == 0 {
-            // Some are seen by looks, most are not.
-            probe.open(&mut |update| ended.extend(update.end.map(|_| *update)));
-        }
-    }
-    ended.extend(host.ended(2 * CONNECTIONS - ended.len()));
-    assert_eq!(ended.len(), 2 * CONNECTIONS);
-    assert_eq!(host.probe.losses(), Default::default());
-    let mut not_ours = 0;
-    for update in &ended {
-        let is_client = update.remote.unwrap() == listener.local_addr().unwrap();
-        let client = if is_client {
-            update.local
-        } else {
-            update.remote.unwrap()
-        };
-        let number = sent[&client];
-        let (there, back) = (number % 500, number % 300);
-        assert_eq!(update.end, Some(End::Closed), "{update:?}");
-        let opener = if is_client {
-            Opener::Local
-        } else {
-            Opener::Remote
-        };
-        assert_eq!(update.opener, opener, "{update:?}");
-        let (sent, received) = if is_client {
-            (there, back)
-        } else {
-            (back, there)
-        };
-        assert_eq!(payload(update).0, sent, "{update:?}");
-        // The side that closes first may give its socket up before the other's FIN comes: then
-        // one byte too much is taken off (docs/sockets.md, section 6).
-        let told = payload(update).1;
-        assert!(told == received || told + 1 == received, "{update:?}");
-        if !is_client {
-            // A look for owners has little time: on a busy machine it may end without one. And a
-            // process that a test beside this one starts has all our sockets from its fork until its
-            // exec; of several that hold a socket the one that started last counts.
-            not_ours += usize::from(update.task.pid != std::process::id());
-        }
-    }
-    assert!(
-        not_ours <= CONNECTIONS / 100,
-        "{not_ours} with another owner or none"
-    );
-    let ids: std::collections::HashSet<u64> = ended.iter().map(|update| update.id).collect();
-    assert_eq!(ids.len(), 2 * CONNECTIONS);
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn protocol(name: &str) -> Option<u8> {
         "egp" => 8,
         "udp" => 17,
         "dccp" => 33,
-        "ipv6" => 41,
+        "6in4" => 41,
         "ipv6-route" => 43,
         "ipv6-frag" => 44,
         "rsvp" => 46,

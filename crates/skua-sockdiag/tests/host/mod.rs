@@ -1,0 +1,89 @@
+//! A host of its own with a probe, for the tests of ends.
+
+// Each test uses another part of it.
+#![allow(dead_code)]
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    time::{Duration, Instant},
+};
+
+use skua_link::Namespace;
+use skua_sockdiag::SockDiag;
+use skua_socket::SocketUpdate;
+
+use super::support::TestNamespace;
+
+/// A namespace with loopback up, and a probe in it.
+pub struct Host {
+    pub namespace: Namespace,
+    pub probe: SockDiag,
+    pub guard: TestNamespace,
+}
+
+impl Host {
+    pub fn new() -> Self {
+        let guard = TestNamespace::new("sd-");
+        guard.ip("link set lo up");
+        let namespace = guard.open();
+        let probe = SockDiag::start(std::iter::once(&namespace)).unwrap();
+        Self {
+            namespace,
+            probe,
+            guard,
+        }
+    }
+
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.namespace.enter(work).unwrap()
+    }
+
+    pub fn listener(&self, address: &str) -> TcpListener {
+        self.enter(|| TcpListener::bind(address).unwrap())
+    }
+
+    /// A connection with both ends: the client's, the server's.
+    pub fn pair(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let address = listener.local_addr().unwrap();
+        let client = self.enter(|| TcpStream::connect(address).unwrap());
+        (client, listener.accept().unwrap().0)
+    }
+
+    pub fn open(&mut self) -> Vec<SocketUpdate> {
+        let mut all = Vec::new();
+        self.probe.open(&mut |update| all.push(*update));
+        all
+    }
+
+    /// Waits until so many sockets have ended; the kernel tells it from a work queue.
+    pub fn ended(&mut self, count: usize) -> Vec<SocketUpdate> {
+        let mut all = Vec::new();
+        let begin = Instant::now();
+        while all.len() < count && begin.elapsed() < Duration::from_secs(20) {
+            self.probe.ended(&mut |update| all.push(*update));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(all.len() >= count, "{} of {count} ended", all.len());
+        all
+    }
+}
+
+pub fn by_local(all: &[SocketUpdate], local: SocketAddr) -> &SocketUpdate {
+    let mut found = all.iter().filter(|update| update.local == local);
+    let first = found.next().unwrap_or_else(|| panic!("{local}: {all:?}"));
+    assert!(found.next().is_none(), "{local} twice: {all:?}");
+    first
+}
+
+pub fn send(from: &TcpStream, to: &TcpStream, bytes: usize) {
+    let mut buffer = vec![7; bytes];
+    (&*from).write_all(&buffer).unwrap();
+    (&*to).read_exact(&mut buffer).unwrap();
+}
+
+/// What it is when the closing side's last state told nothing.
+pub fn payload(update: &SocketUpdate) -> (u64, u64) {
+    let tcp = update.tcp.unwrap();
+    (tcp.bytes_sent, tcp.bytes_received)
+}

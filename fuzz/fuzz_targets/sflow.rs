@@ -58,6 +58,7 @@ fuzz_target!(|bytes: &[u8]| {
                             Record::TcpInfo(info) => records.tcp_info(&info),
                             Record::Conversation(told) => records.conversation(&told),
                             Record::ConversationTcp(tcp) => records.conversation_tcp(&tcp),
+                            Record::Reverse => records.reverse(),
                             Record::Names(names) => {
                                 let all: Result<Vec<_>, _> = names.definitions().collect();
                                 records.names(names.sides, &all.unwrap_or_default());

@@ -26,11 +26,11 @@ static __always_inline void set_parent(struct flow_key *key, __u64 parent_id, __
 }
 
 static __always_inline void start_level(context *ctx, struct level *l, bool ethernet,
-					__u8 direction)
+					__u8 direction, __u16 netns)
 {
 	__builtin_memset(l, 0, sizeof(*l));
 	l->p.key.ifindex = packet_ifindex(ctx);
-	l->p.key.netns = settings.netns;
+	l->p.key.netns = netns;
 	l->p.direction = direction;
 	l->p.packets = 1;
 	l->length = packet_length(ctx);
@@ -51,13 +51,14 @@ static __always_inline void step_into(struct level *l, __u64 parent_id)
 {
 	const struct packet was = {.packets = l->p.packets, .direction = l->p.direction};
 	const __u32 ifindex = l->p.key.ifindex;
+	const __u16 netns = l->p.key.netns;
 
 	__builtin_memset(&l->p, 0, sizeof(l->p));
 	l->p.packets = was.packets;
 	l->p.direction = was.direction;
 	l->p.tunnel_id = l->inner_id;
 	l->p.key.ifindex = ifindex;
-	l->p.key.netns = settings.netns;
+	l->p.key.netns = netns;
 	l->p.key.kind = l->inner_tunnel << KIND_TUNNEL_SHIFT;
 	set_parent(&l->p.key, parent_id, l->inner_id);
 	l->offset = l->inner;
@@ -74,9 +75,9 @@ static __always_inline void note_size(const struct level *l)
 	const __u32 tag = l->stripped ? TAG_LENGTH : 0;
 
 	if (tag)
-		count_cause(l->p.key.ifindex, l->p.direction, NOTE_TAG_BYTES, 1, tag);
+		count_cause(point_of(&l->p.key), l->p.direction, NOTE_TAG_BYTES, 1, tag);
 	if (l->super)
-		count_cause(l->p.key.ifindex, l->p.direction, NOTE_SEGMENTED, l->p.packets - 1,
+		count_cause(point_of(&l->p.key), l->p.direction, NOTE_SEGMENTED, l->p.packets - 1,
 			    l->p.bytes - l->length - tag);
 }
 
@@ -102,7 +103,7 @@ static __always_inline __u64 ports_and_point(__be16 lo_port, __be16 hi_port, __u
  * decode_level() has to look; start_level() then begins anew.
  */
 static __always_inline bool decode_fast(context *ctx, struct packet *p, bool ethernet,
-					__u8 direction)
+					__u8 direction, __u16 netns)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	const __u32 length = packet_length(ctx);
@@ -215,7 +216,7 @@ static __always_inline bool decode_fast(context *ctx, struct packet *p, bool eth
 	}
 	if (ethernet)
 		kind |= KIND_ETHERNET;
-	p->key.word[5] = settings.netns | (__u64)proto << 48 | (__u64)kind << 56;
+	p->key.word[5] = netns | (__u64)proto << 48 | (__u64)kind << 56;
 	p->key.word[6] = 0;
 	p->packets = 1;
 	p->bytes = length;
@@ -283,19 +284,30 @@ __noinline int measure(context *ctx)
 	return 1;
 }
 
+/* Whether the packet is of a namespace that has no number; then it is counted for no interface. */
+static __always_inline bool nowhere(context *ctx, __u32 netns, __u8 direction)
+{
+	if (netns != NETNS_UNKNOWN)
+		return false;
+	/* There is no interface 0. */
+	count_cause((struct point_key){}, direction, CAUSE_NO_DECODE, 1, packet_length(ctx));
+	return true;
+}
+
 /* Counts the packet under a cause instead of in a flow. */
 static __always_inline int leave_out(context *ctx, bool ethernet, __u8 direction, __u32 cause)
 {
 	struct level *l = the_level();
+	const __u32 netns = packet_netns(ctx);
 
-	if (!l)
+	if (!l || nowhere(ctx, netns, direction))
 		return 0;
-	start_level(ctx, l, ethernet, direction);
+	start_level(ctx, l, ethernet, direction, netns);
 	if (l->super && decode_level(ctx))
 		measure(ctx);
 	else
 		l->p.bytes = l->length + (l->stripped ? TAG_LENGTH : 0);
-	count_cause(l->p.key.ifindex, direction, cause, l->p.packets, l->p.bytes);
+	count_cause(point_of(&l->p.key), direction, cause, l->p.packets, l->p.bytes);
 	note_size(l);
 	return 0;
 }
@@ -329,27 +341,28 @@ static __always_inline void count_children(context *ctx, struct level *l)
 __noinline int observe_any(context *ctx)
 {
 	struct level *l = the_level();
-	__u32 ifindex;
+	struct point_key point;
 	__u8 direction;
 	int counted;
 
 	if (!l)
 		return 0;
-	ifindex = l->p.key.ifindex;
+	/* Below it may become that of something inside. */
+	point = point_of(&l->p.key);
 	direction = l->p.direction;
 	if (!decode_level(ctx)) {
-		count_cause(ifindex, direction, CAUSE_TRUNCATED, 1, l->length);
+		count_cause(point, direction, CAUSE_TRUNCATED, 1, l->length);
 		tell_packet(ctx, l, l->start == START_ETHERNET);
 		return 0;
 	}
 	measure(ctx);
 	note_size(l);
 	if (left_out_by_address()) {
-		count_cause(ifindex, direction, CAUSE_ADDRESS_SET, l->p.packets, l->p.bytes);
+		count_cause(point, direction, CAUSE_ADDRESS_SET, l->p.packets, l->p.bytes);
 		return 0;
 	}
 	if (settings.exclude_self && is_own(ctx)) {
-		count_cause(ifindex, direction, CAUSE_SELF, l->p.packets, l->p.bytes);
+		count_cause(point, direction, CAUSE_SELF, l->p.packets, l->p.bytes);
 		return 0;
 	}
 	counted = count_level();
@@ -357,13 +370,14 @@ __noinline int observe_any(context *ctx)
 	if (counted && settings.tunnels)
 		count_children(ctx, l);
 	if (l->malformed)
-		count_cause(ifindex, direction, NOTE_MALFORMED, 1, 0);
+		count_cause(point, direction, NOTE_MALFORMED, 1, 0);
 	return 0;
 }
 
 static __always_inline void observe(context *ctx, bool ethernet, __u8 direction)
 {
 	struct level *l = the_level();
+	__u32 netns;
 
 	if (!l)
 		return;
@@ -371,14 +385,18 @@ static __always_inline void observe(context *ctx, bool ethernet, __u8 direction)
 		leave_out(ctx, ethernet, direction, CAUSE_SAMPLED_OUT);
 		return;
 	}
+	netns = packet_netns(ctx);
+	if (nowhere(ctx, netns, direction))
+		return;
 #ifdef SKUA_LINEAR
-	if (!needs_care(ctx, ethernet) && decode_fast(ctx, &l->p, ethernet, direction)) {
+	if (!needs_care(ctx, ethernet) && decode_fast(ctx, &l->p, ethernet, direction, netns)) {
 		if (left_out_by_address()) {
-			count_cause(l->p.key.ifindex, direction, CAUSE_ADDRESS_SET, 1, l->p.bytes);
+			count_cause(point_of(&l->p.key), direction, CAUSE_ADDRESS_SET, 1,
+				    l->p.bytes);
 			return;
 		}
 		if (settings.exclude_self && is_own(ctx)) {
-			count_cause(l->p.key.ifindex, direction, CAUSE_SELF, 1, l->p.bytes);
+			count_cause(point_of(&l->p.key), direction, CAUSE_SELF, 1, l->p.bytes);
 			return;
 		}
 		count_level();
@@ -386,6 +404,6 @@ static __always_inline void observe(context *ctx, bool ethernet, __u8 direction)
 		return;
 	}
 #endif
-	start_level(ctx, l, ethernet, direction);
+	start_level(ctx, l, ethernet, direction, netns);
 	observe_any(ctx);
 }

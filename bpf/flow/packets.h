@@ -64,9 +64,10 @@ __noinline int send_packet(context *ctx, __u32 why, __u32 ethernet)
 full:
 failed:
 	if (why & PACKET_FIRST)
-		count_cause(l->p.key.ifindex, l->p.direction, NOTE_RAW_LOST, 1, packet_length(ctx));
+		count_cause(point_of(&l->p.key), l->p.direction, NOTE_RAW_LOST, 1,
+			    packet_length(ctx));
 	if (why & PACKET_LIVE)
-		count_cause(l->p.key.ifindex, l->p.direction, NOTE_LIVE_LOST, 1,
+		count_cause(point_of(&l->p.key), l->p.direction, NOTE_LIVE_LOST, 1,
 			    packet_length(ctx));
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* The flow table: finding or making the entry of a packet and counting it there. */
 #pragma once
-#include "maps.h"
+#include "netns.h"
 
 #define NSEC_PER_USEC  1000u
 #define LATE_WINDOW_US 3000u /* a late segment so soon after a gap is out of order */
@@ -73,11 +73,15 @@ static __always_inline bool same_key(const struct flow_key *a, const struct flow
 		 (a->word[6] ^ b->word[6]));
 }
 
-/* Counts on a rare path: per capture point, direction and cause. */
-static __always_inline void count_cause(__u32 ifindex, __u32 direction, __u32 cause, __u64 packets,
-					__u64 bytes)
+static __always_inline struct point_key point_of(const struct flow_key *key)
 {
-	struct point_key key = {.ifindex = ifindex, .netns = settings.netns};
+	return (struct point_key){.ifindex = key->ifindex, .netns = key->netns};
+}
+
+/* Counts on a rare path: per capture point, direction and cause. */
+static __always_inline void count_cause(struct point_key key, __u32 direction, __u32 cause,
+					__u64 packets, __u64 bytes)
+{
 	struct point_counters *point = bpf_map_lookup_elem(&points, &key);
 	__u32 zero = 0;
 
@@ -433,7 +437,7 @@ static __always_inline void begin_again(struct flow_slot *slot, __u32 index, con
 		return;
 	ended = bpf_ringbuf_reserve(&ended_flows, sizeof(*ended), 0);
 	if (!ended) {
-		count_cause(p->key.ifindex, p->direction, NOTE_REUSE_MERGED, 1, 0);
+		count_cause(point_of(&p->key), p->direction, NOTE_REUSE_MERGED, 1, 0);
 		return;
 	}
 	now = bpf_ktime_get_ns();
@@ -477,7 +481,7 @@ static __always_inline bool count_packet(struct packet *p)
 	if (slot && !fresh && ports_used_again(slot, p))
 		begin_again(slot, index, p);
 	if (!slot) {
-		count_cause(p->key.ifindex, p->direction,
+		count_cause(point_of(&p->key), p->direction,
 			    p->key.kind >> KIND_TUNNEL_SHIFT ? NOTE_CHILD_FULL
 							     : full_cause(&p->key),
 			    p->packets, p->bytes);

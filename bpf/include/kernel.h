@@ -32,16 +32,21 @@ struct nsproxy {
 };
 
 /* Interfaces. */
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct net_device {
 	unsigned long state;
 	unsigned int flags;
 	int ifindex;
 	struct hlist_node index_hlist;
+	possible_net_t nd_net;
 };
 
-typedef struct {
-	struct net *net;
-} possible_net_t;
+struct sk_buff {
+	struct net_device *dev;
+};
 
 /* Sockets. */
 struct in6_addr {

@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 21] = [
+const OBJECTS: [(&str, &str, &[&str]); 23] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),
@@ -20,6 +20,12 @@ const OBJECTS: [(&str, &str, &[&str]); 21] = [
         &["-DSKUA_PACKETS"],
     ),
     ("flow_xdp_packets", "flow/xdp.bpf.c", &["-DSKUA_PACKETS"]),
+    ("flow_tc_shared", "flow/tc.bpf.c", &["-DSKUA_SHARED"]),
+    (
+        "flow_tc_shared_packets",
+        "flow/tc.bpf.c",
+        &["-DSKUA_SHARED", "-DSKUA_PACKETS"],
+    ),
     ("socket_btf", "socket/btf.bpf.c", &[]),
     ("socket_cgroup", "socket/cgroup.bpf.c", &[]),
     ("socket_accept", "socket/accept.bpf.c", &[]),

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
-    os::fd::{AsRawFd as _, BorrowedFd},
+    os::{
+        fd::{AsRawFd as _, BorrowedFd},
+        unix::fs::MetadataExt as _,
+    },
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -45,19 +48,22 @@ fn run(program: BorrowedFd<'_>, frame: &[u8]) -> u32 {
     std::iter::repeat_with(once).take(ROUNDS).min().unwrap()
 }
 
-fn measure(name: &str, packets: Option<PacketConfig>, live: bool) {
+fn measure(name: &str, netns: u16, packets: Option<PacketConfig>, live: bool) {
     let config = FlowTableConfig {
         max_entries: 1000,
         packets,
         ..FlowTableConfig::default()
     };
     let mut table = FlowTable::new(HookKind::Tcx, config).unwrap();
-    table.add_point(0, 1).unwrap();
+    // The test run takes place in this one, whatever its number.
+    let inode = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+    table.add_namespace(netns, inode).unwrap();
+    table.add_point(netns, 1).unwrap();
     let mut ring = table.packets().unwrap();
     if let Some(ring) = &mut ring {
         ring.set_live(live).unwrap();
     }
-    let program = table.program(0, Direction::Ingress, LinkKind::Ethernet);
+    let program = table.program(netns, Direction::Ingress, LinkKind::Ethernet);
     let program = program.unwrap().unwrap().try_clone_to_owned().unwrap();
     let stop = AtomicBool::new(false);
     let (mut costs, mut read) = (Vec::new(), 0u64);
@@ -76,7 +82,9 @@ fn measure(name: &str, packets: Option<PacketConfig>, live: bool) {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    let lost = table.point_counters(0, 1).unwrap().unwrap()[0][skua_flow::Cause::LiveLost as usize];
+    assert_eq!(table.live(), 1);
+    let lost =
+        table.point_counters(netns, 1).unwrap().unwrap()[0][skua_flow::Cause::LiveLost as usize];
     println!(
         "{name:44} {:5} ns {:5} ns   read {read}, lost {}",
         costs[0], costs[1], lost.packets
@@ -93,10 +101,17 @@ fn main() {
             ring_bytes: 64 << 20,
         })
     };
-    measure("no packets", None, false);
-    measure("packets, nobody wants any", packets(0, 256), false);
-    measure("packets, the first 10 were sent", packets(10, 256), false);
-    measure("packets, all sent, 256 bytes", packets(0, 256), true);
-    measure("packets, all sent, whole", packets(0, 65_536), true);
-    measure("no packets", None, false);
+    measure("no packets", 0, None, false);
+    measure("packets, nobody wants any", 0, packets(0, 256), false);
+    measure(
+        "packets, the first 10 were sent",
+        0,
+        packets(10, 256),
+        false,
+    );
+    measure("packets, all sent, 256 bytes", 0, packets(0, 256), true);
+    measure("packets, all sent, whole", 0, packets(0, 65_536), true);
+    measure("no packets, programs of further namespaces", 1, None, false);
+    measure("no packets", 0, None, false);
+    measure("no packets, programs of further namespaces", 1, None, false);
 }

@@ -3,7 +3,7 @@
 
 use skua_kernel::{
     Attachment, Direction, HookKind,
-    flow::{FlowTable, FlowTableConfig, LinkKind, PacketConfig, Proof},
+    flow::{FlowTable, FlowTableConfig, LinkKind, PacketConfig, Proof, Rung},
 };
 
 /// The oldest kernel whose maps the flow table needs (ring buffer). Before it, user space counts.
@@ -167,4 +167,89 @@ fn read_live(ring: &mut skua_kernel::flow::PacketRing, ports: &[[u8; 2]; 2]) -> 
     })
     .unwrap();
     sizes
+}
+
+/// Programs of further namespaces are shared since 6.2, by a rung that has such; else each namespace has some.
+#[test]
+fn packets_of_a_further_namespace_have_its_number() {
+    use std::os::{fd::AsFd as _, unix::fs::MetadataExt as _};
+    if kernel() < OLDEST {
+        println!("no flow table in this kernel");
+        return;
+    }
+    skua_kernel::capture_libbpf_log();
+    let rungs = [
+        (Rung::TcSwap, (5, 12), (6, 2)),
+        (Rung::TcLock, OLDEST, (u32::MAX, 0)),
+    ];
+    let cases = rungs
+        .into_iter()
+        .flat_map(|rung| ["", "udp"].map(|filter| (rung, filter)));
+    for ((rung, since, shared_since), filter) in cases {
+        if kernel() < since {
+            println!("not in this kernel: {}", rung.describe());
+            continue;
+        }
+        let config = FlowTableConfig {
+            max_entries: 1000,
+            filter: filter.into(),
+            ..Default::default()
+        };
+        let mut table = FlowTable::with_rungs(&[rung], config).unwrap();
+        assert_eq!(table.shares_programs(), None);
+        // This test's own, whatever number it is said to have.
+        let inode = std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
+        let shares = kernel() >= shared_since;
+        // Numbers on one place of the array before the map: the last one is found there, the first in the map.
+        for (number, inode) in [(7, inode), (8, inode + 4096), (9, inode + 1)] {
+            table.add_namespace(number, inode).unwrap();
+            table.add_point(number, 1).unwrap();
+            assert_eq!(table.shares_programs(), Some(shares), "{rung:?}");
+        }
+        let before = skua_kernel::loaded_programs();
+        let kind = LinkKind::Ethernet;
+        table.program(9, Direction::Ingress, kind).unwrap().unwrap();
+        let loaded = skua_kernel::loaded_programs();
+        assert_eq!(loaded == before, shares && filter.is_empty());
+        let program = table.program(7, Direction::Ingress, kind).unwrap().unwrap();
+        let program = program.try_clone_to_owned().unwrap();
+        assert_eq!(skua_kernel::loaded_programs() == loaded, shares);
+        let hook = HookKind::Clsact;
+        let attachment = Attachment::new(program.as_fd(), 1, Direction::Ingress, hook).unwrap();
+        let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = receiver.local_addr().unwrap().port();
+        let send = |packets: u32| {
+            let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            for _ in 0..packets {
+                sender.send_to(b"hello", ("127.0.0.1", port)).unwrap();
+            }
+        };
+        send(3);
+        let mut found = Vec::new();
+        let mut drain = |table: &mut FlowTable| {
+            table
+                .drain(&mut |update: &skua_flow::FlowUpdate| {
+                    let key = update.key;
+                    if [key.lo_port, key.hi_port].contains(&port.to_be_bytes()) {
+                        let packets = update.lo_sent.packets + update.hi_sent.packets;
+                        found.push((key.netns, packets));
+                    }
+                })
+                .unwrap();
+            std::mem::take(&mut found)
+        };
+        assert_eq!(drain(&mut table), [(7, 3)], "{rung:?} {filter:?}");
+        table.remove_namespace(8);
+        send(2);
+        assert_eq!(drain(&mut table), [(7, 2)], "{rung:?} {filter:?}");
+        if shares {
+            // Programs that know no number count for no interface.
+            table.remove_namespace(7);
+            send(4);
+            assert_eq!(drain(&mut table), []);
+            let [ingress, _] = table.unattributed_counters().unwrap();
+            assert!(ingress[skua_flow::Cause::NoDecode as usize].packets >= 4);
+        }
+        drop(attachment);
+    }
 }

@@ -198,6 +198,9 @@ impl Follow for EbpfProbe {
             name: link.name.clone(),
             arphrd: link.arphrd,
         })?;
+        if let Some(inode) = self.interfaces.watch.inode(number) {
+            self.table.add_namespace(number, inode)?;
+        }
         self.table.add_point(number, link.ifindex)?;
         let hook = self.hook;
         let mut programs = Vec::new();

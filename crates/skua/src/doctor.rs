@@ -224,8 +224,8 @@ fn advice(report: &Value) -> Vec<String> {
     let summary = &report["running"]["summary"];
     if let Some(interfaces @ 1..) = summary["not_watched"].as_u64() {
         advice.push(format!(
-            "{interfaces} interfaces are not watched: each network namespace has programs of its own, and the \
-             kernel can hang when more than 1,024 end together; watch fewer (--interface, captures of chosen \
+            "{interfaces} interfaces are not watched: before Linux 6.2 and by XDP each network namespace has programs of its \
+             own, and the kernel can hang when more than 1,024 end together; watch fewer (--interface, captures of chosen \
              interfaces), or the host's ends of their veth pairs (without --all-netns)"
         ));
     }

@@ -5,6 +5,7 @@ mod drain;
 mod eviction;
 pub(crate) mod filter;
 mod layout;
+mod namespaces;
 mod object;
 mod packets;
 mod proof;
@@ -33,6 +34,7 @@ use crate::{
 use eviction::Eviction;
 use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
+use namespaces::{Further, Serves};
 
 /// Slots per entry: the table is half full when it has `max_entries` live entries, so that probe
 /// sequences stay short, and three quarters full at the height of a burst.
@@ -108,12 +110,12 @@ pub struct FlowTable {
     rung: Rung,
     /// The maps, and the programs for our own network namespace.
     first: FlowObject,
-    /// Programs for interfaces of one kind in a further namespace, by its number, on the same maps.
-    objects: HashMap<(u16, LinkKind), FlowObject>,
+    /// The programs for further namespaces, on the same maps.
+    further: Further,
     /// The filter by kind of link; none counts all.
     filters: Option<FilterSet>,
     /// Filter programs made so far, each with the array through which it calls the flow program.
-    filter_programs: HashMap<(u16, Direction, LinkKind), FilterProgram>,
+    filter_programs: HashMap<(Serves, Direction, LinkKind), FilterProgram>,
     control: Window<Control>,
     grace: Grace,
     /// Indices of the slots that end in this drain; kept to save allocations.
@@ -169,7 +171,7 @@ impl FlowTable {
             secret,
             rung,
             first: object,
-            objects: HashMap::new(),
+            further: Further::default(),
             filters,
             filter_programs: HashMap::new(),
             control,
@@ -200,17 +202,37 @@ impl FlowTable {
         &self.config
     }
 
-    /// Unloads the programs of a namespace that is gone.
-    pub fn remove_namespace(&mut self, number: u16) {
-        if number != 0 {
-            self.filter_programs
-                .retain(|(netns, ..), _| *netns != number);
-            self.objects.retain(|(netns, _), _| *netns != number);
+    /// Takes note of a further namespace, by its inode's number, before a program is asked for to be attached
+    /// in it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses.
+    pub fn add_namespace(&mut self, number: u16, inode: u64) -> Result<(), KernelError> {
+        if number == 0 {
+            return Ok(());
         }
+        let filtered = self.filters.is_some();
+        let load = || FlowObject::load_for_all(self.rung, self.settings, filtered, &self.first);
+        self.further.add(number, inode, load)
+    }
+
+    /// Forgets a namespace that is gone, and unloads the programs that only it had.
+    pub fn remove_namespace(&mut self, number: u16) {
+        self.filter_programs
+            .retain(|(serves, ..), _| *serves != Serves::One(number));
+        self.further.remove(number);
+    }
+
+    /// Whether further namespaces share their programs, so that any number of them can be watched. None as
+    /// long as there was none.
+    pub fn shares_programs(&self) -> Option<bool> {
+        self.further.shares()
     }
 
     /// The program to attach: the flow program, or the filter before it. None where the hook has
-    /// none (egress at XDP). Those of a further namespace are loaded when they are first asked for.
+    /// none (egress at XDP). Those of a further namespace, which [`add_namespace`](Self::add_namespace) must
+    /// know, are loaded when they are first asked for.
     ///
     /// # Errors
     ///
@@ -224,35 +246,27 @@ impl FlowTable {
         let Some((flow, left)) = self.rung.program_names(direction, link) else {
             return Ok(None);
         };
-        let (object, purpose) = match netns {
-            0 => (&self.first, Purpose::Any),
-            _ => {
-                let object = match self.objects.entry((netns, link)) {
-                    Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(place) => {
-                        let settings = Settings {
-                            netns,
-                            ..self.settings
-                        };
-                        let filtered = self.filters.is_some();
-                        place.insert(FlowObject::load_sharing(
-                            self.rung,
-                            settings,
-                            link,
-                            filtered,
-                            &self.first,
-                        )?)
-                    }
+        let (object, serves) = match netns {
+            0 => (&self.first, Serves::Ours),
+            _ => self.further.object(netns, link, || {
+                let settings = Settings {
+                    netns,
+                    ..self.settings
                 };
-                (&*object, Purpose::Namespace)
-            }
+                let filtered = self.filters.is_some();
+                FlowObject::load_sharing(self.rung, settings, link, filtered, &self.first)
+            })?,
         };
         let flow = object.program(flow)?;
         let Some(filters) = &self.filters else {
             return Ok(Some(flow));
         };
         let left = object.program(left)?;
-        let program = match self.filter_programs.entry((netns, direction, link)) {
+        let purpose = match serves {
+            Serves::One(_) => Purpose::Namespace,
+            Serves::Ours | Serves::Further => Purpose::Any,
+        };
+        let program = match self.filter_programs.entry((serves, direction, link)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => place.insert(FilterProgram::load(
                 filters.of(link)?,

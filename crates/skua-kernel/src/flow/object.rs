@@ -63,6 +63,17 @@ impl Rung {
         }
     }
 
+    /// The same for the programs that all further namespaces share; none where there are none.
+    fn shared_bytes(self, packets: bool) -> Option<(&'static str, &'static [u8])> {
+        match (self, packets) {
+            (Self::TcSwap, false) => Some(("flow_tc_shared", object!("flow_tc_shared"))),
+            (Self::TcSwap, true) => {
+                Some(("flow_tc_shared_packets", object!("flow_tc_shared_packets")))
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn program_type(self) -> libbpf_sys::bpf_prog_type {
         match self {
             Self::TcSwap | Self::TcLock => libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
@@ -181,7 +192,8 @@ impl FlowObject {
         settings: Settings,
         config: &FlowTableConfig,
     ) -> Result<Self, KernelError> {
-        Self::load(rung, settings, Purpose::Any, |open| {
+        let bytes = rung.bytes(settings.packet_bytes > 0);
+        Self::load(bytes, settings, Purpose::Any, |open| {
             leave_out(open, |name| {
                 config.filter.trim().is_empty() && name.starts_with("left_")
             });
@@ -214,33 +226,55 @@ impl FlowObject {
             .flat_map(|(flow, left)| [Some(flow), filtered.then_some(left)])
             .flatten()
             .collect();
-        Self::load(rung, settings, Purpose::Namespace, |open| {
+        let bytes = rung.bytes(settings.packet_bytes > 0);
+        Self::load(bytes, settings, Purpose::Namespace, |open| {
             leave_out(open, |name| !wanted.contains(&name));
-            for mut map in open.maps_mut() {
-                let name = map.name().to_string_lossy().into_owned();
-                if SHARED_MAPS.contains(&name.as_str())
-                    && let Some(shared) = first.object.maps().find(|m| m.name() == name.as_str())
-                {
-                    map.reuse_fd(shared.as_fd())?;
-                }
-            }
-            Ok(())
+            first.share_maps(open)
         })
     }
 
-    fn load(
+    /// Loads the programs that all further namespaces share, on the maps of `first`; none where the rung has
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses: before 6.2, or without its types (BTF).
+    pub(super) fn load_for_all(
         rung: Rung,
+        settings: Settings,
+        filtered: bool,
+        first: &Self,
+    ) -> Result<Option<Self>, KernelError> {
+        let Some(bytes) = rung.shared_bytes(settings.packet_bytes > 0) else {
+            return Ok(None);
+        };
+        Self::load(bytes, settings, Purpose::Any, |open| {
+            leave_out(open, |name| !filtered && name.starts_with("left_"));
+            first.share_maps(open)
+        })
+        .map(Some)
+    }
+
+    /// Has another object use the maps of this one.
+    fn share_maps(&self, open: &mut OpenObject) -> libbpf_rs::Result<()> {
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if SHARED_MAPS.contains(&name.as_str())
+                && let Some(shared) = self.object.maps().find(|m| m.name() == name.as_str())
+            {
+                map.reuse_fd(shared.as_fd())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn load(
+        bytes: (&'static str, &[u8]),
         settings: Settings,
         purpose: Purpose,
         prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
     ) -> Result<Self, KernelError> {
-        let object = embedded::load_for(
-            purpose,
-            rung.bytes(settings.packet_bytes > 0),
-            settings.bytes(),
-            None,
-            prepare,
-        )?;
+        let object = embedded::load_for(purpose, bytes, settings.bytes(), None, prepare)?;
         Ok(Self { object })
     }
 

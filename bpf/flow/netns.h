@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The number of the network namespace of a packet, which goes into every key. Programs of one
+ * namespace have it as a constant. Those that all further namespaces share (SKUA_SHARED, 6.2) read
+ * the namespace from the packet's interface and look its number up.
+ */
+#pragma once
+#include "maps.h"
+
+/* Not in `namespaces`: the interface was moved while we were attached to it. */
+#define NETNS_UNKNOWN 0xffffffffu
+
+#define NAMESPACE_PLACES 4096
+
+#ifdef SKUA_SHARED
+#include <bpf/bpf_core_read.h>
+#include "kernel.h"
+
+/* A namespace: the inode that stands for it, and its number. */
+struct namespace_entry {
+	__u32 inode;
+	__u32 number;
+};
+
+/*
+ * All namespaces, by inode. User space adds one before it attaches there. The array before it, by
+ * the last bits of the inode, saves most packets that look-up; it has the last one of those that
+ * fall on a place, and 0 where there is none.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NAMESPACE_PLACES);
+	__type(key, __u32);
+	__type(value, struct namespace_entry);
+} namespace_places SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} namespaces SEC(".maps");
+
+/* The kernel's own struct behind the context of a program, 6.2. */
+extern void *bpf_cast_to_kern_ctx(void *context) __ksym;
+
+static __always_inline __u32 packet_netns(void *ctx)
+{
+	const struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+	__u32 inode = skb->dev->nd_net.net->ns.inum, place = inode % NAMESPACE_PLACES;
+	struct namespace_entry *entry = bpf_map_lookup_elem(&namespace_places, &place);
+	__u32 *number;
+
+	if (entry && entry->inode == inode)
+		return entry->number;
+	number = bpf_map_lookup_elem(&namespaces, &inode);
+	return number ? *number : NETNS_UNKNOWN;
+}
+#else
+#define packet_netns(ctx) settings.netns
+#endif

@@ -8,7 +8,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release deb image test test-fast test-kernels test-kafka test-stream test-samza lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench screenshot screenshots clean
+	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench screenshot screenshots clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,7 +70,7 @@ fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
 bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench-top bench-console ## all benchmarks
+	bench-receive bench-steer bench-tap bench-top bench-console bench-answers ## all benchmarks
 bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-collector: $(SKUA) ## what a record costs a collector: decode, sum up, end to end, beside sfcapd, sfacctd, goflow2
@@ -93,6 +93,8 @@ bench-addresses: $(SKUA) ## cost of the address set per packet
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
 bench-top: $(SKUA) ## CPU time of skua top, and of the skua run that it asks, with 10,000 flows
 	@$(MAKE) -C bench top ARGS='$(ARGS)'
+bench-answers: $(SKUA) ## time, memory and the wait of others while 150,000 conversations are asked for
+	@$(MAKE) -C bench answers ARGS='$(ARGS)'
 bench-tap-guest: $(SKUA) ## copying packets beside Open vSwitch's kernel datapath, in a guest that counts instructions (some minutes)
 	@$(MAKE) -C bench tap-guest ARGS='$(ARGS)'
 bench-tap: $(SKUA) ## copying packets to a monitor, beside tc mirred and Open vSwitch

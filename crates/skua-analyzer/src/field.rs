@@ -382,7 +382,7 @@ mod tests {
     use super::*;
     use crate::flow::FlowPlace;
     use skua_flow::{FlowKey, FlowRecord, FlowUpdate, TcpUpdate};
-    use skua_query::{FLOW_KEYS, FlowRecord as _, Record as _};
+    use skua_query::{FLOW_KEYS, FlowRecord as _, Record as _, SharedTexts};
     use skua_topology::Value;
     use std::sync::Arc;
 
@@ -493,7 +493,7 @@ mod tests {
             let names: Vec<&str> = map.iter().map(|(name, _)| &**name).collect();
             assert!(names.is_sorted());
             assert!(matches!(map.get("Metric"), Some(Value::Map(m)) if m.len() == 7));
-            assert_eq!(flow.keep().to_value(), whole);
+            assert_eq!(flow.keep(&mut SharedTexts::default()).to_value(), whole);
         });
     }
 

@@ -2,7 +2,7 @@
 
 use crate::field::{self, Visit};
 use skua_flow::{Counters, FlowRecord, Party};
-use skua_query::{FlowRecord as Flow, Leaf, Record};
+use skua_query::{FlowRecord as Flow, Leaf, Record, SharedTexts};
 use skua_topology::{Map, Value};
 use std::{any::Any, sync::Arc};
 
@@ -109,13 +109,17 @@ impl Record for FlowView<'_> {
 }
 
 impl Flow for FlowView<'_> {
-    fn keep(&self) -> Arc<dyn Flow> {
+    fn keep(&self, texts: &mut SharedTexts) -> Arc<dyn Flow> {
         Arc::new(KeptFlow {
             record: *self.record,
             place: self.place.clone(),
-            parties: self.parties.map(|party| KeptParty::of(&party)),
+            parties: self.parties.map(|party| KeptParty::of(&party, texts)),
             raw_packets: self.raw_packets,
         })
+    }
+
+    fn bytes(&self) -> usize {
+        KeptFlow::BYTES
     }
 
     fn to_value(&self) -> Value {
@@ -130,16 +134,17 @@ impl Flow for FlowView<'_> {
     }
 }
 
-/// A [`Party`] with texts of its own.
+/// A [`Party`] that is kept.
 #[derive(Clone, Debug, Default)]
 struct KeptParty {
-    texts: Option<Box<[Box<str>; 5]>>,
+    /// Process, user, container, pod and unit.
+    texts: Option<Arc<[Box<str>]>>,
     pid: u32,
     uid: Option<u32>,
 }
 
 impl KeptParty {
-    fn of(party: &Party<'_>) -> Self {
+    fn of(party: &Party<'_>, shared: &mut SharedTexts) -> Self {
         let texts = [
             party.process,
             party.user,
@@ -149,17 +154,16 @@ impl KeptParty {
         ];
         let known = texts.iter().any(|text| !text.is_empty());
         Self {
-            texts: known.then(|| Box::new(texts.map(Into::into))),
+            texts: known.then(|| shared.share(&texts)),
             pid: party.pid,
             uid: party.uid,
         }
     }
 
     fn party(&self) -> Party<'_> {
-        let [process, user, container, pod, unit] = match &self.texts {
-            Some(texts) => texts.each_ref().map(|text| &**text),
-            None => [""; 5],
-        };
+        let texts = self.texts.as_deref().unwrap_or_default();
+        let text = |place: usize| texts.get(place).map_or("", |text| &**text);
+        let [process, user, container, pod, unit] = std::array::from_fn(text);
         Party {
             process,
             pid: self.pid,
@@ -182,6 +186,9 @@ pub struct KeptFlow {
 }
 
 impl KeptFlow {
+    /// Memory of one, with the counts of who holds it.
+    const BYTES: usize = size_of::<Self>() + 2 * size_of::<usize>();
+
     /// As it was when it was kept.
     pub fn view(&self) -> FlowView<'_> {
         FlowView {
@@ -212,8 +219,12 @@ impl Record for KeptFlow {
 }
 
 impl Flow for KeptFlow {
-    fn keep(&self) -> Arc<dyn Flow> {
+    fn keep(&self, _: &mut SharedTexts) -> Arc<dyn Flow> {
         Arc::new(self.clone())
+    }
+
+    fn bytes(&self) -> usize {
+        Self::BYTES
     }
 
     fn to_value(&self) -> Value {

@@ -113,6 +113,13 @@ pub struct Query<F> {
     pub limit: usize,
 }
 
+/// Where a record was found, to be asked for again when the store was let go of meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    place: u32,
+    serial: u64,
+}
+
 /// Whether nothing of a conversation can come that has an entry which ended so. One that a table
 /// under pressure gave up may go on in the same record. At the end of a capture all entries end, and
 /// a conversation that two CPUs saw first at once has two.
@@ -536,8 +543,21 @@ impl FlowStore {
 
     /// The records that a query asks for.
     pub fn query<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<&FlowRecord> {
-        let mut found: Vec<_> = self.iter().filter(|r| (query.filter)(r)).collect();
-        let order = |a: &&FlowRecord, b: &&FlowRecord| self.order(query.sort, b, a);
+        let found = self.find(query);
+        found.into_iter().filter_map(|at| self.at(at)).collect()
+    }
+
+    /// Where the records are that a query asks for, 16 bytes for each.
+    pub fn find<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<Found> {
+        let record = |found: &Found| &self.places[found.place].record;
+        let mut found: Vec<Found> = (0..self.places.end())
+            .filter_map(|place| {
+                let Place { record, used, .. } = &self.places[place];
+                let serial = record.serial;
+                (*used && (query.filter)(record)).then_some(Found { place, serial })
+            })
+            .collect();
+        let order = |a: &Found, b: &Found| self.order(query.sort, record(b), record(a));
         if query.limit < found.len() {
             // Only what is shown has to be sorted.
             found.select_nth_unstable_by(query.limit, order);
@@ -545,6 +565,12 @@ impl FlowStore {
         }
         found.sort_unstable_by(order);
         found
+    }
+
+    /// A record that was found before, as it is now; none when it has gone.
+    pub fn at(&self, found: Found) -> Option<&FlowRecord> {
+        let place = &self.places[found.place];
+        (place.used && place.record.serial == found.serial).then_some(&place.record)
     }
 
     fn order(&self, sort: SortBy, a: &FlowRecord, b: &FlowRecord) -> Ordering {

@@ -2,7 +2,8 @@
 //! changes of each a second. `cargo run --release -p skua-query --example bench_graph`
 
 use skua_query::{
-    FlowRecord, Leaf, Limits, Prepared, Record, Sources, memory::MemoryFlows, syntax::SyntaxLimits,
+    FlowRecord, Leaf, Limits, Prepared, Record, SharedTexts, Sources, memory::MemoryFlows,
+    syntax::SyntaxLimits,
 };
 use skua_topology::{Config, Edge, Graph, Map, Node, Patch, SharedGraph, Value};
 use std::{
@@ -206,8 +207,12 @@ impl Record for Compact {
 }
 
 impl FlowRecord for Compact {
-    fn keep(&self) -> Arc<dyn FlowRecord> {
+    fn keep(&self, _: &mut SharedTexts) -> Arc<dyn FlowRecord> {
         Arc::new(self.clone())
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
     }
 
     fn to_value(&self) -> Value {

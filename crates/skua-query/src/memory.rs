@@ -1,7 +1,7 @@
 //! A store of flows in memory: for tests, and as an example of what a [`FlowSource`] has to do.
 
 use crate::{
-    record::{FlowRecord, Leaf, Record},
+    record::{FlowRecord, Leaf, Record, SharedTexts},
     source::{FlowLookup, FlowSource, FlowTime, RawPacket, SourceError},
 };
 use hashbrown::HashMap;
@@ -34,8 +34,12 @@ impl Record for ValueFlow {
 }
 
 impl FlowRecord for ValueFlow {
-    fn keep(&self) -> Arc<dyn FlowRecord> {
+    fn keep(&self, _: &mut SharedTexts) -> Arc<dyn FlowRecord> {
         Arc::new(self.clone())
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.0.heap_bytes()
     }
 
     fn to_value(&self) -> Value {

@@ -1,7 +1,14 @@
 //! What has values under keys: nodes, edges, flows, plain values.
 
+use hashbrown::{Equivalent, HashSet};
 use skua_topology::{Edge, Map, Node, Value};
-use std::{any::Any, borrow::Cow, net::IpAddr, sync::Arc};
+use std::{
+    any::Any,
+    borrow::Cow,
+    hash::{Hash, Hasher},
+    net::IpAddr,
+    sync::Arc,
+};
 
 /// A plain value as predicates see it. Addresses need no text to be compared.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -75,13 +82,58 @@ pub trait Record {
 
 /// A flow, with the fields of [`FLOW_KEYS`] as far as they are known.
 pub trait FlowRecord: Record + Send + Sync {
-    /// The flow, to be kept for a while.
-    fn keep(&self) -> Arc<dyn FlowRecord>;
+    /// The flow, to be kept for a while. What texts it has in common with others can be shared.
+    fn keep(&self, texts: &mut SharedTexts) -> Arc<dyn FlowRecord>;
+    /// Bytes of memory of it when it is kept, without what is shared.
+    fn bytes(&self) -> usize;
     /// All of it.
     fn to_value(&self) -> Value;
     /// What its source made of it when it was kept, to be known again there.
     fn kept(&self) -> Option<&dyn Any> {
         None
+    }
+}
+
+/// Texts that several kept flows have in common, each list of them once.
+#[derive(Default)]
+pub struct SharedTexts {
+    all: HashSet<Arc<[Box<str>]>>,
+    bytes: usize,
+}
+
+/// A list of texts that is looked for among those that are shared.
+struct Asked<'a>(&'a [&'a str]);
+
+impl Hash for Asked<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Equivalent<Arc<[Box<str>]>> for Asked<'_> {
+    fn equivalent(&self, key: &Arc<[Box<str>]>) -> bool {
+        self.0.iter().copied().eq(key.iter().map(|text| &**text))
+    }
+}
+
+impl SharedTexts {
+    /// These texts, in the memory of the same that were asked for before.
+    pub fn share(&mut self, texts: &[&str]) -> Arc<[Box<str>]> {
+        if let Some(known) = self.all.get(&Asked(texts)) {
+            return known.clone();
+        }
+        let new: Arc<[Box<str>]> = texts.iter().map(|text| Box::from(*text)).collect();
+        self.bytes += texts
+            .iter()
+            .map(|text| text.len() + size_of::<Box<str>>())
+            .sum::<usize>();
+        self.all.insert(new.clone());
+        new
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 

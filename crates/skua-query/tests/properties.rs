@@ -43,6 +43,7 @@ fn run(text: &str) {
         time: Duration::from_millis(200),
         elements: 2_000,
         results: 500,
+        ..Limits::default()
     };
     let sources = LAB.sources();
     match Prepared::new(text, &SyntaxLimits::default(), &sources, lab::NOW) {
@@ -250,6 +251,7 @@ fn explosions_end_at_the_limits() {
         time: Duration::from_secs(600),
         elements: 5_000,
         results: 5_000,
+        ..Limits::default()
     };
     let error = prepared
         .run(sources, limits, &AtomicBool::new(false))
@@ -292,4 +294,26 @@ fn explosions_end_at_the_limits() {
         .err()
         .unwrap();
     assert_eq!(error.message, "the answer has 15 elements; 3 are allowed");
+}
+
+/// What a query may hold is counted in bytes as well, whatever it holds, and never for what is only counted or dropped.
+#[test]
+fn what_takes_too_much_memory_ends_at_the_limit() {
+    let sources = LAB.sources();
+    let limits = Limits {
+        bytes: 1_000,
+        ..Limits::default()
+    };
+    let run = |text: &str| {
+        let prepared = Prepared::new(text, &Default::default(), &sources, lab::NOW).unwrap();
+        prepared.run(sources, limits, &AtomicBool::new(false))
+    };
+    for text in ["G.Flows()", "G.Flows().Sort()", "G.V().Flows().Metrics()"] {
+        let error = run(text).unwrap_err();
+        assert_eq!(error.class, Class::Limit, "{text}");
+        assert!(error.to_string().contains("MiB"), "{error}");
+    }
+    for text in ["G.Flows().Count()", "G.Flows().Limit(1)", "G.V()"] {
+        assert!(run(text).is_ok(), "{text}");
+    }
 }

@@ -382,6 +382,12 @@ pub fn write<F: Fn(&FlowRecord) -> bool>(
     query: &Query<F>,
     csv: bool,
 ) {
+    // Writing to memory does not fail.
+    let _ = send(lines, &sorted(state, by, query), csv);
+}
+
+/// The groups that a query asks for.
+pub fn sorted<F: Fn(&FlowRecord) -> bool>(state: &State, by: By, query: &Query<F>) -> Vec<Group> {
     let mut found = groups(state, by, &query.filter);
     found.sort_by(|a, b| {
         let total = |g: &Group| g.sent + g.received;
@@ -395,15 +401,27 @@ pub fn write<F: Fn(&FlowRecord) -> bool>(
         .then_with(|| (&a.name, &a.place, a.port).cmp(&(&b.name, &b.place, b.port)))
     });
     found.truncate(query.limit);
-    for group in &found {
-        // Writing to memory does not fail.
+    found
+}
+
+/// Writes groups as JSON or CSV lines (without CSV header).
+///
+/// # Errors
+///
+/// What they are written to fails.
+pub fn send(out: &mut impl io::Write, groups: &[Group], csv: bool) -> io::Result<()> {
+    let mut line = Vec::new();
+    for group in groups {
+        line.clear();
         if csv {
-            let _ = skua_record::write_csv_row(FIELDS, lines, &group);
+            skua_record::write_csv_row(FIELDS, &mut line, &group)?;
         } else {
-            let _ = serde_json::to_writer(&mut *lines, group);
-            lines.push(b'\n');
+            serde_json::to_writer(&mut line, group)?;
+            line.push(b'\n');
         }
+        out.write_all(&line)?;
     }
+    Ok(())
 }
 
 fn header(out: &mut Vec<u8>) -> io::Result<()> {

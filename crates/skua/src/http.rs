@@ -198,25 +198,24 @@ async fn get_flows(
     if parameters.by.is_some() && parameters.offset.is_some() {
         return bad_request("`offset` pages through conversations, not through sums");
     }
-    blocking(move || {
+    streaming(move |answering| {
         // Not on the thread that serves all, and before anything is locked.
         let filter = parameters.filter.as_deref().map(RecordFilter::compile);
         let filter = match filter.transpose() {
             Ok(filter) => filter,
-            Err(error) => return bad_request(error),
+            Err(error) => return answering.ready(bad_request(error)),
         };
         let state = shared.fresh();
         let since = parameters.since.unwrap_or(0);
         let active = parameters.active.unwrap_or(false);
-        let mut lines = Vec::new();
-        let found = Cell::new(0usize);
+        let found = Cell::new(0u64);
         let offset = parameters.offset.unwrap_or(0);
         let query = skua_flow::Query {
             filter: |r: &FlowRecord| {
                 let fits = r.updated_ns > since
                     && !(active && r.end.is_some())
                     && filter.as_ref().is_none_or(|filter| filter.matches(r));
-                found.set(found.get() + usize::from(fits));
+                found.set(found.get() + u64::from(fits));
                 fits
             },
             sort,
@@ -225,24 +224,35 @@ async fn get_flows(
                 .unwrap_or(usize::MAX)
                 .saturating_add(offset),
         };
-        match parameters.by {
-            None => flows::write_flows(&mut lines, &state, &query, offset, csv),
-            Some(by) => groups::write(&mut lines, &state, by, &query, csv),
-        }
         let kind = if csv {
             "text/csv"
         } else {
             "application/x-ndjson"
         };
-        (
-            [
-                (header::CONTENT_TYPE.as_str(), kind.to_owned()),
-                ("x-skua-drained", state.drained_ns.to_string()),
-                ("x-skua-found", found.get().to_string()),
-            ],
-            lines,
-        )
-            .into_response()
+        let drained = state.drained_ns;
+        let begin = |found| {
+            let numbers = [("x-skua-drained", drained), ("x-skua-found", found)];
+            answering.begin_with(kind, numbers)
+        };
+        // The state is not held while somebody takes the answer.
+        let sent = match parameters.by {
+            None => {
+                let places = state.store.find(&query);
+                drop(state);
+                let mut body = begin(found.get());
+                let chosen = places.get(offset..).unwrap_or_default();
+                flows::send_flows(&mut body, &shared, chosen, csv).and_then(|()| body.finish())
+            }
+            Some(by) => {
+                let groups = groups::sorted(&state, by, &query);
+                drop(state);
+                let mut body = begin(found.get());
+                groups::send(&mut body, &groups, csv).and_then(|()| body.finish())
+            }
+        };
+        if let Err(error) = sent {
+            tracing::debug!("an answer was not taken: {error}");
+        }
     })
     .await
 }
@@ -296,6 +306,7 @@ async fn get_metrics(
         text += &metrics::taps(&actions.taps());
         text += &health.metrics();
         text += &metrics::panics();
+        text += &metrics::queries();
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
     })
     .await

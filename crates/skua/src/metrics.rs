@@ -196,6 +196,16 @@ pub fn panics() -> String {
     text.0
 }
 
+/// Queries that asked for too much.
+pub fn queries() -> String {
+    let mut text = Text::default();
+    let help = "Queries that ended at a limit of time, elements, memory or results.";
+    text.family("skua_queries_limited_total", "counter", help);
+    let limited = crate::graph::api::limited();
+    text.value("skua_queries_limited_total", &[], limited);
+    text.0
+}
+
 /// What alerts have done.
 pub fn alerts(counters: &AlertCounters) -> String {
     let mut text = Text(String::new());

@@ -98,7 +98,6 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
             sort: arguments.sort.by()?,
             limit: arguments.limit.unwrap_or(usize::MAX),
         },
-        0,
         arguments.print.output == OutputFormat::Csv,
     );
     Printer::of_flows(arguments.print.output).finish(&lines)?;

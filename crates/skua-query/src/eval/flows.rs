@@ -23,6 +23,11 @@ pub(super) fn uuid(flow: &dyn Record) -> Arc<str> {
     text(flow, "UUID").unwrap_or_else(|| "".into())
 }
 
+/// Memory of flows that are kept, without texts that they share.
+pub(super) fn flows_bytes(flows: &[Flow]) -> usize {
+    flows.iter().map(|flow| flow.bytes()).sum()
+}
+
 /// A value as text.
 pub(super) fn text(record: &dyn Record, key: &str) -> Option<Arc<str>> {
     match record.get(key)? {
@@ -54,10 +59,10 @@ impl Run<'_> {
         };
         match action {
             Action::FlowNodes(end, filter) => self.flow_nodes(&flows, *end, filter),
-            Action::Metrics(key) => self.flow_metrics(&flows, key.as_deref()),
-            Action::Sockets => self.flow_sockets(&flows),
+            Action::Metrics(key) => self.flow_metrics(flows, key.as_deref()),
+            Action::Sockets => self.flow_sockets(flows),
             Action::FlowPath => self.flow_paths(&flows),
-            Action::RawPackets => self.raw_packets(&flows),
+            Action::RawPackets => self.raw_packets(flows),
             Action::Group(key) => {
                 let keyed = flows.into_iter().map(|flow| {
                     let group = text(&*flow, key).unwrap_or_else(|| "".into());
@@ -179,20 +184,26 @@ impl Run<'_> {
         Ok(first)
     }
 
-    fn raw_packets(&self, flows: &[Flow]) -> Done<Stage> {
+    fn raw_packets(&self, flows: Vec<Flow>) -> Done<Stage> {
         let Some(source) = self.sources.flows else {
             return Err(unavailable("there is no store of flows here"));
         };
         let mut all = Vec::new();
-        let mut held = 0;
+        let (mut held, mut bytes) = (0, flows_bytes(&flows));
         for flow in flows {
-            let packets = source.raw_packets(&**flow, self.flow_time)?;
+            bytes -= flow.bytes();
+            let packets = source.raw_packets(&*flow, self.flow_time)?;
             held += packets.len();
-            if self.budget.hold(held).is_break() {
+            bytes += size_of_val::<[RawPacket]>(&packets);
+            bytes += packets
+                .iter()
+                .map(|packet| packet.data.len())
+                .sum::<usize>();
+            if self.budget.hold(held).is_break() || self.budget.hold_bytes(bytes).is_break() {
                 self.budget.check()?;
             }
             if !packets.is_empty() {
-                all.push((uuid(&**flow), packets));
+                all.push((uuid(&*flow), packets));
             }
         }
         Ok(Stage::Packets(all))

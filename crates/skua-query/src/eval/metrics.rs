@@ -2,8 +2,8 @@
 
 use super::{
     ById, Done, Flow, Run, Seen, Stage,
-    flows::uuid,
-    values::{Sum, by_id, range},
+    flows::{flows_bytes, uuid},
+    values::{Sum, by_id, list_bytes, range},
 };
 use crate::{
     check::{Action, Order},
@@ -60,15 +60,18 @@ impl Run<'_> {
         Ok(Stage::Metrics(by_id(found)))
     }
 
-    pub(super) fn flow_metrics(&self, flows: &[Flow], key: Option<&str>) -> Done<Stage> {
+    pub(super) fn flow_metrics(&self, flows: Vec<Flow>, key: Option<&str>) -> Done<Stage> {
         let mut all = Vec::new();
         let mut held = 0;
+        // Each flow goes when its metrics are there.
+        let mut bytes = flows_bytes(&flows);
         for flow in flows {
+            bytes -= flow.bytes();
             let metrics = match (self.flow_time, self.sources.flows, key) {
                 (Some((from, to)), Some(source), None) => {
                     // At a moment all that was counted up to then.
                     let from = if from < to { from } else { i64::MIN };
-                    source.metrics(&**flow, (from, to))?
+                    source.metrics(&*flow, (from, to))?
                 }
                 _ => {
                     let of = |key: &str| flow.get(key).filter(|value| value.as_map().is_some());
@@ -81,11 +84,12 @@ impl Run<'_> {
                 }
             };
             held += metrics.len();
-            if self.budget.hold(held).is_break() {
+            bytes += list_bytes(&metrics);
+            if self.budget.hold(held).is_break() || self.budget.hold_bytes(bytes).is_break() {
                 break;
             }
             if !metrics.is_empty() {
-                all.push((uuid(&**flow), metrics));
+                all.push((uuid(&*flow), metrics));
             }
         }
         Ok(Stage::Metrics(all))

@@ -40,15 +40,18 @@ pub struct Limits {
     pub elements: usize,
     /// Elements of the answer.
     pub results: usize,
+    /// Bytes of memory of the flows, metrics, sockets and packets that are made for the query.
+    pub bytes: usize,
 }
 
 impl Default for Limits {
-    /// Five seconds, a million elements, 200,000 in the answer.
+    /// Five seconds, a million elements, 200,000 in the answer, 64 MiB.
     fn default() -> Self {
         Self {
             time: Duration::from_secs(5),
             elements: 1_000_000,
             results: 200_000,
+            bytes: 64 << 20,
         }
     }
 }
@@ -186,6 +189,14 @@ impl Budget<'_> {
         self.spend()
     }
 
+    /// Room for so many bytes in all.
+    pub fn hold_bytes(&self, held: usize) -> ControlFlow<()> {
+        if held > self.limits.bytes {
+            return self.fail(Class::Limit, "bytes");
+        }
+        ControlFlow::Continue(())
+    }
+
     /// The error that ended the work, if one did.
     pub fn check(&self) -> Result<(), QueryError> {
         let Some((class, what)) = self.error.get() else {
@@ -200,6 +211,11 @@ impl Budget<'_> {
             }
             "elements" => {
                 let message = format!("a step yields more than {} elements", limits.elements);
+                QueryError::new(class, message)
+                    .help("Has, Dedup or Limit before it keep it smaller")
+            }
+            "bytes" => {
+                let message = format!("a step takes more than {} MiB", limits.bytes >> 20);
                 QueryError::new(class, message)
                     .help("Has, Dedup or Limit before it keep it smaller")
             }

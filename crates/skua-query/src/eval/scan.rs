@@ -5,7 +5,7 @@ use crate::{
     check::{Kind, Order},
     filter::Filter,
     plan::{Access, Scan, Shape},
-    record::{FlowRecord, Leaf, Record},
+    record::{FlowRecord, Leaf, Record, SharedTexts},
     source::FlowLookup,
 };
 use hashbrown::HashSet;
@@ -148,9 +148,14 @@ impl<'a, T> Shaper<'a, T> {
         }
     }
 
-    /// How many are held.
+    /// How many records are held.
+    fn kept(&self) -> usize {
+        self.items.len() + self.heap.len() + self.keyed.len()
+    }
+
+    /// How many are held, with what is known of others.
     fn held(&self) -> usize {
-        self.items.len() + self.heap.len() + self.keyed.len() + self.seen.len()
+        self.kept() + self.seen.len()
     }
 
     /// Takes one; `id` is what it is when no keys are given. Breaks when no more are wanted.
@@ -331,8 +336,12 @@ impl Run<'_> {
         let mut shaper = Shaper::new(&scan.shape, "Last");
         let none = scan.shape.range.is_some_and(|(from, to)| from >= to)
             || nodes.is_some_and(HashSet::is_empty);
+        let mut texts = SharedTexts::default();
         let mut take = |flow: &dyn FlowRecord, before: &[(&Arc<str>, &IndexKey)]| {
             self.budget.hold(shaper.held())?;
+            // All are of about the same size.
+            let bytes = shaper.kept() * flow.bytes();
+            self.budget.hold_bytes(bytes + texts.bytes())?;
             let captured = nodes.is_none_or(|nodes| {
                 flow.leaves("NodeTID", &mut |tid| {
                     tid.text().is_some_and(|tid| nodes.contains(&*tid))
@@ -345,7 +354,7 @@ impl Run<'_> {
                 let tracking = flow.get("TrackingID").or_else(|| flow.get("UUID"));
                 tracking.as_ref().map(identity)
             };
-            shaper.take(flow, id, || flow.keep())
+            shaper.take(flow, id, || flow.keep(&mut texts))
         };
         // The nodes may leave less to look at than what is asked of the flows.
         let tid: Arc<str> = "NodeTID".into();

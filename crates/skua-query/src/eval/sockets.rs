@@ -2,8 +2,8 @@
 
 use super::{
     ById, Done, Flow, Run, Seen, Stage,
-    flows::{text, uuid},
-    values::{View, by_id},
+    flows::{flows_bytes, text, uuid},
+    values::{View, by_id, list_bytes, value_bytes},
 };
 use crate::{check::Action, record::Record};
 use hashbrown::HashMap;
@@ -47,13 +47,17 @@ fn metadata_sockets(node: &Node) -> Vec<Value> {
 impl Run<'_> {
     pub(super) fn node_sockets(&self, nodes: &[Seen<Node>]) -> Done<Stage> {
         let mut all = Vec::new();
+        let mut bytes = 0;
         for node in nodes {
             let sockets = match self.sources.sockets {
                 Some(source) => source.of_node(&node.item, node.window)?,
                 None => metadata_sockets(&node.item),
             };
             for socket in sockets {
-                if self.budget.hold(all.len()).is_break() {
+                bytes += value_bytes(&socket);
+                if self.budget.hold(all.len()).is_break()
+                    || self.budget.hold_bytes(bytes).is_break()
+                {
                     self.budget.check()?;
                 }
                 all.push((node.item.id.clone(), socket));
@@ -62,20 +66,22 @@ impl Run<'_> {
         Ok(Stage::Sockets(by_id(all)))
     }
 
-    pub(super) fn flow_sockets(&self, flows: &[Flow]) -> Done<Stage> {
+    pub(super) fn flow_sockets(&self, flows: Vec<Flow>) -> Done<Stage> {
         let known = match self.sources.sockets {
             Some(_) => HashMap::new(),
             None => self.sockets_by_ends()?,
         };
         let mut all: ById<Vec<Value>> = Vec::new();
+        let mut bytes = flows_bytes(&flows);
         for flow in flows {
+            bytes -= flow.bytes();
             let sockets = match self.sources.sockets {
-                Some(source) => source.of_flow(&**flow, self.flow_time)?,
+                Some(source) => source.of_flow(&*flow, self.flow_time)?,
                 None => {
-                    let a = end(&**flow, "Network.A", "Transport.A");
-                    let b = end(&**flow, "Network.B", "Transport.B");
+                    let a = end(&*flow, "Network.A", "Transport.A");
+                    let b = end(&*flow, "Network.B", "Transport.B");
                     let (Some(a), Some(b), Some(protocol)) =
-                        (a, b, text(&**flow, "Transport.Protocol"))
+                        (a, b, text(&*flow, "Transport.Protocol"))
                     else {
                         continue;
                     };
@@ -88,11 +94,12 @@ impl Run<'_> {
                         .collect()
                 }
             };
-            if self.budget.hold(all.len()).is_break() {
+            bytes += list_bytes(&sockets);
+            if self.budget.hold(all.len()).is_break() || self.budget.hold_bytes(bytes).is_break() {
                 break;
             }
             if !sockets.is_empty() {
-                all.push((uuid(&**flow), sockets));
+                all.push((uuid(&*flow), sockets));
             }
         }
         Ok(Stage::Sockets(all))

@@ -201,3 +201,15 @@ pub(super) fn by_id<T>(items: impl IntoIterator<Item = (Arc<str>, T)>) -> super:
     }
     lists
 }
+
+/// Memory of a value that was made for a query.
+pub(super) fn value_bytes(value: &Value) -> usize {
+    size_of::<Value>() + value.heap_bytes()
+}
+
+/// Memory of a list of them with what it belongs to.
+pub(super) fn list_bytes(list: &[Value]) -> usize {
+    /// An identifier, and the heads of both.
+    const ENTRY: usize = 128;
+    ENTRY + list.iter().map(value_bytes).sum::<usize>()
+}

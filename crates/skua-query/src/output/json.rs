@@ -1,10 +1,11 @@
 //! JSON as Skydive answers.
 
-use crate::{Answer, ById, RawPacket};
+use crate::{Answer, ById, Flow, RawPacket};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde::{Serialize, Serializer};
-use serde_json::{Map, Value, json};
-use std::io;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
+use serde_json::{Value, json};
+use skua_topology::Export;
+use std::{io, sync::Arc};
 
 pub fn write(answer: &Answer) -> String {
     let mut text = Vec::new();
@@ -21,18 +22,38 @@ pub fn write_to(answer: &Answer, out: &mut dyn io::Write) -> io::Result<()> {
         Answer::Paths(paths) => list(out, paths, to_json)?,
         Answer::Values(values) => list(out, values, to_json)?,
         Answer::Flows(flows) => list(out, flows, |flow| to_json(&flow.to_value()))?,
-        other => serde_json::to_writer_pretty(&mut *out, &value(other))?,
+        Answer::Graph(graph) => serde_json::to_writer_pretty(&mut *out, &[Parts(graph)])?,
+        Answer::Metrics(lists) | Answer::Sockets(lists) => object(out, lists, to_json)?,
+        Answer::Packets(lists) => object(out, lists, |list| packets(list))?,
+        Answer::Groups(lists) => object(out, lists, |list| flows(list))?,
+        Answer::NextHops(hops) => object(out, hops, to_json)?,
+        Answer::Value(value) => serde_json::to_writer_pretty(&mut *out, value)?,
     }
     out.write_all(b"\n")
 }
 
-fn list<T>(out: &mut dyn io::Write, items: &[T], json: impl Fn(&T) -> Value) -> io::Result<()> {
-    struct List<'a, T, F>(&'a [T], F);
-    impl<T, F: Fn(&T) -> Value> Serialize for List<'_, T, F> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.collect_seq(self.0.iter().map(&self.1))
-        }
+/// Elements that become JSON one after the other.
+struct List<'a, T, F>(&'a [T], F);
+
+impl<T, F: Fn(&T) -> Value> Serialize for List<'_, T, F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(&self.1))
     }
+}
+
+/// A graph, element by element.
+struct Parts<'a>(&'a Export);
+
+impl Serialize for Parts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut graph = serializer.serialize_struct("Graph", 2)?;
+        graph.serialize_field("Edges", &List(&self.0.edges, to_json))?;
+        graph.serialize_field("Nodes", &List(&self.0.nodes, to_json))?;
+        graph.end()
+    }
+}
+
+fn list<T>(out: &mut dyn io::Write, items: &[T], json: impl Fn(&T) -> Value) -> io::Result<()> {
     serde_json::to_writer_pretty(out, &List(items, json)).map_err(io::Error::from)
 }
 
@@ -44,13 +65,11 @@ pub fn value(answer: &Answer) -> Value {
         Answer::Paths(paths) => to_json(paths),
         Answer::Values(values) => to_json(values),
         Answer::Value(value) => to_json(value),
-        Answer::Flows(flows) => flows.iter().map(|flow| to_json(&flow.to_value())).collect(),
-        Answer::Metrics(lists) | Answer::Sockets(lists) => object(lists, to_json),
-        Answer::Packets(lists) => object(lists, |packets| packets.iter().map(packet).collect()),
-        Answer::Groups(lists) => object(lists, |flows| {
-            flows.iter().map(|flow| to_json(&flow.to_value())).collect()
-        }),
-        Answer::NextHops(hops) => object(hops, to_json),
+        Answer::Flows(list) => flows(list),
+        Answer::Metrics(lists) | Answer::Sockets(lists) => to_json(&Object::of(lists, to_json)),
+        Answer::Packets(lists) => to_json(&Object::of(lists, |list| packets(list))),
+        Answer::Groups(lists) => to_json(&Object::of(lists, |list| flows(list))),
+        Answer::NextHops(hops) => to_json(&Object::of(hops, to_json)),
     }
 }
 
@@ -59,21 +78,53 @@ pub fn to_json(value: &(impl Serialize + ?Sized)) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
-fn object<T>(lists: &ById<T>, convert: impl Fn(&T) -> Value) -> Value {
-    if lists.is_empty() {
-        return json!([]);
+/// A list of one object with an entry for each identifier, in their order; of two with the same the last one. An empty
+/// list without any.
+struct Object<'a, T, F>(Vec<&'a (Arc<str>, T)>, F);
+
+impl<'a, T, F: Fn(&T) -> Value> Object<'a, T, F> {
+    fn of(lists: &'a ById<T>, json: F) -> Self {
+        let mut entries: Vec<_> = lists.iter().rev().collect();
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entries.dedup_by(|(b, _), (a, _)| a == b);
+        Self(entries, json)
     }
-    let entries = lists
-        .iter()
-        .map(|(id, item)| (id.to_string(), convert(item)));
-    json!([Value::Object(entries.collect::<Map<_, _>>())])
 }
 
-fn packet(packet: &RawPacket) -> Value {
-    json!({
-        "Timestamp": packet.timestamp,
-        "Index": packet.index,
-        "Data": STANDARD.encode(&packet.data),
-        "LinkType": packet.link_type,
-    })
+impl<T, F: Fn(&T) -> Value> Serialize for Object<'_, T, F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Entries<'a, T, F>(&'a [&'a (Arc<str>, T)], &'a F);
+        impl<T, F: Fn(&T) -> Value> Serialize for Entries<'_, T, F> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let entries = self.0.iter();
+                serializer.collect_map(entries.map(|(id, item)| (&**id, (self.1)(item))))
+            }
+        }
+        let object = (!self.0.is_empty()).then_some(Entries(&self.0, &self.1));
+        serializer.collect_seq(object)
+    }
+}
+
+fn object<T>(
+    out: &mut dyn io::Write,
+    lists: &ById<T>,
+    json: impl Fn(&T) -> Value,
+) -> io::Result<()> {
+    serde_json::to_writer_pretty(out, &Object::of(lists, json)).map_err(io::Error::from)
+}
+
+fn flows(flows: &[Flow]) -> Value {
+    flows.iter().map(|flow| to_json(&flow.to_value())).collect()
+}
+
+fn packets(packets: &[RawPacket]) -> Value {
+    let one = |packet: &RawPacket| {
+        json!({
+            "Timestamp": packet.timestamp,
+            "Index": packet.index,
+            "Data": STANDARD.encode(&packet.data),
+            "LinkType": packet.link_type,
+        })
+    };
+    packets.iter().map(one).collect()
 }

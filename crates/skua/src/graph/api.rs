@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use axum::{
@@ -153,7 +153,18 @@ fn write(found: &Answer, format: Format) -> Result<Option<String>, QueryError> {
     output::format(found, format).map(Some)
 }
 
+/// Queries that ended at a limit.
+static LIMITED: AtomicU64 = AtomicU64::new(0);
+
+/// How many queries have ended at a limit of time, elements, memory or results.
+pub fn limited() -> u64 {
+    LIMITED.load(Ordering::Relaxed)
+}
+
 fn refused(error: &QueryError, query: &str) -> Response {
+    if error.class == Class::Limit {
+        LIMITED.fetch_add(1, Ordering::Relaxed);
+    }
     let status = match error.class {
         Class::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_REQUEST,

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -9,7 +10,7 @@ use std::{
 
 use axum::{
     body::{Body, Bytes},
-    http::{StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
 use http_body::{Body as HttpBody, Frame};
@@ -41,7 +42,7 @@ pub struct Answering {
 /// The body of an answer. What is short goes out as a whole, with its length. Dropped before [`finish`](Self::finish) the answer breaks off,
 /// so that nobody takes a part of it for the whole.
 pub struct Writer {
-    answering: Option<(Answering, &'static str)>,
+    answering: Option<(Answering, HeaderMap)>,
     pieces: mpsc::Sender<Option<Bytes>>,
     receiver: Option<mpsc::Receiver<Option<Bytes>>>,
     piece: Vec<u8>,
@@ -89,6 +90,20 @@ impl Answering {
 
     /// Begins an answer of a media type.
     pub fn begin(self, kind: &'static str) -> Writer {
+        self.begin_with(kind, [])
+    }
+
+    /// The same with further headers, each a number.
+    pub fn begin_with<const N: usize>(
+        self,
+        kind: &'static str,
+        numbers: [(&'static str, u64); N],
+    ) -> Writer {
+        let mut headers = HeaderMap::with_capacity(1 + N);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        for (name, number) in numbers {
+            headers.insert(name, number.into());
+        }
         let (pieces, receiver) = mpsc::channel(PIECES);
         Writer {
             pieces,
@@ -96,19 +111,19 @@ impl Answering {
             piece: Vec::with_capacity(PIECE),
             end: self.end,
             runtime: self.runtime.clone(),
-            answering: Some((self, kind)),
+            answering: Some((self, headers)),
         }
     }
 }
 
 impl Writer {
     fn send(&mut self, piece: Option<Bytes>) -> io::Result<()> {
-        if let (Some((answering, kind)), Some(pieces)) =
+        if let (Some((answering, headers)), Some(pieces)) =
             (self.answering.take(), self.receiver.take())
         {
             let ended = false;
             let body = Body::new(Pieces { pieces, ended });
-            answering.ready(([(header::CONTENT_TYPE, kind)], body).into_response());
+            answering.ready((headers, body).into_response());
         }
         let piece = match self.pieces.try_send(piece) {
             Ok(()) => return Ok(()),
@@ -127,9 +142,9 @@ impl Writer {
 
     /// The answer is whole.
     pub fn finish(mut self) -> io::Result<()> {
-        if let Some((answering, kind)) = self.answering.take() {
+        if let Some((answering, headers)) = self.answering.take() {
             let whole = std::mem::take(&mut self.piece);
-            answering.ready(([(header::CONTENT_TYPE, kind)], whole).into_response());
+            answering.ready((headers, whole).into_response());
             return Ok(());
         }
         io::Write::flush(&mut self)?;
@@ -167,15 +182,13 @@ pub async fn streaming(work: impl FnOnce(Answering) + Send + 'static) -> Respons
         end: Instant::now() + TIME,
         runtime: Handle::current(),
     };
-    let done = tokio::task::spawn_blocking(move || {
+    tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        work(answering);
+        // What it has begun breaks off then, and nobody waits for how the work ends.
+        if catch_unwind(AssertUnwindSafe(|| work(answering))).is_err() {
+            panics::count_request();
+        }
     });
-    if let Ok(response) = answer.await {
-        return response;
-    }
-    if done.await.is_err_and(|error| error.is_panic()) {
-        panics::count_request();
-    }
-    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    let failed = |_| StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    answer.await.unwrap_or_else(failed)
 }

@@ -16,6 +16,7 @@ mod history;
 mod hostile;
 mod lab;
 mod lake;
+mod large_answers;
 mod links;
 mod namespaces;
 mod own_lines;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 use axum::{extract::State, response::Response};
 use serde_json::json;
 use skua_analyzer::{FlowSet, Wanted};
-use skua_query::Flow;
+use skua_query::{Flow, SharedTexts};
 use tokio::sync::watch;
 
 use super::{
@@ -184,7 +184,7 @@ impl FlowFeed {
 
 /// Flows of a part of a store, by capture.
 #[derive(Default)]
-struct Part(HashMap<Arc<str>, Vec<Flow>>);
+struct Part(HashMap<Arc<str>, Vec<Flow>>, SharedTexts);
 
 impl Part {
     /// Reads on from a place; returns where the next part begins.
@@ -194,7 +194,7 @@ impl Part {
             let updated = view.record.updated_ns;
             if updated > since && updated <= until {
                 let flows = self.0.entry(view.place.capture.clone()).or_default();
-                flows.push(view.keep());
+                flows.push(view.keep(&mut self.1));
             }
             ControlFlow::Continue(())
         })

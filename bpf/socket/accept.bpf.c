@@ -17,9 +17,15 @@ static __always_inline int accepted(struct sock *sk)
 	track = track_find(sk);
 	if (!track)
 		return 0;
-	if (!track_is_of(track, sk)) /* TCP fast open: accepted before it is established */
+	/*
+	 * While it is in SYN-RECV another processor may be about to call it established, and to
+	 * make the track its own: TCP fast open, or the handshake's end and accept at the same
+	 * moment.
+	 */
+	if (!track_is_of(track, sk) && sk->__sk_common.skc_state != TCP_SYN_RECV)
 		track_accepted(track, sk);
-	track_owner(track, RULE_ACCEPT);
+	__sync_fetch_and_add(&track->accepted, 1);
+	track_take(track, RULE_ACCEPT);
 	return 0;
 }
 

@@ -25,6 +25,7 @@ struct socket_track {
 	__u8 state;	   /* last one that was noted; TCP_CLOSE: nothing began yet */
 	__u16 remote_port; /* first destination of an unconnected UDP socket */
 	__u8 remote[16];
+	__u32 accepted; /* not 0 when a process has accepted it */
 #ifdef SKUA_HASH
 	__u64 id;
 #endif
@@ -66,6 +67,14 @@ static __always_inline void track_begin(struct socket_track *track, const void *
 static __always_inline void track_adopt(struct socket_track *track, const void *sk)
 {
 	track->rule = track->task.pid ? RULE_LISTENER : RULE_UNKNOWN;
+	/*
+	 * A process may have accepted it already (accept.bpf.c). That is said before the owner is
+	 * named: either it is seen here, or the owner is named after this. The addition keeps the
+	 * read from going before the write.
+	 */
+	__sync_fetch_and_add(&track->accepted, 0);
+	if (*(volatile __u32 *)&track->accepted)
+		track->rule = RULE_ACCEPT;
 	track->incarnation = 0;
 	track->pass = 0;
 	track->self = 0;
@@ -78,14 +87,11 @@ static __always_inline void track_accepted(struct socket_track *track, const voi
 	track->state = TCP_SYN_RECV;
 }
 
-/* The running task owns the socket, if no better rule has said who does. */
-static __always_inline void track_owner(struct socket_track *track, __u8 rule)
+/* The running task owns the socket, whoever did before. */
+static __always_inline void track_take(struct socket_track *track, __u8 rule)
 {
-	struct task_struct *task;
+	struct task_struct *task = CURRENT_TASK();
 
-	if (track->rule <= rule)
-		return;
-	task = CURRENT_TASK();
 	/* Work that a process left to the kernel: the last file may be put later. */
 	if (READ_TASK(task, flags) & PF_KTHREAD)
 		return;
@@ -93,4 +99,11 @@ static __always_inline void track_owner(struct socket_track *track, __u8 rule)
 	if (!is_task(&track->task, task))
 		read_task(&track->task, task);
 	track->rule = rule;
+}
+
+/* The running task owns the socket, if no better rule has said who does. */
+static __always_inline void track_owner(struct socket_track *track, __u8 rule)
+{
+	if (track->rule > rule)
+		track_take(track, rule);
 }

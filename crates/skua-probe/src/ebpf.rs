@@ -235,6 +235,10 @@ impl Follow for EbpfProbe {
         Ok(self.table.wait_for_programs()?)
     }
 
+    fn has_room(&self) -> bool {
+        self.table.shares_programs() == Some(true) || skua_kernel::has_room_for_namespaces()
+    }
+
     fn namespace_removed(&mut self, number: u16) {
         self.table.remove_namespace(number);
     }

@@ -79,6 +79,11 @@ pub(crate) trait Follow {
         let _ = number;
     }
 
+    /// Whether the programs for one more namespace can be had.
+    fn has_room(&self) -> bool {
+        skua_kernel::has_room_for_namespaces()
+    }
+
     fn watch(&mut self) -> &mut Watch {
         &mut self.interfaces().watch
     }
@@ -161,7 +166,7 @@ pub(crate) trait Follow {
     /// Tries the interfaces again for which there were too many programs.
     fn crowded_out_again(&mut self) {
         for (key, link) in self.interfaces().take_crowded_out() {
-            if !skua_kernel::has_room_for_namespaces() {
+            if !self.has_room() {
                 self.interfaces().put_crowded_out(key, link);
                 continue;
             }

@@ -25,11 +25,15 @@ pub(super) enum Serves {
 /// Places of the array before the map of namespaces: `NAMESPACE_PLACES` of `bpf/flow/netns.h`.
 const PLACES: u32 = 4096;
 
+/// The last namespace with which the shared programs are tried to be loaded, of the first, second, fourth, and so on.
+const MOST_ATTEMPTS: u32 = 64;
+
 /// The programs.
 #[derive(Default)]
 pub(super) struct Further {
-    /// None: not tried. Inside, none: this kernel has none.
-    shared: Option<Option<FlowObject>>,
+    shared: Option<FlowObject>,
+    /// Namespaces that wanted the shared programs while there were none.
+    missed: u32,
     /// Inodes of the namespaces that the shared programs know, by number.
     inodes: HashMap<u16, u32>,
     /// Programs for interfaces of one kind in one namespace, by its number.
@@ -44,13 +48,17 @@ impl Further {
         inode: u64,
         load: impl FnOnce() -> Result<Option<FlowObject>, KernelError>,
     ) -> Result<(), KernelError> {
-        let shared = self.shared.get_or_insert_with(|| {
-            load().unwrap_or_else(|error| {
-                tracing::info!(%error, "each further network namespace gets programs of its own");
-                None
-            })
-        });
-        let Some(shared) = shared else {
+        if self.shared.is_none() {
+            self.missed = self.missed.saturating_add(1);
+            // A kernel that has none says so quickly; one that was only short of something is asked again.
+            if self.missed.is_power_of_two() && self.missed <= MOST_ATTEMPTS {
+                self.shared = load().unwrap_or_else(|error| {
+                    tracing::warn!(%error, "a network namespace gets programs of its own: at most 240 do");
+                    None
+                });
+            }
+        }
+        let Some(shared) = &self.shared else {
             return Ok(());
         };
         // Inodes of namespaces have 32 bits.
@@ -66,7 +74,7 @@ impl Further {
     /// Forgets a namespace.
     pub(super) fn remove(&mut self, number: u16) {
         self.single.retain(|(netns, _), _| *netns != number);
-        let (Some(inode), Some(Some(shared))) = (self.inodes.remove(&number), &self.shared) else {
+        let (Some(inode), Some(shared)) = (self.inodes.remove(&number), &self.shared) else {
             return;
         };
         // Its inode may be another's by now, which then has been told after it.
@@ -78,7 +86,10 @@ impl Further {
 
     /// Whether they are shared; none as long as there was no namespace.
     pub(super) fn shares(&self) -> Option<bool> {
-        self.shared.as_ref().map(Option::is_some)
+        match &self.shared {
+            Some(_) => Some(true),
+            None => (self.missed > 0).then_some(false),
+        }
     }
 
     /// The programs for a kind of link in a namespace. `load` loads those for it alone.
@@ -88,7 +99,7 @@ impl Further {
         link: LinkKind,
         load: impl FnOnce() -> Result<FlowObject, KernelError>,
     ) -> Result<(&FlowObject, Serves), KernelError> {
-        if let Some(Some(shared)) = &self.shared {
+        if let Some(shared) = &self.shared {
             return Ok((shared, Serves::Further));
         }
         let object = match self.single.entry((number, link)) {

@@ -231,7 +231,7 @@ const KEYS: &[Key] = &[
     Key {
         path: "export.collectors",
         meaning: "collectors that are told of flows in sFlow, a list of addresses like \
-                  collector:6343; each conversation goes to one of them",
+                  collector:6343; each conversation goes to one of them. A name is asked for again every 30 s",
     },
     Key {
         path: "export.datagram",

@@ -1,7 +1,7 @@
 //! Tells collectors what drains bring.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket},
+    net::IpAddr,
     os::fd::AsFd as _,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -20,6 +20,7 @@ use super::{
     answers::{Answers, Expected},
     failover::{Failover, Sets},
     known::Of,
+    place::Place,
     queue::Queue,
     sender::Sender,
     spool::{self, SpoolSettings},
@@ -303,7 +304,8 @@ impl Export {
         let room = settings.queue / u64::from(settings.datagram);
         let room = (room / settings.collectors.len() as u64).max(1);
         for name in &settings.collectors {
-            let socket = connect(name)?;
+            let place = Place::of(name)?;
+            let socket = place.connect()?;
             session.mark_own(socket.as_fd())?;
             let from = socket.local_addr()?.ip().to_canonical();
             let config = TellerConfig {
@@ -320,6 +322,7 @@ impl Export {
             let heard = Arc::<AtomicU64>::default();
             let sender = Sender {
                 socket,
+                place: Some(place),
                 queue: queue.clone(),
                 header: Header {
                     agent: config.agent,
@@ -401,22 +404,4 @@ impl Drop for Export {
 fn lock(failover: &Mutex<Failover>) -> MutexGuard<'_, Failover> {
     // Nothing panics half-way through a change.
     failover.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A socket to a collector, in the family of its first address.
-fn connect(name: &str) -> anyhow::Result<UdpSocket> {
-    let address = name
-        .to_socket_addrs()
-        .with_context(|| format!("collector {name}: write it like collector:6343"))?
-        .next()
-        .with_context(|| format!("collector {name} has no address"))?;
-    let any: IpAddr = match address {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket
-        .connect(address)
-        .with_context(|| format!("collector {name} cannot be reached"))?;
-    Ok(socket)
 }

@@ -19,6 +19,7 @@ pub mod export;
 mod failover;
 mod gate;
 pub mod known;
+mod place;
 mod queue;
 mod receive;
 pub mod report;

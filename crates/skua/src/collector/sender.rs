@@ -24,6 +24,7 @@ use skua_wire::sflow::{
 
 use super::{
     answers::Answers,
+    place::Place,
     queue::{BURST, Queue, Taken},
     spool::Spool,
 };
@@ -51,6 +52,8 @@ struct Flying {
 pub struct Sender {
     /// Connected.
     pub socket: UdpSocket,
+    /// Where the collector is; none: where the socket is connected to, for ever.
+    pub place: Option<Place>,
     /// What waits.
     pub queue: Arc<Queue>,
     /// The stream's header, with the sequence number of what was sent last.
@@ -122,6 +125,8 @@ impl Sending {
             }
             match queue.take(&mut batch, self.wait()) {
                 Taken::Some => {
+                    // Much time may have passed.
+                    self.follow();
                     self.pass(&mut batch);
                     if batch.len() == BURST {
                         std::thread::sleep(PAUSE);
@@ -154,6 +159,7 @@ impl Sending {
 
     /// Reads answers, and finds out what they, or their absence, say.
     fn look(&mut self) {
+        self.follow();
         self.hear();
         let now_ns = self.now_ns();
         let was_gone = self.of.answers.gone();
@@ -174,6 +180,13 @@ impl Sending {
             let count = self.flying.iter().take_while(|one| sure && landed(one));
             let count = count.count();
             self.land(count);
+        }
+    }
+
+    /// Goes on where the collector has moved to.
+    fn follow(&mut self) {
+        if let Some(place) = &mut self.of.place {
+            place.follow(&self.of.socket);
         }
     }
 

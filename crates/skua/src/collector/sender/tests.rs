@@ -30,6 +30,7 @@ fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Way {
     };
     let sender = Sender {
         socket,
+        place: None,
         queue: queue.clone(),
         header: Header {
             agent: config.agent,

@@ -23,9 +23,10 @@ struct namespace_entry {
 };
 
 /*
- * All namespaces, by inode. User space adds one before it attaches there. The array before it, by
- * the last bits of the inode, saves most packets that look-up; it has the last one of those that
- * fall on a place, and 0 where there is none.
+ * All namespaces, by inode. User space adds one before it attaches there, and takes it out when it
+ * is gone. The array before it, by the last bits of the inode, saves most packets that look-up; it
+ * has the first one of those that fall on a place, and 0 where there is none: what stands there
+ * never changes while its packets come.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

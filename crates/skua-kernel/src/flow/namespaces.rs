@@ -116,7 +116,14 @@ fn set(shared: &FlowObject, inode: u32, number: u32) -> Result<(), KernelError> 
     let [inode, number] = [inode, number].map(u32::to_ne_bytes);
     let all = shared.map("namespaces")?;
     all.update(&inode, &number, MapFlags::ANY).map_err(failed)?;
+    // One that is there stays: programs read it without a lock.
     let places = shared.map("namespace_places")?;
+    let there = places
+        .lookup(&place(inode), MapFlags::ANY)
+        .map_err(failed)?;
+    if there.is_some_and(|entry| entry.iter().any(|byte| *byte != 0)) {
+        return Ok(());
+    }
     places
         .update(&place(inode), &entry, MapFlags::ANY)
         .map_err(failed)

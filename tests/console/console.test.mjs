@@ -65,7 +65,8 @@ const shifted = (target) =>
         const sorted = ({ node, previousRect: before, currentRect: after }) =>
           !node ||
           ((node.closest ? node : node.parentElement).closest("tbody") &&
-            (after.width === 0 || (before.left === after.left && before.width === after.width)));
+            // Out of what is seen, into it, or within it.
+            (after.width === 0 || before.width === 0 || (before.left === after.left && before.width === after.width)));
         const observer = new PerformanceObserver((list) => {
           for (const entry of list.getEntries()) {
             const still = entry.sources.length > 0 && entry.sources.every(sorted);

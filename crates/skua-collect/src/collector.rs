@@ -364,6 +364,9 @@ impl Collector {
         let added = self
             .conversations
             .take(&reported, stream, window, current.now_ns);
+        if !added.remembered {
+            stream.forgotten_ns = stream.forgotten_ns.max(reported.last_ns);
+        }
         let traffic = |sums: &Sums| Sum {
             packets: sums[PACKETS].saturating_add(sums[PACKETS + 1]),
             bytes: sums[BYTES].saturating_add(sums[BYTES + 1]),

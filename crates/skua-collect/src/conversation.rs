@@ -257,6 +257,8 @@ pub(crate) struct Added {
     pub(crate) joined: bool,
     /// How far it could be remembered.
     pub(crate) room: Room,
+    /// Whether it is remembered how far its point has told.
+    pub(crate) remembered: bool,
 }
 
 /// How far a conversation could be remembered.
@@ -503,6 +505,7 @@ impl Conversations {
             new_in_window,
             joined,
             room: Room::Joined,
+            remembered: true,
         };
         // Nobody has anything to add.
         if conversation.open == 0
@@ -584,8 +587,10 @@ fn agent(conversation: &mut Conversation, stream: u32, epoch: u32) -> Option<Age
 
 /// What a point that is new to us had told to nobody, or to somebody before us.
 fn unheard(told: &Reported, stream: &Stream) -> [u64; TOLD] {
-    // A record may be the first that comes because the first was lost.
-    let ours = stream.from_start || told.first_ns >= stream.joined_ns;
+    // A record may be the first that comes because the first was lost; but not where it may have come, and nothing
+    // of it is remembered.
+    let ours = (stream.from_start || told.first_ns >= stream.joined_ns)
+        && told.first_ns > stream.forgotten_ns;
     let recent = told.last_ns.saturating_sub(told.first_ns) < LINGER;
     if told.first || (ours && recent && !told.moved) {
         return [0; TOLD];
@@ -629,5 +634,6 @@ fn not_joined(told: &Reported, counts: bool, room: Room) -> Added {
         new_in_window: counts,
         joined: false,
         room,
+        remembered: false,
     }
 }

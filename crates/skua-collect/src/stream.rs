@@ -87,6 +87,8 @@ pub(crate) struct Stream {
     pub(crate) from_start: bool,
     /// The agent's clock when we first heard of this run, ns.
     pub(crate) joined_ns: u64,
+    /// Time by the agent's clock up to which records came of which nothing is remembered.
+    pub(crate) forgotten_ns: u64,
     /// What it had told before that.
     base: Tally,
     /// What it has told by the end of its newest datagram.
@@ -291,6 +293,7 @@ impl Streams {
                     before_instance: None,
                     from_start: false,
                     joined_ns: 0,
+                    forgotten_ns: 0,
                     base: Tally::default(),
                     told: Tally::default(),
                     before: Tally::default(),

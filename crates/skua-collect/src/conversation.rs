@@ -19,6 +19,10 @@ const POINTS: usize = 16;
 /// One that is silent, for so long.
 const FORGET: u64 = 900 * SECOND;
 
+/// So long after the first agent others are taken to have told the same collector before us: longer than two drains
+/// are apart.
+const HANDOVER: u64 = 30 * SECOND;
+
 /// Sums of a conversation, by place.
 pub(crate) type Sums = [u64; 11];
 /// Packets sent by the first side; the second's follow, also of those below.
@@ -117,6 +121,10 @@ struct Conversation {
     in_window: InWindow,
     heard_ns: u64,
     counted: Sums,
+    /// When it was first told of, and packets and bytes that were told to others before that: what `counted` and the sums
+    /// of its points begin at.
+    since_ns: u64,
+    origin: [u64; 4],
     rtt_of: u64,
     agents: [Option<Agent>; 2],
     /// Differences between agents that were told.
@@ -185,6 +193,40 @@ impl Conversation {
             tracking_id,
             compact::Entry::ended(streams, self.last_ns, now),
         )
+    }
+
+    /// Where the sums of a further point begin, of which `before` was told to others: no drains are at the same time,
+    /// so that the collector before us knew more of one agent than of the other, and has counted the most that one
+    /// of them told. Also returns by how much the points that are there have to go on, as the origin goes back.
+    ///
+    /// Only what can have been told between two drains is taken for such a difference: others, of agents that began
+    /// to count at different times, say nothing.
+    fn align(&mut self, before: &[u64; TOLD], new: &[u64; 4], now: u64) -> ([u64; 4], [u64; 4]) {
+        let (mut begin, mut back) = ([0; 4], [0; 4]);
+        if now.saturating_sub(self.since_ns) > HANDOVER {
+            return (begin, back);
+        }
+        for place in TRAFFIC {
+            let ahead = before[place].saturating_sub(self.origin[place]);
+            let behind = self.origin[place].saturating_sub(before[place]);
+            if ahead > 0 && ahead <= self.counted[place] {
+                begin[place] = ahead;
+                self.counted[place] += ahead;
+            } else if behind > 0 && behind <= new[place] {
+                back[place] = behind;
+                self.origin[place] = before[place];
+                self.counted[place] += behind;
+            }
+        }
+        for agent in self.agents.iter_mut().flatten() {
+            // One that has told nothing yet begins at the new origin.
+            if agent.told != [0; 4] {
+                for place in TRAFFIC {
+                    agent.told[place] += back[place];
+                }
+            }
+        }
+        (begin, back)
     }
 
     /// What the agents' sums differ by and was not told.
@@ -356,6 +398,7 @@ impl Conversations {
         now: u64,
     ) -> Added {
         let known = self.reports.contains_key(&(told.stream, told.id));
+        let heard = unheard(told, stream);
         if !known && self.all.contains_key(&told.tracking_id) {
             // Both hosts of each conversation find room, and some of its other interfaces.
             if self.reports.len() >= self.most.saturating_mul(2) {
@@ -380,6 +423,8 @@ impl Conversations {
                 in_window: InWindow::default(),
                 heard_ns: now,
                 counted: [0; 11],
+                since_ns: now,
+                origin: std::array::from_fn(|place| heard[place]),
                 rtt_of: 0,
                 agents: [None; 2],
                 settled: [0; 4],
@@ -395,6 +440,19 @@ impl Conversations {
         let joined = !joined && both(conversation);
         let base = agent.map_or([0; 4], |agent| agent.base);
         let again = base != [0; 4];
+        let (begin, back) = match known || again {
+            true => ([0; 4], [0; 4]),
+            false => conversation.align(&heard, &told.new, now),
+        };
+        if back != [0; 4] {
+            for point in &conversation.points {
+                if let Some(report) = self.reports.get_mut(point) {
+                    for place in TRAFFIC {
+                        report.sums[place] += back[place];
+                    }
+                }
+            }
+        }
         let report = self
             .reports
             .entry((told.stream, told.id))
@@ -404,6 +462,7 @@ impl Conversations {
                     conversation.points.push((told.stream, told.id));
                 }
                 let mut sums = [0; 11];
+                sums[TRAFFIC].copy_from_slice(&begin);
                 if again {
                     // That it was there the agent's earlier run has told.
                     sums = conversation.counted;
@@ -413,7 +472,7 @@ impl Conversations {
                     tracking_id: told.tracking_id,
                     last_ns: 0,
                     open: true,
-                    raw: unheard(told, stream),
+                    raw: heard,
                     sums,
                 })
             });

@@ -344,6 +344,42 @@ fn a_collector_that_comes_late_counts_what_is_new() {
     assert_eq!(packets(&finish(&mut collector, now)), 14);
 }
 
+/// One collector after the other has what two hosts tell of one conversation, whose drains are seconds apart. What one of them
+/// has told to the collector before is known to the next one only when that host tells more: then it counts so much less.
+#[test]
+fn collectors_that_take_over_from_each_other_count_each_packet_once() {
+    let one = key(1, 40_000, 443);
+    for (apart, begin) in (0..6).flat_map(|apart| (0..17).map(move |begin| (apart, begin))) {
+        let mut agents = [Agent::new(1, 7), Agent::new(2, 8)];
+        let (mut collector, mut counted) = (collector(), 0);
+        // Ten packets a second each way; of each agent, up to when it has told.
+        let mut told = [START; 2];
+        for second in 1..=72 {
+            let now = START + second * SECOND;
+            if second % 17 == begin && second < 55 {
+                counted += packets(&finish(&mut collector, now));
+                collector = self::collector();
+            }
+            for (number, agent) in agents.iter_mut().enumerate() {
+                if second % 6 != [0, apart][number] && second != 72 {
+                    continue;
+                }
+                let sent = (now - told[number]) / SECOND * 10;
+                told[number] = now;
+                for datagram in agent.drain(now, &[update(one, now, [sent, sent])]) {
+                    collector.datagram(agent.address, &datagram, now);
+                }
+            }
+        }
+        let summary = collector.summary();
+        assert_eq!(summary.missing.packets, 0);
+        let known = summary.counted.packets + summary.elsewhere.packets;
+        assert_eq!(summary.got.packets, known);
+        counted += packets(&finish(&mut collector, START + 73 * SECOND));
+        assert_eq!(counted, 2 * 72 * 10, "{apart} s apart, from {begin} s on");
+    }
+}
+
 #[test]
 fn a_wrong_clock_is_shown_and_its_times_are_set_right() {
     for hours in [5, -5] {

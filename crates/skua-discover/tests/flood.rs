@@ -40,10 +40,13 @@ fn what_waited_while_some_was_lost_is_not_taken_for_the_truth() {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
+    // Nobody changes the graph meanwhile, so what comes waits, however quick this machine is.
+    let held = lab.graph.read();
     let mut input = ip.stdin.take().unwrap();
     input.write_all(batch.as_bytes()).unwrap();
     drop(input);
     assert!(ip.wait().unwrap().success());
+    drop(held);
     lab.until_true(&[&ns.name]);
     let counters = lab.discovery.counters();
     assert!(counters.lost > 0 && counters.resyncs > 0, "{counters:?}");

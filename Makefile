@@ -64,7 +64,9 @@ test-samza: needs ## the stream job on a real Samza, as a check of the topic's s
 	@tests/kafka/run samza
 
 lint: ## format and clippy
-	@$(CARGO) fmt --check && $(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	@$(CARGO) fmt --check && $(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
+	@$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	@$(CARGO) clippy --quiet --manifest-path fuzz/Cargo.toml --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 
 fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60

@@ -45,7 +45,7 @@ fn read(input: impl Read, total: usize) -> (u64, Option<String>) {
         assert!(file.offset() <= total as u64);
     };
     assert!(matches!(file.next_packet(), Ok(None)));
-    for line in &end {
+    if let Some(line) = &end {
         assert!(!line.contains('\n'));
     }
     for interface in file.interfaces() {

@@ -65,6 +65,7 @@ fuzz_target!(|text: &str| {
     let limits = Limits {
         time: Duration::from_millis(500),
         elements: 10_000,
+        bytes: 16 << 20,
         results: 1_000,
     };
     if let Ok(answer) = prepared.run(sources, limits, &AtomicBool::new(false)) {

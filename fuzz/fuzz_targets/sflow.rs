@@ -22,7 +22,9 @@ fn collect(bytes: &[u8]) {
     assert_eq!(sums.lines, lines);
     assert_eq!(sums.conversations, 0);
     let parts = [sums.counted, sums.elsewhere, sums.late, sums.keys_full];
-    let packets = parts.iter().fold(0u64, |all, sum| all.saturating_add(sum.packets));
+    let packets = parts
+        .iter()
+        .fold(0u64, |all, sum| all.saturating_add(sum.packets));
     assert_eq!(packets, sums.got.packets);
 }
 

@@ -19,24 +19,40 @@ fuzz_target!(|bytes: &[u8]| {
     for detector in &detectors {
         let mut reference = Reference::new(detector).expect("it was checked");
         for time in 0..70 {
-            let Fate::Sampled { channel, value, verdict } = reference.matched(packet, time).fate else {
+            let Fate::Sampled {
+                channel,
+                value,
+                verdict,
+            } = reference.matched(packet, time).fate
+            else {
                 continue;
             };
             assert!(channel < detector.channels);
             assert!(value.unsigned_abs() <= MOST);
-            assert!(verdict.count < u64::from(detector.ring) || verdict.after.unsigned_abs() <= MOST);
+            assert!(
+                verdict.count < u64::from(detector.ring) || verdict.after.unsigned_abs() <= MOST
+            );
         }
         let tally = reference.tally();
         assert_eq!(tally.matched, 70);
-        assert_eq!(tally.matched, tally.sampled + tally.untouched.values().sum::<u64>());
+        assert_eq!(
+            tally.matched,
+            tally.sampled + tally.untouched.values().sum::<u64>()
+        );
     }
 });
 
 fn values(bytes: &[u8]) {
-    let Some((&[fraction, width], bytes)) = bytes.split_first_chunk() else { return };
-    for encoding in
-        [Encoding::Unsigned, Encoding::Signed, Encoding::Float, Encoding::Double, Encoding::Decimal]
-    {
+    let Some((&[fraction, width], bytes)) = bytes.split_first_chunk() else {
+        return;
+    };
+    for encoding in [
+        Encoding::Unsigned,
+        Encoding::Signed,
+        Encoding::Float,
+        Encoding::Double,
+        Encoding::Decimal,
+    ] {
         for order in [ByteOrder::Big, ByteOrder::Little] {
             let width = match encoding {
                 Encoding::Float => 4,
@@ -44,7 +60,12 @@ fn values(bytes: &[u8]) {
                 Encoding::Decimal => 1 + width % 20,
                 _ => 1 << (width % 4),
             };
-            let field = ValueField { offset: 0, width, encoding, order };
+            let field = ValueField {
+                offset: 0,
+                width,
+                encoding,
+                order,
+            };
             if let Ok(value) = decode(bytes, &field, fraction % 25) {
                 assert!(value.unsigned_abs() <= MOST);
             }

@@ -8,7 +8,9 @@ use skua_analyzer::tap::{Tap, spec};
 use skua_tap::{Space, Target};
 
 /// Words of expressions that are tried. Others may be names of hosts, which are looked up by DNS.
-const WORDS: [&str; 10] = ["tcp", "udp", "ip", "ip6", "port", "vlan", "and", "or", "not", "net"];
+const WORDS: [&str; 10] = [
+    "tcp", "udp", "ip", "ip6", "port", "vlan", "and", "or", "not", "net",
+];
 
 fn may_compile(expression: &str) -> bool {
     let mut words = expression.split(|c: char| !c.is_ascii_alphanumeric());
@@ -21,18 +23,26 @@ fn one_line(error: &str) {
 }
 
 fn read(kind: u8, body: &[u8]) -> Option<Tap> {
-    if kind % 2 == 0 {
+    if kind.is_multiple_of(2) {
         return serde_json::from_slice(body).ok();
     }
     let patch: json_patch::Patch = serde_json::from_slice(body).ok()?;
-    let tap = Tap { from: vec!["eth0".into()], to: vec!["mon0".into()], ..Tap::default() };
+    let tap = Tap {
+        from: vec!["eth0".into()],
+        to: vec!["mon0".into()],
+        ..Tap::default()
+    };
     let mut value = serde_json::to_value(tap).expect("a tap is an object");
     json_patch::patch(&mut value, &patch).ok()?;
     serde_json::from_value(value).ok()
 }
 
 fn shown(name: &str, space: &Space) -> String {
-    Target::Interface { name: name.to_owned(), space: space.clone() }.to_string()
+    Target::Interface {
+        name: name.to_owned(),
+        space: space.clone(),
+    }
+    .to_string()
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -50,11 +60,17 @@ fuzz_target!(|data: &[u8]| {
     assert!(asked.choice.vlan < 4_095 && asked.choice.sampling > 0);
     assert!(!asked.directions.is_empty());
     for target in &asked.targets {
-        let Target::Interface { name, space } = target else { continue };
+        let Target::Interface { name, space } = target else {
+            continue;
+        };
         assert!(!asked.sources.contains(&(name.clone(), space.clone())));
     }
     let again = Tap {
-        from: asked.sources.iter().map(|(name, space)| shown(name, space)).collect(),
+        from: asked
+            .sources
+            .iter()
+            .map(|(name, space)| shown(name, space))
+            .collect(),
         to: match asked.targets.is_empty() {
             true => tap.to.clone(),
             false => asked.targets.iter().map(ToString::to_string).collect(),

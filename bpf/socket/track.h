@@ -25,9 +25,10 @@ struct socket_track {
 	__u8 state;	   /* last one that was noted; TCP_CLOSE: nothing began yet */
 	__u16 remote_port; /* first destination of an unconnected UDP socket */
 	__u8 remote[16];
-	__u32 accepted; /* not 0 when a process has accepted it */
 #ifdef SKUA_HASH
 	__u64 id;
+#else
+	__u32 accepted; /* not 0 when a process has accepted it */
 #endif
 };
 
@@ -67,14 +68,15 @@ static __always_inline void track_begin(struct socket_track *track, const void *
 static __always_inline void track_adopt(struct socket_track *track, const void *sk)
 {
 	track->rule = track->task.pid ? RULE_LISTENER : RULE_UNKNOWN;
+#ifndef SKUA_HASH
 	/*
 	 * A process may have accepted it already (accept.bpf.c). That is said before the owner is
-	 * named: either it is seen here, or the owner is named after this. The addition keeps the
-	 * read from going before the write.
+	 * named: either it is seen here, or the owner is named after this. The exchange keeps the
+	 * read from going before the write; kernels with socket storage have it (5.12).
 	 */
-	__sync_fetch_and_add(&track->accepted, 0);
-	if (*(volatile __u32 *)&track->accepted)
+	if (__sync_fetch_and_or(&track->accepted, 0))
 		track->rule = RULE_ACCEPT;
+#endif
 	track->incarnation = 0;
 	track->pass = 0;
 	track->self = 0;

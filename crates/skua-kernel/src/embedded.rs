@@ -129,3 +129,63 @@ pub(crate) fn map_bytes(map: std::os::fd::RawFd) -> u64 {
         })
         .unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    /// Stores that are atomic (BPF_STX, BPF_ATOMIC), of 32 and 64 bits.
+    const ATOMIC: [u8; 2] = [0xc3, 0xdb];
+    const ADD: i32 = 0;
+    /// An instruction of two places (BPF_LD, BPF_IMM of 64 bits).
+    const WIDE: u8 = 0x18;
+
+    fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
+        let bytes: [u8; N] = bytes[at..at + N].try_into().unwrap();
+        let low_first = bytes.iter().rev();
+        low_first.fold(0, |all, byte| all << 8 | u64::from(*byte))
+    }
+
+    /// Operations of all atomic instructions in the sections of an ELF file that are executed (elf(5)).
+    fn atomic_operations(elf: &[u8]) -> Vec<i32> {
+        const PROGBITS: u64 = 1;
+        const EXECINSTR: u64 = 4;
+        let (table, count) = (number::<8>(elf, 0x28), number::<2>(elf, 0x3c));
+        let mut found = Vec::new();
+        for section in 0..count {
+            let head = (table + 64 * section) as usize;
+            let executed = number::<8>(elf, head + 8) & EXECINSTR != 0;
+            if number::<4>(elf, head + 4) != PROGBITS || !executed {
+                continue;
+            }
+            let at = number::<8>(elf, head + 0x18) as usize;
+            let size = number::<8>(elf, head + 0x20) as usize;
+            let mut code = elf[at..at + size].chunks_exact(8);
+            while let Some(one) = code.next() {
+                if ATOMIC.contains(&one[0]) {
+                    found.push(number::<4>(one, 4) as i32);
+                } else if one[0] == WIDE {
+                    code.next();
+                }
+            }
+        }
+        found
+    }
+
+    // Guests that have such kernels say it, too, but late. Compilers make such an operation of an addition of 0.
+    #[test]
+    fn what_is_for_kernels_before_5_12_has_no_atomic_operation_but_addition() {
+        let objects: [(&str, &[u8]); 4] = [
+            ("flow_tc_lock", object!("flow_tc_lock")),
+            ("flow_tc_lock_packets", object!("flow_tc_lock_packets")),
+            ("socket_hash_ring", object!("socket_hash_ring")),
+            ("socket_hash_perf", object!("socket_hash_perf")),
+        ];
+        for (name, elf) in objects {
+            let found = atomic_operations(elf);
+            assert!(found.len() > 5, "{name}: {found:?}");
+            assert!(found.iter().all(|one| *one == ADD), "{name}: {found:?}");
+        }
+        // Others have them.
+        let found = atomic_operations(object!("flow_tc"));
+        assert!(found.iter().any(|one| *one != ADD), "{found:?}");
+    }
+}

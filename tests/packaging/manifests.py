@@ -118,16 +118,18 @@ def probes(found):
 
 
 def collectors(found):
-    """Each that agents are told of is a Service with that port, and each has a pod."""
+    """What agents are told of is a Service with that port, whose name means all pods."""
     config = yaml.safe_load((FOLDER / "agent-config.yaml").read_text())
-    told = config["export"]["collectors"]
-    for one in told:
+    pods = found["StatefulSet", "skua-collector"]["spec"]
+    for one in config["export"]["collectors"]:
         name, port = one.split(".")[0], int(one.rsplit(":")[-1])
         service = found["Service", name]["spec"]
         if [p["port"] for p in service["ports"]] != [port]:
             fail(f"{one}: the Service has other ports")
-    if found["StatefulSet", "skua-collector"]["spec"]["replicas"] != len(told):
-        fail("as many collectors as agents are told of, please")
+        if service["clusterIP"] != "None" or pods["serviceName"] != name:
+            fail(f"{one} does not mean the addresses of pods")
+        if service["selector"] != pods["selector"]["matchLabels"]:
+            fail(f"{one} selects other pods")
 
 
 found = documents()

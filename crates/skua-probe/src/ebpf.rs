@@ -9,7 +9,7 @@ use std::{
 use skua_flow::{FlowUpdate, Mark, Prefix};
 use skua_kernel::{
     Attachment, HookKind, KernelError,
-    flow::{DrainStats, FlowTable, FlowTableConfig, PacketRing, Proof, Wakeups, prove},
+    flow::{DrainStats, FlowTable, FlowTableConfig, OwnSockets, PacketRing, Proof, Wakeups, prove},
     next_tick,
 };
 use skua_link::Link;
@@ -360,8 +360,8 @@ impl Probe for EbpfProbe {
         self.packets.as_ref().map(|(packets, _)| packets.clone())
     }
 
-    fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), ProbeError> {
-        Ok(self.table.mark_own(socket)?)
+    fn own_sockets(&self) -> Result<Option<OwnSockets>, ProbeError> {
+        Ok(Some(self.table.own_sockets()?))
     }
 
     fn map_memory(&self) -> Vec<(String, u64)> {

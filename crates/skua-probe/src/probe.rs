@@ -3,6 +3,7 @@
 use std::{net::IpAddr, os::fd::BorrowedFd, time::Instant};
 
 use skua_flow::FlowUpdate;
+use skua_kernel::flow::OwnSockets;
 
 use crate::{Account, LiveAddresses, LivePoints, Packets, ProbeError};
 
@@ -107,15 +108,14 @@ pub trait Probe {
         None
     }
 
-    /// Marks a socket, and those that it will accept, as our own: with `exclude_self` its traffic
-    /// is left out. Probes that cannot know sockets do nothing.
+    /// By which sockets are marked as our own: with `exclude_self` their traffic is left out. None of probes that
+    /// cannot know sockets.
     ///
     /// # Errors
     ///
     /// When the kernel refuses.
-    fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), ProbeError> {
-        let _ = socket;
-        Ok(())
+    fn own_sockets(&self) -> Result<Option<OwnSockets>, ProbeError> {
+        Ok(None)
     }
 
     /// Bytes of kernel memory that it takes, by name.

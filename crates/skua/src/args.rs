@@ -225,7 +225,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
     #[command(flatten)]
-    pub export: crate::collector::export::ExportArguments,
+    pub export: crate::collector::settings::ExportArguments,
     /// Print a last JSON object with all sums on standard error
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub summary: Option<SummaryFormat>,
@@ -247,7 +247,7 @@ pub struct AgentArguments {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
     #[command(flatten)]
-    pub export: crate::collector::export::ExportArguments,
+    pub export: crate::collector::settings::ExportArguments,
     #[command(flatten)]
     pub analyzer: AnalyzerArguments,
     /// Print a last JSON object with all sums on standard error

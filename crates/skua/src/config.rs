@@ -17,7 +17,7 @@ use crate::{
     addresses,
     args::{CaptureArguments, CaptureType, ConfigArguments},
     captures::dpdk::Dpdk,
-    collector::export::ExportSettings,
+    collector::settings::ExportSettings,
     lake::LakeSettings,
     server::auth::Role,
     sockets::settings::{IoNice, Sockets},
@@ -231,7 +231,13 @@ const KEYS: &[Key] = &[
     Key {
         path: "export.collectors",
         meaning: "collectors that are told of flows in sFlow, a list of addresses like \
-                  collector:6343; each conversation goes to one of them. A name is asked for again every 30 s",
+                  collector:6343, or names of SRV records like _skua._udp.example.org; each address of a name is a \
+                  collector, and each conversation goes to one of them",
+    },
+    Key {
+        path: "export.look_up",
+        meaning: "how often names of collectors are looked up again: collectors may come, go and move without a \
+                  restart",
     },
     Key {
         path: "export.datagram",

@@ -99,7 +99,7 @@ fn watch_and_gather(
     let watch = Watch::start(config, &ground)?;
     let gather = Gather::start(config, &ground, Some(&watch))?;
     for socket in server.sockets() {
-        watch.session.mark_own(socket)?;
+        watch.session.own_sockets().mark(socket)?;
     }
     let (door, actions) = serve(
         server,
@@ -154,7 +154,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
         .observers
         .add(Arc::new(move |capture, state| outbox.take(capture, state)));
     for socket in server.sockets() {
-        watch.session.mark_own(socket)?;
+        watch.session.own_sockets().mark(socket)?;
     }
     let (door, actions) = serve(
         server,
@@ -287,10 +287,9 @@ impl Watch {
         switch.clean_up()?;
         let ovs = database.and_then(|target| follow_switch(config, target, graph));
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
-        let export = Export::start(&config.export, &session, observers)?;
-        ground
-            .services
-            .told_as(export.as_ref().map(Export::agents).unwrap_or_default());
+        let services = ground.services.clone();
+        let told_as = move |agents| services.told_as(agents);
+        let export = Export::start(&config.export, &session, observers, told_as)?;
         ground.services.follow(
             observers,
             config.sockets.graph,

@@ -46,7 +46,21 @@ pub struct Session {
     /// Memory that sockets and their owners have taken.
     peak: Peak,
     stop: Arc<AtomicBool>,
-    exclude_self: bool,
+    own_sockets: OwnSockets,
+}
+
+/// Sockets of ours, whose traffic is left out when that is wanted and the probe can.
+#[derive(Clone)]
+pub struct OwnSockets(Option<Arc<skua_kernel::flow::OwnSockets>>);
+
+impl OwnSockets {
+    /// Marks a socket, and those that it accepts.
+    pub fn mark(&self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
+        if let Some(own) = &self.0 {
+            own.mark(socket)?;
+        }
+        Ok(())
+    }
 }
 
 /// Sockets that have ended are taken at most so often because they say so.
@@ -202,6 +216,10 @@ impl Session {
             sockets = Some(started.probe);
         }
         let any_wake = poll_both(&wake, sockets.as_deref().and_then(|s| s.wake()))?;
+        let own_sockets = match config.flow.exclude_self {
+            true => probe.own_sockets()?,
+            false => None,
+        };
         let session = Self {
             sockets,
             any_wake,
@@ -211,18 +229,15 @@ impl Session {
             shared: Shared::new(state, waker),
             wake,
             stop,
-            exclude_self: config.flow.exclude_self,
+            own_sockets: OwnSockets(own_sockets.map(Arc::new)),
         };
         session.name_interfaces();
         Ok(session)
     }
 
-    /// Leaves out the traffic of a socket of ours and of those that it accepts, when that is wanted.
-    pub fn mark_own(&self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
-        if self.exclude_self {
-            self.probe.mark_own(socket)?;
-        }
-        Ok(())
+    /// By which sockets are marked as ours.
+    pub fn own_sockets(&self) -> OwnSockets {
+        self.own_sockets.clone()
     }
 
     /// The state.

@@ -68,7 +68,7 @@ pub struct FlowTableConfig {
     pub max_points: u32,
     /// Pcap expression; empty counts all.
     pub filter: String,
-    /// Leave out the traffic of sockets given to [`FlowTable::mark_own`]; tc programs only.
+    /// Leave out the traffic of sockets given to [`OwnSockets::mark`]; tc programs only.
     pub exclude_self: bool,
     /// Prefixes that an address set may have (`flow.addresses.max_entries`); 0: there is never one,
     /// and nothing is paid for it.
@@ -374,15 +374,14 @@ impl FlowTable {
         self.grace.wait()
     }
 
-    /// Marks a socket, and with it those that it will accept, as our own.
-    pub fn mark_own(&self, socket: BorrowedFd<'_>) -> Result<(), KernelError> {
-        let map = self.first.map("own_sockets")?;
-        let key = socket.as_raw_fd().to_ne_bytes();
-        map.update(&key, &1u32.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
-            .map_err(|error| KernelError::System {
-                what: "cannot mark our own socket",
-                source: std::io::Error::other(error),
-            })
+    /// By which sockets are marked as our own, also when the table is elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn own_sockets(&self) -> Result<OwnSockets, KernelError> {
+        let map = libbpf_rs::MapHandle::try_from(&self.first.map("own_sockets")?);
+        map.map(OwnSockets).map_err(OwnSockets::failed)
     }
 
     /// Live entries now.
@@ -487,4 +486,29 @@ fn sum_counters(cpus: &[Vec<u8>]) -> [CauseCounters; 2] {
         }
     }
     sum
+}
+
+/// Sockets of ours, whose traffic is left out.
+#[derive(Debug)]
+pub struct OwnSockets(libbpf_rs::MapHandle);
+
+impl OwnSockets {
+    /// Marks a socket, and with it those that it will accept, as our own.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn mark(&self, socket: BorrowedFd<'_>) -> Result<(), KernelError> {
+        let key = socket.as_raw_fd().to_ne_bytes();
+        self.0
+            .update(&key, &1u32.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
+            .map_err(Self::failed)
+    }
+
+    fn failed(error: libbpf_rs::Error) -> KernelError {
+        KernelError::System {
+            what: "cannot mark our own socket",
+            source: std::io::Error::other(error),
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! | module | |
 //! |---|---|
 //! | `export` | tells collectors what drains of `skua run` and `skua agent` bring |
+//! | `settings`, `members`, `srv` | what is told to whom; which collectors there are, by their names |
 //! | `failover` | which collector is told of what, while all of them are there and while not |
 //! | `known` | names and sockets of this host |
 //! | `queue`, `sender` | datagrams that wait to be sent, and who sends them |
@@ -19,11 +20,13 @@ pub mod export;
 mod failover;
 mod gate;
 pub mod known;
-mod place;
+mod members;
 mod queue;
 mod receive;
 pub mod report;
 mod sender;
+pub mod settings;
 mod sink;
 mod spool;
+mod srv;
 mod watch;

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -44,7 +44,7 @@ struct Datagrams {
 pub struct Queue {
     datagrams: Mutex<Datagrams>,
     more: Condvar,
-    most: usize,
+    most: AtomicUsize,
     /// Datagrams that were sent.
     pub sent: AtomicU64,
     /// Those that were not.
@@ -70,11 +70,16 @@ impl Queue {
         Self {
             datagrams: Mutex::default(),
             more: Condvar::new(),
-            most,
+            most: AtomicUsize::new(most),
             sent: AtomicU64::new(0),
             losses: Losses::default(),
             gone: AtomicU64::new(0),
         }
+    }
+
+    /// From now on there is room for so many.
+    pub fn limit(&self, most: usize) {
+        self.most.store(most, Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Datagrams> {
@@ -87,7 +92,7 @@ impl Queue {
     /// Puts one in, if there is room.
     pub fn offer(&self, bytes: &[u8]) -> Offered {
         let mut datagrams = self.lock();
-        if datagrams.waiting.len() >= self.most {
+        if datagrams.waiting.len() >= self.most.load(Relaxed) {
             self.losses.queue_full.fetch_add(1, Relaxed);
             return Offered::Refused;
         }
@@ -163,10 +168,13 @@ mod tests {
         let offered = [b"one", b"two", b"six"].map(|bytes| queue.offer(bytes));
         assert_eq!(offered, [Offered::Taken, Offered::Taken, Offered::Refused]);
         assert_eq!(queue.waiting(), 2);
+        // Another share of the memory.
+        queue.limit(3);
+        assert_eq!(queue.offer(b"ten"), Offered::Taken);
         queue.close();
         let mut batch = Vec::new();
         assert_eq!(queue.take(&mut batch, None), Taken::Some);
-        assert_eq!(batch, [b"one", b"two"]);
+        assert_eq!(batch, [b"one", b"two", b"ten"]);
         assert_eq!(queue.take(&mut batch, None), Taken::Closed);
         assert_eq!(queue.losses.queue_full.load(Relaxed), 1);
     }

@@ -1,11 +1,85 @@
 //! How collectors are told, in Prometheus' text format and by the doctor.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    net::SocketAddr,
+};
 
+use serde::Serialize;
 use serde_json::Value;
 
-use super::export::ExportStatus;
 use crate::{metrics::Text, output};
+
+/// How a collector is told.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ExportStatus {
+    /// Name of the collector, with its address when others have the name, too.
+    pub collector: String,
+    /// Its address; none: the name was never found.
+    pub address: Option<SocketAddr>,
+    /// Whether its name does not mean it any more: nothing new goes to it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
+    /// Whether it takes what it is sent, as far as its answers and ICMP tell; while not, the others have its part.
+    pub up: bool,
+    /// Whether it has answered: else only ICMP tells whether it is there.
+    pub answers: bool,
+    /// How often others took its part.
+    pub failovers: u64,
+    /// Datagrams that were sent and not refused.
+    pub datagrams: u64,
+    /// Records in datagrams, sent or waiting.
+    pub records: u64,
+    /// Packets that records have added.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Records that are not of IP, and not told of.
+    pub not_ip: u64,
+    /// Datagrams that wait.
+    pub waiting: usize,
+    /// Records that found no room in the queue, or of which no collector could be told since none was found.
+    pub lost_records: u64,
+    /// Datagrams that were lost here, by cause.
+    pub lost: LostDatagrams,
+    /// What is kept on disk, when there is a place for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spool: Option<SpoolStatus>,
+}
+
+/// What is kept on disk for a collector.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SpoolStatus {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Datagrams that were put there since the start.
+    pub kept: u64,
+}
+
+/// Datagrams by cause of their loss.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LostDatagrams {
+    /// The queue was full.
+    pub queue_full: u64,
+    /// Nobody was there.
+    pub send_refused: u64,
+    /// The host, or a way to it, was not there.
+    pub unreachable: u64,
+    /// They were sent, and no answer came.
+    pub unanswered: u64,
+    /// The socket had no room.
+    pub would_block: u64,
+    /// Anything else that the kernel said.
+    pub send_failed: u64,
+    /// The spool was full: the oldest go.
+    pub spool_full: u64,
+    /// They could not be written into the spool.
+    pub spool_failed: u64,
+    /// Places in the spool that could not be read, of at least one datagram each.
+    pub spool_corrupt: u64,
+}
 
 /// For /metrics.
 pub fn metrics(all: &[ExportStatus]) -> String {
@@ -87,7 +161,7 @@ pub fn metrics(all: &[ExportStatus]) -> String {
         (
             "skua_export_lost_records_total",
             "counter",
-            "Records that found no room in the queue to a collector.",
+            "Records that found no room in the queue to a collector, or while no collector was found.",
             |s| s.lost_records,
         ),
     ] {
@@ -143,6 +217,8 @@ pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
             "collector {}{}: {} records in {} datagrams{kept}",
             collector["collector"].as_str().unwrap_or_default(),
             match collector["up"].as_bool() {
+                _ if collector["address"].is_null() => " (the name is not found)",
+                _ if collector["left"] == true => " (its name does not mean it any more)",
                 Some(false) => " (not there, others have its part)",
                 _ => "",
             },
@@ -158,6 +234,12 @@ pub fn advise(status: &Value, advice: &mut Vec<String>) {
     for collector in each(status) {
         let name = collector["collector"].as_str().unwrap_or_default();
         let lost = &collector["lost"];
+        if collector["address"].is_null() {
+            let lost = output::count(number(&collector["lost_records"]));
+            advice.push(format!(
+                "the collector {name} is not found in the DNS, nor in /etc/hosts; {lost} records lost as there was no other"
+            ));
+        }
         for (cause, what) in [
             ("queue_full", "found no room in the queue (export.queue)"),
             ("send_refused", "were refused: nobody listens there"),

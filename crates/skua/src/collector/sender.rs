@@ -7,9 +7,9 @@
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind},
-    net::UdpSocket,
+    net::{SocketAddr, UdpSocket},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -24,7 +24,6 @@ use skua_wire::sflow::{
 
 use super::{
     answers::Answers,
-    place::Place,
     queue::{BURST, Queue, Taken},
     spool::Spool,
 };
@@ -52,8 +51,8 @@ struct Flying {
 pub struct Sender {
     /// Connected.
     pub socket: UdpSocket,
-    /// Where the collector is; none: where the socket is connected to, for ever.
-    pub place: Option<Place>,
+    /// Where the collector has moved to, when it has.
+    pub moves: Arc<Mutex<Option<SocketAddr>>>,
     /// What waits.
     pub queue: Arc<Queue>,
     /// The stream's header, with the sequence number of what was sent last.
@@ -185,8 +184,12 @@ impl Sending {
 
     /// Goes on where the collector has moved to.
     fn follow(&mut self) {
-        if let Some(place) = &mut self.of.place {
-            place.follow(&self.of.socket);
+        let moves = &self.of.moves;
+        let to = moves.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(to) = to
+            && let Err(error) = self.of.socket.connect(to)
+        {
+            tracing::warn!(%to, %error, "no way to where the collector has moved");
         }
     }
 

@@ -75,8 +75,14 @@ impl SpoolSettings {
         Ok(())
     }
 
-    /// The spool of one of so many collectors, if there is a place for it.
-    pub fn open(&self, collector: &str, of: usize) -> anyhow::Result<Option<(Spool, Arc<Counts>)>> {
+    /// The spool of a collector, if there is a place for it. `slot` tells those of one name apart, `share` is how
+    /// many bytes it may have.
+    pub fn open(
+        &self,
+        collector: &str,
+        slot: usize,
+        share: Arc<AtomicU64>,
+    ) -> anyhow::Result<Option<(Spool, Arc<Counts>)>> {
         if self.directory.is_empty() {
             return Ok(None);
         }
@@ -88,14 +94,13 @@ impl SpoolSettings {
             }
         };
         let name: String = collector.chars().map(plain).collect();
-        let directory = Path::new(&self.directory).join(format!("to-{name}"));
+        let name = match slot {
+            0 => format!("to-{name}"),
+            _ => format!("to-{name}-{}", slot + 1),
+        };
+        let directory = Path::new(&self.directory).join(name);
         let counts = Arc::<Counts>::default();
-        let spool = Spool::open(
-            &directory,
-            self.max_bytes / of.max(1) as u64,
-            counts.clone(),
-        )
-        .with_context(|| {
+        let spool = Spool::open(&directory, share, counts.clone()).with_context(|| {
             format!(
                 "export.spool.directory: {} cannot be used",
                 directory.display()
@@ -140,7 +145,8 @@ struct Place {
 /// A spool.
 pub struct Spool {
     directory: PathBuf,
-    most: u64,
+    /// Bytes of files at most.
+    most: Arc<AtomicU64>,
     segments: VecDeque<Segment>,
     writer: Option<File>,
     reader: Option<(u64, File)>,
@@ -163,7 +169,7 @@ impl Spool {
     /// # Errors
     ///
     /// When it cannot be made or written, or another process has it.
-    pub fn open(directory: &Path, most: u64, counts: Arc<Counts>) -> io::Result<Self> {
+    pub fn open(directory: &Path, most: Arc<AtomicU64>, counts: Arc<Counts>) -> io::Result<Self> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -277,12 +283,13 @@ impl Spool {
 
     fn write(&mut self, datagram: &[u8]) -> io::Result<()> {
         let size = (HEAD + datagram.len()) as u64;
-        let file = (self.most / 8).clamp(*FILE.start(), *FILE.end());
+        let most = self.most.load(Relaxed);
+        let file = (most / 8).clamp(*FILE.start(), *FILE.end());
         let fits = |segment: &Segment| segment.bytes + size <= file;
         if self.writer.is_none() || !self.segments.back().is_some_and(fits) {
             self.begin()?;
         }
-        while self.counts.bytes.load(Relaxed) + size > self.most && self.segments.len() > 1 {
+        while self.counts.bytes.load(Relaxed) + size > most && self.segments.len() > 1 {
             self.drop_oldest();
         }
         let (Some(writer), Some(segment)) = (&mut self.writer, self.segments.back_mut()) else {
@@ -554,6 +561,7 @@ mod tests {
 
         fn open(&self, most: u64) -> (Spool, Arc<Counts>) {
             let counts = Arc::<Counts>::default();
+            let most = Arc::new(AtomicU64::new(most));
             (Spool::open(&self.0, most, counts.clone()).unwrap(), counts)
         }
 
@@ -603,7 +611,7 @@ mod tests {
         spool.rewind();
         assert_eq!(number(&spool.next().unwrap()), 150);
         // Nobody else may have it meanwhile.
-        assert!(Spool::open(&scratch.0, 1 << 20, Arc::default()).is_err());
+        assert!(Spool::open(&scratch.0, Arc::default(), Arc::default()).is_err());
         drop(spool);
         let (mut spool, counts_then) = scratch.open(1 << 20);
         assert_eq!(counts_then.datagrams.load(Relaxed), 150);

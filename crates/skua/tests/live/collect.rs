@@ -4,13 +4,18 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
     process::{Child, ChildStderr, Stdio},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::lab::{Net, Skua, Wire, net, root_tests, skua, wait_for};
+use crate::lab::{
+    Net, Skua, Wire, net, root_tests,
+    skua::{self, NO_HISTORY},
+    wait_for,
+};
 
 /// A collector at 10.7.0.2 for senders of 10.7.0.0/24.
 pub struct Collector {
@@ -241,6 +246,144 @@ fn the_part_of_a_collector_that_is_gone_goes_to_the_other_and_comes_back() {
     assert_eq!(packets[1], (seen(8_081), 0), "{summary}");
     assert_eq!(packets[2].0 + packets[2].1, seen(8_082), "{packets:?}");
     assert!(packets[2].1 > 0, "{packets:?}");
+}
+
+/// Runs `skua run` at the far end, for which the name `collectors.test` means what a file says.
+fn with_hosts(net: &Net, hosts: &Path, more: &[&str]) -> Skua {
+    let script = r#"mount --make-rprivate / && mount --bind "$1" /etc/hosts && shift && exec "$@""#;
+    let mut command = net.command("unshare");
+    command
+        .args(["--mount", "--", "sh", "-c", script, "own"])
+        .arg(hosts)
+        .arg(env!("CARGO_BIN_EXE_skua"))
+        .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+        .args([
+            "--interface",
+            "g0",
+            "--scan-interval",
+            "200ms",
+            "--exclude-self",
+        ])
+        .args(["--collector", "collectors.test:6343"])
+        .args(more)
+        .env("SKUA_CONFIG", "/dev/null")
+        .env("SKUA_EXPORT_LOOK_UP", "1s")
+        .env(NO_HISTORY.0, NO_HISTORY.1);
+    Skua::run_command(net, &mut command)
+}
+
+#[test]
+fn collectors_that_come_go_and_move_in_the_dns_are_told_without_a_restart() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    for address in ["10.7.0.3/24", "10.7.0.4/24"] {
+        wire.near.ip(&format!("address add {address} dev x0"));
+    }
+    let name = format!("skua-hosts-{}", std::process::id());
+    let hosts = Removed(std::env::temp_dir().join(name));
+    // In place: what is mounted is this file.
+    let mean = |addresses: &[&str]| {
+        let lines = addresses
+            .iter()
+            .map(|one| format!("{one} collectors.test\n"));
+        std::fs::write(&hosts.0, lines.collect::<String>()).unwrap();
+    };
+    // Nobody at first: an agent begins nevertheless.
+    mean(&[]);
+    let at = |address| Collector::start_at(&wire.near, address, &[]);
+    let collectors = ["10.7.0.2:6343", "10.7.0.3:6343", "10.7.0.4:6343"].map(at);
+    let far = with_hosts(&wire.far, &hosts.0, &[]);
+    far.wait_attached("g0");
+    let status: Value = serde_json::from_str(&far.get("/api/status")).unwrap();
+    assert_eq!(status["export"][0]["collector"], "collectors.test:6343");
+    assert!(status["export"][0]["address"].is_null(), "{status}");
+    let told_now = || -> Vec<String> {
+        let status: Value = serde_json::from_str(&far.get("/api/status")).unwrap();
+        let all = status["export"].as_array().unwrap().iter();
+        let there = all.filter(|one| one["left"] != true && !one["address"].is_null());
+        let mut there: Vec<_> = there
+            .map(|one| one["address"].as_str().unwrap().to_owned())
+            .collect();
+        there.sort();
+        there
+    };
+    mean(&["10.7.0.2"]);
+    wait_for("the first collector", || {
+        (told_now() == ["10.7.0.2:6343"]).then_some(())
+    });
+    // One that goes on all the time.
+    let listener = wire
+        .near
+        .inside(|| TcpListener::bind(("10.7.0.2", 9_000)).unwrap());
+    let mut stays = wire
+        .far
+        .inside(|| TcpStream::connect(("10.7.0.2", 9_000)).unwrap());
+    let (mut peer, _) = listener.accept().unwrap();
+    let mut phase = |port: u16, addresses: &[&str], expected: &[&str]| {
+        mean(addresses);
+        wait_for("the collectors of the name", || {
+            (told_now() == expected).then_some(())
+        });
+        connections(&wire, port, 40);
+        stays.write_all(&[7; 5_000]).unwrap();
+        peer.read_exact(&mut [0; 5_000]).unwrap();
+        wait_for("flows that have ended", || {
+            let flows = far.flows();
+            let ended = flows
+                .iter()
+                .filter(|flow| flow["b"]["port"] == port && flow["tcp"]["state"] == "closed");
+            (ended.count() == 40).then_some(())
+        });
+    };
+    phase(8_080, &["10.7.0.2"], &["10.7.0.2:6343"]);
+    phase(
+        8_081,
+        &["10.7.0.3", "10.7.0.2"],
+        &["10.7.0.2:6343", "10.7.0.3:6343"],
+    );
+    phase(8_082, &["10.7.0.3"], &["10.7.0.3:6343"]);
+    phase(8_083, &["10.7.0.4"], &["10.7.0.4:6343"]);
+    // A name that nobody knows for a time changes nothing.
+    phase(8_084, &[], &["10.7.0.4:6343"]);
+    let flows = far.flows();
+    far.stop();
+    let lines = collectors.map(|collector| collector.stop().0);
+    let seen = |port: u16| -> u64 {
+        let of_port = flows.iter().filter(|flow| flow["b"]["port"] == port);
+        of_port
+            .map(|flow| {
+                flow["ab"]["packets"].as_u64().unwrap() + flow["ba"]["packets"].as_u64().unwrap()
+            })
+            .sum()
+    };
+    let had = |port| lines.each_ref().map(|lines| packets_of(lines, port));
+    assert_eq!(had(8_080), [seen(8_080), 0, 0]);
+    let [one, two, _] = had(8_081);
+    assert!(
+        one > 0 && two > 0 && one + two == seen(8_081),
+        "{one} {two}"
+    );
+    assert_eq!(had(8_082), [0, seen(8_082), 0]);
+    assert_eq!(had(8_083), [0, 0, seen(8_083)]);
+    assert_eq!(had(8_084), [0, 0, seen(8_084)]);
+    // Each packet of what went on is in one line, whoever was told.
+    let stayed = had(9_000);
+    assert_eq!(stayed.iter().sum::<u64>(), seen(9_000), "{stayed:?}");
+    assert!(
+        stayed[0] > 0 && stayed[1] > 0 && stayed[2] > 0,
+        "{stayed:?}"
+    );
+}
+
+/// A file that is removed when dropped.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Way {
     };
     let sender = Sender {
         socket,
-        place: None,
+        moves: Arc::default(),
         queue: queue.clone(),
         header: Header {
             agent: config.agent,
@@ -104,7 +104,7 @@ impl Scratch {
 
     fn open(&self) -> (Spool, Arc<Counts>) {
         let counts = Arc::<Counts>::default();
-        let spool = Spool::open(&self.0, 1 << 20, counts.clone());
+        let spool = Spool::open(&self.0, Arc::new(AtomicU64::new(1 << 20)), counts.clone());
         (spool.unwrap(), counts)
     }
 }

@@ -1,0 +1,111 @@
+//! What is to be told to which collectors.
+
+use std::{net::IpAddr, time::Duration};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::{answers::Expected, spool::SpoolSettings};
+use crate::config::{size, time};
+
+/// The smallest datagrams, bytes; and the largest that UDP has.
+const DATAGRAM: std::ops::RangeInclusive<u32> = skua_collect::LEAST_DATAGRAM as u32..=65_000;
+
+/// What collectors are told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExportSettings {
+    /// Addresses.
+    pub collectors: Vec<String>,
+    /// Bytes of a datagram at most.
+    pub datagram: u32,
+    /// Whether what the destination sent is a standard sample, too.
+    pub both_directions: bool,
+    /// Memory for datagrams that wait.
+    #[serde(with = "size")]
+    pub queue: u64,
+    /// The agent's address.
+    pub agent: String,
+    /// Tells agents of one address apart.
+    pub sub_agent: u32,
+    /// Names of collectors are looked up again so often.
+    #[serde(with = "time")]
+    pub look_up: Duration,
+    /// Whether collectors are to answer.
+    pub answers: Expected,
+    /// What is kept while a collector is gone.
+    pub spool: SpoolSettings,
+}
+
+impl Default for ExportSettings {
+    fn default() -> Self {
+        Self {
+            collectors: Vec::new(),
+            datagram: 1_400,
+            both_directions: true,
+            queue: 16 << 20,
+            agent: String::new(),
+            sub_agent: 0,
+            look_up: Duration::from_secs(30),
+            answers: Expected::default(),
+            spool: SpoolSettings::default(),
+        }
+    }
+}
+
+/// Whom to tell; overrides the configuration.
+#[derive(Args, Debug, Clone, Default)]
+pub struct ExportArguments {
+    /// Tell a collector in sFlow, like collector:6343, or those that an SRV record names, like
+    /// _skua._udp.example.org; of several, separated by commas or addresses of one name, each conversation is
+    /// told to one
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub collector: Vec<String>,
+    /// Keep on disk, in this directory, what a collector cannot be told, until it is there again
+    #[arg(long, value_name = "DIR")]
+    pub spool: Option<String>,
+}
+
+impl ExportSettings {
+    /// Flags replace what is configured.
+    pub fn take_arguments(&mut self, arguments: &ExportArguments) {
+        if !arguments.collector.is_empty() {
+            self.collectors.clone_from(&arguments.collector);
+        }
+        if let Some(directory) = &arguments.spool {
+            self.spool.directory.clone_from(directory);
+        }
+    }
+
+    /// What cannot be.
+    pub fn check(&self) -> anyhow::Result<()> {
+        if !DATAGRAM.contains(&self.datagram) {
+            bail!(
+                "export.datagram is {}; {} to {} bytes, please",
+                self.datagram,
+                DATAGRAM.start(),
+                DATAGRAM.end()
+            );
+        }
+        if self.look_up < Duration::from_secs(1) {
+            bail!(
+                "export.look_up is {}; at least 1s, please",
+                humantime::format_duration(self.look_up)
+            );
+        }
+        self.agent_address()?;
+        self.spool.check()
+    }
+
+    /// By which this host calls itself; none: by that which it sends from.
+    pub fn agent_address(&self) -> anyhow::Result<Option<IpAddr>> {
+        match self.agent.as_str() {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .with_context(|| format!("export.agent: \"{text}\" is no IP address")),
+        }
+    }
+}

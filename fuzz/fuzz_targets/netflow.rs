@@ -1,11 +1,12 @@
 //! Any datagrams of NetFlow and IPFIX, one after the other: nothing panics, errors point into the
-//! datagram, and what is kept stays within its limits.
+//! datagram, and what is kept stays within its limits. A collector counts all of it somewhere.
 
 #![no_main]
 
 use std::net::SocketAddr;
 
 use libfuzzer_sys::fuzz_target;
+use skua_collect::{Collector, CollectorConfig};
 use skua_wire::netflow::{Decoder, Limits};
 
 /// Bytes that the fuzzer takes to tell datagrams apart.
@@ -21,6 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         ..Limits::default()
     };
     let mut decoder = Decoder::new(limits);
+    let mut collector = Collector::new(&CollectorConfig::default());
     let from: SocketAddr = ([192, 0, 2, 1], 2055).into();
     let (mut now, mut held, mut given_up) = (1_763_700_000_000_000_000, 0, 0);
     let mut rest = bytes;
@@ -38,6 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
         if let Some(error) = outcome.error {
             assert!(error.at <= datagram.len(), "{error}");
         }
+        collector.datagram(from, datagram, now);
         held += outcome.held.sets;
         given_up += outcome.no_template.sets;
         assert!(decoder.sessions() <= 8);
@@ -47,4 +50,11 @@ fuzz_target!(|bytes: &[u8]| {
     given_up += decoder.give_up().sets;
     assert!(given_up <= held);
     assert_eq!(decoder.held(), 0);
+    collector.finish(now, &mut |_| {});
+    let sums = collector.summary();
+    let parts = [sums.counted, sums.elsewhere, sums.late, sums.keys_full];
+    let packets = parts
+        .iter()
+        .fold(0u64, |all, sum| all.saturating_add(sum.packets));
+    assert_eq!(packets, sums.got.packets);
 });

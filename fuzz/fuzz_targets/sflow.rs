@@ -14,7 +14,7 @@ const NOW: u64 = 1_800_000_000_000_000_000;
 fn collect(bytes: &[u8]) {
     let mut collector = Collector::new(&CollectorConfig::default());
     for now in [NOW, NOW + 1_000_000_000] {
-        collector.datagram([10, 0, 0, 1].into(), bytes, now);
+        collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, now);
     }
     let mut lines = 0;
     collector.finish(NOW + 2_000_000_000, &mut |_| lines += 1);

@@ -176,7 +176,7 @@ fn main() {
         let collected = best(|| {
             let mut collector = Collector::new(&CollectorConfig::default());
             for (now, bytes) in &all {
-                collector.datagram([10, 0, 0, 1].into(), bytes, *now);
+                collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, *now);
             }
             assert_eq!(collector.summary().records, records);
             memory = memory.max(resident().saturating_sub(before));
@@ -197,7 +197,7 @@ fn main() {
         let collected = best(|| {
             let mut collector = Collector::new(&CollectorConfig::default());
             for bytes in &all {
-                collector.datagram([127, 0, 0, 1].into(), bytes, START);
+                collector.datagram(std::net::IpAddr::from([127, 0, 0, 1]), bytes, START);
             }
             let summary = collector.summary();
             assert_eq!(summary.samples, records);

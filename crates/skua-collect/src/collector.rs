@@ -1,9 +1,14 @@
 //! From datagrams to lines.
 
-use std::{hint::black_box, net::IpAddr, time::Duration};
+use std::{
+    hint::black_box,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use skua_wire::{
     DecodeError,
+    netflow::is_netflow,
     sflow::{
         self, Conversation, Counters, CountersSample, FlowSample, Header, Sample, own::report,
     },
@@ -12,8 +17,10 @@ use skua_wire::{
 use crate::{
     SECOND,
     answer::{Answers, First},
-    conversation::{BYTES, Conversations, Near, PACKETS, Room, Sums},
+    conversation::{BYTES, Conversations, Near, PACKETS, Reported, Room, Sums},
     counts::{Cause, Counts, Sum},
+    exported::Exported,
+    key::Side,
     line::Line,
     names::{Defined, Names},
     reading::Reading,
@@ -65,11 +72,27 @@ impl Default for CollectorConfig {
     }
 }
 
+/// Where a datagram came from. Exporters of NetFlow at one address are told apart by their ports.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender(SocketAddr);
+
+impl From<SocketAddr> for Sender {
+    fn from(from: SocketAddr) -> Self {
+        Self(from)
+    }
+}
+
+impl From<IpAddr> for Sender {
+    fn from(from: IpAddr) -> Self {
+        Self((from, 0).into())
+    }
+}
+
 /// Sums up what agents tell.
 #[derive(Debug)]
 pub struct Collector {
     window_ns: u64,
-    shard: Shard,
+    pub(crate) shard: Shard,
     pub(crate) streams: Streams,
     pub(crate) conversations: Conversations,
     pub(crate) windows: Windows,
@@ -77,6 +100,7 @@ pub struct Collector {
     names: Names,
     defined: Defined,
     answers: Answers,
+    pub(crate) exported: Exported,
     /// Packets of the datagram that is read.
     sampled: Vec<Sampled>,
     /// Conversations that it tells of.
@@ -125,6 +149,7 @@ impl Collector {
             windows: Windows::new(ns(config.window), ns(config.wait), config.max_keys),
             counts: Counts::default(),
             answers: Answers::new(config.instance),
+            exported: Exported::default(),
             sampled: Vec::with_capacity(TOGETHER),
             told: Vec::with_capacity(TOGETHER),
             lines: 0,
@@ -132,12 +157,23 @@ impl Collector {
         }
     }
 
-    /// Takes a datagram that came from an address at `now_ns` (since the Unix epoch). Hands out the answer to
+    /// Takes a datagram of sFlow, NetFlow or IPFIX that came from an address at `now_ns` (since the Unix epoch). Hands out the answer to
     /// it, if it asks for one; of several shards the first one's goes back.
-    pub fn datagram(&mut self, from: IpAddr, bytes: &[u8], now_ns: u64) -> Option<&[u8]> {
+    pub fn datagram(
+        &mut self,
+        from: impl Into<Sender>,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Option<&[u8]> {
+        let Sender(from) = from.into();
         self.counts.datagrams += 1;
         self.counts.datagram_bytes += bytes.len() as u64;
         self.answers.clear();
+        if is_netflow(bytes) {
+            self.export(from, bytes, now_ns);
+            return None;
+        }
+        let from = from.ip();
         if let Err(error) = self.read(from, bytes, now_ns) {
             self.counts.unreadable(from, &error);
         }
@@ -283,15 +319,20 @@ impl Collector {
         let mut sampled = std::mem::take(&mut self.sampled);
         self.windows.read(sampled.iter().map(Sampled::key));
         for packet in sampled.drain(..) {
-            match self.windows.add_sample(&packet, stream) {
-                Fate::Counted => {
-                    let sum = packet.sum;
-                    self.counts.estimated.add(sum.packets, sum.bytes);
-                }
-                fate => self.left_out(fate, packet.sum),
-            }
+            self.add_sample(&packet, stream, None);
         }
         self.sampled = sampled;
+    }
+
+    /// Adds a sampled packet; `opens`: also to a window that was closed, which is opened again at this time.
+    pub(crate) fn add_sample(&mut self, packet: &Sampled, stream: u32, opens: Option<u64>) {
+        match self.windows.add_sample(packet, stream, opens) {
+            Fate::Counted => {
+                let sum = packet.sum;
+                self.counts.estimated.add(sum.packets, sum.bytes);
+            }
+            fate => self.left_out(fate, packet.sum),
+        }
     }
 
     fn left_out(&mut self, fate: Fate, sum: Sum) {
@@ -342,11 +383,9 @@ impl Collector {
         told: &Conversation,
         read: &Reading,
     ) {
-        self.counts.records += 1;
         let Some(stream) = self.streams.get(current.stream) else {
             return;
         };
-        stream.got_records += 1;
         // Its window is by the time of its last packet, by our clock.
         let last_ns = read.seen_ns.unwrap_or(current.sent_ns);
         let mut seen_ns = last_ns;
@@ -361,9 +400,33 @@ impl Collector {
         let seen_ns = seen_ns.min(current.sent_ns);
         let window = self.windows.of(seen_ns);
         let reported = read.reported(current.stream, packet, told, last_ns);
-        let added = self
-            .conversations
-            .take(&reported, stream, window, current.now_ns);
+        let kept = current.sent_ns < current.now_ns;
+        let opens = kept.then_some(current.now_ns);
+        // What the agent says it told is not scaled up.
+        let factor = u64::from(told.sampling.max(1));
+        self.take(
+            &reported,
+            (window, opens),
+            packet.sides,
+            (current.now_ns, factor),
+        );
+    }
+
+    /// Takes a record that counts in a window, which is opened again if it was closed when there is a time for that.
+    /// What its stream says that it told is less by a factor.
+    pub(crate) fn take(
+        &mut self,
+        reported: &Reported,
+        (window, opens): (u64, Option<u64>),
+        sides: [Side; 2],
+        (now_ns, factor): (u64, u64),
+    ) {
+        self.counts.records += 1;
+        let Some(stream) = self.streams.get(reported.stream) else {
+            return;
+        };
+        stream.got_records += 1;
+        let added = self.conversations.take(reported, stream, window, now_ns);
         if !added.remembered {
             stream.forgotten_ns = stream.forgotten_ns.max(reported.last_ns);
         }
@@ -372,8 +435,6 @@ impl Collector {
             bytes: sums[BYTES].saturating_add(sums[BYTES + 1]),
         };
         let (point, more) = (traffic(&added.point), traffic(&added.conversation));
-        // What the agent says it told is not scaled up.
-        let factor = u64::from(told.sampling.max(1));
         stream.got.add(point.packets / factor, point.bytes / factor);
         let counts = &mut self.counts;
         counts.got.add(point.packets, point.bytes);
@@ -392,20 +453,18 @@ impl Collector {
             Room::Full => counts.lose(Cause::ConversationsFull, 1),
         }
         counts.old_records += u64::from(added.point == [0; 11]);
-        let [one, other] = packet.sides;
+        let [one, other] = sides;
         let client = match added.client_first {
             true => one.min(other),
             false => one.max(other),
         };
-        let kept = current.sent_ns < current.now_ns;
-        let opens = kept.then_some(current.now_ns);
         let fate = self
             .windows
-            .add(window, &added, (client.port, current.stream), opens);
+            .add(window, &added, (client.port, reported.stream), opens);
         match fate {
             Fate::Counted => self.counts.counted.add(more.packets, more.bytes),
             fate => {
-                self.conversations.not_counted(told.tracking_id);
+                self.conversations.not_counted(reported.tracking_id);
                 self.left_out(fate, more);
             }
         }
@@ -435,6 +494,7 @@ impl Collector {
         if !all {
             self.streams.sweep(now_ns);
         }
+        self.expire_exported(now_ns, all);
         let window = self.windows.of(now_ns);
         let windows = &mut self.windows;
         self.conversations.sweep(now_ns, all, &mut |settled| {

@@ -67,6 +67,9 @@ pub(crate) struct Reported {
     pub(crate) first: bool,
     /// Others may have been told of it in between.
     pub(crate) moved: bool,
+    /// Sums are of what is new since the last record, as exporters of NetFlow and IPFIX tell, and each direction may
+    /// have a record of its own: `first` and `ended` say that a beginning or an end is among what it is of.
+    pub(crate) delta: bool,
     pub(crate) ended: bool,
     /// Place of what its end counts as besides, like [`RESET`].
     pub(crate) how: Option<usize>,
@@ -131,6 +134,10 @@ struct Conversation {
     settled: [u64; 4],
     /// Points of it whose conversation goes on.
     open: u32,
+    /// An exporter has told of it, which may be anywhere between the hosts: what it counts less was not lost between them.
+    exported: bool,
+    /// An exporter says that it is over. Records of its other direction, or of other exporters, may still come.
+    over: bool,
     /// Streams and identifiers of points that have told of it.
     points: Vec<(u32, u64)>,
     /// Of the last record of each agent, by its clock.
@@ -234,6 +241,9 @@ impl Conversation {
         let [Some(one), Some(other)] = &self.agents else {
             return [0; 4];
         };
+        if self.exported {
+            return [0; 4];
+        }
         let mut more = [0; 4];
         for place in TRAFFIC {
             let apart = one.told[place].abs_diff(other.told[place]);
@@ -429,6 +439,8 @@ impl Conversations {
                 agents: [None; 2],
                 settled: [0; 4],
                 open: 0,
+                exported: false,
+                over: false,
                 points: Vec::new(),
                 last_ns: [0; 2],
             })
@@ -440,7 +452,7 @@ impl Conversations {
         let joined = !joined && both(conversation);
         let base = agent.map_or([0; 4], |agent| agent.base);
         let again = base != [0; 4];
-        let (begin, back) = match known || again {
+        let (begin, back) = match known || again || told.delta {
             true => ([0; 4], [0; 4]),
             false => conversation.align(&heard, &told.new, now),
         };
@@ -482,7 +494,10 @@ impl Conversations {
         let begins = report.last_ns == 0;
         let later = told.first_ns > report.last_ns;
         let fewer = packets(&told.total) < packets(&report.raw);
-        let anew = !begins && newer && (told.first || later || fewer);
+        let anew = match told.delta {
+            false => !begins && newer && (told.first || later || fewer),
+            true => !begins && later && told.first && conversation.over,
+        };
         if anew {
             report.raw = [0; TOLD];
             if !report.open {
@@ -494,8 +509,13 @@ impl Conversations {
             let known = before_new(told);
             raise(&mut report.raw, &known);
         }
-        let more = excess(&told.total, &report.raw);
-        raise(&mut report.raw, &told.total);
+        let more = match told.delta {
+            false => excess(&told.total, &report.raw),
+            true => told.total,
+        };
+        if !told.delta {
+            raise(&mut report.raw, &told.total);
+        }
         for (sum, more) in report.sums.iter_mut().zip(more) {
             *sum = sum.saturating_add(more);
         }
@@ -503,7 +523,16 @@ impl Conversations {
             report.sums[BEGUN] += 1;
         }
         report.last_ns = report.last_ns.max(told.last_ns);
-        if told.ended && report.open {
+        if told.delta {
+            conversation.exported = true;
+            conversation.over = told.ended || (conversation.over && !anew);
+            if told.ended && report.sums[ENDED] < report.sums[BEGUN] {
+                report.sums[ENDED] += 1;
+                if let Some(place) = told.how {
+                    report.sums[place] += 1;
+                }
+            }
+        } else if told.ended && report.open {
             report.open = false;
             conversation.open = conversation.open.saturating_sub(1);
             report.sums[ENDED] += 1;
@@ -601,7 +630,7 @@ impl Conversations {
             let ended = conversation.open == 0;
             let goes = all
                 || silent > FORGET
-                || (ended && silent > LINGER)
+                || ((ended || conversation.over) && silent > LINGER)
                 || (ended
                     && silent > COMPARE
                     && compact.keep(conversation.ended(*tracking_id, now)));
@@ -651,7 +680,7 @@ fn unheard(told: &Reported, stream: &Stream) -> [u64; TOLD] {
     let ours = (stream.from_start || told.first_ns >= stream.joined_ns)
         && told.first_ns > stream.forgotten_ns;
     let recent = told.last_ns.saturating_sub(told.first_ns) < LINGER;
-    if told.first || (ours && recent && !told.moved) {
+    if told.first || told.delta || (ours && recent && !told.moved) {
         return [0; TOLD];
     }
     before_new(told)

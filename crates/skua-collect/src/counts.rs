@@ -24,7 +24,12 @@ pub enum Cause {
     AgentsFull,
     /// Datagrams of agents beyond the most of one address.
     SenderFull,
-    /// Flow samples without an IP packet.
+    /// Records and datagrams that the sequence numbers of NetFlow and IPFIX tell were sent and did not come: of version
+    /// 9 datagrams, of the others records.
+    ExporterGap,
+    /// Sets of records of NetFlow and IPFIX whose template did not come.
+    NoTemplate,
+    /// Flow samples and records without an IP packet.
     NoPacket,
     /// Records whose window had been closed.
     Late,
@@ -40,12 +45,14 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::DecodeError,
         Self::SequenceGap,
         Self::Duplicate,
         Self::AgentsFull,
         Self::SenderFull,
+        Self::ExporterGap,
+        Self::NoTemplate,
         Self::NoPacket,
         Self::Late,
         Self::KeysFull,
@@ -62,6 +69,8 @@ impl Cause {
             Self::Duplicate => "duplicate",
             Self::AgentsFull => "agents_full",
             Self::SenderFull => "sender_agents_full",
+            Self::ExporterGap => "exporter_gap",
+            Self::NoTemplate => "no_template",
             Self::NoPacket => "no_packet",
             Self::Late => "late",
             Self::KeysFull => "keys_full",

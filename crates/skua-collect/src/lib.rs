@@ -1,5 +1,5 @@
 //! Both ends of the way from agents to collectors: [`Teller`] puts flow records into sFlow datagrams,
-//! [`Collector`] takes those of many agents, and of any other source of sFlow, and sums them up by
+//! [`Collector`] takes those of many agents, and of any other source of sFlow, NetFlow or IPFIX, and sums them up by
 //! service and window. `docs/collector.md` says by which rules, `docs/wire.md` what is on the wire.
 //!
 //! Nothing here does input or output, so that everything can be tested without a network: datagrams come
@@ -10,6 +10,7 @@ mod collector;
 mod compact;
 mod conversation;
 mod counts;
+mod exported;
 pub mod graph;
 mod key;
 mod line;
@@ -25,7 +26,7 @@ mod teller;
 mod window;
 
 pub use answer::greet;
-pub use collector::{Collector, CollectorConfig};
+pub use collector::{Collector, CollectorConfig, Sender};
 pub use counts::{Cause, Counts, Sum};
 pub use key::{Key, Rule};
 pub use line::{Between, Line, Ports, Rtt, Sent, Times, ToldBy};

@@ -126,6 +126,7 @@ impl Reading {
             tracking_id: told.tracking_id,
             first: told.flags & flags::FIRST != 0,
             moved: told.flags & flags::MOVED != 0,
+            delta: false,
             ended: matches!(told.end, 1 | 2),
             how: self.tcp.and_then(|tcp| how_it_ended(&tcp, told)),
             first_ns: told.first_ns,

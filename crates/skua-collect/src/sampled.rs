@@ -84,17 +84,24 @@ impl Packet {
     /// Which side offers a service, by this packet alone.
     pub(crate) fn oriented(&self) -> (Oriented, Rule) {
         const TCP: u8 = 6;
-        let [source, destination] = self.sides;
-        let well_known =
-            [source.port, destination.port].map(|port| (1..WELL_KNOWN).contains(&port));
-        let (serves, rule) = match (self.protocol, self.tcp_flags & (SYN | ACK), well_known) {
-            (TCP, SYN, _) => (Some(true), Rule::Syn),
+        let (serves, rule) = match (self.protocol, self.tcp_flags & (SYN | ACK)) {
+            (TCP, SYN) => (Some(true), Rule::Syn),
             // SYN+ACK is the answer.
-            (TCP, flags, _) if flags == SYN | ACK => (Some(false), Rule::Syn),
-            (_, _, [false, true]) => (Some(true), Rule::WellKnown),
-            (_, _, [true, false]) => (Some(false), Rule::WellKnown),
-            _ => (None, Rule::Unknown),
+            (TCP, flags) if flags == SYN | ACK => (Some(false), Rule::Syn),
+            _ => match well_known_serves(self.sides) {
+                Some(serves) => (Some(serves), Rule::WellKnown),
+                None => (None, Rule::Unknown),
+            },
         };
         (Oriented::new(self.protocol, self.sides, serves), rule)
+    }
+}
+
+/// Whether the second side offers a service, where only one of the ports is well-known.
+pub(crate) fn well_known_serves(sides: [Side; 2]) -> Option<bool> {
+    match sides.map(|side| (1..WELL_KNOWN).contains(&side.port)) {
+        [false, true] => Some(true),
+        [true, false] => Some(false),
+        _ => None,
     }
 }

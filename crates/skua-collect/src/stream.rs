@@ -23,6 +23,8 @@ struct Identity {
     from: IpAddr,
     agent: IpAddr,
     sub_agent: u32,
+    /// Tells by NetFlow or IPFIX.
+    exports: bool,
 }
 
 impl Identity {
@@ -31,6 +33,7 @@ impl Identity {
             from,
             agent: header.agent.to_canonical(),
             sub_agent: header.sub_agent,
+            exports: false,
         }
     }
 }
@@ -124,6 +127,9 @@ pub struct AgentLine {
     pub sub_agent: u32,
     /// Whether it is one of Skua's.
     pub skua: bool,
+    /// Whether it tells by NetFlow or IPFIX.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exports: bool,
     /// Datagrams that came.
     pub datagrams: u64,
     /// Datagrams that did not.
@@ -148,8 +154,8 @@ pub struct AgentLine {
 
 impl AgentLine {
     /// Which stream it is; lines are in this order.
-    pub(crate) fn key(&self) -> (IpAddr, IpAddr, u32) {
-        (self.agent, self.from, self.sub_agent)
+    pub(crate) fn key(&self) -> (IpAddr, IpAddr, u32, bool) {
+        (self.agent, self.from, self.sub_agent, self.exports)
     }
 }
 
@@ -168,6 +174,7 @@ impl Stream {
             from: self.identity.from,
             sub_agent: self.identity.sub_agent,
             skua: self.instance.is_some(),
+            exports: self.identity.exports,
             datagrams: self.datagrams,
             lost_datagrams: self.lost,
             records: self.got_records,
@@ -276,7 +283,60 @@ impl Streams {
         report: Option<&AgentReport>,
         now_ns: u64,
     ) -> Option<Stepped> {
-        let identity = Identity::of(from, header);
+        let number = self.place(Identity::of(from, header), now_ns)?;
+        let stream = self.get(number)?;
+        stream.datagrams += 1;
+        stream.heard_ns = now_ns;
+        let kept_ns = report.map_or(0, |report| u64::from(report.kept_ms) * 1_000_000);
+        let sent_ns = now_ns.saturating_sub(kept_ns);
+        let stepped = |step, newest| Stepped {
+            number,
+            step,
+            newest,
+            sent_ns,
+        };
+        let instance = report.map(|report| report.instance);
+        let other = instance.filter(|_| stream.instance.is_some() && stream.instance != instance);
+        if other.is_some() && other == stream.before_instance {
+            let late = Step {
+                late: true,
+                ..Step::default()
+            };
+            return Some(stepped(late, 0));
+        }
+        if other.is_some() {
+            (stream.sequence, stream.newest) = (Sequence::default(), 0);
+        }
+        let boot_ms = (sent_ns / 1_000_000).saturating_sub(header.uptime_ms.into());
+        let mut step = stream.sequence.step(header.sequence, 1, Some(boot_ms));
+        step.restarted |= other.is_some();
+        stream.lost = (stream.lost + u64::from(step.lost)).saturating_sub(step.recovered.into());
+        if !step.late {
+            stream.newest = header.sequence;
+        }
+        Some(stepped(step, stream.newest))
+    }
+
+    /// The stream of an exporter of NetFlow or IPFIX, of which a datagram has come; none when there are too many streams.
+    pub(crate) fn exporter(&mut self, from: IpAddr, skew_ns: i64, now_ns: u64) -> Option<u32> {
+        let from = from.to_canonical();
+        let identity = Identity {
+            from,
+            agent: from,
+            sub_agent: 0,
+            exports: true,
+        };
+        let number = self.place(identity, now_ns)?;
+        let stream = self.get(number)?;
+        stream.datagrams += 1;
+        stream.heard_ns = now_ns;
+        stream.skew_ns = skew_ns;
+        Some(number)
+    }
+
+    /// The number of a stream, which is new when there is none; none when there are too many.
+    fn place(&mut self, identity: Identity, now_ns: u64) -> Option<u32> {
+        let from = identity.from;
         let number = match self.numbers.get(&identity) {
             Some(number) => *number,
             None if self.all.len() >= self.most => return None,
@@ -312,37 +372,7 @@ impl Streams {
                 number
             }
         };
-        let stream = self.get(number)?;
-        stream.datagrams += 1;
-        stream.heard_ns = now_ns;
-        let kept_ns = report.map_or(0, |report| u64::from(report.kept_ms) * 1_000_000);
-        let sent_ns = now_ns.saturating_sub(kept_ns);
-        let stepped = |step, newest| Stepped {
-            number,
-            step,
-            newest,
-            sent_ns,
-        };
-        let instance = report.map(|report| report.instance);
-        let other = instance.filter(|_| stream.instance.is_some() && stream.instance != instance);
-        if other.is_some() && other == stream.before_instance {
-            let late = Step {
-                late: true,
-                ..Step::default()
-            };
-            return Some(stepped(late, 0));
-        }
-        if other.is_some() {
-            (stream.sequence, stream.newest) = (Sequence::default(), 0);
-        }
-        let boot_ms = (sent_ns / 1_000_000).saturating_sub(header.uptime_ms.into());
-        let mut step = stream.sequence.step(header.sequence, 1, Some(boot_ms));
-        step.restarted |= other.is_some();
-        stream.lost = (stream.lost + u64::from(step.lost)).saturating_sub(step.recovered.into());
-        if !step.late {
-            stream.newest = header.sequence;
-        }
-        Some(stepped(step, stream.newest))
+        Some(number)
     }
 
     /// Sequence number of the newest datagram that has come of a run of an agent.

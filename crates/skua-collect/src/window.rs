@@ -336,8 +336,8 @@ impl Windows {
     }
 
     /// Adds a sampled packet.
-    pub(crate) fn add_sample(&mut self, packet: &Sampled, stream: u32) -> Fate {
-        match self.sums(packet.window, self.hashed(packet.key), None) {
+    pub(crate) fn add_sample(&mut self, packet: &Sampled, stream: u32, opens: Option<u64>) -> Fate {
+        match self.sums(packet.window, self.hashed(packet.key), opens) {
             Ok(mut sums) => {
                 sums.add_sample(packet.rule, packet.side, packet.sum, packet.port, stream);
                 Fate::Counted

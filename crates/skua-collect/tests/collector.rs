@@ -18,7 +18,10 @@ use skua_flow::{
     Counters, EndReason, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service,
     ServiceRule, StoreLimits,
 };
-use skua_wire::sflow::{Name, ServiceName, SocketTcp};
+use skua_wire::{
+    netflow::v5,
+    sflow::{Name, ServiceName, SocketTcp},
+};
 
 const SECOND: u64 = 1_000_000_000;
 /// A moment at the beginning of a window.
@@ -246,6 +249,73 @@ fn when_the_last_word_on_a_conversation_is_lost_exactly_that_is_missing() {
     assert_eq!((summary.told.packets, summary.missing.packets), (27, 7));
     assert_eq!(summary.missing.bytes, 700);
     assert_eq!(packets(&finish(&mut collector, START + 4 * SECOND)), 20);
+}
+
+/// What an exporter of NetFlow 5 tells in one datagram, sent at a moment, of packets of 100 bytes of each side.
+fn exported(at: u64, one: &FlowKey, sent: [u32; 2]) -> Vec<u8> {
+    let address = |bytes: [u8; 16]| [bytes[12], bytes[13], bytes[14], bytes[15]];
+    let port = u16::from_be_bytes;
+    let there = v5::Record {
+        source: address(one.lo),
+        destination: address(one.hi),
+        source_port: port(one.lo_port),
+        destination_port: port(one.hi_port),
+        packets: sent[0],
+        octets: sent[0] * 100,
+        protocol: one.proto,
+        tcp_flags: 0x10,
+        first: 1_000,
+        last: 1_000,
+        ..v5::Record::default()
+    };
+    let back = v5::Record {
+        source: there.destination,
+        destination: there.source,
+        source_port: there.destination_port,
+        destination_port: there.source_port,
+        packets: sent[1],
+        octets: sent[1] * 100,
+        ..there
+    };
+    let mut datagram = Vec::new();
+    v5::Header {
+        count: 2,
+        uptime_ms: 1_000,
+        unix_secs: (at / SECOND) as u32,
+        ..v5::Header::default()
+    }
+    .encode(&mut datagram);
+    there.encode(&mut datagram);
+    back.encode(&mut datagram);
+    datagram
+}
+
+#[test]
+fn what_a_router_tells_of_a_hosts_conversation_is_counted_once() {
+    for router_first in [false, true] {
+        let (mut agent, mut collector) = (Agent::new(1, 7), collector());
+        let router = IpAddr::from([10, 9, 0, 1]);
+        let one = key(1, 40_000, 443);
+        let now = START + SECOND;
+        let told = agent.drain(now, &[update(one, now, [30, 20])]);
+        // It has seen two packets that did not get to the host.
+        let exported = exported(now, &one, [30, 22]);
+        let both = [(agent.address, &told[0]), (router, &exported)];
+        let order = if router_first { [1, 0] } else { [0, 1] };
+        for place in order {
+            let (from, bytes) = both[place];
+            collector.datagram(from, bytes, now);
+        }
+        let lines = finish(&mut collector, START + 60 * SECOND);
+        assert_eq!(packets(&lines), 52, "{lines:#?}");
+        assert_eq!((lines.len(), &lines[0]["joined"]), (1, &1.into()));
+        assert_eq!(lines[0]["service_by"], "kernel");
+        let summary = collector.summary();
+        assert_eq!(
+            (summary.counted.packets, summary.elsewhere.packets),
+            (52, 50)
+        );
+    }
 }
 
 #[test]
@@ -878,7 +948,7 @@ fn samples_with_hardly_a_header_hide_nothing() {
         writer.flow_sample(&FlowHead::default(), |out| out.raw_header(&packet(bytes)));
     }
     let mut collector = collector();
-    collector.datagram(address(9).into(), &datagram, START);
+    collector.datagram(IpAddr::from(address(9)), &datagram, START);
     assert_eq!(collector.counts().of(Cause::NoPacket), 3);
     assert_eq!(collector.counts().of(Cause::DecodeError), 0);
     let lines = finish(&mut collector, START + SECOND);
@@ -890,7 +960,7 @@ fn who_sends_what_cannot_be_read_is_told() {
     let mut collector = collector();
     for (last, times) in [(1, 2), (2, 1)] {
         for _ in 0..times {
-            collector.datagram(address(last).into(), b"nonsense", START);
+            collector.datagram(IpAddr::from(address(last)), b"nonsense", START);
         }
     }
     let summary = collector.summary();
@@ -1019,7 +1089,7 @@ proptest! {
         value: u8,
     ) {
         let mut collector = collector();
-        collector.datagram(address(1).into(), &bytes, START);
+        collector.datagram(IpAddr::from(address(1)), &bytes, START);
         let mut agent = Agent::new(1, 7);
         let mut good = agent.drain(START, &[update(key(1, 40_000, 443), START, [5, 5])]).remove(0);
         let length = good.len();

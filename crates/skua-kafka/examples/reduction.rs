@@ -104,7 +104,7 @@ fn publish(mix: &Mix, conversations: u32) -> (u64, u64) {
         both_directions: false,
     });
     teller.tell(store.touched(), &Drain::at(now), |bytes| {
-        collector.datagram([10, 0, 0, 1].into(), bytes, now);
+        collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, now);
         Offered::Taken
     });
     let (mut lines, mut bytes) = (0, 0);

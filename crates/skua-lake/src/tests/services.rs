@@ -54,7 +54,7 @@ fn top_talkers_of_a_fleet_can_be_asked_for_by_the_names_of_services() {
         ..Drain::at(now)
     };
     teller.tell(records.iter(), &drain, |bytes| {
-        collector.datagram([10, 0, 0, 1].into(), bytes, now);
+        collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, now);
         Offered::Taken
     });
     let mut sent = 0;

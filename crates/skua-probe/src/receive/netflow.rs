@@ -6,8 +6,7 @@ use skua_flow::{
     AddressSet, Ageing, CapturePoint, Cause, Counters, Direction, Drained, FlowUpdate,
     PointCounters, Ports,
 };
-use skua_packet::{Frame, Icmp, Level, LinkType, Network, Options, Transport, VLAN_PRESENT};
-use skua_wire::netflow::{Decoder, Family, Flow, Section};
+use skua_wire::netflow::{Decoder, Flow};
 
 use super::{
     DatagramProbe, ReceiveCause, Received, ReceiverConfig,
@@ -19,10 +18,6 @@ use super::{
 use crate::{ProbeError, Watched};
 
 const TCP: u8 = 6;
-const SYN: u8 = 0x02;
-const ACK: u8 = 0x10;
-/// flowEndReason: the end was seen (RFC 5102 section 5.11.3).
-const END_SEEN: u8 = 3;
 
 /// A receiver of NetFlow and IPFIX.
 pub type NetflowProbe = DatagramProbe<Netflow>;
@@ -81,88 +76,6 @@ fn places(
     (point, joins)
 }
 
-/// A record as if it was a packet from its source to its destination.
-fn level(flow: &Flow) -> Level {
-    let network = match flow.family {
-        Family::None => Network::None,
-        Family::V4 => Network::V4,
-        Family::V6 => Network::V6,
-    };
-    let [mac_src, mac_dst] = flow.mac.unwrap_or_default();
-    let transport = match (flow.icmp, flow.protocol) {
-        (Some(icmp), _) => Transport::Icmp(Icmp {
-            kind: (icmp >> 8) as u8,
-            code: icmp as u8,
-            id: 0,
-        }),
-        (None, 6 | 17 | 33 | 132 | 136) => Transport::Ports {
-            src: flow.source_port,
-            dst: flow.destination_port,
-        },
-        _ => Transport::None,
-    };
-    Level {
-        src: flow.source,
-        dst: flow.destination,
-        mac_src,
-        mac_dst,
-        vlan: flow.vlan.map(|vid| vid.map_or(0, |vid| VLAN_PRESENT | vid)),
-        ethertype: if network == Network::None {
-            flow.ethertype
-        } else {
-            0
-        },
-        network,
-        proto: if network == Network::None {
-            0
-        } else {
-            flow.protocol
-        },
-        ethernet: flow.mac.is_some() || flow.vlan[0].is_some(),
-        transport,
-        ..Level::default()
-    }
-}
-
-/// A record that has a section of one packet in place of fields, as if it had these; none when not even the
-/// packet's first header is there.
-fn sampled(flow: &Flow, section: &Section<'_>) -> (Option<Level>, Flow) {
-    let there = u32::try_from(section.bytes.len()).unwrap_or(u32::MAX);
-    let frame = Frame {
-        data: section.bytes,
-        wire_len: section.length.max(there),
-        link: match section.is_frame {
-            true => LinkType::Ethernet,
-            false => LinkType::RawIp,
-        },
-        stripped_vlan: None,
-        segments: 1,
-    };
-    let mut flow = *flow;
-    if flow.packets == [0; 2] {
-        flow.packets[0] = 1;
-    }
-    if flow.bytes == [0; 2] {
-        flow.bytes[0] = frame.wire_len.into();
-    }
-    let decoded = skua_packet::decode(&frame, Options::default());
-    let level = decoded.ok().map(|decoded| decoded.outer);
-    if let Some(Transport::Tcp(segment)) = level.map(|level| level.transport) {
-        flow.protocol = TCP;
-        flow.tcp_flags[0] = segment.flags;
-    }
-    (level, flow)
-}
-
-/// Whether the source opened, if the record shows it.
-fn source_opened(flow: &Flow) -> Option<bool> {
-    let [source, destination] = flow.tcp_flags;
-    // The flags of a whole conversation's direction do not tell a SYN from a SYN+ACK: only one that
-    // was never answered does.
-    let only_syn = flow.protocol == TCP && source & (SYN | ACK) == SYN && destination & SYN == 0;
-    flow.source_opened.or(only_syn.then_some(true))
-}
-
 impl Engine for Netflow {
     const NAME: &'static str = "netflow";
 
@@ -183,12 +96,7 @@ impl Engine for Netflow {
                 return;
             };
             let (point, joins) = places(exporters, exporter, flow);
-            // What a record says in fields goes before what is in the section of its packet.
-            let section = section.filter(|_| flow.family == Family::None && flow.mac.is_none());
-            let (level, flow) = match section {
-                None => (Some(level(flow)), *flow),
-                Some(section) => sampled(flow, &section),
-            };
+            let (level, flow) = flow.as_packet(section);
             let rate = u64::from(flow.sampling.max(1));
             let sent = |way: usize| {
                 Counters::new(
@@ -212,8 +120,8 @@ impl Engine for Netflow {
                 },
                 first_ns: flow.first_ns,
                 last_ns: flow.last_ns,
-                source_opened: source_opened(&flow),
-                ended: flow.end_reason == END_SEEN,
+                source_opened: flow.opened_by_source(),
+                ended: flow.has_ended(),
             };
             conversations.add(&told, now_ns);
         });

@@ -10,9 +10,15 @@ mod element;
 mod flow;
 mod hold;
 mod options;
+mod packet;
 mod session;
 mod template;
 pub mod v5;
+
+/// Whether a datagram says that it is of a version that is read here; those of sFlow do not.
+pub fn is_netflow(datagram: &[u8]) -> bool {
+    matches!(datagram, [0, 5 | 9 | 10, ..])
+}
 
 pub use clock::Clock;
 pub use decoder::{Decoder, Limits, Outcome, SetCount};

@@ -26,13 +26,15 @@ Examples:
   skua agent --collector 127.0.0.1:6343             tells it, as does `skua run`
   skua collector --sink analyzer:///run/skua/skua.sock   for `skua services --graph` there
   skua collector --listen 192.0.2.1:6343 --allow 192.0.2.0/24 | jq .
+  skua collector --listen '[::]:6343' --listen '[::]:2055' --allow 10.0.0.0/8    also NetFlow of routers
   skua collector --sink parquet:///var/lib/skua/lake    as Parquet, for any engine (docs/lake.md)
   skua collector --sink kafka://broker:9092/skua-lines
 sFlow has no authentication: beyond loopback --allow says whose datagrams are taken.")]
 pub struct CollectorArguments {
-    /// Where to listen for sFlow
+    /// Where to listen for sFlow, NetFlow 5 and 9 and IPFIX, which may come to the same port; may be given several
+    /// times
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6343")]
-    pub listen: SocketAddr,
+    pub listen: Vec<SocketAddr>,
     /// Take datagrams of senders in this prefix only; may be given several times. Needed to listen
     /// beyond loopback
     #[arg(long, value_name = "PREFIX")]
@@ -72,12 +74,14 @@ pub struct CollectorArguments {
 
 /// Runs until Ctrl-C.
 pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
-    let far = !arguments.listen.ip().to_canonical().is_loopback();
-    if far && arguments.allow.is_empty() {
+    let mut listens = arguments.listen.iter();
+    let far = listens.find(|address| !address.ip().to_canonical().is_loopback());
+    if let Some(far) = far
+        && arguments.allow.is_empty()
+    {
         bail!(
-            "--listen is {}: sFlow has no authentication, so beyond loopback say with --allow whose \
-             datagrams are taken, like --allow 192.0.2.0/24",
-            arguments.listen
+            "--listen is {far}: sFlow has no authentication, so beyond loopback say with --allow whose \
+             datagrams are taken, like --allow 192.0.2.0/24"
         );
     }
     let config = CollectorConfig {
@@ -88,14 +92,18 @@ pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
         ..CollectorConfig::default()
     };
     let threads = Threads::start(
-        arguments.listen,
+        &arguments.listen,
         arguments.threads.into(),
         &config,
         || Gate::new(&arguments.allow, arguments.sender_rate),
         Sinks::open(&arguments.sink, &arguments.analyzer)?,
     )?;
     let watched = watch::start(arguments.metrics, threads.watched())?;
-    eprintln!("skua collects sFlow at {}; Ctrl-C ends", threads.address());
+    let addresses = threads.addresses().iter().map(ToString::to_string);
+    eprintln!(
+        "skua collects sFlow, NetFlow and IPFIX at {}; Ctrl-C ends",
+        addresses.collect::<Vec<_>>().join(", ")
+    );
     if let Some(address) = watched {
         eprintln!("how it fares: http://{address}/metrics, /health, /ready");
     }

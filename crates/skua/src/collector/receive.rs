@@ -116,7 +116,7 @@ pub struct Threads {
     summers: Vec<JoinHandle<anyhow::Result<Summary>>>,
     sinks: Arc<Mutex<Sinks>>,
     watched: Arc<Watched>,
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
 }
 
 /// What is the same for all summing threads.
@@ -132,26 +132,31 @@ struct Shared {
 }
 
 impl Threads {
-    /// Starts so many of each, which end at a signal.
+    /// Starts so many of each, those that receive at each address, which end at a signal.
     pub fn start(
-        listen: SocketAddr,
+        listen: &[SocketAddr],
         count: usize,
         config: &CollectorConfig,
         gate: impl Fn() -> Gate,
         sinks: Sinks,
     ) -> anyhow::Result<Self> {
         let sinks = Arc::new(Mutex::new(sinks));
-        let watched = Arc::new(Watched::new(count, config));
+        let receivers = count * listen.len();
+        let watched = Arc::new(Watched::new((receivers, count), config));
         let (stop, seed) = (Arc::new(AtomicBool::new(false)), secret_seed());
-        let (mut sockets, mut address) = (Vec::new(), listen);
-        for _ in 0..count {
-            let socket = match count {
-                1 => Socket::bind(address, QUEUE)?,
-                _ => Socket::bind_shared(address, QUEUE)?,
-            };
-            // The first may have been given a port.
-            address = socket.address()?;
-            sockets.push(socket);
+        let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
+        for address in listen {
+            let mut address = *address;
+            for _ in 0..count {
+                let socket = match count {
+                    1 => Socket::bind(address, QUEUE)?,
+                    _ => Socket::bind_shared(address, QUEUE)?,
+                };
+                // The first may have been given a port.
+                address = socket.address()?;
+                sockets.push(socket);
+            }
+            addresses.push(address);
         }
         let answering: std::io::Result<Vec<_>> = sockets.iter().map(Socket::answering).collect();
         let (mut answering, instance) = (Some(answering?), secret_seed());
@@ -202,13 +207,13 @@ impl Threads {
             summers,
             sinks,
             watched,
-            address,
+            addresses,
         })
     }
 
     /// Where they listen.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// What they tell of themselves.
@@ -345,7 +350,7 @@ impl Shared {
             match batches.recv_timeout(Duration::from_nanos(wait)) {
                 Ok(batch) => {
                     for (from, bytes) in batch.datagrams() {
-                        let answer = collector.datagram(from.ip(), bytes, batch.now_ns);
+                        let answer = collector.datagram(from, bytes, batch.now_ns);
                         if let Some(answer) = answer {
                             self.answer(batch.receiver, answer, from);
                         }

@@ -93,13 +93,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Watched {
-    /// Of so many threads of each kind.
-    pub fn new(count: usize, config: &CollectorConfig) -> Self {
+    /// Of so many threads that receive, and that sum up.
+    pub fn new((receivers, summers): (usize, usize), config: &CollectorConfig) -> Self {
         Self {
             began: Instant::now(),
-            beats: (0..2 * count).map(|_| AtomicU64::new(0)).collect(),
-            received: (0..count).map(|_| Mutex::default()).collect(),
-            parts: (0..count).map(|_| Mutex::default()).collect(),
+            beats: (0..receivers + summers)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            received: (0..receivers).map(|_| Mutex::default()).collect(),
+            parts: (0..summers).map(|_| Mutex::default()).collect(),
             sinks: Mutex::default(),
             ending: AtomicBool::new(false),
             limits: [
@@ -114,7 +116,7 @@ impl Watched {
     pub fn beat(&self, worker: Worker) {
         let place = match worker {
             Worker::Receiver(number) => number,
-            Worker::Summer(number) => self.parts.len() + number,
+            Worker::Summer(number) => self.received.len() + number,
         };
         if let Some(beat) = self.beats.get(place) {
             beat.store(self.began.elapsed().as_millis() as u64, Relaxed);
@@ -469,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_hangs_is_no_good_health_and_who_ends_is_not_ready() {
-        let mut watched = Watched::new(1, &CollectorConfig::default());
+        let mut watched = Watched::new((1, 1), &CollectorConfig::default());
         let status = |watched: &Watched, path| watched.answer(&Method::GET, path).status();
         assert_eq!(status(&watched, "/metrics"), 503);
         assert_eq!(status(&watched, "/ready"), 200);

@@ -117,7 +117,7 @@ impl Own {
             taken
         });
         self.teller.tell(records, &drain, |bytes| {
-            collector.datagram(Ipv4Addr::LOCALHOST.into(), bytes, now_ns);
+            collector.datagram(IpAddr::from(Ipv4Addr::LOCALHOST), bytes, now_ns);
             Offered::Taken
         });
         collector.close(now_ns, &mut |line| {

@@ -58,7 +58,9 @@ impl Collector {
         };
         collector.wait_said("; Ctrl-C ends");
         let said = collector.said();
-        let (_, after) = said.split_once("collects sFlow at ").unwrap();
+        let (_, after) = said
+            .split_once("collects sFlow, NetFlow and IPFIX at ")
+            .unwrap();
         collector.address = after.split(';').next().unwrap().parse().unwrap();
         collector
     }

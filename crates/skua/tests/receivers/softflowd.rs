@@ -1,7 +1,13 @@
 //! softflowd reads a capture and exports its flows: the sums are those of `skua replay`.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+    process::{Command, Stdio},
+};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use skua_probe::receive::{NetflowProbe, ReceiveCause, ReceiverConfig};
 use skua_testkit::{Capture, Packet, Record, capture::Block, flag};
@@ -85,26 +91,29 @@ fn capture() -> Capture {
     capture
 }
 
-/// Exports a capture; returns what came.
-fn export(file: &Path, arguments: &str) -> Collected {
-    let probe = NetflowProbe::start(ReceiverConfig::loopback(0)).unwrap();
+/// Exports a capture to an address; how many datagrams that took.
+fn export_to(to: &str, file: &Path, arguments: &str) -> u64 {
     let output = Command::new("softflowd")
         .args(["-6", "-d", "-m", "100000", "-c", "none", "-p"])
         // It removes this file at its end.
         .arg(file.with_extension("pid"))
-        .arg("-n")
-        .arg(probe.address().to_string())
+        .args(["-n", to])
         .args(arguments.split_whitespace())
         .arg("-r")
         .arg(file)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    let sent = said
-        .split(" records) in ")
+    said.split(" records) in ")
         .nth(1)
         .and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok())
-        .unwrap_or_else(|| panic!("{said}"));
+        .unwrap_or_else(|| panic!("{said}"))
+}
+
+/// Exports a capture; returns what came.
+fn export(file: &Path, arguments: &str) -> Collected {
+    let probe = NetflowProbe::start(ReceiverConfig::loopback(0)).unwrap();
+    let sent = export_to(&probe.address().to_string(), file, arguments);
     let collected = collect(probe, |account, _| account.received.datagrams >= sent);
     let received = &collected.account.received;
     assert_eq!(received.datagrams, sent);
@@ -218,4 +227,93 @@ fn vlans_and_macs() {
     assert_eq!(exported.records.len(), 1, "{:?}", exported.records);
     assert_eq!(exported.records[0]["layers"], "Ethernet/Dot1Q/IPv4/UDP");
     assert_eq!(exported.account.received.of(ReceiveCause::DecodeError), 0);
+}
+
+/// Packets and bytes between two addresses by protocol.
+type Pairs = BTreeMap<(u64, [String; 2]), (u64, u64)>;
+
+fn add(pairs: &mut Pairs, protocol: u64, ends: [&Value; 2], sums: [&Value; 2]) {
+    let mut ends = ends.map(|end| end.as_str().unwrap().to_owned());
+    ends.sort();
+    let sum = pairs.entry((protocol, ends)).or_default();
+    for one in sums {
+        sum.0 += one["packets"].as_u64().unwrap();
+        sum.1 += one["bytes"].as_u64().unwrap();
+    }
+}
+
+/// What `skua collector` sums up.
+fn collect_lines(file: &Path, arguments: &str) -> (Pairs, Value) {
+    let mut collector = Command::new(env!("CARGO_BIN_EXE_skua"))
+        .args(["collector", "--listen", "127.0.0.1:0", "--metrics", "none"])
+        .args(["--summary", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut err = BufReader::new(collector.stderr.take().unwrap());
+    let mut line = String::new();
+    err.read_line(&mut line).unwrap();
+    let address = line.split(" at ").nth(1).unwrap();
+    let address = address.split(';').next().unwrap();
+    export_to(address, file, arguments);
+    let pid = Pid::from_raw(collector.id() as i32).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let output = collector.wait_with_output().unwrap();
+    let mut summary = String::new();
+    err.read_to_string(&mut summary).unwrap();
+    let mut pairs = Pairs::new();
+    for line in output.stdout.split(|byte| *byte == b'\n') {
+        if !line.is_empty() {
+            let line: Value = serde_json::from_slice(line).unwrap();
+            let sent = [&line["client_sent"], &line["server_sent"]];
+            let protocol = line["protocol"].as_u64().unwrap();
+            add(
+                &mut pairs,
+                protocol,
+                [&line["client"], &line["server"]],
+                sent,
+            );
+        }
+    }
+    (
+        pairs,
+        serde_json::from_str(summary.lines().last().unwrap()).unwrap(),
+    )
+}
+
+#[test]
+fn a_collector_counts_each_packet_that_exporters_tell_of() {
+    for arguments in ["-v 5 -a", "-v 9 -a", "-v 10 -a", "-v 10 -b -a"] {
+        let folder = Folder::new(&format!("collected-{}", arguments.replace(' ', "")));
+        let mut capture = capture();
+        if arguments.starts_with("-v 5") {
+            capture.records.retain(|record| record.data[12] == 0x08);
+        }
+        let file = folder.file("exported.pcap", &capture.bytes());
+        let mut expected = Pairs::new();
+        for record in replay(&file) {
+            let ends = [&record["a"]["address"], &record["b"]["address"]];
+            let protocol = match record["protocol"].as_str().unwrap() {
+                "icmp" => 1,
+                "tcp" => 6,
+                "udp" => 17,
+                "icmpv6" => 58,
+                other => panic!("{other}"),
+            };
+            add(
+                &mut expected,
+                protocol,
+                ends,
+                [&record["ab"], &record["ba"]],
+            );
+        }
+        for sent in expected.values_mut() {
+            sent.1 -= ETHERNET * sent.0;
+        }
+        let (found, summary) = collect_lines(&file, arguments);
+        assert_eq!(found, expected, "{arguments}: {summary}");
+        assert_eq!(summary["lost"], serde_json::json!({}), "{arguments}");
+        assert_eq!(summary["agents"][0]["exports"], true, "{summary}");
+    }
 }

@@ -222,7 +222,7 @@ mod tests {
                 tos: 0,
             };
             Writer::new(&mut datagram, &header).flow_sample(&head, |out| out.ip(&ip));
-            collector.datagram([10, 0, 0, 1].into(), &datagram, NOW);
+            collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), &datagram, NOW);
         }
         collector.finish(NOW, &mut |line| sink.put(line).unwrap());
     }

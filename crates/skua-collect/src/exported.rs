@@ -1,0 +1,299 @@
+//! Records of NetFlow and IPFIX: what exporters tell of flows.
+//!
+//! They say what is new since the record before, and mostly each direction has a record of its own. What was counted is
+//! joined with what other exporters and agents tell of the same conversation; what was sampled is an estimate, added up
+//! as sampled packets are.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use skua_flow::{CapturePoint, Conversation, Direction, Ports as FlowPorts};
+use skua_packet::{Level, Network, Transport};
+use skua_wire::netflow::{Decoder, Flow};
+
+use crate::{
+    Collector, SECOND,
+    conversation::{BYTES, PACKETS, RESET, RETRANSMITTED, Reported},
+    counts::{Cause, Sum},
+    key::{Oriented, Rule, Side},
+    sampled::well_known_serves,
+    window::LineKey,
+};
+
+const TCP: u8 = 6;
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+/// An exporter's clock may differ by so much before times are set right.
+const CLOCK_TOLERANCE_NS: u64 = 5 * SECOND;
+
+/// What exporters of NetFlow and IPFIX need beside what all need.
+#[derive(Default)]
+pub(crate) struct Exported {
+    decoder: Decoder,
+    /// Flows of the datagram that is read.
+    flows: Vec<(Option<Level>, Flow)>,
+}
+
+impl std::fmt::Debug for Exported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exported")
+            .field("sessions", &self.decoder.sessions())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The datagram that is read.
+#[derive(Clone, Copy)]
+struct Current {
+    stream: u32,
+    now_ns: u64,
+    /// Our clock less the exporter's, ns, when that is more than a moment.
+    skew_ns: i64,
+}
+
+/// A flow with what it is by.
+struct Telling<'a> {
+    flow: &'a Flow,
+    protocol: u8,
+    /// Source and destination.
+    sides: [Side; 2],
+    tracking_id: u64,
+}
+
+impl<'a> Telling<'a> {
+    /// None when it is not of IP.
+    fn of(level: &Level, flow: &'a Flow) -> Option<Self> {
+        let nowhere = CapturePoint {
+            netns: 0,
+            ifindex: 0,
+            direction: Direction::Ingress,
+        };
+        let ports = match level.transport {
+            Transport::Ports { src, dst } => [src, dst],
+            Transport::Tcp(tcp) => [tcp.src_port, tcp.dst_port],
+            Transport::None | Transport::Icmp(_) => [0; 2],
+        };
+        let side = |address: [u8; 16], port| Side {
+            address: IpAddr::V6(Ipv6Addr::from(address)).to_canonical(),
+            port,
+        };
+        let by_ports = FlowPorts::of(&level.transport, level.network);
+        let found = Conversation::new(nowhere, level, &by_ports, [0; 6]);
+        (level.network != Network::None).then(|| Self {
+            flow,
+            protocol: level.proto,
+            sides: [side(level.src, ports[0]), side(level.dst, ports[1])],
+            tracking_id: found.key.tracking_id(),
+        })
+    }
+
+    /// What one side sent, as far as it was counted or stands for more.
+    fn sent(&self, side: usize) -> Sum {
+        let rate = u64::from(self.flow.sampling.max(1));
+        Sum {
+            packets: self.flow.packets[side].saturating_mul(rate),
+            bytes: self.flow.bytes[side].saturating_mul(rate),
+        }
+    }
+
+    /// Whether the destination offers the service, and how that is known.
+    fn serves(&self) -> (Option<bool>, Rule) {
+        match self.flow.opened_by_source() {
+            Some(opened) => (Some(opened), Rule::Syn),
+            None => match well_known_serves(self.sides) {
+                Some(serves) => (Some(serves), Rule::WellKnown),
+                None => (None, Rule::Unknown),
+            },
+        }
+    }
+
+    fn all_flags(&self) -> u8 {
+        match self.protocol {
+            TCP => self.flow.tcp_flags[0] | self.flow.tcp_flags[1],
+            _ => 0,
+        }
+    }
+
+    /// As agents' records are taken.
+    fn reported(&self, current: &Current) -> Reported {
+        let [source, destination] = self.sides;
+        let turned = source > destination;
+        let in_order = |[source, destination]: [u64; 2]| match turned {
+            false => [source, destination],
+            true => [destination, source],
+        };
+        let mut total = [0; 6];
+        let sent = [self.sent(0), self.sent(1)];
+        total[PACKETS..BYTES].copy_from_slice(&in_order(sent.map(|sum| sum.packets)));
+        total[BYTES..RETRANSMITTED].copy_from_slice(&in_order(sent.map(|sum| sum.bytes)));
+        let [a, b, c, d, ..] = total;
+        let (serves, rule) = self.serves();
+        let sides = match turned {
+            false => [source, destination],
+            true => [destination, source],
+        };
+        let oriented = Oriented::new(self.protocol, sides, serves.map(|to| to != turned));
+        let flags = self.all_flags();
+        let reset = flags & RST != 0;
+        Reported {
+            stream: current.stream,
+            // Where packets come in and where they go out are two points of an exporter, of each packet one.
+            id: self.tracking_id ^ u64::from(self.flow.egress),
+            tracking_id: self.tracking_id,
+            first: self.protocol != TCP || flags & SYN != 0,
+            moved: false,
+            delta: true,
+            ended: self.flow.has_ended() || flags & (FIN | RST) != 0,
+            how: reset.then_some(RESET),
+            first_ns: self.flow.first_ns,
+            last_ns: self.flow.last_ns,
+            total,
+            new: [a, b, c, d],
+            handshake_ns: 0,
+            srtt_ns: 0,
+            rule,
+            key: LineKey {
+                key: oriented.key,
+                names: [0; 2],
+            },
+            client_first: oriented.client_first,
+        }
+    }
+}
+
+/// When a datagram was written by its exporter's clock, ns since the Unix epoch; none when it is too short.
+fn written_ns(datagram: &[u8]) -> Option<u64> {
+    let at = match datagram.get(1)? {
+        10 => 4,
+        _ => 8,
+    };
+    let seconds: [u8; 4] = datagram.get(at..at + 4)?.try_into().ok()?;
+    Some(u64::from(u32::from_be_bytes(seconds)) * SECOND)
+}
+
+impl Collector {
+    /// Takes a datagram of NetFlow or IPFIX.
+    pub(crate) fn export(&mut self, from: SocketAddr, bytes: &[u8], now_ns: u64) {
+        let skew_ns =
+            written_ns(bytes).map_or(0, |written| now_ns.wrapping_sub(written).cast_signed());
+        let skew_ns = match skew_ns.unsigned_abs() > CLOCK_TOLERANCE_NS {
+            true => skew_ns,
+            false => 0,
+        };
+        let mut exported = std::mem::take(&mut self.exported);
+        let Exported { decoder, flows } = &mut exported;
+        let outcome = decoder.decode(from, bytes, now_ns, &mut |flow, section| {
+            flows.push(flow.as_packet(section));
+        });
+        if let Some(error) = outcome.error {
+            self.counts.unreadable(from.ip(), &error);
+        }
+        self.counts.skipped += outcome.options;
+        self.counts
+            .lose(Cause::NoTemplate, outcome.no_template.sets);
+        self.counts
+            .lose(Cause::ExporterGap, outcome.step.lost.into());
+        let gaps = &mut self.counts.lost[Cause::ExporterGap as usize];
+        *gaps = gaps.saturating_sub(outcome.step.recovered.into());
+        self.counts.restarts += u64::from(outcome.step.restarted);
+        // Whoever tells of no flow gets no place.
+        if !flows.is_empty() {
+            match self.streams.exporter(from.ip(), skew_ns, now_ns) {
+                Some(stream) => {
+                    let current = Current {
+                        stream,
+                        now_ns,
+                        skew_ns,
+                    };
+                    for (level, flow) in flows.drain(..) {
+                        self.exported_flow(&current, level.as_ref(), &flow);
+                    }
+                }
+                None => {
+                    let cause = match self.streams.sender_full(from.ip()) {
+                        true => Cause::SenderFull,
+                        false => Cause::AgentsFull,
+                    };
+                    self.counts.lose(cause, 1);
+                    flows.clear();
+                }
+            }
+        }
+        self.exported = exported;
+    }
+
+    /// Counts what waits for a template in vain.
+    pub(crate) fn expire_exported(&mut self, now_ns: u64, all: bool) {
+        let decoder = &mut self.exported.decoder;
+        let lost = match all {
+            true => decoder.give_up(),
+            false => decoder.expire(now_ns),
+        };
+        self.counts.lose(Cause::NoTemplate, lost.sets);
+    }
+
+    fn exported_flow(&mut self, current: &Current, level: Option<&Level>, flow: &Flow) {
+        let Some(telling) = level.and_then(|level| Telling::of(level, flow)) else {
+            if self.shard.is_first() {
+                self.counts.lose(Cause::NoPacket, 1);
+            }
+            return;
+        };
+        if let Some(stream) = self.streams.get(current.stream) {
+            let sum = |pair: [u64; 2]| pair[0].saturating_add(pair[1]);
+            stream.tells(sum(flow.packets), sum(flow.bytes));
+        }
+        let [one, other] = telling.sides.map(|side| side.address);
+        if !self.shard.has(telling.protocol, one, other) {
+            return;
+        }
+        // By its last packet; one of an exporter whose clock is ahead is of now.
+        let seen_ns = flow.last_ns.saturating_add_signed(current.skew_ns);
+        let seen_ns = seen_ns.min(current.now_ns);
+        match flow.sampling {
+            0 | 1 => self.exported_sums(current, &telling, seen_ns),
+            _ => self.exported_estimate(current, &telling, seen_ns),
+        }
+    }
+
+    fn exported_sums(&mut self, current: &Current, telling: &Telling<'_>, seen_ns: u64) {
+        self.counts.clock_corrected += u64::from(current.skew_ns != 0);
+        let window = self.windows.of(seen_ns);
+        let reported = telling.reported(current);
+        // Exporters tell seconds or minutes after the last packet: of a window that was closed in between a line
+        // more is written.
+        let opens = Some(current.now_ns);
+        self.take(
+            &reported,
+            (window, opens),
+            telling.sides,
+            (current.now_ns, 1),
+        );
+    }
+
+    /// What was sampled stands for more, and is not compared with what others have seen.
+    fn exported_estimate(&mut self, current: &Current, telling: &Telling<'_>, seen_ns: u64) {
+        if let Some(stream) = self.streams.get(current.stream) {
+            let sum = |pair: [u64; 2]| pair[0].saturating_add(pair[1]);
+            stream.got_records += 1;
+            stream
+                .got
+                .add(sum(telling.flow.packets), sum(telling.flow.bytes));
+        }
+        let (serves, rule) = telling.serves();
+        let [source, destination] = telling.sides;
+        for (side, sides, serves) in [
+            (0, [source, destination], serves),
+            (1, [destination, source], serves.map(|to| !to)),
+        ] {
+            let sum = telling.sent(side);
+            if sum == Sum::NONE {
+                continue;
+            }
+            self.counts.samples += 1;
+            let oriented = Oriented::new(telling.protocol, sides, serves);
+            let sampled = self.windows.sampled(seen_ns, (&oriented, rule), sum);
+            self.add_sample(&sampled, current.stream, Some(current.now_ns));
+        }
+    }
+}

@@ -32,7 +32,7 @@ pub use record::{ServiceSide, SocketLine, SocketRecord, party};
 pub use renames::Renames;
 pub use runtime::{RuntimeConfig, RuntimeCounters};
 pub use service::{EdgeKey, Party, ServiceNames, Services, Sums};
-pub use store::{SocketCounts, SocketStore, SocketStoreConfig};
+pub use store::{FoundSocket, SocketCounts, SocketStore, SocketStoreConfig};
 pub use update::{
     End, HookState, HookStatus, Opener, PairUpdate, Protocol, RttSum, SocketLosses, SocketState,
     SocketUpdate, Task, TaskRule, TcpMetrics,

@@ -85,6 +85,15 @@ struct Open {
     missing: bool,
 }
 
+/// Where a socket was found. It may be gone when it is looked for there later.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FoundSocket {
+    /// Open, by its identifier.
+    Open(u64),
+    /// Ended, by how many were kept before.
+    Ended(u64),
+}
+
 /// See the module.
 pub struct SocketStore {
     config: SocketStoreConfig,
@@ -402,6 +411,25 @@ impl SocketStore {
     /// Sockets that have ended, the oldest first.
     pub fn closed(&self) -> impl Iterator<Item = &SocketRecord> {
         self.closed.iter()
+    }
+
+    /// Open sockets, in no order, and those that have ended, with where they are.
+    pub fn all(&self) -> impl Iterator<Item = (FoundSocket, &SocketRecord)> {
+        let open = self.open.iter();
+        let open = open.map(|(id, open)| (FoundSocket::Open(*id), &open.record));
+        let ended = self.closed.iter().zip(self.counts.evicted..);
+        open.chain(ended.map(|(record, number)| (FoundSocket::Ended(number), record)))
+    }
+
+    /// What is there where a socket was found, if it still is.
+    pub fn at(&self, found: FoundSocket) -> Option<&SocketRecord> {
+        match found {
+            FoundSocket::Open(id) => self.open.get(&id).map(|open| &open.record),
+            FoundSocket::Ended(number) => {
+                let place = number.checked_sub(self.counts.evicted)?;
+                self.closed.get(usize::try_from(place).ok()?)
+            }
+        }
     }
 
     /// Dependencies with their sums, open connections included.

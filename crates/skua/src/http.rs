@@ -30,7 +30,7 @@ use crate::{
     summary,
 };
 
-pub use crate::server::{blocking, streaming};
+pub use crate::server::{Answering, Writer, blocking, streaming};
 
 const WELCOME: &str = "\
 skua run

@@ -72,6 +72,31 @@ fn what_is_known_better_stays() {
 }
 
 #[test]
+fn what_was_found_is_there_until_it_goes_and_nothing_else_ever_is() {
+    let mut store = store(history(3));
+    let connection = |id: u64| {
+        let local = format!("10.0.0.9:{}", 40_000 + id);
+        tcp(id, 1, &local, "10.0.0.2:80", Opener::Local)
+    };
+    let mut found = std::collections::HashMap::new();
+    for id in 0..10 {
+        let open = connection(100 + id);
+        look(&mut store, &[(open, 3)]);
+        store.ended(&ended(connection(id), End::Closed), None, &Names::new());
+        let all: Vec<_> = store.all().map(|(place, r)| (place, r.id)).collect();
+        assert_eq!(all.len(), store.open().count() + store.closed().count());
+        for (place, id) in all {
+            assert_eq!(store.at(place).unwrap().id, id);
+            assert_eq!(*found.entry(place).or_insert(id), id);
+        }
+        for (place, id) in &found {
+            assert!(store.at(*place).is_none_or(|record| record.id == *id));
+        }
+    }
+    assert!(found.keys().any(|place| store.at(*place).is_none()));
+}
+
+#[test]
 fn history_and_open_sockets_are_bounded() {
     let mut store = store(SocketStoreConfig {
         max_sockets: 2,

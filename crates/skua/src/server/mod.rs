@@ -19,7 +19,7 @@ pub mod watched;
 mod work;
 mod ws;
 
-pub use stream::streaming;
+pub use stream::{Answering, Writer, streaming};
 pub use work::blocking;
 pub use ws::Parts;
 

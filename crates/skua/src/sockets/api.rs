@@ -1,19 +1,24 @@
 //! Sockets, services and dependencies in the API.
 
+use std::io::{self, Write as _};
+
 use axum::{
     Router,
     extract::{Query, State as Extract},
-    http::{StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse as _, Response},
     routing::get,
 };
 
+use skua_socket::FoundSocket;
+
 use super::{
+    Sockets,
     calls::{self, CallsQuery},
     query::{self, SocketQuery},
 };
 use crate::{
-    http::{Parameters, bad_request, blocking},
+    http::{Answering, Parameters, Writer, bad_request, streaming},
     state::{Shared, State},
 };
 
@@ -26,48 +31,45 @@ pub fn routes(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Lines of fresh sockets.
-async fn answer(
-    shared: Shared,
-    format: Option<String>,
-    lines: impl FnOnce(&mut super::Sockets, bool) -> Vec<u8> + Send + 'static,
-) -> Response {
-    let csv = match format.as_deref() {
-        None | Some("json") => false,
-        Some("csv") => true,
-        Some(other) => return bad_request(format_args!("no format \"{other}\": json or csv")),
+const NOT_WATCHED: &str =
+    "sockets are not watched: sockets.enabled is false, or nothing here lets us (`skua doctor`)\n";
+
+/// Whether CSV is wanted, not JSON.
+fn is_csv(format: Option<&str>) -> Result<bool, String> {
+    match format {
+        None | Some("json") => Ok(false),
+        Some("csv") => Ok(true),
+        Some(other) => Err(format!("no format \"{other}\": json or csv")),
+    }
+}
+
+fn unavailable() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, NOT_WATCHED).into_response()
+}
+
+/// Begins an answer of lines as of a drain.
+fn begin(answering: Answering, csv: bool, drained_ns: u64) -> Writer {
+    let kind = match csv {
+        true => "text/csv",
+        false => "application/x-ndjson",
     };
-    blocking(move || {
-        let mut state = shared.fresh();
-        let State {
-            sockets,
-            drained_ns,
-            ..
-        } = &mut *state;
-        let Some(sockets) = sockets else {
-            return (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "sockets are not watched: sockets.enabled is false, or nothing here lets us \
-                 (`skua doctor`)\n",
-            )
-                .into_response();
-        };
-        let kind = if csv {
-            "text/csv"
-        } else {
-            "application/x-ndjson"
-        };
-        let lines = lines(sockets, csv);
-        (
-            [
-                (header::CONTENT_TYPE.as_str(), kind.to_owned()),
-                ("x-skua-drained", drained_ns.to_string()),
-            ],
-            lines,
-        )
-            .into_response()
-    })
-    .await
+    answering.begin_with(kind, [("x-skua-drained", drained_ns)])
+}
+
+/// Fresh sockets, if they are watched.
+fn watched(state: &mut State) -> Option<(&mut Sockets, u64)> {
+    let State {
+        sockets,
+        drained_ns,
+        ..
+    } = state;
+    Some((sockets.as_mut()?, *drained_ns))
+}
+
+fn noted(sent: io::Result<()>) {
+    if let Err(error) = sent {
+        tracing::debug!("an answer was not taken: {error}");
+    }
 }
 
 async fn sockets(
@@ -81,11 +83,36 @@ async fn sockets(
     if let Err(error) = wanted.check() {
         return bad_request(error);
     }
-    let format = wanted.format.clone();
-    answer(shared, format, move |sockets, csv| {
-        query::lines(sockets, &wanted, csv)
+    let csv = match is_csv(wanted.format.as_deref()) {
+        Ok(csv) => csv,
+        Err(error) => return bad_request(error),
+    };
+    streaming(move |answering| {
+        let mut state = shared.fresh();
+        let (found, drained_ns) = match watched(&mut state) {
+            Some((sockets, drained_ns)) => (query::select(sockets, &wanted), drained_ns),
+            None => return answering.ready(unavailable()),
+        };
+        drop(state);
+        let mut body = begin(answering, csv, drained_ns);
+        let sent = send(&mut body, &shared, &found, csv);
+        noted(sent.and_then(|()| body.finish()));
     })
     .await
+}
+
+/// Sends lines, some at a time, so that the state is not held while somebody takes the answer.
+fn send(body: &mut Writer, shared: &Shared, found: &[FoundSocket], csv: bool) -> io::Result<()> {
+    const AT_ONCE: usize = 256;
+    let mut lines = Vec::new();
+    for some in found.chunks(AT_ONCE) {
+        if let Some(sockets) = &shared.lock().sockets {
+            query::write(&mut lines, sockets, some, csv);
+        }
+        body.write_all(&lines)?;
+        lines.clear();
+    }
+    Ok(())
 }
 
 async fn services(
@@ -107,9 +134,22 @@ async fn calls(shared: Shared, parameters: Parameters<CallsQuery>, dependencies:
         Ok(Query(wanted)) => wanted,
         Err(error) => return bad_request(error.body_text()),
     };
-    let format = wanted.format.clone();
-    answer(shared, format, move |sockets, csv| {
-        calls::lines(sockets, &wanted, dependencies, csv)
+    let csv = match is_csv(wanted.format.as_deref()) {
+        Ok(csv) => csv,
+        Err(error) => return bad_request(error),
+    };
+    streaming(move |answering| {
+        let mut state = shared.fresh();
+        let (found, drained_ns) = match watched(&mut state) {
+            Some((sockets, drained_ns)) => {
+                (calls::select(sockets, &wanted, dependencies), drained_ns)
+            }
+            None => return answering.ready(unavailable()),
+        };
+        drop(state);
+        let mut body = begin(answering, csv, drained_ns);
+        let sent = calls::write(&mut body, &found, csv);
+        noted(sent.and_then(|()| body.finish()));
     })
     .await
 }

@@ -1,5 +1,7 @@
 //! Which services are wanted, by flags and by the API alike, and how they are written.
 
+use std::io;
+
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use skua_socket::call::{self, Calls, CallsBy};
@@ -107,17 +109,23 @@ fn rank(calls: &Calls, sort: CallsSort) -> f64 {
     }
 }
 
-/// Calls as JSON or CSV lines (without CSV header).
-pub fn lines(sockets: &mut Sockets, query: &CallsQuery, dependencies: bool, csv: bool) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for calls in select(sockets, query, dependencies) {
-        // Writing to memory does not fail.
+/// Writes calls as JSON or CSV lines (without CSV header).
+pub fn write(out: &mut impl io::Write, found: &[Calls], csv: bool) -> io::Result<()> {
+    for calls in found {
         if csv {
-            let _ = call::write_csv_row(&mut lines, &calls);
+            call::write_csv_row(&mut *out, calls)?;
         } else {
-            let _ = serde_json::to_writer(&mut lines, &calls);
-            lines.push(b'\n');
+            serde_json::to_writer(&mut *out, calls)?;
+            out.write_all(b"\n")?;
         }
     }
+    Ok(())
+}
+
+/// All calls that are wanted.
+pub fn lines(sockets: &mut Sockets, query: &CallsQuery, dependencies: bool, csv: bool) -> Vec<u8> {
+    let mut lines = Vec::new();
+    // Writing to memory does not fail.
+    let _ = write(&mut lines, &select(sockets, query, dependencies), csv);
     lines
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use skua_socket::{End, Protocol, SocketLine, SocketRecord, SocketState};
+use skua_socket::{End, FoundSocket, Protocol, SocketLine, SocketRecord, SocketState};
 
 use super::Sockets;
 
@@ -136,28 +136,27 @@ impl SocketQuery {
     }
 }
 
-/// Sockets that are wanted, in order.
-pub fn select<'a>(sockets: &'a Sockets, query: &SocketQuery) -> Vec<SocketLine<'a>> {
+/// Where the sockets are that are wanted, in order.
+pub fn select(sockets: &Sockets, query: &SocketQuery) -> Vec<FoundSocket> {
     let mut found: Vec<_> = sockets
         .store
-        .open()
-        .chain(sockets.store.closed().filter(|_| query.closed))
-        .map(|record| sockets.line(record))
-        .filter(|line| query.takes(line))
+        .all()
+        .filter(|(place, _)| query.closed || matches!(place, FoundSocket::Open(_)))
+        .filter(|(_, record)| query.takes(&sockets.line(record)))
         .collect();
     let sort = query.order();
-    found.sort_by(|a, b| {
-        let number = |line: &SocketLine<'_>| rank(line.record, sort);
+    let process = |record| sockets.line(record).owner.process;
+    found.sort_by(|(_, a), (_, b)| {
         match sort {
-            SocketSort::Process => a.owner.process.cmp(b.owner.process),
-            SocketSort::Port => a.record.local.port().cmp(&b.record.local.port()),
-            _ => number(b).cmp(&number(a)),
+            SocketSort::Process => process(a).cmp(process(b)),
+            SocketSort::Port => a.local.port().cmp(&b.local.port()),
+            _ => rank(b, sort).cmp(&rank(a, sort)),
         }
         // Equal ones keep their order from query to query.
-        .then_with(|| a.record.id.cmp(&b.record.id))
+        .then_with(|| a.id.cmp(&b.id))
     });
     found.truncate(query.limit.unwrap_or(usize::MAX));
-    found
+    found.into_iter().map(|(place, _)| place).collect()
 }
 
 fn rank(record: &SocketRecord, sort: SocketSort) -> u64 {
@@ -174,17 +173,23 @@ fn rank(record: &SocketRecord, sort: SocketSort) -> u64 {
     }
 }
 
-/// Sockets as JSON or CSV lines (without CSV header).
-pub fn lines(sockets: &Sockets, query: &SocketQuery, csv: bool) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for line in select(sockets, query) {
+/// Adds sockets as JSON or CSV lines (without CSV header), without those that are gone.
+pub fn write(lines: &mut Vec<u8>, sockets: &Sockets, found: &[FoundSocket], csv: bool) {
+    for record in found.iter().filter_map(|found| sockets.store.at(*found)) {
+        let line = sockets.line(record);
         // Writing to memory does not fail.
         if csv {
-            let _ = skua_socket::fields::write_csv_row(&mut lines, &line);
+            let _ = skua_socket::fields::write_csv_row(&mut *lines, &line);
         } else {
-            let _ = serde_json::to_writer(&mut lines, &line);
+            let _ = serde_json::to_writer(&mut *lines, &line);
             lines.push(b'\n');
         }
     }
+}
+
+/// All sockets that are wanted.
+pub fn lines(sockets: &Sockets, query: &SocketQuery, csv: bool) -> Vec<u8> {
+    let mut lines = Vec::new();
+    write(&mut lines, sockets, &select(sockets, query), csv);
     lines
 }

@@ -254,6 +254,7 @@ impl Collector {
                         stream.report(&report, current.header, current.newest, current.sent_ns);
                     }
                 }
+                Counters::Seal => {}
                 Counters::Interface(_)
                 | Counters::Ethernet(_)
                 | Counters::Hello(_)

@@ -235,6 +235,11 @@ const KEYS: &[Key] = &[
                   collector, and each conversation goes to one of them",
     },
     Key {
+        path: "export.key_file",
+        meaning: "file with a line of a name and a secret, by which collectors know that datagrams are of this host; \
+                  empty: they are not sealed",
+    },
+    Key {
         path: "export.look_up",
         meaning: "how often names of collectors are looked up again: collectors may come, go and move without a \
                   restart",

@@ -180,7 +180,7 @@ fn a_collector_can_be_watched_and_an_unread_output_stops_neither_its_other_sinks
             }
         }
     };
-    let address = next("sFlow at ", ';');
+    let address = next("IPFIX at ", ';');
     let metrics = next("http://", '/');
     let get = |path: &str| {
         let mut stream = std::net::TcpStream::connect(&metrics).unwrap();

@@ -85,6 +85,11 @@ impl AllowList {
     pub fn allows(&self, from: SocketAddr) -> bool {
         self.0.as_ref().is_none_or(|set| set.holds(from.ip()))
     }
+
+    /// Whether a sender is in one of the prefixes, of which there may be none.
+    pub fn names(&self, from: SocketAddr) -> bool {
+        self.0.as_ref().is_some_and(|set| set.holds(from.ip()))
+    }
 }
 
 /// What the thread and the probe share.

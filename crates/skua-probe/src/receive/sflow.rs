@@ -256,7 +256,7 @@ impl Sflow {
             match record? {
                 Counters::Interface(counters) => interface = Some(counters),
                 Counters::Ethernet(counters) => ethernet = Some(counters),
-                Counters::Agent(_) => {}
+                Counters::Agent(_) | Counters::Seal => {}
                 Counters::Hello(_) | Counters::Other { .. } => received.skipped += 1,
             }
         }

@@ -89,6 +89,8 @@ pub enum Counters {
     Agent(AgentReport),
     /// Of Skua: whether a collector is there.
     Hello(Hello),
+    /// Of Skua: the seal of the datagram, which is checked where it came in.
+    Seal,
     /// Something that is not decoded.
     Other {
         /// Its tag, see [`tag`](super::tag).
@@ -101,6 +103,7 @@ pub(super) fn decode(tag: u32, mut body: Reader<'_>) -> Result<Counters, DecodeE
         INTERFACE_COUNTERS => Counters::Interface(InterfaceCounters::decode(&mut body)?),
         ETHERNET_COUNTERS => Counters::Ethernet(EthernetCounters::decode(&mut body)?),
         own::AGENT => Counters::Agent(AgentReport::decode(&mut body)?),
+        own::SEAL => Counters::Seal,
         own::HELLO => Counters::Hello(Hello::decode(&mut body)?),
         tag => Counters::Other { tag },
     })

@@ -29,6 +29,16 @@ pub(super) const AGENT: u32 = tag(ENTERPRISE, 3);
 /// Tag of a counters record.
 pub(super) const HELLO: u32 = tag(ENTERPRISE, 6);
 
+/// Tag of a counters record.
+pub const SEAL: u32 = tag(ENTERPRISE, 8);
+/// Bytes of a seal's code (HMAC-SHA-256), which is the end of a datagram and of all before it.
+pub const SEAL_CODE: usize = 32;
+/// Bytes of the name of its key.
+pub const SEAL_NAME: usize = 8;
+/// Bytes of a sample with a seal: tags and lengths of sample and record, sequence number, source and number of records;
+/// version, time, name and code.
+pub const SEAL_SAMPLE: usize = 8 + 12 + 8 + 4 + 8 + SEAL_NAME + SEAL_CODE;
+
 /// Bits of [`Conversation::flags`].
 pub mod flags {
     /// All of it is told for the first time: nothing was told of this record before.

@@ -1,6 +1,6 @@
 //! `skua collector`.
 
-use std::{net::SocketAddr, sync::PoisonError, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::PoisonError, time::Duration};
 
 use anyhow::bail;
 use clap::Args;
@@ -11,6 +11,7 @@ use skua_flow::Prefix;
 use super::{
     gate::Gate,
     receive::{Received, Threads},
+    seal,
     sink::{SinkName, Sinks},
     watch,
 };
@@ -29,7 +30,8 @@ Examples:
   skua collector --listen '[::]:6343' --listen '[::]:2055' --allow 10.0.0.0/8    also NetFlow of routers
   skua collector --sink parquet:///var/lib/skua/lake    as Parquet, for any engine (docs/lake.md)
   skua collector --sink kafka://broker:9092/skua-lines
-sFlow has no authentication: beyond loopback --allow says whose datagrams are taken.")]
+sFlow has no authentication: beyond loopback --allow says whose datagrams are taken, and with --keys
+agents prove that they have a key.")]
 pub struct CollectorArguments {
     /// Where to listen for sFlow, NetFlow 5 and 9 and IPFIX, which may come to the same port; may be given several
     /// times
@@ -45,6 +47,14 @@ pub struct CollectorArguments {
     /// Datagrams a second that are taken of one sender: beyond that only its own are lost
     #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
     pub sender_rate: u32,
+    /// Take only datagrams of sFlow that are sealed with one of the keys in this file (lines of a name and a secret):
+    /// agents have one in `export.key_file`
+    #[arg(long, value_name = "FILE")]
+    pub keys: Option<PathBuf>,
+    /// With --keys: senders in this prefix need no seal, as switches and exporters of NetFlow; may be given several
+    /// times
+    #[arg(long, value_name = "PREFIX", requires = "keys")]
+    pub unsealed: Vec<Prefix>,
     /// Where lines go: stdout, analyzer://HOST:PORT, kafka://BROKER:PORT/TOPIC, none, or a lake: parquet://DIR,
     /// s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH; may be given several times
     #[arg(long, default_value = "stdout", value_name = "SINK")]
@@ -84,6 +94,8 @@ pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
              datagrams are taken, like --allow 192.0.2.0/24"
         );
     }
+    let keys = arguments.keys.as_deref();
+    let keys = keys.map(|file| seal::open("--keys", file)).transpose()?;
     let config = CollectorConfig {
         window: arguments.window,
         wait: arguments.wait,
@@ -95,7 +107,11 @@ pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
         &arguments.listen,
         arguments.threads.into(),
         &config,
-        || Gate::new(&arguments.allow, arguments.sender_rate),
+        || {
+            Gate::new(&arguments.allow, arguments.sender_rate)
+                .with_keys(keys.clone(), &arguments.unsealed)
+        },
+        keys.clone(),
         Sinks::open(&arguments.sink, &arguments.analyzer)?,
     )?;
     let watched = watch::start(arguments.metrics, threads.watched())?;

@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     os::fd::AsFd as _,
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -23,6 +24,7 @@ use super::{
     members::{Member, Members, addresses},
     queue::Queue,
     report::{ExportStatus, LostDatagrams, SpoolStatus},
+    seal::{self, KeyFile},
     sender::Sender,
     settings::ExportSettings,
     spool,
@@ -134,6 +136,7 @@ impl Way {
 struct Collectors {
     settings: ExportSettings,
     own: OwnSockets,
+    keys: Option<KeyFile>,
     started_ns: u64,
     /// Of each on disk at most.
     spool_share: Arc<AtomicU64>,
@@ -258,7 +261,7 @@ impl Collectors {
             sub_agent: settings.sub_agent,
             instance: secret_seed(),
             started_ns: self.started_ns,
-            datagram: settings.datagram as usize,
+            datagram: settings.datagram as usize - self.keys.as_ref().map_or(0, |_| seal::LENGTH),
             both_directions: settings.both_directions,
         };
         let spool = match settings
@@ -287,6 +290,7 @@ impl Collectors {
             },
             instance: config.instance,
             answers: Answers::new(settings.answers),
+            keys: self.keys.clone(),
             spool,
             rate: settings.spool.rate,
             heard: heard.clone(),
@@ -423,6 +427,10 @@ impl Export {
         let collectors = Arc::new(Collectors {
             settings: settings.clone(),
             own: session.own_sockets(),
+            keys: match settings.key_file.as_str() {
+                "" => None,
+                file => Some(seal::open("export.key_file", Path::new(file))?),
+            },
             started_ns: unix_ns(),
             spool_share: Arc::default(),
             told_as: Box::new(told_as),

@@ -10,6 +10,8 @@ use serde::Serialize;
 use skua_flow::Prefix;
 use skua_probe::receive::AllowList;
 
+use super::seal::{KeyFile, Name as KeyName, Refusal};
+
 /// What a sender may send is counted anew so often.
 const TICK_NS: u64 = 100_000_000;
 /// A sender that has sent nothing for so many of them makes room for others.
@@ -45,6 +47,11 @@ pub struct Gate {
     pub not_allowed: u64,
     /// Datagrams of senders that sent too many.
     pub over_rate: u64,
+    /// Keys that datagrams must be sealed with, and of whom they need not be.
+    keys: Option<KeyFile>,
+    unsealed_from: AllowList,
+    /// Datagrams that are not sealed as they must be, by [`Refusal`].
+    pub unsealed: [u64; Refusal::ALL.len()],
 }
 
 /// A sender of whom not all was taken.
@@ -69,22 +76,58 @@ impl Gate {
             strangers: HashMap::new(),
             not_allowed: 0,
             over_rate: 0,
+            keys: None,
+            unsealed_from: AllowList::new(&[]),
+            unsealed: [0; Refusal::ALL.len()],
         }
+    }
+
+    /// Takes only what is sealed with one of these keys, but for what comes from some prefixes.
+    pub fn with_keys(mut self, keys: Option<KeyFile>, unsealed_from: &[Prefix]) -> Self {
+        self.keys = keys;
+        self.unsealed_from = AllowList::new(unsealed_from);
+        self
+    }
+
+    /// Whether a datagram that was taken is sealed as it must be, and if so the name of its key.
+    pub fn opens(
+        &mut self,
+        from: SocketAddr,
+        datagram: &[u8],
+        now_ns: u64,
+    ) -> Option<Option<KeyName>> {
+        let Some(keys) = &self.keys else {
+            return Some(None);
+        };
+        match keys.get().check(datagram, now_ns) {
+            Ok(name) => Some(Some(name)),
+            Err(Refusal::Missing) if self.unsealed_from.names(from) => Some(None),
+            Err(refusal) => {
+                self.unsealed[refusal as usize] += 1;
+                self.stranger(from);
+                None
+            }
+        }
+    }
+
+    /// Takes note of somebody who is not allowed.
+    fn stranger(&mut self, from: SocketAddr) {
+        let from = from.ip().to_canonical();
+        if self.strangers.len() >= STRANGERS && !self.strangers.contains_key(&from) {
+            // Those who sent most stay.
+            let mut sent: Vec<_> = self.strangers.values().copied().collect();
+            sent.sort_unstable();
+            let most = sent.get(STRANGERS * 3 / 4).copied().unwrap_or(0);
+            self.strangers.retain(|_, datagrams| *datagrams > most);
+        }
+        *self.strangers.entry(from).or_default() += 1;
     }
 
     /// Whether a datagram that came at `now_ns` is taken.
     pub fn takes(&mut self, from: SocketAddr, now_ns: u64) -> bool {
         if !self.allow.allows(from) {
             self.not_allowed += 1;
-            let from = from.ip().to_canonical();
-            if self.strangers.len() >= STRANGERS && !self.strangers.contains_key(&from) {
-                // Those who sent most stay.
-                let mut sent: Vec<_> = self.strangers.values().copied().collect();
-                sent.sort_unstable();
-                let most = sent.get(STRANGERS * 3 / 4).copied().unwrap_or(0);
-                self.strangers.retain(|_, datagrams| *datagrams > most);
-            }
-            *self.strangers.entry(from).or_default() += 1;
+            self.stranger(from);
             return false;
         }
         let tick = now_ns / TICK_NS;
@@ -191,6 +234,45 @@ mod tests {
         let mut all = gate.flooding();
         add(&mut all, vec![refused(quiet, 50_000), refused(loud, 2)]);
         assert_eq!(all, [refused(quiet, 50_000), refused(loud, 49_002)]);
+    }
+
+    #[test]
+    fn with_keys_only_those_who_are_named_need_no_seal() {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let file = std::env::temp_dir().join(format!("skua-gate-{}", std::process::id()));
+        let mut options = std::fs::OpenOptions::new();
+        let mut opened = options
+            .write(true)
+            .create(true)
+            .mode(0o600)
+            .open(&file)
+            .unwrap();
+        let line = b"fleet 00112233445566778899aabbccddeeff\n";
+        std::io::Write::write_all(&mut opened, line).unwrap();
+        let keys = super::super::seal::open("--keys", &file).unwrap();
+        std::fs::remove_file(file).unwrap();
+        let prefix = |text: &str| text.parse::<Prefix>().unwrap();
+        let mut gate = Gate::new(&[prefix("10.0.0.0/8")], 1_000)
+            .with_keys(Some(keys.clone()), &[prefix("10.9.0.0/16")]);
+        let from = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (host, switch) = (from("10.0.0.1:1"), from("10.9.0.1:1"));
+        let plain = vec![7; 100];
+        let mut sealed = plain.clone();
+        keys.get().seal(&mut sealed, 1_000);
+        assert_eq!(
+            gate.opens(host, &sealed, 1_000),
+            Some(Some(*b"fleet\0\0\0"))
+        );
+        assert_eq!(gate.opens(host, &plain, 1_000), None);
+        assert_eq!(gate.opens(switch, &plain, 1_000), Some(None));
+        // What has a seal must have a good one.
+        sealed[0] ^= 1;
+        assert_eq!(gate.opens(switch, &sealed, 1_000), None);
+        assert_eq!(gate.unsealed, [1, 0, 1, 0]);
+        assert_eq!(gate.strangers().len(), 2);
+        // Without keys nobody needs one.
+        let mut open = Gate::new(&[], 1_000);
+        assert_eq!(open.opens(host, &plain, 1_000), Some(None));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | `failover` | which collector is told of what, while all of them are there and while not |
 //! | `known` | names and sockets of this host |
 //! | `queue`, `sender` | datagrams that wait to be sent, and who sends them |
+//! | `seal` | who has written a datagram |
 //! | `answers`, `spool` | whether a collector answers, and what is on disk while not |
 //! | `report` | how that fares, in /metrics and by the doctor |
 //! | `command` | `skua collector`: takes it, sums it up, writes it |
@@ -24,6 +25,7 @@ mod members;
 mod queue;
 mod receive;
 pub mod report;
+mod seal;
 mod sender;
 pub mod settings;
 mod sink;

@@ -26,6 +26,7 @@ use skua_probe::receive::{Answering, MANY, Room, Socket};
 
 use super::{
     gate::{self, Gate, Refused},
+    seal::{KeyFile, Name as KeyName, Refusal},
     sink::Sinks,
     watch::{Watched, Worker},
 };
@@ -51,17 +52,26 @@ struct Batch {
     /// Number of the receiver.
     receiver: usize,
     bytes: Vec<u8>,
-    /// Senders, and where their datagrams end.
-    parts: Vec<(SocketAddr, usize)>,
+    parts: Vec<Part>,
+}
+
+/// A datagram in a batch.
+#[derive(Clone, Copy)]
+struct Part {
+    from: SocketAddr,
+    /// Where it ends.
+    end: usize,
+    /// The name of the key that it was sealed with.
+    key: Option<KeyName>,
 }
 
 impl Batch {
-    fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+    fn datagrams(&self) -> impl Iterator<Item = (Part, &[u8])> {
         let mut begin = 0;
-        self.parts.iter().map(move |(from, end)| {
-            let bytes = self.bytes.get(begin..*end).unwrap_or_default();
-            begin = *end;
-            (*from, bytes)
+        self.parts.iter().map(move |part| {
+            let bytes = self.bytes.get(begin..part.end).unwrap_or_default();
+            begin = part.end;
+            (*part, bytes)
         })
     }
 }
@@ -78,6 +88,9 @@ pub struct Received {
     /// Datagrams of senders that sent too many.
     #[serde(skip)]
     pub over_rate: u64,
+    /// Datagrams that are not sealed as they must be, by [`Refusal`].
+    #[serde(skip)]
+    pub unsealed: [u64; Refusal::ALL.len()],
     /// Who these were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flooding: Vec<Refused>,
@@ -92,17 +105,27 @@ impl Received {
         self.dropped += other.dropped;
         self.not_allowed += other.not_allowed;
         self.over_rate += other.over_rate;
+        for (sum, more) in self.unsealed.iter_mut().zip(other.unsealed) {
+            *sum += more;
+        }
         gate::add(&mut self.flooding, other.flooding.clone());
         gate::add(&mut self.strangers, other.strangers.clone());
     }
 
     /// Adds its losses to a summary's.
     pub fn lost_to(&self, summary: &mut Summary) {
+        let unsealed = Refusal::ALL
+            .map(Refusal::name)
+            .into_iter()
+            .zip(self.unsealed);
         for (cause, units) in [
             ("receive_queue_full", self.dropped),
             ("not_allowed", self.not_allowed),
             ("over_rate", self.over_rate),
-        ] {
+        ]
+        .into_iter()
+        .chain(unsealed)
+        {
             if units > 0 {
                 summary.lost.insert(cause, units);
             }
@@ -129,6 +152,8 @@ struct Shared {
     stop: Arc<AtomicBool>,
     /// By which agents are answered, by the number of the receiver; the first summing thread has them.
     answering: Vec<Answering>,
+    /// By which answers are sealed.
+    keys: Option<KeyFile>,
 }
 
 impl Threads {
@@ -138,6 +163,7 @@ impl Threads {
         count: usize,
         config: &CollectorConfig,
         gate: impl Fn() -> Gate,
+        keys: Option<KeyFile>,
         sinks: Sinks,
     ) -> anyhow::Result<Self> {
         let sinks = Arc::new(Mutex::new(sinks));
@@ -178,6 +204,7 @@ impl Threads {
                 sinks: sinks.clone(),
                 stop: stop.clone(),
                 answering: answering.take().unwrap_or_default(),
+                keys: keys.clone(),
             };
             summers.push(
                 thread::Builder::new()
@@ -256,6 +283,7 @@ fn receive(
         dropped: socket.dropped().unwrap_or(0),
         not_allowed: gate.not_allowed,
         over_rate: gate.over_rate,
+        unsealed: gate.unsealed,
         ..Received::default()
     };
     loop {
@@ -308,12 +336,18 @@ fn take(socket: &Socket, gate: &mut Gate, room: &mut Room) -> (Batch, bool) {
         ..Batch::default()
     };
     let taken = socket.receive_many(room, |bytes, from| {
-        if gate.takes(from, batch.now_ns) {
+        if gate.takes(from, batch.now_ns)
+            && let Some(key) = gate.opens(from, bytes, batch.now_ns)
+        {
             if batch.parts.is_empty() {
                 batch.bytes.reserve(BATCH);
             }
             batch.bytes.extend_from_slice(bytes);
-            batch.parts.push((from, batch.bytes.len()));
+            batch.parts.push(Part {
+                from,
+                end: batch.bytes.len(),
+                key,
+            });
         }
     });
     let taken = taken.unwrap_or_else(|error| {
@@ -349,10 +383,10 @@ impl Shared {
                 .map_or(TICK_NS, |at| at.saturating_sub(now).min(TICK_NS));
             match batches.recv_timeout(Duration::from_nanos(wait)) {
                 Ok(batch) => {
-                    for (from, bytes) in batch.datagrams() {
-                        let answer = collector.datagram(from, bytes, batch.now_ns);
+                    for (part, bytes) in batch.datagrams() {
+                        let answer = collector.datagram(part.from, bytes, batch.now_ns);
                         if let Some(answer) = answer {
-                            self.answer(batch.receiver, answer, from);
+                            self.answer(batch.receiver, answer, part);
                         }
                     }
                 }
@@ -365,9 +399,13 @@ impl Shared {
     }
 
     /// An answer that is lost is asked for again.
-    fn answer(&self, receiver: usize, answer: &[u8], to: SocketAddr) {
+    fn answer(&self, receiver: usize, answer: &[u8], Part { from: to, key, .. }: Part) {
+        let mut answer = answer.to_vec();
+        if let (Some(keys), Some(key)) = (&self.keys, key) {
+            keys.get().seal_with(key, &mut answer, unix_ns());
+        }
         if let Some(socket) = self.answering.get(receiver)
-            && let Err(error) = socket.send(answer, to)
+            && let Err(error) = socket.send(&answer, to)
         {
             tracing::debug!(%error, "{to} cannot be answered");
         }

@@ -25,6 +25,7 @@ use skua_wire::sflow::{
 use super::{
     answers::Answers,
     queue::{BURST, Queue, Taken},
+    seal::KeyFile,
     spool::Spool,
 };
 use crate::state::unix_ns;
@@ -61,6 +62,8 @@ pub struct Sender {
     pub instance: u64,
     /// Whether the collector answers.
     pub answers: Answers,
+    /// By which datagrams are sealed, and answers known.
+    pub keys: Option<KeyFile>,
     /// For a time without the collector.
     pub spool: Option<Spool>,
     /// Datagrams a second out of the spool at most.
@@ -80,6 +83,7 @@ pub struct Sending {
     /// Without a spool: datagrams that no answer has confirmed.
     unanswered: u64,
     buffer: Vec<u8>,
+    sealed: Vec<u8>,
 }
 
 /// What became of one.
@@ -103,6 +107,7 @@ impl Sender {
             filled_ns: 0,
             unanswered: 0,
             buffer: Vec::new(),
+            sealed: Vec::new(),
         }
         .run();
     }
@@ -206,6 +211,11 @@ impl Sending {
     }
 
     fn take_answer(&mut self, bytes: &[u8]) {
+        if let Some(keys) = &self.of.keys
+            && keys.get().check(bytes, unix_ns()).is_err()
+        {
+            return;
+        }
         let Some(hello) = answer(bytes) else { return };
         let ours = hello.instance == self.of.instance;
         let flies = |one: &Flying| one.instance == hello.instance;
@@ -247,12 +257,23 @@ impl Sending {
             ..Hello::default()
         };
         greet(&mut self.buffer, &self.of.header, &hello);
-        if let Err(error) = self.of.socket.send(&self.buffer)
-            && error.kind() == ErrorKind::ConnectionRefused
-        {
+        let question = std::mem::take(&mut self.buffer);
+        if self.put(&question).is_err_and(|error| is_refusal(&error)) {
             // About the one before.
-            let _ = self.of.socket.send(&self.buffer);
+            let _ = self.put(&question);
         }
+        self.buffer = question;
+    }
+
+    /// Gives a datagram to the kernel, with a seal if there is a key.
+    fn put(&mut self, datagram: &[u8]) -> io::Result<usize> {
+        let Some(keys) = &self.of.keys else {
+            return self.of.socket.send(datagram);
+        };
+        self.sealed.clear();
+        self.sealed.extend_from_slice(datagram);
+        keys.get().seal(&mut self.sealed, unix_ns());
+        self.of.socket.send(&self.sealed)
     }
 
     /// A datagram that was sent before was refused.
@@ -372,14 +393,14 @@ impl Sending {
         if instance == self.of.instance {
             self.of.header.sequence = sequence;
         }
-        let mut sent = self.of.socket.send(datagram);
+        let mut sent = self.put(datagram);
         if sent.as_ref().is_err_and(is_refusal) {
             // That is about one that was sent before; this one was not sent yet.
             self.refused();
             if self.of.spool.is_some() {
                 return Sent::Gone;
             }
-            sent = self.of.socket.send(datagram);
+            sent = self.put(datagram);
         }
         match sent {
             Ok(_)

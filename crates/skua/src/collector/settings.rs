@@ -29,6 +29,8 @@ pub struct ExportSettings {
     pub agent: String,
     /// Tells agents of one address apart.
     pub sub_agent: u32,
+    /// File with the key that datagrams are sealed with; empty: they are not.
+    pub key_file: String,
     /// Names of collectors are looked up again so often.
     #[serde(with = "time")]
     pub look_up: Duration,
@@ -47,6 +49,7 @@ impl Default for ExportSettings {
             queue: 16 << 20,
             agent: String::new(),
             sub_agent: 0,
+            key_file: String::new(),
             look_up: Duration::from_secs(30),
             answers: Expected::default(),
             spool: SpoolSettings::default(),
@@ -86,6 +89,13 @@ impl ExportSettings {
                 self.datagram,
                 DATAGRAM.start(),
                 DATAGRAM.end()
+            );
+        }
+        let sealed = *DATAGRAM.start() + super::seal::LENGTH as u32;
+        if !self.key_file.is_empty() && self.datagram < sealed {
+            bail!(
+                "export.datagram is {}; at least {sealed} bytes, please: a seal needs room",
+                self.datagram
             );
         }
         if self.look_up < Duration::from_secs(1) {

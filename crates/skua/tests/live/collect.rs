@@ -377,6 +377,85 @@ fn collectors_that_come_go_and_move_in_the_dns_are_told_without_a_restart() {
     );
 }
 
+#[test]
+fn with_keys_a_collector_believes_only_who_has_one() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    let secrets = ["0", "1", "2"].map(|digit| digit.repeat(64));
+    let file = |name: &str, lines: &[(&str, &String)]| {
+        let name = format!("skua-{name}-{}", std::process::id());
+        let file = Removed(std::env::temp_dir().join(name));
+        let lines = lines
+            .iter()
+            .map(|(name, secret)| format!("{name} {secret}\n"));
+        std::fs::write(&file.0, lines.collect::<String>()).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&file.0, mode).unwrap();
+        file
+    };
+    let known = file("known", &[("fleet", &secrets[0]), ("next", &secrets[1])]);
+    let (good, bad) = (
+        file("good", &[("fleet", &secrets[0])]),
+        file("bad", &[("fleet", &secrets[2])]),
+    );
+    let keys = ["--keys", known.0.to_str().unwrap()];
+    let collector = Collector::start_at(&wire.near, "10.7.0.2:6343", &keys);
+    let run = |net: &Net, interface: &str, key: Option<&Removed>| {
+        let mut command = skua::command(net);
+        command
+            .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+            .args(["--interface", interface, "--scan-interval", "200ms"])
+            .args(["--exclude-self", "--collector", "10.7.0.2:6343"])
+            .env("SKUA_LOG", "info");
+        if let Some(key) = key {
+            command.env("SKUA_EXPORT_KEY_FILE", &key.0);
+        }
+        Skua::run_command(net, &mut command)
+    };
+    let far = run(&wire.far, "g0", Some(&good));
+    let (near, plain) = (
+        run(&wire.near, "x0", Some(&bad)),
+        run(&wire.near, "x0", None),
+    );
+    far.wait_attached("g0");
+    near.wait_attached("x0");
+    plain.wait_attached("x0");
+    connections(&wire, 8_080, 20);
+    wait_for("an answer, which is sealed as well", || {
+        (export(&far)["answers"] == true).then_some(())
+    });
+    // Another key, while both go on.
+    std::fs::write(&good.0, format!("next {}\n", secrets[1])).unwrap();
+    // What is sent a second after the last look at the file has one before.
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    connections(&wire, 8_081, 20);
+    assert_eq!(export(&near)["answers"], false);
+    let (report, said) = far.stop_with_errors();
+    assert!(said.contains("export.key_file read again"), "{said}");
+    let seen = report.in_flows();
+    near.stop();
+    plain.stop();
+    let (lines, summary) = collector.stop();
+    assert_eq!(summary["agents"].as_array().unwrap().len(), 1, "{summary}");
+    assert_eq!(summary["agents"][0]["agent"], "10.7.0.1");
+    assert_eq!(sum(&summary["missing"]), (0, 0), "{summary}");
+    for port in [8_080, 8_081] {
+        let begun = lines.iter().filter(|line| line["port"] == port);
+        let begun: u64 = begun.map(|line| line["begun"].as_u64().unwrap()).sum();
+        assert_eq!(begun, 20, "{lines:?}");
+    }
+    assert!(sum(&summary["counted"]).0 <= seen.packets);
+    let lost = |cause: &str| summary["lost"][cause].as_u64().unwrap_or(0);
+    assert!(
+        lost("seal_wrong") > 0 && lost("seal_missing") > 0,
+        "{summary}"
+    );
+    assert_eq!(summary["strangers"][0]["from"], "10.7.0.2", "{summary}");
+}
+
 /// A file that is removed when dropped.
 struct Removed(PathBuf);
 

@@ -40,6 +40,7 @@ fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Way {
         },
         instance: config.instance,
         answers: Answers::new(expected),
+        keys: None,
         spool,
         rate: 10_000,
         heard: Arc::default(),

@@ -21,6 +21,8 @@ use super::Steering;
 const USUAL: &str = "/sys/fs/bpf";
 /// Our folder there.
 const OURS: &str = "skua-steer";
+/// The pin of what is attached, beside that of the programs.
+const LINK: &str = "link";
 /// Detectors of one name at a time: the one before steers until the next is there.
 const NUMBERS: u32 = 16;
 
@@ -70,10 +72,18 @@ fn lock(folder: &Path) -> Option<File> {
     folder.metadata().is_ok_and(same).then_some(lock)
 }
 
-/// Removes all pins of a folder, so that what only they kept is detached.
+/// Detaches what the pins of a folder keep, and removes them.
 fn empty(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
+        // A pin that is removed lets go of its link some time later only: after a grace period, and by a worker.
+        if entry.file_name() == LINK
+            && let Ok(link) = libbpf_rs::Link::open(&path)
+            && let Err(error) = link.detach()
+        {
+            // Its interface is gone, and it is detached.
+            tracing::debug!(path = %path.display(), %error, "was detached before");
+        }
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "a pin cannot be removed");
         }
@@ -126,7 +136,7 @@ impl Pins {
             None => Ok(()),
         };
         pinned
-            .and_then(|()| attachment.pin(&pins.folder.join("link")))
+            .and_then(|()| attachment.pin(&pins.folder.join(LINK)))
             .map_err(failed("cannot pin the programs of a detector"))?;
         Ok(pins)
     }

@@ -7,6 +7,12 @@
 SET 'execution.checkpointing.interval' = '{checkpoints}';
 -- A partition without lines does not hold up the others.
 SET 'table.exec.source.idle-timeout' = '{idle}';
+-- What spools bring late, up to so long after its window was closed, corrects its row.
+SET 'table.exec.emit.allow-lateness' = '{late} s';
+SET 'table.exec.emit.late-fire.enabled' = 'true';
+SET 'table.exec.emit.late-fire.delay' = '{correct}';
+-- All rows of a key are made in one place, in their order.
+SET 'table.exec.sink.upsert-materialize' = 'NONE';
 -- Times are UTC.
 SET 'table.local-time-zone' = 'UTC';
 
@@ -93,42 +99,35 @@ CREATE TABLE service_graph (
   {properties}
   'properties.compression.type' = 'zstd',
   'topic' = '{graph}',
+  -- A correction is a row that goes and another that comes: together they are the new row alone.
+  'sink.buffer-flush.max-rows' = '10000',
+  'sink.buffer-flush.interval' = '1 s',
   'key.format' = 'json',
   'value.format' = 'json'
 );
+
+-- The first class with which a share of all times is reached (Quantiles.java).
+CREATE TEMPORARY FUNCTION quantiles AS 'skua.stream.Quantiles';
 
 -- An edge: at each end a service by its name, else an address. Lines of another version have another meaning.
 CREATE TEMPORARY VIEW told AS
 SELECT
   *,
-  CONCAT_WS(
-    ' ',
-    CAST(protocol AS STRING),
-    CAST(port AS STRING),
-    -- Names may have anything in them: where they end is known by their lengths.
-    CAST(CHAR_LENGTH(client_service) AS STRING),
-    client_service,
-    CAST(CHAR_LENGTH(server_service) AS STRING),
-    server_service,
-    CASE WHEN client_service = '' THEN client_address ELSE '' END,
-    CASE WHEN server_service = '' THEN server_address ELSE '' END
-  ) AS edge
+  CASE WHEN client_service = '' THEN client_address ELSE '' END AS client,
+  CASE WHEN server_service = '' THEN server_address ELSE '' END AS server
 FROM lines
 WHERE `version` = 1;
 
+-- By windows of the older kind: those of the newer one (TUMBLE as a table) drop what is late.
 CREATE TEMPORARY VIEW sums AS
 SELECT
-  window_start,
-  window_end,
-  window_time,
-  edge,
-  MIN(window_ns / 1000000 - MOD(window_ns / 1000000, {window} * 1000)) AS window_ms,
-  MIN(protocol) AS protocol,
-  MIN(client_service) AS client_service,
-  MIN(CASE WHEN client_service = '' THEN client_address ELSE '' END) AS client_address,
-  MIN(server_service) AS server_service,
-  MIN(CASE WHEN server_service = '' THEN server_address ELSE '' END) AS server_address,
-  MIN(port) AS port,
+  TUMBLE_START(begins, INTERVAL '{window}' SECOND) AS window_start,
+  protocol,
+  client_service,
+  client AS client_address,
+  server_service,
+  server AS server_address,
+  port,
   SUM(client_packets) AS client_packets,
   SUM(client_bytes) AS client_bytes,
   SUM(server_packets) AS server_packets,
@@ -145,51 +144,15 @@ SELECT
   SUM(rtt_sum_us) AS rtt_sum_us,
   COALESCE(MIN(CASE WHEN rtts > 0 THEN rtt_min_us END), 0) AS rtt_min_us,
   COALESCE(MAX(CASE WHEN rtts > 0 THEN rtt_max_us END), 0) AS rtt_max_us,
+  quantiles(rtt_classes) AS rtt,
   MIN(window_ns / 1000000) AS first_ms,
   MAX((window_ns + length_ns) / 1000000) AS last_ms
-FROM TABLE(TUMBLE(TABLE told, DESCRIPTOR(begins), INTERVAL '{window}' SECOND))
-GROUP BY window_start, window_end, window_time, edge;
-
--- Round-trip times by class: those of several lines are added up by their middles.
-CREATE TEMPORARY VIEW told_classes AS
-SELECT begins, edge, us, times
-FROM told CROSS JOIN UNNEST(rtt_classes) AS class (us, times);
-
-CREATE TEMPORARY VIEW classes AS
-SELECT window_start, window_end, window_time, edge, us, SUM(times) AS times
-FROM TABLE(TUMBLE(TABLE told_classes, DESCRIPTOR(begins), INTERVAL '{window}' SECOND))
-GROUP BY window_start, window_end, window_time, edge, us;
-
--- Of each class, how many times are in it and below, and how many there are in all. An edge has some tens of classes.
-CREATE TEMPORARY VIEW ranks AS
-SELECT
-  a.window_start,
-  a.window_end,
-  a.window_time,
-  a.edge,
-  a.us,
-  SUM(CASE WHEN b.us <= a.us THEN b.times ELSE 0 END) AS upto,
-  SUM(b.times) AS times
-FROM classes AS a
-JOIN classes AS b ON a.window_start = b.window_start AND a.window_end = b.window_end AND a.edge = b.edge
-GROUP BY a.window_start, a.window_end, a.window_time, a.edge, a.us;
-
--- The first class with which the share is reached.
-CREATE TEMPORARY VIEW quantiles AS
-SELECT
-  window_start,
-  window_end,
-  window_time,
-  edge,
-  MIN(CASE WHEN upto * 100 >= times * 50 THEN us END) AS p50_us,
-  MIN(CASE WHEN upto * 100 >= times * 95 THEN us END) AS p95_us,
-  MIN(CASE WHEN upto * 100 >= times * 99 THEN us END) AS p99_us
-FROM ranks
-GROUP BY window_start, window_end, window_time, edge;
+FROM told
+GROUP BY TUMBLE(begins, INTERVAL '{window}' SECOND), protocol, client_service, client, server_service, server, port;
 
 INSERT INTO service_graph
 SELECT
-  window_ms,
+  first_ms - MOD(first_ms, {window} * 1000),
   protocol,
   client_service,
   client_address,
@@ -213,13 +176,9 @@ SELECT
   rtt_min_us,
   rtt_max_us,
   -- The middle of a class may be beyond what was measured.
-  COALESCE(LEAST(GREATEST(p50_us, rtt_min_us), rtt_max_us), 0),
-  COALESCE(LEAST(GREATEST(p95_us, rtt_min_us), rtt_max_us), 0),
-  COALESCE(LEAST(GREATEST(p99_us, rtt_min_us), rtt_max_us), 0),
+  COALESCE(LEAST(GREATEST(rtt.p50_us, rtt_min_us), rtt_max_us), 0),
+  COALESCE(LEAST(GREATEST(rtt.p95_us, rtt_min_us), rtt_max_us), 0),
+  COALESCE(LEAST(GREATEST(rtt.p99_us, rtt_min_us), rtt_max_us), 0),
   first_ms,
   last_ms
-FROM sums
-LEFT JOIN quantiles
-  ON sums.window_start = quantiles.window_start
-  AND sums.window_end = quantiles.window_end
-  AND sums.edge = quantiles.edge;
+FROM sums;

@@ -14,7 +14,9 @@ const MS: u64 = 1_000_000;
 pub struct ServiceGraphConfig {
     /// Length of a window, ms.
     pub window_ms: u64,
-    /// A line may be so much older than the newest one, ms.
+    /// A window is over when a line comes that is so much newer than its end, ms.
+    pub wait_ms: u64,
+    /// Lines that come after that, so much later by the newest line, correct a window, ms: it is kept so long.
     pub late_ms: u64,
     /// Edges in each open window at most.
     pub max_edges: usize,
@@ -24,7 +26,8 @@ impl Default for ServiceGraphConfig {
     fn default() -> Self {
         Self {
             window_ms: 60_000,
-            late_ms: 30_000,
+            wait_ms: 30_000,
+            late_ms: 3_600_000,
             max_edges: 1_000_000,
         }
     }
@@ -143,7 +146,9 @@ fn named(party: &Party) -> (String, String) {
 pub enum Fate {
     /// It is in an edge.
     Counted,
-    /// Its window had been closed.
+    /// It is in an edge of a window that was over, whose rows are handed out once more.
+    Corrects,
+    /// Its window is forgotten.
     Late,
     /// There was no room for a further edge.
     EdgesFull,
@@ -153,8 +158,9 @@ pub enum Fate {
 #[derive(Debug)]
 pub struct ServiceGraph {
     config: ServiceGraphConfig,
-    /// By the beginning of their windows: never more than fit into `late_ms`, and two.
-    open: BTreeMap<u64, Graph>,
+    /// By the beginning of their windows: never more than fit into `wait_ms` and `late_ms`, and two. And whether their
+    /// rows were handed out.
+    open: BTreeMap<u64, (Graph, bool)>,
     /// No line before this moment is expected any more, ms.
     watermark_ms: u64,
 }
@@ -176,39 +182,115 @@ impl ServiceGraph {
     pub fn add(&mut self, line: &GraphLine<'_>) -> Fate {
         let ms = line.window / MS;
         let window = ms - ms % self.config.window_ms;
-        if self.over(window) {
+        if self.passed(window, self.config.late_ms) {
             return Fate::Late;
         }
-        let newest = ms.saturating_sub(self.config.late_ms);
+        let over = self.passed(window, 0);
+        let newest = ms.saturating_sub(self.config.wait_ms);
         self.watermark_ms = self.watermark_ms.max(newest);
         let most = self.config.max_edges;
-        let graph = self
+        let (graph, written) = self
             .open
             .entry(window)
-            .or_insert_with(|| Graph::new(most, 0));
+            .or_insert_with(|| (Graph::new(most, 0), false));
         let full = graph.counts().edges_full;
         graph.add(line);
-        match graph.counts().edges_full == full {
-            true => Fate::Counted,
-            false => Fate::EdgesFull,
+        if graph.counts().edges_full != full {
+            return Fate::EdgesFull;
+        }
+        *written = false;
+        match over {
+            true => Fate::Corrects,
+            false => Fate::Counted,
         }
     }
 
-    /// Whether a window is closed: the stream engine's rule, whose windows end a millisecond before the next.
-    fn over(&self, window: u64) -> bool {
+    /// Whether a window was over so long ago: the stream engine's rule, whose windows end a millisecond before the next.
+    fn passed(&self, window: u64, ago_ms: u64) -> bool {
         let end = window.saturating_add(self.config.window_ms);
-        self.watermark_ms >= end - 1
+        self.watermark_ms >= (end - 1).saturating_add(ago_ms)
     }
 
-    /// Hands out the edges of windows that are over, `all`: of all windows; of each those with most bytes first.
+    /// Hands out the edges of windows that are over and have changed since, `all`: of all that have; of each those with
+    /// most bytes first. A row is to be written over the one with its key. Forgets windows that nothing corrects any more.
     pub fn close(&mut self, all: bool, each: &mut dyn FnMut(Row)) {
-        while let Some(window) = self.open.keys().next().copied()
-            && (all || self.over(window))
-            && let Some(graph) = self.open.remove(&window)
-        {
-            for edge in graph.edges(&Graph::new(0, 0), 0) {
-                each(Row::new(window, &edge));
+        let open: Vec<u64> = self.open.keys().copied().collect();
+        for window in open {
+            if !all && !self.passed(window, 0) {
+                break;
+            }
+            if let Some((graph, written)) = self.open.get_mut(&window)
+                && !std::mem::replace(written, true)
+            {
+                for edge in graph.edges(&Graph::new(0, 0), 0) {
+                    each(Row::new(window, &edge));
+                }
+            }
+            if self.passed(window, self.config.late_ms) {
+                self.open.remove(&window);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+
+    fn line(minute: u64, bytes: u64) -> GraphLine<'static> {
+        GraphLine {
+            window: minute * MINUTE * MS,
+            seconds: 10.0,
+            client: [10, 0, 0, 1].into(),
+            server: [10, 0, 0, 2].into(),
+            port: 443,
+            protocol: 6,
+            client_sent: skua_collect::Sum { packets: 1, bytes },
+            server_sent: skua_collect::Sum::default(),
+            client_service: "".into(),
+            server_service: "".into(),
+            retransmitted: skua_collect::Sent {
+                client: 0,
+                server: 0,
+            },
+            begun: 0,
+            ended: 0,
+            reset: 0,
+            refused: 0,
+            timed_out: 0,
+            rtt: skua_collect::graph::GraphRtt::default(),
+            samples: 0,
+            told_by: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_comes_late_corrects_its_row_until_its_window_is_forgotten() {
+        let mut graph = ServiceGraph::new(ServiceGraphConfig::default());
+        let rows = |graph: &mut ServiceGraph, all| {
+            let mut rows = Vec::new();
+            graph.close(all, &mut |row| {
+                rows.push((row.window_ms / MINUTE, row.client_bytes))
+            });
+            rows
+        };
+        assert_eq!(graph.add(&line(1_000, 5)), Fate::Counted);
+        assert_eq!(rows(&mut graph, false), []);
+        assert_eq!(graph.add(&line(1_002, 1)), Fate::Counted);
+        assert_eq!(rows(&mut graph, false), [(1_000, 5)]);
+        // Nothing has changed.
+        assert_eq!(rows(&mut graph, false), []);
+        assert_eq!(graph.add(&line(1_000, 7)), Fate::Corrects);
+        assert_eq!(graph.add(&line(999, 3)), Fate::Corrects);
+        assert_eq!(rows(&mut graph, false), [(999, 3), (1_000, 12)]);
+        // An hour later; the window ends a millisecond before the next.
+        assert_eq!(graph.add(&line(1_062, 1)), Fate::Counted);
+        assert_eq!(rows(&mut graph, false), [(1_002, 1)]);
+        assert_eq!(graph.add(&line(1_000, 1)), Fate::Late);
+        assert_eq!(graph.add(&line(1_001, 2)), Fate::Corrects);
+        assert_eq!(rows(&mut graph, true), [(1_001, 2), (1_062, 1)]);
+        assert_eq!(graph.open.len(), 3);
     }
 }

@@ -12,7 +12,7 @@ use skua_kafka::LineMessage;
 use skua_testkit::broker::Broker;
 
 use crate::{
-    job::{Job, after, broker, check, command, in_process, input, publish, rows},
+    job::{Job, after, broker, check, command, in_process, input, late, publish, rows},
     support::wait_for,
 };
 
@@ -52,7 +52,9 @@ fn flink_and_the_graph_in_process_come_to_the_same() {
     let (found, again) = rows(&broker);
     assert!(!found.is_empty(), "{said}\n{wrong}");
     assert_eq!(again, 0);
-    check(&found, &in_process(&input));
+    let (expected, corrected) = in_process(&input);
+    assert_eq!(corrected, 0);
+    check(&found, &expected);
     let sum = |name: &str| -> u64 { found.values().map(|row| row[name].as_u64().unwrap()).sum() };
     let packets: u64 = input.iter().map(|line| line.client_sent.packets).sum();
     assert_eq!(sum("client_packets"), packets);
@@ -60,10 +62,14 @@ fn flink_and_the_graph_in_process_come_to_the_same() {
 
 #[test]
 #[ignore = "wants Flink, 315 MB: make test-stream"]
-fn flink_goes_on_where_it_was_killed() {
+fn flink_goes_on_where_it_was_killed_and_corrects_what_comes_late() {
     let broker = broker();
-    let input = input();
-    let expected = in_process(&input);
+    let (mut input, late) = (input(), late());
+    let (on_time, _) = in_process(&input);
+    input.extend(late.iter().cloned());
+    let (expected, corrected) = in_process(&input);
+    assert!(corrected > 10, "{corrected}");
+    input.truncate(input.len() - late.len());
     let state = std::env::temp_dir().join(format!("skua-job-{}", std::process::id()));
     let start = || {
         let mut command = command("flink", &broker);
@@ -81,8 +87,14 @@ fn flink_goes_on_where_it_was_killed() {
     let job = start();
     assert!(job.checkpoints() > 0);
     publish(&broker, &after());
-    let done = |rows: &BTreeMap<String, Value>| rows.len() >= expected.len();
-    wait_for("all rows", || done(&rows(&broker).0));
+    let has = |wanted: &BTreeMap<String, Value>| {
+        let found = rows(&broker).0;
+        wanted.iter().all(|(key, row)| found.get(key) == Some(row))
+    };
+    wait_for("all rows", || has(&on_time));
+    // What comes when all these windows are over corrects their rows.
+    publish(&broker, &late);
+    wait_for("all corrections", || has(&expected));
     check(&rows(&broker).0, &expected);
     assert!(job.said().contains("going on from"), "{}", job.said());
     drop(job);

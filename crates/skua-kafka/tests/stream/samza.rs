@@ -12,7 +12,8 @@ fn samza_and_the_graph_in_process_come_to_the_same() {
     let input = input();
     publish(&broker, &input);
     publish(&broker, &after());
-    let expected = in_process(&input);
+    let (expected, corrected) = in_process(&input);
+    assert_eq!(corrected, 0);
     let state = std::env::temp_dir().join(format!("skua-samza-{}", std::process::id()));
     let job = Job::start(&mut command("samza", &broker), &state);
     wait_for("all rows", || rows(&broker).0.len() >= expected.len());

@@ -9,6 +9,7 @@ use axum::{
         State,
         ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code},
     },
+    http::HeaderMap,
     response::Response,
     routing::get,
 };
@@ -19,7 +20,10 @@ use super::{
     protocol::{self, Flows, FromAgent, ToAgent},
     session::Session,
 };
-use crate::server::auth::Caller;
+use crate::server::{
+    auth::{Caller, Identity, Peer},
+    gate::Gate,
+};
 
 /// How long a new connection may say nothing.
 const HELLO: Duration = Duration::from_secs(10);
@@ -42,14 +46,41 @@ async fn agents(State(fleet): State<Fleet>) -> Json<FleetStatus> {
 async fn upgrade(
     State(fleet): State<Fleet>,
     caller: Option<Extension<Caller>>,
+    gate: Option<Extension<Arc<Gate>>>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let identity = caller.and_then(|Extension(caller)| caller.identity);
-    let only = identity.and_then(|identity| identity.only_host().map(Arc::from));
+    let who = Who {
+        identity: caller.and_then(|Extension(caller)| caller.identity),
+        known_by: gate.zip(peer).map(|(gate, peer)| (gate.0, peer.0, headers)),
+    };
     upgrade
         .max_message_size(protocol::MESSAGE)
         .max_frame_size(protocol::MESSAGE)
-        .on_upgrade(|socket| serve(fleet, socket, only))
+        .on_upgrade(|socket| serve(fleet, socket, who))
+}
+
+/// Who is at the other end, and by what that is known.
+struct Who {
+    identity: Option<Identity>,
+    known_by: Option<(Arc<Gate>, Peer, HeaderMap)>,
+}
+
+impl Who {
+    /// The only host that it may tell of; none: any.
+    fn only_host(&self) -> Option<&str> {
+        self.identity.as_ref().and_then(Identity::only_host)
+    }
+
+    /// Whether it would be let in now: its token may have been revoked, or its certificate's user changed.
+    async fn still_may(&self) -> bool {
+        let Some((gate, peer, headers)) = &self.known_by else {
+            return true;
+        };
+        let caller = gate.authenticator.caller(peer, headers).await;
+        caller.is_ok_and(|caller| caller.identity == self.identity)
+    }
 }
 
 /// A reason as one line that is not too long: parts of it may come from the other side.
@@ -59,10 +90,9 @@ fn one_line(error: &anyhow::Error) -> String {
     clean.take(REASON).collect()
 }
 
-/// Serves who may tell of `only` this host; none: of any.
-async fn serve(fleet: Fleet, mut socket: WebSocket, only: Option<Arc<str>>) {
+async fn serve(fleet: Fleet, mut socket: WebSocket, who: Who) {
     // Who hangs up needs no answer.
-    let Err(error) = talk(&fleet, &mut socket, only.as_deref()).await else {
+    let Err(error) = talk(&fleet, &mut socket, &who).await else {
         return;
     };
     let why = one_line(&error);
@@ -123,14 +153,14 @@ fn read(message: Option<Result<Message, axum::Error>>) -> anyhow::Result<Heard> 
 }
 
 /// Talks until one of both hangs up; an error is why we do.
-async fn talk(fleet: &Fleet, socket: &mut WebSocket, only: Option<&str>) -> anyhow::Result<()> {
+async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Result<()> {
     let first = tokio::time::timeout(HELLO, socket.recv()).await;
     let hello = match read(first.context("nothing was said")?)? {
         Heard::Message(hello) => hello,
         Heard::End => return Ok(()),
         Heard::Flows(_) | Heard::Nothing => bail!("an agent has to say who it is first"),
     };
-    if let (Some(only), FromAgent::Hello { host, .. }) = (only, &hello)
+    if let (Some(only), FromAgent::Hello { host, .. }) = (who.only_host(), &hello)
         && host != only
     {
         bail!("whose token or certificate is for {only} does not tell of {host}");
@@ -168,6 +198,9 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, only: Option<&str>) -> anyh
             _ = beat.tick() => {
                 if heard.elapsed() > silence {
                     bail!("nothing was heard of {} for too long", session.host);
+                }
+                if !who.still_may().await {
+                    bail!("the token or certificate of {} is not valid any more", session.host);
                 }
                 Ok(socket.send(Message::Ping(Default::default())).await?)
             }

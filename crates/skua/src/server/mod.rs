@@ -5,7 +5,7 @@ pub mod auth;
 mod body;
 mod connections;
 mod fair;
-mod gate;
+pub mod gate;
 mod info;
 pub mod local;
 mod openapi;

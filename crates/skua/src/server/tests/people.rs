@@ -398,15 +398,26 @@ fn an_agent_tells_of_its_own_host_and_asks_nothing() {
         socket
             .send(Message::Text(hello.to_string().into()))
             .unwrap();
-        socket.read().unwrap().into_text().unwrap().to_string()
+        let first = socket.read().unwrap().into_text().unwrap().to_string();
+        (first, socket)
     };
-    let refused = says("web2");
+    let (refused, _) = says("web2");
     assert!(
         refused.contains("Refused") && refused.contains("web1"),
         "{refused}"
     );
-    let welcome = says("web1");
+    let (welcome, mut socket) = says("web1");
     assert!(welcome.contains("Welcome"), "{welcome}");
+    // Whose token is revoked is cut off.
+    std::fs::write(&guarded.tokens, "").unwrap();
+    let last = loop {
+        let text = socket.read().unwrap().into_text();
+        match text.unwrap_or_default().to_string() {
+            text if text.contains("Refused") => break text,
+            _ => {}
+        }
+    };
+    assert!(last.contains("of web1 is not valid any more"), "{last}");
 }
 
 #[test]

@@ -48,6 +48,15 @@ fn read(input: impl Read, total: usize) -> (u64, Option<String>) {
     if let Some(line) = &end {
         assert!(!line.contains('\n'));
     }
+    // What is behind damage, until there is nothing more.
+    while let Ok(Some(skipped)) = file.resume() {
+        assert!(skipped > 0);
+        while let Ok(Some(packet)) = file.next_packet() {
+            assert!(packet.data.len() <= packet.wire_len as usize);
+            packet.data.hash(&mut hasher);
+        }
+        assert!(file.offset() <= total as u64);
+    }
     for interface in file.interfaces() {
         interface.name.hash(&mut hasher);
     }

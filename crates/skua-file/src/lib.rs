@@ -2,8 +2,8 @@
 //!
 //! A streaming reader with a bounded buffer that hands out packets without copying them. Formats:
 //! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Damage is one error with the byte offset
-//! where it was met; a last record that is cut off (a writer that was killed) is a warning, and
-//! everything before it is kept.
+//! where it was met, behind which pcapng can be read on; a last record that is cut off (a writer that was killed) is a
+//! warning, and everything before it is kept.
 //!
 //! Written here and not taken from `pcap-parser`: the place of an error, a cut-off end told from
 //! damage, blocks of any length stepped over and link types per interface are what `skua replay`
@@ -255,6 +255,28 @@ impl<R: Read> CaptureFile<R> {
                 Ok(None)
             }
             Err(failure) => self.fail(failure).map(|()| None),
+        }
+    }
+
+    /// After an error, or the end of a file of which the last record seems to be cut off: looks whether it can be read
+    /// further on. Then reading goes on, and this is how many bytes were stepped over. None when there is nothing
+    /// more, and for pcap, whose records cannot be told from other bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn resume(&mut self) -> Result<Option<u64>, FileError> {
+        let Reader::PcapNg(reader) = &self.reader else {
+            return Ok(None);
+        };
+        let begin = self.input.offset();
+        match reader.resume(&mut self.input) {
+            Ok(false) => Ok(None),
+            Ok(true) => {
+                (self.ended, self.cut_off) = (false, None);
+                Ok(Some(self.input.offset() - begin))
+            }
+            Err(failure) => Err(failure.named(&self.name, self.input.offset())),
         }
     }
 

@@ -20,6 +20,8 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
+const NAMES: u32 = 4;
+const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 
 /// Type, two lengths.
@@ -162,6 +164,56 @@ impl PcapNg {
                 }
             }
         }
+    }
+
+    /// Looks behind damage for a block that can be read, by its type and its two lengths, which are the same; false at
+    /// the end. Bytes before it are stepped over, at least one.
+    pub(super) fn resume<R: Read>(&self, input: &mut Input<R>) -> Result<bool, Failure> {
+        input.skip(1)?;
+        while input.ensure(FRAME as usize)? {
+            let window = input.available().windows(8);
+            let next = window.clone().position(|head| self.may_begin(head));
+            let Some(at) = next else {
+                // The last bytes may be the begin of one.
+                input.consume(window.len());
+                continue;
+            };
+            input.consume(at);
+            if self.whole_block(input, FRAME).is_ok() && self.has_room(input) {
+                return Ok(true);
+            }
+            input.consume(1);
+        }
+        Ok(false)
+    }
+
+    /// Whether a block that is looked for may begin with these bytes.
+    fn may_begin(&self, head: &[u8]) -> bool {
+        const KINDS: [u32; 6] = [
+            INTERFACE,
+            OBSOLETE_PACKET,
+            SIMPLE_PACKET,
+            NAMES,
+            STATISTICS,
+            ENHANCED_PACKET,
+        ];
+        let word = |at: usize| head.get(at..).and_then(<[u8]>::first_chunk).copied();
+        let (Some(kind), Some(length)) = (word(0), word(4)) else {
+            return false;
+        };
+        let length = u32_at(length, self.big);
+        let fits = (FRAME..=MAX_BLOCK).contains(&length) && length.is_multiple_of(4);
+        fits && (KINDS.contains(&u32_at(kind, self.big)) || kind == MAGIC)
+    }
+
+    /// Whether a packet, if the block that starts here has one, is of an interface that is known and fits into it.
+    fn has_room<R>(&self, input: &Input<R>) -> bool {
+        let block = Enhanced::read(&input.read(0), self.big);
+        block.kind != ENHANCED_PACKET
+            || (self.section.len() > block.interface as usize
+                && block.captured <= block.original
+                && block.length >= PACKET_HEADER + 4
+                && block.captured <= block.length - PACKET_HEADER - 4)
     }
 
     /// Length of the block that starts here.

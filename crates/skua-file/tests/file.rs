@@ -181,8 +181,12 @@ fn damaged_files() {
                 packets: expected,
                 offset,
                 says,
+                beyond,
             } => {
                 assert_eq!(packets, expected, "{name}");
+                if packets > 0 {
+                    assert_eq!(read_on(&file.bytes).0.len(), packets + beyond, "{name}");
+                }
                 let line = error.expect(name).to_string();
                 assert!(
                     line.starts_with(&format!("{name}: byte {offset}: ")),
@@ -268,4 +272,111 @@ fn files_of_old_versions_have_their_lengths_in_either_order() {
             assert!(reader.cut_off().is_none());
         }
     }
+}
+
+/// Offsets, types and lengths of the blocks of a little-endian pcapng.
+fn blocks(bytes: &[u8]) -> Vec<(usize, u32, usize)> {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let (mut at, mut blocks) = (0, Vec::new());
+    while at < bytes.len() {
+        let length = word(at + 4) as usize;
+        blocks.push((at, word(at), length));
+        at += length;
+    }
+    blocks
+}
+
+/// Bytes from a block to the next one of a type that is known: others are not taken for blocks behind damage.
+fn to_next(blocks: &[(usize, u32, usize)], from: usize, end: usize) -> u64 {
+    let known = |kind: u32| (1..=6).contains(&kind) || kind == 0x0a0d_0d0a;
+    let mut later = blocks.iter().filter(|(at, ..)| *at > from);
+    let next = later.find(|(_, kind, _)| known(*kind));
+    (next.map_or(end, |(at, ..)| *at) - from) as u64
+}
+
+/// All that can be read, and how many bytes were stepped over.
+fn read_on(bytes: &[u8]) -> (Vec<Owned>, u64) {
+    let mut file = CaptureFile::new("x", bytes).unwrap();
+    let (mut packets, mut skipped) = (Vec::new(), 0);
+    loop {
+        let ended = match file.next_packet() {
+            Ok(Some(packet)) => {
+                packets.push(owned(&packet));
+                continue;
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        if ended && file.cut_off().is_none() {
+            return (packets, skipped);
+        }
+        match file.resume().unwrap() {
+            Some(bytes) => skipped += bytes,
+            None => return (packets, skipped),
+        }
+    }
+}
+
+#[test]
+fn a_damaged_block_of_pcapng_costs_its_packet_alone() {
+    let bytes = named("pcapng_odd_blocks").unwrap().bytes();
+    let (all, nothing) = read_on(&bytes);
+    assert_eq!(nothing, 0);
+    const PACKET: u32 = 6;
+    let blocks = blocks(&bytes);
+    let packets = blocks.iter().filter(|(_, kind, _)| *kind == PACKET);
+    let packets: Vec<_> = packets.collect();
+    assert!(packets.len() > 10);
+    for (number, (at, _, length)) in packets.iter().enumerate() {
+        // Lengths at both ends, the interface, and the packet's length.
+        for (place, value) in [
+            (4, 0),
+            (4, 13),
+            (4, *length as u32 + 4),
+            (4, 0xffff_fff0),
+            (length - 4, 7),
+            (8, 1_000),
+            (20, 0xffff),
+        ] {
+            let mut damaged = bytes.clone();
+            let place = at + place;
+            damaged[place..place + 4].copy_from_slice(&u32::to_le_bytes(value));
+            let (found, skipped) = read_on(&damaged);
+            assert_eq!(found.len(), all.len() - 1, "{number} {place} {value}");
+            let mut left = all.iter();
+            assert!(found.iter().all(|packet| left.any(|one| one == packet)));
+            let gap = to_next(&blocks, *at, bytes.len());
+            assert_eq!(skipped, gap, "{number} {place} {value}");
+        }
+    }
+}
+
+#[test]
+fn bytes_that_are_missing_or_too_many_cost_what_they_touch() {
+    let bytes = named("pcapng_odd_blocks").unwrap().bytes();
+    let (all, _) = read_on(&bytes);
+    let blocks = blocks(&bytes);
+    let packets = blocks.iter().filter(|(_, kind, _)| *kind == 6);
+    for (at, ..) in packets.skip(1) {
+        // In odd places: nothing after that is where it was.
+        let mut less = bytes.clone();
+        less.drain(at + 9..at + 12);
+        let mut more = bytes.clone();
+        more.splice(at + 9..at + 9, [7; 5]);
+        for damaged in [less, more] {
+            let (found, skipped) = read_on(&damaged);
+            let mut left = all.iter();
+            assert!(found.iter().all(|packet| left.any(|one| one == packet)));
+            assert_eq!(found.len(), all.len() - 1, "{at}");
+            let gap = to_next(&blocks, *at, bytes.len());
+            assert!(skipped.abs_diff(gap) <= 5, "{at} {skipped}");
+        }
+    }
+    // pcap has nothing to go by.
+    let mut pcap = named("pcap_modified").unwrap().bytes();
+    let middle = pcap.len() / 2;
+    pcap.truncate(middle);
+    let mut file = CaptureFile::new("x", &pcap[..]).unwrap();
+    while let Ok(Some(_)) = file.next_packet() {}
+    assert_eq!(file.resume().unwrap(), None);
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::bail;
-use skua_file::{CaptureFile, FileError};
+use skua_file::{CaptureFile, FileError, Packets};
 use skua_flow::{AddressSet, Batch, CapturePoint, Captured, FlowTable, Query, TableConfig};
 use skua_packet::Frame;
 use skua_probe::{Account, Selection, Watched};
@@ -70,11 +70,8 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         packets,
         damage,
     } = count(&mut file, &mut table, &mut selection)?;
-    let damage = damage.or_else(|| file.cut_off().map(ToString::to_string));
     if let Some(damage) = damage.as_ref().filter(|_| !arguments.strict) {
-        tracing::warn!(
-            "{damage}; the {packets} packets before it count, nothing after it was read"
-        );
+        tracing::warn!("{damage}; {packets} packets count");
     }
 
     let mut state = State::new(u64::MAX, usize::MAX >> 16, table.seed(), arguments.sampling);
@@ -108,7 +105,7 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         summary::print(format, &state);
     }
     match damage.filter(|_| arguments.strict) {
-        Some(damage) => bail!("{damage}; the {packets} packets before it count"),
+        Some(damage) => bail!("{damage}; {packets} packets count"),
         None => Ok(()),
     }
 }
@@ -120,58 +117,113 @@ pub struct ReadSoFar {
     pub packets: u64,
     /// The latest time of one, ns since the Unix epoch.
     pub last_ns: u64,
-    /// What was wrong after them, and where, so that nothing more was read.
+    /// What was wrong first, and where, and how much was not read.
     pub damage: Option<String>,
 }
 
-/// Counts all packets of a file, of a damaged one those before the damage. Where there are none, that is an error.
+/// Places of damage in a file.
+#[derive(Default)]
+struct Damage {
+    /// What was wrong at the first.
+    first: Option<String>,
+    places: u64,
+    /// Bytes that were stepped over.
+    skipped: u64,
+    /// Why nothing after the last place was read.
+    end: &'static str,
+}
+
+impl Damage {
+    /// All of it in a line.
+    fn line(self) -> Option<String> {
+        let first = self.first?;
+        let skipped = match (self.skipped, self.places) {
+            (0, _) => String::new(),
+            (bytes, 1) => format!("; {bytes} bytes were skipped"),
+            (bytes, places) => format!("; {bytes} bytes in {places} places were skipped"),
+        };
+        Some(format!("{first}{skipped}{}", self.end))
+    }
+}
+
+/// Counts all packets of a file, of a damaged one those that can be read. Where there are none before the damage, that is
+/// an error.
 pub fn count<R: Read>(
     file: &mut CaptureFile<R>,
     table: &mut FlowTable,
     selection: &mut Selection,
 ) -> anyhow::Result<ReadSoFar> {
-    let mut read = ReadSoFar::default();
+    let (mut read, mut damage) = (ReadSoFar::default(), Damage::default());
     loop {
-        let packets = match file.next_batch(BATCH) {
-            Ok(Some(packets)) => packets,
-            Ok(None) => break,
+        let (wrong, end) = match file.next_batch(BATCH) {
+            Ok(Some(packets)) => {
+                count_batch(packets, table, selection, &mut read)?;
+                continue;
+            }
+            Ok(None) => match file.cut_off() {
+                None => break,
+                Some(cut_off) => (cut_off.to_string(), ""),
+            },
             Err(error @ FileError::Contents { .. }) if read.packets > 0 => {
-                read.damage = Some(error.to_string());
-                break;
+                (error.to_string(), "; nothing after it was read")
             }
             Err(error) => return Err(error.into()),
         };
-        let mut batch = Batch::default();
-        for packet in packets {
-            read.packets += 1;
-            let frame = Frame {
-                data: packet.data,
-                wire_len: packet.wire_len,
-                link: packet.link_type,
-                stripped_vlan: None,
-                segments: 1,
-            };
-            let point = CapturePoint {
-                // Interfaces count from 1, as those of a host do.
-                ifindex: packet.interface + 1,
-                ..CapturePoint::default()
-            };
-            read.last_ns = packet.timestamp_ns.max(read.last_ns);
-            match selection.verdict(&frame, None)? {
-                None => batch.push(
-                    table,
-                    Captured {
-                        point,
-                        frame,
-                        now_ns: packet.timestamp_ns,
-                    },
-                ),
-                Some(cause) => table.leave_out(point, &frame, cause),
+        damage.first.get_or_insert(wrong);
+        match file.resume()? {
+            Some(bytes) => {
+                damage.places += 1;
+                damage.skipped += bytes;
+            }
+            None => {
+                damage.end = match damage.skipped {
+                    0 => end,
+                    _ => ", and the rest was not read",
+                };
+                break;
             }
         }
-        batch.flush(table);
     }
+    read.damage = damage.line();
     Ok(read)
+}
+
+fn count_batch(
+    packets: Packets<'_>,
+    table: &mut FlowTable,
+    selection: &mut Selection,
+    read: &mut ReadSoFar,
+) -> anyhow::Result<()> {
+    let mut batch = Batch::default();
+    for packet in packets {
+        read.packets += 1;
+        let frame = Frame {
+            data: packet.data,
+            wire_len: packet.wire_len,
+            link: packet.link_type,
+            stripped_vlan: None,
+            segments: 1,
+        };
+        let point = CapturePoint {
+            // Interfaces count from 1, as those of a host do.
+            ifindex: packet.interface + 1,
+            ..CapturePoint::default()
+        };
+        read.last_ns = packet.timestamp_ns.max(read.last_ns);
+        match selection.verdict(&frame, None)? {
+            None => batch.push(
+                table,
+                Captured {
+                    point,
+                    frame,
+                    now_ns: packet.timestamp_ns,
+                },
+            ),
+            Some(cause) => table.leave_out(point, &frame, cause),
+        }
+    }
+    batch.flush(table);
+    Ok(())
 }
 
 /// Names the interfaces of a file, those without a name after the file.

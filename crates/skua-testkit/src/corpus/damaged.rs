@@ -14,6 +14,8 @@ pub enum Outcome {
         offset: u64,
         /// Part of the message.
         says: &'static str,
+        /// Packets behind it that can be read all the same.
+        beyond: usize,
     },
     /// This many packets, then the end with a warning at this byte offset.
     Warning {
@@ -45,6 +47,17 @@ fn error(packets: usize, offset: u64, says: &'static str) -> Outcome {
         packets,
         offset,
         says,
+        beyond: 0,
+    }
+}
+
+/// One packet, then an error, and packets behind it.
+fn error_before(beyond: usize, at: u64, text: &'static str) -> Outcome {
+    Outcome::Error {
+        packets: 1,
+        offset: at,
+        says: text,
+        beyond,
     }
 }
 
@@ -226,17 +239,17 @@ pub fn damaged() -> Vec<Damaged> {
     add(
         "block_length_0.pcapng",
         patched(ng.clone(), second + 4, &[0; 4]),
-        error(1, second as u64, "block of 0 bytes"),
+        error_before(records - 2, second as u64, "block of 0 bytes"),
     );
     add(
         "block_length_odd.pcapng",
         patched(ng.clone(), second + 4, &[33, 0, 0, 0]),
-        error(1, second as u64, "block of 33 bytes"),
+        error_before(records - 2, second as u64, "block of 33 bytes"),
     );
     add(
         "block_length_huge.pcapng",
         patched(ng.clone(), second + 4, &[0xfc, 0xff, 0xff, 0xff]),
-        error(1, second as u64, "4294967292"),
+        error_before(records - 2, second as u64, "4294967292"),
     );
     add(
         "block_lengths_differ.pcapng",
@@ -246,12 +259,12 @@ pub fn damaged() -> Vec<Damaged> {
     add(
         "captured_beyond_block.pcapng",
         patched(ng.clone(), second + 20, &[0xff, 0xff, 0, 0]),
-        error(1, second as u64, "65535"),
+        error_before(records - 2, second as u64, "65535"),
     );
     add(
         "unknown_interface.pcapng",
         patched(ng.clone(), second + 8, &[7, 0, 0, 0]),
-        error(1, second as u64, "interface 7"),
+        error_before(records - 2, second as u64, "interface 7"),
     );
     // An interface without options, then only a broken option: it is the option that is ignored.
     let mut broken_option = ng[..section].to_vec();

@@ -65,10 +65,7 @@ impl Uploads {
             seed,
         });
         let mut selection = Selection::new("", 1, 0)?;
-        let mut read = replay::count(&mut file, &mut table, &mut selection)?;
-        read.damage = read
-            .damage
-            .or_else(|| file.cut_off().map(ToString::to_string));
+        let read = replay::count(&mut file, &mut table, &mut selection)?;
         let id = Uuid::new_v4();
         let mut state = State::new(config.captures.memory, usize::MAX >> 16, seed, 1);
         state.set_origin(

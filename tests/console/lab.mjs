@@ -47,10 +47,12 @@ export async function until(what, check) {
 
 /** A command's output; an error when it fails. */
 export async function output(command, args, options = {}) {
-  const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"], ...options });
+  // What reads nothing may have ended before anything is written.
+  const input = options.input === undefined ? "ignore" : "pipe";
+  const child = spawn(command, args, { stdio: [input, "pipe", "inherit"], ...options });
   let text = "";
   child.stdout.on("data", (part) => (text += part));
-  child.stdin.end(options.input ?? "");
+  child.stdin?.end(options.input);
   const [code] = await once(child, "close");
   if (code !== 0) throw new Error(`${command} ${args.join(" ")} ended with ${code}`);
   return text;

@@ -6,7 +6,7 @@ SKUA = target/release/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release deb image test test-fast test-kernels test-kafka test-stream test-samza lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers bench-addresses bench-drain \
+.PHONY: help needs build run release deb image test test-fast test-release test-kernels test-kafka test-stream test-samza lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench screenshot screenshots clean
 
@@ -46,6 +46,10 @@ test: needs ## everything: format, lints, all tests with root, two other kernels
 test-fast: NEEDS = tests
 test-fast: needs ## without other kernels and fuzzing (about 6 minutes)
 	@tests/all fast
+
+test-release: NEEDS = tests
+test-release: needs $(SKUA) ## the program as it is shipped: smoke, server and live tests against the release build (about 15 minutes)
+	@TESTED_SKUA=$(CURDIR)/$(SKUA) $(CARGO) test --quiet -p skua --test smoke --test server --test live $(ARGS)
 
 test-kernels: NEEDS = tests
 test-kernels: needs ## the privileged tests on every kernel of the matrix (about 30 minutes)

@@ -61,3 +61,19 @@ pub mod flag {
     /// Congestion window reduced, RFC 3168.
     pub const CWR: u8 = 0x80;
 }
+
+/// The `skua` that a test runs: the one that was built with it, or that which `TESTED_SKUA` names, as the one that is
+/// shipped. To be used in tests of the crate that has the program.
+#[macro_export]
+macro_rules! program {
+    () => {
+        $crate::program_or(env!("CARGO_BIN_EXE_skua"))
+    };
+}
+
+/// See [`program!`](crate::program).
+pub fn program_or(built: &'static str) -> &'static str {
+    static NAMED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let named = NAMED.get_or_init(|| std::env::var("TESTED_SKUA").ok());
+    named.as_deref().unwrap_or(built)
+}

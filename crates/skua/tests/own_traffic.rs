@@ -19,7 +19,7 @@ fn free_port() -> u16 {
 }
 
 fn start(port: u16, arguments: &[&str]) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_skua"));
+    let mut command = Command::new(skua_testkit::program!());
     let mut skua = let_in(&mut command)
         .env("SKUA_HISTORY_DIRECTORY", "")
         .args(["run", "--interface", "lo", "--summary", "json"])

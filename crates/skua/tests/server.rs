@@ -52,7 +52,7 @@ impl Folder {
 
     /// Runs commands of the documentation here.
     fn shell(&self, script: &str) {
-        let skua = Path::new(env!("CARGO_BIN_EXE_skua")).parent().unwrap();
+        let skua = Path::new(skua_testkit::program!()).parent().unwrap();
         let path = format!("{}:{}", skua.display(), std::env::var("PATH").unwrap());
         let output = Command::new("sh")
             .args(["-e", "-c", script])
@@ -68,7 +68,7 @@ impl Folder {
     }
 
     fn skua(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_skua"))
+        Command::new(skua_testkit::program!())
             .args(args)
             .current_dir(&self.0)
             .env("SKUA_CONFIG", "/dev/null")
@@ -99,7 +99,7 @@ struct Run {
 impl Run {
     fn start(folder: &Folder, config: &str) -> Self {
         folder.write("skua.yaml", config);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_skua"))
+        let mut child = Command::new(skua_testkit::program!())
             .args([
                 "run",
                 "--interface",

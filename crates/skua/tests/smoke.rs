@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 
 fn skua() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_skua"));
+    let mut command = Command::new(skua_testkit::program!());
     skua_testkit::access::let_in(&mut command);
     command
         .stdin(Stdio::null())

@@ -68,7 +68,7 @@ fn fill(directory: &Path) {
 }
 
 fn sql(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_skua"))
+    Command::new(skua_testkit::program!())
         .env_remove("SKUA_NO_PAGE")
         .args(["sql", "--lake", directory.to_str().unwrap()])
         .args(arguments)

@@ -27,7 +27,7 @@ use skua_testkit::access::{TOKEN, tokens};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn skua() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_skua"));
+    let mut command = Command::new(skua_testkit::program!());
     command
         .env("SKUA_HISTORY_DIRECTORY", "")
         .env("SKUA_API_TOKENS", tokens())
@@ -112,7 +112,7 @@ impl Terminal {
         // With a session of its own, so that it hears of changes of size.
         let top = skua();
         let mut command = Command::new("setsid");
-        command.args(["--ctty", env!("CARGO_BIN_EXE_skua"), "top"]);
+        command.args(["--ctty", skua_testkit::program!(), "top"]);
         for (name, value) in top.get_envs() {
             match value {
                 Some(value) => command.env(name, value),

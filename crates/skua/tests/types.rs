@@ -141,7 +141,7 @@ impl Flows {
     fn with_filter(pair: &Pair, kind: &str, filter: &str) -> Self {
         let mut child = Command::new("nsenter")
             .arg(format!("--net=/run/netns/{}", pair.b.name))
-            .arg(env!("CARGO_BIN_EXE_skua"))
+            .arg(skua_testkit::program!())
             .env("SKUA_HISTORY_DIRECTORY", "")
             .args(["-v", "flows", "--interface", "vb", "--type", kind])
             .args(["--duration", "10m", "--output", "json", "--summary", "json"])
@@ -271,7 +271,7 @@ fn all_types_give_the_same_records() {
     assert!(capture.records.len() >= 2_000);
     let bytes: usize = capture.records.iter().map(|r| r.data.len()).sum();
     let replayed = {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_skua"))
+        let mut child = Command::new(skua_testkit::program!())
             .env("SKUA_HISTORY_DIRECTORY", "")
             .args(["replay", "-", "--output", "json"])
             .stdin(Stdio::piped())
@@ -425,7 +425,7 @@ fn a_full_ring_is_told() {
 
 #[test]
 fn our_own_traffic_is_known_only_in_the_kernel() {
-    let output = Command::new(env!("CARGO_BIN_EXE_skua"))
+    let output = Command::new(skua_testkit::program!())
         .env("SKUA_HISTORY_DIRECTORY", "")
         .args(["flows", "--interface", "lo", "--duration", "1s"])
         .args(["--type", "afpacket", "--exclude-self"])

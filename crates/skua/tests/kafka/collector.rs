@@ -108,7 +108,7 @@ fn what_is_on_standard_output_is_in_the_topic_though_the_broker_is_killed() {
         "kafka://{}/skua-lines?format=json&reconnect.backoff.max.ms=500",
         broker.address()
     );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_skua"));
+    let mut command = Command::new(skua_testkit::program!());
     command
         .args(["collector", "--listen", "127.0.0.1:0", "--window", "1s"])
         .args(["--wait", "1s", "--summary", "json"])
@@ -150,7 +150,7 @@ fn what_is_on_standard_output_is_in_the_topic_though_the_broker_is_killed() {
 
 #[test]
 fn a_name_that_is_wrong_is_refused_at_the_start() {
-    let output = Command::new(env!("CARGO_BIN_EXE_skua"))
+    let output = Command::new(skua_testkit::program!())
         .args(["collector", "--sink", "kafka://one/lines?sasl.password=x"])
         .output()
         .unwrap();

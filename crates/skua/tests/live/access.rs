@@ -45,7 +45,7 @@ fn ask(net: &Net, user: &str, args: &str) -> Output {
     let mut command = net.command("setpriv");
     command
         .args(["--reuid", user, "--regid", user, "--clear-groups"])
-        .arg(env!("CARGO_BIN_EXE_skua"))
+        .arg(skua_testkit::program!())
         .args(args.split_whitespace())
         .env_remove("SKUA_TOKEN")
         .env("SKUA_CONFIG", "/dev/null");

@@ -255,7 +255,7 @@ fn with_hosts(net: &Net, hosts: &Path, more: &[&str]) -> Skua {
     command
         .args(["--mount", "--", "sh", "-c", script, "own"])
         .arg(hosts)
-        .arg(env!("CARGO_BIN_EXE_skua"))
+        .arg(skua_testkit::program!())
         .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
         .args([
             "--interface",

@@ -262,7 +262,7 @@ fn with_own(net: &Net, directory: &str, size: &str, setting: &str) -> Skua {
     let mut command = net.command("unshare");
     command
         .args(["--mount", "--", "sh", "-c", script, "own", directory, size])
-        .arg(env!("CARGO_BIN_EXE_skua"))
+        .arg(skua_testkit::program!())
         .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
         .args(["--interface", "x0", "--scan-interval", "1s"])
         .env("SKUA_CONFIG", "/dev/null")
@@ -292,7 +292,7 @@ fn unasked_the_history_is_kept_by_the_first_process() {
         status(&first)["history"]["directory"],
         "/var/lib/skua/history"
     );
-    let mut second = beside(&first, env!("CARGO_BIN_EXE_skua"));
+    let mut second = beside(&first, skua_testkit::program!());
     second
         .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
         .args(["--interface", "x0"])

@@ -403,7 +403,7 @@ fn without_rights_for_programs_sock_diag_serves() {
             &format!("--bounding-set={caps}"),
             &format!("--inh-caps={caps}"),
         ])
-        .arg(env!("CARGO_BIN_EXE_skua"))
+        .arg(skua_testkit::program!())
         .args(["run", "--interface", "x0", "--listen", "127.0.0.1:0"])
         .args(["--summary", "json", "--type", "afpacket"])
         .env("SKUA_CONFIG", "/dev/null")
@@ -638,7 +638,7 @@ fn containers_have_names_and_a_runtime_that_hangs_holds_up_nothing() {
              until [ -S /run/docker.sock ]; do sleep 0.05; done; shift 2; exec \"$@\"",
         )
         .args(["sh", RUNTIMES, &docker])
-        .arg(env!("CARGO_BIN_EXE_skua"))
+        .arg(skua_testkit::program!())
         .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
         .args(["--interface", "x0", "--max-entries", "1000"])
         .env("SKUA_CONFIG", "/dev/null")
@@ -731,7 +731,7 @@ fn foreign_names_are_safe_and_hidden_processes_are_known() {
         .args(["sh", "setpriv", "--reuid", "nobody", "--clear-groups"])
         .arg(format!("--inh-caps={capabilities}"))
         .arg(format!("--ambient-caps={capabilities}"))
-        .arg(env!("CARGO_BIN_EXE_skua"))
+        .arg(skua_testkit::program!())
         .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
         .args(["--interface", "x0", "--max-entries", "1000"])
         .env("SKUA_CONFIG", "/dev/null")

@@ -83,7 +83,7 @@ pub fn collect(mut probe: impl Probe, done: impl Fn(&Account, u64) -> bool) -> C
 
 /// Records of `skua replay` of a file.
 pub fn replay(file: &Path) -> Vec<Value> {
-    let output = Command::new(env!("CARGO_BIN_EXE_skua"))
+    let output = Command::new(skua_testkit::program!())
         .env("SKUA_HISTORY_DIRECTORY", "")
         .args(["replay", "--output", "json"])
         .arg(file)

@@ -244,7 +244,7 @@ fn add(pairs: &mut Pairs, protocol: u64, ends: [&Value; 2], sums: [&Value; 2]) {
 
 /// What `skua collector` sums up.
 fn collect_lines(file: &Path, arguments: &str) -> (Pairs, Value) {
-    let mut collector = Command::new(env!("CARGO_BIN_EXE_skua"))
+    let mut collector = Command::new(skua_testkit::program!())
         .args(["collector", "--listen", "127.0.0.1:0", "--metrics", "none"])
         .args(["--summary", "json"])
         .stdout(Stdio::piped())

@@ -165,7 +165,7 @@ impl<'a> Skua<'a> {
             ),
             false => String::new(),
         };
-        let mut child = command(switch, env!("CARGO_BIN_EXE_skua"))
+        let mut child = command(switch, skua_testkit::program!())
             .args(["run", "--listen", "127.0.0.1:0", "--interface", "lo"])
             .env("SKUA_CONFIG", "/dev/null")
             .env("SKUA_HISTORY_DIRECTORY", "")
@@ -196,7 +196,7 @@ impl<'a> Skua<'a> {
     /// Standard output of a command, which must succeed.
     pub fn ask(&self, arguments: &[&str]) -> Vec<u8> {
         let (group, rest) = arguments.split_at(if arguments[0] == "capture" { 2 } else { 1 });
-        let output = command(self.switch, env!("CARGO_BIN_EXE_skua"))
+        let output = command(self.switch, skua_testkit::program!())
             .args(group)
             .env("SKUA_TOKEN", TOKEN)
             .args(["--analyzer", &self.address])
@@ -609,7 +609,7 @@ fn what_is_left_of_a_killed_process_goes_and_what_does_not_fit_is_said() {
     // A port that is taken is said, and the capture goes on trying.
     let taken = skua.create("sflow", bridge);
     let port = skua.active(&taken)["Port"].to_string();
-    let refused = command(&switch, env!("CARGO_BIN_EXE_skua"))
+    let refused = command(&switch, skua_testkit::program!())
         .args(["capture", "create", "--analyzer", &skua.address])
         .env("SKUA_TOKEN", TOKEN)
         .args(["--type", "netflow", "--gremlin", bridge, "--port", &port])

@@ -21,7 +21,7 @@ pub const NO_HISTORY: (&str, &str) = ("SKUA_HISTORY_DIRECTORY", "");
 
 /// A `skua` that will run inside a namespace, untouched by this machine's configuration.
 pub fn command(net: &Net) -> Command {
-    let mut command = net.command(env!("CARGO_BIN_EXE_skua"));
+    let mut command = net.command(skua_testkit::program!());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("SKUA_") {
             command.env_remove(name);
@@ -117,7 +117,7 @@ impl Skua {
         hidden
             .args(["--mount", "--pid", "--fork", "--kill-child", "--"])
             .args(["bash", "-c", HIDE, "hide", &names.join(" ")])
-            .arg(env!("CARGO_BIN_EXE_skua"))
+            .arg(skua_testkit::program!())
             .env("SKUA_CONFIG", "/dev/null")
             .env(NO_HISTORY.0, NO_HISTORY.1)
             .envs(variables.iter().copied());

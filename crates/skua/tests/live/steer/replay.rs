@@ -38,7 +38,7 @@ fn a_capture_file_shows_what_would_have_been_done() {
     std::fs::write(&pcap, capture(&payloads)).unwrap();
     std::fs::write(&yaml, JUMPS).unwrap();
     let run = |format: &str| {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_skua"))
+        let output = std::process::Command::new(skua_testkit::program!())
             .args(["steer", "run", "--output", format])
             .arg(&yaml)
             .arg("--pcap")

@@ -107,7 +107,7 @@ fn nothing_is_lost_or_doubled_when_detectors_come_and_go() {
                     .args([
                         &format!("--net={near}"),
                         "--",
-                        env!("CARGO_BIN_EXE_skua"),
+                        skua_testkit::program!(),
                         "steer",
                     ])
                     .args(action)

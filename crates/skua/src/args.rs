@@ -246,6 +246,9 @@ pub struct AgentArguments {
     /// Socket by which commands on this host ask [default: /run/skua-agent/skua.sock if it can be had]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
+    /// PEM file with public keys of analyzers: take only captures that one of them signed
+    #[arg(long, value_name = "FILE")]
+    pub analyzer_key: Option<String>,
     #[command(flatten)]
     pub export: crate::collector::settings::ExportArguments,
     #[command(flatten)]

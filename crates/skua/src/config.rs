@@ -61,6 +61,14 @@ const KEYS: &[Key] = &[
         meaning: "memory of an analyzer for the conversations of each capture of an agent",
     },
     Key {
+        path: "fleet.signing_key",
+        meaning: "PEM file with a private key of Ed25519: an analyzer signs the captures that it sends to agents",
+    },
+    Key {
+        path: "agent.analyzer_key",
+        meaning: "PEM file with the public keys of analyzers: an agent takes only captures that one of them signed",
+    },
+    Key {
         path: "agent.interfaces",
         meaning: "interfaces to watch, a list; empty: all that are up",
     },
@@ -474,6 +482,8 @@ pub struct Fleet {
     pub forget_after: Duration,
     #[serde(with = "size")]
     pub memory: u64,
+    /// File of the key that captures are signed with.
+    pub signing_key: String,
 }
 
 impl Default for Fleet {
@@ -481,6 +491,7 @@ impl Default for Fleet {
         Self {
             forget_after: Duration::from_secs(60),
             memory: 64 << 20,
+            signing_key: String::new(),
         }
     }
 }
@@ -516,6 +527,8 @@ pub struct Agent {
     pub listen: SocketAddr,
     /// Socket by which commands on this host ask it.
     pub socket: String,
+    /// File of the keys by one of which captures must be signed.
+    pub analyzer_key: String,
     /// The only hook to use; not in the file.
     #[serde(skip)]
     pub hook: Option<skua_kernel::HookKind>,
@@ -791,6 +804,7 @@ impl Default for Agent {
             ionice: "none".into(),
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081),
             socket: AUTO.into(),
+            analyzer_key: String::new(),
             hook: None,
         }
     }

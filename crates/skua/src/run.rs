@@ -12,10 +12,11 @@
 
 use std::{
     io::{IsTerminal as _, Write as _},
+    path::Path,
     sync::Arc,
 };
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use skua_analyzer::{
     FlowPast, Resources,
     capture::{Capture, CaptureManager, CaptureRunner, Running},
@@ -29,6 +30,7 @@ use crate::{
     agent::{
         everywhere::Everywhere,
         fleet::{Fleet, FleetSettings},
+        signing::{Signer, TrustedKeys},
         uplink::{Told, Uplink},
     },
     args::{AgentArguments, AnalyzerRunArguments, RunArguments, SummaryFormat},
@@ -135,6 +137,13 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
         // The analyzer has the history.
         config.history.directory.clear();
     }
+    if let Some(file) = &arguments.analyzer_key {
+        config.agent.analyzer_key.clone_from(file);
+    }
+    let trusted = match &*config.agent.analyzer_key {
+        "" => None,
+        file => Some(TrustedKeys::open(Path::new(file)).context("agent.analyzer_key")?),
+    };
     lower_priority(config.agent.nice, &config.agent.ionice)?;
     let server = Server::bind(&config, local::USUAL_OF_AGENTS)?;
     let ground = Ground::open(&mut config)?;
@@ -146,6 +155,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
             always: watch.session.shared(),
             sets: watch.runner.sets.clone(),
             runner: Arc::new(watch.runner.clone()),
+            trusted,
         },
         &arguments.analyzer,
     )?;
@@ -350,10 +360,17 @@ struct Gather {
 
 impl Gather {
     fn start(config: &Config, ground: &Ground, watch: Option<&Watch>) -> anyhow::Result<Self> {
+        let signer = match &*config.fleet.signing_key {
+            "" => None,
+            file => Some(Arc::new(
+                Signer::open(Path::new(file)).context("fleet.signing_key")?,
+            )),
+        };
         let settings = FleetSettings {
             host: config.host_name().into(),
             memory: usize::try_from(config.fleet.memory).unwrap_or(usize::MAX),
             patience: config.fleet.forget_after,
+            signer,
         };
         let history = ground.kept.as_ref().map(|kept| kept.history.clone());
         let fleet =

@@ -20,6 +20,7 @@ use super::{
     protocol::{Assigned, Flows, FromAgent, PROTOCOL, State, is_sound},
     remote::{RemoteFlows, RemoteSums},
     session::Session,
+    signing::Signer,
 };
 use crate::{graph::unix_ms, history::History, lake::KeptLake, state::unix_ns};
 
@@ -125,6 +126,8 @@ pub struct FleetSettings {
     pub memory: usize,
     /// For how long an agent that is gone is waited for before its nodes go.
     pub patience: Duration,
+    /// What captures are signed with.
+    pub signer: Option<Arc<Signer>>,
 }
 
 /// All agents. Clones are the same.
@@ -270,6 +273,7 @@ impl Fleet {
             version,
             host,
             instance,
+            challenge: _,
         } = hello
         else {
             bail!("an agent has to say who it is first");
@@ -329,6 +333,11 @@ impl Fleet {
         tracing::info!(%host, "agent connected");
         let session = Session::new(self.clone(), host, number, told);
         Ok((session, to_tell))
+    }
+
+    /// What captures are signed with.
+    pub(super) fn signer(&self) -> Option<&Signer> {
+        self.settings.signer.as_deref()
     }
 
     /// What a host is to capture.

@@ -7,6 +7,7 @@
 //! | `wire` | agent | gets to the analyzer, by TCP or TLS |
 //! | `outbox` | agent | flows that wait to be sent or confirmed |
 //! | `wanted` | agent | captures that the analyzer wants |
+//! | `signing` | both | the signatures of those |
 //! | `server` | analyzer | `/ws/agent` and `/api/agents` |
 //! | `fleet` | analyzer | who the agents are, what they are to capture |
 //! | `session` | analyzer | takes what an agent tells of its graph |
@@ -23,6 +24,7 @@ pub mod protocol;
 mod remote;
 pub mod server;
 mod session;
+pub mod signing;
 #[cfg(test)]
 mod tests;
 pub mod uplink;

@@ -16,7 +16,7 @@ use skua_topology::{Change, Export};
 use uuid::Uuid;
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Path of the WebSocket.
 pub const PATH: &str = "/ws/agent";
@@ -53,6 +53,8 @@ pub enum FromAgent {
         host: String,
         /// Other in each run.
         instance: Uuid,
+        /// Other in each connection; signatures of captures are for it.
+        challenge: Uuid,
     },
     /// A part of the graph as it is now.
     Sync {
@@ -98,9 +100,21 @@ pub enum ToAgent {
     /// It is not wanted, and why.
     Refused(String),
     /// What is to be captured on its host: these and no others.
-    Captures(Vec<Assigned>),
+    Captures(SignedCaptures),
     /// Flows are taken, up to the message with this number.
     Taken(u64),
+}
+
+/// Captures as they are signed (`signing`).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignedCaptures {
+    /// One more than that of the message before in this connection, from 1.
+    pub number: u64,
+    /// A JSON array of [`Assigned`].
+    pub text: String,
+    /// Signature in base64; none when the analyzer has no key.
+    pub signature: Option<String>,
 }
 
 /// A capture and where.

@@ -19,6 +19,7 @@ use super::{
     fleet::{Fleet, FleetStatus, Orders},
     protocol::{self, Flows, FromAgent, ToAgent},
     session::Session,
+    signing::Sealer,
 };
 use crate::server::{
     auth::{Caller, Identity, Peer},
@@ -160,7 +161,14 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
         Heard::End => return Ok(()),
         Heard::Flows(_) | Heard::Nothing => bail!("an agent has to say who it is first"),
     };
-    if let (Some(only), FromAgent::Hello { host, .. }) = (who.only_host(), &hello)
+    let FromAgent::Hello {
+        host, challenge, ..
+    } = &hello
+    else {
+        bail!("an agent has to say who it is first");
+    };
+    let mut sealer = Sealer::new(host, *challenge);
+    if let Some(only) = who.only_host()
         && host != only
     {
         bail!("whose token or certificate is for {only} does not tell of {host}");
@@ -193,7 +201,7 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
             }
             changed = orders.changed() => {
                 changed.context("there is a newer connection")?;
-                give(fleet, &session, socket, &mut orders).await?
+                give(fleet, &session, &mut sealer, socket, &mut orders).await?
             }
             _ = beat.tick() => {
                 if heard.elapsed() > silence {
@@ -215,6 +223,7 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
 async fn give(
     fleet: &Fleet,
     session: &Session,
+    sealer: &mut Sealer,
     socket: &mut WebSocket,
     orders: &mut watch::Receiver<Orders>,
 ) -> anyhow::Result<anyhow::Result<()>> {
@@ -222,7 +231,7 @@ async fn give(
     if let Some(why) = refused {
         bail!("{why}");
     }
-    let captures = fleet.assigned(&session.host);
+    let captures = sealer.seal(fleet.signer(), &fleet.assigned(&session.host))?;
     Ok(say(socket, &ToAgent::Captures(captures)).await)
 }
 
@@ -259,6 +268,7 @@ mod tests {
             host: "center".into(),
             memory: 1 << 20,
             patience: Duration::from_secs(60),
+            signer: None,
         };
         let fleet = Fleet::new(graph.clone(), settings, None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -285,6 +295,7 @@ mod tests {
                         version: "1".into(),
                         host: format!("host-{number}"),
                         instance: Uuid::new_v4(),
+                        challenge: Uuid::new_v4(),
                     };
                     let (session, _) = fleet.connect(hello).unwrap();
                     let graph = Export::default();

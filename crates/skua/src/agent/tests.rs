@@ -19,6 +19,7 @@ fn fleet(graph: &SharedGraph, patience: Duration) -> Fleet {
         host: "center".into(),
         memory: 1 << 20,
         patience,
+        signer: None,
     };
     Fleet::new(graph.clone(), settings, None).unwrap()
 }
@@ -29,6 +30,7 @@ fn hello(host: &str, instance: Uuid) -> FromAgent {
         version: "1".into(),
         host: host.into(),
         instance,
+        challenge: Uuid::nil(),
     }
 }
 

@@ -23,6 +23,7 @@ use uuid::Uuid;
 use super::{
     outbox::Outbox,
     protocol::{Assigned, BEAT, FromAgent, MESSAGE, PART, PROTOCOL, SILENCE, ToAgent},
+    signing::{TrustedKeys, Unsealer},
     wanted::{Order, Wanted},
     wire::{self, Socket, Way},
 };
@@ -52,6 +53,8 @@ pub struct Told {
     pub sets: CaptureSets,
     /// Starts captures that the analyzer wants.
     pub runner: Arc<dyn CaptureRunner>,
+    /// Captures must be signed by one of these; none: any are taken.
+    pub trusted: Option<TrustedKeys>,
 }
 
 /// How a connection fares.
@@ -79,6 +82,7 @@ struct Inner {
     host: String,
     /// Other in each run.
     instance: Uuid,
+    trusted: Option<TrustedKeys>,
     graph: SharedGraph,
     always: Shared,
     sets: CaptureSets,
@@ -120,6 +124,7 @@ impl Uplink {
             analyzers: wire::ways(analyzers)?,
             host: told.host,
             instance: Uuid::new_v4(),
+            trusted: told.trusted,
             graph: told.graph,
             outbox: Arc::new(Outbox::new(told.always.clone())),
             always: told.always,
@@ -381,11 +386,14 @@ impl Inner {
             .await
             .context("the analyzer does not answer")?
             .with_context(|| format!("cannot connect to the analyzer at {address}"))?;
+        let challenge = Uuid::new_v4();
+        let mut unsealer = Unsealer::new(self.trusted.as_ref(), &self.host, challenge);
         let hello = FromAgent::Hello {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
             host: self.host.clone(),
             instance: self.instance,
+            challenge,
         };
         say(&mut socket, &hello).await?;
         let welcome = tokio::time::timeout(silence, socket.next())
@@ -438,6 +446,7 @@ impl Inner {
                     heard_at = tokio::time::Instant::now();
                     match heard(message)? {
                         Some(ToAgent::Captures(captures)) => {
+                            let captures = unsealer.open(&captures)?;
                             check_ours(&self.host, &captures)?;
                             self.wanted.tell(Order::Captures(captures));
                         }

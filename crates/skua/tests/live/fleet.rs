@@ -243,8 +243,9 @@ fn what_is_no_agent_is_refused_with_one_line() {
     let text = |text: &str| Message::Text(text.into());
     let hello = |host: &str| {
         text(&format!(
-            r#"{{"Hello":{{"protocol":3,"version":"0","host":"{host}",
-            "instance":"00000000-0000-4000-8000-000000000001"}}}}"#
+            r#"{{"Hello":{{"protocol":4,"version":"0","host":"{host}",
+            "instance":"00000000-0000-4000-8000-000000000001",
+            "challenge":"00000000-0000-4000-8000-000000000002"}}}}"#
         ))
     };
     let sync = |host: &str| {
@@ -505,6 +506,53 @@ fn one_conversation_between_two_hosts_is_one() {
     three.two.ip("link del b5");
     wait_for("the end of b5", || {
         (three.captured() == ["one a0", "two b0"]).then_some(())
+    });
+}
+
+#[test]
+fn an_agent_with_the_analyzers_key_takes_only_captures_that_are_signed() {
+    if !root_tests() {
+        return;
+    }
+    let (net, folder) = (Net::new(), Folder::new());
+    let (key, public) = (folder.path("signing.key"), folder.path("analyzer.pub"));
+    let openssl = |args: &[&str]| net::run(Command::new("openssl").args(args));
+    openssl(&["genpkey", "-algorithm", "ed25519", "-out", &key]);
+    openssl(&["pkey", "-pubout", "-in", &key, "-out", &public]);
+    net::run(Command::new("chmod").args(["600", &key]));
+    let port = free_port(&net);
+    let address = format!("127.0.0.1:{port}");
+    let capture = || {
+        let mut command = skua::command(&net);
+        command.args(["capture", "create", "--gremlin", "G.V().Has('Name', 'lo')"]);
+        net::run(command.args(["--analyzer", &address]))
+    };
+    let center = analyzer(&net, port, "");
+    let more = ["--interface", "lo", "--analyzer-key", &public];
+    let one = agent(&net, "one", &address, &more);
+    let error = wait_for("why the agent hangs up", || {
+        let health = skua::command(&net)
+            .args(["doctor", "--analyzer", &one.address])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(health.stdout).unwrap();
+        text.contains("not signed").then_some(text)
+    });
+    assert!(error.contains("fleet.signing_key"), "{error}");
+    drop(center);
+    let mut command = skua::command(&net);
+    command
+        .args(["analyzer", "--host-name", "center", "--listen", &address])
+        .env("SKUA_FLEET_SIGNING_KEY", &key);
+    let _center = Skua::run_command(&net, &mut command);
+    capture();
+    wait_for("a signed capture", || {
+        let found = ask(
+            &net,
+            &address,
+            "G.V().Has('@Host', 'one', 'Captures.State', 'active')",
+        );
+        (found.as_array().unwrap().len() == 1).then_some(())
     });
 }
 

@@ -167,6 +167,7 @@ pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
         host: "here".into(),
         memory: 1 << 20,
         patience: Duration::from_secs(60),
+        signer: None,
     };
     let fleet = Some(Fleet::new(graph.clone(), settings, None).unwrap());
     let health = Health::new(&graph, None, None, &captures).with_ends(fleet.clone(), None);

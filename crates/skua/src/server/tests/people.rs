@@ -394,6 +394,7 @@ fn an_agent_tells_of_its_own_host_and_asks_nothing() {
             "version": "1",
             "host": host,
             "instance": uuid::Uuid::new_v4(),
+            "challenge": uuid::Uuid::new_v4(),
         }});
         socket
             .send(Message::Text(hello.to_string().into()))

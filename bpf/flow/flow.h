@@ -64,6 +64,12 @@ struct flow_counters {
 	__u64 bytes;
 };
 
+/*
+ * In each counter of an entry from when its ports were used again until the next drain takes it. A
+ * drain that began to look at the entry before that knows by it what is of which connection.
+ */
+#define COUNTED_ANEW (1ull << 62)
+
 /* Two cache lines: what is compared and what is counted. */
 struct flow_slot {
 	__u32 state;

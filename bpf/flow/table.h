@@ -153,15 +153,17 @@ static __always_inline void publish(struct flow_slot *slot, __u32 tag)
 }
 
 /*
+ * What was counted of the connection before; from here on COUNTED_ANEW is there.
+ *
  * Before 5.12 nothing exchanges either. Should a drain take the same between the two steps, less
  * than nothing is left, which the next drain takes into account.
  */
-static __always_inline __u64 take_counter(__u64 *counter)
+static __always_inline __u64 count_anew(__u64 *counter)
 {
 	const __u64 taken = *(volatile __u64 *)counter;
 
-	__sync_fetch_and_add(counter, -taken);
-	return taken;
+	__sync_fetch_and_add(counter, COUNTED_ANEW - taken);
+	return (__s64)taken < 0 ? taken : taken & ~COUNTED_ANEW;
 }
 #else
 static __always_inline bool swap_word(__u32 *word, __u32 index, __u32 from, __u32 to)
@@ -169,9 +171,9 @@ static __always_inline bool swap_word(__u32 *word, __u32 index, __u32 from, __u3
 	return __sync_val_compare_and_swap(word, from, to) == from;
 }
 
-static __always_inline __u64 take_counter(__u64 *counter)
+static __always_inline __u64 count_anew(__u64 *counter)
 {
-	return __sync_lock_test_and_set(counter, 0);
+	return __sync_lock_test_and_set(counter, COUNTED_ANEW) & ~COUNTED_ANEW;
 }
 
 static __always_inline void set_bits(__u32 *word, __u32 bits)
@@ -416,21 +418,25 @@ static __always_inline bool ports_used_again(const struct flow_slot *slot, const
 	       is_closed(slot->seen);
 }
 
+/* Times that an entry is tried to begin again while others set bits of it. */
+#define MOST_TRIES 4
+
 /*
  * Sends what the entry has of the connection before to user space, and begins it again with this
  * packet. So ports may be used again any number of times and there is one entry of them.
  *
  * The order matters to the drain: the record has its place in the ring before the time is read
  * that becomes `first`. Whoever reads the clock and then all of the ring has the predecessors of
- * every entry that is older than that.
+ * every entry that is older than that. `first` is written before the counters are taken: a drain
+ * that finds `first` as it was after it has taken the counters has only those of the connection
+ * before.
  */
 static __always_inline void begin_again(struct flow_slot *slot, __u32 index, const struct packet *p)
 {
-	const __u32 seen = *(volatile __u32 *)&slot->seen;
-	const __u32 fresh = (seen & SEEN_DIRECTIONS) | (p->from_hi ? 0 : SEEN_LO_FIRST);
 	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
 	struct flow_control *ctl = the_control();
 	struct flow_ended *ended;
+	__u32 seen, tries;
 	__u64 now;
 
 	if (!tcp || !ctl)
@@ -441,20 +447,30 @@ static __always_inline void begin_again(struct flow_slot *slot, __u32 index, con
 		return;
 	}
 	now = bpf_ktime_get_ns();
-	/* Of two CPUs with such a SYN one wins. */
-	if (!is_closed(seen) || !swap_word(&slot->seen, index, seen, fresh)) {
-		bpf_ringbuf_discard(ended, BPF_RB_NO_WAKEUP);
-		return;
+	/* Of two CPUs with such a SYN one wins; late packets of the connection before may set bits.
+	 */
+	for (tries = 0; tries < MOST_TRIES; tries++) {
+		seen = *(volatile __u32 *)&slot->seen;
+		if (!is_closed(seen))
+			break;
+		if (swap_word(&slot->seen, index, seen,
+			      (seen & SEEN_DIRECTIONS) | (p->from_hi ? 0 : SEEN_LO_FIRST)))
+			goto won;
 	}
+	if (tries == MOST_TRIES)
+		count_cause(point_of(&p->key), p->direction, NOTE_REUSE_MERGED, 1, 0);
+	bpf_ringbuf_discard(ended, BPF_RB_NO_WAKEUP);
+	return;
+won:
 	ended->slot = *slot;
 	ended->slot.seen = seen;
 	ended->tcp = *tcp;
 	*(volatile __u64 *)&slot->first = now;
 	slot->last = now;
-	ended->slot.sent[0].packets = take_counter(&slot->sent[0].packets);
-	ended->slot.sent[0].bytes = take_counter(&slot->sent[0].bytes);
-	ended->slot.sent[1].packets = take_counter(&slot->sent[1].packets);
-	ended->slot.sent[1].bytes = take_counter(&slot->sent[1].bytes);
+	ended->slot.sent[0].packets = count_anew(&slot->sent[0].packets);
+	ended->slot.sent[0].bytes = count_anew(&slot->sent[0].bytes);
+	ended->slot.sent[1].packets = count_anew(&slot->sent[1].packets);
+	ended->slot.sent[1].bytes = count_anew(&slot->sent[1].bytes);
 	__builtin_memset(tcp, 0, sizeof(*tcp));
 	slot->tunnel_id = p->tunnel_id;
 #ifdef SKUA_PACKETS

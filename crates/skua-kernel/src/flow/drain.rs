@@ -15,7 +15,7 @@ use std::{
     os::fd::AsFd,
     sync::atomic::{
         AtomicU64,
-        Ordering::{AcqRel, Acquire, Relaxed, Release},
+        Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     },
 };
 
@@ -25,8 +25,8 @@ use super::{
     FlowTable,
     eviction::{Moment, QuietCensus},
     layout::{
-        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
-        SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, SharedCounters, Slot, TcpSlot,
+        COUNTED_ANEW, Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST, SEEN_LO_INGRESS,
+        SEEN_LO_OPENED, SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, Slot, TcpSlot,
     },
 };
 use crate::{KernelError, clock, mapping::Window};
@@ -95,25 +95,63 @@ impl Ageing {
     }
 }
 
-fn take_u64(value: &AtomicU64) -> u64 {
-    // A plain look first: an exchange would dirty the line of every quiet flow.
-    if value.load(Relaxed) == 0 {
-        return 0;
-    }
-    let taken = value.swap(0, AcqRel);
-    // A program that cannot exchange took the same (`take_counter` of bpf/flow/table.h): what comes
-    // next makes up for it.
-    if taken > i64::MAX as u64 {
-        value.fetch_add(taken, AcqRel);
-        return 0;
-    }
-    taken
+/// What was taken of a counter.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+struct Taken {
+    value: u64,
+    /// It was counted after the ports were used again.
+    anew: bool,
 }
 
-fn take_counters(counters: &SharedCounters) -> Counters {
-    Counters {
-        packets: take_u64(&counters.packets),
-        bytes: take_u64(&counters.bytes),
+fn take_u64(counter: &AtomicU64) -> Taken {
+    // A plain look first: an exchange would dirty the line of every quiet flow.
+    if counter.load(Relaxed) == 0 {
+        return Taken::default();
+    }
+    let found = counter.swap(0, SeqCst);
+    let anew = (COUNTED_ANEW / 2..=i64::MAX as u64).contains(&found);
+    let value = found.wrapping_sub(if anew { COUNTED_ANEW } else { 0 });
+    // A program that cannot exchange took the same (`count_anew` of bpf/flow/table.h): what comes
+    // next makes up for it.
+    if value > i64::MAX as u64 {
+        counter.fetch_add(value, AcqRel);
+        return Taken { value: 0, anew };
+    }
+    Taken { value, anew }
+}
+
+/// What was taken of an entry: packets and bytes by lo, and by hi.
+struct TakenCounters([Taken; 4]);
+
+impl TakenCounters {
+    fn words(slot: &Slot) -> [&AtomicU64; 4] {
+        let [lo, hi] = &slot.sent;
+        [&lo.packets, &lo.bytes, &hi.packets, &hi.bytes]
+    }
+
+    fn of(slot: &Slot) -> Self {
+        Self(Self::words(slot).map(take_u64))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|taken| taken.value == 0)
+    }
+
+    /// The ports were used again before all was taken: what is of the connection that began goes back, for the
+    /// next drain.
+    fn give_back_newer(&mut self, slot: &Slot) {
+        for (taken, word) in self.0.iter_mut().zip(Self::words(slot)) {
+            if taken.anew {
+                word.fetch_add(taken.value, AcqRel);
+                taken.value = 0;
+            }
+        }
+    }
+
+    fn sums(&self) -> [Counters; 2] {
+        let [lo_packets, lo_bytes, hi_packets, hi_bytes] = self.0.map(|taken| taken.value);
+        [(lo_packets, lo_bytes), (hi_packets, hi_bytes)]
+            .map(|(packets, bytes)| Counters { packets, bytes })
     }
 }
 
@@ -255,7 +293,8 @@ impl FlowTable {
                     begin = begin.min(self.probe_start(slot));
                 }
                 out.stats.live += 1;
-                if slot.first.load(Acquire) >= begun {
+                let began = slot.first.load(Acquire);
+                if began >= begun {
                     continue;
                 }
                 let reason = match state {
@@ -277,7 +316,7 @@ impl FlowTable {
                             Some(tcp) => tcp,
                             None => tcp.insert(self.map_tcp(first, length)?),
                         };
-                        out.take(slot, &tcp.elements()[i], None);
+                        out.take(slot, &tcp.elements()[i], began, None);
                     }
                 }
             }
@@ -310,7 +349,8 @@ impl FlowTable {
     fn take_ended(&mut self, out: &mut Output<'_>) -> Result<(), KernelError> {
         let mut take = |message: &[u8]| {
             if let Some(ended) = Ended::read(message) {
-                out.take(&ended.slot, &ended.tcp, Some(EndReason::Closed));
+                let first_ns = ended.slot.first.load(Relaxed);
+                out.take(&ended.slot, &ended.tcp, first_ns, Some(EndReason::Closed));
                 out.stats.ended += 1;
             }
         };
@@ -347,7 +387,8 @@ impl FlowTable {
             while at < dying.len() && (dying[at] & INDEX_MASK) as usize / WINDOW == window {
                 let i = (dying[at] & INDEX_MASK) as usize - first;
                 let reason = REASONS[(dying[at] >> REASON_SHIFT) as usize];
-                out.take(&slots[i], &tcp[i], Some(reason));
+                let first_ns = slots[i].first.load(Acquire);
+                out.take(&slots[i], &tcp[i], first_ns, Some(reason));
                 if reason == EndReason::Evicted {
                     self.eviction.evicted(self.hash(&slots[i]));
                 }
@@ -402,14 +443,28 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Takes one entry's counters and hands out the difference, if there is one or the entry ends.
-    fn take(&mut self, slot: &Slot, tcp_slot: &TcpSlot, end: Option<EndReason>) {
-        let lo_sent = take_counters(&slot.sent[0]);
-        let hi_sent = take_counters(&slot.sent[1]);
-        if lo_sent.packets | lo_sent.bytes | hi_sent.packets | hi_sent.bytes == 0 && end.is_none() {
+    /// Takes the counters of an entry that began at `first_ns`, and hands out the difference, if there is one or the
+    /// entry ends.
+    fn take(&mut self, slot: &Slot, tcp_slot: &TcpSlot, first_ns: u64, end: Option<EndReason>) {
+        let mut taken = TakenCounters::of(slot);
+        if taken.is_empty() && end.is_none() {
             return;
         }
         let seen = slot.seen.load(Relaxed);
+        let mut last_ns = slot.last.load(Relaxed);
+        let mut tcp = None;
+        // This thread may have been kept waiting since somebody looked at when it began.
+        if slot.first.load(SeqCst) == first_ns {
+            tcp = Some(tcp_slot);
+        } else {
+            taken.give_back_newer(slot);
+            if taken.is_empty() {
+                return;
+            }
+            // The rest of what is known of the connection before is in the ring.
+            last_ns = first_ns;
+        }
+        let [lo_sent, hi_sent] = taken.sums();
         let key = super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed)));
         let wall = |ns: u64| ns.saturating_add_signed(self.offset);
         let update = FlowUpdate {
@@ -417,13 +472,13 @@ impl Output<'_> {
             lo_sent,
             hi_sent,
             lo_first: seen & SEEN_LO_FIRST != 0,
-            first_ns: wall(slot.first.load(Relaxed)),
-            last_ns: wall(slot.last.load(Relaxed)),
+            first_ns: wall(first_ns),
+            last_ns: wall(last_ns),
             tunnel_id: slot.tunnel_id.load(Relaxed),
-            tcp: if key.proto == TCP {
-                take_tcp(tcp_slot, seen)
-            } else {
-                opener_only(seen)
+            tcp: match tcp {
+                Some(tcp) if key.proto == TCP => take_tcp(tcp, seen),
+                Some(_) => opener_only(seen),
+                None => TcpUpdate::default(),
             },
             sampling: 0,
             end,
@@ -479,5 +534,84 @@ fn opener(seen: u32) -> Option<bool> {
         (true, _) => Some(true),
         (false, true) => Some(false),
         (false, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry that begins at `first_ns`, with packets and bytes by lo and by hi.
+    fn entry(first_ns: u64, counters: [u64; 4]) -> Ended {
+        let entry = Ended::read(&[0; size_of::<Ended>()]).unwrap();
+        entry.slot.first.store(first_ns, Relaxed);
+        entry.slot.last.store(first_ns + 7, Relaxed);
+        for (word, counter) in TakenCounters::words(&entry.slot).into_iter().zip(counters) {
+            word.store(counter, Relaxed);
+        }
+        entry
+    }
+
+    /// What a drain hands out that saw an entry begin at `first_ns` and takes its counters now.
+    fn handed_out(entry: &Ended, first_ns: u64) -> Vec<FlowUpdate> {
+        let mut stats = DrainStats::default();
+        let mut updates = Vec::new();
+        let mut out = Output {
+            stats: &mut stats,
+            sink: &mut |update: &FlowUpdate| updates.push(*update),
+            offset: 0,
+        };
+        out.take(&entry.slot, &entry.tcp, first_ns, None);
+        updates
+    }
+
+    fn sums(update: &FlowUpdate) -> [u64; 4] {
+        let (lo, hi) = (update.lo_sent, update.hi_sent);
+        [lo.packets, lo.bytes, hi.packets, hi.bytes]
+    }
+
+    const A: u64 = COUNTED_ANEW;
+
+    #[test]
+    fn ports_that_are_used_again_while_counters_are_taken_leave_each_connection_its_own() {
+        // Packets and bytes by lo are of the connection before, those by hi of the one that began at 20.
+        let reused = entry(20, [3, 300, A + 2, A + 200]);
+        let before = handed_out(&reused, 10);
+        assert_eq!(before.len(), 1);
+        assert_eq!(sums(&before[0]), [3, 300, 0, 0]);
+        assert_eq!((before[0].first_ns, before[0].last_ns), (10, 10));
+        assert_eq!(before[0].end, None);
+        // With the next drain.
+        let after = handed_out(&reused, 20);
+        assert_eq!(after.len(), 1);
+        assert_eq!(sums(&after[0]), [0, 0, 2, 200]);
+        assert_eq!((after[0].first_ns, after[0].last_ns), (20, 27));
+        assert!(handed_out(&reused, 20).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_handed_out_of_a_connection_that_left_nothing() {
+        let reused = entry(20, [A + 1, A + 60, A, A]);
+        assert!(handed_out(&reused, 10).is_empty());
+        assert_eq!(sums(&handed_out(&reused, 20)[0]), [1, 60, 0, 0]);
+    }
+
+    #[test]
+    fn a_mark_is_no_count() {
+        let quiet = entry(10, [A, A, A, A]);
+        assert!(handed_out(&quiet, 10).is_empty());
+        let busy = entry(10, [A + 4, A + 400, A, A]);
+        assert_eq!(sums(&handed_out(&busy, 10)[0]), [4, 400, 0, 0]);
+    }
+
+    #[test]
+    fn what_was_taken_twice_is_made_up_for() {
+        // Linux before 5.12: a program took 2 that a drain had taken as well.
+        for mark in [0, A] {
+            let entry = entry(10, [mark.wrapping_sub(2), 0, 0, 0]);
+            assert!(handed_out(&entry, 10).is_empty(), "{mark}");
+            entry.slot.sent[0].packets.fetch_add(5, Relaxed);
+            assert_eq!(sums(&handed_out(&entry, 10)[0]), [3, 0, 0, 0], "{mark}");
+        }
     }
 }

@@ -17,6 +17,9 @@ pub(crate) const SEEN_LO_FIRST: u32 = 1 << 20;
 pub(crate) const SEEN_LO_OPENED: u32 = 1 << 21;
 pub(crate) const SEEN_HI_OPENED: u32 = 1 << 22;
 
+/// In each counter from when ports were used again until it is taken.
+pub(crate) const COUNTED_ANEW: u64 = 1 << 62;
+
 /// Slots that a program looks at before the table counts as full.
 pub(crate) const PROBES: u32 = 128;
 

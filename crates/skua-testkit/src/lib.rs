@@ -17,6 +17,7 @@ pub mod layer;
 pub mod packet;
 pub mod random;
 pub mod scenario;
+pub mod scratch;
 
 pub use capture::{ByteOrder, Capture, Format, Interface, LinkType, Record};
 pub use corpus::damaged::{Damaged, Outcome, damaged};

@@ -1,54 +1,20 @@
 //! The `skua` command: arguments, configuration, wiring.
 
-mod actions;
-mod addresses;
-mod agent;
-mod alerts;
-mod args;
-mod bench_hook;
-mod captures;
+mod api;
+mod cli;
 mod client;
 mod collector;
 mod config;
-mod console;
-mod descriptors;
-#[cfg(test)]
-mod docs;
-mod doctor;
-mod elements;
-mod flows;
-mod graph;
-mod groups;
-mod guard;
-mod health;
-mod heap;
-mod history;
-mod http;
-mod injection;
-mod lake;
-mod metrics;
-mod orphans;
+mod daemon;
 mod output;
-mod panics;
-mod record_filter;
-mod replay;
-mod rights;
-mod run;
+mod process;
+mod runtime;
 mod server;
-mod services;
-mod session;
-mod sockets;
-mod state;
-mod steer;
-mod summary;
-mod tap;
-mod top;
-mod unix_transport;
 
 use std::process::ExitCode;
 
-use args::{Arguments, Command};
 use clap::Parser as _;
+use cli::command_line::{Arguments, Command};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -56,42 +22,42 @@ fn main() -> ExitCode {
         arguments.verbose,
         matches!(arguments.command, Command::Top(_)),
     );
-    panics::end_process_with_its_threads();
+    process::panics::end_process_with_its_threads();
     skua_kernel::capture_libbpf_log();
     if !matches!(arguments.command, Command::DetachWhenOrphaned) {
         config::warn_of_unknown_variables();
         skua_kernel::orphans::guard();
     }
     let done = match arguments.command {
-        Command::Run(run) => run::run(&run),
-        Command::Agent(agent) => run::agent(&agent),
-        Command::Analyzer(analyzer) => run::analyzer(&analyzer),
+        Command::Run(run) => daemon::run(&run),
+        Command::Agent(agent) => daemon::agent(&agent),
+        Command::Analyzer(analyzer) => daemon::analyzer(&analyzer),
         Command::Collector(arguments) => collector::command::collector(&arguments),
-        Command::Agents(agents) => agent::command::agents(&agents),
-        Command::Top(arguments) => top::top(&arguments),
-        Command::Console(arguments) => console::command::console(&arguments),
-        Command::Flows(flows) => flows::flows(&flows),
-        Command::Sockets(sockets) => sockets::command::sockets(&sockets),
-        Command::Services(services) => sockets::command::services(&services),
-        Command::Query(query) => graph::command::query(&query),
-        Command::Capture(capture) => captures::command::capture(&capture),
-        Command::Tap(arguments) => tap::command::tap(&arguments),
-        Command::Injection(arguments) => injection::command::injection(&arguments),
-        Command::Alert(arguments) => alerts::command::alert(&arguments),
-        Command::Client(arguments) => graph::client::client(&arguments),
-        Command::Replay(replay) => replay::replay(&replay),
-        Command::Steer(arguments) => steer::command::steer(&arguments),
-        Command::Lake(arguments) => lake::command::lake(&arguments),
-        Command::Sql(arguments) => lake::sql::sql(&arguments),
-        Command::Addresses(arguments) => addresses::command::addresses(&arguments),
-        Command::User(user) => server::accounts::user(&user),
-        Command::Token(token) => server::accounts::token(&token),
-        Command::Doctor(doctor) => doctor::doctor(&doctor),
+        Command::Agents(agents) => cli::agents::agents(&agents),
+        Command::Top(arguments) => cli::top::top(&arguments),
+        Command::Console(arguments) => cli::console::console(&arguments),
+        Command::Flows(flows) => cli::flows::flows(&flows),
+        Command::Sockets(sockets) => cli::sockets::sockets(&sockets),
+        Command::Services(services) => cli::sockets::services(&services),
+        Command::Query(query) => cli::query::query(&query),
+        Command::Capture(capture) => cli::capture::capture(&capture),
+        Command::Tap(arguments) => cli::tap::tap(&arguments),
+        Command::Injection(arguments) => cli::injection::injection(&arguments),
+        Command::Alert(arguments) => cli::alert::alert(&arguments),
+        Command::Client(arguments) => cli::skydive::client(&arguments),
+        Command::Replay(replay) => cli::replay::replay(&replay),
+        Command::Steer(arguments) => cli::steer::steer(&arguments),
+        Command::Lake(arguments) => cli::lake::lake(&arguments),
+        Command::Sql(arguments) => runtime::lake::sql::sql(&arguments),
+        Command::Addresses(arguments) => cli::addresses::addresses(&arguments),
+        Command::User(user) => cli::accounts::user(&user),
+        Command::Token(token) => cli::accounts::token(&token),
+        Command::Doctor(doctor) => cli::doctor::doctor(&doctor),
         Command::Config(config) => config::print(&config),
-        Command::Completions { shell } => args::completions(shell),
-        Command::BenchHook(hook) => bench_hook::bench_hook(&hook),
-        Command::DetachWhenOrphaned => orphans::detach_when_orphaned(),
-        Command::Man { directory } => args::man_pages(&directory),
+        Command::Completions { shell } => cli::command_line::completions(shell),
+        Command::BenchHook(hook) => cli::bench_hook::bench_hook(&hook),
+        Command::DetachWhenOrphaned => process::orphans::detach_when_orphaned(),
+        Command::Man { directory } => cli::command_line::man_pages(&directory),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -120,7 +86,7 @@ fn start_log(verbose: u8, drawn: bool) {
         .with_target(false);
     if drawn && terminal {
         let log = log.with_ansi(false).without_time();
-        return log.with_writer(top::writer).init();
+        return log.with_writer(cli::top::writer).init();
     }
     log.with_writer(std::io::stderr).with_ansi(terminal).init();
 }

@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use serde_json::Value;
 
 pub use skua_top::{
@@ -11,7 +12,16 @@ pub use skua_top::{
     text::harmless,
 };
 
-use crate::args::OutputFormat;
+/// Formats of tables.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OutputFormat {
+    /// For people
+    Table,
+    /// One JSON object a line
+    Json,
+    /// Comma-separated values with a header
+    Csv,
+}
 
 /// Whether an error means that nobody reads our output any more.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -220,6 +230,16 @@ impl<'c> Cells<'c> {
         let start = if at == 0 { 0 } else { self.ends[at - 1] };
         &self.text[start..self.ends[at]]
     }
+}
+
+/// Elements of a list, none when it is none.
+pub fn each(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A text of an object.
+pub fn text_of<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -8,16 +8,17 @@ use serde::Serialize;
 use skua_collect::{CollectorConfig, Summary};
 use skua_flow::Prefix;
 
-use super::{
-    gate::Gate,
-    receive::{Received, Threads},
-    seal,
-    sink::{SinkName, Sinks},
-    watch,
-};
 use crate::{
-    args::{AnalyzerArguments, SummaryFormat, duration},
+    collector::{
+        gate::Gate,
+        receive::Threads,
+        received::Received,
+        sink::{SinkName, Sinks},
+        watch,
+    },
+    config::arguments::{AnalyzerArguments, SummaryFormat, duration},
     output,
+    runtime::export::seal,
 };
 
 #[derive(Args, Debug)]

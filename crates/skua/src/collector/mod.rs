@@ -15,20 +15,9 @@
 //! | `watch` | how it fares: /metrics, /health, /ready, and what is logged |
 //! | `sink` | where lines go |
 
-mod answers;
 pub mod command;
-pub mod export;
-mod failover;
 mod gate;
-pub mod known;
-mod members;
-mod queue;
 mod receive;
-pub mod report;
-mod seal;
-mod sender;
-pub mod settings;
+mod received;
 mod sink;
-mod spool;
-mod srv;
 mod watch;

@@ -25,8 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use skua_collect::{CollectorConfig, Summary};
 use tokio::sync::Semaphore;
 
-use super::receive::Received;
-use crate::{metrics::Text, output};
+use crate::{collector::received::Received, output, process::prometheus::Text};
 
 /// Where metrics are when nothing else is said.
 const USUAL: &str = "127.0.0.1:6344";

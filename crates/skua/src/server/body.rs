@@ -15,7 +15,7 @@ use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::connections::{Doing, Place};
+use crate::server::connections::{Doing, Place};
 
 /// The body did not come in time.
 #[derive(Debug, thiserror::Error)]

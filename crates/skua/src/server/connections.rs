@@ -9,7 +9,7 @@ use std::{
 
 use tokio::task::AbortHandle;
 
-use super::fair::network;
+use crate::server::fair::network;
 
 /// What a connection is doing, that which goes first before others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -15,14 +15,19 @@ use axum::{
 
 use http_body::Body as _;
 
-use super::{
-    auth::{Authenticator, Caller, Peer, login},
-    body,
-    connections::{Doing, Place},
-    fair::{ClientKey, Turns, network},
-    work,
+use crate::{
+    config::Metrics,
+    server::{
+        alive,
+        auth::{Authenticator, Caller, Peer},
+        body,
+        connections::{Doing, Place},
+        console,
+        fair::{ClientKey, Turns, network},
+        guard::Guard,
+        paths, work,
+    },
 };
-use crate::{config::Metrics, console, guard::Guard, health::alive};
 
 /// Where the metrics are.
 const METRICS: &str = "/metrics";
@@ -100,7 +105,7 @@ async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, R
     };
     let (method, path) = (&request.method, request.uri.path());
     let open = match path {
-        login::PATH => *method == Method::POST,
+        paths::LOGIN => *method == Method::POST,
         // Supervisors have no token, and it tells nothing.
         alive::PATH => matches!(*method, Method::GET | Method::HEAD),
         METRICS if matches!(*method, Method::GET | Method::HEAD) => match gate.metrics {

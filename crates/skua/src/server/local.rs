@@ -11,14 +11,15 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use anyhow::{Context as _, bail};
 use rustix::process::{getegid, geteuid};
 
-use super::auth::Role;
-use crate::config::{AUTO, Api, Others};
+use crate::{
+    config::{AUTO, Api, Others},
+    server::auth::{LocalUser, Role},
+};
 
 /// Where `skua run` and `skua analyzer` are asked when nothing else is said.
 pub const USUAL: &str = "/run/skua/skua.sock";
@@ -26,15 +27,6 @@ pub const USUAL: &str = "/run/skua/skua.sock";
 pub const USUAL_OF_AGENTS: &str = "/run/skua-agent/skua.sock";
 /// The group whose members may do all.
 const GROUP: &str = "skua";
-
-/// A user of this host who asks.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LocalUser {
-    /// By which logs and answers call it.
-    pub name: Arc<str>,
-    /// What it may do without a login; none: nothing.
-    pub role: Option<Role>,
-}
 
 /// Who may do what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +135,7 @@ fn bind_at(path: &Path, others: Others) -> anyhow::Result<LocalSocket> {
         rules: Rules {
             own: geteuid().as_raw(),
             group,
-            others: others.role(),
+            others: role_of(others),
         },
     })
 }
@@ -167,6 +159,15 @@ fn remove_left_over(path: &Path) -> anyhow::Result<()> {
     }
 }
 
+/// The role of users who are neither root nor of the group skua.
+fn role_of(others: Others) -> Option<Role> {
+    match others {
+        Others::None => None,
+        Others::Read => Some(Role::Read),
+        Others::Admin => Some(Role::Admin),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,7 +177,7 @@ mod tests {
         let rules = |others: Others| Rules {
             own: 900,
             group: Some(77),
-            others: others.role(),
+            others: role_of(others),
         };
         for others in [Others::None, Others::Read] {
             for (uid, groups) in [(0, vec![]), (900, vec![]), (1000, vec![5, 77])] {
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_another_left_is_taken_and_what_another_has_is_not() {
-        let path = crate::server::tests::scratch("sock");
+        let path = skua_testkit::scratch::scratch("sock");
         let bind = || bind_at(&path, Others::None);
         let first = bind().unwrap();
         let error = format!("{:#}", bind().err().unwrap());

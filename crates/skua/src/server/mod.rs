@@ -1,27 +1,25 @@
 //! Serves the API: addresses, TLS, who may ask, and that no client is in the way of another.
 
-pub mod accounts;
+pub mod alive;
+pub mod answer;
 pub mod auth;
 mod body;
-mod connections;
-mod fair;
+pub mod connections;
+pub mod console;
+pub mod fair;
 pub mod gate;
-mod info;
+mod guard;
 pub mod local;
-mod openapi;
+pub mod login;
 mod paced;
+pub mod paths;
 mod serve;
 mod stream;
-#[cfg(test)]
-pub mod tests;
 pub mod tls;
-pub mod watched;
-mod work;
-mod ws;
+pub mod work;
 
 pub use stream::{Answering, Writer, streaming};
 pub use work::blocking;
-pub use ws::Parts;
 
 use std::{
     net::{IpAddr, SocketAddr, TcpListener},
@@ -36,15 +34,19 @@ use std::{
 use anyhow::Context as _;
 use axum::{Router, middleware};
 
-use self::{
-    auth::{Authenticator, Identity, Role, login},
-    connections::Connections,
-    fair::{FairLimits, Turns},
-    gate::Gate,
-    local::LocalSocket,
-    tls::TlsFiles,
+use crate::{
+    config::Config,
+    process::panics,
+    server::{
+        auth::{Authenticator, Identity, Role},
+        connections::Connections,
+        fair::{FairLimits, Turns},
+        gate::Gate,
+        guard::Guard,
+        local::LocalSocket,
+        tls::TlsFiles,
+    },
 };
-use crate::{config::Config, guard::Guard, panics};
 
 /// How patient the server is, and how much it does at a time.
 #[derive(Clone, Copy, Debug)]
@@ -196,9 +198,26 @@ impl Server {
         self.listeners.iter().map(|listener| listener.as_fd())
     }
 
-    /// Serves on a thread of its own until the process ends.
-    pub fn serve(self, routes: Router, parts: Parts) -> anyhow::Result<()> {
-        crate::descriptors::make_room(self.limits.connections as u64 + 1024);
+    /// The addresses that are bound.
+    #[cfg(test)]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The connections that are open.
+    #[cfg(test)]
+    pub fn connections(&self) -> &Arc<Connections> {
+        &self.connections
+    }
+
+    /// How patient it is, and how much it does at a time.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Serves routes on a thread of its own until the process ends.
+    pub fn serve(self, routes: Router) -> anyhow::Result<()> {
+        crate::process::descriptors::make_room(self.limits.connections as u64 + 1024);
         let gate = Arc::new(Gate {
             guard: Guard {
                 names: self.config.api.names.clone(),
@@ -214,8 +233,7 @@ impl Server {
         let reload = (self.tls.is_some() || self.config.api.authenticates())
             .then(hang_ups)
             .transpose()?;
-        let app = all_routes(routes, parts, &self.config, &self.limits)
-            .layer(middleware::from_fn_with_state(gate.clone(), gate::pass));
+        let app = routes.layer(middleware::from_fn_with_state(gate.clone(), gate::pass));
         let service = serve::Service {
             app,
             tls: self.tls,
@@ -241,16 +259,6 @@ impl Server {
             })?;
         Ok(())
     }
-}
-
-/// The routes that are given, and those of the server itself.
-fn all_routes(routes: Router, parts: Parts, config: &Config, limits: &Limits) -> Router {
-    let sockets = ws::routes(parts, limits, &routes);
-    routes
-        .merge(login::routes())
-        .merge(info::routes(config))
-        .merge(openapi::routes())
-        .merge(sockets)
 }
 
 /// Readable whenever a SIGHUP comes. Without files to read again SIGHUP ends the process as always.

@@ -25,16 +25,18 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use super::{
-    Limits,
-    auth::Peer,
-    connections::{Connections, Doing, Place},
-    gate::Gate,
-    local::{LocalSocket, Rules},
-    paced::Paced,
-    tls::{TlsFiles, client_name},
+use crate::{
+    process::panics,
+    server::{
+        Limits,
+        auth::Peer,
+        connections::{Connections, Doing, Place},
+        gate::Gate,
+        local::{LocalSocket, Rules},
+        paced::Paced,
+        tls::{TlsFiles, client_name},
+    },
 };
-use crate::panics;
 
 /// How long to wait after an accept that failed: mostly there are no descriptors left.
 const BREATH: Duration = Duration::from_millis(100);

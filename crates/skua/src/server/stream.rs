@@ -20,8 +20,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::work::turn;
-use crate::panics;
+use crate::{process::panics, server::work::turn};
 
 /// Bytes that are sent in one piece.
 const PIECE: usize = 64 << 10;

@@ -3,21 +3,23 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{PrivateKeyDer, pem::PemObject as _},
     server::WebPkiClientVerifier,
 };
 
-use x509_cert::der::Decode as _;
-
-use super::watched::{Watched, read_secret};
-use crate::config::Tls;
+use crate::{
+    config::Tls,
+    process::{
+        certificates::{certificates, warn_of_validity},
+        watched::{Watched, read_secret},
+    },
+};
 
 /// The configuration of TLS, as the files have it now.
 pub type TlsFiles = Watched<ServerConfig>;
@@ -41,54 +43,6 @@ pub fn open(tls: &Tls) -> anyhow::Result<Option<TlsFiles>> {
         .collect();
     let load = move || load(&certificate, &key, client_ca.as_deref());
     Watched::new("api.tls", files, load).map(Some)
-}
-
-/// All certificates of a PEM file.
-pub fn certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let name = file.display();
-    let text = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
-    let found = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
-    let found = found.with_context(|| format!("{name} is no PEM file"))?;
-    if found.is_empty() {
-        bail!("no certificate in {name}");
-    }
-    Ok(found)
-}
-
-/// Certificates that end so soon are told of.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
-
-/// Says in the log when the first certificate of a file has ended, has not begun, or ends soon. It is used all
-/// the same: whose clock is right is not known here, and who connects says no.
-pub fn warn_of_validity(file: &Path, chain: &[CertificateDer<'_>]) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let wrong = chain
-        .first()
-        .and_then(|first| wrong_validity(first, now.unwrap_or_default()));
-    if let Some(wrong) = wrong {
-        tracing::warn!(file = %file.display(), "the certificate {wrong}");
-    }
-}
-
-/// What is wrong with the time of a certificate at a time since the Unix epoch.
-fn wrong_validity(certificate: &[u8], now: Duration) -> Option<String> {
-    let parsed = match x509_cert::Certificate::from_der(certificate) {
-        Ok(parsed) => parsed,
-        Err(error) => return Some(format!("cannot be read: {error}")),
-    };
-    let validity = parsed.tbs_certificate.validity;
-    let (begin, end) = (validity.not_before, validity.not_after);
-    if now > end.to_unix_duration() {
-        Some(format!("expired at {end}: nobody will connect, renew it"))
-    } else if now < begin.to_unix_duration() {
-        Some(format!(
-            "is valid from {begin} on only: is the clock right?"
-        ))
-    } else if end.to_unix_duration() - now < SOON {
-        Some(format!("expires at {end}: renew it"))
-    } else {
-        None
-    }
 }
 
 fn load(certificate: &Path, key: &Path, client_ca: Option<&Path>) -> anyhow::Result<ServerConfig> {
@@ -132,55 +86,4 @@ pub fn client_name(connection: &rustls::ServerConnection) -> Option<Arc<str>> {
     let parsed = webpki::EndEntityCert::try_from(end).ok()?;
     let name = parsed.valid_dns_names().next()?;
     Some(name.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::*;
-
-    #[test]
-    fn certificates_that_have_ended_or_end_soon_are_told_of() {
-        let file = std::env::temp_dir().join(format!("skua-validity-{}.pem", std::process::id()));
-        let made = Command::new("openssl")
-            .args([
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:P-256",
-            ])
-            .args([
-                "-nodes",
-                "-subj",
-                "/CN=skua",
-                "-days",
-                "30",
-                "-keyout",
-                "/dev/null",
-                "-out",
-            ])
-            .arg(&file)
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{made:?}");
-        let chain = certificates(&file).unwrap();
-        std::fs::remove_file(&file).unwrap();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let day = Duration::from_secs(24 * 3600);
-        let said = |now| wrong_validity(&chain[0], now);
-        assert_eq!(said(now + day), None);
-        let [early, soon, late] =
-            [now - day, now + 20 * day, now + 31 * day].map(|now| said(now).unwrap());
-        assert!(early.starts_with("is valid from"), "{early}");
-        assert!(soon.starts_with("expires at 2"), "{soon}");
-        assert!(late.starts_with("expired at 2"), "{late}");
-        assert!(
-            wrong_validity(b"rubbish", now)
-                .unwrap()
-                .starts_with("cannot be read")
-        );
-    }
 }

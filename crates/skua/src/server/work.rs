@@ -7,8 +7,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
-use super::fair::{ClientKey, Turn, Turns};
-use crate::panics;
+use crate::{
+    process::panics,
+    server::fair::{ClientKey, Turn, Turns},
+};
 
 tokio::task_local! {
     static CLIENT: (Turns, ClientKey);
@@ -25,7 +27,7 @@ pub fn client() -> Option<(Turns, ClientKey)> {
 }
 
 /// A turn for the client whose request this is.
-pub(super) async fn turn() -> Result<Option<Turn>, Response> {
+pub(crate) async fn turn() -> Result<Option<Turn>, Response> {
     let Some((turns, key)) = client() else {
         return Ok(None);
     };

@@ -13,12 +13,12 @@ use std::{
 use anyhow::Context as _;
 use skua_collect::Line;
 
-use super::Sink;
 use crate::{
-    args::AnalyzerArguments,
     client::Client,
-    services::api::{BATCH, BODY, PATH, SENDER},
-    session::secret_seed,
+    collector::sink::Sink,
+    config::arguments::AnalyzerArguments,
+    process::host::secret_seed,
+    runtime::services::exchange::{BATCH, BODY, PATH, SENDER},
 };
 
 /// Bytes of a batch, below what the analyzer takes by more than a line.

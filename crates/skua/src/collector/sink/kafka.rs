@@ -3,7 +3,7 @@
 use skua_collect::Line;
 use skua_kafka::{Producer, Target};
 
-use super::Sink;
+use crate::collector::sink::Sink;
 
 /// The topic, as long as the collector runs.
 pub struct Kafka(Producer);

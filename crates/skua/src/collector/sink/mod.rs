@@ -12,7 +12,7 @@ use anyhow::bail;
 use skua_collect::Line;
 use skua_lake::Location;
 
-use crate::args::AnalyzerArguments;
+use crate::config::arguments::AnalyzerArguments;
 
 /// A sink as it is named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]

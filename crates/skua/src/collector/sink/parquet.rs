@@ -5,8 +5,9 @@ use std::time::Duration;
 use skua_collect::Line;
 use skua_lake::{Location, Table};
 
-use super::Sink;
-use crate::{config::Config, lake::KeptLake, session::host_name};
+use crate::{
+    collector::sink::Sink, config::Config, process::host::host_name, runtime::lake::KeptLake,
+};
 
 /// Waits so long at the end.
 const PATIENCE: Duration = Duration::from_secs(30);

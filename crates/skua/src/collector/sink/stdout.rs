@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use skua_collect::Line;
 
-use super::Sink;
+use crate::collector::sink::Sink;
 
 /// Bytes of lines after which they go to the thread that writes.
 const BATCH: usize = 64 << 10;

@@ -1,6 +1,5 @@
 //! Who asks, and what one may do.
 
-pub mod login;
 mod role;
 mod sessions;
 mod throttle;
@@ -25,18 +24,19 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use self::{
-    sessions::{Proven, TOKEN},
-    throttle::Throttle,
-    tokens::{TokenHash, Tokens},
-    users::{LONGEST_PASSWORD, Users},
+use crate::{
+    config::Api,
+    process::watched::Watched,
+    server::{
+        auth::{
+            sessions::{Proven, TOKEN},
+            throttle::Throttle,
+            tokens::{TokenHash, Tokens},
+            users::{LONGEST_PASSWORD, Users},
+        },
+        fair::{ClientKey, FairLimits, Turns, network},
+    },
 };
-use super::{
-    fair::{ClientKey, FairLimits, Turns, network},
-    local::LocalUser,
-    watched::Watched,
-};
-use crate::config::Api;
 
 /// The cookie that a login sets, named as Skydive's.
 pub const COOKIE: &str = "authtok";
@@ -69,6 +69,15 @@ pub fn checked_name(name: &str) -> anyhow::Result<&str> {
         bail!("\"{name}\" is no name: up to 64 letters, digits, and . _ - @");
     }
     Ok(name)
+}
+
+/// A user of this host who asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocalUser {
+    /// By which logs and answers call it.
+    pub name: Arc<str>,
+    /// What it may do without a login; none: nothing.
+    pub role: Option<Role>,
 }
 
 /// The far end of a connection.
@@ -375,7 +384,7 @@ impl Authenticator {
     }
 
     /// Begins a session for who has a token: that lasts longer, and is not to be in a browser.
-    fn log_in_by_token(&self, peer: &Peer, token: &str) -> Result<(Identity, String), Refusal> {
+    pub fn log_in_by_token(&self, peer: &Peer, token: &str) -> Result<(Identity, String), Refusal> {
         let identity = self.token(token).ok_or_else(|| wrong(peer))?;
         let hash = tokens::hash(token);
         let session = lock(&self.proven).session(&hash, &self.users(), Instant::now());
@@ -408,14 +417,14 @@ impl Authenticator {
     }
 
     /// Begins a session for who has such a code.
-    fn log_in_by_code(&self, peer: &Peer, code: &str) -> Result<(Identity, String), Refusal> {
+    pub fn log_in_by_code(&self, peer: &Peer, code: &str) -> Result<(Identity, String), Refusal> {
         let (hash, users) = (tokens::hash(code), self.users());
         let identity = lock(&self.proven).take_code(&hash, &users, Instant::now());
         self.begin(identity.ok_or_else(|| wrong(peer))?, None)
     }
 
     /// Begins a session for who has a password.
-    async fn log_in(
+    pub async fn log_in(
         &self,
         peer: &Peer,
         name: String,

@@ -38,18 +38,18 @@ impl Role {
     /// Whether it may send such a request.
     pub fn may(self, method: &Method, path: &str) -> bool {
         if self.tells() {
-            return *method == Method::GET && path == crate::agent::protocol::PATH;
+            return *method == Method::GET && path == crate::runtime::protocol::PATH;
         }
         self == Self::Admin
             // Who is an agent changes the graph.
-            || (path != crate::agent::protocol::PATH
+            || (path != crate::runtime::protocol::PATH
                 && matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS))
             // A query, with its text in the body.
             || (*method == Method::POST && path == "/api/topology")
             // It ends only what is its own.
-            || (*method == Method::POST && path == super::login::OUT)
+            || (*method == Method::POST && path == crate::server::paths::LOGOUT)
             // A session with what one may anyway.
-            || (*method == Method::POST && path == super::login::CONSOLE)
+            || (*method == Method::POST && path == crate::server::paths::CONSOLE)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use super::{
+use crate::server::auth::{
     Role,
     tokens::{self, TokenHash},
     users::Users,

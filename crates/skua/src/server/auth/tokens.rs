@@ -8,8 +8,10 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{Role, lines};
-use crate::server::watched::read_secret;
+use crate::{
+    process::watched::read_secret,
+    server::auth::{Role, lines},
+};
 
 /// Begins each token, so that one that was published is found.
 const PREFIX: &str = "skua_";
@@ -95,7 +97,7 @@ impl Tokens {
             };
             let token = || -> anyhow::Result<_> {
                 Ok(Token {
-                    name: super::checked_name(name)?.to_owned(),
+                    name: crate::server::auth::checked_name(name)?.to_owned(),
                     role: role.parse()?,
                     end: match end {
                         "-" => None,

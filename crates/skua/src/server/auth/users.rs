@@ -9,8 +9,10 @@ use argon2::{
     password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString},
 };
 
-use super::{Role, lines};
-use crate::server::watched::read_secret;
+use crate::{
+    process::watched::read_secret,
+    server::auth::{Role, lines},
+};
 
 /// Stands for a hash of one who comes with a certificate.
 const CERTIFICATE: &str = "certificate";
@@ -132,7 +134,7 @@ impl Users {
             };
             let user = || -> anyhow::Result<_> {
                 Ok(User {
-                    name: super::checked_name(name)?.to_owned(),
+                    name: crate::server::auth::checked_name(name)?.to_owned(),
                     role: role.parse()?,
                     proof: Proof::parse(proof)?,
                 })

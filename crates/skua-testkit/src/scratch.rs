@@ -1,0 +1,52 @@
+//! Files that tests make and nobody else has.
+
+use std::{
+    io::Write as _,
+    ops::Deref,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// A path that is removed when dropped.
+pub struct Scratch(PathBuf);
+
+impl Deref for Scratch {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for Scratch {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A path that nobody else has.
+pub fn scratch(name: &str) -> Scratch {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let file = format!("sv-{}-{number}-{name}", std::process::id());
+    Scratch(std::env::temp_dir().join(file))
+}
+
+/// A file that only its owner may read.
+pub fn secret(name: &str, text: &str) -> Scratch {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let file = scratch(name);
+    let made = std::fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&file)
+        .and_then(|mut made| made.write_all(text.as_bytes()));
+    assert!(made.is_ok(), "{}: {made:?}", file.display());
+    file
+}

@@ -1,4 +1,0 @@
-//! Alerts: their API and commands.
-
-pub mod api;
-pub mod command;

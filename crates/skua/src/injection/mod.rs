@@ -1,4 +1,0 @@
-//! Packet injection: its API and commands.
-
-pub mod api;
-pub mod command;

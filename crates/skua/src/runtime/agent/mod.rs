@@ -1,0 +1,11 @@
+//! An agent's end of the connection with its analyzer.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `uplink` | keeps the connection, sends graph and flows |
+//! | `outbox` | flows that wait to be sent or confirmed |
+//! | `wanted` | runs the captures that the analyzer wants |
+
+mod outbox;
+pub mod uplink;
+mod wanted;

@@ -1,0 +1,1 @@
+//! Alerts: their API and commands.

@@ -1,0 +1,1 @@
+//! Nodes, edges and rules of users: their API and commands.

@@ -1,0 +1,1 @@
+//! Packet injection: its API and commands.

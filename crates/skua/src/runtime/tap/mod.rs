@@ -1,0 +1,4 @@
+//! Taps: their API and commands.
+
+pub mod live;
+pub mod sockets;

@@ -1,0 +1,136 @@
+//! The web page at `/`, out of the binary. It may load nothing from elsewhere, and nobody may frame it.
+
+use axum::{
+    Router,
+    extract::Path,
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use skua_console::{Asset, INDEX};
+
+/// Where the page's files are.
+const FOLDER: &str = "/console/";
+
+/// What the page may do: scripts, styles and data of this server only, nothing inline, no forms that are
+/// sent by the browser itself.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// The paths of this module; programs get a list of routes at `/`, browsers the page.
+pub fn routes(welcome: &'static str) -> Router {
+    Router::new()
+        .route(
+            "/",
+            get(async move |headers: HeaderMap| index(welcome, &headers)),
+        )
+        .route("/console/{file}", get(file))
+}
+
+/// Whether a request is for the page itself, which has no secrets and asks who is there by itself.
+pub fn is_page(method: &Method, path: &str, headers: &HeaderMap) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+        && (path.starts_with(FOLDER) || (path == "/" && is_browser(headers)))
+}
+
+/// Whether it is a script of the page that asks, and not a person or a program. A browser would show its
+/// own window for passwords otherwise.
+pub fn is_script(headers: &HeaderMap) -> bool {
+    headers
+        .get("sec-fetch-dest")
+        .is_some_and(|destination| destination == "empty")
+}
+
+fn has(headers: &HeaderMap, name: header::HeaderName, part: &str) -> bool {
+    let mut values = headers.get_all(name).iter();
+    values.any(|value| value.to_str().is_ok_and(|value| value.contains(part)))
+}
+
+fn is_browser(headers: &HeaderMap) -> bool {
+    has(headers, header::ACCEPT, "text/html")
+}
+
+fn index(welcome: &'static str, headers: &HeaderMap) -> Response {
+    let page = skua_console::asset(INDEX).filter(|_| is_browser(headers));
+    if let Some(page) = page {
+        return answer(page, "no-cache");
+    }
+    match skua_console::missing() {
+        Some(why) => format!(
+            "{welcome}\nThe web page is not in this binary: {why}. `make build` makes it (with Node, \
+             which packaging/needs installs).\n"
+        )
+        .into_response(),
+        None => welcome.into_response(),
+    }
+}
+
+async fn file(Path(name): Path<String>) -> Response {
+    match skua_console::asset(&name) {
+        // Names of what changes change with it.
+        Some(asset) if name.contains('-') => answer(asset, "public, max-age=31536000, immutable"),
+        Some(asset) => answer(asset, "no-cache"),
+        None => (StatusCode::NOT_FOUND, "the page has no such file\n").into_response(),
+    }
+}
+
+fn answer(asset: Asset, cache: &'static str) -> Response {
+    let mut response = asset.gzip.into_response();
+    for (name, value) in [
+        (header::CONTENT_TYPE, asset.media_type()),
+        (header::CONTENT_ENCODING, "gzip"),
+        (header::CACHE_CONTROL, cache),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::VARY, "accept"),
+    ] {
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+    }
+    for (name, value) in [
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ] {
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(entries: &[(&'static str, &'static str)]) -> HeaderMap {
+        entries
+            .iter()
+            .map(|(name, value)| {
+                let name = header::HeaderName::from_static(name);
+                (name, HeaderValue::from_static(value))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn only_the_page_is_open_to_all() {
+        let browser = headers(&[("accept", "text/html,application/xhtml+xml,*/*;q=0.8")]);
+        assert!(is_page(&Method::GET, "/", &browser));
+        assert!(is_page(&Method::GET, "/console/app-1.js", &headers(&[])));
+        assert!(!is_page(&Method::POST, "/", &browser));
+        assert!(!is_page(&Method::GET, "/", &headers(&[])));
+        assert!(!is_page(&Method::GET, "/api/flows", &browser));
+        assert!(!is_page(&Method::GET, "/console", &browser));
+    }
+
+    #[test]
+    fn programs_get_the_list_of_routes() {
+        let response = index("routes", &headers(&[("accept", "*/*")]));
+        let kind = response.headers().get(header::CONTENT_TYPE).unwrap();
+        assert_eq!(kind, "text/plain; charset=utf-8");
+    }
+}

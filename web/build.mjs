@@ -1,5 +1,5 @@
 // Builds the page into dist/: one script, one style sheet, index.html, each packed with gzip. Beside them is
-// `sources`, the digest of what it was built from: crates/skua-console takes the page only if it fits.
+// `sources`, the digest of what it was built from: crates/app/console takes the page only if it fits.
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
@@ -11,7 +11,7 @@ const dist = join(here, "dist");
 /** Bytes of everything packed at most. */
 const LIMIT = 500 * 1024;
 
-/** Files that the page is made of, sorted by path; crates/skua-console/build.rs goes the same way. */
+/** Files that the page is made of, sorted by path; crates/app/console/build.rs goes the same way. */
 function sources() {
   const own = ["build.mjs", "package-lock.json", "package.json", "tsconfig.json"];
   const within = readdirSync(join(here, "src"), { recursive: true, withFileTypes: true })

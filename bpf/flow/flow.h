@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What the flow programs share with user space: the slots of the flow table, its control block and
- * the counters beside it. crates/skua-kernel/src/flow/layout.rs has the same structs; sizes are
+ * the counters beside it. crates/capture/kernel/src/flow/layout.rs has the same structs; sizes are
  * checked on both sides. Rules: docs/accounting.md.
  */
 #pragma once

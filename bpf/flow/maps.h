@@ -67,7 +67,7 @@ struct {
 	__type(value, struct fragment_note);
 } fragments SEC(".maps");
 
-/* Two generations of the address set, of which one is in force; see crates/skua-kernel. */
+/* Two generations of the address set, of which one is in force; see crates/capture/kernel. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

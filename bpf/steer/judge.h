@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * A sample into the moving average of its channel, and whether the channel stands fired.
- * crates/skua-steer/src/judge.rs is the same in Rust.
+ * crates/act/steer/src/judge.rs is the same in Rust.
  *
  * Several CPUs may have samples of one channel. What decides is one word, exchanged as a whole: so
  * each sample meets the average that the one before it left, and each firing is told once. A spin

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Where in a packet the value stands, and reading it. crates/skua-steer/src/locate.rs is the
+ * Where in a packet the value stands, and reading it. crates/act/steer/src/locate.rs is the
  * same in Rust.
  */
 #pragma once

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Numbers of packets as fixed-point integers, by integer arithmetic alone: programs have no
- * floating point. crates/skua-steer/src/value.rs is the same in Rust.
+ * floating point. crates/act/steer/src/value.rs is the same in Rust.
  */
 #pragma once
 #include "maps.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What the tap's programs and user space share. Layouts are mirrored in
- * crates/skua-kernel/src/tap/layout.rs.
+ * crates/capture/kernel/src/tap/layout.rs.
  */
 #pragma once
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 -- The service graph: who depends on whom, a row for each edge and window, from the lines that collectors publish.
--- docs/kafka.md defines it; crates/skua-kafka/src/service_graph.rs is the same definition in process, and a test has
+-- docs/kafka.md defines it; crates/ship/kafka/src/service_graph.rs is the same definition in process, and a test has
 -- both compute one input. stream/flink/run puts names in the place of {words}, and starts it.
 
 -- Rows are written when a checkpoint is complete; after a fault the job goes on from the last one, and writes the rows

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the socket programs share with user space. crates/capture/kernel/src/socket/layout.rs has the
- * same structs; sizes are checked on both sides. Rules: docs/sockets.md. Times are ns of
+ * What the socket programs share with user space. crates/capture/kernel/src/socket/layout.rs has
+ * the same structs; sizes are checked on both sides. Rules: docs/sockets.md. Times are ns of
  * CLOCK_MONOTONIC if nothing else is said; addresses are IPv6 ones, IPv4 as ::ffff:a.b.c.d; ports
  * are in host order.
  */

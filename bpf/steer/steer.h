@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the steering program and user space share. The Rust side is crates/capture/kernel/src/steer/,
- * and crates/act/steer says in Rust what the program does, to the bit.
+ * What the steering program and user space share. The Rust side is
+ * crates/capture/kernel/src/steer/, and crates/act/steer says in Rust what the program does, to the
+ * bit.
  */
 #pragma once
 #include <linux/types.h>

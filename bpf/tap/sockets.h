@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Sockets whose packets are wanted. Layouts are mirrored in crates/capture/kernel/src/tap/sockets.rs.
+ * Sockets whose packets are wanted. Layouts are mirrored in
+ * crates/capture/kernel/src/tap/sockets.rs.
  */
 #pragma once
 #include <linux/bpf.h>

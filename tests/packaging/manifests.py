@@ -99,14 +99,14 @@ def rights(found):
     wanted = {f"CAP_{name}" for name in security["add"]}
     if wanted != set(given.split()) or security["drop"] != ["ALL"]:
         fail(f"rights of agents: {given} as a unit, {security} in Kubernetes")
-    text = Path("crates/app/skua/src/runtime/rights.rs").read_text()
+    text = Path("crates/app/runtime/src/rights.rs").read_text()
     known = set(re.findall(r'name: "(CAP_\w+)"', text))
     if wanted != known:
         fail(f"the program knows of {known}, its agents get {wanted}")
 
 
 def probes(found):
-    described = "".join(p.read_text() for p in Path("crates/app/skua/src/server/openapi").glob("*.json"))
+    described = "".join(p.read_text() for p in Path("crates/app/api/src/openapi").glob("*.json"))
     count = 0
     for one in found.values():
         for path in re.findall(r"'httpGet': \{[^}]*'path': '([^']+)'", str(one)):

@@ -1,20 +1,9 @@
 //! The `skua` command: arguments, configuration, wiring.
 
-mod api;
-mod cli;
-mod client;
-mod collector;
-mod config;
-mod daemon;
-mod output;
-mod process;
-mod runtime;
-mod server;
-
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use cli::command_line::{Arguments, Command};
+use skua_cli::command_line::{Arguments, Command};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -22,49 +11,49 @@ fn main() -> ExitCode {
         arguments.verbose,
         matches!(arguments.command, Command::Top(_)),
     );
-    process::panics::end_process_with_its_threads();
+    skua_process::panics::end_process_with_its_threads();
     skua_kernel::capture_libbpf_log();
     if !matches!(arguments.command, Command::DetachWhenOrphaned) {
-        config::warn_of_unknown_variables();
+        skua_config::warn_of_unknown_variables();
         skua_kernel::orphans::guard();
     }
     let done = match arguments.command {
-        Command::Run(run) => daemon::run(&run),
-        Command::Agent(agent) => daemon::agent(&agent),
-        Command::Analyzer(analyzer) => daemon::analyzer(&analyzer),
-        Command::Collector(arguments) => collector::command::collector(&arguments),
-        Command::Agents(agents) => cli::agents::agents(&agents),
-        Command::Top(arguments) => cli::top::top(&arguments),
-        Command::Console(arguments) => cli::console::console(&arguments),
-        Command::Flows(flows) => cli::flows::flows(&flows),
-        Command::Sockets(sockets) => cli::sockets::sockets(&sockets),
-        Command::Services(services) => cli::sockets::services(&services),
-        Command::Query(query) => cli::query::query(&query),
-        Command::Capture(capture) => cli::capture::capture(&capture),
-        Command::Tap(arguments) => cli::tap::tap(&arguments),
-        Command::Injection(arguments) => cli::injection::injection(&arguments),
-        Command::Alert(arguments) => cli::alert::alert(&arguments),
-        Command::Client(arguments) => cli::skydive::client(&arguments),
-        Command::Replay(replay) => cli::replay::replay(&replay),
-        Command::Steer(arguments) => cli::steer::steer(&arguments),
-        Command::Lake(arguments) => cli::lake::lake(&arguments),
-        Command::Sql(arguments) => runtime::lake::sql::sql(&arguments),
-        Command::Addresses(arguments) => cli::addresses::addresses(&arguments),
-        Command::User(user) => cli::accounts::user(&user),
-        Command::Token(token) => cli::accounts::token(&token),
-        Command::Doctor(doctor) => cli::doctor::doctor(&doctor),
-        Command::Config(config) => config::print(&config),
-        Command::Completions { shell } => cli::command_line::completions(shell),
-        Command::BenchHook(hook) => cli::bench_hook::bench_hook(&hook),
-        Command::DetachWhenOrphaned => process::orphans::detach_when_orphaned(),
-        Command::Man { directory } => cli::command_line::man_pages(&directory),
+        Command::Run(run) => skua_daemon::run(&run),
+        Command::Agent(agent) => skua_daemon::agent(&agent),
+        Command::Analyzer(analyzer) => skua_daemon::analyzer(&analyzer),
+        Command::Collector(arguments) => skua_collector::command::collector(&arguments),
+        Command::Agents(agents) => skua_cli::agents::agents(&agents),
+        Command::Top(arguments) => skua_cli::top::top(&arguments),
+        Command::Console(arguments) => skua_cli::console::console(&arguments),
+        Command::Flows(flows) => skua_cli::flows::flows(&flows),
+        Command::Sockets(sockets) => skua_cli::sockets::sockets(&sockets),
+        Command::Services(services) => skua_cli::sockets::services(&services),
+        Command::Query(query) => skua_cli::query::query(&query),
+        Command::Capture(capture) => skua_cli::capture::capture(&capture),
+        Command::Tap(arguments) => skua_cli::tap::tap(&arguments),
+        Command::Injection(arguments) => skua_cli::injection::injection(&arguments),
+        Command::Alert(arguments) => skua_cli::alert::alert(&arguments),
+        Command::Client(arguments) => skua_cli::skydive::client(&arguments),
+        Command::Replay(replay) => skua_cli::replay::replay(&replay),
+        Command::Steer(arguments) => skua_cli::steer::steer(&arguments),
+        Command::Lake(arguments) => skua_cli::lake::lake(&arguments),
+        Command::Sql(arguments) => skua_runtime::lake::sql::sql(&arguments),
+        Command::Addresses(arguments) => skua_cli::addresses::addresses(&arguments),
+        Command::User(user) => skua_cli::accounts::user(&user),
+        Command::Token(token) => skua_cli::accounts::token(&token),
+        Command::Doctor(doctor) => skua_cli::doctor::doctor(&doctor),
+        Command::Config(config) => skua_config::print(&config),
+        Command::Completions { shell } => skua_cli::command_line::completions(shell),
+        Command::BenchHook(hook) => skua_cli::bench_hook::bench_hook(&hook),
+        Command::DetachWhenOrphaned => skua_process::orphans::detach_when_orphaned(),
+        Command::Man { directory } => skua_cli::command_line::man_pages(&directory),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough (`skua flows | head`).
-        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if skua_output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("skua: {}", output::one_line(&error));
+            eprintln!("skua: {}", skua_output::one_line(&error));
             ExitCode::FAILURE
         }
     }
@@ -86,7 +75,7 @@ fn start_log(verbose: u8, drawn: bool) {
         .with_target(false);
     if drawn && terminal {
         let log = log.with_ansi(false).without_time();
-        return log.with_writer(cli::top::writer).init();
+        return log.with_writer(skua_cli::top::writer).init();
     }
     log.with_writer(std::io::stderr).with_ansi(terminal).init();
 }

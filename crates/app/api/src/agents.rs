@@ -1,0 +1,311 @@
+//! The analyzer's end of connections with agents.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, anyhow, bail};
+use axum::{
+    Extension, Json, Router,
+    extract::{
+        State,
+        ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code},
+    },
+    http::HeaderMap,
+    response::Response,
+    routing::get,
+};
+use skua_runtime::{
+    fleet::{Fleet, FleetStatus, Orders, session::Session},
+    protocol::{self, FromAgent, Incoming, ToAgent, read_flows, read_text, signing::Sealer},
+};
+use skua_server::{
+    auth::{Caller, Identity, Peer},
+    gate::Gate,
+};
+use tokio::sync::watch;
+
+/// How long a new connection may say nothing.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// Characters of a reason at most.
+const REASON: usize = 400;
+
+/// The paths of this module.
+pub fn routes(fleet: Fleet) -> Router {
+    Router::new()
+        .route(protocol::PATH, get(upgrade))
+        .route("/api/agents", get(agents))
+        .with_state(fleet)
+}
+
+async fn agents(State(fleet): State<Fleet>) -> Json<FleetStatus> {
+    Json(fleet.status())
+}
+
+async fn upgrade(
+    State(fleet): State<Fleet>,
+    caller: Option<Extension<Caller>>,
+    gate: Option<Extension<Arc<Gate>>>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let who = Who {
+        identity: caller.and_then(|Extension(caller)| caller.identity),
+        known_by: gate.zip(peer).map(|(gate, peer)| (gate.0, peer.0, headers)),
+    };
+    upgrade
+        .max_message_size(protocol::MESSAGE)
+        .max_frame_size(protocol::MESSAGE)
+        .on_upgrade(|socket| serve(fleet, socket, who))
+}
+
+/// Who is at the other end, and by what that is known.
+struct Who {
+    identity: Option<Identity>,
+    known_by: Option<(Arc<Gate>, Peer, HeaderMap)>,
+}
+
+impl Who {
+    /// The only host that it may tell of; none: any.
+    fn only_host(&self) -> Option<&str> {
+        self.identity.as_ref().and_then(Identity::only_host)
+    }
+
+    /// Whether it would be let in now: its token may have been revoked, or its certificate's user changed.
+    async fn still_may(&self) -> bool {
+        let Some((gate, peer, headers)) = &self.known_by else {
+            return true;
+        };
+        let caller = gate.authenticator.caller(peer, headers).await;
+        caller.is_ok_and(|caller| caller.identity == self.identity)
+    }
+}
+
+/// A reason as one line that is not too long: parts of it may come from the other side.
+fn one_line(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    clean.take(REASON).collect()
+}
+
+async fn serve(fleet: Fleet, mut socket: WebSocket, who: Who) {
+    // Who hangs up needs no answer.
+    let Err(error) = talk(&fleet, &mut socket, &who).await else {
+        return;
+    };
+    let why = one_line(&error);
+    tracing::warn!("agent refused: {why}");
+    fleet.note_refusal();
+    // It may be gone already.
+    let _ = say(&mut socket, &ToAgent::Refused(why)).await;
+    let frame = CloseFrame {
+        code: close_code::POLICY,
+        reason: "".into(),
+    };
+    let _ = socket.send(Message::Close(Some(frame))).await;
+}
+
+async fn say(socket: &mut WebSocket, message: &ToAgent) -> anyhow::Result<()> {
+    let text = serde_json::to_string(message)?;
+    Ok(socket.send(Message::Text(text.into())).await?)
+}
+
+fn read(message: Option<Result<Message, axum::Error>>) -> anyhow::Result<Incoming> {
+    match message {
+        None => Ok(Incoming::End),
+        Some(Ok(Message::Text(text))) => read_text(&text),
+        Some(Ok(Message::Binary(bytes))) => read_flows(&bytes),
+        Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(Incoming::Nothing),
+        Some(Ok(Message::Close(_))) => Ok(Incoming::End),
+        Some(Err(error)) => {
+            let error = anyhow!(error);
+            let hung_up = error
+                .chain()
+                .any(|cause| cause.downcast_ref::<std::io::Error>().is_some());
+            if hung_up {
+                return Ok(Incoming::End);
+            }
+            Err(error.context("a message cannot be taken"))
+        }
+    }
+}
+
+/// Talks until one of both hangs up; an error is why we do.
+async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Result<()> {
+    let first = tokio::time::timeout(HELLO, socket.recv()).await;
+    let hello = match read(first.context("nothing was said")?)? {
+        Incoming::Message(hello) => hello,
+        Incoming::End => return Ok(()),
+        Incoming::Flows(_) | Incoming::Nothing => bail!("an agent has to say who it is first"),
+    };
+    let FromAgent::Hello {
+        host, challenge, ..
+    } = &hello
+    else {
+        bail!("an agent has to say who it is first");
+    };
+    let mut sealer = Sealer::new(host, *challenge);
+    if let Some(only) = who.only_host()
+        && host != only
+    {
+        bail!("whose token or certificate is for {only} does not tell of {host}");
+    }
+    let (mut session, mut orders) = fleet.connect(hello)?;
+    let version = env!("CARGO_PKG_VERSION").into();
+    let told = say(socket, &ToAgent::Welcome { version }).await;
+    if told.is_err() {
+        return Ok(());
+    }
+    orders.mark_changed();
+    let silence = Duration::from_secs(protocol::SILENCE);
+    let mut beat = tokio::time::interval(Duration::from_secs(protocol::BEAT));
+    let mut heard = tokio::time::Instant::now();
+    loop {
+        let told = tokio::select! {
+            message = socket.recv() => {
+                let what = read(message)?;
+                let taken;
+                (session, taken) = match what {
+                    Incoming::End => return Ok(()),
+                    Incoming::Nothing => (session, None),
+                    what => digest(session, what).await?,
+                };
+                heard = tokio::time::Instant::now();
+                match taken {
+                    Some(number) => say(socket, &ToAgent::Taken(number)).await,
+                    None => Ok(()),
+                }
+            }
+            changed = orders.changed() => {
+                changed.context("there is a newer connection")?;
+                give(fleet, &session, &mut sealer, socket, &mut orders).await?
+            }
+            _ = beat.tick() => {
+                if heard.elapsed() > silence {
+                    bail!("nothing was heard of {} for too long", session.host);
+                }
+                if !who.still_may().await {
+                    bail!("the token or certificate of {} is not valid any more", session.host);
+                }
+                Ok(socket.send(Message::Ping(Default::default())).await?)
+            }
+        };
+        if told.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// Gives orders; the outer error is why the connection is to end, the inner one that it has.
+async fn give(
+    fleet: &Fleet,
+    session: &Session,
+    sealer: &mut Sealer,
+    socket: &mut WebSocket,
+    orders: &mut watch::Receiver<Orders>,
+) -> anyhow::Result<anyhow::Result<()>> {
+    let refused = orders.borrow_and_update().refused.clone();
+    if let Some(why) = refused {
+        bail!("{why}");
+    }
+    let captures = sealer.seal(fleet.signer(), &fleet.assigned(&session.host))?;
+    Ok(say(socket, &ToAgent::Captures(captures)).await)
+}
+
+/// Works on a message where one may wait for the graph. What comes meanwhile waits in the socket. However many
+/// agents connect at once, threads are left for those who ask.
+async fn digest(mut session: Session, what: Incoming) -> anyhow::Result<(Session, Option<u64>)> {
+    let turn = session.turn().await?;
+    let work = move || -> anyhow::Result<(Session, Option<u64>)> {
+        let taken = match what {
+            Incoming::Message(message) => session.take(message).map(|()| None),
+            Incoming::Flows(flows) => session.take_flows(flows).map(Some),
+            Incoming::Nothing | Incoming::End => Ok(None),
+        };
+        let host = session.host.clone();
+        let taken = taken.with_context(|| format!("agent of {host}"))?;
+        drop(turn);
+        Ok((session, taken))
+    };
+    tokio::task::spawn_blocking(work).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use skua_topology::{Config, Export, SharedGraph};
+    use uuid::Uuid;
+
+    use super::*;
+    use skua_runtime::fleet::FleetSettings;
+    use skua_runtime::protocol::PROTOCOL;
+
+    #[test]
+    fn the_server_means_the_same_paths_and_types_as_what_it_serves() {
+        assert_eq!(skua_server::paths::AGENTS, protocol::PATH);
+        assert_eq!(
+            skua_server::paths::PCAP,
+            skua_runtime::graph::pcap::MEDIA_TYPE
+        );
+    }
+
+    #[test]
+    fn however_many_agents_connect_at_once_threads_are_left_for_others() {
+        let graph = SharedGraph::new(Config::default());
+        let settings = FleetSettings {
+            host: "center".into(),
+            memory: 1 << 20,
+            patience: Duration::from_secs(60),
+            signer: None,
+        };
+        let fleet = Fleet::new(graph.clone(), settings, None).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            // As many as the API has.
+            .max_blocking_threads(8)
+            .build()
+            .unwrap();
+        // Whoever tells of its graph waits for this.
+        let (held, is_held) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let holder = std::thread::spawn(move || {
+            let guard = graph.write();
+            held.send(()).unwrap();
+            let _ = released.recv();
+            drop(guard);
+        });
+        is_held.recv().unwrap();
+        let taken = runtime.block_on(async {
+            let agents: Vec<_> = (0..50)
+                .map(|number| {
+                    let hello = FromAgent::Hello {
+                        protocol: PROTOCOL,
+                        version: "1".into(),
+                        host: format!("host-{number}"),
+                        instance: Uuid::new_v4(),
+                        challenge: Uuid::new_v4(),
+                    };
+                    let (session, _) = fleet.connect(hello).unwrap();
+                    let graph = Export::default();
+                    let whole = FromAgent::Sync { graph, last: true };
+                    tokio::spawn(digest(session, Incoming::Message(whole)))
+                })
+                .collect();
+            // All have come as far as they can.
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            let answer = tokio::task::spawn_blocking(|| "an answer");
+            let answer = tokio::time::timeout(Duration::from_secs(60), answer).await;
+            assert_eq!(answer.unwrap().unwrap(), "an answer");
+            assert!(agents.iter().all(|agent| !agent.is_finished()));
+            drop(release);
+            let mut taken = 0;
+            for agent in agents {
+                taken += usize::from(agent.await.unwrap().is_ok());
+            }
+            taken
+        });
+        holder.join().unwrap();
+        assert_eq!(taken, 50);
+    }
+}

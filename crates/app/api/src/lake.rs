@@ -1,0 +1,121 @@
+//! `/api/flows` of the lake, and `/api/sql`.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use skua_config::lake::LakeSettings;
+use skua_lake::{Lake, LakeError, Location};
+use skua_runtime::lake::{DAMAGED, NO_LAKE, damaged, question::Asked, written};
+use skua_server::{answer::bad_request, blocking};
+
+use crate::sql::SqlParameters;
+
+/// Answers questions about a lake.
+#[derive(Clone)]
+pub struct LakeAnswers(Option<Location>);
+
+/// Parameters that only the lake has.
+const OWN: [&str; 4] = ["until", "top", "where", "table"];
+
+/// Whether parameters are a question about the lake: a time like `1h` or a date, where else there is a
+/// number, or what only the lake has.
+pub fn is_asked(parameters: &[(String, String)]) -> bool {
+    parameters.iter().any(|(name, value)| {
+        OWN.contains(&name.as_str()) || (name == "since" && value.parse::<u64>().is_err())
+    })
+}
+
+/// The question, and whether the answer is to be CSV.
+fn asked(parameters: Vec<(String, String)>) -> Result<(Asked, bool), String> {
+    let (mut asked, mut csv) = (Asked::default(), false);
+    for (name, value) in parameters {
+        match name.as_str() {
+            "since" => asked.since = Some(value),
+            "until" => asked.until = Some(value),
+            "by" => asked.by = Some(value),
+            "filter" => asked.filter = Some(value),
+            "where" => asked.conditions.push(value),
+            "sort" => asked.sort = Some(value),
+            "table" => asked.table = Some(value),
+            "top" | "limit" => match value.parse() {
+                Ok(top) => asked.top = Some(top),
+                Err(_) => return Err(format!("{name}={value} is no number")),
+            },
+            "format" => match value.as_str() {
+                "json" => csv = false,
+                "csv" => csv = true,
+                other => return Err(format!("no format \"{other}\": json or csv")),
+            },
+            other => {
+                return Err(format!("the lake cannot be asked by \"{other}\""));
+            }
+        }
+    }
+    Ok((asked, csv))
+}
+
+impl LakeAnswers {
+    /// Of the lake that is configured.
+    pub fn new(settings: &LakeSettings) -> Self {
+        // It was looked at when the configuration was.
+        Self(settings.location().unwrap_or_default())
+    }
+
+    /// Answers a question in SQL.
+    pub async fn sql(&self, asked: SqlParameters) -> Response {
+        match self.0.clone() {
+            Some(location) => crate::sql::answer(location, asked).await,
+            None => (StatusCode::NOT_FOUND, format!("{NO_LAKE}\n")).into_response(),
+        }
+    }
+
+    /// Answers.
+    pub async fn answer(&self, parameters: Vec<(String, String)>) -> Response {
+        let Some(location) = self.0.clone() else {
+            return (StatusCode::NOT_FOUND, format!("{NO_LAKE}\n")).into_response();
+        };
+        let (asked, csv) = match asked(parameters) {
+            Ok(asked) => asked,
+            Err(error) => return bad_request(error),
+        };
+        blocking(move || {
+            let question = match asked.question() {
+                Ok(question) => question,
+                Err(error) => return bad_request(skua_output::one_line(&error)),
+            };
+            let answer = match Lake::open(&location).and_then(|lake| lake.ask(&question)) {
+                Ok(answer) => answer,
+                Err(error @ (LakeError::TooMuch(_) | LakeError::Question(_))) => {
+                    return bad_request(error);
+                }
+                Err(error) => {
+                    let text = format!("{error}\n");
+                    return (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
+                }
+            };
+            let kind = if csv {
+                "text/csv"
+            } else {
+                "application/x-ndjson"
+            };
+            let lines = written(&answer, csv).unwrap_or_default();
+            let mut response = ([(header::CONTENT_TYPE, kind)], lines).into_response();
+            if let Some(damaged) = damaged(&answer) {
+                let fit = |c: char| {
+                    if c.is_ascii_graphic() || c == ' ' {
+                        c
+                    } else {
+                        '?'
+                    }
+                };
+                let text: String = damaged.chars().map(fit).collect();
+                if let Ok(value) = HeaderValue::from_str(&text) {
+                    response.headers_mut().insert(DAMAGED, value);
+                }
+            }
+            response
+        })
+        .await
+    }
+}

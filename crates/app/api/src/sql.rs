@@ -1,0 +1,129 @@
+//! `/api/sql`.
+
+use axum::response::Response;
+use serde::Deserialize;
+use skua_lake::Location;
+
+/// Rows of an answer, unless it is said.
+#[cfg(feature = "sql")]
+const ROWS: usize = 1_000;
+/// Rows of an answer at most.
+#[cfg(feature = "sql")]
+const MOST: usize = 10_000;
+/// Bytes of an answer at most.
+#[cfg(feature = "sql")]
+const BYTES: usize = 16 << 20;
+/// Bytes of memory that a question may take, and for how long: the page waits 15 s.
+#[cfg(feature = "sql")]
+const MEMORY: u64 = 256 << 20;
+/// Bytes of a lake in an object store that are copied for a question.
+#[cfg(feature = "sql")]
+const COPY: u64 = 256 << 20;
+#[cfg(feature = "sql")]
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(12);
+
+/// Parameters of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(not(feature = "sql"), allow(dead_code, reason = "no engine asks"))]
+pub struct SqlParameters {
+    statement: String,
+    since: Option<String>,
+    until: Option<String>,
+    limit: Option<usize>,
+}
+
+/// How long a question waits for the one before.
+#[cfg(feature = "sql")]
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Where there is no engine.
+#[cfg(not(feature = "sql"))]
+pub async fn answer(_: Location, _: SqlParameters) -> Response {
+    use axum::{http::StatusCode, response::IntoResponse as _};
+    (
+        StatusCode::NOT_IMPLEMENTED,
+        format!("{}\n", skua_runtime::lake::sql::NO_ENGINE),
+    )
+        .into_response()
+}
+
+/// Answers with an object a line; one question at a time.
+#[cfg(feature = "sql")]
+pub async fn answer(location: Location, asked: SqlParameters) -> Response {
+    use axum::{
+        http::{StatusCode, header},
+        response::IntoResponse as _,
+    };
+    use skua_lake::LakeError;
+    use tokio::sync::Semaphore;
+
+    use skua_output::OutputFormat;
+    use skua_runtime::lake::sql::{
+        engine::{self, Question},
+        print::Printer,
+    };
+    use skua_server::{answer::bad_request, blocking};
+
+    static TURN: Semaphore = Semaphore::const_new(1);
+    let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, TURN.acquire()).await else {
+        let text = "another question in SQL is being answered: ask again\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
+    blocking(move || {
+        let _turn = turn;
+        let most = asked.limit.unwrap_or(ROWS).min(MOST);
+        let question = Question {
+            statement: asked.statement,
+            since: asked.since,
+            until: asked.until,
+            memory: MEMORY,
+            copy: COPY,
+            timeout: TIMEOUT,
+            format: OutputFormat::Json,
+        };
+        let mut printer = Printer::new(question.format, Bounded(Vec::new())).with_limit(most);
+        let answered = engine::answer(&location, &question, &mut printer);
+        let finished = answered.and_then(|()| Ok(printer.finish()?));
+        match finished {
+            Ok((Bounded(text), cut)) => {
+                let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+                let mut response = (kind, text).into_response();
+                if cut {
+                    let more = header::HeaderValue::from_static("true");
+                    response.headers_mut().insert("x-skua-more", more);
+                }
+                response
+            }
+            Err(error) => {
+                let mut response = bad_request(skua_output::one_line(&error));
+                if matches!(error.downcast_ref(), Some(LakeError::Storage { .. })) {
+                    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                }
+                response
+            }
+        }
+    })
+    .await
+}
+
+/// Takes so many bytes and no more.
+#[cfg(feature = "sql")]
+struct Bounded(Vec<u8>);
+
+#[cfg(feature = "sql")]
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > BYTES {
+            return Err(std::io::Error::other(
+                "the answer is longer than 16 MiB: ask for fewer rows or columns",
+            ));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,289 @@
+//! The server with real sockets.
+
+mod described;
+mod people;
+mod pressure;
+mod sockets;
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use axum::Router;
+use serde_json::Value;
+use skua_analyzer::{Resources, capture::CaptureManager};
+use skua_flow::FlowUpdate;
+use skua_probe::LiveAddresses;
+pub use skua_testkit::scratch::{Scratch, scratch, secret};
+use skua_topology::SharedGraph;
+use uuid::Uuid;
+
+use skua_config::Config;
+use skua_runtime::{
+    actions::Actions,
+    captures::{
+        ovs::Switch,
+        run::{CaptureSets, LocalRunner},
+    },
+    fleet::{Fleet, FleetSettings},
+    graph::Analyzer,
+    services::ServiceGraph,
+    state::{Observers, Shared, State},
+};
+use skua_server::{
+    Limits, Server, alive,
+    auth::{
+        Role,
+        tokens::{self, Token, Tokens},
+    },
+    connections::Connections,
+};
+
+use crate::{captures::Captures, health::Health, upload::Uploads, ws::Parts};
+
+/// Looks again and again until something is there; fails when it does not come in a minute, which is
+/// far more than any machine needs.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "no {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The capture that flows are of.
+pub const CAPTURE: Uuid = Uuid::from_u128(0xcafe);
+
+/// A served state without a probe: what is drained is put in by hand.
+pub struct Running {
+    pub address: SocketAddr,
+    pub graph: SharedGraph,
+    pub connections: Arc<Connections>,
+    /// Who asks when nothing else is said; empty where the test says that itself.
+    pub bearer: String,
+    /// Another one.
+    pub other: String,
+    _tokens: Option<Scratch>,
+    pub shared: Shared,
+    updates: Arc<Mutex<Vec<FlowUpdate>>>,
+}
+
+/// Routes on a state of its own, with what drains it.
+pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
+    let (mut wake, waker) = UnixStream::pair().unwrap();
+    waker.set_nonblocking(true).unwrap();
+    let mut state = State::new(256 << 20, 100_000, 1, 1);
+    state.set_origin("here", Some(CAPTURE), None, Observers::default());
+    let shared = Shared::new(state, waker);
+    let updates = Arc::<Mutex<Vec<FlowUpdate>>>::default();
+    let (drained, waiting) = (shared.clone(), updates.clone());
+    std::thread::spawn(move || {
+        // As the thread of a probe.
+        while matches!(wake.read(&mut [0; 64]), Ok(1..)) {
+            let mut state = drained.lock();
+            state.begin_drain();
+            for update in waiting.lock().unwrap().drain(..) {
+                state.apply(&update);
+            }
+            state.drains += 1;
+            drop(state);
+            drained.announce();
+        }
+    });
+    let graph = SharedGraph::new(Default::default());
+    let sets = CaptureSets::default();
+    let runner = LocalRunner {
+        config: Config::default(),
+        sets: sets.clone(),
+        graph: graph.clone(),
+        observers: Observers::default(),
+        switch: Switch::new(None),
+    };
+    let uploads = Uploads::new(runner.clone());
+    let kept = Resources::open(None, 10);
+    let manager = CaptureManager::start(graph.clone(), kept, Arc::new(runner)).unwrap();
+    let captures = Captures {
+        captures: Arc::new(manager),
+        sets: sets.clone(),
+        uploads,
+        host: "here".into(),
+    };
+    let settings = FleetSettings {
+        host: "here".into(),
+        memory: 1 << 20,
+        patience: Duration::from_secs(60),
+        signer: None,
+    };
+    let fleet = Some(Fleet::new(graph.clone(), settings, None).unwrap());
+    let health = Health::new(&graph, None, None, &captures).with_ends(fleet.clone(), None);
+    let analyzer = Analyzer::new(graph, shared.clone(), sets, None);
+    let live = LiveAddresses::new(100, |_| Ok(()));
+    let actions = Actions::start(&Config::default(), &analyzer, &shared, true).unwrap();
+    let routes = crate::routes(
+        shared.clone(),
+        Some(live),
+        analyzer.clone(),
+        captures,
+        fleet,
+        &actions,
+        health,
+    )
+    .merge(alive::routes(None))
+    .merge(crate::services::routes(ServiceGraph::default()));
+    (routes, analyzer, shared, updates)
+}
+
+impl Running {
+    /// With a configuration of the API, as YAML, and more routes.
+    pub fn start(api: &str, limits: Limits, more: Router) -> Self {
+        let mut bearers = [String::new(), String::new()];
+        let mut api = api.to_owned();
+        let mut kept = None;
+        if !api.contains("users:") && !api.contains("tokens:") {
+            let mut list = Tokens::default();
+            for (number, bearer) in bearers.iter_mut().enumerate() {
+                *bearer = tokens::new_token().unwrap();
+                list.0.push(Token {
+                    name: format!("test{number}"),
+                    role: Role::Admin,
+                    end: None,
+                    hash: tokens::hash(bearer),
+                });
+            }
+            let tokens = secret("tokens", &list.text());
+            api += &format!(", tokens: {}", tokens.display());
+            kept = Some(tokens);
+        }
+        if !api.contains("socket:") {
+            api += ", socket: ''";
+        }
+        let text = format!("api: {{listen: '127.0.0.1:0'{api}}}");
+        let file = secret("config", &text);
+        let config = Config::load(Some(&file)).unwrap();
+        let (routes, analyzer, shared, updates) = routes();
+        let graph = analyzer.graph.clone();
+        let server = Server::bind(&config, "").unwrap().with_limits(limits);
+        let address = server.addresses()[0];
+        let connections = server.connections().clone();
+        let parts = Parts::new(&analyzer, &shared);
+        let routes = crate::complete(routes.merge(more), parts, &config, &limits);
+        server.serve(routes).unwrap();
+        let [bearer, other] = bearers;
+        Self {
+            bearer,
+            other,
+            _tokens: kept,
+            address,
+            graph,
+            connections,
+            shared,
+            updates,
+        }
+    }
+
+    /// As it is without being configured.
+    pub fn plain() -> Self {
+        Self::start("", Limits::default(), Router::new())
+    }
+
+    /// Has a drain bring these.
+    pub fn drain(&self, updates: Vec<FlowUpdate>) {
+        *self.updates.lock().unwrap() = updates;
+        wait_for("drain", || {
+            drop(self.shared.fresh());
+            self.updates.lock().unwrap().is_empty().then_some(())
+        });
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).unwrap()
+    }
+
+    /// From another address of this machine.
+    pub fn connect_from(&self, from: [u8; 4]) -> TcpStream {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&stream, &SocketAddr::new(IpAddr::from(from), 0)).unwrap();
+        connect(&stream, &self.address).unwrap();
+        stream.into()
+    }
+
+    /// The bytes of a request. `head` is method, path and headers, as `GET /\r\nA: b`.
+    pub fn request(&self, head: &str, body: &str) -> String {
+        let (first, rest) = head.split_once("\r\n").unwrap_or((head, ""));
+        let rest = if rest.is_empty() {
+            "".into()
+        } else {
+            format!("{rest}\r\n")
+        };
+        let length = match body {
+            "" => String::new(),
+            body => format!("Content-Length: {}\r\n", body.len()),
+        };
+        let host = self.address;
+        let shown = ["Authorization:", "X-Auth-Token:", "Cookie:"];
+        let rest = match self.bearer.as_str() {
+            "" => rest,
+            _ if shown.iter().any(|name| rest.contains(name)) => rest,
+            bearer => format!("Authorization: Bearer {bearer}\r\n{rest}"),
+        };
+        format!("{first} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{rest}{length}\r\n{body}")
+    }
+
+    pub fn ask(&self, head: &str, body: &str) -> Reply {
+        self.ask_over(self.connect(), head, body)
+    }
+
+    pub fn ask_over(&self, mut stream: TcpStream, head: &str, body: &str) -> Reply {
+        stream
+            .write_all(self.request(head, body).as_bytes())
+            .unwrap();
+        Reply::read(stream)
+    }
+
+    pub fn get(&self, path: &str) -> Reply {
+        self.ask(&format!("GET {path}"), "")
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Reply {
+    pub fn read(mut stream: TcpStream) -> Self {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text
+            .split_once("\r\n\r\n")
+            .unwrap_or_else(|| panic!("{text:?}"));
+        Self {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head: head.to_owned(),
+            body: body.to_owned(),
+        }
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let pairs = self.head.lines().skip(1).filter_map(|l| l.split_once(": "));
+        let mut pairs = pairs.filter(|(n, _)| n.eq_ignore_ascii_case(name));
+        pairs.next().map(|(_, value)| value)
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+}

@@ -1,0 +1,172 @@
+//! `/api/topology`: queries.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use serde::Deserialize;
+use skua_query::{
+    Answer, Class, Limits, QueryError,
+    output::{self, Format},
+};
+use skua_runtime::graph::{Analyzer, pcap};
+use skua_server::{answer::bad_request, streaming};
+
+/// Bytes of a request at most: a query has 64 KiB, escaped in JSON it may be longer.
+const BODY: usize = 512 << 10;
+
+/// Media types of answers, as Skydive names them.
+const DOT: &str = "text/vnd.graphviz";
+const TABLE: &str = "text/plain";
+const JSON: &str = "application/json";
+
+/// The paths of this module.
+pub fn routes(analyzer: Analyzer) -> Router {
+    Router::new()
+        .route("/api/topology", get(everything).post(ask))
+        .layer(DefaultBodyLimit::max(BODY))
+        .with_state(analyzer)
+}
+
+/// A query, as Skydive's clients ask it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[serde(rename = "GremlinQuery")]
+    query: String,
+    /// The plan in place of the answer.
+    #[serde(rename = "Explain", default)]
+    explain: bool,
+    /// Characters of a line of a table.
+    #[serde(rename = "Width")]
+    width: Option<usize>,
+}
+
+async fn everything(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Response {
+    let all = Asked {
+        query: "G".into(),
+        explain: false,
+        width: None,
+    };
+    answer(analyzer, all, &headers).await
+}
+
+async fn ask(State(analyzer): State<Analyzer>, headers: HeaderMap, body: Bytes) -> Response {
+    match serde_json::from_slice::<Asked>(&body) {
+        Ok(asked) => answer(analyzer, asked, &headers).await,
+        Err(error) => bad_request(format_args!(
+            "the body is no {{\"GremlinQuery\": \"…\"}}: {error}"
+        )),
+    }
+}
+
+/// Tells the query when nobody waits for its answer any more.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Response {
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let width = asked.width.unwrap_or(usize::MAX);
+    let (format, kind) = [
+        (Some(Format::Dot), DOT),
+        (Some(Format::Table { width }), TABLE),
+        (None, pcap::MEDIA_TYPE),
+    ]
+    .into_iter()
+    .find(|(_, kind)| accept.contains(kind))
+    .unwrap_or((Some(Format::Json), JSON));
+    let cancel = Arc::new(AtomicBool::new(false));
+    let _waiting = Waiting(cancel.clone());
+    streaming(move |answering| {
+        let done = analyzer.ask(
+            &asked.query,
+            Limits::default(),
+            &cancel,
+            |prepared, found| match (found, format) {
+                (Some(found), Some(Format::Json)) if !found.is_empty() => Ok(Written::Json(found)),
+                (Some(found), Some(format)) => write(&found, format).map(Written::Text),
+                (Some(found), None) => Ok(Written::File(pcap::write(&found))),
+                (None, _) => Ok(Written::Text(Some(prepared.plan.to_string()))),
+            },
+            asked.explain,
+        );
+        let large = matches!(&done, Ok(Written::Json(found)) if found.len() >= LARGE);
+        match done {
+            Ok(Written::Json(found)) => {
+                let mut body = answering.begin(kind);
+                let sent = output::write_json(&found, &mut body).and_then(|()| body.finish());
+                if let Err(error) = sent {
+                    tracing::debug!("an answer was not taken: {error}");
+                }
+            }
+            Ok(Written::Text(Some(text))) => {
+                let kind = if asked.explain { TABLE } else { kind };
+                answering.ready(([(header::CONTENT_TYPE, kind)], text).into_response());
+            }
+            Ok(Written::Text(None)) => answering.ready(StatusCode::NO_CONTENT.into_response()),
+            Ok(Written::File(Ok(file))) => {
+                answering.ready(([(header::CONTENT_TYPE, kind)], file).into_response());
+            }
+            Ok(Written::File(Err(error))) => answering.ready(bad_request(error)),
+            Err(error) => answering.ready(refused(&error, &asked.query)),
+        }
+        if large {
+            skua_kernel::release_free_memory();
+        }
+    })
+    .await
+}
+
+/// Elements of an answer from which on its memory is given back at once.
+const LARGE: usize = 10_000;
+
+/// An answer as it is sent.
+enum Written {
+    Json(Answer),
+    Text(Option<String>),
+    File(anyhow::Result<Vec<u8>>),
+}
+
+/// None when nothing was found: Skydive answers that without a body.
+fn write(found: &Answer, format: Format) -> Result<Option<String>, QueryError> {
+    if found.is_empty() && !matches!(format, Format::Table { .. }) {
+        return Ok(None);
+    }
+    output::format(found, format).map(Some)
+}
+
+/// Queries that ended at a limit.
+static LIMITED: AtomicU64 = AtomicU64::new(0);
+
+/// How many queries have ended at a limit of time, elements, memory or results.
+pub fn limited() -> u64 {
+    LIMITED.load(Ordering::Relaxed)
+}
+
+fn refused(error: &QueryError, query: &str) -> Response {
+    if error.class == Class::Limit {
+        LIMITED.fetch_add(1, Ordering::Relaxed);
+    }
+    let status = match error.class {
+        Class::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    (status, format!("{}\n", error.render(query))).into_response()
+}

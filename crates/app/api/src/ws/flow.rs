@@ -1,0 +1,281 @@
+//! `/ws/subscriber/flow`: the flows that each drain has changed.
+
+use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
+
+use axum::{extract::State, response::Response};
+use serde_json::json;
+use skua_analyzer::{FlowSet, Wanted};
+use skua_process::host::unix_ms;
+use skua_query::{Flow, SharedTexts};
+use skua_runtime::{graph::Analyzer, state::Shared};
+use tokio::sync::watch;
+
+use crate::ws::{
+    Hub,
+    mailbox::{Mail, Mailbox, Mailboxes, Message},
+    message,
+    socket::{Asked, Gone, Socket},
+};
+
+/// Header, or parameter, with a namespace that is wanted; may come several times.
+const NAMESPACES: &str = "X-Websocket-Namespace";
+/// All flows; `flow/` and the identifier of a capture are those of one.
+const FLOW: &str = "flow";
+/// What was sent and dropped.
+const STATS: &str = "stats";
+/// Type of messages with flows.
+const STORE: &str = "store";
+/// Places of the store that are looked at under one lock.
+const PART: u32 = 1024;
+/// Flows in a message at most.
+const FLOWS: usize = 256;
+/// Namespaces that a subscriber may want.
+const MOST: usize = 64;
+
+/// A namespace's mailboxes and whose they are.
+#[derive(Default)]
+struct Topic {
+    mailboxes: Mailboxes,
+}
+
+/// Writes what each drain has changed once for all who want it, while someone does.
+pub struct FlowFeed {
+    analyzer: Analyzer,
+    shared: Shared,
+    /// Bytes that wait for each subscriber at most.
+    waiting: usize,
+    /// Subscribers of whatever namespace.
+    all: Mailboxes,
+    topics: std::sync::Mutex<HashMap<String, Arc<Topic>>>,
+    /// The last drain: its number, and how many flows it changed.
+    drained: watch::Sender<Drained>,
+}
+
+/// Up to which time of each store subscribers were told, ns since the Unix epoch.
+type Told = HashMap<usize, u64>;
+
+/// What a drain did.
+#[derive(Clone, Copy, Default)]
+struct Drained {
+    time: i64,
+    flows: u64,
+}
+
+impl FlowFeed {
+    /// Nobody is told yet.
+    pub fn new(analyzer: Analyzer, shared: Shared, waiting: usize) -> Arc<Self> {
+        Arc::new(Self {
+            analyzer,
+            shared,
+            waiting,
+            all: Mailboxes::default(),
+            topics: std::sync::Mutex::default(),
+            drained: watch::Sender::new(Drained::default()),
+        })
+    }
+
+    /// A mailbox for the flows of some namespaces.
+    fn join(self: &Arc<Self>, namespaces: &[String]) -> Arc<Mailbox> {
+        let mailbox = Mailbox::new(self.waiting);
+        {
+            let mut topics = self.lock();
+            topics.retain(|_, topic| !topic.mailboxes.open().is_empty());
+            for namespace in namespaces {
+                let topic = topics.entry(namespace.clone()).or_default();
+                topic.mailboxes.add(&mailbox);
+            }
+        }
+        if self.all.add(&mailbox) {
+            let drains = self.shared.drains();
+            tokio::spawn(self.clone().pump(drains, self.now()));
+        }
+        mailbox
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Topic>>> {
+        let topics = self.topics.lock();
+        topics.unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Those who want a namespace.
+    fn wanting(&self, namespace: &str) -> Vec<Arc<Mailbox>> {
+        let topic = self.lock().get(namespace).cloned();
+        topic.map_or_else(Vec::new, |topic| topic.mailboxes.open())
+    }
+
+    /// Tells of what changed with each drain. Captures drain when they like; what they have then is
+    /// told with the next drain of what is always captured.
+    async fn pump(self: Arc<Self>, mut drains: watch::Receiver<u64>, mut told: Told) {
+        while drains.changed().await.is_ok() {
+            if self.all.open().is_empty() {
+                return;
+            }
+            let feed = self.clone();
+            let done = tokio::task::spawn_blocking(move || feed.tell(&told)).await;
+            match done {
+                Ok(newest) => told = newest,
+                Err(error) => return tracing::error!(%error, "subscribers of flows are not told"),
+            }
+        }
+    }
+
+    /// Where all stores are now.
+    fn now(&self) -> Told {
+        let sets = self.analyzer.flow_states().into_iter();
+        sets.map(|(shared, _)| (shared.id(), shared.lock().drained_ns))
+            .collect()
+    }
+
+    /// Tells of what changed since others were told; how far that is.
+    fn tell(&self, told: &Told) -> Told {
+        let mut newest = Told::new();
+        let mut flows = 0;
+        for (shared, set) in self.analyzer.flow_states() {
+            let until = {
+                let mut state = shared.lock();
+                state.find_nodes();
+                state.drained_ns
+            };
+            let since = told.get(&shared.id()).copied().unwrap_or_default();
+            newest.insert(shared.id(), until);
+            let mut from = Some(0);
+            while let Some(place) = from {
+                let mut part = Part::default();
+                from = part.read(&*set, place, since, until);
+                flows += part.flows();
+                self.send(&part);
+            }
+        }
+        let time = unix_ms();
+        self.drained.send_replace(Drained { time, flows });
+        newest
+    }
+
+    fn send(&self, part: &Part) {
+        for (capture, flows) in &part.0 {
+            let one = format!("{FLOW}/{capture}");
+            let names = [FLOW, one.as_str()];
+            // What has no capture is in `flow` alone.
+            let names = &names[..if capture.is_empty() { 1 } else { 2 }];
+            for name in names {
+                let wanting = self.wanting(name);
+                for chunk in flows.chunks(FLOWS) {
+                    let items = chunk.len() as u64;
+                    let (open, full): (Vec<_>, Vec<_>) =
+                        wanting.iter().partition(|mailbox| mailbox.has_room());
+                    full.iter().for_each(|mailbox| mailbox.drop_items(items));
+                    if open.is_empty() {
+                        continue;
+                    }
+                    let values: Vec<_> = chunk.iter().map(|flow| flow.to_value()).collect();
+                    let message = Message {
+                        text: message::news(name, STORE, values).into(),
+                        items,
+                        seq: 0,
+                    };
+                    open.iter().for_each(|mailbox| mailbox.push(&message));
+                }
+            }
+        }
+    }
+}
+
+/// Flows of a part of a store, by capture.
+#[derive(Default)]
+struct Part(HashMap<Arc<str>, Vec<Flow>>, SharedTexts);
+
+impl Part {
+    /// Reads on from a place; returns where the next part begins.
+    fn read(&mut self, set: &dyn FlowSet, from: u32, since: u64, until: u64) -> Option<u32> {
+        use skua_query::FlowRecord as _;
+        set.scan(from, PART, &Wanted::All, &mut |view| {
+            let updated = view.record.updated_ns;
+            if updated > since && updated <= until {
+                let flows = self.0.entry(view.place.capture.clone()).or_default();
+                flows.push(view.keep(&mut self.1));
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    fn flows(&self) -> u64 {
+        self.0.values().map(|flows| flows.len() as u64).sum()
+    }
+}
+
+/// `GET /ws/subscriber/flow`.
+pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
+    let mut wanted = asked.values(NAMESPACES);
+    if wanted.is_empty() || wanted.iter().any(|name| name == "*") {
+        wanted = vec![FLOW.into(), STATS.into()];
+    }
+    let known = |name: &String| {
+        name == FLOW || name == STATS || name.strip_prefix("flow/").is_some_and(|id| !id.is_empty())
+    };
+    if wanted.len() > MOST || !wanted.iter().all(known) {
+        return skua_server::answer::bad_request("namespaces are flow, flow/CAPTURE and stats");
+    }
+    let feed = hub.flows.clone();
+    asked.open(&hub, async move |socket| {
+        let subscriber = Subscriber {
+            stats: wanted.iter().any(|name| name == STATS),
+            drained: feed.drained.subscribe(),
+            mailbox: feed.join(&wanted),
+            socket,
+            sent: 0,
+            dropped: 0,
+        };
+        // Ends with the connection, and that is all there is to say.
+        let _ = subscriber.run().await;
+    })
+}
+
+struct Subscriber {
+    socket: Socket,
+    mailbox: Arc<Mailbox>,
+    drained: watch::Receiver<Drained>,
+    stats: bool,
+    /// Flows that the client was told of.
+    sent: u64,
+    /// Those that it was not, because it did not read them in time.
+    dropped: u64,
+}
+
+impl Subscriber {
+    async fn run(mut self) -> Result<(), Gone> {
+        loop {
+            tokio::select! {
+                // What a drain has brought goes before its sums.
+                biased;
+                // Nothing is understood here, as with Skydive.
+                text = self.socket.next() => { text?; }
+                mail = self.mailbox.next() => match mail {
+                    Mail::Message(message) => {
+                        self.socket.send(message.text).await?;
+                        self.sent += message.items;
+                    }
+                    Mail::Dropped(dropped) => self.dropped += dropped,
+                    Mail::Closed => return Err(Gone),
+                },
+                changed = self.drained.changed() => {
+                    changed.map_err(|_| Gone)?;
+                    self.tell_stats().await?;
+                }
+            }
+        }
+    }
+
+    async fn tell_stats(&mut self) -> Result<(), Gone> {
+        if !self.stats {
+            return Ok(());
+        }
+        let Drained { time, flows } = *self.drained.borrow_and_update();
+        let obj = json!({
+            "Time": time,
+            "Changed": flows,
+            "Sent": self.sent,
+            "Dropped": {"slow_reader": self.dropped},
+        });
+        self.socket.send(message::news(STATS, "stats", obj)).await
+    }
+}

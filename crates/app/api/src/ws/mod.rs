@@ -1,0 +1,151 @@
+//! WebSockets for those who want to be told of changes, in Skydive's shapes.
+
+mod flow;
+mod graph;
+mod mailbox;
+mod map;
+mod message;
+mod socket;
+mod watch;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{Router, routing::get};
+use skua_runtime::{graph::Analyzer, state::Shared};
+use skua_server::{Limits, fair::ClientKey, work};
+
+use crate::ws::{flow::FlowFeed, graph::GraphFeed, socket::Gone};
+
+/// What subscribers are told of.
+pub struct Parts {
+    analyzer: Analyzer,
+    shared: Shared,
+}
+
+impl Parts {
+    /// Of a graph with its flows, and of the drains that change those.
+    pub fn new(analyzer: &Analyzer, shared: &Shared) -> Self {
+        Self {
+            analyzer: analyzer.clone(),
+            shared: shared.clone(),
+        }
+    }
+}
+
+/// Bytes of a message of a client at most.
+const MESSAGE: usize = 128 << 10;
+
+/// What the paths of this module share.
+#[derive(Clone)]
+struct Hub {
+    analyzer: Analyzer,
+    graph: Arc<GraphFeed>,
+    flows: Arc<FlowFeed>,
+    places: Arc<Places>,
+    ping: Duration,
+    /// What lists are asked of.
+    routes: Router,
+}
+
+/// The paths of this module; lists are asked of the other paths.
+pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> Router {
+    let hub = Hub {
+        graph: GraphFeed::new(parts.analyzer.graph.clone(), limits.waiting),
+        flows: FlowFeed::new(parts.analyzer.clone(), parts.shared, limits.waiting),
+        analyzer: parts.analyzer,
+        places: Arc::new(Places {
+            most: limits.subscribers,
+            most_of_one: limits.subscribers_of_one,
+            taken: Mutex::default(),
+        }),
+        ping: limits.ping,
+        routes: others.clone(),
+    };
+    Router::new()
+        .route("/ws/subscriber", get(graph::subscribe))
+        .route("/ws/subscriber/flow", get(flow::subscribe))
+        .route("/ws/map", get(map::subscribe))
+        .with_state(hub)
+}
+
+/// Work for a subscriber, on a thread and with a turn of its client.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
+    let turn = match work::client() {
+        Some((turns, key)) => Some(turns.take(&key).await.map_err(|_| Gone)?),
+        None => None,
+    };
+    let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
+    done.map(|(value, _turn)| value).map_err(|_| Gone)
+}
+
+/// How many WebSockets are open, by client.
+struct Places {
+    most: usize,
+    most_of_one: usize,
+    taken: Mutex<HashMap<ClientKey, usize>>,
+}
+
+/// The right to a WebSocket; ends when dropped.
+struct Seat {
+    places: Arc<Places>,
+    client: ClientKey,
+}
+
+impl Places {
+    fn take(self: &Arc<Self>, client: ClientKey) -> Option<Seat> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = taken.get(&client).copied().unwrap_or_default();
+        if own >= self.most_of_one || taken.values().sum::<usize>() >= self.most {
+            return None;
+        }
+        taken.insert(client.clone(), own + 1);
+        Some(Seat {
+            places: self.clone(),
+            client,
+        })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self
+            .places
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = taken.get_mut(&self.client) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_bounded_by_client_and_in_all() {
+        let places = Arc::new(Places {
+            most: 3,
+            most_of_one: 2,
+            taken: Mutex::default(),
+        });
+        let take = |name: &str| places.take(ClientKey::Named(name.into()));
+        let held = [take("a"), take("a")];
+        assert!(held.iter().all(Option::is_some));
+        assert!(take("a").is_none());
+        let other = take("b");
+        assert!(other.is_some() && take("c").is_none());
+        drop(other);
+        assert!(take("c").is_some());
+        drop(held);
+        assert!(places.taken.lock().unwrap().is_empty());
+    }
+}

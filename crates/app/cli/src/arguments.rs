@@ -1,0 +1,147 @@
+//! Arguments of single commands.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use skua_config::arguments::{
+    AnalyzerArguments, CaptureArguments, Printing, Sort, SummaryFormat, duration,
+};
+use skua_lake::Location;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  skua flows                                      of the running `skua run`
+  skua flows --filter 'tcp port 443' --sort bytes --limit 20
+  skua flows --interface eth0 --duration 10s      capture here and now
+  skua flows --follow --output json | jq .        new and changed flows as they come
+  skua flows --since 1h --by service,process --top 20   of the lake (lake.directory), no server needed
+  skua flows --since 1day --where process=nginx --by client_address --sort received")]
+pub struct FlowsArguments {
+    #[command(flatten)]
+    pub capture: CaptureArguments,
+    /// Capture on the spot for so long, like 10s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Go on showing what is new or has changed
+    #[arg(short = 'F', long)]
+    pub follow: bool,
+    #[command(flatten)]
+    pub print: Printing,
+    /// Order of rows
+    #[arg(long, value_enum, default_value = "rate", value_name = "BY")]
+    pub sort: Sort,
+    /// Rows at most
+    #[arg(short = 'n', long, visible_alias = "top", value_name = "N")]
+    pub limit: Option<usize>,
+    /// Only conversations that have not ended
+    #[arg(long)]
+    pub active: bool,
+    /// Sums by process, container or service instead of each conversation; with --since by up to six
+    /// fields (docs/lake.md)
+    #[arg(long, value_name = "WHAT,…")]
+    pub by: Option<String>,
+    #[command(flatten)]
+    pub lake: crate::arguments::LakeQuestion,
+    #[command(flatten)]
+    pub analyzer: AnalyzerArguments,
+    /// Print a last JSON object with all sums on standard error
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub summary: Option<SummaryFormat>,
+}
+
+#[derive(Args, Debug)]
+pub struct ReplayArguments {
+    /// The file, - for standard input
+    pub file: PathBuf,
+    /// Count only what matches a pcap expression
+    #[arg(short, long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
+    /// Count only packets from or to a prefix, like 10.0.0.0/8; @FILE has one a line, - is standard
+    /// input; may be given several times
+    #[arg(long, value_name = "PREFIX|@FILE|-")]
+    pub include_net: Vec<String>,
+    /// Leave out packets from or to a prefix; the longest prefix that holds an address decides
+    #[arg(long, value_name = "PREFIX|@FILE|-")]
+    pub exclude_net: Vec<String>,
+    /// Look into tunnels
+    #[arg(long)]
+    pub tunnels: bool,
+    /// Count one packet of N
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub sampling: u32,
+    /// Flows held at a time
+    #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_entries: u32,
+    #[command(flatten)]
+    pub print: Printing,
+    /// Order of rows
+    #[arg(long, value_enum, default_value = "bytes", value_name = "BY")]
+    pub sort: Sort,
+    /// Rows at most
+    #[arg(short = 'n', long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Print a last JSON object with all sums on standard error
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub summary: Option<SummaryFormat>,
+    /// End with status 1 when the file is damaged or cut off; what could be read is printed all the same
+    #[arg(long)]
+    pub strict: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct DoctorArguments {
+    #[command(flatten)]
+    pub print: Printing,
+    #[command(flatten)]
+    pub analyzer: AnalyzerArguments,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchHookArguments {
+    /// Where to attach
+    #[arg(long, value_name = "IF")]
+    pub interface: String,
+    /// Entries of the flow table
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    pub max_entries: u32,
+    /// Prefixes that an address set may have
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub max_addresses: u32,
+    /// Prefixes to leave out
+    #[arg(long, value_name = "PREFIX|@FILE|-")]
+    pub exclude_net: Vec<String>,
+}
+
+/// What is asked of a lake.
+#[derive(Args, Debug, Default)]
+pub struct LakeQuestion {
+    /// Ask the lake on disk, since so long ago (1h, 3days) or a moment (2026-11-21T10:00:00Z)
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Before this moment, or so long ago
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Only where a field has a value, like process=nginx, server_port>=1024, address=10.0.0.0/8; may be
+    /// given several times: all must hold
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub conditions: Vec<String>,
+    /// Where the lake is: a directory, s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH [default:
+    /// lake.directory of the configuration, else that of the running `skua run`]
+    #[arg(long, value_name = "PLACE")]
+    pub lake: Option<Location>,
+    /// Table of the lake: flows, or services, which collectors write
+    #[arg(long, value_name = "NAME")]
+    pub table: Option<String>,
+}
+
+impl LakeQuestion {
+    /// Whether the lake is meant.
+    pub fn is_asked(&self) -> bool {
+        self.since.is_some()
+            || self.until.is_some()
+            || self.lake.is_some()
+            || self.table.is_some()
+            || !self.conditions.is_empty()
+    }
+}

@@ -1,0 +1,109 @@
+//! Command-line arguments; help texts, completions and man pages come from here.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use skua_config::arguments::ConfigArguments;
+use skua_daemon::arguments::{AgentArguments, AnalyzerRunArguments, RunArguments};
+
+use crate::arguments::{BenchHookArguments, DoctorArguments, FlowsArguments, ReplayArguments};
+
+/// Sees every network conversation of this host from inside the kernel.
+#[derive(Parser, Debug)]
+#[command(name = "skua", version, max_term_width = 100, propagate_version = true)]
+#[command(
+    after_help = "Begin with `skua run` in one terminal and `skua flows` in another; \
+    `skua doctor` says what this kernel allows. The guide is docs/guide.md."
+)]
+pub struct Arguments {
+    /// Log more to standard error (twice: everything)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Watch all interfaces and answer questions until Ctrl-C
+    Run(RunArguments),
+    /// Watch all interfaces and tell an analyzer, which has the graph of many hosts
+    Agent(AgentArguments),
+    /// Bring together what agents tell, and answer questions until Ctrl-C; watches nothing itself
+    Analyzer(AnalyzerRunArguments),
+    /// Take what agents tell in sFlow, and sum it up by service and window
+    Collector(skua_collector::command::CollectorArguments),
+    /// Show the agents of an analyzer
+    Agents(crate::agents::AgentsArguments),
+    /// Look at all of it in the terminal: of the running `skua run`, or captured on the spot
+    Top(Box<crate::top::TopArguments>),
+    /// Show conversations: of the running `skua run`, or captured on the spot
+    Flows(FlowsArguments),
+    /// Show sockets: whose they are, and how TCP fares
+    Sockets(crate::sockets::SocketsArguments),
+    /// Show services, their clients and who calls whom
+    Services(crate::sockets::ServicesArguments),
+    /// Ask for the topology and its flows in Gremlin
+    Query(crate::query::QueryArguments),
+    /// Capture on the nodes that a query finds, also those to come
+    Capture(crate::capture::CaptureArguments),
+    /// Copy packets to monitors
+    Tap(crate::tap::TapArguments),
+    /// Inject packets and see what becomes of them
+    Injection(crate::injection::InjectionArguments),
+    /// Detect jumps of values in packets, and steer those packets elsewhere
+    Steer(crate::steer::SteerArguments),
+    /// Be told when a query finds something
+    Alert(crate::alert::AlertArguments),
+    /// These and more commands under the names that Skydive has for them
+    Client(crate::skydive::ClientArguments),
+    /// Show the conversations in a capture file (pcap, pcapng; - for standard input)
+    Replay(ReplayArguments),
+    /// List, compact and clean up the lake of flows on disk
+    Lake(crate::lake::LakeArguments),
+    /// Ask the lake in SQL, in builds that have an engine for it
+    Sql(skua_runtime::lake::sql::SqlArguments),
+    /// Show or change which addresses a running `skua run` counts
+    Addresses(crate::addresses::AddressesArguments),
+    /// Print a link to the web console that logs in once
+    Console(crate::console::ConsoleArguments),
+    /// Make and list the users of the API
+    User(crate::accounts::UserArguments),
+    /// Make and list the tokens of the API
+    Token(crate::accounts::TokenArguments),
+    /// Say what this kernel allows, which hooks are used and why, and what is lost
+    Doctor(DoctorArguments),
+    /// Show the configuration, or explain every key with --help
+    Config(ConfigArguments),
+    /// Print shell completions
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Attach the flow program and wait, for `make bench-flow`
+    #[command(hide = true)]
+    BenchHook(BenchHookArguments),
+    /// Detach classifiers when the process at the other end of standard input is gone
+    #[command(hide = true, name = skua_kernel::orphans::SUBCOMMAND)]
+    DetachWhenOrphaned,
+    /// Write man pages into a directory, one for each command
+    Man {
+        /// Where to
+        directory: PathBuf,
+    },
+}
+
+pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "skua", &mut text);
+    use std::io::Write as _;
+    std::io::stdout().write_all(&text)?;
+    Ok(())
+}
+
+pub fn man_pages(directory: &std::path::Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
+        .with_context(|| format!("cannot write man pages to {}", directory.display()))
+}

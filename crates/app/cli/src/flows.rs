@@ -1,0 +1,153 @@
+//! `skua flows`: conversations of the running `skua run`, or captured on the spot.
+
+use std::{
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
+
+use anyhow::bail;
+use skua_client as client;
+use skua_client::Client;
+use skua_config::Config;
+use skua_flow::{FlowRecord, Query};
+use skua_output as output;
+use skua_output::{OutputFormat, Printer};
+use skua_runtime::{
+    flow_lines::write_flows,
+    groups,
+    session::Session,
+    state::{Observers, State},
+    summary,
+};
+
+use crate::{arguments::FlowsArguments, lake};
+
+/// Records held for a capture on the spot.
+const RECORDS: usize = 8_000_000;
+/// How long a capture on the spot lasts when nobody says.
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+/// Time between looks with `--follow`.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+
+pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
+    if arguments.lake.is_asked() {
+        return lake::flows(arguments);
+    }
+    // Before anything is captured.
+    arguments.sort.by()?;
+    by(arguments)?;
+    let here = !arguments.capture.interface.is_empty() || arguments.duration.is_some();
+    if !here && let Some(client) = Client::connect(&arguments.analyzer)? {
+        if !arguments.capture.include_net.is_empty() || !arguments.capture.exclude_net.is_empty() {
+            bail!(
+                "--include-net and --exclude-net choose what is captured: add --interface or \
+                 --duration, or use `skua addresses` for the running `skua run`"
+            );
+        }
+        return from_analyzer(arguments, &client);
+    }
+    let on_purpose = here || arguments.follow;
+    let duration = match (arguments.duration, on_purpose) {
+        (None, false) => {
+            eprintln!(
+                "skua: no `skua run` answers at {}; capturing on all interfaces for 10 s \
+                 (--duration says otherwise)",
+                arguments.analyzer.address
+            );
+            Some(DEFAULT_DURATION)
+        }
+        (duration, _) => duration,
+    };
+    capture(arguments, duration)
+}
+
+/// What is summed up by.
+fn by(arguments: &FlowsArguments) -> anyhow::Result<Option<groups::By>> {
+    arguments.by.as_deref().map(groups::By::named).transpose()
+}
+
+fn printer(arguments: &FlowsArguments) -> anyhow::Result<Printer> {
+    Ok(match by(arguments)? {
+        None => Printer::of_flows(arguments.print.output),
+        Some(by) => groups::printer(by, arguments.print.output),
+    })
+}
+
+/// Captures in this process.
+fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Result<()> {
+    let mut config =
+        Config::load(arguments.capture.config.as_deref())?.with_arguments(&arguments.capture)?;
+    if arguments.follow && arguments.capture.scan_interval.is_none() {
+        config.agent.flow.ebpf.kernel_scan_interval = FOLLOW_INTERVAL;
+    }
+    // Nobody can change the address set: where there is none, nothing is paid for it.
+    config.flow.addresses.max_entries = config.flow.addresses.marks()?.len() as u32;
+    // All flows are printed at the end: they must fit.
+    config.history.memory = u64::MAX;
+    let mut session = Session::start(&config, RECORDS, None, Observers::default())?;
+    if duration.is_none() && io::stderr().is_terminal() {
+        eprintln!(
+            "skua: capturing on {}; Ctrl-C ends",
+            output::counted(session.interfaces(), "interface")
+        );
+    }
+    let mut printer = printer(arguments)?;
+    let mut shown = 0;
+    session.run(duration, |shared| {
+        if arguments.follow {
+            let state = shared.lock();
+            let since = std::mem::replace(&mut shown, state.drained_ns);
+            printer.follow(&select(&state, arguments, since)?)?;
+        }
+        Ok(())
+    })?;
+    let shared = session.finish()?;
+    let state = shared.lock();
+    let since = if arguments.follow { shown } else { 0 };
+    printer.finish(&select(&state, arguments, since)?)?;
+    if arguments.summary.is_some() || io::stderr().is_terminal() {
+        summary::print(arguments.summary, &state);
+    }
+    Ok(())
+}
+
+/// Conversations that changed after `since`, as JSON or CSV lines.
+fn select(state: &State, arguments: &FlowsArguments, since: u64) -> anyhow::Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    let csv = arguments.print.output == OutputFormat::Csv;
+    let query = Query {
+        filter: |r: &FlowRecord| r.updated_ns > since && !(arguments.active && r.end.is_some()),
+        sort: arguments.sort.by()?,
+        limit: arguments.limit.unwrap_or(usize::MAX),
+    };
+    match by(arguments)? {
+        None => write_flows(&mut lines, state, &query, csv),
+        Some(by) => groups::write(&mut lines, state, by, &query, csv),
+    }
+    Ok(lines)
+}
+
+fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<()> {
+    let mut printer = printer(arguments)?;
+    let mut since = 0;
+    loop {
+        let (lines, drained) = client.flows(&client::FlowsQuery {
+            filter: arguments.capture.filter.as_deref(),
+            sort: arguments.sort.name(),
+            limit: arguments.limit,
+            active: arguments.active,
+            since,
+            csv: arguments.print.output == OutputFormat::Csv,
+            by: by(arguments)?.map(groups::By::name),
+        })?;
+        if !arguments.follow {
+            return printer.finish(&lines);
+        }
+        // Groups are sums: all of them, at each look.
+        if arguments.by.is_none() {
+            since = drained;
+        }
+        printer.follow(&lines)?;
+        std::thread::sleep(FOLLOW_INTERVAL);
+    }
+}

@@ -1,0 +1,31 @@
+//! The commands.
+
+#![allow(
+    missing_docs,
+    reason = "a part of one program; what it shows, only that program sees"
+)]
+
+pub mod accounts;
+pub mod addresses;
+pub mod agents;
+pub mod alert;
+pub mod arguments;
+pub mod bench_hook;
+pub mod capture;
+pub mod command_line;
+pub mod console;
+#[cfg(test)]
+mod docs;
+pub mod doctor;
+pub mod elements;
+pub mod flows;
+pub mod health;
+pub mod injection;
+pub mod lake;
+pub mod query;
+pub mod replay;
+pub mod skydive;
+pub mod sockets;
+pub mod steer;
+pub mod tap;
+pub mod top;

@@ -1,0 +1,105 @@
+//! `skua query`.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use skua_client::Client;
+use skua_config::arguments::AnalyzerArguments;
+use skua_output as output;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  skua query 'G.V().Has(\"Type\", \"bridge\")'
+  skua query 'G.V().Has(\"Name\", \"eth0\").Flows()' --format json | jq .
+  skua query 'G.Flows().Has(\"Network\", \"10.0.0.5\").Sum(\"Metric.ABBytes\")'
+  skua query 'G.At(\"-5m\").V().Has(\"Name\", \"eth0\").Values(\"MTU\")'
+  skua query 'G.Flows().Has(\"CaptureID\", \"…\").RawPackets()' --format pcap > packets.pcapng
+  skua query G --format dot | dot -Tsvg > host.svg
+
+The language is explained in docs/gremlin.md.")]
+pub struct QueryArguments {
+    /// The query, like 'G.V().Has("Name", "eth0")'; - reads it from standard input
+    pub query: String,
+    /// How to print [default: table on a terminal, else json]
+    #[arg(
+        long,
+        short,
+        value_enum,
+        value_name = "FORMAT",
+        visible_alias = "output"
+    )]
+    pub format: Option<Format>,
+    /// Show how it would be carried out instead of the answer
+    #[arg(long)]
+    pub explain: bool,
+    #[command(flatten)]
+    pub analyzer: AnalyzerArguments,
+}
+
+/// Formats of answers.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// For people
+    Table,
+    /// As Skydive answers
+    Json,
+    /// For Graphviz
+    Dot,
+    /// Packets (of RawPackets) as a capture file, pcapng
+    Pcap,
+}
+
+impl Format {
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Table => "text/plain",
+            Self::Json => "application/json",
+            Self::Dot => "text/vnd.graphviz",
+            Self::Pcap => skua_runtime::graph::pcap::MEDIA_TYPE,
+        }
+    }
+}
+
+/// Longest query that is read from standard input; a longer one is refused anyway.
+const LONGEST: u64 = 128 << 10;
+
+pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
+    let mut text = arguments.query.clone();
+    if text == "-" {
+        use std::io::Read as _;
+        text.clear();
+        std::io::stdin().take(LONGEST).read_to_string(&mut text)?;
+    }
+    let address = &arguments.analyzer.address;
+    let Some(client) = Client::connect(&arguments.analyzer)? else {
+        bail!("nothing answers at {address}: start `skua run`, or give --analyzer");
+    };
+    let format = arguments
+        .format
+        .unwrap_or(match std::io::stdout().is_terminal() {
+            true => Format::Table,
+            false => Format::Json,
+        });
+    if format == Format::Pcap && !arguments.explain && std::io::stdout().is_terminal() {
+        bail!("packets are no text: pipe them (`| tshark -r -`) or into a file");
+    }
+    let mut body = json!({"GremlinQuery": text.trim(), "Explain": arguments.explain});
+    if format == Format::Table {
+        body["Width"] = output::width().into();
+    }
+    let answer = client.ask("/api/topology", format.media_type(), &body)?;
+    let mut out = std::io::stdout().lock();
+    // Nothing found has no body.
+    if answer.is_empty() && format == Format::Json {
+        writeln!(out, "[]")?;
+    }
+    out.write_all(&answer)?;
+    if format != Format::Pcap && !answer.is_empty() && !answer.ends_with(b"\n") {
+        writeln!(out)?;
+    }
+    out.flush()?;
+    Ok(())
+}

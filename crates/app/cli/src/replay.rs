@@ -1,0 +1,109 @@
+//! `skua replay`: the same pipeline on a capture file.
+
+use std::{
+    io::{self, Read},
+    path::Path,
+    sync::Arc,
+};
+
+use anyhow::bail;
+use skua_config::{addresses, arguments::SummaryFormat};
+use skua_file::CaptureFile;
+use skua_flow::{AddressSet, FlowTable, Query, TableConfig};
+use skua_output::{OutputFormat, Printer};
+use skua_probe::{Account, Selection};
+use skua_runtime::{
+    capture_file::{self, ReadSoFar},
+    flow_lines::write_flows,
+    state::State,
+    summary,
+};
+
+use crate::arguments::ReplayArguments;
+
+/// Replays of a file sample the same packets.
+const SAMPLING_SEED: u32 = 1;
+
+pub fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
+    if arguments.file == Path::new("-") {
+        run(
+            arguments,
+            CaptureFile::new("standard input", io::stdin().lock())?,
+        )
+    } else {
+        run(arguments, CaptureFile::open(&arguments.file)?)
+    }
+}
+
+impl ReplayArguments {
+    /// The address set.
+    fn addresses(&self) -> anyhow::Result<AddressSet> {
+        let include = addresses::expand("--include-net", &self.include_net)?;
+        let exclude = addresses::expand("--exclude-net", &self.exclude_net)?;
+        let mut set = AddressSet::default();
+        for (prefix, mark) in addresses::marks("--", &include, &exclude)? {
+            set.insert(prefix, mark);
+        }
+        Ok(set)
+    }
+}
+
+fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow::Result<()> {
+    let mut selection = Selection::new(
+        arguments.filter.as_deref().unwrap_or_default(),
+        arguments.sampling,
+        SAMPLING_SEED,
+    )?;
+    let mut table = FlowTable::new(&TableConfig {
+        max_entries: arguments.max_entries as usize,
+        idle_timeout: None,
+        tunnels: arguments.tunnels,
+        ..TableConfig::default()
+    });
+    let addresses = arguments.addresses()?;
+    let prefixes = addresses.counts();
+    table.set_addresses(Arc::new(addresses));
+    let ReadSoFar {
+        last_ns,
+        packets,
+        damage,
+    } = capture_file::count(&mut file, &mut table, &mut selection)?;
+    if let Some(damage) = damage.as_ref().filter(|_| !arguments.strict) {
+        tracing::warn!("{damage}; {packets} packets count");
+    }
+
+    let mut state = State::new(u64::MAX, usize::MAX >> 16, table.seed(), arguments.sampling);
+    let stem = arguments.file.file_stem();
+    let stem = stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    capture_file::name_interfaces(&file, &stem, &mut state);
+    let mut account = Account {
+        max_entries: u64::from(arguments.max_entries),
+        addresses: prefixes,
+        ..Account::default()
+    };
+    // The file's clock, so that rates are over the time that the packets took.
+    state.begin_drain_at(last_ns);
+    capture_file::settle(&mut table, &mut account, &mut state);
+    let mut lines = Vec::new();
+    write_flows(
+        &mut lines,
+        &state,
+        &Query {
+            filter: |_: &_| true,
+            sort: arguments.sort.by()?,
+            limit: arguments.limit.unwrap_or(usize::MAX),
+        },
+        arguments.print.output == OutputFormat::Csv,
+    );
+    Printer::of_flows(arguments.print.output).finish(&lines)?;
+    let lost = account.lost();
+    if arguments.summary.is_some() || lost.packets > 0 {
+        let format = arguments.summary.or(Some(SummaryFormat::Text));
+        state.account = account;
+        summary::print(format, &state);
+    }
+    match damage.filter(|_| arguments.strict) {
+        Some(damage) => bail!("{damage}; {packets} packets count"),
+        None => Ok(()),
+    }
+}

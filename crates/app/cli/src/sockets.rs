@@ -1,0 +1,340 @@
+//! `skua sockets` and `skua services`: of the running `skua run`, or looked at on the spot.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use skua_client::Client;
+use skua_config::{Config, arguments::Printing};
+use skua_output::{Column, OutputFormat, Printer};
+use skua_process::host::unix_ns;
+use skua_runtime::{
+    services::{
+        exchange::{self, GraphQuery},
+        show,
+    },
+    sockets::{
+        Sockets, Started,
+        calls::{self, CallsQuery},
+        query::{self, SocketQuery},
+        start, tables,
+    },
+};
+use skua_socket::{call, fields};
+
+/// Time between looks with `--follow`.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+/// How long services are watched on the spot when nobody says.
+const SERVICES_DURATION: Duration = Duration::from_secs(10);
+
+/// How something is printed.
+pub trait Prints: Args {
+    /// As which of the common formats.
+    fn format(&self) -> OutputFormat;
+}
+
+impl Prints for Printing {
+    fn format(&self) -> OutputFormat {
+        self.output
+    }
+}
+
+/// How services are printed.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ServicesPrinting {
+    /// How to print
+    #[arg(
+        short,
+        long,
+        alias = "format",
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
+    pub output: ServicesFormat,
+}
+
+/// Formats of services.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServicesFormat {
+    /// For people
+    Table,
+    /// One JSON object a line
+    Json,
+    /// Comma-separated values with a header
+    Csv,
+    /// A drawing for Graphviz, with --graph
+    Dot,
+}
+
+impl Prints for ServicesPrinting {
+    fn format(&self) -> OutputFormat {
+        match self.output {
+            ServicesFormat::Table => OutputFormat::Table,
+            ServicesFormat::Json | ServicesFormat::Dot => OutputFormat::Json,
+            ServicesFormat::Csv => OutputFormat::Csv,
+        }
+    }
+}
+
+/// How to show, and of whom.
+#[derive(Args, Debug)]
+pub struct Show<P: Args = Printing> {
+    /// Go on showing what is new or has changed
+    #[arg(short = 'F', long)]
+    pub follow: bool,
+    /// All columns, however wide the terminal is
+    #[arg(short, long)]
+    pub wide: bool,
+    #[command(flatten)]
+    pub print: P,
+    /// Watch on the spot for so long, like 10s, instead of asking `skua run`
+    #[arg(long, value_name = "TIME", value_parser = skua_config::arguments::duration)]
+    pub duration: Option<Duration>,
+    #[command(flatten)]
+    pub analyzer: skua_config::arguments::AnalyzerArguments,
+    /// Configuration file for watching on the spot
+    #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  skua sockets                                    with a peer, most bytes first
+  skua sockets --listen
+  skua sockets --closed --process curl
+  skua sockets --sort rtt --limit 20 --wide
+  skua sockets --follow --output json | jq .")]
+pub struct SocketsArguments {
+    #[command(flatten)]
+    pub query: SocketQuery,
+    #[command(flatten)]
+    pub show: Show,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  skua services                                   what listens, and how its connections fare
+  skua services --clients                         who calls
+  skua services --dependencies                    who calls whom
+  skua services --sort rtt --output json
+  skua services --graph                           of all that is known, also of other hosts
+  skua services --graph --output dot | dot -Tsvg >services.svg
+  skua services --graph --change new              who depends on whom since less than an hour")]
+pub struct ServicesArguments {
+    /// Who calls whom
+    #[arg(short, long, conflicts_with = "clients")]
+    pub dependencies: bool,
+    /// Who depends on whom, with bytes and packets both ways, failures and quantiles of round-trip times
+    #[arg(short, long, conflicts_with_all = ["clients", "dependencies", "sort", "duration"])]
+    pub graph: bool,
+    #[command(flatten)]
+    pub change: GraphQuery,
+    #[command(flatten)]
+    pub query: CallsQuery,
+    #[command(flatten)]
+    pub show: Show<ServicesPrinting>,
+}
+
+/// `skua sockets`.
+pub fn sockets(arguments: &SocketsArguments) -> anyhow::Result<()> {
+    arguments.query.check()?;
+    let show = &arguments.show;
+    let printer = Printer::new(
+        show.print.output,
+        &tables::SOCKETS,
+        fields::write_csv_header,
+        show.wide,
+    );
+    let ask = |query: &SocketQuery| ("/api/sockets", parameters(query, show.print.output));
+    run(
+        show,
+        printer,
+        None,
+        |since| {
+            ask(&SocketQuery {
+                since,
+                ..arguments.query.clone()
+            })
+        },
+        |sockets, since| {
+            let query = SocketQuery {
+                since,
+                ..arguments.query.clone()
+            };
+            query::lines(sockets, &query, show.print.output == OutputFormat::Csv)
+        },
+    )
+}
+
+/// `skua services`.
+pub fn services(arguments: &ServicesArguments) -> anyhow::Result<()> {
+    let (show, dependencies) = (&arguments.show, arguments.dependencies);
+    if arguments.graph {
+        return graph(arguments);
+    }
+    if show.print.output == ServicesFormat::Dot || arguments.change.change.is_some() {
+        anyhow::bail!("--output dot and --change are for --graph");
+    }
+    let columns: &[Column] = if dependencies {
+        &tables::DEPENDENCIES
+    } else {
+        &tables::SERVICES
+    };
+    let printer = Printer::new(
+        show.print.format(),
+        columns,
+        call::write_csv_header,
+        show.wide,
+    );
+    let path = if dependencies {
+        "/api/dependencies"
+    } else {
+        "/api/services"
+    };
+    run(
+        show,
+        printer,
+        Some(SERVICES_DURATION),
+        // Sums have no moment since which they are new.
+        |_| (path, parameters(&arguments.query, show.print.format())),
+        |sockets, _| {
+            let csv = show.print.format() == OutputFormat::Csv;
+            calls::lines(sockets, &arguments.query, dependencies, csv)
+        },
+    )
+}
+
+/// `skua services --graph`.
+fn graph(arguments: &ServicesArguments) -> anyhow::Result<()> {
+    let (show, query) = (&arguments.show, &arguments.query);
+    let dot = show.print.output == ServicesFormat::Dot;
+    let wanted = GraphQuery {
+        service: query.service.clone(),
+        port: query.port,
+        protocol: query.protocol.clone(),
+        limit: query.limit,
+        format: dot.then(|| "dot".to_owned()),
+        ..arguments.change.clone()
+    };
+    let mut printer = Printer::new(
+        show.print.format(),
+        &show::COLUMNS,
+        show::csv_header,
+        show.wide,
+    );
+    let client = Client::must(&show.analyzer)?;
+    loop {
+        let parameters = parameters(&wanted, show.print.format());
+        let (lines, _) = client.lines(exchange::PATH, &parameters)?;
+        if !show.follow {
+            return printer.finish(&lines);
+        }
+        printer.follow(&lines)?;
+        std::thread::sleep(FOLLOW_INTERVAL);
+    }
+}
+
+/// A query as parameters of the API.
+fn parameters(query: &impl Serialize, output: OutputFormat) -> Vec<(String, String)> {
+    let mut parameters = Vec::new();
+    if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(query) {
+        for (name, value) in fields {
+            match value {
+                serde_json::Value::Null => {}
+                serde_json::Value::String(text) => parameters.push((name, text)),
+                other => parameters.push((name, other.to_string())),
+            }
+        }
+    }
+    if output == OutputFormat::Csv {
+        parameters.push(("format".into(), "csv".into()));
+    }
+    parameters
+}
+
+/// Shows what `skua run` knows, or watches on the spot: at one look, or for `spot` when the numbers
+/// need time.
+fn run<P: Prints>(
+    show: &Show<P>,
+    mut printer: Printer,
+    spot: Option<Duration>,
+    ask: impl Fn(u64) -> (&'static str, Vec<(String, String)>),
+    lines: impl Fn(&mut Sockets, u64) -> Vec<u8>,
+) -> anyhow::Result<()> {
+    if show.duration.is_none()
+        && let Some(client) = Client::connect(&show.analyzer)?
+    {
+        let mut since = 0;
+        loop {
+            let (path, parameters) = ask(since);
+            let (lines, drained) = client.lines(path, &parameters)?;
+            if !show.follow {
+                return printer.finish(&lines);
+            }
+            printer.follow(&lines)?;
+            // A table shows all that is there, JSON and CSV what is new.
+            if show.print.format() != OutputFormat::Table {
+                since = drained.unwrap_or(since);
+            }
+            std::thread::sleep(FOLLOW_INTERVAL);
+        }
+    }
+    on_the_spot(show, printer, spot, lines)
+}
+
+fn on_the_spot<P: Prints>(
+    show: &Show<P>,
+    mut printer: Printer,
+    spot: Option<Duration>,
+    lines: impl Fn(&mut Sockets, u64) -> Vec<u8>,
+) -> anyhow::Result<()> {
+    let mut config = Config::load(show.config.as_deref())?;
+    config.sockets.enabled = true;
+    let duration = show.duration.or(if show.follow { None } else { spot });
+    if show.duration.is_none()
+        && let Some(spot) = duration
+    {
+        eprintln!(
+            "skua: no `skua run` answers at {}; watching for {} s (--duration says otherwise)",
+            show.analyzer.address,
+            spot.as_secs()
+        );
+    }
+    let Some(Started {
+        mut probe,
+        mut state,
+    }) = start(&config)
+    else {
+        use skua_runtime::rights::{held, how_to_get, missing};
+        match missing(held())[..] {
+            // A warning has said why.
+            [] => anyhow::bail!("sockets cannot be watched here"),
+            _ => anyhow::bail!("sockets cannot be watched here: {}", how_to_get()),
+        }
+    };
+    let end = duration.map(|duration| Instant::now() + duration);
+    let mut since = 0;
+    loop {
+        state.drain(&mut *probe, unix_ns())?;
+        let now = Instant::now();
+        let over = !show.follow && end.is_none_or(|end| now >= end)
+            || show.follow && end.is_some_and(|end| now >= end);
+        if over {
+            return printer.finish(&lines(&mut state, since));
+        }
+        if show.follow {
+            printer.follow(&lines(&mut state, since))?;
+            if show.print.format() != OutputFormat::Table {
+                since = unix_ns();
+            }
+        }
+        let rest = end.map_or(FOLLOW_INTERVAL, |end| end.saturating_duration_since(now));
+        std::thread::sleep(rest.min(FOLLOW_INTERVAL));
+    }
+}

@@ -1,0 +1,274 @@
+//! Changes of the graph as they come, by the API's WebSocket.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use skua_client::websocket::{self, Endpoint};
+use skua_config::arguments::AnalyzerArguments;
+use skua_output::{one_line, text};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::top::{Input, Sender};
+
+/// Where changes are told.
+const PATH: &str = "/ws/subscriber";
+/// Time until a lost connection is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Nodes of which is known what they were.
+const KNOWN: usize = 20_000;
+/// A value that is longer is not shown with its key.
+const SHORT: usize = 48;
+/// Keys that change all the time.
+const RESTLESS: [&str; 2] = ["Metric", "LastUpdateMetric"];
+
+/// Something that has changed.
+pub struct Event {
+    /// What happened.
+    pub event: &'static str,
+    /// Type of the node, or relation of the edge.
+    pub kind: String,
+    /// Name of the node, or of both ends of the edge.
+    pub name: String,
+    /// What is other than before.
+    pub what: String,
+}
+
+/// What a node was: its name, and a hash of each value.
+#[derive(Default)]
+struct Was {
+    name: String,
+    values: HashMap<String, u64>,
+}
+
+/// What all nodes were.
+#[derive(Default)]
+struct Past(HashMap<String, Was>);
+
+/// That changes are not told.
+fn no_changes(why: String) -> Event {
+    Event {
+        event: "no changes",
+        kind: String::new(),
+        name: String::new(),
+        what: why,
+    }
+}
+
+/// Follows the changes on a thread of its own, as long as somebody takes them.
+pub fn follow(analyzer: &AnalyzerArguments, sender: &Sender) -> anyhow::Result<()> {
+    let sender = sender.clone();
+    let endpoints = match websocket::endpoints(analyzer) {
+        Ok(endpoints) => endpoints,
+        // The rest can be looked at all the same.
+        Err(error) => {
+            let _ = sender.send(Input::Event(no_changes(one_line(&error))));
+            return Ok(());
+        }
+    };
+    let Some(endpoint) = endpoints.into_iter().next() else {
+        return Ok(());
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let work = move || {
+        runtime.block_on(async {
+            let mut told = String::new();
+            loop {
+                let why = match listen(&endpoint, &sender).await {
+                    Ok(()) => return,
+                    Err(error) => one_line(&error),
+                };
+                if why != told {
+                    let event = no_changes(why.clone());
+                    if sender.send(Input::Event(event)).is_err() {
+                        return;
+                    }
+                    told = why;
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        });
+    };
+    std::thread::Builder::new()
+        .name("events".into())
+        .spawn(work)?;
+    Ok(())
+}
+
+/// Tells of changes until nobody takes them.
+async fn listen(endpoint: &Endpoint, sender: &Sender) -> anyhow::Result<()> {
+    let mut socket = endpoint.connect(PATH).await?;
+    let ask = json!({"Namespace": "Graph", "Type": "SyncRequest", "UUID": "top"});
+    socket.send(Message::text(ask.to_string())).await?;
+    let mut past = Past::default();
+    while let Some(message) = socket.next().await {
+        let Message::Text(message) = message? else {
+            continue;
+        };
+        let message: Value = serde_json::from_str(&message).context("a message is no JSON")?;
+        if let Some(event) = past.take(&message)
+            && sender.send(Input::Event(event)).is_err()
+        {
+            return Ok(());
+        }
+    }
+    bail!("the connection for changes has ended")
+}
+
+fn hash(value: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Was {
+    fn of(node: &Value) -> Self {
+        let metadata = node["Metadata"].as_object().into_iter().flatten();
+        let values = metadata.filter(|(key, _)| !RESTLESS.contains(&key.as_str()));
+        Self {
+            name: text(&node["Metadata"]["Name"]),
+            values: values
+                .map(|(key, value)| (key.clone(), hash(value)))
+                .collect(),
+        }
+    }
+
+    /// What of a node is other than it was, as `KEY=VALUE, …`.
+    fn changes(&self, now: &Self, node: &Value) -> Vec<String> {
+        let changed = now.values.iter();
+        let changed = changed.filter(|(key, hash)| self.values.get(*key) != Some(hash));
+        let mut changes: Vec<String> = changed
+            .map(|(key, _)| match &node["Metadata"][key] {
+                Value::String(text) if text.len() <= SHORT => format!("{key}={text}"),
+                value @ (Value::Number(_) | Value::Bool(_)) => format!("{key}={value}"),
+                _ => key.clone(),
+            })
+            .collect();
+        let gone = self
+            .values
+            .keys()
+            .filter(|key| !now.values.contains_key(*key));
+        changes.extend(gone.map(|key| format!("no {key}")));
+        changes.sort();
+        changes
+    }
+}
+
+impl Past {
+    /// Takes a message; returns what there is to tell of it.
+    fn take(&mut self, message: &Value) -> Option<Event> {
+        let element = &message["Obj"];
+        let event = match message["Type"].as_str()? {
+            "SyncReply" | "Sync" => {
+                for node in element["Nodes"].as_array()? {
+                    self.remember(node, Was::of(node));
+                }
+                return None;
+            }
+            "NodeAdded" => "added",
+            "NodeUpdated" => "changed",
+            "NodeDeleted" => "deleted",
+            "EdgeAdded" => "joined",
+            "EdgeDeleted" => "parted",
+            _ => return None,
+        };
+        if matches!(event, "joined" | "parted") {
+            let name = |end: &str| {
+                let id = text(&element[end]);
+                self.0.get(&id).map_or(id.clone(), |was| was.name.clone())
+            };
+            return Some(Event {
+                event,
+                kind: text(&element["Metadata"]["RelationType"]),
+                name: format!("{} {}", name("Parent"), name("Child")),
+                what: String::new(),
+            });
+        }
+        let now = Was::of(element);
+        let (kind, name) = (text(&element["Metadata"]["Type"]), now.name.clone());
+        let what = match event {
+            "changed" => {
+                let before = self.0.get(&text(&element["ID"]));
+                let changes = before.map(|was| was.changes(&now, element));
+                // Who was not known has changed somehow; counters alone are no change.
+                changes.map_or_else(|| "?".to_owned(), |changes| changes.join(", "))
+            }
+            _ => String::new(),
+        };
+        match event {
+            "deleted" => drop(self.0.remove(&text(&element["ID"]))),
+            _ => self.remember(element, now),
+        }
+        if event == "changed" && what.is_empty() {
+            return None;
+        }
+        Some(Event {
+            event,
+            kind,
+            name,
+            what,
+        })
+    }
+
+    fn remember(&mut self, node: &Value, was: Was) {
+        let id = text(&node["ID"]);
+        if self.0.len() < KNOWN || self.0.contains_key(&id) {
+            self.0.insert(id, was);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn node(kind: &str, metadata: &Value) -> Value {
+        let mut metadata = metadata.clone();
+        metadata["Name"] = "eth0".into();
+        metadata["Type"] = "veth".into();
+        json!({"Namespace": "Graph", "Type": kind, "Obj": {"ID": "a", "Metadata": metadata}})
+    }
+
+    #[test]
+    fn a_change_is_told_with_what_is_other() {
+        let mut past = Past::default();
+        let added = node("NodeAdded", &json!({"State": "UP", "MTU": 1500}));
+        assert_eq!(past.take(&added).unwrap().event, "added");
+        let counted = json!({"State": "UP", "MTU": 1500, "Metric": {"RxBytes": 1}});
+        assert!(past.take(&node("NodeUpdated", &counted)).is_none());
+        let changed = past.take(&node("NodeUpdated", &json!({"State": "DOWN"})));
+        let changed = changed.unwrap();
+        assert_eq!(changed.what, "State=DOWN, no MTU");
+        assert_eq!((&*changed.kind, &*changed.name), ("veth", "eth0"));
+        let edge = json!({"Type": "EdgeAdded", "Obj": {
+            "Parent": "x", "Child": "a", "Metadata": {"RelationType": "ownership"},
+        }});
+        assert_eq!(past.take(&edge).unwrap().name, "x eth0");
+        assert_eq!(
+            past.take(&node("NodeDeleted", &json!({}))).unwrap().event,
+            "deleted"
+        );
+        assert!(past.0.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_message_is_passed_over() {
+        let mut past = Past::default();
+        for message in [
+            json!(null),
+            json!([]),
+            json!({"Type": "Sync"}),
+            json!({"Type": 5}),
+        ] {
+            assert!(past.take(&message).is_none());
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! `skua top`: asks a running `skua run`, or one of its own, and shows it in the terminal.
+
+mod ask;
+mod events;
+mod log;
+mod own;
+mod screen;
+
+use std::{
+    io::IsTerminal as _,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use skua_client::Client;
+use skua_config::arguments::{AnalyzerArguments, CaptureArguments};
+use skua_top::{
+    app::{App, Effect},
+    look::Look,
+    make::Make,
+    ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind},
+    view::{Answer, Failure, Request},
+};
+
+use crate::top::{ask::Asker, screen::Screen};
+
+pub use crate::top::log::writer;
+
+/// What waits to be shown; who brings more waits.
+const WAITING: usize = 4096;
+/// How often the clock is looked at when nothing comes.
+const TICK: Duration = Duration::from_secs(1);
+/// What is drawn in a second at most, whatever comes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// When to use colours.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// Unless NO_COLOR is set
+    Auto,
+    /// Whatever is set
+    Always,
+    /// No
+    Never,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  skua top                                        of the running `skua run`, or else captures itself
+  skua top --interface eth0                       captures here, whoever runs
+  skua top --analyzer https://skua.example:8082 --ca-cert ca.crt --token-file top.token
+
+Keys: 1-7 views, / filter, s sort, Enter details, c capture, t tap, ? all of them, q quit.
+docs/top.md explains it.")]
+pub struct TopArguments {
+    #[command(flatten)]
+    pub capture: CaptureArguments,
+    #[command(flatten)]
+    pub analyzer: AnalyzerArguments,
+    /// Whether to use colours; those of the terminal's palette
+    #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
+    pub color: When,
+    /// Draw with ASCII only; so does a locale without UTF-8
+    #[arg(long)]
+    pub ascii: bool,
+}
+
+/// What reaches the view.
+enum Input {
+    Key(KeyEvent),
+    Resized,
+    Answered(Request, Result<Answer, Failure>),
+    Made(Make, Result<Value, String>),
+    Event(events::Event),
+    /// A signal, or our own capture has ended.
+    End(anyhow::Result<()>),
+}
+
+type Sender = SyncSender<Input>;
+
+/// Whether the locale says that the terminal takes UTF-8.
+fn takes_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .filter_map(variable)
+        .find(|value| !value.is_empty());
+    let locale = locale.unwrap_or_default().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+fn look(arguments: &TopArguments, variable: impl Fn(&str) -> Option<String>) -> Look {
+    let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
+    let dumb = variable("TERM").is_some_and(|term| term == "dumb" || term.starts_with("vt"));
+    Look {
+        color: match arguments.color {
+            When::Auto => !set("NO_COLOR") && !dumb,
+            When::Always => true,
+            When::Never => false,
+        },
+        ascii: arguments.ascii || !takes_unicode(variable),
+    }
+}
+
+/// `skua top`.
+pub fn top(arguments: &TopArguments) -> anyhow::Result<()> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        bail!("this needs a terminal; `skua flows` and the like print tables");
+    }
+    let look = look(arguments, |name| std::env::var(name).ok());
+    skua_top::ratatui::crossterm::style::force_color_output(look.color);
+    let (sender, inbox) = sync_channel(WAITING);
+    let own;
+    let (analyzer, note) = match own::analyzer(arguments, &sender)? {
+        None => (&arguments.analyzer, None),
+        Some(started) => {
+            own = started;
+            (&own.analyzer, Some(own.note.clone()))
+        }
+    };
+    let client = Client::connect(analyzer)?
+        .with_context(|| format!("nothing answers at {} any more", analyzer.address))?;
+    let client = Arc::new(client.with_limit(ask::LONGEST));
+    let asker = Asker::start(client.clone(), sender.clone())?;
+    wait_for_signals(sender.clone())?;
+    events::follow(analyzer, &sender)?;
+    let mut app = App::new(&analyzer.address, look);
+    app.message = note.map(|note| (note, false));
+    let screen = Screen::enter()?;
+    read_keys(sender.clone())?;
+    let shown = Shown {
+        app,
+        asker,
+        client,
+        sender,
+        begin: Instant::now(),
+    };
+    shown.run(screen, &inbox)
+}
+
+/// Sends keys and changes of size.
+fn read_keys(sender: Sender) -> anyhow::Result<()> {
+    let keys = move || {
+        loop {
+            let input = match event::read() {
+                Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => Input::Key(key),
+                Ok(Event::Resize(..)) => Input::Resized,
+                Ok(_) => continue,
+                Err(error) => Input::End(Err(error).context("the terminal cannot be read")),
+            };
+            let over = matches!(input, Input::End(_));
+            if sender.send(input).is_err() || over {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("keys".into())
+        .spawn(keys)?;
+    Ok(())
+}
+
+/// Sends an end when a signal asks for it.
+fn wait_for_signals(sender: Sender) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            if [SIGINT, SIGTERM].contains(&signal) {
+                own::knows();
+            }
+            // Nobody is there any more when this fails.
+            let _ = sender.send(Input::End(Ok(())));
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(wait)?;
+    Ok(())
+}
+
+/// The time of day, UTC.
+fn time_of_day() -> String {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    now.get(11..20).unwrap_or_default().to_owned()
+}
+
+/// A view under way.
+struct Shown {
+    app: App,
+    asker: Asker,
+    client: Arc<Client>,
+    sender: Sender,
+    begin: Instant,
+}
+
+impl Shown {
+    /// Shows what comes until somebody quits.
+    fn run(mut self, mut screen: Screen, inbox: &Receiver<Input>) -> anyhow::Result<()> {
+        loop {
+            screen.draw(&mut self.app)?;
+            // Only after drawing it is known how many rows fit.
+            self.asker.want(self.app.requests());
+            let drawn = Instant::now();
+            loop {
+                let input = match inbox.recv_timeout(TICK) {
+                    Ok(input) => input,
+                    Err(RecvTimeoutError::Timeout) => {
+                        let before = self.app.gone.is_some();
+                        self.look_at_the_clock();
+                        if self.app.gone.is_some() != before {
+                            break;
+                        }
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                };
+                self.look_at_the_clock();
+                // Whoever presses a key sees at once what it does.
+                let hurry = matches!(input, Input::Key(_) | Input::Resized | Input::Made(..));
+                if let Some(end) = self.take(input, &mut screen)? {
+                    return end;
+                }
+                if hurry {
+                    break;
+                }
+                std::thread::sleep(PAUSE.saturating_sub(drawn.elapsed()));
+                // All that is there by now is shown at once.
+                for _ in 0..WAITING {
+                    let Ok(input) = inbox.try_recv() else { break };
+                    if let Some(end) = self.take(input, &mut screen)? {
+                        return end;
+                    }
+                }
+                break;
+            }
+        }
+    }
+
+    fn look_at_the_clock(&mut self) {
+        self.app.now = time_of_day();
+        self.app.tick(self.begin.elapsed());
+    }
+
+    /// Does what an input means; returns how all ends, when it does.
+    fn take(
+        &mut self,
+        input: Input,
+        screen: &mut Screen,
+    ) -> anyhow::Result<Option<anyhow::Result<()>>> {
+        match input {
+            Input::Key(key) => match self.app.key(key) {
+                None => {}
+                Some(Effect::Quit) => return Ok(Some(Ok(()))),
+                Some(Effect::Copy(text)) => screen.copy(&text)?,
+                Some(Effect::Make(make)) => self.make(make)?,
+            },
+            Input::Resized => {}
+            Input::Answered(request, answer) => {
+                self.app.take(&request, answer, self.begin.elapsed());
+            }
+            Input::Made(make, done) => self.app.made(&make, done),
+            Input::Event(event) => {
+                let [kind, name, what] =
+                    [&event.kind, &event.name, &event.what].map(String::as_str);
+                self.app.event(event.event, kind, name, what);
+            }
+            Input::End(end) => return Ok(Some(end)),
+        }
+        for line in log::take() {
+            self.app.event("log", "", "", &line);
+        }
+        Ok(None)
+    }
+
+    /// Makes a capture or a tap, without holding up the view.
+    fn make(&self, make: Make) -> anyhow::Result<()> {
+        let (client, sender) = (self.client.clone(), self.sender.clone());
+        let work = move || {
+            let ttl = Duration::from_secs(skua_top::make::MINUTES * 60);
+            let headers = [("X-Resource-TTL", ttl.as_nanos().to_string())];
+            let made = client.create(make.path(), &headers, &make.body());
+            let made = made.map_err(|error| skua_output::one_line(&error));
+            let _ = sender.send(Input::Made(make, made));
+        };
+        std::thread::Builder::new()
+            .name("make".into())
+            .spawn(work)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locale_decides_on_unicode() {
+        let with = |pairs: &'static [(&str, &str)]| {
+            takes_unicode(|name| {
+                let found = pairs.iter().find(|(variable, _)| *variable == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert!(with(&[("LANG", "de_DE.UTF-8")]));
+        assert!(with(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8")]));
+        assert!(!with(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]));
+        assert!(!with(&[]));
+    }
+}

@@ -1,0 +1,144 @@
+//! A `skua run` inside this process, for when nobody else runs.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, TrySendError, sync_channel},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use skua_client::Client;
+use skua_config as config;
+use skua_config::{
+    Config,
+    arguments::{ANALYZER, AnalyzerArguments},
+};
+use skua_daemon as daemon;
+
+use crate::top::{Input, Sender, TopArguments};
+
+/// How long the capture may take to detach.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What was started.
+pub struct Own {
+    /// How to ask it.
+    pub analyzer: AnalyzerArguments,
+    /// What the user is told.
+    pub note: String,
+    /// Says that it has ended.
+    ended: Receiver<()>,
+    /// Where it answers.
+    _folder: Private,
+}
+
+/// Starts to capture here when nobody runs, or when an interface is named.
+pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Option<Own>> {
+    let asked = &arguments.analyzer;
+    let capture = &arguments.capture;
+    if capture.interface.is_empty() {
+        if Client::connect(asked)?.is_some() {
+            return Ok(None);
+        }
+        if asked.address != ANALYZER {
+            bail!("nothing answers at {}", asked.address);
+        }
+    }
+    let config = Config::load(capture.config.as_deref())?.with_arguments(capture)?;
+    let folder = Private::new()?;
+    let config = looking_only(config, &folder.0.join("skua.sock"));
+    let (begun, begins) = sync_channel(1);
+    let (sender, failed) = (sender.clone(), begun.clone());
+    let (over, ended) = sync_channel(1);
+    let work = move || {
+        let done = daemon::within(config, |url| {
+            // Nobody waits any more when this fails.
+            let _ = begun.send(Ok(url.to_owned()));
+        });
+        let _ = over.send(());
+        // Who waits for the begin is told, else who looks at the screen.
+        if let Err(TrySendError::Full(done) | TrySendError::Disconnected(done)) =
+            failed.try_send(done.map(|()| String::new()))
+        {
+            let _ = sender.send(Input::End(done.map(drop)));
+        }
+    };
+    std::thread::Builder::new().name("run".into()).spawn(work)?;
+    eprintln!("skua: beginning to watch this host");
+    let url = begins.recv().context("the capture did not begin")??;
+    let note = match capture.interface.is_empty() {
+        true => format!("no `skua run` answers at {}: watching here", asked.address),
+        false => "watching here".to_owned(),
+    };
+    let analyzer = AnalyzerArguments {
+        address: url,
+        token_file: None,
+        username: None,
+        password_file: None,
+        ca_cert: None,
+        client_cert: None,
+        client_key: None,
+    };
+    Ok(Some(Own {
+        analyzer,
+        note,
+        ended,
+        _folder: folder,
+    }))
+}
+
+/// The configuration without what acts or keeps: who only looks changes nothing.
+fn looking_only(mut config: Config, socket: &Path) -> Config {
+    config.history.directory.clear();
+    config.export = Default::default();
+    config.alerts = Default::default();
+    config.steer = Default::default();
+    config.taps.clear();
+    // Nobody else is to ask: there is a socket for us alone.
+    config.api.listen.clear();
+    config.api.others = config::Others::None;
+    config.api.socket = socket.display().to_string();
+    config
+}
+
+/// A folder that only we may look into.
+struct Private(PathBuf);
+
+impl Private {
+    fn new() -> anyhow::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let path = std::env::temp_dir().join(format!("skua-top-{}", uuid::Uuid::new_v4()));
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether a signal has ended our own capture: a second one would end the process at once.
+static KNOWS: AtomicBool = AtomicBool::new(false);
+
+/// Notes that our own capture knows by a signal that it is to end.
+pub fn knows() {
+    KNOWS.store(true, Ordering::Release);
+}
+
+impl Drop for Own {
+    /// Has the capture detach and end.
+    fn drop(&mut self) {
+        if !KNOWS.load(Ordering::Acquire) {
+            // As Ctrl-C would; where this fails it goes with the process.
+            let _ = signal_hook::low_level::raise(signal_hook::consts::SIGTERM);
+        }
+        // What is not over then goes with the process.
+        let _ = self.ended.recv_timeout(PATIENCE);
+    }
+}

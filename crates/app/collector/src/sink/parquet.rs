@@ -1,0 +1,56 @@
+//! The table `services` of a lake.
+
+use skua_collect::Line;
+use skua_config::Config;
+use skua_lake::{Location, Table};
+use skua_process::host::host_name;
+use skua_runtime::lake::KeptLake;
+use std::time::Duration;
+
+use crate::sink::Sink;
+
+/// Waits so long at the end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A lake; the keys `lake.…` of the configuration, but the directory, hold for it.
+pub struct Parquet {
+    lake: KeptLake,
+    host: String,
+}
+
+impl Parquet {
+    /// Opens it.
+    pub fn open(location: &Location) -> anyhow::Result<Self> {
+        let config = Config::load(None)?;
+        let host = match &*config.host {
+            "" => host_name(),
+            name => name.to_owned(),
+        };
+        Ok(Self {
+            lake: KeptLake::at(location.clone(), &config.lake, &host, Table::Services)?,
+            host,
+        })
+    }
+}
+
+impl Sink for Parquet {
+    fn put(&mut self, line: &Line<'_>) -> anyhow::Result<()> {
+        self.lake.writer().line(&self.host, line);
+        Ok(())
+    }
+
+    /// A file for each window would be many: rows are written when they are `lake.flush` old.
+    fn flush(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.lake.writer().flush(PATIENCE);
+        self.lake.finish();
+        Ok(())
+    }
+
+    fn lost(&self) -> Vec<(&'static str, u64)> {
+        self.lake.writer().stats().lost
+    }
+}

@@ -1,0 +1,492 @@
+//! How a collector fares: /metrics for Prometheus, /health and /ready for supervisors, and what is logged.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    fmt::Write as _,
+    io,
+    net::{IpAddr, SocketAddr, TcpListener},
+    str::FromStr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::Body,
+    http::{Method, Request, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use skua_collect::{CollectorConfig, Summary};
+use skua_output as output;
+use skua_process::prometheus::Text;
+use tokio::sync::Semaphore;
+
+use crate::received::Received;
+
+/// Where metrics are when nothing else is said.
+const USUAL: &str = "127.0.0.1:6344";
+/// Who asks takes at most so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So many are answered at a time.
+const CONNECTIONS: usize = 32;
+/// Bytes of a request's headers.
+const HEADERS: usize = 16 << 10;
+/// A thread that has done nothing for so long hangs: each looks at least once a second whether there is something to do.
+const HANGS: Duration = Duration::from_secs(60);
+/// What was lost is looked for so often,
+const LOOK: Duration = Duration::from_secs(5);
+/// and logged so often at most, each cause for itself.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Where to serve metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum At {
+    /// At this address.
+    Address(SocketAddr),
+    /// Nowhere.
+    Nowhere,
+}
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self::Nowhere),
+            _ => text.parse().map(Self::Address).map_err(|_| {
+                format!("`{text}` is neither an address with a port, like {USUAL}, nor `none`")
+            }),
+        }
+    }
+}
+
+/// A thread that is to do something at least once a second.
+#[derive(Clone, Copy, Debug)]
+pub enum Worker {
+    /// Takes datagrams.
+    Receiver(usize),
+    /// Sums up.
+    Summer(usize),
+}
+
+/// What threads tell of themselves, once a second.
+pub struct Watched {
+    began: Instant,
+    /// When each has last been at work, ms since the begin: receivers, then those that sum up.
+    beats: Vec<AtomicU64>,
+    received: Vec<Mutex<Received>>,
+    parts: Vec<Mutex<Option<Summary>>>,
+    /// Lines lost on the way to sinks.
+    sinks: Mutex<BTreeMap<&'static str, u64>>,
+    /// No more is taken.
+    ending: AtomicBool,
+    limits: [(&'static str, usize); 3],
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watched {
+    /// Of so many threads that receive, and that sum up.
+    pub fn new((receivers, summers): (usize, usize), config: &CollectorConfig) -> Self {
+        Self {
+            began: Instant::now(),
+            beats: (0..receivers + summers)
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            received: (0..receivers).map(|_| Mutex::default()).collect(),
+            parts: (0..summers).map(|_| Mutex::default()).collect(),
+            sinks: Mutex::default(),
+            ending: AtomicBool::new(false),
+            limits: [
+                ("keys", config.max_keys),
+                ("conversations", config.max_conversations),
+                ("agents", config.max_agents),
+            ],
+        }
+    }
+
+    /// A thread is at work.
+    pub fn beat(&self, worker: Worker) {
+        let place = match worker {
+            Worker::Receiver(number) => number,
+            Worker::Summer(number) => self.received.len() + number,
+        };
+        if let Some(beat) = self.beats.get(place) {
+            beat.store(self.began.elapsed().as_millis() as u64, Relaxed);
+        }
+    }
+
+    /// What a receiver has counted so far.
+    pub fn receives(&self, number: usize, received: Received) {
+        if let Some(place) = self.received.get(number) {
+            *lock(place) = received;
+        }
+    }
+
+    /// What a thread has summed up so far.
+    pub fn sums(&self, number: usize, summary: Summary) {
+        if let Some(place) = self.parts.get(number) {
+            *lock(place) = Some(summary);
+        }
+    }
+
+    /// Lines that sinks have lost.
+    pub fn sinks(&self, lost: BTreeMap<&'static str, u64>) {
+        *lock(&self.sinks) = lost;
+    }
+
+    /// No more is taken.
+    pub fn ends(&self) {
+        self.ending.store(true, Relaxed);
+    }
+
+    /// How many threads hang.
+    fn hang(&self) -> usize {
+        let now = self.began.elapsed();
+        let late = |beat: &&AtomicU64| {
+            now.saturating_sub(Duration::from_millis(beat.load(Relaxed))) > HANGS
+        };
+        self.beats.iter().filter(late).count()
+    }
+
+    /// All sums as they were a second ago; none before the first second is over.
+    fn summary(&self) -> Option<Summary> {
+        let mut all: Option<Summary> = None;
+        for part in &self.parts {
+            let part = lock(part).clone()?;
+            match &mut all {
+                Some(all) => all.add_shard(&part),
+                None => all = Some(part),
+            }
+        }
+        let mut all = all?;
+        let mut received = Received::default();
+        for one in &self.received {
+            received.add(&lock(one));
+        }
+        received.lost_to(&mut all);
+        all.lost.extend(lock(&self.sinks).clone());
+        Some(all)
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> Response {
+        if ![Method::GET, Method::HEAD].contains(method) {
+            return (StatusCode::METHOD_NOT_ALLOWED, "only GET\n").into_response();
+        }
+        let unavailable = |text: String| (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+        match path {
+            "/metrics" => {
+                let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+                match self.summary() {
+                    Some(summary) => (kind, self.metrics(&summary)).into_response(),
+                    None => unavailable("nothing was counted yet\n".into()),
+                }
+            }
+            "/health" | "/ready" => match self.hang() {
+                0 if path == "/ready" && self.ending.load(Relaxed) => {
+                    unavailable("it ends: nothing more is taken\n".into())
+                }
+                0 => "ok\n".into_response(),
+                hang => unavailable(format!(
+                    "{} did nothing for {} s\n",
+                    output::counted(hang, "thread"),
+                    HANGS.as_secs()
+                )),
+            },
+            _ => (
+                StatusCode::NOT_FOUND,
+                "there are /metrics, /health and /ready\n",
+            )
+                .into_response(),
+        }
+    }
+
+    /// In Prometheus' text format.
+    fn metrics(&self, summary: &Summary) -> String {
+        let mut text = Text::default();
+        for (name, help, value) in [
+            ("datagrams", "Datagrams that came.", summary.datagrams),
+            (
+                "datagram_bytes",
+                "Bytes of datagrams that came.",
+                summary.datagram_bytes,
+            ),
+            ("records", "Records of conversations.", summary.records),
+            (
+                "old_records",
+                "Records that told nothing new.",
+                summary.old_records,
+            ),
+            (
+                "untracked",
+                "Records of conversations that were not joined for lack of room.",
+                summary.untracked,
+            ),
+            ("samples", "Sampled packets.", summary.samples),
+            (
+                "skipped",
+                "Samples and records of unknown kinds.",
+                summary.skipped,
+            ),
+            (
+                "restarts",
+                "Times that an agent began anew.",
+                summary.restarts,
+            ),
+            (
+                "kept_datagrams",
+                "Datagrams that agents had kept on disk.",
+                summary.kept_datagrams,
+            ),
+            (
+                "clock_corrected",
+                "Records whose time was set right.",
+                summary.clock_corrected,
+            ),
+            ("lines", "Lines that went to sinks.", summary.lines),
+        ] {
+            let name = format!("skua_collector_{name}_total");
+            text.single(&name, "counter", help, value);
+        }
+        let sums = [
+            ("told", &summary.told),
+            ("told_before", &summary.told_before),
+            ("missing", &summary.missing),
+            ("got", &summary.got),
+            ("elsewhere", &summary.elsewhere),
+            ("late", &summary.late),
+            ("keys_full", &summary.keys_full),
+            ("conversations_full", &summary.conversations_full),
+            ("counted", &summary.counted),
+            ("estimated", &summary.estimated),
+        ];
+        // What is missing may come yet.
+        let name = "skua_collector_packets";
+        text.family(
+            name,
+            "gauge",
+            "Packets by what became of them, as in the sums at the end.",
+        );
+        for (sum, value) in sums {
+            text.value(name, &[("sum", sum)], value.packets);
+        }
+        let name = "skua_collector_bytes";
+        text.family(
+            name,
+            "gauge",
+            "Bytes by what became of them, as in the sums at the end.",
+        );
+        for (sum, value) in sums {
+            text.value(name, &[("sum", sum)], value.bytes);
+        }
+        let name = "skua_collector_lost_total";
+        text.family(
+            name,
+            "counter",
+            "What was lost, by cause; units are in docs/collector.md.",
+        );
+        for (cause, units) in &summary.lost {
+            text.value(name, &[("cause", cause)], units);
+        }
+        let used = [summary.keys, summary.conversations, summary.agents.len()];
+        for (place, (table, most)) in self.limits.iter().enumerate() {
+            let used = used.get(place).copied().unwrap_or(0);
+            let name = format!("skua_collector_{table}");
+            text.single(&name, "gauge", "Entries of this table that are used.", used);
+            let name = format!("skua_collector_{table}_max");
+            text.single(&name, "gauge", "Entries that this table may have.", most);
+        }
+        text.single(
+            "skua_collector_compact_conversations",
+            "gauge",
+            "Conversations of which only that they were counted is remembered.",
+            summary.compact_conversations,
+        );
+        let name = "skua_collector_agents_with_gaps";
+        let with_gaps = summary
+            .agents
+            .iter()
+            .filter(|agent| agent.lost_datagrams > 0);
+        text.single(
+            name,
+            "gauge",
+            "Agents of which datagrams did not come.",
+            with_gaps.count(),
+        );
+        text.0
+    }
+}
+
+/// What was logged.
+#[derive(Default)]
+struct Logged {
+    lost: BTreeMap<&'static str, (u64, Option<Instant>)>,
+    gaps: BTreeMap<(IpAddr, IpAddr, u32), u64>,
+}
+
+impl Logged {
+    /// What is to be logged now.
+    fn changes(&mut self, summary: &Summary, now: Instant) -> Vec<String> {
+        let mut all = Vec::new();
+        for (cause, units) in &summary.lost {
+            let (before, at) = self.lost.entry(cause).or_default();
+            let quiet = at.is_some_and(|at| now.saturating_duration_since(at) < QUIET);
+            if *units <= *before || quiet {
+                continue;
+            }
+            let mut text = format!("lost: {cause} {} more", output::count(*units - *before));
+            (*before, *at) = (*units, Some(now));
+            if *cause == "sequence_gap" {
+                let gaps = |agent: &skua_collect::AgentLine| {
+                    let before = self.gaps.get(&(agent.agent, agent.from, agent.sub_agent));
+                    let before = before.copied().unwrap_or(0);
+                    agent.lost_datagrams.saturating_sub(before)
+                };
+                let most = summary.agents.iter().max_by_key(|agent| gaps(agent));
+                if let Some(agent) = most {
+                    let lost = output::count(gaps(agent));
+                    let _ = write!(text, ", most of agent {}: {lost}", agent.agent);
+                }
+                let lost = summary.agents.iter();
+                let lost = lost.filter(|agent| agent.lost_datagrams > 0);
+                let lost = lost.map(|agent| {
+                    let key = (agent.agent, agent.from, agent.sub_agent);
+                    (key, agent.lost_datagrams)
+                });
+                self.gaps = lost.collect();
+            }
+            all.push(text);
+        }
+        all
+    }
+}
+
+/// Serves, and logs what is lost, as long as the process lives. Hands out where.
+///
+/// # Errors
+///
+/// When it cannot listen at an address that was asked for.
+pub fn start(at: Option<At>, watched: Arc<Watched>) -> anyhow::Result<Option<SocketAddr>> {
+    let (address, wanted) = match at {
+        Some(At::Address(address)) => (Some(address), true),
+        Some(At::Nowhere) => (None, false),
+        None => (USUAL.parse().ok(), false),
+    };
+    let listener = match address.map(TcpListener::bind) {
+        None => None,
+        Some(Ok(listener)) => Some(listener),
+        Some(Err(error)) if wanted => {
+            return Err(anyhow::Error::new(error).context(format!(
+                "--metrics {}",
+                address.map_or_else(String::new, |a| a.to_string())
+            )));
+        }
+        Some(Err(error)) => {
+            tracing::warn!(
+                "no metrics at {USUAL}: {error}; say another address with --metrics, or --metrics none"
+            );
+            None
+        }
+    };
+    let address = listener.as_ref().map(TcpListener::local_addr).transpose()?;
+    if let Some(listener) = &listener {
+        listener.set_nonblocking(true)?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    thread::Builder::new().name("watch".into()).spawn(move || {
+        runtime.block_on(async move {
+            if let Some(listener) = listener {
+                tokio::spawn(serve(listener, watched.clone()));
+            }
+            let mut logged = Logged::default();
+            loop {
+                tokio::time::sleep(LOOK).await;
+                if let Some(summary) = watched.summary() {
+                    for text in logged.changes(&summary, Instant::now()) {
+                        tracing::warn!("{text}");
+                    }
+                }
+            }
+        })
+    })?;
+    Ok(address)
+}
+
+async fn serve(listener: TcpListener, watched: Arc<Watched>) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    while let Ok(place) = places.clone().acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let watched = watched.clone();
+        tokio::spawn(async move {
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let answer = watched.answer(request.method(), request.uri().path());
+                async move { Ok::<Response<Body>, Infallible>(answer) }
+            });
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .max_buf_size(HEADERS)
+                .keep_alive(false)
+                .serve_connection(TokioIo::new(stream), answer);
+            let _ = tokio::time::timeout(PATIENCE, served).await;
+            drop(place);
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use skua_collect::Collector;
+
+    use super::*;
+
+    #[test]
+    fn losses_are_logged_once_a_minute_each_with_whose_they_are() {
+        let mut summary = Collector::new(&CollectorConfig::default()).summary();
+        let (mut logged, now) = (Logged::default(), Instant::now());
+        assert!(logged.changes(&summary, now).is_empty());
+        summary.lost.insert("late", 3);
+        assert_eq!(logged.changes(&summary, now), ["lost: late 3 more"]);
+        summary.lost.insert("late", 5);
+        summary.lost.insert("keys_full", 1);
+        assert_eq!(logged.changes(&summary, now), ["lost: keys_full 1 more"]);
+        assert_eq!(logged.changes(&summary, now + QUIET), ["lost: late 2 more"]);
+        assert!(logged.changes(&summary, now + QUIET * 2).is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_hangs_is_no_good_health_and_who_ends_is_not_ready() {
+        let mut watched = Watched::new((1, 1), &CollectorConfig::default());
+        let status = |watched: &Watched, path| watched.answer(&Method::GET, path).status();
+        assert_eq!(status(&watched, "/metrics"), 503);
+        assert_eq!(status(&watched, "/ready"), 200);
+        watched.ends();
+        assert_eq!(
+            (status(&watched, "/ready"), status(&watched, "/health")),
+            (503.try_into().unwrap(), StatusCode::OK)
+        );
+        watched.began = Instant::now().checked_sub(HANGS * 2).unwrap();
+        assert_eq!(status(&watched, "/health"), 503);
+        watched.beat(Worker::Receiver(0));
+        assert_eq!(status(&watched, "/health"), 503);
+        watched.beat(Worker::Summer(0));
+        assert_eq!(status(&watched, "/health"), 200);
+        assert_eq!(watched.answer(&Method::POST, "/health").status(), 405);
+    }
+}

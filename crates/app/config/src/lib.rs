@@ -1,0 +1,1393 @@
+//! Configuration: defaults, one YAML file over them, SKUA_… variables over that, flags over all.
+
+#![allow(
+    missing_docs,
+    reason = "a part of one program; what it shows, only that program sees"
+)]
+
+pub mod actions;
+pub mod addresses;
+pub mod arguments;
+pub mod dpdk;
+pub mod export;
+pub mod lake;
+pub mod sockets;
+pub mod steer;
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use serde::{Deserialize, Serialize};
+use skua_analyzer::tap::Tap;
+use skua_flow::{Mark, Prefix};
+
+use crate::{
+    actions::{AlertSettings, InjectionSettings},
+    arguments::{CaptureArguments, CaptureType, ConfigArguments},
+    dpdk::Dpdk,
+    export::ExportSettings,
+    lake::LakeSettings,
+    sockets::{IoNice, Sockets},
+    steer::SteerSettings,
+};
+
+/// Where the file is looked for when none is named.
+const DEFAULT_FILE: &str = "/etc/skua.yaml";
+
+/// The value of `history.directory` that leaves the choice to us.
+pub const AUTO: &str = "auto";
+
+/// Prefixes in an address set at most: a gigabyte in the kernel.
+const MOST_ADDRESSES: u32 = 4 << 20;
+
+/// A key with its meaning, for `skua config --help` and the SKUA_… variables.
+struct Key {
+    path: &'static str,
+    meaning: &'static str,
+}
+
+const KEYS: &[Key] = &[
+    Key {
+        path: "host",
+        meaning: "name of this host in the graph; empty: what it is called",
+    },
+    Key {
+        path: "agent.listen",
+        meaning: "address of the JSON API of `skua agent`; loopback only",
+    },
+    Key {
+        path: "agent.socket",
+        meaning: "socket by which commands ask `skua agent`; auto: /run/skua-agent/skua.sock if it can be had",
+    },
+    Key {
+        path: "fleet.forget_after",
+        meaning: "an analyzer waits so long for an agent that is gone, then its nodes go",
+    },
+    Key {
+        path: "fleet.memory",
+        meaning: "memory of an analyzer for the conversations of each capture of an agent",
+    },
+    Key {
+        path: "fleet.signing_key",
+        meaning: "PEM file with a private key of Ed25519: an analyzer signs the captures that it sends to agents",
+    },
+    Key {
+        path: "agent.analyzer_key",
+        meaning: "PEM file with the public keys of analyzers: an agent takes only captures that one of them signed",
+    },
+    Key {
+        path: "agent.interfaces",
+        meaning: "interfaces to watch, a list; empty: all that are up",
+    },
+    Key {
+        path: "agent.all_netns",
+        meaning: "watch all network namespaces",
+    },
+    Key {
+        path: "agent.capture_type",
+        meaning: "auto, ebpf, xdp, afpacket or pcap",
+    },
+    Key {
+        path: "agent.flow.ebpf.kernel_scan_interval",
+        meaning: "time between drains of the flow table; it is drained earlier when it fills up",
+    },
+    Key {
+        path: "flow.max_entries",
+        meaning: "conversations in the flow table at a time",
+    },
+    Key {
+        path: "flow.sampling",
+        meaning: "count one packet of so many",
+    },
+    Key {
+        path: "flow.filter",
+        meaning: "pcap expression; only matching packets are counted",
+    },
+    Key {
+        path: "flow.addresses.include",
+        meaning: "prefixes whose packets are counted, a list; empty: all but the excluded",
+    },
+    Key {
+        path: "flow.addresses.exclude",
+        meaning: "prefixes whose packets are left out; the longest that holds an address decides",
+    },
+    Key {
+        path: "flow.addresses.max_entries",
+        meaning: "prefixes that `skua addresses` may bring the set to; 0: it cannot be changed",
+    },
+    Key {
+        path: "flow.tunnels",
+        meaning: "look into VXLAN, GENEVE, GRE, IP in IP and MPLS",
+    },
+    Key {
+        path: "flow.exclude_self",
+        meaning: "leave out Skua's own traffic",
+    },
+    Key {
+        path: "flow.idle_timeout",
+        meaning: "a conversation ends after so long without packets",
+    },
+    Key {
+        path: "flow.closed_timeout",
+        meaning: "a closed TCP connection ends after so long",
+    },
+    Key {
+        path: "agent.btf",
+        meaning: "file with the kernel's BTF, where the kernel has none itself; empty: its own",
+    },
+    Key {
+        path: "agent.nice",
+        meaning: "lowers the agent's CPU priority: 0 (as it was started) to 19 (last)",
+    },
+    Key {
+        path: "agent.ionice",
+        meaning: "the agent's disk priority: none (as it was started), idle, best-effort:0 to 7",
+    },
+    Key {
+        path: "sockets.enabled",
+        meaning: "watch sockets: which process talks, and how TCP fares",
+    },
+    Key {
+        path: "sockets.mode",
+        meaning: "events: each ended connection is a record; aggregate: the kernel sums them up by \
+                  process and peer, for tens of thousands of connections per second",
+    },
+    Key {
+        path: "sockets.udp_sends",
+        meaning: "also UDP sockets that send without connect, known by their first datagram",
+    },
+    Key {
+        path: "sockets.max_sockets",
+        meaning: "open sockets at a time",
+    },
+    Key {
+        path: "sockets.history",
+        meaning: "memory for sockets that have ended; 0: none",
+    },
+    Key {
+        path: "sockets.graph",
+        meaning: "conversations that the graph of services (`skua services --graph`) remembers; 0: no graph",
+    },
+    Key {
+        path: "ovs.target",
+        meaning: "database of Open vSwitch, like unix:/run/openvswitch/db.sock or \
+                  tcp:127.0.0.1:6640; empty: that socket if it is there; none: no Open vSwitch",
+    },
+    Key {
+        path: "ovs.statistics",
+        meaning: "read the counters of Open vSwitch's interfaces",
+    },
+    Key {
+        path: "topology.containers",
+        meaning: "containers as nodes, with the names that their runtimes tell",
+    },
+    Key {
+        path: "topology.processes",
+        meaning: "processes that listen as nodes; needs sockets.enabled",
+    },
+    Key {
+        path: "topology.guests",
+        meaning: "virtual machines, and others that hold tap or tun devices, as nodes",
+    },
+    Key {
+        path: "topology.bpf",
+        meaning: "BPF programs on interfaces, whoever attached them",
+    },
+    Key {
+        path: "topology.nftables",
+        meaning: "rules of nftables on hosts and namespaces, as the command nft prints them",
+    },
+    Key {
+        path: "dpdk.ports",
+        meaning: "devices of DPDK, a list: names with arguments, like net_af_packet0,iface=eth0 or \
+                  0000:03:00.0",
+    },
+    Key {
+        path: "dpdk.eal",
+        meaning: "arguments of DPDK's environment (EAL), which starts with the first capture",
+    },
+    Key {
+        path: "dpdk.queues",
+        meaning: "queues by which a device receives, each polled by a thread",
+    },
+    Key {
+        path: "captures.max",
+        meaning: "captures that can be made at a time (`skua capture`)",
+    },
+    Key {
+        path: "captures.max_entries",
+        meaning: "conversations in the flow table of a capture at a time",
+    },
+    Key {
+        path: "captures.memory",
+        meaning: "memory for the conversations of a capture",
+    },
+    Key {
+        path: "history.memory",
+        meaning: "memory for conversations, also ended ones; 0: no history",
+    },
+    Key {
+        path: "history.directory",
+        meaning: "directory for the history of graph and flows, and for captures; one process has it; \
+                  auto: /var/lib/skua if it can be had; empty: nothing is kept",
+    },
+    Key {
+        path: "history.max_age",
+        meaning: "what is older is deleted from the directory",
+    },
+    Key {
+        path: "history.graph_size",
+        meaning: "most bytes there for the history of the graph",
+    },
+    Key {
+        path: "history.flow_size",
+        meaning: "most bytes there for the history of flows",
+    },
+    Key {
+        path: "export.collectors",
+        meaning: "collectors that are told of flows in sFlow, a list of addresses like \
+                  collector:6343, or names of SRV records like _skua._udp.example.org; each address of a name is a \
+                  collector, and each conversation goes to one of them",
+    },
+    Key {
+        path: "export.key_file",
+        meaning: "file with a line of a name and a secret, by which collectors know that datagrams are of this host; \
+                  empty: they are not sealed",
+    },
+    Key {
+        path: "export.look_up",
+        meaning: "how often names of collectors are looked up again: collectors may come, go and move without a \
+                  restart",
+    },
+    Key {
+        path: "export.datagram",
+        meaning: "bytes of a datagram to them at most, without headers of UDP and IP",
+    },
+    Key {
+        path: "export.both_directions",
+        meaning: "whether what the destination of a conversation sent is a standard sample, too; collectors of \
+                  Skua do not need it",
+    },
+    Key {
+        path: "export.queue",
+        meaning: "memory for datagrams that wait to be sent",
+    },
+    Key {
+        path: "export.agent",
+        meaning: "address by which this host calls itself to collectors; empty: the one that it sends \
+                  from",
+    },
+    Key {
+        path: "export.sub_agent",
+        meaning: "tells several agents of one address apart",
+    },
+    Key {
+        path: "export.answers",
+        meaning: "whether collectors are to answer: auto, always (one that has not is gone) or never",
+    },
+    Key {
+        path: "export.spool.directory",
+        meaning: "where to keep what a collector that is gone is not told; empty: nowhere",
+    },
+    Key {
+        path: "export.spool.max_bytes",
+        meaning: "bytes there at most: beyond that the oldest go",
+    },
+    Key {
+        path: "export.spool.rate",
+        meaning: "datagrams a second that are sent from there at most",
+    },
+    Key {
+        path: "lake.directory",
+        meaning: "where flows are written as Parquet: a directory, s3://BUCKET/PREFIX or \
+                  hdfs://HOST:PORT/PATH; empty: nowhere",
+    },
+    Key {
+        path: "lake.flush",
+        meaning: "a row is written to the lake at most so long after its drain",
+    },
+    Key {
+        path: "lake.memory",
+        meaning: "memory for rows that wait to be written to the lake",
+    },
+    Key {
+        path: "lake.max_age",
+        meaning: "what is older is deleted from the lake, by the hour",
+    },
+    Key {
+        path: "lake.max_size",
+        meaning: "most bytes of the lake; the oldest hours go first",
+    },
+    Key {
+        path: "lake.compact",
+        meaning: "time between compactions of the lake",
+    },
+    Key {
+        path: "injection.enabled",
+        meaning: "allow packet injection",
+    },
+    Key {
+        path: "injection.rate",
+        meaning: "packets per second of an injection at most",
+    },
+    Key {
+        path: "injection.at_once",
+        meaning: "injections at a time",
+    },
+    Key {
+        path: "injection.packets",
+        meaning: "packets of an injection at most",
+    },
+    Key {
+        path: "alerts.commands",
+        meaning: "let alerts run commands, with the rights of `skua run`",
+    },
+    Key {
+        path: "alerts.directory",
+        meaning: "directory below which alerts may write files; empty: none",
+    },
+    Key {
+        path: "steer.max",
+        meaning: "detectors at a time (`skua steer`)",
+    },
+    Key {
+        path: "steer.detectors",
+        meaning: "detectors that are there from the start, a list; docs/steer.md says of what",
+    },
+    Key {
+        path: "steer.files",
+        meaning: "files with more of them, a list",
+    },
+    Key {
+        path: "policy.steer",
+        meaning: "allowed, or forbidden: nobody steers packets, also not this file",
+    },
+    Key {
+        path: "policy.tap",
+        meaning: "allowed or forbidden: copying packets to monitors (`skua tap`, taps below)",
+    },
+    Key {
+        path: "taps",
+        meaning: "taps that run from the start, a list; keys as in the API, written small",
+    },
+    Key {
+        path: "api.listen",
+        meaning: "addresses of the JSON API and /metrics; beyond loopback they need TLS and \
+                  authentication",
+    },
+    Key {
+        path: "api.socket",
+        meaning: "socket by which commands on this host ask, without a login for root and the group skua; \
+                  auto: /run/skua/skua.sock if it can be had; empty: none",
+    },
+    Key {
+        path: "api.others",
+        meaning: "what other users of this host may do at that socket: none, read or admin",
+    },
+    Key {
+        path: "api.metrics",
+        meaning: "who gets /metrics without a login: loopback (who asks from this host), login (nobody) or \
+                  open (everybody)",
+    },
+    Key {
+        path: "api.names",
+        meaning: "names by which clients ask for it, a list; others are refused as Host header",
+    },
+    Key {
+        path: "api.tls.certificate",
+        meaning: "PEM file with the server's certificate and those between it and the CA's",
+    },
+    Key {
+        path: "api.tls.key",
+        meaning: "PEM file with its private key, mode 0600",
+    },
+    Key {
+        path: "api.tls.client_ca",
+        meaning: "PEM file with CAs whose clients may come without a password",
+    },
+    Key {
+        path: "api.users",
+        meaning: "file of users, made by `skua user`",
+    },
+    Key {
+        path: "api.tokens",
+        meaning: "file of tokens, made by `skua token`",
+    },
+];
+
+/// The configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Name of this host, empty: its own.
+    pub host: String,
+    /// What is captured.
+    pub agent: Agent,
+    /// How flows are counted.
+    pub flow: Flow,
+    /// How sockets are watched.
+    pub sockets: Sockets,
+    /// Open vSwitch of this host.
+    pub ovs: Ovs,
+    /// Ports of DPDK.
+    pub dpdk: Dpdk,
+    /// What the graph shows besides interfaces.
+    pub topology: Topology,
+    /// Captures that people make.
+    pub captures: Captures,
+    /// What is kept.
+    pub history: History,
+    /// What collectors are told.
+    pub export: ExportSettings,
+    /// Flows as Parquet.
+    pub lake: LakeSettings,
+    /// Packet injection.
+    pub injection: InjectionSettings,
+    /// What alerts may do.
+    pub alerts: AlertSettings,
+    /// Detectors on values in packets.
+    pub steer: SteerSettings,
+    /// What may be done to packets.
+    pub policy: Policy,
+    /// Taps that run from the start.
+    #[serde(with = "taps")]
+    pub taps: Vec<Tap>,
+    /// How an analyzer treats agents.
+    pub fleet: Fleet,
+    /// What is served.
+    pub api: Api,
+}
+
+/// Whether something may be done, whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Permission {
+    #[default]
+    Allowed,
+    Forbidden,
+}
+
+impl Permission {
+    pub fn is_allowed(self) -> bool {
+        self == Self::Allowed
+    }
+}
+
+/// What may be done to packets; it holds against the API and the rest of the configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    pub tap: Permission,
+    pub steer: Permission,
+}
+
+/// How an analyzer treats agents.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fleet {
+    #[serde(with = "time")]
+    pub forget_after: Duration,
+    #[serde(with = "size")]
+    pub memory: u64,
+    /// File of the key that captures are signed with.
+    pub signing_key: String,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        Self {
+            forget_after: Duration::from_secs(60),
+            memory: 64 << 20,
+            signing_key: String::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Name of this host in the graph.
+    pub fn host_name(&self) -> String {
+        match &*self.host {
+            "" => skua_process::host::host_name(),
+            name => name.to_owned(),
+        }
+    }
+
+    /// Where resources of a kind are kept over a restart, when anything is.
+    pub fn resource_file(&self, kind: &str) -> Option<PathBuf> {
+        // What `auto` means is known once the history is open.
+        let directory = self.history.directory.as_str();
+        let named = !directory.is_empty() && directory != AUTO;
+        named.then(|| Path::new(directory).join(format!("{kind}.json")))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Agent {
+    pub interfaces: Vec<String>,
+    pub all_netns: bool,
+    pub capture_type: CaptureType,
+    pub flow: AgentFlow,
+    pub btf: String,
+    pub nice: i32,
+    pub ionice: String,
+    pub listen: SocketAddr,
+    /// Socket by which commands on this host ask it.
+    pub socket: String,
+    /// File of the keys by one of which captures must be signed.
+    pub analyzer_key: String,
+    /// The only hook to use; not in the file.
+    #[serde(skip)]
+    pub hook: Option<skua_kernel::HookKind>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentFlow {
+    pub ebpf: AgentFlowEbpf,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentFlowEbpf {
+    #[serde(with = "time")]
+    pub kernel_scan_interval: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Flow {
+    pub max_entries: u32,
+    pub sampling: u32,
+    pub filter: String,
+    pub addresses: Addresses,
+    pub tunnels: bool,
+    pub exclude_self: bool,
+    #[serde(with = "time")]
+    pub idle_timeout: Duration,
+    #[serde(with = "time")]
+    pub closed_timeout: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Addresses {
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+    pub max_entries: u32,
+}
+
+impl Addresses {
+    /// The prefixes with their marks.
+    pub fn marks(&self) -> anyhow::Result<Vec<(Prefix, Mark)>> {
+        addresses::marks("flow.addresses.", &self.include, &self.exclude)
+    }
+
+    /// Flags: each list replaces that of the file.
+    fn take_arguments(&mut self, include: &[String], exclude: &[String]) -> anyhow::Result<()> {
+        if !include.is_empty() {
+            self.include = addresses::expand("--include-net", include)?;
+        }
+        if !exclude.is_empty() {
+            self.exclude = addresses::expand("--exclude-net", exclude)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Topology {
+    pub containers: bool,
+    pub processes: bool,
+    pub guests: bool,
+    pub bpf: bool,
+    pub nftables: bool,
+}
+
+impl Default for Topology {
+    fn default() -> Self {
+        Self {
+            containers: true,
+            processes: true,
+            guests: true,
+            bpf: true,
+            nftables: true,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Captures {
+    pub max: u32,
+    pub max_entries: u32,
+    #[serde(with = "size")]
+    pub memory: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ovs {
+    pub target: String,
+    pub statistics: bool,
+}
+
+impl Default for Ovs {
+    fn default() -> Self {
+        Self {
+            target: String::new(),
+            statistics: true,
+        }
+    }
+}
+
+impl Ovs {
+    /// Where its database is; none when there is none.
+    pub fn database(&self) -> anyhow::Result<Option<skua_ovsdb::Target>> {
+        let usual = skua_ovsdb::Target::default();
+        match (self.target.as_str(), &usual) {
+            ("none", _) => Ok(None),
+            ("", skua_ovsdb::Target::Unix(path)) => Ok(path.exists().then_some(usual)),
+            ("", _) => Ok(None),
+            (text, _) => Ok(Some(text.parse().context("ovs.target")?)),
+        }
+    }
+}
+
+impl Default for Captures {
+    fn default() -> Self {
+        Self {
+            max: 64,
+            max_entries: 65_536,
+            memory: 64 << 20,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct History {
+    #[serde(with = "size")]
+    pub memory: u64,
+    pub directory: String,
+    #[serde(with = "time")]
+    pub max_age: Duration,
+    #[serde(with = "size")]
+    pub graph_size: u64,
+    #[serde(with = "size")]
+    pub flow_size: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Api {
+    #[serde(deserialize_with = "one_or_many")]
+    pub listen: Vec<SocketAddr>,
+    pub socket: String,
+    pub others: Others,
+    pub metrics: Metrics,
+    pub names: Vec<String>,
+    pub tls: Tls,
+    pub users: String,
+    pub tokens: String,
+}
+
+/// What users of this host may do at the socket who are neither root nor of the group skua.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Others {
+    /// Nothing without a login.
+    #[default]
+    None,
+    /// Look.
+    Read,
+    /// Everything.
+    Admin,
+}
+
+/// Who may have `/metrics` without a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Metrics {
+    /// Who asks from this host.
+    #[default]
+    Loopback,
+    /// Nobody.
+    Login,
+    /// Everybody.
+    Open,
+}
+
+/// Files of TLS, empty when there is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    pub certificate: String,
+    pub key: String,
+    pub client_ca: String,
+}
+
+impl Api {
+    /// Whether anybody can log in besides the users of this host.
+    pub fn authenticates(&self) -> bool {
+        [&self.users, &self.tokens, &self.tls.client_ca]
+            .iter()
+            .any(|file| !file.is_empty())
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        if self.listen.is_empty() {
+            bail!("api.listen is empty; 127.0.0.1:8082 is the usual address");
+        }
+        let tls = !self.tls.certificate.is_empty();
+        if tls == self.tls.key.is_empty() {
+            bail!("api.tls.certificate and api.tls.key belong together; set both or none");
+        }
+        if !self.tls.client_ca.is_empty() && !tls {
+            bail!("api.tls.client_ca needs api.tls.certificate and api.tls.key");
+        }
+        let mut missing = Vec::new();
+        if !tls {
+            missing.push("api.tls.certificate and api.tls.key");
+        }
+        if !self.authenticates() {
+            missing.push("api.users, api.tokens or api.tls.client_ca");
+        }
+        let far = self
+            .listen
+            .iter()
+            .find(|a| !a.ip().to_canonical().is_loopback());
+        if let Some(far) = far.filter(|_| !missing.is_empty()) {
+            bail!(
+                "api.listen is {far}: beyond loopback the API needs TLS and authentication; set {} \
+                 (docs/api.md), or use 127.0.0.1 and an SSH tunnel",
+                missing.join(" and ")
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A list, or its only item.
+fn one_or_many<'a, D: serde::Deserializer<'a>>(
+    deserializer: D,
+) -> Result<Vec<SocketAddr>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "an address like 127.0.0.1:8082, or a list of them"
+    )]
+    enum Written {
+        One(SocketAddr),
+        Many(Vec<SocketAddr>),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::One(one) => vec![one],
+        Written::Many(many) => many,
+    })
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            interfaces: Vec::new(),
+            all_netns: false,
+            capture_type: CaptureType::Auto,
+            flow: AgentFlow::default(),
+            btf: String::new(),
+            nice: 0,
+            ionice: "none".into(),
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081),
+            socket: AUTO.into(),
+            analyzer_key: String::new(),
+            hook: None,
+        }
+    }
+}
+
+impl Default for AgentFlowEbpf {
+    fn default() -> Self {
+        Self {
+            kernel_scan_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self {
+            max_entries: 500_000,
+            sampling: 1,
+            filter: String::new(),
+            addresses: Addresses::default(),
+            tunnels: false,
+            exclude_self: false,
+            idle_timeout: Duration::from_secs(120),
+            closed_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self {
+            include: Vec::new(),
+            exclude: Vec::new(),
+            max_entries: 65_536,
+        }
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            memory: 64 << 20,
+            directory: AUTO.into(),
+            max_age: Duration::from_secs(24 * 3_600),
+            graph_size: 512 << 20,
+            flow_size: 4 << 30,
+        }
+    }
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082)],
+            socket: AUTO.into(),
+            others: Others::default(),
+            metrics: Metrics::default(),
+            names: Vec::new(),
+            tls: Tls::default(),
+            users: String::new(),
+            tokens: String::new(),
+        }
+    }
+}
+
+/// Taps with their keys written small, and without what is not said.
+mod taps {
+    use serde::{Deserialize, Deserializer, Serializer, ser::Error as _};
+    use serde_json::{Map, Value};
+    use skua_analyzer::tap::Tap;
+
+    /// `GremlinQuery`, `SourceMACs`: `gremlin_query`, `source_macs`.
+    fn small(key: &str) -> String {
+        let mut small = String::new();
+        let mut after_small = false;
+        for letter in key.chars() {
+            if letter.is_ascii_uppercase() && after_small {
+                small.push('_');
+            }
+            after_small = letter.is_ascii_lowercase();
+            small.push(letter.to_ascii_lowercase());
+        }
+        small
+    }
+
+    fn said(tap: &Tap) -> Result<Map<String, Value>, serde_json::Error> {
+        let none = serde_json::to_value(Tap::default())?;
+        let all = serde_json::to_value(tap)?;
+        let pairs = all.as_object().into_iter().flatten();
+        let said = pairs.filter(|(key, value)| none.get(*key) != Some(*value));
+        Ok(said
+            .map(|(key, value)| (small(key), value.clone()))
+            .collect())
+    }
+
+    pub fn serialize<S: Serializer>(taps: &[Tap], serializer: S) -> Result<S::Ok, S::Error> {
+        let all: Result<Vec<_>, _> = taps.iter().map(said).collect();
+        serializer.collect_seq(all.map_err(S::Error::custom)?)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Vec<Tap>, D::Error> {
+        Vec::deserialize(deserializer)
+    }
+}
+
+/// Durations as text, like `10s`.
+pub mod time {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_duration(*value))
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_duration(&text).map_err(|e| {
+            D::Error::custom(format!(
+                "\"{text}\" is no duration ({e}); write it like 10s"
+            ))
+        })
+    }
+}
+
+/// Sizes as text, like `64MiB`, or a number of bytes.
+pub mod size {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+
+    pub fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        match UNITS
+            .iter()
+            .find(|(_, unit)| *value != 0 && value.is_multiple_of(*unit))
+        {
+            Some((name, unit)) => serializer.collect_str(&format_args!("{}{name}", value / unit)),
+            None => serializer.serialize_u64(*value),
+        }
+    }
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Bytes(u64),
+        Text(String),
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = match Written::deserialize(deserializer)? {
+            Written::Bytes(bytes) => return Ok(bytes),
+            Written::Text(text) => text,
+        };
+        parse(&text).map_err(D::Error::custom)
+    }
+
+    /// Bytes, as flags give them.
+    pub fn parse(text: &str) -> Result<u64, String> {
+        let (number, unit) = UNITS
+            .iter()
+            .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
+            .unwrap_or((text, 1));
+        number
+            .trim()
+            .parse::<u64>()
+            .ok()
+            .and_then(|n| n.checked_mul(unit))
+            .ok_or_else(|| format!("\"{text}\" is no size; write it like 64MiB"))
+    }
+}
+
+impl Config {
+    /// Defaults, file, variables.
+    pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
+        let file = match file {
+            Some(file) => Some(file.to_owned()),
+            None => Some(PathBuf::from(DEFAULT_FILE)).filter(|f| f.exists()),
+        };
+        let config = match file {
+            None => Self::default(),
+            Some(file) => {
+                let text = std::fs::read_to_string(&file)
+                    .with_context(|| format!("cannot read {}", file.display()))?;
+                Self::parse(&text).with_context(|| file.display().to_string())?
+            }
+        };
+        config
+            .with_variables(|name| std::env::var(name).ok())?
+            .checked()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        serde_yaml_ng::from_str(text)
+            .map_err(|error| anyhow::anyhow!(with_suggestion(&error.to_string())))
+    }
+
+    /// Takes SKUA_ and the key in capitals with `_` for `.`, like SKUA_FLOW_MAX_ENTRIES.
+    fn with_variables(self, read: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
+        let mut config = self;
+        for key in KEYS {
+            let name = variable(key.path);
+            let Some(text) = read(&name) else { continue };
+            config = config
+                .with_value(key.path, &text)
+                .with_context(|| format!("variable {name}"))?;
+        }
+        Ok(config)
+    }
+
+    fn with_value(&self, path: &str, text: &str) -> anyhow::Result<Self> {
+        let mut root = serde_yaml_ng::to_value(self)?;
+        let mut place = &mut root;
+        for part in path.split('.') {
+            place = place
+                .get_mut(part)
+                .with_context(|| format!("no key {path}"))?;
+        }
+        *place = match place {
+            serde_yaml_ng::Value::Sequence(_) => {
+                let parts = text
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|part| !part.is_empty());
+                parts.map(serde_yaml_ng::Value::from).collect()
+            }
+            serde_yaml_ng::Value::String(_) => text.into(),
+            _ => serde_yaml_ng::from_str(text)?,
+        };
+        serde_yaml_ng::from_value(root).map_err(|error| anyhow::anyhow!("{error}"))
+    }
+
+    /// Applies flags.
+    pub fn with_arguments(mut self, arguments: &CaptureArguments) -> anyhow::Result<Self> {
+        if !arguments.interface.is_empty() {
+            self.agent.interfaces.clone_from(&arguments.interface);
+        }
+        self.agent.all_netns |= arguments.all_netns;
+        self.flow.tunnels |= arguments.tunnels;
+        self.flow.exclude_self |= arguments.exclude_self;
+        if let Some(filter) = &arguments.filter {
+            self.flow.filter.clone_from(filter);
+        }
+        let (include, exclude) = (&arguments.include_net, &arguments.exclude_net);
+        self.flow.addresses.take_arguments(include, exclude)?;
+        if let Some(sampling) = arguments.sampling {
+            self.flow.sampling = sampling;
+        }
+        if let Some(entries) = arguments.max_entries {
+            self.flow.max_entries = entries;
+        }
+        if let Some(interval) = arguments.scan_interval {
+            self.agent.flow.ebpf.kernel_scan_interval = interval;
+        }
+        if let Some(kind) = arguments.r#type {
+            self.agent.capture_type = kind;
+        }
+        if let Some(btf) = &arguments.btf {
+            self.agent.btf = btf
+                .to_str()
+                .with_context(|| format!("--btf {}: not UTF-8", btf.display()))?
+                .to_owned();
+        }
+        if let Some(host) = &arguments.host_name {
+            self.host.clone_from(host);
+        }
+        if let Some(hook) = arguments.hook {
+            self.agent.hook = Some(hook.kind());
+        }
+        self.checked()
+    }
+
+    /// An error says what cannot be.
+    pub fn checked(self) -> anyhow::Result<Self> {
+        if self.flow.max_entries == 0 || self.flow.max_entries > 500_000_000 {
+            bail!(
+                "flow.max_entries is {}, must be 1 to 500000000",
+                self.flow.max_entries
+            );
+        }
+        if self.flow.addresses.max_entries > MOST_ADDRESSES {
+            bail!("flow.addresses.max_entries must be at most {MOST_ADDRESSES}");
+        }
+        self.flow.addresses.marks()?;
+        self.ovs.database()?;
+        self.dpdk.check()?;
+        if self.flow.sampling == 0 {
+            bail!("flow.sampling is 0, must be at least 1");
+        }
+        if self.agent.flow.ebpf.kernel_scan_interval < Duration::from_millis(10) {
+            bail!("agent.flow.ebpf.kernel_scan_interval must be at least 10ms");
+        }
+        self.sockets.check()?;
+        if !(0..=19).contains(&self.agent.nice) {
+            bail!("agent.nice is {}, must be 0 to 19", self.agent.nice);
+        }
+        if let Err(error) = self.agent.ionice.parse::<IoNice>() {
+            bail!("agent.ionice: {error}");
+        }
+        if !self.agent.listen.ip().to_canonical().is_loopback() {
+            bail!(
+                "agent.listen is {}: an agent answers on loopback only; ask the analyzer",
+                self.agent.listen
+            );
+        }
+        if self.host.len() > 255 || self.host.chars().any(char::is_control) {
+            bail!("host is no name of a host");
+        }
+        self.lake.check()?;
+        self.steer.declared(self.policy.steer)?;
+        self.api.check()?;
+        if self.alerts.commands && !self.api.authenticates() {
+            bail!(
+                "alerts.commands lets whoever may make alerts run programs with our rights: set \
+                 api.users, api.tokens or api.tls.client_ca first (docs/alerts.md)"
+            );
+        }
+        Ok(self)
+    }
+}
+
+fn variable(path: &str) -> String {
+    format!("SKUA_{}", path.replace('.', "_").to_uppercase())
+}
+
+/// Variables that are no keys of the configuration. The last are for tests and tools.
+const OTHER_VARIABLES: [&str; 11] = [
+    "SKUA_ANALYZER",
+    "SKUA_TOKEN",
+    "SKUA_CONFIG",
+    "SKUA_LOG",
+    "SKUA_NO_ROOT_TESTS",
+    "SKUA_KERNEL_MATRIX",
+    "SKUA_CACHE",
+    "SKUA_DPDK",
+    "SKUA_NO_DPDK",
+    "SKUA_STATIC_LIBRARIES",
+    "SKUA_TEST_SEED",
+];
+
+/// Warns of SKUA_… variables that mean nothing: mostly misspelt ones.
+pub fn warn_of_unknown_variables() {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if let Some(warning) = unknown_variable(&name) {
+            tracing::warn!("{warning}");
+        }
+    }
+}
+
+/// What is wrong with the name of a variable, if it is meant for us.
+fn unknown_variable(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("SKUA_")?;
+    let keys = KEYS.iter().map(|key| variable(key.path));
+    let known: Vec<String> = keys
+        .chain(OTHER_VARIABLES.into_iter().map(str::to_owned))
+        .collect();
+    if known.iter().any(|k| k == name) || rest.starts_with("MIRROR_") {
+        return None;
+    }
+    let alike = |k: &String| strsim::normalized_damerau_levenshtein(&k["SKUA_".len()..], rest);
+    let nearest = known.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
+    Some(match nearest {
+        Some(nearest) if alike(nearest) > 0.6 => {
+            format!("variable {name} is unknown and ignored (did you mean {nearest}?)")
+        }
+        _ => format!(
+            "variable {name} is unknown and ignored; `skua config --help` lists those that mean \
+             something"
+        ),
+    })
+}
+
+/// Adds the nearest of the expected keys to serde's "unknown field" message.
+fn with_suggestion(message: &str) -> String {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    if let Some((unknown, expected)) = quoted.split_first()
+        && message.contains("unknown field")
+        && let Some(nearest) = expected.iter().max_by(|a, b| {
+            strsim::jaro_winkler(unknown, a).total_cmp(&strsim::jaro_winkler(unknown, b))
+        })
+        && strsim::jaro_winkler(unknown, nearest) > 0.7
+    {
+        return format!("{message} (did you mean {nearest}?)");
+    }
+    message.to_owned()
+}
+
+/// Explains every key, for `skua config --help`.
+pub fn explain() -> String {
+    let defaults = serde_yaml_ng::to_value(Config::default()).unwrap_or_default();
+    let mut text = String::from(
+        "Keys of the file (YAML; unknown keys are refused). Each can also be given as a variable \
+         in capitals with _ for ., like SKUA_FLOW_MAX_ENTRIES; flags come last.\n",
+    );
+    for key in KEYS {
+        let value = key
+            .path
+            .split('.')
+            .try_fold(&defaults, |value, part| value.get(part));
+        let value = value
+            .and_then(|v| serde_json::to_string(v).ok())
+            .unwrap_or_default();
+        text += &format!("\n  {}\n      {} [default: {value}]", key.path, key.meaning);
+    }
+    text
+}
+
+/// `skua config`: the configuration that is in force.
+pub fn print(arguments: &ConfigArguments) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let config = Config::load(arguments.config.as_deref())?;
+    let text = serde_yaml_ng::to_string(&config)?;
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_explained_and_no_other() {
+        fn paths(value: &serde_yaml_ng::Value, prefix: &str, found: &mut Vec<String>) {
+            match value {
+                serde_yaml_ng::Value::Mapping(map) => {
+                    for (key, value) in map {
+                        let key = key.as_str().unwrap();
+                        let dot = if prefix.is_empty() { "" } else { "." };
+                        paths(value, &format!("{prefix}{dot}{key}"), found);
+                    }
+                }
+                _ => found.push(prefix.to_owned()),
+            }
+        }
+        let mut found = Vec::new();
+        paths(
+            &serde_yaml_ng::to_value(Config::default()).unwrap(),
+            "",
+            &mut found,
+        );
+        let explained: Vec<_> = KEYS.iter().map(|k| k.path.to_owned()).collect();
+        found.sort();
+        let mut sorted = explained.clone();
+        sorted.sort();
+        assert_eq!(found, sorted);
+    }
+
+    #[test]
+    fn commands_of_alerts_need_users() {
+        let check = |text: &str| Config::parse(text).unwrap().checked();
+        let refused = check("alerts: {commands: true}").unwrap_err().to_string();
+        assert!(
+            refused.contains("alerts.commands") && refused.contains("api.users"),
+            "{refused}"
+        );
+        assert!(check("alerts: {commands: true}\napi: {users: /etc/skua/users}").is_ok());
+        assert!(check("alerts: {commands: false}").is_ok());
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_place_and_a_suggestion() {
+        let error = Config::parse("flow:\n  max_entires: 5\n")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("max_entires"), "{error}");
+        assert!(error.contains("line 2"), "{error}");
+        assert!(error.contains("did you mean max_entries?"), "{error}");
+    }
+
+    #[test]
+    fn variables_stand_over_the_file() {
+        let config = Config::parse(
+            "flow:\n  max_entries: 5\nagent:\n  flow:\n    ebpf:\n      kernel_scan_interval: 2s\n",
+        )
+        .unwrap();
+        let config = config
+            .with_variables(|name| match name {
+                "SKUA_FLOW_MAX_ENTRIES" => Some("7".into()),
+                "SKUA_AGENT_INTERFACES" => Some("eth0, eth1".into()),
+                "SKUA_FLOW_IDLE_TIMEOUT" => Some("1m".into()),
+                "SKUA_HISTORY_MEMORY" => Some("1GiB".into()),
+                _ => None,
+            })
+            .unwrap();
+        assert_eq!(config.flow.max_entries, 7);
+        assert_eq!(config.agent.interfaces, ["eth0", "eth1"]);
+        assert_eq!(config.flow.idle_timeout, Duration::from_secs(60));
+        assert_eq!(config.history.memory, 1 << 30);
+        assert_eq!(
+            config.agent.flow.ebpf.kernel_scan_interval,
+            Duration::from_secs(2)
+        );
+    }
+
+    #[test]
+    fn unknown_variables_are_named_with_a_suggestion() {
+        assert_eq!(unknown_variable("SKUA_FLOW_MAX_ENTRIES"), None);
+        assert_eq!(unknown_variable("SKUA_LOG"), None);
+        assert_eq!(unknown_variable("PATH"), None);
+        let warning = unknown_variable("SKUA_FLOW_MAX_ENTRYS").unwrap();
+        assert!(
+            warning.contains("did you mean SKUA_FLOW_MAX_ENTRIES?"),
+            "{warning}"
+        );
+        let warning = unknown_variable("SKUA_MAX_ENTRIES").unwrap();
+        assert!(
+            warning.contains("did you mean SKUA_FLOW_MAX_ENTRIES?"),
+            "{warning}"
+        );
+        let warning = unknown_variable("SKUA_XYZZY").unwrap();
+        assert!(!warning.contains("did you mean"), "{warning}");
+    }
+
+    #[test]
+    fn taps_are_written_small() {
+        let text = "taps:\n- from: [eth0]\n  to: [mon0]\n  match: tcp\n  source_macs: ['02:00:00:00:00:01']\n";
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.taps[0].from, ["eth0"]);
+        assert_eq!(config.taps[0].source_macs.len(), 1);
+        let printed = serde_yaml_ng::to_string(&config).unwrap();
+        assert!(printed.contains("source_macs:"), "{printed}");
+        assert_eq!(Config::parse(&printed).unwrap(), config);
+        assert!(Config::parse("taps: [{form: [eth0]}]").is_err());
+        let forbidden = Config::parse("policy: {tap: forbidden}").unwrap();
+        assert!(!forbidden.policy.tap.is_allowed());
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_again() {
+        let text = serde_yaml_ng::to_string(&Config::default()).unwrap();
+        assert_eq!(Config::parse(&text).unwrap(), Config::default());
+    }
+
+    fn api(text: &str) -> anyhow::Result<Config> {
+        Config::parse(&format!("api: {{{text}}}"))?.checked()
+    }
+
+    #[test]
+    fn listening_beyond_loopback_needs_tls_and_authentication() {
+        let refusal = |text: &str| api(text).unwrap_err().to_string();
+        let both = refusal("listen: '0.0.0.0:8082'");
+        assert!(
+            both.contains("set api.tls.certificate and api.tls.key and api.users, "),
+            "{both}"
+        );
+        let tls = refusal("listen: ['127.0.0.1:1', '[::]:8082'], users: u");
+        assert!(
+            tls.contains("[::]:8082") && !tls.contains("api.users"),
+            "{tls}"
+        );
+        let users = refusal("listen: '10.0.0.1:1', tls: {certificate: c, key: k}");
+        assert!(users.contains("set api.users, api.tokens or"), "{users}");
+        for text in [both, tls, users] {
+            assert_eq!(text.lines().count(), 1);
+        }
+        for fine in [
+            "listen: '0.0.0.0:8082', tls: {certificate: c, key: k}, users: u",
+            "listen: '0.0.0.0:8082', tls: {certificate: c, key: k}, tokens: t",
+            "listen: '0.0.0.0:8082', tls: {certificate: c, key: k, client_ca: a}",
+            "listen: ['127.0.0.1:1', '[::1]:1'], users: u",
+        ] {
+            assert!(api(fine).is_ok(), "{fine}");
+        }
+        for half in [
+            "tls: {certificate: c}",
+            "tls: {key: k}",
+            "tls: {client_ca: a}",
+            "listen: []",
+        ] {
+            assert!(api(half).is_err(), "{half}");
+        }
+    }
+
+    #[test]
+    fn one_address_need_not_be_a_list() {
+        let one = api("listen: '127.0.0.1:9'").unwrap().api.listen;
+        assert_eq!(one, ["127.0.0.1:9".parse().unwrap()]);
+        let error = Config::parse("api: {listen: here}")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("an address like 127.0.0.1:8082"), "{error}");
+    }
+}

@@ -1,0 +1,542 @@
+//! `skua run`, `skua agent` and `skua analyzer`: the same parts, put together in three ways.
+//!
+//! | | ground | watch | uplink | gather |
+//! |---|---|---|---|---|
+//! | `skua run` | yes | yes | | yes |
+//! | `skua agent` | yes | yes | yes | |
+//! | `skua analyzer` | yes | | | yes |
+//!
+//! The *ground* is the graph with its history. To *watch* is to have a probe, sockets and the topology of
+//! this host. The *uplink* tells an analyzer. To *gather* is to take in agents and to follow captures that
+//! people make, wherever their nodes are.
+
+#![allow(
+    missing_docs,
+    reason = "a part of one program; what it shows, only that program sees"
+)]
+
+pub mod arguments;
+
+use std::{
+    io::{IsTerminal as _, Write as _},
+    path::Path,
+    sync::Arc,
+};
+
+use anyhow::{Context as _, bail};
+use skua_analyzer::{
+    FlowPast, Resources,
+    capture::{Capture, CaptureManager, CaptureRunner, Running},
+};
+use skua_api as api;
+use skua_api::{captures::Captures, health::Health, lake::LakeAnswers, upload::Uploads, ws::Parts};
+use skua_config as config;
+use skua_config::{Config, arguments::SummaryFormat, sockets::lower_priority};
+use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};
+use skua_output as output;
+use skua_ovsdb::{OvsConfig, OvsTopology, Target};
+use skua_process::descriptors;
+use skua_runtime::{
+    actions::Actions,
+    agent::uplink::{Told, Uplink},
+    captures::{
+        dpdk,
+        ovs::Switch,
+        run::{CaptureSets, LocalRunner},
+    },
+    export::Export,
+    fleet::{Fleet, FleetSettings, everywhere::Everywhere},
+    graph::Analyzer,
+    history::Kept,
+    lake::KeptLake,
+    protocol::signing::{Signer, TrustedKeys},
+    services::ServiceGraph,
+    session::Session,
+    sockets::listening,
+    state::{Observers, Shared, State},
+    summary,
+};
+use skua_server::{
+    Server,
+    alive::{self, Drains},
+    local,
+};
+use skua_topology::{Config as GraphConfig, SharedGraph};
+
+use crate::arguments::{AgentArguments, AnalyzerRunArguments, RunArguments};
+
+/// Records in the history at most; `history.memory` is the tighter limit.
+const RECORDS: usize = 50_000_000;
+
+/// `skua run`: everything on this host in one process; agents of others may join.
+pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+    let mut config = Config::load(arguments.capture.config.as_deref())?;
+    if !arguments.listen.is_empty() {
+        config.api.listen.clone_from(&arguments.listen);
+    }
+    if let Some(socket) = &arguments.socket {
+        config.api.socket.clone_from(socket);
+    }
+    config.export.take_arguments(&arguments.export);
+    let mut config = config.with_arguments(&arguments.capture)?;
+    lower_priority(config.agent.nice, &config.agent.ionice)?;
+    let shared = watch_and_gather(&mut config, |watch, door| watch.greet("", door))?;
+    finish(shared, arguments.summary);
+    Ok(())
+}
+
+/// As [`run`], for who looks at it from the same process; `ready` is told where the API answers.
+pub fn within(mut config: Config, ready: impl FnOnce(&str)) -> anyhow::Result<()> {
+    watch_and_gather(&mut config, |_, door| {
+        ready(&door.url);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Everything on this host until a signal comes; `begun` is told where the API answers.
+fn watch_and_gather(
+    config: &mut Config,
+    begun: impl FnOnce(&Watch, &Door) -> anyhow::Result<()>,
+) -> anyhow::Result<Shared> {
+    // First the address: an occupied one is a clearer error than a half-started probe.
+    let server = Server::bind(config, local::USUAL)?;
+    let ground = Ground::open(config)?;
+    let watch = Watch::start(config, &ground)?;
+    let gather = Gather::start(config, &ground, Some(&watch))?;
+    for socket in server.sockets() {
+        watch.session.own_sockets().mark(socket)?;
+    }
+    let (door, actions) = serve(
+        server,
+        config,
+        &ground,
+        Some(&watch),
+        Asked::Gather(&gather),
+    )?;
+    begun(&watch, &door)?;
+    let ended = watch.run(|| {
+        actions.end();
+        gather.captures.end();
+    });
+    // What the last drain brought is written.
+    drop(ground);
+    ended
+}
+
+/// `skua agent`: watches this host, and tells an analyzer.
+pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
+    let mut config = Config::load(arguments.capture.config.as_deref())?;
+    config.export.take_arguments(&arguments.export);
+    let mut config = config.with_arguments(&arguments.capture)?;
+    config.agent.listen = arguments.listen.unwrap_or(config.agent.listen);
+    if !config.agent.listen.ip().to_canonical().is_loopback() {
+        bail!("an agent answers on loopback only; ask the analyzer");
+    }
+    // It answers elsewhere than an analyzer of this configuration, and asks who it is as that does.
+    config.api.listen = vec![config.agent.listen];
+    let socket = arguments.socket.as_ref().unwrap_or(&config.agent.socket);
+    config.api.socket = socket.clone();
+    if config.history.directory == config::AUTO {
+        // The analyzer has the history.
+        config.history.directory.clear();
+    }
+    if let Some(file) = &arguments.analyzer_key {
+        config.agent.analyzer_key.clone_from(file);
+    }
+    let trusted = match &*config.agent.analyzer_key {
+        "" => None,
+        file => Some(TrustedKeys::open(Path::new(file)).context("agent.analyzer_key")?),
+    };
+    lower_priority(config.agent.nice, &config.agent.ionice)?;
+    let server = Server::bind(&config, local::USUAL_OF_AGENTS)?;
+    let ground = Ground::open(&mut config)?;
+    let watch = Watch::start(&config, &ground)?;
+    let uplink = Uplink::start(
+        Told {
+            host: config.host_name(),
+            graph: ground.graph.clone(),
+            always: watch.session.shared(),
+            sets: watch.runner.sets.clone(),
+            runner: Arc::new(watch.runner.clone()),
+            trusted,
+        },
+        &arguments.analyzer,
+    )?;
+    let outbox = uplink.outbox();
+    ground
+        .observers
+        .add(Arc::new(move |capture, state| outbox.take(capture, state)));
+    for socket in server.sockets() {
+        watch.session.own_sockets().mark(socket)?;
+    }
+    let (door, actions) = serve(
+        server,
+        &config,
+        &ground,
+        Some(&watch),
+        Asked::Uplink(&uplink),
+    )?;
+    let tells = format!(" and tells {}", arguments.analyzer.address);
+    watch.greet(&tells, &door)?;
+    let ended = watch.run(|| actions.end());
+    drop(uplink);
+    drop(ground);
+    finish(ended?, arguments.summary);
+    Ok(())
+}
+
+/// `skua analyzer`: brings together what agents tell.
+pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
+    let mut config = Config::load(arguments.config.as_deref())?;
+    if !arguments.listen.is_empty() {
+        config.api.listen.clone_from(&arguments.listen);
+    }
+    if let Some(socket) = &arguments.socket {
+        config.api.socket.clone_from(socket);
+    }
+    if let Some(name) = &arguments.host_name {
+        config.host.clone_from(name);
+    }
+    let mut config = config.checked()?;
+    // From here on they are waited for, and the history is closed in order.
+    let mut signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+    ])?;
+    let server = Server::bind(&config, local::USUAL)?;
+    let ground = Ground::open(&mut config)?;
+    let gather = Gather::start(&config, &ground, None)?;
+    let (door, _) = serve(server, &config, &ground, None, Asked::Gather(&gather))?;
+    let mut out = std::io::stdout();
+    writeln!(
+        out,
+        "skua waits for agents; see `skua agents`, {}/ and `skua query`; Ctrl-C ends",
+        door.url
+    )?;
+    door.say_link(&mut out)?;
+    out.flush()?;
+    skua_kernel::release_start_memory();
+    signals.forever().next();
+    gather.captures.end();
+    Ok(())
+}
+
+/// The graph, with its history when one is kept.
+struct Ground {
+    graph: SharedGraph,
+    /// Who depends on whom.
+    services: ServiceGraph,
+    observers: Observers,
+    kept: Option<Arc<Kept>>,
+    lake: Option<Arc<KeptLake>>,
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if let Some(lake) = &self.lake {
+            lake.finish();
+            lake.say_lost();
+        }
+    }
+}
+
+impl Ground {
+    /// Before anything is found: what was there when the process before ended is there again.
+    fn open(config: &mut Config) -> anyhow::Result<Self> {
+        let graph = SharedGraph::new(GraphConfig::default());
+        let observers = Observers::default();
+        let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
+        let lake = KeptLake::open(&config.lake, &config.host_name(), &observers)?;
+        Ok(Self {
+            graph,
+            services: ServiceGraph::default(),
+            observers,
+            kept,
+            lake,
+        })
+    }
+
+    fn runner(&self, config: &Config, switch: Switch) -> LocalRunner {
+        LocalRunner {
+            config: config.clone(),
+            sets: CaptureSets::default(),
+            graph: self.graph.clone(),
+            observers: self.observers.clone(),
+            switch,
+        }
+    }
+}
+
+/// What watches this host.
+struct Watch {
+    session: Session,
+    discovery: Option<Arc<Discovery>>,
+    ovs: Option<OvsTopology>,
+    /// Runs captures here.
+    runner: LocalRunner,
+    /// Tells collectors.
+    export: Option<Export>,
+}
+
+impl Watch {
+    fn start(config: &Config, ground: &Ground) -> anyhow::Result<Self> {
+        if config.agent.all_netns {
+            descriptors::make_room(descriptors::ALL_NAMESPACES);
+        }
+        let (graph, observers) = (&ground.graph, &ground.observers);
+        let discovery = discover(config, graph).map(Arc::new);
+        if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {
+            observers.add(Arc::new(move |capture, state| {
+                if capture.is_none() {
+                    listening::tell(&listeners, state.sockets.as_ref());
+                }
+            }));
+        }
+        let host_node = discovery.as_ref().map(|found| found.host_node());
+        dpdk::show(&config.dpdk, &config.host_name(), graph, host_node);
+        let database = config.ovs.database()?;
+        let switch = Switch::new(database.clone());
+        // What a process before left goes, whether somebody captures or not.
+        switch.clean_up()?;
+        let ovs = database.and_then(|target| follow_switch(config, target, graph));
+        let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
+        let services = ground.services.clone();
+        let told_as = move |agents| services.told_as(agents);
+        let export = Export::start(&config.export, &session, observers, told_as)?;
+        ground.services.follow(
+            observers,
+            config.sockets.graph,
+            config.agent.flow.ebpf.kernel_scan_interval,
+        );
+        Ok(Self {
+            export,
+            session,
+            discovery,
+            ovs,
+            runner: ground.runner(config, switch),
+        })
+    }
+
+    fn greet(&self, tells: &str, door: &Door) -> anyhow::Result<()> {
+        let url = &door.url;
+        let mut out = std::io::stdout();
+        let capture = self.session.describe();
+        writeln!(
+            out,
+            "skua watches {} by {} ({}){tells}; see `skua flows`, {url}/ and `skua doctor`; Ctrl-C ends",
+            output::counted(self.session.interfaces(), "interface"),
+            capture.hook,
+            capture.rung,
+        )?;
+        door.say_link(&mut out)?;
+        Ok(out.flush()?)
+    }
+
+    /// Watches until a signal comes; `before` the last drain others are told that it comes.
+    fn run(mut self, before: impl FnOnce()) -> anyhow::Result<Shared> {
+        // By the end of the first drain all parts have begun.
+        let mut begins = true;
+        self.session.run(None, |_| {
+            if std::mem::take(&mut begins) {
+                skua_kernel::release_start_memory();
+            }
+            Ok(())
+        })?;
+        before();
+        let shared = self.session.finish()?;
+        // What the last drain brought is sent.
+        drop(self.export);
+        drop((self.ovs, self.discovery));
+        Ok(shared)
+    }
+}
+
+fn finish(shared: Shared, format: Option<SummaryFormat>) {
+    summary::print(format, &shared.lock());
+}
+
+/// What takes in agents, and follows captures that people make.
+struct Gather {
+    fleet: Fleet,
+    captures: Arc<CaptureManager>,
+}
+
+impl Gather {
+    fn start(config: &Config, ground: &Ground, watch: Option<&Watch>) -> anyhow::Result<Self> {
+        let signer = match &*config.fleet.signing_key {
+            "" => None,
+            file => Some(Arc::new(
+                Signer::open(Path::new(file)).context("fleet.signing_key")?,
+            )),
+        };
+        let settings = FleetSettings {
+            host: config.host_name().into(),
+            memory: usize::try_from(config.fleet.memory).unwrap_or(usize::MAX),
+            patience: config.fleet.forget_after,
+            signer,
+        };
+        let history = ground.kept.as_ref().map(|kept| kept.history.clone());
+        let fleet =
+            Fleet::new(ground.graph.clone(), settings, history)?.with_lake(ground.lake.clone());
+        let resources = Resources::open(
+            config.resource_file("captures").as_deref(),
+            config.captures.max as usize,
+        );
+        let runner = Everywhere {
+            local: watch.map(|watch| Arc::new(watch.runner.clone()) as Arc<dyn CaptureRunner>),
+            fleet: fleet.clone(),
+        };
+        let captures = CaptureManager::start(ground.graph.clone(), resources, Arc::new(runner))?;
+        Ok(Self {
+            fleet,
+            captures: Arc::new(captures),
+        })
+    }
+}
+
+/// Refuses captures: those of an agent are made at its analyzer.
+struct AtTheAnalyzer;
+
+impl CaptureRunner for AtTheAnalyzer {
+    fn check(&self, _: &Capture) -> Result<(), String> {
+        Err("an agent captures what its analyzer says: make captures there".into())
+    }
+
+    fn start(&self, capture: &Capture) -> Result<Box<dyn Running>, String> {
+        Err(self.check(capture).err().unwrap_or_default())
+    }
+}
+
+/// Where the API answers.
+struct Door {
+    url: String,
+    /// The page, with a code for one login.
+    link: Option<String>,
+}
+
+impl Door {
+    fn say_link(&self, out: &mut impl std::io::Write) -> anyhow::Result<()> {
+        if let Some(link) = &self.link {
+            writeln!(out, "  {link}  logs in once; `skua console` makes another")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whose captures the API has.
+enum Asked<'a> {
+    Gather(&'a Gather),
+    Uplink(&'a Uplink),
+}
+
+/// Serves the API of what there is; returns where, and what people do by it.
+fn serve(
+    server: Server,
+    config: &Config,
+    ground: &Ground,
+    watch: Option<&Watch>,
+    asked: Asked<'_>,
+) -> anyhow::Result<(Door, Actions)> {
+    let (captures, fleet, uplink) = match asked {
+        Asked::Gather(gather) => (gather.captures.clone(), Some(gather.fleet.clone()), None),
+        Asked::Uplink(uplink) => {
+            let none = Resources::open(None, 0);
+            let runner = Arc::new(AtTheAnalyzer);
+            let captures = CaptureManager::start(ground.graph.clone(), none, runner)?;
+            (Arc::new(captures), None, Some(uplink.view()))
+        }
+    };
+    let shared = match watch {
+        Some(watch) => watch.session.shared(),
+        None => Shared::still(State::new(0, 0, 0, 1))?,
+    };
+    // Who watches nothing takes capture files all the same.
+    let runner = match watch {
+        Some(watch) => watch.runner.clone(),
+        None => ground.runner(config, Switch::new(None)),
+    };
+    let sets = runner.sets.clone();
+    let past = ground
+        .kept
+        .as_ref()
+        .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
+    let analyzer = Analyzer::new(ground.graph.clone(), shared.clone(), sets.clone(), past)
+        .with_fleet(fleet.clone());
+    let actions = Actions::start(config, &analyzer, &shared, watch.is_some())?;
+    let uploads = Uploads::new(runner);
+    let captures = Captures {
+        captures,
+        sets,
+        uploads,
+        host: config.host_name().into(),
+    };
+    let discovery = watch.and_then(|watch| watch.discovery.as_ref());
+    let health = Health::new(&ground.graph, discovery, ground.kept.as_ref(), &captures)
+        .with_ends(fleet.clone(), uplink)
+        .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
+        .with_lake(ground.lake.as_ref());
+    let interval = config.agent.flow.ebpf.kernel_scan_interval;
+    let drains = watch.map(|_| Drains::new(shared.drains(), interval));
+    let parts = Parts::new(&analyzer, &shared);
+    let routes = api::routes(
+        shared,
+        watch.map(|watch| watch.session.addresses()),
+        analyzer,
+        captures,
+        fleet,
+        &actions,
+        health,
+    )
+    .merge(alive::routes(drains))
+    .merge(api::services::routes(ground.services.clone()))
+    .layer(axum::Extension(LakeAnswers::new(&config.lake)));
+    // Who reads a log is not to get in by it.
+    let link = match std::io::stdout().is_terminal() {
+        true => server.link()?,
+        false => None,
+    };
+    let url = server.url();
+    let routes = api::complete(routes, parts, config, server.limits());
+    server.serve(routes)?;
+    Ok((Door { url, link }, actions))
+}
+
+/// Fills the graph; without it there is one of nothing.
+fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
+    let settings = DiscoveryConfig {
+        host: config.host_name(),
+        all_netns: config.agent.all_netns,
+        metric_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        inventory: InventoryConfig {
+            containers: config.topology.containers,
+            processes: config.topology.processes && config.sockets.enabled,
+            guests: config.topology.guests,
+            programs: config.topology.bpf,
+            nftables: config.topology.nftables,
+        },
+        ..DiscoveryConfig::default()
+    };
+    match Discovery::start(settings, graph.clone()) {
+        Ok(discovery) => Some(discovery),
+        Err(error) => {
+            tracing::warn!(%error, "the topology cannot be looked at");
+            None
+        }
+    }
+}
+
+/// Adds Open vSwitch to the graph.
+fn follow_switch(config: &Config, target: Target, graph: &SharedGraph) -> Option<OvsTopology> {
+    let settings = OvsConfig {
+        statistics: config.ovs.statistics,
+        ..OvsConfig::new(target, &config.host_name())
+    };
+    match OvsTopology::start(settings, graph.clone()) {
+        Ok(topology) => Some(topology),
+        Err(error) => {
+            tracing::warn!(%error, "Open vSwitch cannot be looked at");
+            None
+        }
+    }
+}

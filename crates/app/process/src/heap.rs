@@ -1,0 +1,62 @@
+//! When free memory is worth giving back to the system: the allocator keeps what lies between things that
+//! are in use, after a peak for ever.
+
+use std::time::{Duration, Instant};
+
+/// Memory is looked at that often: it takes a walk through all that is kept.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Less than so many bytes are not worth it.
+const WORTH: usize = 4 << 20;
+
+/// The most memory that was in use since some was given back.
+pub struct Peak {
+    looked_at: Instant,
+    bytes: usize,
+}
+
+impl Default for Peak {
+    fn default() -> Self {
+        Self {
+            looked_at: Instant::now(),
+            bytes: 0,
+        }
+    }
+}
+
+impl Peak {
+    /// Whether it is time to say what is in use.
+    pub fn is_due(&mut self) -> bool {
+        let due = self.looked_at.elapsed() >= INTERVAL;
+        if due {
+            self.looked_at = Instant::now();
+        }
+        due
+    }
+
+    /// Whether so little is in use now that the rest should be given back.
+    pub fn has_fallen(&mut self, bytes: usize) -> bool {
+        let fallen = bytes < self.bytes / 2 && self.bytes - bytes >= WORTH;
+        self.bytes = if fallen { bytes } else { self.bytes.max(bytes) };
+        fallen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_once_after_a_peak() {
+        let mut peak = Peak::default();
+        let mib = |n: usize| n << 20;
+        let fallen: Vec<bool> = [1, 40, 100, 60, 49, 49, 10, 5, 1, 0]
+            .map(mib)
+            .map(|bytes| peak.has_fallen(bytes))
+            .into();
+        let expected = [
+            false, false, false, false, true, false, true, false, true, false,
+        ];
+        // 49 of 100, 10 of 49, 1 of 10 MiB; 1 MiB is not worth it.
+        assert_eq!(fallen, expected);
+    }
+}

@@ -1,0 +1,516 @@
+//! Tells collectors what drains bring.
+
+mod answers;
+mod failover;
+pub mod known;
+mod members;
+mod queue;
+pub mod report;
+pub mod seal;
+mod sender;
+mod spool;
+mod srv;
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::fd::AsFd as _,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        mpsc::{RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread::JoinHandle,
+};
+
+use anyhow::Context as _;
+use skua_collect::{Drain, Teller, TellerConfig, Told};
+use skua_config::export::ExportSettings;
+use skua_process::host::{secret_seed, unix_ns};
+use skua_wire::sflow::Header;
+
+use crate::{
+    export::{
+        answers::Answers,
+        failover::{Failover, Present},
+        known::Of,
+        members::{Member, Members, addresses},
+        queue::Queue,
+        report::{ExportStatus, LostDatagrams, SpoolStatus},
+        seal::KeyFile,
+        sender::Sender,
+    },
+    session::{OwnSockets, Session},
+    state::{Observers, State},
+};
+
+/// Collectors whose name does not mean them any more that are still shown.
+const LEFT: usize = 16;
+
+/// Who takes it.
+struct At {
+    /// Never given to another.
+    number: u32,
+    member: Member,
+}
+
+/// What goes to a collector.
+struct Way {
+    /// Of those with the same name, which keep what is on disk apart: the lowest that is free.
+    slot: usize,
+    at: Mutex<At>,
+    /// Where the sender is to go on.
+    moves: Arc<Mutex<Option<SocketAddr>>>,
+    teller: Mutex<Teller>,
+    queue: Arc<Queue>,
+    /// 1 when it has answered.
+    heard: Arc<AtomicU64>,
+    spool: Option<Arc<spool::Counts>>,
+}
+
+impl Way {
+    fn teller(&self) -> MutexGuard<'_, Teller> {
+        lock(&self.teller)
+    }
+
+    fn at(&self) -> MutexGuard<'_, At> {
+        lock(&self.at)
+    }
+
+    fn member(&self) -> Member {
+        self.at().member.clone()
+    }
+
+    /// Nothing more goes there than what waits, and what was told in all, so that the loss of the last is known, too.
+    fn close(&self) {
+        self.teller()
+            .tell([].into_iter(), &Drain::at(unix_ns()), |bytes| {
+                self.queue.offer(bytes)
+            });
+        self.queue.close();
+    }
+
+    fn status(&self, (up, failovers): (bool, u64), left: bool) -> ExportStatus {
+        let Told {
+            records,
+            packets,
+            bytes,
+            refused,
+            not_ip,
+            ..
+        } = self.teller().told();
+        let losses = &self.queue.losses;
+        let spool = self.spool.as_deref();
+        let of_spool = |read: fn(&spool::Counts) -> &AtomicU64| {
+            spool.map_or(0, |counts| read(counts).load(Relaxed))
+        };
+        let member = self.member();
+        ExportStatus {
+            collector: match member.shares_name {
+                true => format!("{} ({})", member.name, member.address),
+                false => member.name,
+            },
+            address: Some(member.address),
+            left,
+            up,
+            answers: self.heard.load(Relaxed) > 0,
+            failovers,
+            datagrams: self.queue.sent.load(Relaxed),
+            records,
+            packets,
+            bytes,
+            not_ip,
+            waiting: self.queue.waiting(),
+            lost_records: refused,
+            lost: LostDatagrams {
+                queue_full: losses.queue_full.load(Relaxed),
+                send_refused: losses.refused.load(Relaxed),
+                unreachable: losses.unreachable.load(Relaxed),
+                unanswered: losses.unanswered.load(Relaxed),
+                would_block: losses.would_block.load(Relaxed),
+                send_failed: losses.failed.load(Relaxed),
+                spool_full: of_spool(|counts| &counts.full),
+                spool_failed: of_spool(|counts| &counts.failed),
+                spool_corrupt: of_spool(|counts| &counts.corrupt),
+            },
+            spool: spool.map(|counts| SpoolStatus {
+                datagrams: counts.datagrams.load(Relaxed),
+                bytes: counts.bytes.load(Relaxed),
+                kept: counts.kept.load(Relaxed),
+            }),
+        }
+    }
+}
+
+/// All collectors, which come and go with the meaning of their names.
+struct Collectors {
+    settings: ExportSettings,
+    own: OwnSockets,
+    keys: Option<KeyFile>,
+    started_ns: u64,
+    /// Of each on disk at most.
+    spool_share: Arc<AtomicU64>,
+    /// Takes by which addresses this host calls itself.
+    told_as: Box<dyn Fn(Vec<IpAddr>) + Send + Sync>,
+    numbers: AtomicU32,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    ways: Vec<Arc<Way>>,
+    /// The latest last.
+    left: VecDeque<Arc<Way>>,
+    senders: Vec<JoinHandle<()>>,
+    failover: Failover,
+    /// Whose turn each record of a drain is, in its order; kept for its memory.
+    turns: Vec<usize>,
+    /// Names that were never found, and records of which nobody could be told.
+    unknown: Vec<String>,
+    nobody: u64,
+}
+
+impl Collectors {
+    /// From now on there are these.
+    ///
+    /// # Errors
+    ///
+    /// One that is new cannot be told; the others are.
+    fn set(&self, names: &Members) -> anyhow::Result<()> {
+        let members = names.all();
+        let share = self.settings.spool.max_bytes / members.len().max(1) as u64;
+        self.spool_share.store(share, Relaxed);
+        let before = lock(&self.inner).ways.clone();
+        let (mut ways, mut gone, mut new) = (Vec::new(), Vec::new(), members);
+        for way in before {
+            let address = way.member().address;
+            match new.iter().position(|member| member.address == address) {
+                Some(at) => {
+                    let now = new.swap_remove(at);
+                    way.at().member = now;
+                    ways.push(way);
+                }
+                None => gone.push(way),
+            }
+        }
+        new.sort_by_key(|member| member.address);
+        gone.retain(|way| {
+            let name = way.member().name;
+            let Some(at) = new.iter().position(|one| one.name == name) else {
+                return true;
+            };
+            self.go_on(way, new.remove(at));
+            ways.push(way.clone());
+            false
+        });
+        // Not under the lock: a spool may take long to open, and drains must not wait for it.
+        let (mut done, mut senders) = (Ok(()), Vec::new());
+        for member in new {
+            match self.begin(member, &ways) {
+                Ok((way, sender)) => {
+                    ways.push(Arc::new(way));
+                    senders.push(sender);
+                }
+                Err(error) => done = done.and(Err(error)),
+            }
+        }
+        ways.sort_by_key(|way| way.member().address);
+        let room = self.settings.queue / u64::from(self.settings.datagram);
+        let room = room / ways.len().max(1) as u64;
+        for way in &ways {
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
+            way.queue.limit(room.max(1));
+        }
+        (self.told_as)(ways.iter().map(|way| way.teller().agent()).collect());
+        let mut inner = lock(&self.inner);
+        inner.ways = ways;
+        inner.unknown = names.unknown().map(str::to_owned).collect();
+        inner.senders.retain(|sender| !sender.is_finished());
+        inner.senders.append(&mut senders);
+        for way in gone {
+            let member = way.member();
+            tracing::info!(collector = %member.name, address = %member.address, "the name does not mean this collector any more");
+            way.close();
+            inner.left.push_back(way);
+        }
+        while inner.left.len() > LEFT {
+            inner.left.pop_front();
+        }
+        done
+    }
+
+    /// What went to a collector goes to another one of its name, with what waits for it: it has moved, or that has
+    /// come in its place.
+    fn go_on(&self, way: &Way, now: Member) {
+        let mut at = way.at();
+        tracing::info!(collector = %now.name, from = %at.member.address, to = %now.address, "the collector has moved");
+        *lock(&way.moves) = Some(now.address);
+        *at = At {
+            number: self.number(),
+            member: now,
+        };
+    }
+
+    fn number(&self) -> u32 {
+        self.numbers.fetch_add(1, Relaxed)
+    }
+
+    /// Begins to tell one that is new.
+    fn begin(&self, member: Member, ways: &[Arc<Way>]) -> anyhow::Result<(Way, JoinHandle<()>)> {
+        let settings = &self.settings;
+        let same_name = |way: &&Arc<Way>| way.member().name == member.name;
+        let taken: Vec<_> = ways.iter().filter(same_name).map(|way| way.slot).collect();
+        let slot = (0..).find(|slot| !taken.contains(slot)).unwrap_or(0);
+        let at_start = lock(&self.inner).ways.is_empty();
+        let socket = connect(member.address)
+            .with_context(|| format!("collector {} cannot be reached", member.name))?;
+        self.own.mark(socket.as_fd())?;
+        let from = socket.local_addr()?.ip().to_canonical();
+        let config = TellerConfig {
+            agent: settings.agent_address()?.unwrap_or(from),
+            sub_agent: settings.sub_agent,
+            instance: secret_seed(),
+            started_ns: self.started_ns,
+            datagram: settings.datagram as usize - self.keys.as_ref().map_or(0, |_| seal::LENGTH),
+            both_directions: settings.both_directions,
+        };
+        let spool = match spool::open(
+            &settings.spool,
+            &member.name,
+            slot,
+            self.spool_share.clone(),
+        ) {
+            // One that has left may still be writing what it was not able to send.
+            Err(error) if !at_start => {
+                tracing::warn!(collector = %member.name, error = %format!("{error:#}"), "nothing is kept for it on disk");
+                None
+            }
+            other => other?,
+        };
+        let (spool, counts) = spool.unzip();
+        let queue = Arc::new(Queue::new(1));
+        let (heard, moves) = (Arc::<AtomicU64>::default(), Arc::default());
+        let sender = Sender {
+            socket,
+            moves: Arc::clone(&moves),
+            queue: queue.clone(),
+            header: Header {
+                agent: config.agent,
+                sub_agent: config.sub_agent,
+                sequence: 0,
+                uptime_ms: 0,
+            },
+            instance: config.instance,
+            answers: Answers::new(settings.answers),
+            keys: self.keys.clone(),
+            spool,
+            rate: settings.spool.rate,
+            heard: heard.clone(),
+        };
+        let sender = std::thread::Builder::new()
+            .name("export".into())
+            .spawn(move || sender.run())?;
+        tracing::info!(collector = %member.name, address = %member.address, "a collector is told");
+        let way = Way {
+            slot,
+            at: Mutex::new(At {
+                number: self.number(),
+                member,
+            }),
+            moves,
+            teller: Mutex::new(Teller::new(config)),
+            queue,
+            heard,
+            spool: counts,
+        };
+        Ok((way, sender))
+    }
+
+    /// Tells each of its part of a drain.
+    fn tell(&self, state: &State) {
+        let now_ns = unix_ns();
+        let mut inner = lock(&self.inner);
+        let Inner {
+            ways,
+            failover,
+            turns,
+            nobody,
+            ..
+        } = &mut *inner;
+        let present = ways.iter().map(|way| {
+            let at = way.at();
+            Present {
+                number: at.number,
+                key: at.member.key,
+                refused: way.queue.refusals(),
+            }
+        });
+        let sets = failover.look(present, now_ns);
+        let turn = |id| sets.turn(id);
+        turns.clear();
+        turns.extend(
+            state
+                .store
+                .touched()
+                .map(|record| turn(record.key.tracking_id())),
+        );
+        if ways.is_empty() {
+            *nobody += turns.len() as u64;
+        }
+        let drain = Drain {
+            known: &Of(state),
+            moved: &|record| sets.moved(record.key.tracking_id(), record.interval.since_ns),
+            lost: state.store.untold(),
+            now_ns,
+        };
+        for (own, way) in ways.iter().enumerate() {
+            let records = state.store.touched().zip(&*turns);
+            let records = records.filter(|(_, turn)| **turn == own);
+            way.teller()
+                .tell(records.map(|(record, _)| record), &drain, |bytes| {
+                    way.queue.offer(bytes)
+                });
+        }
+    }
+}
+
+/// A socket that sends there.
+fn connect(address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+/// Tells collectors until it is dropped, which sends what still waits.
+pub struct Export {
+    collectors: Arc<Collectors>,
+    /// Dropped, it ends the thread that looks names up.
+    _look_up: Option<SyncSender<()>>,
+}
+
+/// For who wants to know how it fares.
+#[derive(Clone)]
+pub struct ExportView(Arc<Collectors>);
+
+impl ExportView {
+    /// How each collector is told now.
+    pub fn status(&self) -> Vec<ExportStatus> {
+        let inner = lock(&self.0.inner);
+        let there = inner.ways.iter().map(|way| {
+            let number = way.at().number;
+            way.status(inner.failover.state(number), false)
+        });
+        let left = inner.left.iter().map(|way| way.status((false, 0), true));
+        // The latest of a name and address says all that there is to say.
+        let mut all: Vec<ExportStatus> = there.collect();
+        let mut nobody = inner.nobody;
+        all.extend(inner.unknown.iter().map(|name| ExportStatus {
+            collector: name.clone(),
+            lost_records: std::mem::take(&mut nobody),
+            ..ExportStatus::default()
+        }));
+        for one in left.rev() {
+            if all.iter().all(|other| other.collector != one.collector) {
+                all.push(one);
+            }
+        }
+        all
+    }
+}
+
+impl Export {
+    /// Begins to tell the collectors that are named; none when none is. `told_as` takes by which addresses this host
+    /// calls itself, now and whenever that changes.
+    pub fn start(
+        settings: &ExportSettings,
+        session: &Session,
+        observers: &Observers,
+        told_as: impl Fn(Vec<IpAddr>) + Send + Sync + 'static,
+    ) -> anyhow::Result<Option<Self>> {
+        settings.check()?;
+        if settings.collectors.is_empty() {
+            return Ok(None);
+        }
+        let members = Members::of(&settings.collectors, addresses)?;
+        let collectors = Arc::new(Collectors {
+            settings: settings.clone(),
+            own: session.own_sockets(),
+            keys: match settings.key_file.as_str() {
+                "" => None,
+                file => Some(seal::open("export.key_file", Path::new(file))?),
+            },
+            started_ns: unix_ns(),
+            spool_share: Arc::default(),
+            told_as: Box::new(told_as),
+            numbers: AtomicU32::new(0),
+            inner: Mutex::default(),
+        });
+        collectors.set(&members)?;
+        for name in members.unknown() {
+            tracing::warn!(collector = %name, "the name is not found; it is looked up again every {}", humantime::format_duration(settings.look_up));
+        }
+        let look_up = match members.may_change() {
+            true => Some(look_up(members, collectors.clone())?),
+            false => None,
+        };
+        let theirs = collectors.clone();
+        observers.add(Arc::new(move |capture, state| {
+            // Packets of captures that people make are among those that are always captured.
+            if capture.is_none() {
+                theirs.tell(state);
+            }
+        }));
+        Ok(Some(Self {
+            collectors,
+            _look_up: look_up,
+        }))
+    }
+
+    /// For who wants to know how it fares.
+    pub fn view(&self) -> ExportView {
+        ExportView(self.collectors.clone())
+    }
+}
+
+/// Looks names up now and then, until what it returns is dropped: a question may take long, and what is to be sent must
+/// not wait for it.
+fn look_up(mut members: Members, collectors: Arc<Collectors>) -> anyhow::Result<SyncSender<()>> {
+    let (stop, stopped) = sync_channel(0);
+    std::thread::Builder::new()
+        .name("collector-names".into())
+        .spawn(move || {
+            let again = collectors.settings.look_up;
+            while stopped.recv_timeout(again) == Err(RecvTimeoutError::Timeout) {
+                members.look_up();
+                if let Err(error) = collectors.set(&members) {
+                    tracing::warn!(error = %format!("{error:#}"), "a collector cannot be told");
+                }
+            }
+        })?;
+    Ok(stop)
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.collectors.inner);
+        for way in &inner.ways {
+            way.close();
+        }
+        let senders = std::mem::take(&mut inner.senders);
+        drop(inner);
+        for sender in senders {
+            // What panicked there is in the log.
+            let _ = sender.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,263 @@
+//! How collectors are told, in Prometheus' text format and by the doctor.
+
+use std::{
+    io::{self, Write},
+    net::SocketAddr,
+};
+
+use serde::Serialize;
+use serde_json::Value;
+use skua_output as output;
+use skua_output::each;
+use skua_process::prometheus::Text;
+
+/// How a collector is told.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ExportStatus {
+    /// Name of the collector, with its address when others have the name, too.
+    pub collector: String,
+    /// Its address; none: the name was never found.
+    pub address: Option<SocketAddr>,
+    /// Whether its name does not mean it any more: nothing new goes to it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
+    /// Whether it takes what it is sent, as far as its answers and ICMP tell; while not, the others have its part.
+    pub up: bool,
+    /// Whether it has answered: else only ICMP tells whether it is there.
+    pub answers: bool,
+    /// How often others took its part.
+    pub failovers: u64,
+    /// Datagrams that were sent and not refused.
+    pub datagrams: u64,
+    /// Records in datagrams, sent or waiting.
+    pub records: u64,
+    /// Packets that records have added.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Records that are not of IP, and not told of.
+    pub not_ip: u64,
+    /// Datagrams that wait.
+    pub waiting: usize,
+    /// Records that found no room in the queue, or of which no collector could be told since none was found.
+    pub lost_records: u64,
+    /// Datagrams that were lost here, by cause.
+    pub lost: LostDatagrams,
+    /// What is kept on disk, when there is a place for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spool: Option<SpoolStatus>,
+}
+
+/// What is kept on disk for a collector.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SpoolStatus {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Datagrams that were put there since the start.
+    pub kept: u64,
+}
+
+/// Datagrams by cause of their loss.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LostDatagrams {
+    /// The queue was full.
+    pub queue_full: u64,
+    /// Nobody was there.
+    pub send_refused: u64,
+    /// The host, or a way to it, was not there.
+    pub unreachable: u64,
+    /// They were sent, and no answer came.
+    pub unanswered: u64,
+    /// The socket had no room.
+    pub would_block: u64,
+    /// Anything else that the kernel said.
+    pub send_failed: u64,
+    /// The spool was full: the oldest go.
+    pub spool_full: u64,
+    /// They could not be written into the spool.
+    pub spool_failed: u64,
+    /// Places in the spool that could not be read, of at least one datagram each.
+    pub spool_corrupt: u64,
+}
+
+/// For /metrics.
+pub fn metrics(all: &[ExportStatus]) -> String {
+    let mut text = Text::default();
+    type Read = fn(&ExportStatus) -> u64;
+    for (name, kind, help, read) in [
+        (
+            "skua_export_datagrams_total",
+            "counter",
+            "Datagrams that were sent to a collector and not refused.",
+            (|s| s.datagrams) as Read,
+        ),
+        (
+            "skua_export_records_total",
+            "counter",
+            "Records of flows in datagrams to a collector.",
+            |s| s.records,
+        ),
+        (
+            "skua_export_packets_total",
+            "counter",
+            "Packets that a collector was told of.",
+            |s| s.packets,
+        ),
+        (
+            "skua_export_bytes_total",
+            "counter",
+            "Bytes that a collector was told of.",
+            |s| s.bytes,
+        ),
+        (
+            "skua_export_not_ip_total",
+            "counter",
+            "Records that a collector is not told of because they are not of IP.",
+            |s| s.not_ip,
+        ),
+        (
+            "skua_export_waiting",
+            "gauge",
+            "Datagrams that wait to be sent to a collector.",
+            |s| s.waiting as u64,
+        ),
+        (
+            "skua_export_up",
+            "gauge",
+            "1 while a collector takes what it is sent, as far as its answers and ICMP tell; 0 while others have its part.",
+            |s| s.up.into(),
+        ),
+        (
+            "skua_export_answers",
+            "gauge",
+            "1 when a collector has answered: else only ICMP tells whether it is there.",
+            |s| s.answers.into(),
+        ),
+        (
+            "skua_export_spool_datagrams",
+            "gauge",
+            "Datagrams on disk until a collector is there.",
+            |s| s.spool.map_or(0, |spool| spool.datagrams),
+        ),
+        (
+            "skua_export_spool_bytes",
+            "gauge",
+            "Bytes of files with datagrams until a collector is there.",
+            |s| s.spool.map_or(0, |spool| spool.bytes),
+        ),
+        (
+            "skua_export_spool_kept_total",
+            "counter",
+            "Datagrams that were put on disk because a collector was gone.",
+            |s| s.spool.map_or(0, |spool| spool.kept),
+        ),
+        (
+            "skua_export_failovers_total",
+            "counter",
+            "Times that other collectors took a collector's part.",
+            |s| s.failovers,
+        ),
+        (
+            "skua_export_lost_records_total",
+            "counter",
+            "Records that found no room in the queue to a collector, or while no collector was found.",
+            |s| s.lost_records,
+        ),
+    ] {
+        text.family(name, kind, help);
+        for status in all {
+            text.value(name, &[("collector", &status.collector)], read(status));
+        }
+    }
+    let name = "skua_export_lost_datagrams_total";
+    text.family(
+        name,
+        "counter",
+        "Datagrams to a collector that were lost here, by cause.",
+    );
+    for status in all {
+        let lost = &status.lost;
+        for (cause, value) in [
+            ("queue_full", lost.queue_full),
+            ("send_refused", lost.send_refused),
+            ("unreachable", lost.unreachable),
+            ("unanswered", lost.unanswered),
+            ("would_block", lost.would_block),
+            ("send_failed", lost.send_failed),
+            ("spool_full", lost.spool_full),
+            ("spool_failed", lost.spool_failed),
+            ("spool_corrupt", lost.spool_corrupt),
+        ] {
+            let labels = [("collector", &*status.collector), ("cause", cause)];
+            text.value(name, &labels, value);
+        }
+    }
+    text.0
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// Lines of the doctor.
+pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
+    for collector in each(status) {
+        let kept = number(&collector["spool"]["datagrams"]);
+        let kept = match kept {
+            0 => String::new(),
+            kept => format!(", {} on disk until it is there", output::count(kept)),
+        };
+        writeln!(
+            out,
+            "collector {}{}: {} records in {} datagrams{kept}",
+            collector["collector"].as_str().unwrap_or_default(),
+            match collector["up"].as_bool() {
+                _ if collector["address"].is_null() => " (the name is not found)",
+                _ if collector["left"] == true => " (its name does not mean it any more)",
+                Some(false) => " (not there, others have its part)",
+                _ => "",
+            },
+            output::count(number(&collector["records"])),
+            output::count(number(&collector["datagrams"])),
+        )?;
+    }
+    Ok(())
+}
+
+/// What is lost, and what helps.
+pub fn advise(status: &Value, advice: &mut Vec<String>) {
+    for collector in each(status) {
+        let name = collector["collector"].as_str().unwrap_or_default();
+        let lost = &collector["lost"];
+        if collector["address"].is_null() {
+            let lost = output::count(number(&collector["lost_records"]));
+            advice.push(format!(
+                "the collector {name} is not found in the DNS, nor in /etc/hosts; {lost} records lost as there was no other"
+            ));
+        }
+        for (cause, what) in [
+            ("queue_full", "found no room in the queue (export.queue)"),
+            ("send_refused", "were refused: nobody listens there"),
+            ("unreachable", "could not get there: no way to the host"),
+            ("unanswered", "were not answered: it is gone"),
+            ("would_block", "found no room in the socket"),
+            ("send_failed", "could not be sent"),
+            (
+                "spool_full",
+                "went because the spool was full (export.spool.max_bytes)",
+            ),
+            (
+                "spool_failed",
+                "could not be written into the spool: is the disk full?",
+            ),
+            ("spool_corrupt", "or more could not be read in the spool"),
+        ] {
+            if number(&lost[cause]) > 0 {
+                let lost = number(&lost[cause]);
+                advice.push(format!("{lost} datagrams to the collector {name} {what}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The graph and what can be asked of it.
+
+mod flows;
+pub mod pcap;
+mod sockets;
+
+use skua_analyzer::{FlowPast, FlowSet, Flows, PcapFilters, Questions};
+use skua_process::host::unix_ms;
+use skua_query::{Answer, Limits, Prepared, QueryError, Sources, syntax::SyntaxLimits};
+use skua_topology::SharedGraph;
+use std::sync::{Arc, atomic::AtomicBool};
+
+use crate::{captures::run::CaptureSets, fleet::Fleet, state::Shared};
+
+/// Everything that queries are asked of.
+#[derive(Clone)]
+pub struct Analyzer {
+    /// The graph.
+    pub graph: SharedGraph,
+    shared: Shared,
+    captures: CaptureSets,
+    /// Those of agents.
+    fleet: Option<Fleet>,
+    past: Option<Arc<dyn FlowPast>>,
+}
+
+impl Analyzer {
+    /// Of a graph and what is captured.
+    pub fn new(
+        graph: SharedGraph,
+        shared: Shared,
+        captures: CaptureSets,
+        past: Option<Arc<dyn FlowPast>>,
+    ) -> Self {
+        Self {
+            graph,
+            shared,
+            captures,
+            fleet: None,
+            past,
+        }
+    }
+
+    /// Also of what agents capture.
+    pub fn with_fleet(mut self, fleet: Option<Fleet>) -> Self {
+        self.fleet = fleet;
+        self
+    }
+
+    /// The flows of all captures, as new as they can be.
+    fn flow_sets(&self) -> Vec<Arc<dyn FlowSet>> {
+        let fresh = |(shared, set): (Shared, Arc<dyn FlowSet>)| {
+            shared.fresh().find_nodes();
+            set
+        };
+        let mut sets: Vec<_> = self.flow_states().into_iter().map(fresh).collect();
+        // Those are as new as the agents' drains.
+        sets.extend(self.fleet.iter().flat_map(Fleet::flow_sets));
+        sets
+    }
+
+    /// The flows of all captures, as they are, each with the state that they are in.
+    pub fn flow_states(&self) -> Vec<(Shared, Arc<dyn FlowSet>)> {
+        let always: Arc<dyn FlowSet> = Arc::new(flows::Always(self.shared.clone()));
+        let mut sets = vec![(self.shared.clone(), always)];
+        for set in self.captures.all() {
+            let shared = set.shared.clone();
+            let always = self.shared.clone();
+            sets.push((shared, Arc::new(flows::Captured { set, always })));
+        }
+        sets
+    }
+
+    /// Answers a query that is about the graph alone, and so needs no drain.
+    pub fn ask_graph(&self, query: &str, cancel: &AtomicBool) -> Result<Answer, QueryError> {
+        let sources = Sources {
+            graph: &self.graph,
+            flows: None,
+            sockets: None,
+            filters: None,
+        };
+        let prepared = Prepared::new(query, &SyntaxLimits::default(), &sources, unix_ms())?;
+        prepared.run(sources, Limits::default(), cancel)
+    }
+
+    /// Answers a query, or explains how it would be.
+    pub fn ask<T>(
+        &self,
+        query: &str,
+        limits: Limits,
+        cancel: &AtomicBool,
+        answer: impl FnOnce(&Prepared, Option<Answer>) -> Result<T, QueryError>,
+        explain: bool,
+    ) -> Result<T, QueryError> {
+        let sets = self.flow_sets();
+        let now = unix_ms();
+        let flows = Flows::new(sets, self.past.clone(), now);
+        let sockets = sockets::Known::new(self.shared.clone());
+        let sources = Sources {
+            graph: &self.graph,
+            flows: Some(&flows),
+            sockets: Some(&sockets),
+            filters: Some(&PcapFilters),
+        };
+        let prepared = Prepared::new(query, &SyntaxLimits::default(), &sources, now)?;
+        let found = if explain {
+            None
+        } else {
+            Some(prepared.run(sources, limits, cancel)?)
+        };
+        answer(&prepared, found)
+    }
+}
+
+impl Questions for Analyzer {
+    fn ask(&self, query: &str, limits: Limits, cancel: &AtomicBool) -> Result<Answer, String> {
+        // A drain is worth its cost only where flows are asked for.
+        let lower = query.to_ascii_lowercase();
+        if !lower.contains("flows") && !lower.contains("sockets") {
+            return self.graph.ask(query, limits, cancel);
+        }
+        let found = |_: &Prepared, found: Option<Answer>| Ok(found);
+        let found = self.ask(query, limits, cancel, found, false);
+        let found = found.map_err(|error| error.render(query))?;
+        found.ok_or_else(|| "no answer".to_owned())
+    }
+}

@@ -1,0 +1,264 @@
+//! The sockets of nodes and flows, from where all sockets are.
+
+use skua_query::{FlowRecord, FlowTime, SocketSource, SourceError};
+use skua_socket::{Owner, SocketRecord};
+use skua_topology::{Map, Node, Value, Window};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, OnceLock},
+};
+
+use crate::{sockets::Sockets, state::Shared};
+
+/// Sockets at most that one node or flow shows.
+const MOST: usize = 65_536;
+/// Packets may come a little before what made them is known, or after its end, ms.
+const SLACK: i64 = 2_000;
+
+/// Protocol, local address, the other one.
+type Ends = (String, SocketAddr, Option<SocketAddr>);
+
+/// The sockets that the probe knows, for one query.
+pub struct Known {
+    shared: Shared,
+    /// By their ends, once a flow asks.
+    by_ends: OnceLock<HashMap<Ends, Vec<SocketRecord>>>,
+}
+
+impl Known {
+    /// Of a probe's state.
+    pub fn new(shared: Shared) -> Self {
+        Self {
+            shared,
+            by_ends: OnceLock::new(),
+        }
+    }
+
+    fn index(&self) -> HashMap<Ends, Vec<SocketRecord>> {
+        let mut index: HashMap<Ends, Vec<SocketRecord>> = HashMap::new();
+        let state = self.shared.lock();
+        if let Some(sockets) = &state.sockets {
+            for record in all(sockets) {
+                let remote = record.peer();
+                // A listening socket of TCP has no packets of a conversation.
+                if remote.is_some() || record.protocol.name() == "udp" {
+                    let ends = (protocol(record), record.local, remote);
+                    index.entry(ends).or_default().push(*record);
+                }
+            }
+        }
+        index
+    }
+
+    /// The sockets at one end of a conversation.
+    fn at(
+        &self,
+        protocol: &str,
+        [local, remote]: [SocketAddr; 2],
+        pid: Option<i64>,
+        active: (i64, i64),
+        sockets: &Sockets,
+    ) -> Vec<Value> {
+        let index = self.by_ends.get_or_init(|| self.index());
+        let unspecified = |address: &str| address.parse::<IpAddr>().ok();
+        let was_active = |record: &&SocketRecord| {
+            let (begin, end) = span(record);
+            begin <= active.1.saturating_add(SLACK) && end >= active.0.saturating_sub(SLACK)
+        };
+        let is_of = |record: &&SocketRecord| {
+            let owner = sockets.owner(record);
+            pid.is_some() && owner.map(|owner| i64::from(owner.pid)) == pid
+        };
+        let found = |local, remote| {
+            let ends = (protocol.to_owned(), local, remote);
+            let records = index.get(&ends).map_or(&[][..], Vec::as_slice);
+            records.iter().filter(was_active).collect::<Vec<_>>()
+        };
+        let exact = found(local, Some(remote));
+        let chosen = if exact.is_empty() {
+            // One socket for many peers: only its owner tells that it is this one.
+            let mut addresses = vec![local.ip()];
+            addresses.extend(["0.0.0.0", "::"].into_iter().filter_map(unspecified));
+            let at = |address| found(SocketAddr::new(address, local.port()), None);
+            addresses.into_iter().flat_map(at).filter(is_of).collect()
+        } else if exact.iter().any(is_of) {
+            // Namespaces may have the same addresses.
+            exact.into_iter().filter(is_of).collect()
+        } else {
+            exact
+        };
+        let chosen: Vec<&SocketRecord> = chosen;
+        chosen.into_iter().map(|r| shown(r, sockets)).collect()
+    }
+}
+
+/// What of a node its sockets have.
+enum Of<'a> {
+    Namespace(u64),
+    Container(&'a str),
+    Process(u64),
+}
+
+impl<'a> Of<'a> {
+    fn node(node: &'a Node) -> Option<Self> {
+        let number = |key: &str| u64::try_from(node.metadata.get(key)?.as_int()?).ok();
+        match node.metadata.get("Type")?.as_str()? {
+            "host" | "netns" => number("NetNsInode").map(Self::Namespace),
+            "container" => {
+                let about = node.metadata.get("Container")?.as_map()?;
+                about.get("ID")?.as_str().map(Self::Container)
+            }
+            "process" | "vm" | "libvirt" => number("PID").map(Self::Process),
+            _ => None,
+        }
+    }
+
+    fn has(&self, record: &SocketRecord, owner: Option<&Owner>) -> bool {
+        match self {
+            Self::Namespace(inode) => u64::from(record.netns) == *inode,
+            Self::Container(id) => owner
+                .and_then(|owner| owner.container.as_ref())
+                .is_some_and(|container| container.id == **id),
+            Self::Process(pid) => owner.is_some_and(|owner| u64::from(owner.pid) == *pid),
+        }
+    }
+}
+
+impl SocketSource for Known {
+    fn of_node(&self, node: &Node, window: Window) -> Result<Vec<Value>, SourceError> {
+        let state = self.shared.lock();
+        let here = *state.host() == *node.host;
+        let (Some(of), Some(sockets), true) = (Of::node(node), &state.sockets, here) else {
+            // Who made the node may have said.
+            return Ok(match node.metadata.get("Sockets") {
+                Some(Value::List(told)) => told.to_vec(),
+                _ => Vec::new(),
+            });
+        };
+        let now = window.live && window.is_moment();
+        let in_window = |record: &&SocketRecord| {
+            let (begin, end) = span(record);
+            match now {
+                true => record.end.is_none(),
+                false => begin <= window.to && end >= window.from,
+            }
+        };
+        let found = all(sockets)
+            .filter(in_window)
+            .filter(|record| of.has(record, sockets.owner(record)));
+        Ok(found.take(MOST).map(|r| shown(r, sockets)).collect())
+    }
+
+    fn of_flow(&self, flow: &dyn FlowRecord, _: FlowTime) -> Result<Vec<Value>, SourceError> {
+        let number = |key: &str| flow.get(key).and_then(|value| value.as_int());
+        let text = |key: &str| match flow.get(key) {
+            Some(Value::Str(text)) => Some(text),
+            _ => None,
+        };
+        let end = |side: &str| {
+            let address: IpAddr = text(&format!("Network.{side}"))?.parse().ok()?;
+            let port = u16::try_from(number(&format!("Transport.{side}"))?).ok()?;
+            Some(SocketAddr::new(address, port))
+        };
+        let (Some(a), Some(b), Some(protocol)) = (end("A"), end("B"), text("Transport.Protocol"))
+        else {
+            return Ok(Vec::new());
+        };
+        let protocol = protocol.to_ascii_uppercase();
+        // Taken before the lock: it locks, too.
+        self.by_ends.get_or_init(|| self.index());
+        let state = self.shared.lock();
+        let Some(sockets) = &state.sockets else {
+            return Ok(Vec::new());
+        };
+        let active = (
+            number("Start").unwrap_or(i64::MIN),
+            number("Last").unwrap_or(i64::MAX),
+        );
+        let mut found = self.at(&protocol, [a, b], number("A.PID"), active, sockets);
+        found.extend(self.at(&protocol, [b, a], number("B.PID"), active, sockets));
+        Ok(found)
+    }
+}
+
+fn all(sockets: &Sockets) -> impl Iterator<Item = &SocketRecord> {
+    sockets.store.open().chain(sockets.store.closed())
+}
+
+fn protocol(record: &SocketRecord) -> String {
+    record.protocol.name().to_ascii_uppercase()
+}
+
+fn ms(ns: u64) -> i64 {
+    i64::try_from(ns / 1_000_000).unwrap_or(i64::MAX)
+}
+
+/// From when to when there was a socket, ms since the Unix epoch.
+fn span(record: &SocketRecord) -> (i64, i64) {
+    let begin = match record.start_ns {
+        0 => i64::MIN,
+        start => ms(start),
+    };
+    let end = match record.end {
+        None => i64::MAX,
+        Some(_) => ms(record.now_ns),
+    };
+    (begin, end)
+}
+
+/// A socket as queries show it, in Skydive's names where it has one.
+fn shown(record: &SocketRecord, sockets: &Sockets) -> Value {
+    let mut entries: Vec<(Arc<str>, Value)> = Vec::with_capacity(24);
+    let mut add = |key: &str, value: Value| entries.push((key.into(), value));
+    let text = |text: &str| Value::from(text);
+    let int = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
+    add("Protocol", text(&protocol(record)));
+    add("LocalAddress", text(&record.local.ip().to_string()));
+    add("LocalPort", int(record.local.port().into()));
+    // As the system's tables have it: those that wait have nobody at the other end.
+    let nobody = match record.local {
+        SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
+        SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),
+    };
+    let remote = record.peer().unwrap_or(nobody);
+    add("RemoteAddress", text(&remote.ip().to_string()));
+    add("RemotePort", int(remote.port().into()));
+    let state = record.state.name().to_ascii_uppercase().replace('-', "_");
+    add("State", text(&state));
+    add("NetNsInode", int(record.netns.into()));
+    if record.start_ns != 0 {
+        add("Start", Value::Int(ms(record.start_ns)));
+    }
+    if let Some(end) = record.end {
+        add("End", text(end.name()));
+        add("Last", Value::Int(ms(record.now_ns)));
+    }
+    if let Some(owner) = sockets.owner(record) {
+        let party = skua_socket::party(owner);
+        add("Name", text(&owner.process));
+        let executable = owner.executable.as_deref();
+        add("Process", text(executable.unwrap_or(&owner.process)));
+        add("Pid", int(owner.pid.into()));
+        add("UID", int(owner.uid.into()));
+        for (key, value) in [
+            ("User", party.user),
+            ("Container", party.container),
+            ("Pod", party.pod),
+            ("Unit", party.unit),
+        ] {
+            if !value.is_empty() {
+                add(key, text(value));
+            }
+        }
+    }
+    if let Some(tcp) = &record.tcp {
+        add("BytesSent", int(tcp.bytes_sent));
+        add("BytesReceived", int(tcp.bytes_received));
+        add("Retransmits", int(tcp.retransmits.into()));
+        if tcp.srtt_us != 0 {
+            add("RTT", int(u64::from(tcp.srtt_us) * 1_000));
+        }
+    }
+    Value::Map(Map::new(entries))
+}

@@ -1,0 +1,512 @@
+//! `skua flows --by`: conversations summed up by process, container or service.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{IpAddr, SocketAddr},
+};
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize, Serializer};
+use skua_flow::{Counters, FlowRecord, Query, Rate, SortBy, names::Protocol};
+use skua_output as output;
+use skua_output::{Column, OutputFormat, Printer, bytes, count, text};
+use skua_record::{FieldType, NoOther, Record, Value};
+
+use crate::{sockets::tables, state::State};
+
+/// What conversations are summed up by.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// Process that has the socket
+    Process,
+    /// Container that it runs in
+    Container,
+    /// What is called: service, protocol and port
+    Service,
+}
+
+impl By {
+    /// The one of a name.
+    pub fn named(name: &str) -> anyhow::Result<Self> {
+        let mut all = Self::value_variants().iter().copied();
+        all.find(|by| by.name() == name).with_context(|| {
+            format!(
+                "cannot sum up by \"{name}\": process, container or service; with --since 1h, of the lake, \
+                 by up to six of more fields"
+            )
+        })
+    }
+
+    /// Name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Container => "container",
+            Self::Service => "service",
+        }
+    }
+}
+
+/// What stands for those whose owner is not known.
+const UNKNOWN: &str = "(unknown)";
+/// What stands for processes outside of containers.
+const HOST: &str = "(host)";
+
+/// Conversations under one name.
+#[derive(Default)]
+pub struct Group {
+    by: &'static str,
+    name: String,
+    /// Container or unit of a process, when all are in the same.
+    place: String,
+    protocol: String,
+    port: Option<u16>,
+    flows: u64,
+    active: u64,
+    sent: Counters,
+    received: Counters,
+    rate: Rate,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+/// What tells groups apart.
+#[derive(PartialEq, Eq, Hash, Default)]
+struct Key<'a> {
+    name: &'a str,
+    place: &'a str,
+    /// Protocol and port of a service; its address when nobody knows more.
+    service: Option<(u8, u16)>,
+    address: Option<IpAddr>,
+}
+
+/// The record of a group.
+pub struct Groups;
+
+impl Record for Groups {
+    type Line<'a> = &'a Group;
+    type Other<'a> = NoOther;
+    type Getter = for<'a, 'b> fn(&'b &'a Group) -> Value<'a, NoOther>;
+
+    fn get<'a>(getter: Self::Getter, line: &Self::Line<'a>) -> Value<'a, Self::Other<'a>> {
+        getter(line)
+    }
+}
+
+use FieldType::{Integer, Number, String as Text};
+
+const NO_SERVICE: &str = "not by service";
+
+/// A field of it.
+type Field = skua_record::Field<Groups>;
+
+/// All fields in the order in which they are written.
+pub const FIELDS: &[Field] = &[
+    Field::new(
+        "by",
+        Text,
+        "",
+        "",
+        "`process`, `container` or `service`",
+        |g| Value::Text(g.by),
+    ),
+    Field::new(
+        "name",
+        Text,
+        "",
+        "",
+        "what is summed up; `(unknown)` without socket, `(host)` outside of containers, of services that nobody knows the address",
+        |g| Value::Text(&g.name),
+    ),
+    Field::new(
+        "place",
+        Text,
+        "",
+        "neither",
+        "container or unit of the process",
+        |g| Value::nonempty(&g.place),
+    ),
+    Field::new(
+        "protocol",
+        Text,
+        "",
+        NO_SERVICE,
+        "protocol of the service",
+        |g| Value::nonempty(&g.protocol),
+    ),
+    Field::new(
+        "port",
+        Integer,
+        "",
+        NO_SERVICE,
+        "port of the service",
+        |g| Value::or_absent(g.port, |port| Value::Integer(port.into())),
+    ),
+    Field::new("flows", Integer, "", "", "conversations", |g| {
+        Value::Integer(g.flows)
+    }),
+    Field::new(
+        "active",
+        Integer,
+        "",
+        "",
+        "of them those that have not ended",
+        |g| Value::Integer(g.active),
+    ),
+    Field::new(
+        "sent.packets",
+        Integer,
+        "packets",
+        "",
+        "packets on the wire that it sent",
+        |g| Value::Integer(g.sent.packets),
+    ),
+    Field::new(
+        "sent.bytes",
+        Integer,
+        "bytes",
+        "",
+        "link-layer bytes that it sent",
+        |g| Value::Integer(g.sent.bytes),
+    ),
+    Field::new(
+        "received.packets",
+        Integer,
+        "packets",
+        "",
+        "packets that it received",
+        |g| Value::Integer(g.received.packets),
+    ),
+    Field::new(
+        "received.bytes",
+        Integer,
+        "bytes",
+        "",
+        "bytes that it received",
+        |g| Value::Integer(g.received.bytes),
+    ),
+    Field::new(
+        "rate.bits_per_second",
+        Number,
+        "bit/s",
+        "",
+        "both directions over the last interval",
+        |g| Value::rounded(g.rate.bits_per_second),
+    ),
+    Field::new(
+        "rate.packets_per_second",
+        Number,
+        "packets/s",
+        "",
+        "both directions over the last interval",
+        |g| Value::rounded(g.rate.packets_per_second),
+    ),
+    Field::new(
+        "start",
+        Text,
+        "RFC 3339, UTC",
+        "",
+        "time of the first packet",
+        |g| Value::Time(g.first_ns),
+    ),
+    Field::new(
+        "last",
+        Text,
+        "RFC 3339, UTC",
+        "",
+        "time of the last packet",
+        |g| Value::Time(g.last_ns),
+    ),
+];
+
+impl Serialize for Group {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        skua_record::serialize(FIELDS, &self, serializer)
+    }
+}
+
+impl Group {
+    fn add(&mut self, record: &FlowRecord, rate: Rate, lo: bool) {
+        let (sent, received) = if lo {
+            (record.lo_sent, record.hi_sent)
+        } else {
+            (record.hi_sent, record.lo_sent)
+        };
+        self.flows += 1;
+        self.active += u64::from(record.end.is_none());
+        self.sent += sent;
+        self.received += received;
+        self.rate.bits_per_second += rate.bits_per_second;
+        self.rate.packets_per_second += rate.packets_per_second;
+        self.first_ns = match self.first_ns {
+            0 => record.first_ns,
+            first => first.min(record.first_ns),
+        };
+        self.last_ns = self.last_ns.max(record.last_ns);
+    }
+}
+
+/// Sums up conversations. One between two processes of this host is counted with both, from the view
+/// of each; with the same on both sides, and by service, once.
+fn groups<F: Fn(&FlowRecord) -> bool>(state: &State, by: By, wanted: &F) -> Vec<Group> {
+    let mut groups: HashMap<Key<'_>, Group> = HashMap::new();
+    for record in state.store.iter().filter(|r| wanted(r)) {
+        let rate = state.store.rate(record);
+        let parties = state
+            .sockets
+            .as_ref()
+            .map(|sockets| sockets.parties(record))
+            .unwrap_or_default();
+        if by == By::Service {
+            let (key, lo) = service_key(state, record);
+            let group = groups.entry(key).or_insert_with(|| Group {
+                by: by.name(),
+                protocol: Protocol(&record.key).to_string(),
+                ..Group::default()
+            });
+            group.add(record, rate, lo);
+            continue;
+        }
+        let keys = parties.map(|party| {
+            if party.pid == 0 {
+                return None;
+            }
+            let place = match (party.container, party.unit) {
+                ("", unit) => unit,
+                (container, _) => container,
+            };
+            Some(match by {
+                By::Container => Key {
+                    name: if party.container.is_empty() {
+                        HOST
+                    } else {
+                        party.container
+                    },
+                    ..Key::default()
+                },
+                _ => Key {
+                    name: party.process,
+                    place,
+                    ..Key::default()
+                },
+            })
+        });
+        let mut add = |key, lo| {
+            let group = groups.entry(key).or_insert_with(|| Group {
+                by: by.name(),
+                ..Group::default()
+            });
+            group.add(record, rate, lo);
+        };
+        match keys {
+            [None, None] => add(
+                Key {
+                    name: UNKNOWN,
+                    ..Key::default()
+                },
+                record.lo_first,
+            ),
+            [Some(lo), Some(hi)] if lo == hi => add(lo, record.lo_first),
+            [lo, hi] => {
+                if let Some(lo) = lo {
+                    add(lo, true);
+                }
+                if let Some(hi) = hi {
+                    add(hi, false);
+                }
+            }
+        }
+    }
+    groups
+        .into_iter()
+        .map(|(key, group)| Group {
+            name: match key.address {
+                Some(address) => match key.service {
+                    Some((_, port)) => SocketAddr::new(address, port).to_string(),
+                    None => address.to_string(),
+                },
+                None => key.name.to_owned(),
+            },
+            place: key.place.to_owned(),
+            port: key.service.map(|(_, port)| port),
+            ..group
+        })
+        .collect()
+}
+
+/// The service of a conversation, and whether it is `lo`.
+fn service_key<'a>(state: &'a State, record: &FlowRecord) -> (Key<'a>, bool) {
+    let Some(service) = record.service else {
+        let unknown = Key {
+            name: UNKNOWN,
+            ..Key::default()
+        };
+        return (unknown, !record.lo_first);
+    };
+    let (address, port, owner) = if service.lo {
+        (&record.key.lo, record.key.lo_port, record.owners[0])
+    } else {
+        (&record.key.hi, record.key.hi_port, record.owners[1])
+    };
+    let at = Some((record.key.proto, u16::from_be_bytes(port)));
+    let owner = state
+        .sockets
+        .as_ref()
+        .and_then(|sockets| sockets.owner_of_flow(owner));
+    let key = match owner {
+        Some(owner) => Key {
+            name: owner.service(),
+            service: at,
+            ..Key::default()
+        },
+        None => Key {
+            address: record.key.ip(address),
+            service: at,
+            ..Key::default()
+        },
+    };
+    (key, service.lo)
+}
+
+/// Writes groups as JSON or CSV lines (without CSV header).
+pub fn write<F: Fn(&FlowRecord) -> bool>(
+    lines: &mut Vec<u8>,
+    state: &State,
+    by: By,
+    query: &Query<F>,
+    csv: bool,
+) {
+    // Writing to memory does not fail.
+    let _ = send(lines, &sorted(state, by, query), csv);
+}
+
+/// The groups that a query asks for.
+pub fn sorted<F: Fn(&FlowRecord) -> bool>(state: &State, by: By, query: &Query<F>) -> Vec<Group> {
+    let mut found = groups(state, by, &query.filter);
+    found.sort_by(|a, b| {
+        let total = |g: &Group| g.sent + g.received;
+        match query.sort {
+            SortBy::Rate => b.rate.bits_per_second.total_cmp(&a.rate.bits_per_second),
+            SortBy::Bytes => total(b).bytes.cmp(&total(a).bytes),
+            SortBy::Packets => total(b).packets.cmp(&total(a).packets),
+            SortBy::Last => b.last_ns.cmp(&a.last_ns),
+            SortBy::First => b.first_ns.cmp(&a.first_ns),
+        }
+        .then_with(|| (&a.name, &a.place, a.port).cmp(&(&b.name, &b.place, b.port)))
+    });
+    found.truncate(query.limit);
+    found
+}
+
+/// Writes groups as JSON or CSV lines (without CSV header).
+///
+/// # Errors
+///
+/// What they are written to fails.
+pub fn send(out: &mut impl io::Write, groups: &[Group], csv: bool) -> io::Result<()> {
+    let mut line = Vec::new();
+    for group in groups {
+        line.clear();
+        if csv {
+            skua_record::write_csv_row(FIELDS, &mut line, &group)?;
+        } else {
+            serde_json::to_writer(&mut line, group)?;
+            line.push(b'\n');
+        }
+        out.write_all(&line)?;
+    }
+    Ok(())
+}
+
+fn header(out: &mut Vec<u8>) -> io::Result<()> {
+    skua_record::write_csv_header(FIELDS, out)
+}
+
+/// Prints groups.
+pub fn printer(by: By, format: OutputFormat) -> Printer {
+    let columns = match by {
+        By::Process => &PROCESSES,
+        By::Container => &CONTAINERS,
+        By::Service => &SERVICES,
+    };
+    Printer::new(format, columns, header, false)
+}
+
+const fn number(title: &'static str, rank: u8, cell: fn(&serde_json::Value) -> String) -> Column {
+    Column {
+        title,
+        right: true,
+        rank,
+        cell,
+    }
+}
+
+const fn name(title: &'static str) -> Column {
+    Column {
+        title,
+        right: false,
+        rank: 0,
+        cell: |g| text(&g["name"]),
+    }
+}
+
+/// Columns of groups by this name.
+const fn columns(title: &'static str) -> [Column; 10] {
+    [
+        name(title),
+        Column {
+            title: "IN",
+            right: false,
+            rank: 4,
+            cell: |g| tables::place(&serde_json::json!({"container": g["place"]})),
+        },
+        Column {
+            title: "PROTO",
+            right: false,
+            rank: 3,
+            cell: |g| text(&g["protocol"]),
+        },
+        number("PORT", 0, |g| {
+            g["port"]
+                .as_u64()
+                .map(|p| p.to_string())
+                .unwrap_or_default()
+        }),
+        number("FLOWS", 0, |g| count(g["flows"].as_u64().unwrap_or(0))),
+        number("RATE", 1, |g| match g["rate"]["bits_per_second"].as_f64() {
+            Some(rate) if rate > 0.0 => output::bit_rate(rate),
+            _ => "-".into(),
+        }),
+        number("SENT PKTS", 5, |g| {
+            count(g["sent"]["packets"].as_u64().unwrap_or(0))
+        }),
+        number("SENT", 2, |g| {
+            bytes(g["sent"]["bytes"].as_u64().unwrap_or(0))
+        }),
+        number("RECEIVED PKTS", 5, |g| {
+            count(g["received"]["packets"].as_u64().unwrap_or(0))
+        }),
+        number("RECEIVED", 2, |g| {
+            bytes(g["received"]["bytes"].as_u64().unwrap_or(0))
+        }),
+    ]
+}
+
+const PROCESSES: [Column; 10] = columns("PROCESS");
+const CONTAINERS: [Column; 10] = columns("CONTAINER");
+const SERVICES: [Column; 10] = columns("SERVICE");
+
+/// The chapter on groups of `docs/records.md`.
+pub fn documentation() -> String {
+    DOCUMENTATION.to_owned() + &skua_record::markdown(FIELDS)
+}
+
+const DOCUMENTATION: &str = "\
+With `skua flows --by` conversations are summed up: those that are in the history. One between two
+processes of this host is counted with both, as each sees it; a conversation that is seen at two
+interfaces counts at both.
+
+";

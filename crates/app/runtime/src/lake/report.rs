@@ -1,0 +1,180 @@
+//! How the lake fares: in Prometheus' text format, and by the doctor.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::PoisonError,
+};
+
+use serde::Serialize;
+use serde_json::Value;
+use skua_output as output;
+use skua_process::prometheus::Text;
+
+use crate::lake::KeptLake;
+
+/// How it fares.
+#[derive(Serialize)]
+pub struct LakeStatus {
+    location: String,
+    rows: u64,
+    files: u64,
+    bytes: u64,
+    waiting: u64,
+    lost: BTreeMap<&'static str, u64>,
+    tcp_unknown: u64,
+    failing: Option<String>,
+    compacted: u64,
+    deleted: u64,
+    tidying_failed: u64,
+}
+
+impl KeptLake {
+    /// How it fares.
+    pub fn status(&self) -> LakeStatus {
+        let stats = self.writer.stats();
+        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = keeper
+            .as_ref()
+            .map(skua_lake::Keeper::stats)
+            .unwrap_or_default();
+        LakeStatus {
+            location: self.location.to_string(),
+            rows: stats.rows,
+            files: stats.files,
+            bytes: stats.bytes,
+            waiting: stats.waiting,
+            lost: stats.lost.into_iter().collect(),
+            tcp_unknown: stats.tcp_unknown,
+            failing: stats.failing,
+            compacted: kept.compacted,
+            deleted: kept.deleted,
+            tidying_failed: kept.failed,
+        }
+    }
+}
+
+/// For /metrics.
+pub fn metrics(status: &LakeStatus) -> String {
+    let mut text = Text::default();
+    for (name, kind, help, value) in [
+        (
+            "skua_lake_rows_total",
+            "counter",
+            "Rows that were written to the lake.",
+            status.rows,
+        ),
+        (
+            "skua_lake_files_total",
+            "counter",
+            "Files that were written to the lake.",
+            status.files,
+        ),
+        (
+            "skua_lake_bytes_total",
+            "counter",
+            "Bytes of these files.",
+            status.bytes,
+        ),
+        (
+            "skua_lake_waiting_rows",
+            "gauge",
+            "Rows that wait to be written to the lake.",
+            status.waiting,
+        ),
+        (
+            "skua_lake_failing",
+            "gauge",
+            "Whether the lake cannot be written now.",
+            status.failing.is_some().into(),
+        ),
+        (
+            "skua_lake_tcp_unknown_total",
+            "counter",
+            "Rows without what TCP retransmitted and the like, as too many conversations had some.",
+            status.tcp_unknown,
+        ),
+        (
+            "skua_lake_compacted_files_total",
+            "counter",
+            "Files that were compacted.",
+            status.compacted,
+        ),
+        (
+            "skua_lake_deleted_files_total",
+            "counter",
+            "Files that were deleted.",
+            status.deleted,
+        ),
+        (
+            "skua_lake_tidying_failed_total",
+            "counter",
+            "Compactions and deletions that failed, and damaged files that they met.",
+            status.tidying_failed,
+        ),
+    ] {
+        text.single(name, kind, help, value);
+    }
+    let name = "skua_lake_lost_rows_total";
+    text.family(
+        name,
+        "counter",
+        "Rows that were not written to the lake, by cause.",
+    );
+    for cause in [
+        "queue_full",
+        "disk_full",
+        "storage_failed",
+        "scattered_times",
+    ] {
+        let lost = status.lost.get(cause).copied().unwrap_or(0);
+        text.value(name, &[("cause", cause)], lost);
+    }
+    text.0
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+/// Lines of the doctor.
+pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
+    if status.is_null() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "lake      {}: {} rows in {} files, {} since the start",
+        status["location"].as_str().unwrap_or_default(),
+        output::count(number(&status["rows"])),
+        output::count(number(&status["files"])),
+        output::bytes(number(&status["bytes"])),
+    )
+}
+
+/// What is lost, and what helps.
+pub fn advise(status: &Value, advice: &mut Vec<String>) {
+    if let Some(error) = status["failing"].as_str() {
+        advice.push(format!("the lake cannot be written: {error}"));
+    }
+    for (cause, what) in [
+        ("queue_full", "found no room in memory (lake.memory)"),
+        ("disk_full", "were lost while the disk was full"),
+        ("storage_failed", "were lost while storage failed"),
+        (
+            "scattered_times",
+            "had times of too many hours: is a clock wrong?",
+        ),
+    ] {
+        let lost = number(&status["lost"][cause]);
+        if lost > 0 {
+            advice.push(format!("{lost} rows of the lake {what}"));
+        }
+    }
+    let failed = number(&status["tidying_failed"]);
+    if failed > 0 {
+        advice.push(format!(
+            "{failed} times files of the lake could not be compacted or deleted; the log says why"
+        ));
+    }
+}

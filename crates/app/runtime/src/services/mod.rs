@@ -1,0 +1,240 @@
+//! The graph of services: of this host's own conversations, and of the lines that collectors bring.
+//!
+//! | module | |
+//! |---|---|
+//! | `api` | `/api/services/graph` |
+//! | `show` | as table, CSV and Graphviz |
+
+pub mod exchange;
+pub mod show;
+
+use skua_collect::{
+    Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig,
+    graph::{Edge, Graph, GraphLine, Past},
+};
+use skua_process::host::{secret_seed, unix_ns};
+use std::{
+    collections::{HashMap, VecDeque},
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::{
+    export::known::Of,
+    state::{Observers, State},
+};
+
+/// Edges at most.
+const EDGES: usize = 65_536;
+/// Edges of the past at most, in all slices of time: some 32 MiB.
+const PAST: usize = 65_536;
+/// Names of services of this host's conversations at most.
+const NAMES: usize = 16_384;
+/// Length of a window.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Bytes of a datagram, which goes nowhere.
+const DATAGRAM: usize = 16_384;
+/// Collectors whose last batch is remembered.
+const SENDERS: usize = 1_024;
+
+/// The graph, shared by who feeds it and who asks.
+#[derive(Clone)]
+pub struct ServiceGraph(Arc<Mutex<Inner>>);
+
+struct Inner {
+    graph: Graph,
+    past: Past,
+    own: Option<Own>,
+    /// How this host calls itself to collectors.
+    own_agents: Vec<IpAddr>,
+    /// Lines of collectors of what this host has told them, and knows itself.
+    own_lines: u64,
+    /// Batches of lines that were taken last, by who sent them.
+    batches: HashMap<u64, u64>,
+    order: VecDeque<u64>,
+}
+
+/// What is in no edge.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    /// Lines, because there were too many edges.
+    pub lines: u64,
+    /// Records of this host, because a drain had too many.
+    pub records: u64,
+    /// Lines that collectors brought of what this host has told them: its own conversations are in edges already.
+    pub own_lines: u64,
+}
+
+/// What makes lines of this host's conversations: the same as on the way to a collector and there.
+struct Own {
+    teller: Teller,
+    collector: Collector,
+    /// Records of a drain at most: the state is locked meanwhile.
+    most: u64,
+    /// Records beyond.
+    skipped: u64,
+}
+
+impl Own {
+    fn new(conversations: u32, scan_interval: Duration) -> Self {
+        Self {
+            teller: Teller::new(TellerConfig {
+                agent: Ipv4Addr::LOCALHOST.into(),
+                sub_agent: 0,
+                instance: secret_seed(),
+                started_ns: unix_ns(),
+                datagram: DATAGRAM,
+                both_directions: false,
+            }),
+            collector: Collector::new(&CollectorConfig {
+                window: WINDOW,
+                wait: scan_interval.saturating_mul(2) + Duration::from_secs(5),
+                max_keys: conversations as usize,
+                max_conversations: conversations as usize,
+                max_agents: 1,
+                max_names: NAMES,
+                ..CollectorConfig::default()
+            }),
+            most: u64::from(conversations) * 4,
+            skipped: 0,
+        }
+    }
+
+    pub fn take(&mut self, state: &State, graph: &mut Graph, past: &mut Past) {
+        let now_ns = unix_ns();
+        let drain = Drain {
+            known: &Of(state),
+            ..Drain::at(now_ns)
+        };
+        let (collector, skipped) = (&mut self.collector, &mut self.skipped);
+        let mut left = self.most;
+        let records = state.store.touched().filter(|_| {
+            let taken = left > 0;
+            left = left.saturating_sub(1);
+            *skipped += u64::from(!taken);
+            taken
+        });
+        self.teller.tell(records, &drain, |bytes| {
+            collector.datagram(IpAddr::from(Ipv4Addr::LOCALHOST), bytes, now_ns);
+            Offered::Taken
+        });
+        collector.close(now_ns, &mut |line| {
+            let line = line.into();
+            graph.add(&line);
+            past.add(&line);
+        });
+    }
+}
+
+impl Default for ServiceGraph {
+    /// A graph of what collectors will bring.
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Inner {
+            graph: Graph::new(EDGES, unix_ns()),
+            past: Past::new(PAST),
+            own: None,
+            own_agents: Vec::new(),
+            own_lines: 0,
+            batches: HashMap::new(),
+            order: VecDeque::new(),
+        })))
+    }
+}
+
+impl ServiceGraph {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics half-way through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Also of the conversations that drains bring; so many of them are remembered, 0: none.
+    pub fn follow(&self, observers: &Observers, conversations: u32, scan_interval: Duration) {
+        if conversations == 0 {
+            return;
+        }
+        self.lock().own = Some(Own::new(conversations, scan_interval));
+        let theirs = self.clone();
+        observers.add(Arc::new(move |capture, state| {
+            // Packets of captures that people make are among those that are always captured.
+            if capture.is_none() {
+                let mut inner = theirs.lock();
+                let Inner {
+                    graph, past, own, ..
+                } = &mut *inner;
+                if let Some(own) = own {
+                    own.take(state, graph, past);
+                }
+            }
+        }));
+    }
+
+    /// How this host calls itself to collectors: what they bring back of that is not counted twice.
+    pub fn told_as(&self, agents: Vec<IpAddr>) {
+        self.lock().own_agents = agents;
+    }
+
+    /// All edges as they are now, those with most bytes first.
+    pub fn edges(&self) -> (Vec<Edge>, Lost) {
+        let inner = self.lock();
+        let mut open = Graph::new(EDGES, inner.graph.began_ns());
+        if let Some(own) = &inner.own {
+            own.collector.peek(&mut |line| open.add(&line.into()));
+        }
+        let lost = Lost {
+            lines: inner.graph.counts().edges_full,
+            records: inner.own.as_ref().map_or(0, |own| own.skipped),
+            own_lines: inner.own_lines,
+        };
+        (inner.graph.edges(&open, unix_ns()), lost)
+    }
+
+    /// All edges as they were at a moment, ns since the Unix epoch; none when nothing is known of it.
+    pub fn edges_at(&self, moment_ns: u64) -> Option<Vec<Edge>> {
+        let inner = self.lock();
+        inner.past.begins_ns().filter(|begin| *begin <= moment_ns)?;
+        let graph = inner.past.until(moment_ns, inner.graph.began_ns());
+        drop(inner);
+        Some(graph.edges(&Graph::new(0, 0), moment_ns))
+    }
+
+    /// When the past begins, ns since the Unix epoch.
+    pub fn begins_ns(&self) -> Option<u64> {
+        self.lock().past.begins_ns()
+    }
+
+    /// Takes lines of a collector: a batch of a number that was taken already is not counted again.
+    pub fn take(&self, sender: u64, batch: u64, lines: &[GraphLine<'_>]) {
+        let mut inner = self.lock();
+        let last = inner.batches.get(&sender).copied();
+        if last.is_some_and(|last| batch <= last) {
+            return;
+        }
+        if last.is_none() {
+            if inner.order.len() >= SENDERS
+                && let Some(oldest) = inner.order.pop_front()
+            {
+                inner.batches.remove(&oldest);
+            }
+            inner.order.push_back(sender);
+        }
+        inner.batches.insert(sender, batch);
+        let Inner {
+            graph,
+            past,
+            own,
+            own_agents,
+            own_lines,
+            ..
+        } = &mut *inner;
+        for line in lines {
+            let ours = |agent| own_agents.contains(agent);
+            if own.is_some() && line.told_by.iter().any(ours) {
+                *own_lines += 1;
+                continue;
+            }
+            graph.add(line);
+            past.add(line);
+        }
+    }
+}

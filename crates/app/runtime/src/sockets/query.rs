@@ -1,0 +1,195 @@
+//! Which sockets are wanted, by flags and by the API alike, and how they are written.
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use skua_socket::{End, FoundSocket, Protocol, SocketLine, SocketRecord, SocketState};
+
+use crate::sockets::Sockets;
+
+/// Flags of `skua sockets`, and parameters of `/api/sockets`.
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SocketQuery {
+    /// Sockets that wait: listening TCP, UDP without a peer
+    #[arg(short, long)]
+    pub listen: bool,
+    /// Also those that have just been closed
+    #[arg(short, long)]
+    pub closed: bool,
+    /// Only of processes of this name
+    #[arg(long, value_name = "NAME")]
+    pub process: Option<String>,
+    /// Only of this process
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Only in this container: name, or the beginning of the id
+    #[arg(long, value_name = "CONTAINER")]
+    pub container: Option<String>,
+    /// Only in this systemd unit
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<String>,
+    /// Only with this port, local or remote
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Only in this state, like established or close-wait; with --closed also how it ended, like refused
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<String>,
+    /// Only tcp or udp
+    #[arg(long, value_name = "PROTOCOL", value_parser = ["tcp", "udp"])]
+    pub protocol: Option<String>,
+    /// Only in the network namespace with this inode number (`lsns -t net`)
+    #[arg(long, value_name = "INODE")]
+    pub netns: Option<u32>,
+    /// Order of rows [default: bytes; with --listen port]
+    #[arg(long, value_enum, value_name = "BY")]
+    pub sort: Option<SocketSort>,
+    /// Rows at most
+    #[arg(short = 'n', long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Only what is new or has changed since, ns since the Unix epoch.
+    #[arg(skip)]
+    pub since: u64,
+    /// `json` or `csv`.
+    #[arg(skip)]
+    pub format: Option<String>,
+}
+
+/// Orders of sockets.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SocketSort {
+    /// Payload both ways, most first
+    Bytes,
+    /// Payload sent
+    Sent,
+    /// Payload received
+    Received,
+    /// Smoothed round-trip time, greatest first
+    Rtt,
+    /// Segments sent again
+    Retransmits,
+    /// Delivery rate
+    Rate,
+    /// Begin, latest first
+    Start,
+    /// Name of the process
+    Process,
+    /// Local port
+    Port,
+}
+
+impl SocketQuery {
+    /// Refuses what means nothing.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let states = SocketState::ALL.map(SocketState::name);
+        if let Some(state) = &self.state
+            && !states.contains(&state.as_str())
+            && !End::names().contains(&state.as_str())
+        {
+            anyhow::bail!(
+                "\"{state}\" is no state; states are {}; with --closed also {}",
+                states.join(", "),
+                End::names().join(", ")
+            );
+        }
+        if let Some(protocol) = &self.protocol
+            && Protocol::named(protocol).is_none()
+        {
+            anyhow::bail!("no protocol \"{protocol}\": tcp or udp");
+        }
+        Ok(())
+    }
+
+    fn takes(&self, line: &SocketLine<'_>) -> bool {
+        let record = line.record;
+        let is = |wanted: &Option<String>, have: &str| {
+            wanted.as_ref().is_none_or(|wanted| wanted == have)
+        };
+        (self.closed || record.end.is_none())
+            && self.listen == record.listens()
+            && record.updated_ns > self.since
+            && is(&self.process, line.owner.process)
+            && self.pid.is_none_or(|pid| pid == line.owner.pid)
+            && self.container.as_ref().is_none_or(|wanted| {
+                let container = line.owner.container;
+                // Names are whole, ids may be cut as runtimes show them.
+                !container.is_empty()
+                    && (wanted == container
+                        || (wanted.len() >= 6 && container.starts_with(wanted.as_str())))
+            })
+            && is(&self.unit, line.owner.unit)
+            && self.port.is_none_or(|port| {
+                record.local.port() == port || record.remote.is_some_and(|r| r.port() == port)
+            })
+            && (is(&self.state, record.state.name())
+                || record.end.is_some_and(|end| is(&self.state, end.name())))
+            && is(&self.protocol, record.protocol.name())
+            && self.netns.is_none_or(|netns| netns == record.netns)
+    }
+
+    fn order(&self) -> SocketSort {
+        self.sort.unwrap_or(if self.listen {
+            SocketSort::Port
+        } else {
+            SocketSort::Bytes
+        })
+    }
+}
+
+/// Where the sockets are that are wanted, in order.
+pub fn select(sockets: &Sockets, query: &SocketQuery) -> Vec<FoundSocket> {
+    let mut found: Vec<_> = sockets
+        .store
+        .all()
+        .filter(|(place, _)| query.closed || matches!(place, FoundSocket::Open(_)))
+        .filter(|(_, record)| query.takes(&sockets.line(record)))
+        .collect();
+    let sort = query.order();
+    let process = |record| sockets.line(record).owner.process;
+    found.sort_by(|(_, a), (_, b)| {
+        match sort {
+            SocketSort::Process => process(a).cmp(process(b)),
+            SocketSort::Port => a.local.port().cmp(&b.local.port()),
+            _ => rank(b, sort).cmp(&rank(a, sort)),
+        }
+        // Equal ones keep their order from query to query.
+        .then_with(|| a.id.cmp(&b.id))
+    });
+    found.truncate(query.limit.unwrap_or(usize::MAX));
+    found.into_iter().map(|(place, _)| place).collect()
+}
+
+fn rank(record: &SocketRecord, sort: SocketSort) -> u64 {
+    let tcp = record.tcp.unwrap_or_default();
+    match sort {
+        SocketSort::Bytes => tcp.bytes_sent.saturating_add(tcp.bytes_received),
+        SocketSort::Sent => tcp.bytes_sent,
+        SocketSort::Received => tcp.bytes_received,
+        SocketSort::Rtt => tcp.srtt_us.into(),
+        SocketSort::Retransmits => tcp.retransmits.into(),
+        SocketSort::Rate => tcp.delivery_rate,
+        SocketSort::Start => record.start_ns,
+        SocketSort::Process | SocketSort::Port => 0,
+    }
+}
+
+/// Adds sockets as JSON or CSV lines (without CSV header), without those that are gone.
+pub fn write(lines: &mut Vec<u8>, sockets: &Sockets, found: &[FoundSocket], csv: bool) {
+    for record in found.iter().filter_map(|found| sockets.store.at(*found)) {
+        let line = sockets.line(record);
+        // Writing to memory does not fail.
+        if csv {
+            let _ = skua_socket::fields::write_csv_row(&mut *lines, &line);
+        } else {
+            let _ = serde_json::to_writer(&mut *lines, &line);
+            lines.push(b'\n');
+        }
+    }
+}
+
+/// All sockets that are wanted.
+pub fn lines(sockets: &Sockets, query: &SocketQuery, csv: bool) -> Vec<u8> {
+    let mut lines = Vec::new();
+    write(&mut lines, sockets, &select(sockets, query), csv);
+    lines
+}

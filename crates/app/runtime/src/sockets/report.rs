@@ -1,0 +1,317 @@
+//! What is said of the socket probe: in the summary, in /api/status, in /metrics and by the doctor.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value, json};
+use skua_config::{Config, sockets::Mode};
+use skua_output as output;
+use skua_output::{each, text_of};
+use skua_socket::HookState;
+
+use crate::sockets::{Sockets, start};
+
+/// Name of a hook's state.
+fn state_name(state: HookState) -> &'static str {
+    match state {
+        HookState::Active => "active",
+        HookState::Silent => "silent",
+        HookState::Unsupported => "unsupported",
+        HookState::NotNeeded => "not needed",
+    }
+}
+
+/// Sums, as part of the summary.
+pub fn summary(sockets: &Sockets) -> Value {
+    let counts = sockets.store.counts();
+    let owners = sockets.owners.counters();
+    let lost: Map<String, Value> = sockets
+        .losses
+        .by_cause()
+        .into_iter()
+        .filter(|(_, lost)| *lost > 0)
+        .map(|(cause, lost)| (cause.to_owned(), lost.into()))
+        .collect();
+    json!({
+        "seen": counts.seen,
+        "open": sockets.store.open().count(),
+        "ended": counts.ended,
+        "vanished": counts.vanished,
+        "in_pairs": counts.in_pairs,
+        "lost": lost,
+        "not_kept": {
+            "open": counts.not_kept,
+            "ended": counts.evicted,
+            "joins": counts.not_joined,
+            "ambiguous": counts.ambiguous,
+            "owners": owners.owners_full,
+            "owners_forgotten": owners.owners_forgotten,
+            "dependencies": counts.other_dependencies,
+        },
+    })
+}
+
+/// How sockets are watched, for /api/status.
+pub fn status(sockets: &Sockets) -> Value {
+    let hooks: Vec<Value> = sockets
+        .hooks
+        .iter()
+        .map(|hook| {
+            json!({
+                "capability": hook.capability,
+                "hook": hook.hook,
+                "state": state_name(hook.state),
+                "reason": hook.reason,
+            })
+        })
+        .collect();
+    let owners = sockets.owners.counters();
+    json!({
+        "probe": sockets.probe,
+        "fallback": sockets.fallback,
+        "mode": match sockets.mode {
+            Mode::Events => "events",
+            Mode::Aggregate => "aggregate",
+        },
+        "hooks": hooks,
+        "maps": sockets.map_memory.iter().map(|(name, bytes)| json!({"name": name, "bytes": bytes})).collect::<Vec<_>>(),
+        "memory": {"sockets": sockets.store.memory(), "owners": sockets.owners.memory()},
+        "owners": {
+            "processes": sockets.owners.len(),
+            "not_kept": owners.owners_full,
+            "forgotten": owners.owners_forgotten,
+            "gone": owners.processes_gone,
+        },
+    })
+}
+
+/// What a user can do, by the status and the summary.
+pub fn advice(status: &Value, summary: &Value) -> Vec<String> {
+    let mut advice = Vec::new();
+    let lost = |cause: &str| summary["lost"][cause].as_u64().unwrap_or(0);
+    let mut say = |number: u64, text: &str| {
+        if number > 0 {
+            advice.push(format!("{number} {text}"));
+        }
+    };
+    let ring = if status["fallback"].as_str().unwrap_or_default().is_empty() {
+        "ends of sockets found no room in the ring buffer: with sockets.mode: aggregate the kernel \
+         sums up connections, and none is lost so"
+    } else {
+        "ends of sockets came faster than sock_diag could tell them: socket programs in the kernel \
+         would not lose them"
+    };
+    say(lost("ring_full"), ring);
+    say(
+        lost("table_full"),
+        "sockets found no room in the kernel: raise sockets.max_sockets",
+    );
+    say(
+        lost("pairs_full"),
+        "connections found no room among the kernel's sums: raise sockets.max_sockets, or drain more \
+         often (agent.flow.ebpf.kernel_scan_interval)",
+    );
+    let not_kept = |what: &str| summary["not_kept"][what].as_u64().unwrap_or(0);
+    say(
+        not_kept("open"),
+        "open sockets found no room: raise sockets.max_sockets",
+    );
+    say(
+        not_kept("ended"),
+        "ended sockets left the history for lack of room (their sums stay in `skua services`): raise \
+         sockets.history",
+    );
+    say(
+        not_kept("joins"),
+        "sockets found no room in the index for flows: raise sockets.max_sockets",
+    );
+    say(
+        not_kept("ambiguous"),
+        "conversations have no process of their own: their ports were used again, or several processes wait \
+         at one port (SO_REUSEPORT); named is what these share, if anything",
+    );
+    say(
+        not_kept("owners"),
+        "sockets have no process: more processes have open sockets and active flows than are kept, or have \
+         too long names",
+    );
+    say(
+        not_kept("owners_forgotten"),
+        "processes whose sockets and flows have all ended are not named any more: the history has more than \
+         are kept",
+    );
+    say(
+        not_kept("dependencies"),
+        "connections are summed up under \"(others)\": there are too many clients and services to tell \
+         all apart",
+    );
+    if let Some(reason) = status["fallback"].as_str().filter(|r| !r.is_empty()) {
+        advice.push(format!(
+            "sockets are looked at by sock_diag, so short ones may be missed: {reason}"
+        ));
+    }
+    advice
+}
+
+/// Status of a probe that is started for a moment.
+pub fn trial(config: &Config) -> Value {
+    match start(config) {
+        Some(started) => status(&started.state),
+        None => Value::Null,
+    }
+}
+
+/// Prints the doctor's part about the probe.
+pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
+    if status.is_null() {
+        return writeln!(out, "sockets   not watched");
+    }
+    let memory: u64 = each(&status["maps"])
+        .iter()
+        .filter_map(|map| map["bytes"].as_u64())
+        .sum();
+    writeln!(
+        out,
+        "sockets   {} ({}), maps take {}",
+        text_of(status, "probe"),
+        text_of(status, "mode"),
+        output::bytes(memory)
+    )?;
+    for hook in each(&status["hooks"]) {
+        let arrow = if hook["state"] == "active" {
+            "->"
+        } else {
+            "  "
+        };
+        write!(
+            out,
+            "          {arrow} {:<11} {}: {}",
+            text_of(hook, "state"),
+            text_of(hook, "capability"),
+            text_of(hook, "hook")
+        )?;
+        match text_of(hook, "reason") {
+            "" => writeln!(out)?,
+            reason => writeln!(out, ": {reason}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Prints the doctor's part about what was seen and lost.
+pub fn print_sums(out: &mut impl Write, sums: &Value) -> io::Result<()> {
+    if sums.is_null() {
+        return Ok(());
+    }
+    let number = |value: &Value| output::count(value.as_u64().unwrap_or(0));
+    writeln!(
+        out,
+        "          {} sockets seen, {} open, {} ended, of them {} without a word",
+        number(&sums["seen"]),
+        number(&sums["open"]),
+        number(&sums["ended"]),
+        number(&sums["vanished"])
+    )?;
+    for (cause, lost) in sums["lost"].as_object().into_iter().flatten() {
+        writeln!(out, "          sockets lost: {cause} {}", number(lost))?;
+    }
+    Ok(())
+}
+
+/// Metrics: (name, kind, help, value).
+pub fn metrics(sockets: &Sockets) -> [(&'static str, &'static str, &'static str, u64); 11] {
+    let counts = sockets.store.counts();
+    let owners = sockets.owners.counters();
+    let (counter, gauge) = ("counter", "gauge");
+    [
+        (
+            "skua_sockets_open",
+            gauge,
+            "Open sockets at the last look.",
+            sockets.store.open().count() as u64,
+        ),
+        (
+            "skua_sockets_seen_total",
+            counter,
+            "Sockets met, open or ended.",
+            counts.seen,
+        ),
+        (
+            "skua_sockets_ended_total",
+            counter,
+            "Sockets that have ended.",
+            counts.ended,
+        ),
+        (
+            "skua_sockets_vanished_total",
+            counter,
+            "Of them gone without a word: their numbers are those of the last look.",
+            counts.vanished,
+        ),
+        (
+            "skua_sockets_not_kept_total",
+            counter,
+            "Open sockets that found no room, at each look.",
+            counts.not_kept,
+        ),
+        (
+            "skua_flows_ambiguous_total",
+            counter,
+            "Conversations without a process of their own because several sockets fit.",
+            counts.ambiguous,
+        ),
+        (
+            "skua_socket_owners_full_total",
+            counter,
+            "Sockets without a process, at each look, because too many processes have open ones.",
+            owners.owners_full,
+        ),
+        (
+            "skua_socket_owners_forgotten_total",
+            counter,
+            "Processes of nothing but ended sockets and flows that made room for others.",
+            owners.owners_forgotten,
+        ),
+        (
+            "skua_sockets_history_evicted_total",
+            counter,
+            "Ended sockets that left the history for lack of room.",
+            counts.evicted,
+        ),
+        (
+            "skua_socket_owners",
+            gauge,
+            "Processes that are known.",
+            sockets.owners.len() as u64,
+        ),
+        (
+            "skua_socket_memory_bytes",
+            gauge,
+            "Memory for sockets and their owners.",
+            (sockets.store.memory() + sockets.owners.memory()) as u64,
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_ring_leads_to_the_aggregate_mode() {
+        let status = json!({"fallback": ""});
+        let advice = advice(&status, &json!({"lost": {"ring_full": 7}, "not_kept": {}}));
+        assert_eq!(advice.len(), 1);
+        assert!(
+            advice[0].starts_with("7 ends") && advice[0].contains("sockets.mode: aggregate"),
+            "{advice:?}"
+        );
+    }
+
+    #[test]
+    fn sock_diag_is_not_advised_to_aggregate() {
+        let status = json!({"fallback": "CAP_BPF missing"});
+        let advice = advice(&status, &json!({"lost": {"ring_full": 7}}));
+        assert!(!advice[0].contains("aggregate"), "{advice:?}");
+        assert!(advice[1].contains("CAP_BPF missing"), "{advice:?}");
+    }
+}

@@ -1,0 +1,394 @@
+//! What the probe's thread and the API share.
+
+use skua_analyzer::FlowPlace;
+use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
+use skua_probe::{Account, Probe, Watched};
+use skua_process::host::unix_ns;
+use skua_topology::{IndexKey, Lookup, SharedGraph, Value};
+use std::{
+    collections::HashMap,
+    ops::ControlFlow,
+    os::unix::net::UnixStream,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::sockets::Sockets;
+
+/// Records kept without history: enough to sum up, not to look back.
+const NO_HISTORY_RECORDS: usize = 1;
+
+/// Interfaces whose names are remembered after they are gone.
+const NAMES_AT_MOST: usize = 65_536;
+
+/// Is told of each drain, while the state is locked: of which capture (none: what is always
+/// captured) and what there is.
+pub type Observer = dyn Fn(Option<Uuid>, &State) + Send + Sync;
+
+/// Who is told of drains.
+#[derive(Clone, Default)]
+pub struct Observers(Arc<RwLock<Vec<Arc<Observer>>>>);
+
+impl Observers {
+    /// One more.
+    pub fn add(&self, observer: Arc<Observer>) {
+        let list = self.0.write();
+        list.unwrap_or_else(PoisonError::into_inner).push(observer);
+    }
+
+    fn all(&self) -> Vec<Arc<Observer>> {
+        let list = self.0.read();
+        list.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Everything that a question can be about.
+pub struct State {
+    /// Conversations.
+    pub store: FlowStore,
+    /// Whether conversations are kept at all.
+    history: bool,
+    /// What was seen and lost, as of the last drain.
+    pub account: Account,
+    /// Interfaces by (namespace number, index), with the inode numbers of their namespaces.
+    places: HashMap<(u16, u32), (u64, Arc<FlowPlace>)>,
+    /// Which capture this is, none for what is always captured.
+    capture: Option<Uuid>,
+    /// Where nodes of interfaces are looked for.
+    graph: Option<SharedGraph>,
+    /// The graph's last event when they were looked for; none when another interface has come since.
+    looked_at: Option<u64>,
+    /// Who is told of drains.
+    observers: Observers,
+    /// What those have whose interface is not known.
+    nowhere: Arc<FlowPlace>,
+    /// Time of the last drain, ns since the epoch.
+    pub drained_ns: u64,
+    /// Number of drains.
+    pub drains: u64,
+    /// Nothing more comes: there is nothing to wait for.
+    ended: bool,
+    /// Kernel memory by map.
+    pub map_memory: Vec<(String, u64)>,
+    /// What the table is made of, for `skua doctor`.
+    pub rung: String,
+    /// Sockets, when they are watched.
+    pub sockets: Option<Sockets>,
+}
+
+impl State {
+    /// An empty state. `history` is the memory for records in bytes.
+    pub fn new(history: u64, records: usize, seed: u64, sampling: u32) -> Self {
+        let limits = if history == 0 {
+            StoreLimits {
+                records: NO_HISTORY_RECORDS,
+                bytes: usize::MAX,
+            }
+        } else {
+            StoreLimits {
+                records,
+                bytes: usize::try_from(history).unwrap_or(usize::MAX),
+            }
+        };
+        Self {
+            store: FlowStore::new(limits, seed, sampling),
+            history: history > 0,
+            account: Account::default(),
+            places: HashMap::new(),
+            capture: None,
+            graph: None,
+            looked_at: None,
+            observers: Observers::default(),
+            nowhere: Arc::default(),
+            drained_ns: 0,
+            drains: 0,
+            ended: false,
+            map_memory: Vec::new(),
+            rung: String::new(),
+            sockets: None,
+        }
+    }
+
+    /// Says that a drain begins.
+    pub fn begin_drain(&mut self) {
+        self.begin_drain_at(unix_ns());
+    }
+
+    /// Says that a drain of packets begins whose clock says `now_ns`.
+    pub fn begin_drain_at(&mut self, now_ns: u64) {
+        self.drained_ns = now_ns;
+        self.store.begin_drain(now_ns);
+    }
+
+    /// Takes an update.
+    pub fn apply(&mut self, update: &FlowUpdate) {
+        if !self.history {
+            return;
+        }
+        match &self.sockets {
+            Some(sockets) => self
+                .store
+                .apply_owned(update, |record| sockets.join(record)),
+            None => self.store.apply(update),
+        };
+    }
+
+    /// Asks once more whose those conversations are that began just before they were read: sockets were
+    /// looked at since.
+    pub fn join_late(&mut self) {
+        if let Some(sockets) = &self.sockets {
+            self.store.ask_again(|record| sockets.join(record));
+        }
+    }
+
+    /// Totals of the conversations; without history only how many entries there were.
+    pub fn totals(&self) -> Summary {
+        if self.history {
+            self.store.summary()
+        } else {
+            Summary {
+                flows: self.account.inserted,
+                ..Summary::default()
+            }
+        }
+    }
+
+    /// Says on which host and for which capture this is, where its interfaces are nodes, and who is
+    /// told of drains.
+    pub fn set_origin(
+        &mut self,
+        host: &str,
+        capture: Option<Uuid>,
+        graph: Option<SharedGraph>,
+        observers: Observers,
+    ) {
+        self.capture = capture;
+        self.graph = graph;
+        self.observers = observers;
+        self.nowhere = Arc::new(FlowPlace {
+            host: host.into(),
+            capture: capture.map(|id| id.to_string()).unwrap_or_default().into(),
+            ..FlowPlace::default()
+        });
+        self.store.note_touched();
+    }
+
+    /// Says that all of it was captured for one node, whatever the interface.
+    pub fn set_node(&mut self, tid: &str) {
+        Arc::make_mut(&mut self.nowhere).node = tid.into();
+    }
+
+    /// Takes note of what a drain says besides flows, and tells whoever wants to know.
+    pub fn end_drain(&mut self, probe: &mut dyn Probe) {
+        self.end_with(probe.account());
+        self.ended = false;
+    }
+
+    /// The same where no probe is; nothing more comes.
+    pub fn end_with(&mut self, account: Account) {
+        self.account = account;
+        self.ended = true;
+        self.drains += 1;
+        self.find_nodes();
+        self.store.end_drain();
+        for observer in self.observers.all() {
+            observer(self.capture, self);
+        }
+    }
+
+    /// Name of the host.
+    pub fn host(&self) -> &str {
+        &self.nowhere.host
+    }
+
+    /// Remembers the name of an interface.
+    pub fn name_interface(&mut self, interface: &Watched) {
+        let key = (interface.netns, interface.ifindex);
+        let known = self.places.get(&key);
+        let same = |(_, place): &(u64, Arc<FlowPlace>)| match &*interface.netns_name {
+            "" => *place.interface == *interface.name,
+            netns => {
+                let rest = place.interface.strip_prefix(netns);
+                rest.and_then(|rest| rest.strip_prefix('/')) == Some(&interface.name)
+            }
+        };
+        if known.is_some_and(same) || (known.is_none() && self.places.len() >= NAMES_AT_MOST) {
+            return;
+        }
+        let name = if interface.netns_name.is_empty() {
+            interface.name.as_str().into()
+        } else {
+            format!("{}/{}", interface.netns_name, interface.name).into()
+        };
+        let place = FlowPlace {
+            interface: name,
+            ..(*self.nowhere).clone()
+        };
+        self.places
+            .insert(key, (interface.netns_inode, Arc::new(place)));
+        self.looked_at = None;
+    }
+
+    /// Looks for the nodes of interfaces that have none yet, when there may be others than at the last look.
+    pub fn find_nodes(&mut self) {
+        let Some(graph) = &self.graph else { return };
+        let nameless = |(_, place): &(u64, Arc<FlowPlace>)| place.node.is_empty();
+        if !self.places.values().any(nameless) {
+            return;
+        }
+        let event = Some(graph.read().last_event());
+        if std::mem::replace(&mut self.looked_at, event) == event {
+            return;
+        }
+        for ((_, ifindex), (inode, place)) in &mut self.places {
+            if place.node.is_empty()
+                && let Some(node) = node_of(graph, &place.host, *inode, *ifindex)
+            {
+                Arc::make_mut(place).node = node;
+            }
+        }
+    }
+
+    /// Inode number of the namespace where a record was captured.
+    pub fn namespace_of(&self, record: &FlowRecord) -> Option<u32> {
+        let place = self.places.get(&(record.key.netns, record.key.ifindex));
+        place.and_then(|(inode, _)| u32::try_from(*inode).ok())
+    }
+
+    /// Where a record was captured.
+    pub fn place_of(&self, record: &FlowRecord) -> &Arc<FlowPlace> {
+        let place = self.places.get(&(record.key.netns, record.key.ifindex));
+        place.map_or(&self.nowhere, |(_, place)| place)
+    }
+
+    /// Name of an interface, its index when it has none.
+    pub fn interface_named(&self, netns: u16, ifindex: u32) -> String {
+        match self.places.get(&(netns, ifindex)) {
+            Some((_, place)) => place.interface.to_string(),
+            None => format!("if{ifindex}"),
+        }
+    }
+
+    /// Name of a record's interface, its index when it has none.
+    pub fn interface_of(&self, record: &FlowRecord) -> std::borrow::Cow<'_, str> {
+        match &*self.place_of(record).interface {
+            "" => format!("if{}", record.key.ifindex).into(),
+            name => name.into(),
+        }
+    }
+}
+
+/// `TID` of the node of an interface of a host. Other hosts have namespaces with the same numbers.
+pub fn node_of(graph: &SharedGraph, host: &str, inode: u64, ifindex: u32) -> Option<Box<str>> {
+    let index = IndexKey::of(&Value::Int(ifindex.into()))?;
+    let graph = graph.read();
+    let mut tid = None;
+    let lookup = Lookup::Key("IfIndex", &index);
+    // An error means that there is no such history, which now always is.
+    let _ = graph.scan_nodes(graph.now(), lookup, 0, usize::MAX, &mut |node, _| {
+        let has = |key: &str| node.metadata.get(key);
+        let there = has("NetNsInode").and_then(Value::as_int) == i64::try_from(inode).ok();
+        if there && *node.host == *host {
+            tid = has("TID").and_then(Value::as_str).map(Into::into);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    tid
+}
+
+/// The state and the means to have it brought up to date.
+#[derive(Clone)]
+pub struct Shared {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    drained: Condvar,
+    /// Number of drains that were announced, for those who cannot wait on a thread.
+    announced: watch::Sender<u64>,
+    /// Whether somebody waits for a drain.
+    wanted: AtomicBool,
+    /// A byte here ends the probe's wait.
+    waker: UnixStream,
+}
+
+impl Shared {
+    /// Shares a state; `waker` is the far end of a socket that the probe's thread polls.
+    pub fn new(state: State, waker: UnixStream) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                state: Mutex::new(state),
+                drained: Condvar::new(),
+                announced: watch::Sender::new(0),
+                wanted: AtomicBool::new(false),
+                waker,
+            }),
+        }
+    }
+
+    /// A state that nobody drains into: an analyzer captures nothing itself.
+    pub fn still(mut state: State) -> std::io::Result<Self> {
+        let (_, waker) = UnixStream::pair()?;
+        state.ended = true;
+        Ok(Self::new(state, waker))
+    }
+
+    /// The state.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere does not make sums wrong: they are added up record by record.
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The state after a drain that is not older than a moment; drains for that if need be.
+    pub fn fresh(&self) -> MutexGuard<'_, State> {
+        const FRESH: Duration = Duration::from_millis(100);
+        const PATIENCE: Duration = Duration::from_secs(3);
+        let state = self.lock();
+        if state.ended || unix_ns().saturating_sub(state.drained_ns) < FRESH.as_nanos() as u64 {
+            return state;
+        }
+        let before = state.drains;
+        self.inner.wanted.store(true, Ordering::Release);
+        // A full socket means that the probe has been woken already.
+        let _ = std::io::Write::write(&mut &self.inner.waker, b"d");
+        match self
+            .inner
+            .drained
+            .wait_timeout_while(state, PATIENCE, |s| s.drains == before)
+        {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        }
+    }
+
+    /// Whether a drain was asked for; forgets it.
+    pub fn take_wanted(&self) -> bool {
+        self.inner.wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// Tells those who wait that a drain is done.
+    pub fn announce(&self) {
+        self.inner.drained.notify_all();
+        self.inner.announced.send_modify(|drains| *drains += 1);
+    }
+
+    /// Tells it from others as long as it is there.
+    pub fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner) as usize
+    }
+
+    /// Changes with each drain.
+    pub fn drains(&self) -> watch::Receiver<u64> {
+        self.inner.announced.subscribe()
+    }
+}

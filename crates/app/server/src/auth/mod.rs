@@ -1,0 +1,549 @@
+//! Who asks, and what one may do.
+
+mod role;
+mod sessions;
+mod throttle;
+pub mod tokens;
+pub mod users;
+
+pub use role::Role;
+pub use sessions::{CODE, Identity, SESSION};
+
+use std::{
+    net::IpAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::bail;
+use axum::{
+    Extension,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use skua_config::Api;
+use skua_process::watched::Watched;
+
+use crate::{
+    auth::{
+        sessions::{Proven, TOKEN},
+        throttle::Throttle,
+        tokens::{TokenHash, Tokens},
+        users::{LONGEST_PASSWORD, Users},
+    },
+    fair::{ClientKey, FairLimits, Turns, network},
+};
+
+/// The cookie that a login sets, named as Skydive's.
+pub const COOKIE: &str = "authtok";
+/// The header in which its token may come instead.
+pub const TOKEN_HEADER: &str = "x-auth-token";
+/// The longest token that is looked at.
+const LONGEST_TOKEN: usize = 512;
+
+/// Checks of passwords: each takes a CPU for tens of milliseconds and 19 MiB.
+const CHECKS: FairLimits = FairLimits {
+    running: 1,
+    running_of_one: 1,
+    waiting_of_one: 8,
+    patience: Duration::from_secs(10),
+};
+
+/// Lines with words; what follows `#` is left out. With the numbers of the lines, from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
+    text.lines().enumerate().filter_map(|(place, line)| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let wanted = words.first().is_some_and(|word| !word.starts_with('#'));
+        wanted.then_some((place + 1, words))
+    })
+}
+
+/// A name that fits into the files and into Basic authentication.
+pub fn checked_name(name: &str) -> anyhow::Result<&str> {
+    let fine = |c: char| c.is_alphanumeric() || "._-@".contains(c);
+    if name.is_empty() || name.len() > 64 || !name.chars().all(fine) {
+        bail!("\"{name}\" is no name: up to 64 letters, digits, and . _ - @");
+    }
+    Ok(name)
+}
+
+/// A user of this host who asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocalUser {
+    /// By which logs and answers call it.
+    pub name: Arc<str>,
+    /// What it may do without a login; none: nothing.
+    pub role: Option<Role>,
+}
+
+/// The far end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    /// The name in its verified certificate.
+    pub certificate: Option<Arc<str>>,
+    /// The user of this host that it is, when it came by the socket for those.
+    pub local: Option<LocalUser>,
+}
+
+/// Who asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// Who it has proven to be; none for what is open to all.
+    pub identity: Option<Identity>,
+    /// Whether that is known by a cookie, which browsers send without being asked.
+    pub by_cookie: bool,
+}
+
+impl Caller {
+    /// What it may do.
+    pub fn role(&self) -> Role {
+        self.identity.as_ref().map_or(Role::Read, |i| i.role)
+    }
+}
+
+/// Who asks, for the log.
+pub fn who(peer: Option<Extension<Peer>>, caller: Option<Extension<Caller>>) -> String {
+    let address = peer.map(|Extension(peer)| peer.address.to_string());
+    let name = caller.and_then(|Extension(caller)| Some(caller.identity?.name));
+    match (name, address) {
+        (Some(name), Some(address)) => format!("{name} at {address}"),
+        (None, Some(address)) => address,
+        (_, None) => "an unknown client".to_owned(),
+    }
+}
+
+/// Why somebody is not let in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Nothing was shown.
+    Missing,
+    /// A user of this host without rights has shown nothing.
+    Stranger,
+    /// What was shown is wrong.
+    Wrong,
+    /// Too much was wrong before.
+    Wait(Duration),
+    /// Too many ask at a time.
+    Busy,
+}
+
+impl Refusal {
+    /// The answer.
+    pub fn answer(self) -> Response {
+        const WAYS: HeaderValue =
+            HeaderValue::from_static("Basic realm=\"skua\", charset=\"UTF-8\"");
+        let after = |wait: Duration| [(header::RETRY_AFTER, (wait.as_secs() + 1).to_string())];
+        match self {
+            Self::Missing => (
+                StatusCode::UNAUTHORIZED,
+                [(header::WWW_AUTHENTICATE, WAYS)],
+                "the API needs a user and password or a token; on its host `skua console` prints a link (docs/api.md)\n",
+            )
+                .into_response(),
+            Self::Stranger => (
+                StatusCode::FORBIDDEN,
+                "on this host root and the members of the group skua may ask; others with a token, or as \
+                 api.others says (docs/api.md)\n",
+            )
+                .into_response(),
+            Self::Wrong => (
+                StatusCode::UNAUTHORIZED,
+                [(header::WWW_AUTHENTICATE, WAYS)],
+                "wrong user, password or token\n",
+            )
+                .into_response(),
+            Self::Wait(wait) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                after(wait),
+                "too many failed logins from this address\n",
+            )
+                .into_response(),
+            Self::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                after(Duration::ZERO),
+                "too many logins at a time\n",
+            )
+                .into_response(),
+        }
+    }
+}
+
+impl Refusal {
+    /// The answer to a script of a page, which asks people itself: browsers show a window of their own
+    /// when Basic is offered.
+    pub fn answer_script(self) -> Response {
+        let mut answer = self.answer();
+        if let Some(ways) = answer.headers_mut().get_mut(header::WWW_AUTHENTICATE) {
+            *ways = HeaderValue::from_static("Bearer realm=\"skua\"");
+        }
+        answer
+    }
+}
+
+/// Knows who may ask.
+pub struct Authenticator {
+    users: Option<Watched<Users>>,
+    tokens: Option<Watched<Tokens>>,
+    certificates: bool,
+    nobody: Arc<Users>,
+    proven: Mutex<Proven>,
+    throttle: Mutex<Throttle>,
+    checks: Turns,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a request shows.
+#[derive(PartialEq, Eq, Debug)]
+enum Shown {
+    Nothing,
+    /// What cannot be right.
+    Damaged,
+    Token {
+        text: String,
+        by_cookie: bool,
+    },
+    Password {
+        name: String,
+        password: String,
+    },
+}
+
+impl Authenticator {
+    /// Reads the files.
+    pub fn open(api: &Api) -> anyhow::Result<Self> {
+        let path = |text: &String| Some(PathBuf::from(text)).filter(|_| !text.is_empty());
+        let users = path(&api.users)
+            .map(|file| Watched::new("api.users", vec![file.clone()], move || Users::read(&file)))
+            .transpose()?;
+        let tokens = path(&api.tokens)
+            .map(|file| {
+                Watched::new("api.tokens", vec![file.clone()], move || {
+                    Tokens::read(&file)
+                })
+            })
+            .transpose()?;
+        Ok(Self {
+            users,
+            tokens,
+            certificates: !api.tls.client_ca.is_empty(),
+            nobody: Arc::default(),
+            proven: Mutex::new(Proven::new()?),
+            throttle: Mutex::default(),
+            checks: Turns::new(CHECKS),
+        })
+    }
+
+    /// Reads the files again.
+    pub fn reload(&self) {
+        if let Some(users) = &self.users {
+            users.reload();
+        }
+        if let Some(tokens) = &self.tokens {
+            tokens.reload();
+        }
+    }
+
+    fn users(&self) -> Arc<Users> {
+        match &self.users {
+            Some(users) => users.get(),
+            None => self.nobody.clone(),
+        }
+    }
+
+    /// Who sends a request.
+    pub async fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Refusal> {
+        let known = |identity| Caller {
+            identity: Some(identity),
+            by_cookie: false,
+        };
+        if let Some(local) = &peer.local
+            && let Some(role) = local.role
+        {
+            let name = local.name.clone();
+            return Ok(known(Identity { name, role }));
+        }
+        match shown(headers) {
+            Shown::Nothing if peer.local.is_some() => Err(Refusal::Stranger),
+            Shown::Nothing => self.certificate(peer).map(known).ok_or(Refusal::Missing),
+            Shown::Damaged => Err(wrong(peer)),
+            Shown::Token { text, by_cookie } => match self.token(&text) {
+                Some(identity) => Ok(Caller {
+                    identity: Some(identity),
+                    by_cookie,
+                }),
+                // An old cookie is not an attempt.
+                None if by_cookie => self.certificate(peer).map(known).ok_or(Refusal::Wrong),
+                None => Err(wrong(peer)),
+            },
+            Shown::Password { name, password } => {
+                self.password(peer, name, password).await.map(known)
+            }
+        }
+    }
+
+    /// Who has a certificate: by itself it lets read, users of that name may do what their role says.
+    fn certificate(&self, peer: &Peer) -> Option<Identity> {
+        let name = peer.certificate.as_ref().filter(|_| self.certificates)?;
+        let role = self.users().certificate(name).unwrap_or(Role::Read);
+        Some(Identity {
+            name: name.clone(),
+            role,
+        })
+    }
+
+    fn token(&self, text: &str) -> Option<Identity> {
+        if text.len() > LONGEST_TOKEN {
+            return None;
+        }
+        let hash = tokens::hash(text);
+        let session = lock(&self.proven).session(&hash, &self.users(), Instant::now());
+        match session {
+            Some((identity, None)) => Some(identity),
+            // What began with a token that is over, is over.
+            Some((_, Some(begun_with))) => self.lasting(&begun_with),
+            None => self.lasting(&hash),
+        }
+    }
+
+    /// Who has a token of the file.
+    fn lasting(&self, hash: &TokenHash) -> Option<Identity> {
+        let tokens = self.tokens.as_ref()?.get();
+        let token = tokens.find(hash, SystemTime::now())?;
+        Some(Identity {
+            name: format!("{TOKEN}{}", token.name).into(),
+            role: token.role,
+        })
+    }
+
+    /// Who has a password.
+    async fn password(
+        &self,
+        peer: &Peer,
+        name: String,
+        password: String,
+    ) -> Result<Identity, Refusal> {
+        let users = self.users();
+        let proven = lock(&self.proven).password(&name, &password, &users, Instant::now());
+        if let Some(identity) = proven {
+            return Ok(identity);
+        }
+        self.may_try(peer)?;
+        let key = ClientKey::Address(network(peer.address));
+        let Ok(turn) = self.checks.take(&key).await else {
+            return Err(Refusal::Busy);
+        };
+        // Others from there may have failed meanwhile.
+        self.may_try(peer)?;
+        let (asked, checked) = (name.clone(), users.clone());
+        let found = tokio::task::spawn_blocking(move || {
+            let role = checked.check(&asked, &password);
+            (role, password, turn)
+        })
+        .await;
+        let Ok((Some(role), password, turn)) = found else {
+            return Err(self.failed(peer));
+        };
+        drop(turn);
+        let identity = Identity {
+            name: name.into(),
+            role,
+        };
+        lock(&self.throttle).succeeded(network(peer.address));
+        lock(&self.proven).remember(identity.clone(), &password, users, Instant::now());
+        Ok(identity)
+    }
+
+    fn may_try(&self, peer: &Peer) -> Result<(), Refusal> {
+        let wait = lock(&self.throttle).wait(network(peer.address), Instant::now());
+        match wait {
+            Duration::ZERO => Ok(()),
+            wait => Err(Refusal::Wait(wait)),
+        }
+    }
+
+    /// Counts a wrong password.
+    fn failed(&self, peer: &Peer) -> Refusal {
+        lock(&self.throttle).failed(network(peer.address), Instant::now());
+        wrong(peer)
+    }
+
+    /// Ends a session.
+    pub fn log_out(&self, headers: &HeaderMap) {
+        if let Shown::Token { text, .. } = shown(headers) {
+            lock(&self.proven).log_out(&tokens::hash(&text));
+        }
+    }
+
+    /// Begins a session for who has a token: that lasts longer, and is not to be in a browser.
+    pub fn log_in_by_token(&self, peer: &Peer, token: &str) -> Result<(Identity, String), Refusal> {
+        let identity = self.token(token).ok_or_else(|| wrong(peer))?;
+        let hash = tokens::hash(token);
+        let session = lock(&self.proven).session(&hash, &self.users(), Instant::now());
+        // The token of a session begins another of the same kind.
+        let with = session.map_or(Some(hash), |(_, begun_with)| begun_with);
+        self.begin(identity, with)
+    }
+
+    /// Begins a session: who it is, and its token.
+    fn begin(
+        &self,
+        identity: Identity,
+        with: Option<TokenHash>,
+    ) -> Result<(Identity, String), Refusal> {
+        let users = self.users();
+        let token = lock(&self.proven).log_in(identity.clone(), with, users, Instant::now());
+        match token {
+            Ok(token) => Ok((identity, token)),
+            Err(error) => {
+                tracing::error!("{error:#}");
+                Err(Refusal::Busy)
+            }
+        }
+    }
+
+    /// A code by which somebody may log in once, soon.
+    pub fn new_code(&self, identity: Identity) -> anyhow::Result<String> {
+        let users = self.users();
+        lock(&self.proven).new_code(identity, users, Instant::now())
+    }
+
+    /// Begins a session for who has such a code.
+    pub fn log_in_by_code(&self, peer: &Peer, code: &str) -> Result<(Identity, String), Refusal> {
+        let (hash, users) = (tokens::hash(code), self.users());
+        let identity = lock(&self.proven).take_code(&hash, &users, Instant::now());
+        self.begin(identity.ok_or_else(|| wrong(peer))?, None)
+    }
+
+    /// Begins a session for who has a password.
+    pub async fn log_in(
+        &self,
+        peer: &Peer,
+        name: String,
+        password: String,
+    ) -> Result<(Identity, String), Refusal> {
+        let identity = self.password(peer, name, password).await?;
+        self.begin(identity, None)
+    }
+}
+
+/// Something wrong was shown that nobody finds by trying: a token has 256 bits. Those who have
+/// passwords at the same address do not wait for it.
+fn wrong(peer: &Peer) -> Refusal {
+    tracing::warn!(address = %peer.address, "a login failed");
+    Refusal::Wrong
+}
+
+/// What a request shows; of several the first: header, X-Auth-Token, cookie.
+fn shown(headers: &HeaderMap) -> Shown {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        return value.to_str().map_or(Shown::Damaged, authorization);
+    }
+    let token = |text: &str, by_cookie| Shown::Token {
+        text: text.to_owned(),
+        by_cookie,
+    };
+    if let Some(value) = headers.get(TOKEN_HEADER) {
+        return value
+            .to_str()
+            .map_or(Shown::Damaged, |text| token(text, false));
+    }
+    headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|cookies| cookies.split(';'))
+        .find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+        .map_or(Shown::Nothing, |text| token(text, true))
+}
+
+fn authorization(value: &str) -> Shown {
+    let Some((scheme, rest)) = value.split_once(' ') else {
+        return Shown::Damaged;
+    };
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Shown::Token {
+            text: rest.trim().to_owned(),
+            by_cookie: false,
+        };
+    }
+    if !scheme.eq_ignore_ascii_case("basic") || rest.len() > 4 * LONGEST_PASSWORD {
+        return Shown::Damaged;
+    }
+    let decoded = STANDARD.decode(rest.trim()).ok();
+    let text = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    match text.as_deref().and_then(|text| text.split_once(':')) {
+        Some((name, password)) => Shown::Password {
+            name: name.to_owned(),
+            password: password.to_owned(),
+        },
+        None => Shown::Damaged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown_by(headers: &[(&'static str, &str)]) -> Shown {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        shown(&map)
+    }
+
+    #[test]
+    fn each_way_to_show_who_one_is() {
+        let token = |text: &str, by_cookie| Shown::Token {
+            text: text.into(),
+            by_cookie,
+        };
+        assert_eq!(shown_by(&[]), Shown::Nothing);
+        assert_eq!(
+            shown_by(&[("authorization", "bearer abc")]),
+            token("abc", false)
+        );
+        assert_eq!(shown_by(&[("x-auth-token", "abc")]), token("abc", false));
+        let cookies = ("cookie", "a=b; authtok=abc; authtoken=x");
+        assert_eq!(shown_by(&[cookies]), token("abc", true));
+        assert_eq!(shown_by(&[("cookie", "xauthtok=abc")]), Shown::Nothing);
+        assert_eq!(
+            shown_by(&[("authorization", "Basic YWxpY2U6YTpi"), cookies]),
+            Shown::Password {
+                name: "alice".into(),
+                password: "a:b".into()
+            }
+        );
+        for damaged in [
+            "Basic",
+            "Basic YWxpY2U=",
+            "Basic !",
+            "Digest x",
+            "",
+            "Basic /w==",
+        ] {
+            assert_eq!(
+                shown_by(&[("authorization", damaged)]),
+                Shown::Damaged,
+                "{damaged}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_fit_into_a_line() {
+        for name in ["alice", "é.x-1_2@host"] {
+            assert!(checked_name(name).is_ok());
+        }
+        for name in ["", "a b", "a:b", "#a", "a\n", &"x".repeat(65)] {
+            assert!(checked_name(name).is_err(), "{name:?}");
+        }
+    }
+}

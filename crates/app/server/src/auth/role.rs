@@ -1,0 +1,111 @@
+//! What a caller may do.
+
+use std::str::FromStr;
+
+use axum::http::Method;
+use clap::ValueEnum;
+
+/// What a caller may do.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Everything
+    Admin,
+    /// Look, and ask queries; change nothing
+    Read,
+    /// Tell of the host with this name, and ask nothing
+    Agent,
+    /// Tell of any host, and ask nothing
+    Agents,
+}
+
+impl Role {
+    /// Name in files and answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Read => "read",
+            Self::Agent => "agent",
+            Self::Agents => "agents",
+        }
+    }
+
+    /// Whether it may tell as an agent, and nothing else.
+    pub fn tells(self) -> bool {
+        matches!(self, Self::Agent | Self::Agents)
+    }
+
+    /// Whether it may send such a request.
+    pub fn may(self, method: &Method, path: &str) -> bool {
+        if self.tells() {
+            return *method == Method::GET && path == crate::paths::AGENTS;
+        }
+        self == Self::Admin
+            // Who is an agent changes the graph.
+            || (path != crate::paths::AGENTS
+                && matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS))
+            // A query, with its text in the body.
+            || (*method == Method::POST && path == "/api/topology")
+            // It ends only what is its own.
+            || (*method == Method::POST && path == crate::paths::LOGOUT)
+            // A session with what one may anyway.
+            || (*method == Method::POST && path == crate::paths::CONSOLE)
+    }
+}
+
+impl FromStr for Role {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        [Self::Admin, Self::Read, Self::Agent, Self::Agents]
+            .into_iter()
+            .find(|role| role.name() == text)
+            .ok_or_else(|| anyhow::anyhow!("no role \"{text}\": admin, read, agent or agents"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_tell_and_ask_nothing() {
+        let agent = |method: Method, path| {
+            let may = Role::Agent.may(&method, path);
+            assert_eq!(Role::Agents.may(&method, path), may);
+            may
+        };
+        assert!(agent(Method::GET, "/ws/agent"));
+        for path in [
+            "/",
+            "/api",
+            "/api/flows",
+            "/metrics",
+            "/ws/subscriber",
+            "/ws/agent/",
+        ] {
+            assert!(!agent(Method::GET, path), "{path}");
+        }
+        assert!(!agent(Method::POST, "/api/topology"));
+        assert!(!agent(Method::POST, "/ws/agent"));
+        assert!(!agent(Method::POST, "/logout"));
+    }
+
+    #[test]
+    fn readers_change_nothing() {
+        let read = |method, path| Role::Read.may(&method, path);
+        assert!(read(Method::GET, "/api/addresses"));
+        assert!(read(Method::HEAD, "/metrics"));
+        assert!(read(Method::POST, "/api/topology"));
+        for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
+            assert!(!read(method.clone(), "/api/addresses"));
+            assert!(!read(method.clone(), "/api/capture"));
+            assert!(Role::Admin.may(&method, "/api/addresses"));
+        }
+        assert!(!read(Method::GET, "/ws/agent"));
+        assert!(Role::Admin.may(&Method::GET, "/ws/agent"));
+        assert!(!read(Method::PUT, "/api/topology"));
+        assert!(!read(Method::POST, "/api/topology/"));
+        assert!(!read(Method::from_bytes(b"BREW").unwrap(), "/api/flows"));
+    }
+}

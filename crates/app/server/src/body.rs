@@ -1,0 +1,82 @@
+//! Bodies of requests that must come in time.
+
+use std::{
+    future::Future as _,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::body::{Body, Bytes};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::Sleep;
+
+use crate::connections::{Doing, Place};
+
+/// The body did not come in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the body did not come in time")]
+struct Late;
+
+/// A body that fails when it is not all there after a while.
+struct Timed {
+    inner: Body,
+    end: Pin<Box<Sleep>>,
+    late: Arc<AtomicBool>,
+    place: Option<Arc<Place>>,
+}
+
+/// Wraps a body. Its place is said to be waited for until it is read; the flag tells whether it came
+/// too late.
+pub fn timed(inner: Body, limit: Duration, place: Option<Arc<Place>>) -> (Body, Arc<AtomicBool>) {
+    let late = Arc::new(AtomicBool::new(false));
+    if inner.is_end_stream() {
+        return (inner, late);
+    }
+    if let Some(place) = &place {
+        place.set(Doing::Sending);
+    }
+    let timed = Timed {
+        inner,
+        end: Box::pin(tokio::time::sleep(limit)),
+        late: late.clone(),
+        place,
+    };
+    (Body::new(timed), late)
+}
+
+impl HttpBody for Timed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
+            if (frame.is_none() || self.inner.is_end_stream())
+                && let Some(place) = self.place.take()
+            {
+                place.set(Doing::Answered);
+            }
+            return Poll::Ready(frame);
+        }
+        if self.end.as_mut().poll(cx).is_ready() {
+            self.late.store(true, Ordering::Relaxed);
+            return Poll::Ready(Some(Err(axum::Error::new(Late))));
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,147 @@
+//! The open connections, and which goes when there are too many.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use tokio::task::AbortHandle;
+
+use crate::fair::network;
+
+/// What a connection is doing, that which goes first before others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Doing {
+    /// It has not said what it wants: half-open, idle, or slow to read its last answer.
+    Waiting,
+    /// It sends a body.
+    Sending,
+    /// Its answer is being made.
+    Answered,
+}
+
+struct Connection {
+    network: IpAddr,
+    doing: Doing,
+    since: Instant,
+    task: Option<AbortHandle>,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    open: HashMap<u64, Connection>,
+}
+
+/// At most so many connections. A new one always gets in: for it goes the one that has been waiting
+/// the longest, so that clients that never ask for anything do not keep out those that do.
+pub struct Connections {
+    most: usize,
+    table: Mutex<Table>,
+}
+
+/// A connection's place; free when dropped.
+pub struct Place {
+    all: Arc<Connections>,
+    id: u64,
+}
+
+impl Connections {
+    /// None yet.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most: most.max(1),
+            table: Mutex::default(),
+        })
+    }
+
+    /// A place for a new connection.
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Arc<Place> {
+        let mut table = self.lock();
+        if table.open.len() >= self.most {
+            let first = table
+                .open
+                .iter()
+                .min_by_key(|(id, c)| (c.doing, c.since, **id))
+                .map(|(id, _)| *id);
+            if let Some(gone) = first.and_then(|id| table.open.remove(&id)) {
+                tracing::debug!(network = %gone.network, "too many connections: the oldest goes");
+                if let Some(task) = gone.task {
+                    task.abort();
+                }
+            }
+        }
+        let id = table.next;
+        table.next += 1;
+        table.open.insert(
+            id,
+            Connection {
+                network: network(address),
+                doing: Doing::Waiting,
+                since: Instant::now(),
+                task: None,
+            },
+        );
+        Arc::new(Place {
+            all: self.clone(),
+            id,
+        })
+    }
+
+    /// Number of open ones.
+    pub fn count(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Says which task ends the connection when it is aborted.
+    pub fn set_task(&self, task: AbortHandle) {
+        match self.all.lock().open.get_mut(&self.id) {
+            Some(connection) => connection.task = Some(task),
+            None => task.abort(),
+        }
+    }
+
+    /// Says what it is doing from now on.
+    pub fn set(&self, doing: Doing) {
+        if let Some(connection) = self.all.lock().open.get_mut(&self.id) {
+            connection.doing = doing;
+            connection.since = Instant::now();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.lock().open.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_wait_the_longest_go_first() {
+        let all = Connections::new(3);
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let (a, b, c) = (all.admit(here), all.admit(here), all.admit(here));
+        a.set(Doing::Answered);
+        b.set(Doing::Sending);
+        let has = |place: &Place| all.lock().open.contains_key(&place.id);
+        let d = all.admit(here);
+        assert_eq!([&a, &b, &c, &d].map(|p| has(p)), [true, true, false, true]);
+        d.set(Doing::Answered);
+        let e = all.admit(here);
+        assert_eq!([&a, &b, &d, &e].map(|p| has(p)), [true, false, true, true]);
+        drop((a, b, c, d, e));
+        assert_eq!(all.count(), 0);
+    }
+}

@@ -154,11 +154,13 @@ impl Writer {
 
 impl io::Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.piece.extend_from_slice(bytes);
-        if self.piece.len() >= PIECE {
+        // No more than fits: what waits is bounded by the number of pieces.
+        let length = bytes.len().min(PIECE - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..length]);
+        if self.piece.len() == PIECE {
             self.flush()?;
         }
-        Ok(bytes.len())
+        Ok(length)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -191,4 +193,50 @@ pub async fn streaming(work: impl FnOnce(Answering) + Send + 'static) -> Respons
     });
     let failed = |_| StatusCode::INTERNAL_SERVER_ERROR.into_response();
     answer.await.unwrap_or_else(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// Lengths of the frames of an answer.
+    async fn lengths(response: Response) -> Vec<usize> {
+        let mut body = response.into_body();
+        let mut lengths = Vec::new();
+        while let Some(frame) =
+            std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await
+        {
+            lengths.push(frame.unwrap().into_data().unwrap().len());
+        }
+        lengths
+    }
+
+    #[test]
+    fn what_waits_for_a_client_is_in_pieces_of_a_fixed_size_however_it_was_written() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let found = runtime.block_on(async {
+            let (head, answer) = oneshot::channel();
+            let answering = Answering {
+                head,
+                end: Instant::now() + TIME,
+                runtime: Handle::current(),
+            };
+            let work = tokio::task::spawn_blocking(move || {
+                let mut writer = answering.begin("text/plain");
+                writer.write_all(&vec![b'x'; 3 * PIECE + 5])?;
+                writer.write_all(b"12345")?;
+                writer.write_all(&vec![b'y'; PIECE])?;
+                writer.finish()
+            });
+            let found = lengths(answer.await.unwrap()).await;
+            work.await.unwrap().unwrap();
+            found
+        });
+        assert_eq!(found, [PIECE, PIECE, PIECE, PIECE, 10]);
+    }
 }

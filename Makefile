@@ -77,7 +77,8 @@ fuzz: ## fuzz the parsers for a minute each
 
 bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench-top bench-console bench-answers ## all benchmarks
-bench-flow: $(SKUA) ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
+bench-flow: ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
+	@$(CARGO) build --release --quiet -p skua-probe --example flow_hook
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
 bench-collector: $(SKUA) ## what a record costs a collector: decode, sum up, end to end, beside sfcapd, sfacctd, goflow2
 	@$(CARGO) run --release --quiet -p skua-collect --example collect_speed
@@ -95,7 +96,8 @@ test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, Clic
 	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic
 	@$(CARGO) run --release --quiet -p skua-kafka --example reduction
-bench-addresses: $(SKUA) ## cost of the address set per packet
+bench-addresses: ## cost of the address set per packet
+	@$(CARGO) build --release --quiet -p skua-probe --example flow_hook
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
 bench-top: $(SKUA) ## CPU time of skua top, and of the skua run that it asks, with 10,000 flows
 	@$(MAKE) -C bench top ARGS='$(ARGS)'

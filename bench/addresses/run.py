@@ -27,7 +27,7 @@ def prefixes(hit):
 
 
 def cases(folder):
-    """name -> arguments of bench-hook."""
+    """name -> arguments of flow_hook."""
     files = {}
     for name, hit in (("beside", False), ("on the way", True)):
         files[name] = os.path.join(folder, name.replace(" ", "-"))
@@ -54,7 +54,7 @@ def main():
         for number in range(options.rounds):
             for flows in options.flows:
                 for name, more in tested.items():
-                    command = [options.skua, "bench-hook", "--interface", "bn-a", *more]
+                    command = [options.flow_hook, "--interface", "bn-a", *more]
                     with ready(namespace.command(command)) as (_, info):
                         for new in (True, False):
                             ns = traffic(options, namespace, dev="bn-a", mode="testrun", prog_id=info["prog_id"],

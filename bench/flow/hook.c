@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attaches one tc program of an object file at tcx ingress of an interface, says so with one JSON
-// line, and waits until SIGINT: a peer's program is measured like ours (`skua bench-hook`).
+// line, and waits until SIGINT: a peer's program is measured like ours (the example `flow_hook`).
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>

@@ -26,7 +26,7 @@ def subjects(options):
         "no program": None,
         "empty program": hook(f"{options.bin}/empty.bpf.o", "empty"),
         "parse only": hook(f"{options.bin}/parse.bpf.o", "parse"),
-        "skua": lambda entries: [options.skua, "bench-hook", "--interface", "bn-a", "--max-entries", str(entries)],
+        "skua": lambda entries: [options.flow_hook, "--interface", "bn-a", "--max-entries", str(entries)],
         "AF_PACKET": lambda entries: ["taskset", "-c", "1", f"{options.bin}/afpacket", "--dev", "bn-a"],
     }
     if options.peer:

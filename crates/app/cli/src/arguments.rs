@@ -97,22 +97,6 @@ pub struct DoctorArguments {
     pub analyzer: AnalyzerArguments,
 }
 
-#[derive(Args, Debug)]
-pub struct BenchHookArguments {
-    /// Where to attach
-    #[arg(long, value_name = "IF")]
-    pub interface: String,
-    /// Entries of the flow table
-    #[arg(long, value_name = "N", default_value_t = 500_000)]
-    pub max_entries: u32,
-    /// Prefixes that an address set may have
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub max_addresses: u32,
-    /// Prefixes to leave out
-    #[arg(long, value_name = "PREFIX|@FILE|-")]
-    pub exclude_net: Vec<String>,
-}
-
 /// What is asked of a lake.
 #[derive(Args, Debug, Default)]
 pub struct LakeQuestion {

@@ -7,7 +7,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use skua_config::arguments::ConfigArguments;
 use skua_daemon::arguments::{AgentArguments, AnalyzerRunArguments, RunArguments};
 
-use crate::arguments::{BenchHookArguments, DoctorArguments, FlowsArguments, ReplayArguments};
+use crate::arguments::{DoctorArguments, FlowsArguments, ReplayArguments};
 
 /// Sees every network conversation of this host from inside the kernel.
 #[derive(Parser, Debug)]
@@ -81,9 +81,6 @@ pub enum Command {
         /// For which shell
         shell: clap_complete::Shell,
     },
-    /// Attach the flow program and wait, for `make bench-flow`
-    #[command(hide = true)]
-    BenchHook(BenchHookArguments),
     /// Detach classifiers when the process at the other end of standard input is gone
     #[command(hide = true, name = skua_kernel::orphans::SUBCOMMAND)]
     DetachWhenOrphaned,

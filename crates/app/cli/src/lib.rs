@@ -10,7 +10,6 @@ pub mod addresses;
 pub mod agents;
 pub mod alert;
 pub mod arguments;
-pub mod bench_hook;
 pub mod capture;
 pub mod command_line;
 pub mod console;

@@ -44,7 +44,6 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => skua_cli::doctor::doctor(&doctor),
         Command::Config(config) => skua_config::print(&config),
         Command::Completions { shell } => skua_cli::command_line::completions(shell),
-        Command::BenchHook(hook) => skua_cli::bench_hook::bench_hook(&hook),
         Command::DetachWhenOrphaned => skua_process::orphans::detach_when_orphaned(),
         Command::Man { directory } => skua_cli::command_line::man_pages(&directory),
     };

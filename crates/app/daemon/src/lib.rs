@@ -1,12 +1,12 @@
 //! `skua run`, `skua agent` and `skua analyzer`: the same parts, put together in three ways.
 //!
-//! | | ground | watch | uplink | gather |
+//! | | storage | watch | uplink | gather |
 //! |---|---|---|---|---|
 //! | `skua run` | yes | yes | | yes |
 //! | `skua agent` | yes | yes | yes | |
 //! | `skua analyzer` | yes | | | yes |
 //!
-//! The *ground* is the graph with its history. To *watch* is to have a probe, sockets and the topology of
+//! The *storage* is the graph with its history. To *watch* is to have a probe, sockets and the topology of
 //! this host. The *uplink* tells an analyzer. To *gather* is to take in agents and to follow captures that
 //! people make, wherever their nodes are.
 
@@ -101,16 +101,16 @@ fn watch_and_gather(
 ) -> anyhow::Result<Shared> {
     // First the address: an occupied one is a clearer error than a half-started probe.
     let server = Server::bind(config, local::USUAL)?;
-    let ground = Ground::open(config)?;
-    let watch = Watch::start(config, &ground)?;
-    let gather = Gather::start(config, &ground, Some(&watch))?;
+    let storage = Storage::open(config)?;
+    let watch = Watch::start(config, &storage)?;
+    let gather = Gather::start(config, &storage, Some(&watch))?;
     for socket in server.sockets() {
         watch.session.own_sockets().mark(socket)?;
     }
     let (door, actions) = serve(
         server,
         config,
-        &ground,
+        &storage,
         Some(&watch),
         Asked::Gather(&gather),
     )?;
@@ -120,7 +120,7 @@ fn watch_and_gather(
         gather.captures.end();
     });
     // What the last drain brought is written.
-    drop(ground);
+    drop(storage);
     ended
 }
 
@@ -150,12 +150,12 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     };
     lower_priority(config.agent.nice, &config.agent.ionice)?;
     let server = Server::bind(&config, local::USUAL_OF_AGENTS)?;
-    let ground = Ground::open(&mut config)?;
-    let watch = Watch::start(&config, &ground)?;
+    let storage = Storage::open(&mut config)?;
+    let watch = Watch::start(&config, &storage)?;
     let uplink = Uplink::start(
         Told {
             host: config.host_name(),
-            graph: ground.graph.clone(),
+            graph: storage.graph.clone(),
             always: watch.session.shared(),
             sets: watch.runner.sets.clone(),
             runner: Arc::new(watch.runner.clone()),
@@ -164,7 +164,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
         &arguments.analyzer,
     )?;
     let outbox = uplink.outbox();
-    ground
+    storage
         .observers
         .add(Arc::new(move |capture, state| outbox.take(capture, state)));
     for socket in server.sockets() {
@@ -173,7 +173,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     let (door, actions) = serve(
         server,
         &config,
-        &ground,
+        &storage,
         Some(&watch),
         Asked::Uplink(&uplink),
     )?;
@@ -181,7 +181,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     watch.greet(&tells, &door)?;
     let ended = watch.run(|| actions.end());
     drop(uplink);
-    drop(ground);
+    drop(storage);
     finish(ended?, arguments.summary);
     Ok(())
 }
@@ -205,9 +205,9 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
         signal_hook::consts::SIGTERM,
     ])?;
     let server = Server::bind(&config, local::USUAL)?;
-    let ground = Ground::open(&mut config)?;
-    let gather = Gather::start(&config, &ground, None)?;
-    let (door, _) = serve(server, &config, &ground, None, Asked::Gather(&gather))?;
+    let storage = Storage::open(&mut config)?;
+    let gather = Gather::start(&config, &storage, None)?;
+    let (door, _) = serve(server, &config, &storage, None, Asked::Gather(&gather))?;
     let mut out = std::io::stdout();
     writeln!(
         out,
@@ -223,7 +223,7 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
 }
 
 /// The graph, with its history when one is kept.
-struct Ground {
+struct Storage {
     graph: SharedGraph,
     /// Who depends on whom.
     services: ServiceGraph,
@@ -232,7 +232,7 @@ struct Ground {
     lake: Option<Arc<KeptLake>>,
 }
 
-impl Drop for Ground {
+impl Drop for Storage {
     fn drop(&mut self) {
         if let Some(lake) = &self.lake {
             lake.finish();
@@ -241,7 +241,7 @@ impl Drop for Ground {
     }
 }
 
-impl Ground {
+impl Storage {
     /// Before anything is found: what was there when the process before ended is there again.
     fn open(config: &mut Config) -> anyhow::Result<Self> {
         let graph = SharedGraph::new(GraphConfig::default());
@@ -280,11 +280,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(config: &Config, ground: &Ground) -> anyhow::Result<Self> {
+    fn start(config: &Config, storage: &Storage) -> anyhow::Result<Self> {
         if config.agent.all_netns {
             descriptors::make_room(descriptors::ALL_NAMESPACES);
         }
-        let (graph, observers) = (&ground.graph, &ground.observers);
+        let (graph, observers) = (&storage.graph, &storage.observers);
         let discovery = discover(config, graph).map(Arc::new);
         if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {
             observers.add(Arc::new(move |capture, state| {
@@ -301,10 +301,10 @@ impl Watch {
         switch.clean_up()?;
         let ovs = database.and_then(|target| follow_switch(config, target, graph));
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
-        let services = ground.services.clone();
+        let services = storage.services.clone();
         let told_as = move |agents| services.told_as(agents);
         let export = Export::start(&config.export, &session, observers, told_as)?;
-        ground.services.follow(
+        storage.services.follow(
             observers,
             config.sockets.graph,
             config.agent.flow.ebpf.kernel_scan_interval,
@@ -314,7 +314,7 @@ impl Watch {
             session,
             discovery,
             ovs,
-            runner: ground.runner(config, switch),
+            runner: storage.runner(config, switch),
         })
     }
 
@@ -363,7 +363,7 @@ struct Gather {
 }
 
 impl Gather {
-    fn start(config: &Config, ground: &Ground, watch: Option<&Watch>) -> anyhow::Result<Self> {
+    fn start(config: &Config, storage: &Storage, watch: Option<&Watch>) -> anyhow::Result<Self> {
         let signer = match &*config.fleet.signing_key {
             "" => None,
             file => Some(Arc::new(
@@ -376,9 +376,9 @@ impl Gather {
             patience: config.fleet.forget_after,
             signer,
         };
-        let history = ground.kept.as_ref().map(|kept| kept.history.clone());
+        let history = storage.kept.as_ref().map(|kept| kept.history.clone());
         let fleet =
-            Fleet::new(ground.graph.clone(), settings, history)?.with_lake(ground.lake.clone());
+            Fleet::new(storage.graph.clone(), settings, history)?.with_lake(storage.lake.clone());
         let resources = Resources::open(
             config.resource_file("captures").as_deref(),
             config.captures.max as usize,
@@ -387,7 +387,7 @@ impl Gather {
             local: watch.map(|watch| Arc::new(watch.runner.clone()) as Arc<dyn CaptureRunner>),
             fleet: fleet.clone(),
         };
-        let captures = CaptureManager::start(ground.graph.clone(), resources, Arc::new(runner))?;
+        let captures = CaptureManager::start(storage.graph.clone(), resources, Arc::new(runner))?;
         Ok(Self {
             fleet,
             captures: Arc::new(captures),
@@ -434,7 +434,7 @@ enum Asked<'a> {
 fn serve(
     server: Server,
     config: &Config,
-    ground: &Ground,
+    storage: &Storage,
     watch: Option<&Watch>,
     asked: Asked<'_>,
 ) -> anyhow::Result<(Door, Actions)> {
@@ -443,7 +443,7 @@ fn serve(
         Asked::Uplink(uplink) => {
             let none = Resources::open(None, 0);
             let runner = Arc::new(AtTheAnalyzer);
-            let captures = CaptureManager::start(ground.graph.clone(), none, runner)?;
+            let captures = CaptureManager::start(storage.graph.clone(), none, runner)?;
             (Arc::new(captures), None, Some(uplink.view()))
         }
     };
@@ -454,14 +454,14 @@ fn serve(
     // Who watches nothing takes capture files all the same.
     let runner = match watch {
         Some(watch) => watch.runner.clone(),
-        None => ground.runner(config, Switch::new(None)),
+        None => storage.runner(config, Switch::new(None)),
     };
     let sets = runner.sets.clone();
-    let past = ground
+    let past = storage
         .kept
         .as_ref()
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
-    let analyzer = Analyzer::new(ground.graph.clone(), shared.clone(), sets.clone(), past)
+    let analyzer = Analyzer::new(storage.graph.clone(), shared.clone(), sets.clone(), past)
         .with_fleet(fleet.clone());
     let actions = Actions::start(config, &analyzer, &shared, watch.is_some())?;
     let uploads = Uploads::new(runner);
@@ -472,10 +472,10 @@ fn serve(
         host: config.host_name().into(),
     };
     let discovery = watch.and_then(|watch| watch.discovery.as_ref());
-    let health = Health::new(&ground.graph, discovery, ground.kept.as_ref(), &captures)
+    let health = Health::new(&storage.graph, discovery, storage.kept.as_ref(), &captures)
         .with_ends(fleet.clone(), uplink)
         .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
-        .with_lake(ground.lake.as_ref());
+        .with_lake(storage.lake.as_ref());
     let interval = config.agent.flow.ebpf.kernel_scan_interval;
     let drains = watch.map(|_| Drains::new(shared.drains(), interval));
     let parts = Parts::new(&analyzer, &shared);
@@ -489,7 +489,7 @@ fn serve(
         health,
     )
     .merge(alive::routes(drains))
-    .merge(api::services::routes(ground.services.clone()))
+    .merge(api::services::routes(storage.services.clone()))
     .layer(axum::Extension(LakeAnswers::new(&config.lake)));
     // Who reads a log is not to get in by it.
     let link = match std::io::stdout().is_terminal() {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use skua_collect::{Drain, Known, Offered, Tcp, Teller, TellerConfig};
+use skua_collect::{Drain, Exporter, ExporterConfig, Known, Offered, Tcp};
 use skua_flow::{
     Counters, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service, ServiceRule,
     StoreLimits,
@@ -46,7 +46,7 @@ impl Known for Names {
 struct Agent {
     socket: UdpSocket,
     store: FlowStore,
-    teller: Teller,
+    exporter: Exporter,
     keys: Vec<(FlowKey, Ownership)>,
 }
 
@@ -107,7 +107,7 @@ fn agents(count: u32, conversations: u32, to: SocketAddr) -> std::io::Result<Vec
         all.push(Agent {
             socket,
             store,
-            teller: Teller::new(TellerConfig {
+            exporter: Exporter::new(ExporterConfig {
                 agent: address(number).into(),
                 sub_agent: 0,
                 instance: started_ns ^ u64::from(number),
@@ -167,7 +167,7 @@ fn main() -> std::io::Result<()> {
                 ..Drain::at(now)
             };
             let socket = &agent.socket;
-            agent.teller.tell(agent.store.touched(), &drain, |bytes| {
+            agent.exporter.tell(agent.store.touched(), &drain, |bytes| {
                 datagrams += 1;
                 refused += u64::from(socket.send(bytes).is_err());
                 Offered::Taken

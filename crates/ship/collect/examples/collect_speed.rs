@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use skua_collect::{Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig};
+use skua_collect::{Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Offered};
 use skua_flow::{Counters, FlowKey, FlowStore, FlowUpdate, StoreLimits};
 use skua_wire::sflow::{
     self, DataSource, FlowHead, Header, RawHeader, Record, Sample, Writer, header_protocol,
@@ -58,7 +58,7 @@ fn datagrams(conversations: u32, ports: u32) -> (Vec<(u64, Vec<u8>)>, u64) {
         1,
     );
     store.note_touched();
-    let mut teller = Teller::new(TellerConfig {
+    let mut exporter = Exporter::new(ExporterConfig {
         agent: [10, 0, 0, 1].into(),
         sub_agent: 0,
         instance: 1,
@@ -82,7 +82,7 @@ fn datagrams(conversations: u32, ports: u32) -> (Vec<(u64, Vec<u8>)>, u64) {
             });
         }
         store.end_drain();
-        teller.tell(store.touched(), &Drain::at(now), |bytes| {
+        exporter.tell(store.touched(), &Drain::at(now), |bytes| {
             all.push((now, bytes.to_vec()));
             Offered::Taken
         });

@@ -1,4 +1,4 @@
-//! Both ends of the way from agents to collectors: [`Teller`] puts flow records into sFlow datagrams,
+//! Both ends of the way from agents to collectors: [`Exporter`] puts flow records into sFlow datagrams,
 //! [`Collector`] takes those of many agents, and of any other source of sFlow, NetFlow or IPFIX, and sums them up by
 //! service and window. `docs/collector.md` says by which rules, `docs/wire.md` what is on the wire.
 //!
@@ -11,6 +11,7 @@ mod compact;
 mod conversation;
 mod counts;
 mod exported;
+mod exporter;
 pub mod graph;
 mod key;
 mod line;
@@ -22,12 +23,15 @@ mod sketch;
 mod stream;
 mod summary;
 mod sums;
-mod teller;
 mod window;
 
 pub use answer::greet;
 pub use collector::{Collector, CollectorConfig, Sender};
 pub use counts::{Cause, Counts, Sum};
+pub use exporter::{
+    Drain, Exported, Exporter, ExporterConfig, Known, LEAST as LEAST_DATAGRAM, Nothing, Offered,
+    Tcp,
+};
 pub use key::{Key, Rule};
 pub use line::{Between, Line, Ports, Rtt, Sent, Times, ToldBy};
 pub use shard::Shard;
@@ -35,9 +39,6 @@ pub use sketch::{CLASSES, Sketch};
 pub use stream::{AgentLine, GoneAgents};
 pub use summary::{Summary, Unreadable};
 pub use sums::PORTS;
-pub use teller::{
-    Drain, Known, LEAST as LEAST_DATAGRAM, Nothing, Offered, Tcp, Teller, TellerConfig, Told,
-};
 
 /// Tables by what agents say: with a secret seed, so that nobody can aim at one place.
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;

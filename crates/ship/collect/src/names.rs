@@ -113,7 +113,7 @@ impl Defined {
     }
 }
 
-/// Numbers for a teller's names in one datagram.
+/// Numbers for an exporter's names in one datagram.
 pub(crate) type Numbered<K> = Vec<K>;
 
 /// The number of a key in a datagram, and whether it has to be defined.

@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use serde_json::Value;
 use skua_collect::{
-    Cause, Collector, CollectorConfig, Drain, Known, Offered, Shard, Tcp, Teller, TellerConfig,
+    Cause, Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Known, Offered, Shard, Tcp,
 };
 use skua_flow::{
     Counters, EndReason, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service,
@@ -50,7 +50,7 @@ fn key(client: u8, client_port: u16, port: u16) -> FlowKey {
 struct Agent {
     address: IpAddr,
     store: FlowStore,
-    teller: Teller,
+    exporter: Exporter,
     known: Neighbours,
     /// What it says of all records.
     moved: bool,
@@ -99,7 +99,7 @@ impl Agent {
                 store.note_touched();
                 store
             },
-            teller: Teller::new(TellerConfig {
+            exporter: Exporter::new(ExporterConfig {
                 agent: address,
                 sub_agent: 0,
                 instance,
@@ -139,7 +139,7 @@ impl Agent {
             moved: &|_| self.moved,
             ..Drain::at(now)
         };
-        self.teller.tell(records.iter(), &drain, |bytes| {
+        self.exporter.tell(records.iter(), &drain, |bytes| {
             datagrams.push(bytes.to_vec());
             Offered::Taken
         });

@@ -10,7 +10,7 @@ use std::{
 };
 
 use skua_collect::{
-    Collector, CollectorConfig, Drain, Known, Offered, Tcp, Teller, TellerConfig,
+    Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Known, Offered, Tcp,
     graph::{self, Graph, GraphLine},
 };
 use skua_flow::{
@@ -63,7 +63,7 @@ impl Known for Names {
 struct Agent {
     address: IpAddr,
     store: FlowStore,
-    teller: Teller,
+    exporter: Exporter,
     updates: Vec<(FlowUpdate, Ownership)>,
 }
 
@@ -75,7 +75,7 @@ impl Agent {
         Self {
             address,
             store,
-            teller: Teller::new(TellerConfig {
+            exporter: Exporter::new(ExporterConfig {
                 agent: address,
                 sub_agent: 0,
                 instance: number as u64 + 1,
@@ -98,7 +98,7 @@ impl Agent {
             ..Drain::at(now)
         };
         let address = self.address;
-        self.teller.tell(self.store.touched(), &drain, |bytes| {
+        self.exporter.tell(self.store.touched(), &drain, |bytes| {
             collector.datagram(address, bytes, now);
             Offered::Taken
         });

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
-use skua_collect::{Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig, greet};
+use skua_collect::{Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Offered, greet};
 use skua_flow::{Counters, FlowKey, FlowRecord, FlowUpdate};
 use skua_wire::sflow::{
     self, Counters as Found, Header, Hello, Sample,
@@ -16,8 +16,8 @@ const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_800_000_000 * SECOND;
 const AGENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-fn teller(instance: u64) -> Teller {
-    Teller::new(TellerConfig {
+fn exporter(instance: u64) -> Exporter {
+    Exporter::new(ExporterConfig {
         agent: AGENT,
         sub_agent: 0,
         instance,
@@ -28,7 +28,7 @@ fn teller(instance: u64) -> Teller {
 }
 
 /// The datagram of a drain with a conversation that sent so many packets since the one before.
-fn drain(teller: &mut Teller, now: u64, port: u16) -> Vec<u8> {
+fn drain(exporter: &mut Exporter, now: u64, port: u16) -> Vec<u8> {
     let update = FlowUpdate {
         key: FlowKey {
             lo: Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets(),
@@ -48,7 +48,7 @@ fn drain(teller: &mut Teller, now: u64, port: u16) -> Vec<u8> {
     };
     let record = FlowRecord::new(&update, u64::from(port), 1, 1, 1);
     let mut datagrams = Vec::new();
-    teller.tell([record].iter(), &Drain::at(now), |bytes| {
+    exporter.tell([record].iter(), &Drain::at(now), |bytes| {
         datagrams.push(bytes.to_vec());
         Offered::Taken
     });
@@ -77,7 +77,7 @@ fn what_was_kept_counts_in_its_own_window_though_that_was_closed() {
     for hours in [0, 5] {
         let theirs = |s: u64| START + s * SECOND - hours * 3_600 * SECOND;
         let ours = |s: u64| START + s * SECOND;
-        let mut agent = teller(7);
+        let mut agent = exporter(7);
         let mut collector = Collector::new(&CollectorConfig::default());
         let before = drain(&mut agent, theirs(1), 1_000);
         collector.datagram(AGENT, &before, ours(1));
@@ -109,7 +109,7 @@ fn what_was_kept_counts_in_its_own_window_though_that_was_closed() {
 
 #[test]
 fn what_is_a_week_old_is_late_and_many_old_windows_are_bounded() {
-    let mut agent = teller(7);
+    let mut agent = exporter(7);
     let mut collector = Collector::new(&CollectorConfig {
         max_keys: 3,
         ..CollectorConfig::default()
@@ -141,7 +141,7 @@ fn answer(bytes: Option<&[u8]>) -> Option<(Header, Hello)> {
 
 #[test]
 fn who_asks_is_answered_how_far_he_has_come_and_nobody_else_is() {
-    let mut agent = teller(7);
+    let mut agent = exporter(7);
     let mut collector = Collector::new(&CollectorConfig {
         instance: 99,
         ..CollectorConfig::default()
@@ -191,7 +191,7 @@ fn who_asks_is_answered_how_far_he_has_come_and_nobody_else_is() {
 #[test]
 fn lines_say_who_told_of_them() {
     let mut collector = Collector::new(&CollectorConfig::default());
-    let mut agent = teller(7);
+    let mut agent = exporter(7);
     let now = START + SECOND;
     collector.datagram(AGENT, &drain(&mut agent, now, 1), now);
     let mut lines = Vec::<Value>::new();
@@ -204,7 +204,7 @@ fn lines_say_who_told_of_them() {
 /// Each length, count and address in a datagram is made to lie, one after the other, and it is cut everywhere.
 #[test]
 fn datagrams_that_lie_are_counted_by_who_sent_them_and_hide_nothing_that_comes_later() {
-    let mut agent = teller(7);
+    let mut agent = exporter(7);
     let good = drain(&mut agent, START, 1);
     let liar = IpAddr::from([10, 9, 9, 9]);
     let mut collector = Collector::new(&CollectorConfig::default());

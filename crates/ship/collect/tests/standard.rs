@@ -4,7 +4,7 @@
 
 use std::net::Ipv4Addr;
 
-use skua_collect::{Drain, Offered, Teller, TellerConfig};
+use skua_collect::{Drain, Exporter, ExporterConfig, Offered};
 use skua_flow::{Counters, Directions, FlowKey, FlowRecord, FlowUpdate};
 use skua_wire::sflow::{self, Record, Sample};
 
@@ -13,7 +13,7 @@ type Seen = (String, String, u32, u32, [u32; 2]);
 
 /// The standard part of all samples of a record.
 fn standard(record: &FlowRecord, both_directions: bool) -> Vec<Seen> {
-    let mut teller = Teller::new(TellerConfig {
+    let mut exporter = Exporter::new(ExporterConfig {
         agent: [10, 0, 0, 9].into(),
         sub_agent: 0,
         instance: 1,
@@ -22,7 +22,7 @@ fn standard(record: &FlowRecord, both_directions: bool) -> Vec<Seen> {
         both_directions,
     });
     let mut seen = Vec::new();
-    teller.tell([record].into_iter(), &Drain::at(2), |bytes| {
+    exporter.tell([record].into_iter(), &Drain::at(2), |bytes| {
         let datagram = sflow::decode(bytes).unwrap();
         for sample in datagram.samples() {
             let Sample::Flow(sample) = sample.unwrap() else {

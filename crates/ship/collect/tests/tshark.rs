@@ -4,7 +4,7 @@
 
 use std::{net::Ipv4Addr, num::NonZeroU32, process::Command};
 
-use skua_collect::{Drain, Known, Offered, Tcp, Teller, TellerConfig};
+use skua_collect::{Drain, Exporter, ExporterConfig, Known, Offered, Tcp};
 use skua_flow::{Counters, EndReason, FlowKey, FlowRecord, FlowUpdate};
 use skua_wire::sflow::{self, Name, Record, Sample, SocketTcp, TcpInfo};
 
@@ -74,7 +74,7 @@ fn record(datagram: &[u8]) -> Vec<u8> {
 
 #[test]
 fn tshark_finds_nothing_malformed() {
-    let mut teller = Teller::new(TellerConfig {
+    let mut exporter = Exporter::new(ExporterConfig {
         agent: [10, 0, 0, 1].into(),
         sub_agent: 0,
         instance: 1,
@@ -117,7 +117,7 @@ fn tshark_finds_nothing_malformed() {
         known: &Owners,
         ..Drain::at(1)
     };
-    teller.tell(records.iter(), &drain, |datagram| {
+    exporter.tell(records.iter(), &drain, |datagram| {
         datagrams += 1;
         infos += tcp_infos(datagram);
         file.extend(record(datagram));

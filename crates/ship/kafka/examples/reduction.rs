@@ -2,7 +2,7 @@
 //! Agents' records go as datagrams through a real collector; nothing is sent anywhere.
 
 use prost::Message as _;
-use skua_collect::{Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig};
+use skua_collect::{Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Offered};
 use skua_flow::{Counters, FlowKey, FlowStore, FlowUpdate, StoreLimits};
 use skua_kafka::LineMessage;
 
@@ -95,7 +95,7 @@ fn publish(mix: &Mix, conversations: u32) -> (u64, u64) {
     }
     store.end_drain();
     let mut collector = Collector::new(&CollectorConfig::default());
-    let mut teller = Teller::new(TellerConfig {
+    let mut exporter = Exporter::new(ExporterConfig {
         agent: [10, 0, 0, 1].into(),
         sub_agent: 0,
         instance: 1,
@@ -103,7 +103,7 @@ fn publish(mix: &Mix, conversations: u32) -> (u64, u64) {
         datagram: 1_400,
         both_directions: false,
     });
-    teller.tell(store.touched(), &Drain::at(now), |bytes| {
+    exporter.tell(store.touched(), &Drain::at(now), |bytes| {
         collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, now);
         Offered::Taken
     });

@@ -25,7 +25,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use skua_collect::{Drain, Teller, TellerConfig, Told};
+use skua_collect::{Drain, Exported, Exporter, ExporterConfig};
 use skua_config::export::ExportSettings;
 use skua_process::host::{secret_seed, unix_ns};
 use skua_wire::sflow::Header;
@@ -56,22 +56,22 @@ struct At {
 }
 
 /// What goes to a collector.
-struct Way {
+struct Destination {
     /// Of those with the same name, which keep what is on disk apart: the lowest that is free.
     slot: usize,
     at: Mutex<At>,
     /// Where the sender is to go on.
     moves: Arc<Mutex<Option<SocketAddr>>>,
-    teller: Mutex<Teller>,
+    exporter: Mutex<Exporter>,
     queue: Arc<Queue>,
     /// 1 when it has answered.
     heard: Arc<AtomicU64>,
     spool: Option<Arc<spool::Counts>>,
 }
 
-impl Way {
-    fn teller(&self) -> MutexGuard<'_, Teller> {
-        lock(&self.teller)
+impl Destination {
+    fn exporter(&self) -> MutexGuard<'_, Exporter> {
+        lock(&self.exporter)
     }
 
     fn at(&self) -> MutexGuard<'_, At> {
@@ -84,7 +84,7 @@ impl Way {
 
     /// Nothing more goes there than what waits, and what was told in all, so that the loss of the last is known, too.
     fn close(&self) {
-        self.teller()
+        self.exporter()
             .tell([].into_iter(), &Drain::at(unix_ns()), |bytes| {
                 self.queue.offer(bytes)
             });
@@ -92,14 +92,14 @@ impl Way {
     }
 
     fn status(&self, (up, failovers): (bool, u64), left: bool) -> ExportStatus {
-        let Told {
+        let Exported {
             records,
             packets,
             bytes,
             refused,
             not_ip,
             ..
-        } = self.teller().told();
+        } = self.exporter().told();
         let losses = &self.queue.losses;
         let spool = self.spool.as_deref();
         let of_spool = |read: fn(&spool::Counts) -> &AtomicU64| {
@@ -159,9 +159,9 @@ struct Collectors {
 
 #[derive(Default)]
 struct Inner {
-    ways: Vec<Arc<Way>>,
+    destinations: Vec<Arc<Destination>>,
     /// The latest last.
-    left: VecDeque<Arc<Way>>,
+    left: VecDeque<Arc<Destination>>,
     senders: Vec<JoinHandle<()>>,
     failover: Failover,
     /// Whose turn each record of a drain is, in its order; kept for its memory.
@@ -181,58 +181,63 @@ impl Collectors {
         let members = names.all();
         let share = self.settings.spool.max_bytes / members.len().max(1) as u64;
         self.spool_share.store(share, Relaxed);
-        let before = lock(&self.inner).ways.clone();
-        let (mut ways, mut gone, mut new) = (Vec::new(), Vec::new(), members);
-        for way in before {
-            let address = way.member().address;
+        let before = lock(&self.inner).destinations.clone();
+        let (mut destinations, mut gone, mut new) = (Vec::new(), Vec::new(), members);
+        for destination in before {
+            let address = destination.member().address;
             match new.iter().position(|member| member.address == address) {
                 Some(at) => {
                     let now = new.swap_remove(at);
-                    way.at().member = now;
-                    ways.push(way);
+                    destination.at().member = now;
+                    destinations.push(destination);
                 }
-                None => gone.push(way),
+                None => gone.push(destination),
             }
         }
         new.sort_by_key(|member| member.address);
-        gone.retain(|way| {
-            let name = way.member().name;
+        gone.retain(|destination| {
+            let name = destination.member().name;
             let Some(at) = new.iter().position(|one| one.name == name) else {
                 return true;
             };
-            self.go_on(way, new.remove(at));
-            ways.push(way.clone());
+            self.go_on(destination, new.remove(at));
+            destinations.push(destination.clone());
             false
         });
         // Not under the lock: a spool may take long to open, and drains must not wait for it.
         let (mut done, mut senders) = (Ok(()), Vec::new());
         for member in new {
-            match self.begin(member, &ways) {
-                Ok((way, sender)) => {
-                    ways.push(Arc::new(way));
+            match self.begin(member, &destinations) {
+                Ok((destination, sender)) => {
+                    destinations.push(Arc::new(destination));
                     senders.push(sender);
                 }
                 Err(error) => done = done.and(Err(error)),
             }
         }
-        ways.sort_by_key(|way| way.member().address);
+        destinations.sort_by_key(|destination| destination.member().address);
         let room = self.settings.queue / u64::from(self.settings.datagram);
-        let room = room / ways.len().max(1) as u64;
-        for way in &ways {
+        let room = room / destinations.len().max(1) as u64;
+        for destination in &destinations {
             let room = usize::try_from(room).unwrap_or(usize::MAX);
-            way.queue.limit(room.max(1));
+            destination.queue.limit(room.max(1));
         }
-        (self.told_as)(ways.iter().map(|way| way.teller().agent()).collect());
+        (self.told_as)(
+            destinations
+                .iter()
+                .map(|destination| destination.exporter().agent())
+                .collect(),
+        );
         let mut inner = lock(&self.inner);
-        inner.ways = ways;
+        inner.destinations = destinations;
         inner.unknown = names.unknown().map(str::to_owned).collect();
         inner.senders.retain(|sender| !sender.is_finished());
         inner.senders.append(&mut senders);
-        for way in gone {
-            let member = way.member();
+        for destination in gone {
+            let member = destination.member();
             tracing::info!(collector = %member.name, address = %member.address, "the name does not mean this collector any more");
-            way.close();
-            inner.left.push_back(way);
+            destination.close();
+            inner.left.push_back(destination);
         }
         while inner.left.len() > LEFT {
             inner.left.pop_front();
@@ -242,10 +247,10 @@ impl Collectors {
 
     /// What went to a collector goes to another one of its name, with what waits for it: it has moved, or that has
     /// come in its place.
-    fn go_on(&self, way: &Way, now: Member) {
-        let mut at = way.at();
+    fn go_on(&self, destination: &Destination, now: Member) {
+        let mut at = destination.at();
         tracing::info!(collector = %now.name, from = %at.member.address, to = %now.address, "the collector has moved");
-        *lock(&way.moves) = Some(now.address);
+        *lock(&destination.moves) = Some(now.address);
         *at = At {
             number: self.number(),
             member: now,
@@ -257,17 +262,25 @@ impl Collectors {
     }
 
     /// Begins to tell one that is new.
-    fn begin(&self, member: Member, ways: &[Arc<Way>]) -> anyhow::Result<(Way, JoinHandle<()>)> {
+    fn begin(
+        &self,
+        member: Member,
+        destinations: &[Arc<Destination>],
+    ) -> anyhow::Result<(Destination, JoinHandle<()>)> {
         let settings = &self.settings;
-        let same_name = |way: &&Arc<Way>| way.member().name == member.name;
-        let taken: Vec<_> = ways.iter().filter(same_name).map(|way| way.slot).collect();
+        let same_name = |destination: &&Arc<Destination>| destination.member().name == member.name;
+        let taken: Vec<_> = destinations
+            .iter()
+            .filter(same_name)
+            .map(|destination| destination.slot)
+            .collect();
         let slot = (0..).find(|slot| !taken.contains(slot)).unwrap_or(0);
-        let at_start = lock(&self.inner).ways.is_empty();
+        let at_start = lock(&self.inner).destinations.is_empty();
         let socket = connect(member.address)
             .with_context(|| format!("collector {} cannot be reached", member.name))?;
         self.own.mark(socket.as_fd())?;
         let from = socket.local_addr()?.ip().to_canonical();
-        let config = TellerConfig {
+        let config = ExporterConfig {
             agent: settings.agent_address()?.unwrap_or(from),
             sub_agent: settings.sub_agent,
             instance: secret_seed(),
@@ -312,19 +325,19 @@ impl Collectors {
             .name("export".into())
             .spawn(move || sender.run())?;
         tracing::info!(collector = %member.name, address = %member.address, "a collector is told");
-        let way = Way {
+        let destination = Destination {
             slot,
             at: Mutex::new(At {
                 number: self.number(),
                 member,
             }),
             moves,
-            teller: Mutex::new(Teller::new(config)),
+            exporter: Mutex::new(Exporter::new(config)),
             queue,
             heard,
             spool: counts,
         };
-        Ok((way, sender))
+        Ok((destination, sender))
     }
 
     /// Tells each of its part of a drain.
@@ -332,18 +345,18 @@ impl Collectors {
         let now_ns = unix_ns();
         let mut inner = lock(&self.inner);
         let Inner {
-            ways,
+            destinations,
             failover,
             turns,
             nobody,
             ..
         } = &mut *inner;
-        let present = ways.iter().map(|way| {
-            let at = way.at();
+        let present = destinations.iter().map(|destination| {
+            let at = destination.at();
             Present {
                 number: at.number,
                 key: at.member.key,
-                refused: way.queue.refusals(),
+                refused: destination.queue.refusals(),
             }
         });
         let sets = failover.look(present, now_ns);
@@ -355,7 +368,7 @@ impl Collectors {
                 .touched()
                 .map(|record| turn(record.key.tracking_id())),
         );
-        if ways.is_empty() {
+        if destinations.is_empty() {
             *nobody += turns.len() as u64;
         }
         let drain = Drain {
@@ -364,12 +377,13 @@ impl Collectors {
             lost: state.store.untold(),
             now_ns,
         };
-        for (own, way) in ways.iter().enumerate() {
+        for (own, destination) in destinations.iter().enumerate() {
             let records = state.store.touched().zip(&*turns);
             let records = records.filter(|(_, turn)| **turn == own);
-            way.teller()
+            destination
+                .exporter()
                 .tell(records.map(|(record, _)| record), &drain, |bytes| {
-                    way.queue.offer(bytes)
+                    destination.queue.offer(bytes)
                 });
         }
     }
@@ -401,11 +415,14 @@ impl ExportView {
     /// How each collector is told now.
     pub fn status(&self) -> Vec<ExportStatus> {
         let inner = lock(&self.0.inner);
-        let there = inner.ways.iter().map(|way| {
-            let number = way.at().number;
-            way.status(inner.failover.state(number), false)
+        let there = inner.destinations.iter().map(|destination| {
+            let number = destination.at().number;
+            destination.status(inner.failover.state(number), false)
         });
-        let left = inner.left.iter().map(|way| way.status((false, 0), true));
+        let left = inner
+            .left
+            .iter()
+            .map(|destination| destination.status((false, 0), true));
         // The latest of a name and address says all that there is to say.
         let mut all: Vec<ExportStatus> = there.collect();
         let mut nobody = inner.nobody;
@@ -498,8 +515,8 @@ fn look_up(mut members: Members, collectors: Arc<Collectors>) -> anyhow::Result<
 impl Drop for Export {
     fn drop(&mut self) {
         let mut inner = lock(&self.collectors.inner);
-        for way in &inner.ways {
-            way.close();
+        for destination in &inner.destinations {
+            destination.close();
         }
         let senders = std::mem::take(&mut inner.senders);
         drop(inner);

@@ -9,7 +9,7 @@ pub mod exchange;
 pub mod show;
 
 use skua_collect::{
-    Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig,
+    Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Offered,
     graph::{Edge, Graph, GraphLine, Past},
 };
 use skua_process::host::{secret_seed, unix_ns};
@@ -68,7 +68,7 @@ pub struct Lost {
 
 /// What makes lines of this host's conversations: the same as on the way to a collector and there.
 struct Own {
-    teller: Teller,
+    exporter: Exporter,
     collector: Collector,
     /// Records of a drain at most: the state is locked meanwhile.
     most: u64,
@@ -79,7 +79,7 @@ struct Own {
 impl Own {
     fn new(conversations: u32, scan_interval: Duration) -> Self {
         Self {
-            teller: Teller::new(TellerConfig {
+            exporter: Exporter::new(ExporterConfig {
                 agent: Ipv4Addr::LOCALHOST.into(),
                 sub_agent: 0,
                 instance: secret_seed(),
@@ -115,7 +115,7 @@ impl Own {
             *skipped += u64::from(!taken);
             taken
         });
-        self.teller.tell(records, &drain, |bytes| {
+        self.exporter.tell(records, &drain, |bytes| {
             collector.datagram(IpAddr::from(Ipv4Addr::LOCALHOST), bytes, now_ns);
             Offered::Taken
         });

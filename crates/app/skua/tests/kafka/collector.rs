@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
-use skua_collect::{Drain, Offered, Teller, TellerConfig};
+use skua_collect::{Drain, Exporter, ExporterConfig, Offered};
 use skua_flow::{Counters, FlowKey, FlowStore, FlowUpdate, StoreLimits};
 use skua_testkit::broker::Broker;
 
@@ -25,7 +25,7 @@ fn now_ns() -> u64 {
 struct Agent {
     socket: UdpSocket,
     store: FlowStore,
-    teller: Teller,
+    exporter: Exporter,
     next: u32,
 }
 
@@ -39,7 +39,7 @@ impl Agent {
         };
         let mut store = FlowStore::new(limits, 1, 1);
         store.note_touched();
-        let teller = Teller::new(TellerConfig {
+        let exporter = Exporter::new(ExporterConfig {
             agent: [10, 0, 0, 1].into(),
             sub_agent: 0,
             instance: 1,
@@ -50,7 +50,7 @@ impl Agent {
         Self {
             socket,
             store,
-            teller,
+            exporter,
             next: 0,
         }
     }
@@ -82,7 +82,7 @@ impl Agent {
         }
         self.next += clients;
         self.store.end_drain();
-        self.teller
+        self.exporter
             .tell(self.store.touched(), &Drain::at(now), |bytes| {
                 self.socket.send(bytes).unwrap();
                 Offered::Taken

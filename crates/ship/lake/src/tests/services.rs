@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use skua_collect::{Collector, CollectorConfig, Drain, Known, Offered, Tcp, Teller, TellerConfig};
+use skua_collect::{
+    Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Known, Offered, Tcp,
+};
 use skua_flow::FlowRecord;
 use skua_wire::sflow::{Name, ServiceName};
 
@@ -32,7 +34,7 @@ fn top_talkers_of_a_fleet_can_be_asked_for_by_the_names_of_services() {
     let writer = Writer::open(&place.config(), Table::Services).unwrap();
     let mut collector = Collector::new(&CollectorConfig::default());
     let now = BEGIN + 2 * SECOND;
-    let mut teller = Teller::new(TellerConfig {
+    let mut exporter = Exporter::new(ExporterConfig {
         agent: [10, 0, 0, 1].into(),
         sub_agent: 0,
         instance: 7,
@@ -53,7 +55,7 @@ fn top_talkers_of_a_fleet_can_be_asked_for_by_the_names_of_services() {
         known: &Names,
         ..Drain::at(now)
     };
-    teller.tell(records.iter(), &drain, |bytes| {
+    exporter.tell(records.iter(), &drain, |bytes| {
         collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, now);
         Offered::Taken
     });

@@ -1,6 +1,6 @@
 //! A real collector behind a socket that hides it or lets it answer.
 
-use skua_collect::{Collector, CollectorConfig, Drain, Offered, Teller, TellerConfig};
+use skua_collect::{Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Offered};
 use skua_config::export::Expected;
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Way {
     queue: Arc<Queue>,
-    teller: Teller,
+    exporter: Exporter,
     thread: std::thread::JoinHandle<()>,
 }
 
@@ -19,7 +19,7 @@ fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Way {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(to).unwrap();
     let queue = Arc::new(Queue::new(10_000));
-    let config = TellerConfig {
+    let config = ExporterConfig {
         agent: [192, 0, 2, 1].into(),
         sub_agent: 0,
         instance: unix_ns(),
@@ -46,7 +46,7 @@ fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Way {
     };
     Way {
         queue,
-        teller: Teller::new(config),
+        exporter: Exporter::new(config),
         thread: std::thread::spawn(move || sender.run()),
     }
 }
@@ -55,7 +55,7 @@ impl Way {
     /// A datagram with nothing but the report.
     fn tell(&mut self) {
         let queue = &self.queue;
-        self.teller
+        self.exporter
             .tell([].into_iter(), &Drain::at(unix_ns()), |bytes| {
                 let offered = queue.offer(bytes);
                 assert_eq!(offered, Offered::Taken);
@@ -139,7 +139,7 @@ fn a_collector_that_falls_silent_gets_all_of_it_later_also_after_a_restart() {
     socket.set_nonblocking(true).unwrap();
     while socket.recv(&mut hidden).is_ok() {}
     socket.set_nonblocking(false).unwrap();
-    let told = way.teller.told().datagrams;
+    let told = way.exporter.told().datagrams;
     way.stop();
     let left = counts.datagrams.load(Relaxed);
     assert!(left > 20, "{left}");
@@ -215,7 +215,7 @@ fn what_is_refused_is_kept_and_comes_when_somebody_listens() {
         std::thread::sleep(Duration::from_millis(20));
         counts.kept.load(Relaxed) > 20
     });
-    let told = way.teller.told().datagrams;
+    let told = way.exporter.told().datagrams;
     let socket = UdpSocket::bind(to).unwrap();
     let mut collector = Collector::new(&CollectorConfig::default());
     until("all to come", || {

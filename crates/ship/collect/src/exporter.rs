@@ -37,7 +37,7 @@ const ETHERNET: u64 = 14;
 
 /// Who tells.
 #[derive(Clone, Copy, Debug)]
-pub struct TellerConfig {
+pub struct ExporterConfig {
     /// The agent's address.
     pub agent: IpAddr,
     /// Tells several agents of one address apart.
@@ -64,7 +64,7 @@ pub enum Offered {
 
 /// What was told so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Told {
+pub struct Exported {
     /// Datagrams.
     pub datagrams: u64,
     /// Records in them.
@@ -138,11 +138,11 @@ impl Drain<'_> {
 
 /// Puts flow records into the datagrams of one stream. It keeps nothing of a record.
 #[derive(Debug)]
-pub struct Teller {
-    config: TellerConfig,
+pub struct Exporter {
+    config: ExporterConfig,
     sequence: u32,
     points: HashMap<(u16, u32), Point>,
-    told: Told,
+    told: Exported,
     buffer: Vec<u8>,
     /// Owners whose names are in the datagram that is written.
     owners: Numbered<NonZeroU32>,
@@ -158,10 +158,10 @@ struct Point {
     drops: u32,
 }
 
-impl Teller {
+impl Exporter {
     /// Begins a stream.
-    pub fn new(config: TellerConfig) -> Self {
-        let config = TellerConfig {
+    pub fn new(config: ExporterConfig) -> Self {
+        let config = ExporterConfig {
             datagram: config.datagram.max(LEAST),
             ..config
         };
@@ -169,7 +169,7 @@ impl Teller {
             config,
             sequence: 0,
             points: HashMap::default(),
-            told: Told::default(),
+            told: Exported::default(),
             buffer: Vec::with_capacity(config.datagram),
             owners: Vec::new(),
         }
@@ -181,7 +181,7 @@ impl Teller {
     }
 
     /// What was told so far.
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> Exported {
         self.told
     }
 

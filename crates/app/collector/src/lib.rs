@@ -1,18 +1,11 @@
-//! Both ends of the way to collectors.
+//! `skua collector`: receives what agents and routers send, sums it up, writes it.
 //!
 //! | module | |
 //! |---|---|
-//! | `export` | tells collectors what drains of `skua run` and `skua agent` bring |
-//! | `settings`, `members`, `srv` | what is told to whom; which collectors there are, by their names |
-//! | `failover` | which collector is told of what, while all of them are there and while not |
-//! | `known` | names and sockets of this host |
-//! | `queue`, `sender` | datagrams that wait to be sent, and who sends them |
-//! | `seal` | who has written a datagram |
-//! | `answers`, `spool` | whether a collector answers, and what is on disk while not |
-//! | `report` | how that fares, in /metrics and by the doctor |
-//! | `command` | `skua collector`: takes it, sums it up, writes it |
+//! | `command` | the command |
 //! | `gate`, `receive` | whose datagrams it takes, and the threads that take them and sum them up |
-//! | `watch` | how it fares: /metrics, /health, /ready, and what is logged |
+//! | `received` | what was received, and what was not taken |
+//! | `watch` | /metrics, /health, /ready, and what is logged |
 //! | `sink` | where lines go |
 
 #![allow(

@@ -7,17 +7,14 @@
 
 pub mod actions;
 pub mod agent;
-pub mod alerts;
 pub mod capture_file;
 pub mod captures;
-pub mod elements;
 pub mod export;
 pub mod fleet;
 pub mod flow_lines;
 pub mod graph;
 pub mod groups;
 pub mod history;
-pub mod injection;
 pub mod lake;
 pub mod protocol;
 pub mod record_filter;

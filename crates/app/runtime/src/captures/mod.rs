@@ -1,4 +1,4 @@
-//! Captures that follow a query: their API, commands, and what runs them.
+//! What runs the captures that follow a query.
 
 pub mod dpdk;
 mod each;

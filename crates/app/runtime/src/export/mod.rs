@@ -1,4 +1,14 @@
-//! Tells collectors what drains bring.
+//! Sends collectors what drains of `skua run` and `skua agent` bring.
+//!
+//! | module | |
+//! |---|---|
+//! | `members`, `srv` | which collectors there are, by their names |
+//! | `failover` | which collector gets what, while all of them are there and while not |
+//! | `known` | names and sockets of this host |
+//! | `queue`, `sender` | datagrams that wait to be sent, and who sends them |
+//! | `seal` | who has written a datagram |
+//! | `answers`, `spool` | whether a collector answers, and what is on disk while not |
+//! | `report` | its state, for /metrics and the doctor |
 
 mod answers;
 mod failover;

@@ -2,12 +2,9 @@
 //!
 //! | module | |
 //! |---|---|
-//! | `settings` | keys of the configuration |
 //! | `question` | from what people write to what is asked |
-//! | `command` | `skua flows --since`, `skua lake` |
-//! | `api` | the same for `/api/flows` |
 //! | `sql` | `skua sql`, in builds that have its engine |
-//! | `report` | how it fares, in /metrics and by the doctor |
+//! | `report` | its state, for /metrics and the doctor |
 
 pub mod question;
 pub mod report;

@@ -2,7 +2,7 @@
 //!
 //! | module | |
 //! |---|---|
-//! | `api` | `/api/services/graph` |
+//! | `exchange` | what clients and the route `/api/services/graph` have in common |
 //! | `show` | as table, CSV and Graphviz |
 
 pub mod exchange;

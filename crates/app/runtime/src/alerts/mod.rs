@@ -1,1 +1,0 @@
-//! Alerts: their API and commands.

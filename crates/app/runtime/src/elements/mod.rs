@@ -1,1 +1,0 @@
-//! Nodes, edges and rules of users: their API and commands.

@@ -1,1 +1,0 @@
-//! Packet injection: its API and commands.

@@ -385,10 +385,11 @@ impl State {
                     Some(PlacedNode::Other { kind_before, .. }) => kind_before,
                     _ => None,
                 };
-                let (done, kind_before) = decorate(graph, id, keys, metadata, *internal, now);
+                let (done, kind_before) =
+                    decorate(graph, id, keys, metadata, *internal, before, now);
                 placed.node = Some(PlacedNode::Other {
                     id: id.clone(),
-                    kind_before: kind_before.or(before),
+                    kind_before,
                 });
                 match done {
                     // It went a moment ago; we are about to be told.
@@ -490,18 +491,19 @@ pub(super) fn metadata_of(graph: &Graph, id: &str) -> Option<Map> {
 const TYPE: &str = "Type";
 const INTERNAL: &str = "internal";
 
-/// Writes `metadata` into another's node, and under `keys` nothing else. Also gives back the type
-/// that it had, if it gets another.
+/// Writes `metadata` into another's node, and under `keys` nothing else. `before` is the type that it
+/// had when it became internal; also gives back which that is now, none while it is not internal.
 fn decorate(
     graph: &mut Graph,
     id: &Arc<str>,
     keys: &[&str],
     metadata: &Map,
     internal: bool,
+    before: Option<Value>,
     now: i64,
 ) -> (Result<(), GraphError>, Option<Value>) {
     let Some(there) = metadata_of(graph, id) else {
-        return (Err(GraphError::NoNode(id.clone())), None);
+        return (Err(GraphError::NoNode(id.clone())), before);
     };
     let mut patches = Vec::new();
     for key in keys {
@@ -514,12 +516,21 @@ fn decorate(
         }
     }
     let kind = there.get(TYPE);
-    let kind_before = kind.filter(|kind| internal && kind.as_str() != Some(INTERNAL));
-    if kind_before.is_some() {
-        patches.push(Patch::Set(TYPE.into(), INTERNAL.into()));
-    }
+    let is_internal = kind.and_then(Value::as_str) == Some(INTERNAL);
+    let kind_before = match (internal, is_internal) {
+        (true, true) => before,
+        (true, false) => {
+            patches.push(Patch::Set(TYPE.into(), INTERNAL.into()));
+            kind.cloned().or(before)
+        }
+        (false, true) => {
+            patches.extend(before.map(|kind| Patch::Set(TYPE.into(), kind)));
+            None
+        }
+        (false, false) => None,
+    };
     let done = graph.patch_node(id, &patches, now).map(drop);
-    (done, kind_before.cloned())
+    (done, kind_before)
 }
 
 /// Takes `keys` out of another's node, and gives it the type back that it had.

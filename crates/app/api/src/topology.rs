@@ -19,7 +19,7 @@ use skua_query::{
     output::{self, Format},
 };
 use skua_runtime::graph::{Analyzer, pcap};
-use skua_server::{answer::bad_request, streaming};
+use skua_server::{answer::bad_request, paths, streaming};
 
 /// Bytes of a request at most: a query has 64 KiB, escaped in JSON it may be longer.
 const BODY: usize = 512 << 10;
@@ -87,7 +87,7 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
     let (format, kind) = [
         (Some(Format::Dot), DOT),
         (Some(Format::Table { width }), TABLE),
-        (None, pcap::MEDIA_TYPE),
+        (None, paths::PCAP),
     ]
     .into_iter()
     .find(|(_, kind)| accept.contains(kind))

@@ -58,7 +58,7 @@ impl Format {
             Self::Table => "text/plain",
             Self::Json => "application/json",
             Self::Dot => "text/vnd.graphviz",
-            Self::Pcap => skua_runtime::graph::pcap::MEDIA_TYPE,
+            Self::Pcap => skua_server::paths::PCAP,
         }
     }
 }

@@ -451,8 +451,11 @@ impl Inner {
                     heard_at = tokio::time::Instant::now();
                     match heard(message)? {
                         Some(ToAgent::Captures(captures)) => {
+                            // An analyzer without the key gets none so soon: each try costs the whole graph.
+                            *refused = true;
                             let captures = unsealer.open(&captures)?;
                             check_ours(&self.host, &captures)?;
+                            *refused = false;
                             self.wanted.tell(Order::Captures(captures));
                         }
                         Some(ToAgent::Taken(number)) => self.outbox.confirm(number),

@@ -10,6 +10,7 @@ use skua_probe::{
     PointState as Fares,
     userspace::dpdk::{BUILT, DpdkConfig, DpdkProbe, Error, PortInfo, PortWatch, device_name},
 };
+use skua_process::host::unix_ms;
 use skua_topology::{Edge, Graph, GraphError, Map, Node, Patch, SharedGraph, Value};
 use uuid::Uuid;
 
@@ -25,11 +26,6 @@ pub fn check() -> Result<(), String> {
 
 fn uuid(text: &str) -> String {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).to_string()
-}
-
-fn now_ms() -> i64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| since.as_millis() as i64)
 }
 
 /// Has the configured ports in the graph, and no others of this host; `host_node` owns them.
@@ -49,7 +45,7 @@ pub fn show(dpdk: &Dpdk, host: &str, graph: &SharedGraph, host_node: Option<&str
     }
     for id in left {
         // It was there just now.
-        let _ = graph.delete_node(&id, now_ms());
+        let _ = graph.delete_node(&id, unix_ms());
     }
 }
 
@@ -74,11 +70,11 @@ fn add(
             .into(),
     );
     if graph.current_node(id).is_some() {
-        graph.update_node(id, metadata, now_ms())?;
+        graph.update_node(id, metadata, unix_ms())?;
     } else {
         let mut node = Node::new(id, host, metadata);
         node.origin = origin.clone();
-        graph.add_node(node, now_ms())?;
+        graph.add_node(node, unix_ms())?;
     }
     let Some(parent) = host_node else {
         return Ok(());
@@ -88,7 +84,7 @@ fn add(
         let relation = Map::new(vec![("RelationType".into(), "ownership".into())]);
         let mut edge = Edge::new(&edge_id, parent, id, host, relation);
         edge.element.origin = origin.clone();
-        graph.add_edge(edge, now_ms())?;
+        graph.add_edge(edge, unix_ms())?;
     }
     Ok(())
 }
@@ -145,7 +141,7 @@ fn tell(graph: &SharedGraph, node: &str, info: &PortInfo) {
         .into_iter()
         .map(|(key, value)| Patch::Set(key.into(), value));
     let patches: Vec<Patch> = patches.collect();
-    if let Err(error) = graph.write().patch_node(node, &patches, now_ms()) {
+    if let Err(error) = graph.write().patch_node(node, &patches, unix_ms()) {
         tracing::debug!(%error, "a port's node is not changed");
     }
 }

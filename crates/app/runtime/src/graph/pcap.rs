@@ -6,9 +6,6 @@ use anyhow::bail;
 use skua_file::{Outgoing, PcapNgWriter};
 use skua_query::{Answer, RawPacket};
 
-/// Skydive's name for capture files.
-pub const MEDIA_TYPE: &str = "application/vnd.tcpdump.pcap";
-
 /// Writes the packets in the order of their times, as pcapng.
 pub fn write(answer: &Answer) -> anyhow::Result<Vec<u8>> {
     let Answer::Packets(flows) = answer else {

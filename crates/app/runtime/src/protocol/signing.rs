@@ -7,7 +7,7 @@
 //! The signed bytes are `skua captures 1`, the host, the challenge of the agent's `Hello` and the number of the
 //! message, each followed by a line feed, and the text of the message. None of the first three has a line feed.
 
-use std::path::Path;
+use std::{io::Read as _, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
@@ -108,12 +108,15 @@ impl TrustedKeys {
     /// It cannot be read, has another kind of key, or none.
     pub fn open(file: &Path) -> anyhow::Result<Self> {
         let name = file.display();
-        let length = std::fs::metadata(file).with_context(|| format!("cannot read {name}"))?;
+        let mut text = Vec::new();
+        // Bounded as it is read: a device has no length.
+        std::fs::File::open(file)
+            .and_then(|opened| opened.take(LONGEST + 1).read_to_end(&mut text))
+            .with_context(|| format!("cannot read {name}"))?;
         ensure!(
-            length.len() <= LONGEST,
+            text.len() as u64 <= LONGEST,
             "{name} has more than {LONGEST} bytes"
         );
-        let text = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
         let mut keys = Vec::new();
         for der in SubjectPublicKeyInfoDer::pem_slice_iter(&text) {
             let der = der.with_context(|| format!("{name} is no PEM file"))?;
@@ -319,5 +322,7 @@ mod tests {
             assert!(trusted(text).is_err(), "{text}");
             assert!(Signer::open(&secret("none", text)).is_err(), "{text}");
         }
+        let endless = TrustedKeys::open(Path::new("/dev/zero"));
+        assert!(endless.unwrap_err().to_string().contains("more than"));
     }
 }

@@ -155,6 +155,20 @@ impl TakenCounters {
     }
 }
 
+/// Makes an entry that began at `began` invisible to the programs. False if it is not as it was: when ports were used
+/// again since then, the connection that began is not over.
+fn make_dying(slot: &Slot, state: u32, began: u64) -> bool {
+    let made = slot
+        .state
+        .compare_exchange(state, SLOT_DYING, AcqRel, Relaxed)
+        .is_ok();
+    if made && slot.first.load(SeqCst) != began {
+        slot.state.store(state, Release);
+        return false;
+    }
+    made
+}
+
 fn take_pair(pair: &[std::sync::atomic::AtomicU32; 2]) -> [u32; 2] {
     pair.each_ref().map(|v| {
         if v.load(Relaxed) == 0 {
@@ -302,12 +316,7 @@ impl FlowTable {
                     _ => ageing.verdict(slot),
                 };
                 match reason {
-                    Some(reason)
-                        if slot
-                            .state
-                            .compare_exchange(state, SLOT_DYING, AcqRel, Relaxed)
-                            .is_ok() =>
-                    {
+                    Some(reason) if make_dying(slot, state, began) => {
                         let code = REASONS.iter().position(|r| *r == reason).unwrap_or(0) as u32;
                         dying.push((first + i) as u32 | code << REASON_SHIFT);
                     }
@@ -587,6 +596,17 @@ mod tests {
         assert_eq!(sums(&after[0]), [0, 0, 2, 200]);
         assert_eq!((after[0].first_ns, after[0].last_ns), (20, 27));
         assert!(handed_out(&reused, 20).is_empty());
+    }
+
+    #[test]
+    fn an_entry_whose_ports_were_used_again_does_not_end_as_the_one_before() {
+        let Ended { slot, .. } = entry(20, [1, 60, 0, 0]);
+        slot.state.store(SLOT_LIVE, Relaxed);
+        assert!(!make_dying(&slot, SLOT_LIVE, 10));
+        assert_eq!(slot.state.load(Relaxed), SLOT_LIVE);
+        assert!(!make_dying(&slot, SLOT_TOMB, 20));
+        assert!(make_dying(&slot, SLOT_LIVE, 20));
+        assert_eq!(slot.state.load(Relaxed), SLOT_DYING);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //! so nothing has to be kept, and what a collector adds up is exact.
 
 use skua_flow::{Counters, FlowUpdate, Network};
+use skua_process::host::unix_ns;
 use skua_wire::netflow::v5::{HEADER_LEN, Header, RECORD_LEN, Record};
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::{Arc, atomic::Ordering},
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use crate::captures::target::Sent;
@@ -17,11 +17,6 @@ const MOST_RECORDS: usize = 30;
 /// Sampling mode "one in so many", in the header's upper bits.
 const ONE_IN_N: u16 = 1 << 14;
 const MS: u64 = 1_000_000;
-
-fn unix_ns() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| since.as_nanos() as u64)
-}
 
 /// Makes records and numbers them.
 struct Encoder {

@@ -60,7 +60,7 @@ def measure(pid, count, method, path, query):
     def health():
         while not done.is_set():
             begin = time.monotonic()
-            ask("GET", "/api/health")
+            ask("GET", "/health")
             waited.append(time.monotonic() - begin)
             time.sleep(0.02)
 
@@ -137,7 +137,7 @@ def main():
         status = "/".join(str(code) for code in sorted({code for one in result["rounds"] for code in one["status"]}))
         rows.append([result["question"], status, cell("seconds", 1), cell("mib", 0), cell("most", 0), cell("after", 0), cell("health_ms", 0)])
     print(f"{options.flows} conversations; {machine()}\n")
-    table(["question", "status", "s", "MiB sent", "MiB more at most", "MiB more a second later", "longest wait for `/api/health`, ms"], rows)
+    table(["question", "status", "s", "MiB sent", "MiB more at most", "MiB more a second later", "longest wait for `/health`, ms"], rows)
     finish(options, "answers", {"flows": options.flows, "results": results})
 
 

@@ -64,9 +64,9 @@ def served():
         agent = ["agent", "--host-name", "far", *to]
         started.append(subprocess.Popen([*there, *agent], env=environment, stdout=logs[1], stderr=logs[1]))
         for port in [8082, 8081]:
-            health = wait(f"/api/health of port {port}", lambda: get(f"http://127.0.0.1:{port}/api/health"))
+            health = wait(f"/health of port {port}", lambda: get(f"http://127.0.0.1:{port}/health"))
             if json.loads(health) != {"status": "ok"}:
-                fail(f"/api/health: {health}")
+                fail(f"/health: {health}")
         # Labels of a host are there when its agent has come.
         text = wait("the agent", lambda: (t := get("http://127.0.0.1:8082/metrics")) and 'host="far"' in t and t)
         text += get("http://127.0.0.1:8081/metrics") or fail("the agent has no metrics")
@@ -76,7 +76,8 @@ def served():
         for process in started:
             process.wait(60)
         subprocess.run(["ip", "netns", "delete", NAMESPACE], check=True)
-    names = {name: set() for name in re.findall(r"^# TYPE (\S+)", text, re.M)}
+    types = re.findall(r"^# TYPE (\S+) (\S+)", text, re.M)
+    names = {name + ("_total" if kind == "counter" else ""): set() for name, kind in types}
     for name, labels in re.findall(r"^(\w+)\{(.*)\} ", text, re.M):
         names[name] |= set(re.findall(r'(\w+)="', labels))
     return names

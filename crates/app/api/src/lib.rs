@@ -34,7 +34,7 @@ use std::cell::Cell;
 use axum::{
     Extension, Router,
     extract::{Query, State as Extract},
-    http::{StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Response},
     routing::{any, get},
 };
@@ -81,7 +81,7 @@ skua run
   GET /api/tap         taps: packets that are copied to monitors; POST, …/UUID: GET, PATCH, DELETE
   GET /api/agents      agents that have told of their hosts, and how they fare
   GET /api/summary     sums: seen, in flows, lost by cause
-  GET /api/health      whether it does its work, for supervisors; needs no login
+  GET /health      whether it does its work, for supervisors; needs no login
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
   GET /metrics         for Prometheus
@@ -145,7 +145,7 @@ pub fn routes(
     };
     Router::new()
         .route("/api/status", get(get_status))
-        .route("/metrics", get(get_metrics))
+        .route("/metrics", get(metrics::get))
         .with_state(shared.clone())
         .route("/api/sql", get(get_sql))
         .merge(server::console::routes(WELCOME))
@@ -315,24 +315,6 @@ async fn get_status(
         drop(state);
         health.add_to(&mut status);
         json_answer(&status)
-    })
-    .await
-}
-
-async fn get_metrics(
-    Extract(shared): Extract<Shared>,
-    Extension(actions): Extension<Actions>,
-    Extension(health): Extension<Health>,
-) -> Response {
-    blocking(move || {
-        let mut text = metrics::text(&shared.fresh());
-        text += &metrics::alerts(&actions.alert_counters());
-        text += &metrics::steers(&actions.steers().counts());
-        text += &metrics::taps(&actions.taps());
-        text += &health.metrics();
-        text += &metrics::panics();
-        text += &metrics::queries();
-        ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
     })
     .await
 }

@@ -155,6 +155,10 @@ fn write(found: &Answer, format: Format) -> Result<Option<String>, QueryError> {
 /// Queries that ended at a limit.
 static LIMITED: AtomicU64 = AtomicU64::new(0);
 
+skua_process::metrics! { "Queries"
+    LIMITED_QUERIES counter "skua_queries_limited_total" [] "Queries that ended at a limit of time, elements, memory or results.";
+}
+
 /// How many queries have ended at a limit of time, elements, memory or results.
 pub fn limited() -> u64 {
     LIMITED.load(Ordering::Relaxed)

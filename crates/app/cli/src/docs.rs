@@ -1,11 +1,14 @@
-//! `docs/records.md` is made from the definitions of the records' fields.
+//! `docs/records.md` is made from the definitions of the records' fields, `docs/metrics.md` from those of the metrics.
 
+use std::path::Path;
+
+use skua_process::metrics::{self, Group};
 use skua_runtime::groups;
 
 const HEAD: &str = "\
 # Records
 
-This page is made from the definitions of the fields in the code: `UPDATE_DOCS=1 cargo test -p skua docs`
+This page is made from the definitions of the fields in the code: `UPDATE_DOCS=1 cargo test -p skua-cli docs`
 writes it anew.
 
 JSON is one object a line, without line breaks inside. `ab.packets` in a table is the field `packets` of
@@ -23,7 +26,6 @@ what does not apply is empty, lists are separated by spaces. The first line has 
 
 #[test]
 fn the_documentation_of_records_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/records.md");
     let mut text = HEAD.to_owned();
     for (title, chapter) in [
         ("Flow records", skua_flow::fields::documentation()),
@@ -36,6 +38,12 @@ fn the_documentation_of_records_is_up_to_date() {
     ] {
         text += &format!("\n## {title}\n\n{chapter}");
     }
+    up_to_date("records.md", &text);
+}
+
+/// A page of docs is as it is made from the code; with `UPDATE_DOCS=1` it is written.
+fn up_to_date(page: &str, text: &str) {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs")).join(page);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, text).unwrap();
         return;
@@ -43,6 +51,66 @@ fn the_documentation_of_records_is_up_to_date() {
     let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         written == text,
-        "docs/records.md is out of date: run `UPDATE_DOCS=1 cargo test -p skua docs`"
+        "docs/{page} is out of date: run `UPDATE_DOCS=1 cargo test -p skua-cli docs`"
     );
+}
+
+const METRICS_HEAD: &str = "\
+# Metrics
+
+This page is made from the definitions of the metrics in the code: `UPDATE_DOCS=1 cargo test -p skua-cli docs`
+writes it anew.
+
+`skua run`, `skua agent` and `skua analyzer` serve `/metrics` beside the API (`127.0.0.1:8082`, agents `:8081`),
+`skua collector` at `127.0.0.1:6344`, in the text format of OpenMetrics 1.0. What a process does not do has no metrics
+there. Counters begin with 0 when the process starts; bytes and seconds are base units. All of these processes answer
+`/health` (200 while they do their work) and `/ready` (200 when they have begun to), without a login.
+";
+
+fn groups_of_metrics() -> Vec<Group> {
+    let groups = skua_api::metrics::GROUPS.into_iter();
+    groups.chain([&skua_collector::METRICS]).copied().collect()
+}
+
+#[test]
+fn the_documentation_of_metrics_is_up_to_date() {
+    let tables = metrics::documentation(&groups_of_metrics());
+    up_to_date("metrics.md", &format!("{METRICS_HEAD}{tables}"));
+}
+
+#[test]
+fn metrics_have_the_names_and_units_of_prometheus() {
+    assert_eq!(metrics::faults(&groups_of_metrics()), Vec::<String>::new());
+}
+
+/// Every `metrics!` of the program is in the list from which the page is made.
+#[test]
+fn no_group_of_metrics_is_left_out() {
+    let titles: Vec<_> = groups_of_metrics()
+        .iter()
+        .map(|group| group.title)
+        .collect();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
+    let mut found = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "rs")
+                && !path.ends_with("process/src/metrics.rs")
+            {
+                let text = std::fs::read_to_string(&path).unwrap();
+                for (_, rest) in text
+                    .match_indices("metrics! { \"")
+                    .map(|(at, _)| text.split_at(at + 12))
+                {
+                    let title = rest.split('"').next().unwrap();
+                    assert!(titles.contains(&title), "{}: {title}", path.display());
+                    found += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(found, titles.len());
 }

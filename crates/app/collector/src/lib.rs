@@ -19,3 +19,5 @@ mod receive;
 mod received;
 mod sink;
 mod watch;
+
+pub use watch::METRICS;

@@ -24,7 +24,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use skua_collect::{CollectorConfig, Summary};
 use skua_output as output;
-use skua_process::prometheus::Text;
+use skua_process::metrics::{Exposition, MEDIA_TYPE};
 use tokio::sync::Semaphore;
 
 use crate::received::Received;
@@ -43,6 +43,27 @@ const HANGS: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(5);
 /// and logged so often at most, each cause for itself.
 const QUIET: Duration = Duration::from_secs(60);
+
+skua_process::metrics! { "The collector"
+    DATAGRAMS counter "skua_collector_datagrams_total" [] "Datagrams that came.";
+    DATAGRAM_BYTES counter "skua_collector_datagram_bytes_total" [] "Bytes of datagrams that came.";
+    RECORDS counter "skua_collector_records_total" [] "Records of conversations.";
+    OLD_RECORDS counter "skua_collector_old_records_total" [] "Records that said nothing new.";
+    UNTRACKED counter "skua_collector_untracked_total" [] "Records of conversations that were not joined as the table was full.";
+    SAMPLES counter "skua_collector_samples_total" [] "Sampled packets.";
+    SKIPPED counter "skua_collector_skipped_total" [] "Samples and records of unknown kinds.";
+    RESTARTS counter "skua_collector_restarts_total" [] "Times that an agent was started again.";
+    KEPT_DATAGRAMS counter "skua_collector_kept_datagrams_total" [] "Datagrams that agents had kept on disk.";
+    CLOCK_CORRECTED counter "skua_collector_clock_corrected_total" [] "Records whose time was corrected.";
+    LINES counter "skua_collector_lines_total" [] "Lines that went to sinks.";
+    PACKETS gauge "skua_collector_packets" ["sum"] "Packets by what became of them, as in the sums at the end; what is missing may come yet.";
+    BYTES gauge "skua_collector_bytes" ["sum"] "Bytes by what became of them, as in the sums at the end.";
+    LOST counter "skua_collector_lost_total" ["cause"] "What was lost, by cause; units are in docs/collector.md.";
+    ENTRIES gauge "skua_collector_entries" ["table"] "Entries of a table that are used: keys (services and clients in open windows), conversations, agents.";
+    MAX_ENTRIES gauge "skua_collector_max_entries" ["table"] "Entries that a table may have.";
+    COMPACT_CONVERSATIONS gauge "skua_collector_compact_conversations" [] "Conversations of which only that they were counted is remembered.";
+    AGENTS_WITH_GAPS gauge "skua_collector_agents_with_gaps" [] "Agents of which datagrams did not come.";
+}
 
 /// Where to serve metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,7 +205,7 @@ impl Watched {
         let unavailable = |text: String| (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
         match path {
             "/metrics" => {
-                let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+                let kind = [(header::CONTENT_TYPE, MEDIA_TYPE)];
                 match self.summary() {
                     Some(summary) => (kind, self.metrics(&summary)).into_response(),
                     None => unavailable("nothing was counted yet\n".into()),
@@ -209,52 +230,23 @@ impl Watched {
         }
     }
 
-    /// In Prometheus' text format.
+    /// In the text format of OpenMetrics.
     fn metrics(&self, summary: &Summary) -> String {
-        let mut text = Text::default();
-        for (name, help, value) in [
-            ("datagrams", "Datagrams that came.", summary.datagrams),
-            (
-                "datagram_bytes",
-                "Bytes of datagrams that came.",
-                summary.datagram_bytes,
-            ),
-            ("records", "Records of conversations.", summary.records),
-            (
-                "old_records",
-                "Records that told nothing new.",
-                summary.old_records,
-            ),
-            (
-                "untracked",
-                "Records of conversations that were not joined for lack of room.",
-                summary.untracked,
-            ),
-            ("samples", "Sampled packets.", summary.samples),
-            (
-                "skipped",
-                "Samples and records of unknown kinds.",
-                summary.skipped,
-            ),
-            (
-                "restarts",
-                "Times that an agent began anew.",
-                summary.restarts,
-            ),
-            (
-                "kept_datagrams",
-                "Datagrams that agents had kept on disk.",
-                summary.kept_datagrams,
-            ),
-            (
-                "clock_corrected",
-                "Records whose time was set right.",
-                summary.clock_corrected,
-            ),
-            ("lines", "Lines that went to sinks.", summary.lines),
+        let mut out = Exposition::default();
+        for (metric, value) in [
+            (&DATAGRAMS, summary.datagrams),
+            (&DATAGRAM_BYTES, summary.datagram_bytes),
+            (&RECORDS, summary.records),
+            (&OLD_RECORDS, summary.old_records),
+            (&UNTRACKED, summary.untracked),
+            (&SAMPLES, summary.samples),
+            (&SKIPPED, summary.skipped),
+            (&RESTARTS, summary.restarts),
+            (&KEPT_DATAGRAMS, summary.kept_datagrams),
+            (&CLOCK_CORRECTED, summary.clock_corrected),
+            (&LINES, summary.lines),
         ] {
-            let name = format!("skua_collector_{name}_total");
-            text.single(&name, "counter", help, value);
+            out.single(metric, value);
         }
         let sums = [
             ("told", &summary.told),
@@ -268,60 +260,34 @@ impl Watched {
             ("counted", &summary.counted),
             ("estimated", &summary.estimated),
         ];
-        // What is missing may come yet.
-        let name = "skua_collector_packets";
-        text.family(
-            name,
-            "gauge",
-            "Packets by what became of them, as in the sums at the end.",
-        );
+        let mut packets = out.family(&PACKETS);
         for (sum, value) in sums {
-            text.value(name, &[("sum", sum)], value.packets);
+            packets.value([sum], value.packets);
         }
-        let name = "skua_collector_bytes";
-        text.family(
-            name,
-            "gauge",
-            "Bytes by what became of them, as in the sums at the end.",
-        );
+        let mut bytes = out.family(&BYTES);
         for (sum, value) in sums {
-            text.value(name, &[("sum", sum)], value.bytes);
+            bytes.value([sum], value.bytes);
         }
-        let name = "skua_collector_lost_total";
-        text.family(
-            name,
-            "counter",
-            "What was lost, by cause; units are in docs/collector.md.",
-        );
+        let mut lost = out.family(&LOST);
         for (cause, units) in &summary.lost {
-            text.value(name, &[("cause", cause)], units);
+            lost.value([cause], *units);
         }
         let used = [summary.keys, summary.conversations, summary.agents.len()];
-        for (place, (table, most)) in self.limits.iter().enumerate() {
-            let used = used.get(place).copied().unwrap_or(0);
-            let name = format!("skua_collector_{table}");
-            text.single(&name, "gauge", "Entries of this table that are used.", used);
-            let name = format!("skua_collector_{table}_max");
-            text.single(&name, "gauge", "Entries that this table may have.", most);
+        let mut entries = out.family(&ENTRIES);
+        for ((table, _), used) in self.limits.iter().zip(used) {
+            entries.value([table], used);
         }
-        text.single(
-            "skua_collector_compact_conversations",
-            "gauge",
-            "Conversations of which only that they were counted is remembered.",
-            summary.compact_conversations,
-        );
-        let name = "skua_collector_agents_with_gaps";
+        let mut most = out.family(&MAX_ENTRIES);
+        for (table, limit) in self.limits {
+            most.value([table], limit);
+        }
+        out.single(&COMPACT_CONVERSATIONS, summary.compact_conversations);
         let with_gaps = summary
             .agents
             .iter()
             .filter(|agent| agent.lost_datagrams > 0);
-        text.single(
-            name,
-            "gauge",
-            "Agents of which datagrams did not come.",
-            with_gaps.count(),
-        );
-        text.0
+        out.single(&AGENTS_WITH_GAPS, with_gaps.count());
+        out.into_text()
     }
 }
 

@@ -9,7 +9,7 @@ pub mod certificates;
 pub mod descriptors;
 pub mod heap;
 pub mod host;
+pub mod metrics;
 pub mod orphans;
 pub mod panics;
-pub mod prometheus;
 pub mod watched;

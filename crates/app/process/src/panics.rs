@@ -18,6 +18,10 @@ use std::{
 /// Requests that a panic has ended.
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
+crate::metrics! { "Faults of the program"
+    REQUESTS_ENDED counter "skua_request_panics_total" [] "Requests that ended with 500 by a fault of Skua; the log says where it is.";
+}
+
 /// The exit code of a process that a panic has ended, as Rust has it.
 const EXIT: i32 = 101;
 

@@ -7,11 +7,13 @@
 
 pub mod actions;
 pub mod agent;
+pub mod alert_metrics;
 pub mod capture_file;
 pub mod captures;
 pub mod export;
 pub mod fleet;
 pub mod flow_lines;
+pub mod flow_metrics;
 pub mod graph;
 pub mod groups;
 pub mod history;

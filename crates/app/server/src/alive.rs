@@ -1,5 +1,5 @@
-//! `/api/health`: whether the process does its work, for supervisors. Anyone may ask, and it waits for
-//! nobody: no lock on the state, no drain.
+//! `/health`, whether the process does its work, and `/ready`, whether it has begun to: for supervisors. Anyone may
+//! ask, and they wait for nobody: no lock on the state, no drain.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -16,8 +16,8 @@ use axum::{
 use serde_json::json;
 use tokio::sync::watch;
 
-/// Where it is.
-pub const PATH: &str = "/api/health";
+/// Where they are.
+pub const PATHS: [&str; 2] = ["/health", "/ready"];
 
 /// What a drain may be late beyond three intervals: large tables on busy machines.
 const GRACE: Duration = Duration::from_secs(60);
@@ -41,6 +41,11 @@ impl Drains {
         }
     }
 
+    /// Whether there was one.
+    fn have_begun(&self) -> bool {
+        *self.seen.borrow() > 0
+    }
+
     /// How long there was none, when that is too long.
     fn late(&self, now: Instant) -> Option<Duration> {
         let seen = *self.seen.borrow();
@@ -53,21 +58,32 @@ impl Drains {
     }
 }
 
-/// The route; `drains` of who watches a host.
+/// The routes; `drains` of who watches a host.
 pub fn routes(drains: Option<Drains>) -> Router {
+    let [health, ready] = PATHS;
     Router::new()
-        .route(PATH, get(health))
+        .route(health, get(answer_health))
+        .route(ready, get(answer_ready))
         .with_state(drains.map(Arc::new))
 }
 
-async fn health(State(drains): State<Option<Arc<Drains>>>) -> Response {
+type Watched = State<Option<Arc<Drains>>>;
+
+fn unavailable(reason: String) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
+}
+
+async fn answer_health(State(drains): Watched) -> Response {
     match drains.and_then(|drains| drains.late(Instant::now())) {
         None => Json(json!({"status": "ok"})).into_response(),
-        Some(silence) => {
-            let seconds = silence.as_secs();
-            let reason = format!("nothing was drained for {seconds} s\n");
-            (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
-        }
+        Some(silence) => unavailable(format!("nothing was drained for {} s\n", silence.as_secs())),
+    }
+}
+
+async fn answer_ready(State(drains): Watched) -> Response {
+    match &drains {
+        Some(drains) if !drains.have_begun() => unavailable("nothing was drained yet\n".into()),
+        _ => answer_health(State(drains)).await,
     }
 }
 
@@ -87,5 +103,18 @@ mod tests {
         assert_eq!(drains.late(after(92)), None);
         assert_eq!(drains.late(after(182)), None);
         assert_eq!(drains.late(after(183)), Some(Duration::from_secs(91)));
+    }
+
+    #[tokio::test]
+    async fn ready_is_who_has_drained_once() {
+        let (tell, seen) = watch::channel(0);
+        let drains = Some(Arc::new(Drains::new(seen, Duration::from_secs(10))));
+        let ready = async || answer_ready(State(drains.clone())).await.status();
+        assert_eq!(ready().await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer_health(State(drains.clone())).await.status(), 200);
+        tell.send_modify(|drains| *drains += 1);
+        assert_eq!(ready().await, StatusCode::OK);
+        // Who watches no host is ready when it answers.
+        assert_eq!(answer_ready(State(None)).await.status(), StatusCode::OK);
     }
 }

@@ -105,7 +105,7 @@ async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, R
     let open = match path {
         paths::LOGIN => *method == Method::POST,
         // Supervisors have no token, and it tells nothing.
-        alive::PATH => matches!(*method, Method::GET | Method::HEAD),
+        path if alive::PATHS.contains(&path) => matches!(*method, Method::GET | Method::HEAD),
         METRICS if matches!(*method, Method::GET | Method::HEAD) => match gate.metrics {
             Metrics::Open => true,
             Metrics::Loopback => peer.local.is_none() && peer.address.is_loopback(),

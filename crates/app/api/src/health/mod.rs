@@ -1,6 +1,6 @@
 //! How the graph, the history and captures fare: in /api/status, in /metrics and by the doctor.
 
-mod prometheus;
+pub mod metrics;
 
 use std::sync::{Arc, Weak};
 
@@ -9,9 +9,16 @@ use skua_analyzer::capture::{Capture, CaptureStatus, PointState};
 use skua_discover::Discovery;
 use skua_flow::RawPacketStats;
 use skua_probe::Account;
+use skua_process::metrics::Exposition;
 use skua_runtime::{
-    agent::uplink::UplinkView, captures::target::Sent, export::ExportView, fleet::Fleet,
-    history::Kept, lake::KeptLake, summary,
+    agent::{self, uplink::UplinkView},
+    captures::target::Sent,
+    export::{self, ExportView},
+    fleet::{self, Fleet},
+    graph,
+    history::Kept,
+    lake::{self, KeptLake},
+    summary,
 };
 use skua_store::{JournalStats, LogStats, StoreStats};
 use skua_topology::{SharedGraph, Stats};
@@ -170,21 +177,25 @@ impl Health {
     }
 
     /// For /metrics.
-    pub fn metrics(&self) -> String {
-        let mut text = prometheus::text(&self.look());
+    pub fn write_metrics(&self, out: &mut Exposition) {
+        let found = self.look();
+        graph::metrics::write(out, &found.graph, found.discovery.as_ref());
+        if let Some(history) = &found.history {
+            metrics::history(out, history);
+        }
+        metrics::captures(out, &found.captures);
         if let Some(fleet) = &self.fleet {
-            text += &prometheus::fleet(&fleet.status());
+            fleet::metrics::write(out, &fleet.status());
         }
         if let Some(uplink) = &self.uplink {
-            text += &prometheus::uplink(&uplink.status());
+            agent::metrics::write(out, &uplink.status());
         }
         if let Some(export) = &self.export {
-            text += &skua_runtime::export::report::metrics(&export.status());
+            export::report::write_metrics(out, &export.status());
         }
         if let Some(lake) = self.lake.upgrade() {
-            text += &skua_runtime::lake::report::metrics(&lake.status());
+            lake::report::write_metrics(out, &lake.status());
         }
-        text
     }
 
     /// Adds `graph`, `discovery`, `history` and `captures` to a status.

@@ -172,19 +172,14 @@ fn users_of_this_host_ask_at_a_socket_and_get_links_there() {
 #[test]
 fn supervisors_need_no_login_and_learn_nothing_else() {
     let guarded = Guarded::start();
-    let reply = guarded.running.get("/api/health");
+    let reply = guarded.running.get("/health");
     assert_eq!((reply.status, &*reply.body), (200, r#"{"status":"ok"}"#));
-    for path in [
-        "/api/health/",
-        "/api/health/x",
-        "/api/healthy",
-        "/API/health",
-    ] {
+    for path in ["/health/", "/health/x", "/healthy", "/API/health"] {
         assert_eq!(guarded.running.get(path).status, 401, "{path}");
     }
-    let change = format!("POST /api/health\r\n{JSON}");
+    let change = format!("POST /health\r\n{JSON}");
     assert_eq!(guarded.running.ask(&change, "{}").status, 401);
-    let evil = guarded.status("GET /api/health\r\nHost: evil.example");
+    let evil = guarded.status("GET /health\r\nHost: evil.example");
     assert_eq!(evil, 403);
 }
 

@@ -154,7 +154,7 @@ fn filters_that_take_long_to_compile_keep_nobody_waiting() {
         slow.push(stream);
     }
     for _ in 0..3 {
-        assert_eq!(running.get("/api/health").status, 200);
+        assert_eq!(running.get("/health").status, 200);
     }
     let waiting = slow.iter().filter(|stream| {
         stream.set_nonblocking(true).unwrap();

@@ -6,6 +6,7 @@
 //! | `outbox` | flows that wait to be sent or confirmed |
 //! | `wanted` | runs the captures that the analyzer wants |
 
+pub mod metrics;
 mod outbox;
 pub mod uplink;
 mod wanted;

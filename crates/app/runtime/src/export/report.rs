@@ -1,4 +1,4 @@
-//! How collectors are told, in Prometheus' text format and by the doctor.
+//! How collectors are told, in /metrics and by the doctor.
 
 use std::{
     io::{self, Write},
@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use skua_output as output;
 use skua_output::each;
-use skua_process::prometheus::Text;
+use skua_process::metrics::{Exposition, Metric};
 
 /// How a collector is told.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -82,104 +82,53 @@ pub struct LostDatagrams {
     pub spool_corrupt: u64,
 }
 
+skua_process::metrics! { "Export to collectors"
+    DATAGRAMS counter "skua_export_datagrams_total" ["collector"] "Datagrams that were sent to a collector and not refused.";
+    RECORDS counter "skua_export_records_total" ["collector"] "Records of flows in datagrams to a collector.";
+    PACKETS counter "skua_export_packets_total" ["collector"] "Packets in records to a collector.";
+    BYTES counter "skua_export_bytes_total" ["collector"] "Bytes in records to a collector.";
+    NOT_IP counter "skua_export_not_ip_total" ["collector"] "Records that are not exported because they are not of IP.";
+    WAITING gauge "skua_export_waiting" ["collector"] "Datagrams that wait to be sent to a collector.";
+    UP gauge "skua_export_up" ["collector"] "1 while a collector takes what it is sent, as far as its answers and ICMP tell; 0 while others have its part.";
+    ANSWERS gauge "skua_export_answers" ["collector"] "1 when a collector has answered: else only ICMP tells whether it is there.";
+    SPOOL_DATAGRAMS gauge "skua_export_spool_datagrams" ["collector"] "Datagrams on disk until a collector is there.";
+    SPOOL_BYTES gauge "skua_export_spool_bytes" ["collector"] "Bytes of files with datagrams until a collector is there.";
+    SPOOL_KEPT counter "skua_export_spool_kept_total" ["collector"] "Datagrams that were put on disk because a collector was gone.";
+    FAILOVERS counter "skua_export_failovers_total" ["collector"] "Times that other collectors took a collector's part.";
+    LOST_RECORDS counter "skua_export_lost_records_total" ["collector"] "Records that were dropped as the queue to a collector was full, or while no collector was found.";
+    LOST_DATAGRAMS counter "skua_export_lost_datagrams_total" ["collector", "cause"] "Datagrams to a collector that were lost here, by cause.";
+}
+
 /// For /metrics.
-pub fn metrics(all: &[ExportStatus]) -> String {
-    let mut text = Text::default();
+pub fn write_metrics(out: &mut Exposition, all: &[ExportStatus]) {
     type Read = fn(&ExportStatus) -> u64;
-    for (name, kind, help, read) in [
-        (
-            "skua_export_datagrams_total",
-            "counter",
-            "Datagrams that were sent to a collector and not refused.",
-            (|s| s.datagrams) as Read,
-        ),
-        (
-            "skua_export_records_total",
-            "counter",
-            "Records of flows in datagrams to a collector.",
-            |s| s.records,
-        ),
-        (
-            "skua_export_packets_total",
-            "counter",
-            "Packets that a collector was told of.",
-            |s| s.packets,
-        ),
-        (
-            "skua_export_bytes_total",
-            "counter",
-            "Bytes that a collector was told of.",
-            |s| s.bytes,
-        ),
-        (
-            "skua_export_not_ip_total",
-            "counter",
-            "Records that a collector is not told of because they are not of IP.",
-            |s| s.not_ip,
-        ),
-        (
-            "skua_export_waiting",
-            "gauge",
-            "Datagrams that wait to be sent to a collector.",
-            |s| s.waiting as u64,
-        ),
-        (
-            "skua_export_up",
-            "gauge",
-            "1 while a collector takes what it is sent, as far as its answers and ICMP tell; 0 while others have its part.",
-            |s| s.up.into(),
-        ),
-        (
-            "skua_export_answers",
-            "gauge",
-            "1 when a collector has answered: else only ICMP tells whether it is there.",
-            |s| s.answers.into(),
-        ),
-        (
-            "skua_export_spool_datagrams",
-            "gauge",
-            "Datagrams on disk until a collector is there.",
-            |s| s.spool.map_or(0, |spool| spool.datagrams),
-        ),
-        (
-            "skua_export_spool_bytes",
-            "gauge",
-            "Bytes of files with datagrams until a collector is there.",
-            |s| s.spool.map_or(0, |spool| spool.bytes),
-        ),
-        (
-            "skua_export_spool_kept_total",
-            "counter",
-            "Datagrams that were put on disk because a collector was gone.",
-            |s| s.spool.map_or(0, |spool| spool.kept),
-        ),
-        (
-            "skua_export_failovers_total",
-            "counter",
-            "Times that other collectors took a collector's part.",
-            |s| s.failovers,
-        ),
-        (
-            "skua_export_lost_records_total",
-            "counter",
-            "Records that found no room in the queue to a collector, or while no collector was found.",
-            |s| s.lost_records,
-        ),
-    ] {
-        text.family(name, kind, help);
+    let of_each: [(&'static Metric<1>, Read); 13] = [
+        (&DATAGRAMS, |s| s.datagrams),
+        (&RECORDS, |s| s.records),
+        (&PACKETS, |s| s.packets),
+        (&BYTES, |s| s.bytes),
+        (&NOT_IP, |s| s.not_ip),
+        (&WAITING, |s| s.waiting as u64),
+        (&UP, |s| s.up.into()),
+        (&ANSWERS, |s| s.answers.into()),
+        (&SPOOL_DATAGRAMS, |s| {
+            s.spool.map_or(0, |spool| spool.datagrams)
+        }),
+        (&SPOOL_BYTES, |s| s.spool.map_or(0, |spool| spool.bytes)),
+        (&SPOOL_KEPT, |s| s.spool.map_or(0, |spool| spool.kept)),
+        (&FAILOVERS, |s| s.failovers),
+        (&LOST_RECORDS, |s| s.lost_records),
+    ];
+    for (metric, read) in of_each {
+        let mut samples = out.family(metric);
         for status in all {
-            text.value(name, &[("collector", &status.collector)], read(status));
+            samples.value([&status.collector], read(status));
         }
     }
-    let name = "skua_export_lost_datagrams_total";
-    text.family(
-        name,
-        "counter",
-        "Datagrams to a collector that were lost here, by cause.",
-    );
+    let mut samples = out.family(&LOST_DATAGRAMS);
     for status in all {
         let lost = &status.lost;
-        for (cause, value) in [
+        for (cause, datagrams) in [
             ("queue_full", lost.queue_full),
             ("send_refused", lost.send_refused),
             ("unreachable", lost.unreachable),
@@ -190,11 +139,9 @@ pub fn metrics(all: &[ExportStatus]) -> String {
             ("spool_failed", lost.spool_failed),
             ("spool_corrupt", lost.spool_corrupt),
         ] {
-            let labels = [("collector", &*status.collector), ("cause", cause)];
-            text.value(name, &labels, value);
+            samples.value([&status.collector, cause], datagrams);
         }
     }
-    text.0
 }
 
 fn number(value: &Value) -> u64 {

@@ -1,6 +1,7 @@
 //! Agents as an analyzer knows them: who is connected, their flows, what they are to capture.
 
 pub mod everywhere;
+pub mod metrics;
 mod parties;
 mod remote;
 pub mod session;

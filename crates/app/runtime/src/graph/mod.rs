@@ -1,6 +1,7 @@
 //! The graph and what can be asked of it.
 
 mod flows;
+pub mod metrics;
 pub mod pcap;
 mod sockets;
 

@@ -1,4 +1,4 @@
-//! How the lake fares: in Prometheus' text format, and by the doctor.
+//! How the lake fares: in /metrics, and by the doctor.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 use serde_json::Value;
 use skua_output as output;
-use skua_process::prometheus::Text;
+use skua_process::metrics::Exposition;
 
 use crate::lake::KeptLake;
 
@@ -54,83 +54,40 @@ impl KeptLake {
     }
 }
 
+skua_process::metrics! { "The lake"
+    ROWS counter "skua_lake_rows_total" [] "Rows that were written to the lake.";
+    FILES counter "skua_lake_files_total" [] "Files that were written to the lake.";
+    BYTES counter "skua_lake_bytes_total" [] "Bytes of these files.";
+    WAITING gauge "skua_lake_waiting_rows" [] "Rows that wait to be written to the lake.";
+    FAILING gauge "skua_lake_failing" [] "1 while the lake cannot be written.";
+    TCP_UNKNOWN counter "skua_lake_tcp_unknown_total" [] "Rows without TCP's retransmissions and the like, as too many conversations had some.";
+    COMPACTED counter "skua_lake_compacted_files_total" [] "Files that were compacted.";
+    DELETED counter "skua_lake_deleted_files_total" [] "Files that were deleted.";
+    TIDYING_FAILED counter "skua_lake_tidying_failed_total" [] "Compactions and deletions that failed, and damaged files that they met.";
+    LOST counter "skua_lake_lost_rows_total" ["cause"] "Rows that were not written to the lake, by cause.";
+}
+
 /// For /metrics.
-pub fn metrics(status: &LakeStatus) -> String {
-    let mut text = Text::default();
-    for (name, kind, help, value) in [
-        (
-            "skua_lake_rows_total",
-            "counter",
-            "Rows that were written to the lake.",
-            status.rows,
-        ),
-        (
-            "skua_lake_files_total",
-            "counter",
-            "Files that were written to the lake.",
-            status.files,
-        ),
-        (
-            "skua_lake_bytes_total",
-            "counter",
-            "Bytes of these files.",
-            status.bytes,
-        ),
-        (
-            "skua_lake_waiting_rows",
-            "gauge",
-            "Rows that wait to be written to the lake.",
-            status.waiting,
-        ),
-        (
-            "skua_lake_failing",
-            "gauge",
-            "Whether the lake cannot be written now.",
-            status.failing.is_some().into(),
-        ),
-        (
-            "skua_lake_tcp_unknown_total",
-            "counter",
-            "Rows without what TCP retransmitted and the like, as too many conversations had some.",
-            status.tcp_unknown,
-        ),
-        (
-            "skua_lake_compacted_files_total",
-            "counter",
-            "Files that were compacted.",
-            status.compacted,
-        ),
-        (
-            "skua_lake_deleted_files_total",
-            "counter",
-            "Files that were deleted.",
-            status.deleted,
-        ),
-        (
-            "skua_lake_tidying_failed_total",
-            "counter",
-            "Compactions and deletions that failed, and damaged files that they met.",
-            status.tidying_failed,
-        ),
-    ] {
-        text.single(name, kind, help, value);
-    }
-    let name = "skua_lake_lost_rows_total";
-    text.family(
-        name,
-        "counter",
-        "Rows that were not written to the lake, by cause.",
-    );
+pub fn write_metrics(out: &mut Exposition, status: &LakeStatus) {
+    out.single(&ROWS, status.rows);
+    out.single(&FILES, status.files);
+    out.single(&BYTES, status.bytes);
+    out.single(&WAITING, status.waiting);
+    out.single(&FAILING, status.failing.is_some());
+    out.single(&TCP_UNKNOWN, status.tcp_unknown);
+    out.single(&COMPACTED, status.compacted);
+    out.single(&DELETED, status.deleted);
+    out.single(&TIDYING_FAILED, status.tidying_failed);
+    let mut lost = out.family(&LOST);
     for cause in [
         "queue_full",
         "disk_full",
         "storage_failed",
         "scattered_times",
     ] {
-        let lost = status.lost.get(cause).copied().unwrap_or(0);
-        text.value(name, &[("cause", cause)], lost);
+        let rows = status.lost.get(cause).copied().unwrap_or(0);
+        lost.value([cause], rows);
     }
-    text.0
 }
 
 fn number(value: &Value) -> u64 {

@@ -2,6 +2,7 @@
 
 pub mod calls;
 pub mod listening;
+pub mod metrics;
 pub mod query;
 pub mod report;
 mod start;

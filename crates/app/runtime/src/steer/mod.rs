@@ -3,6 +3,7 @@
 mod kept;
 mod live;
 mod manager;
+pub mod metrics;
 mod place;
 pub mod view;
 mod worker;

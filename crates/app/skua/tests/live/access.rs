@@ -92,7 +92,7 @@ fn root_asks_at_the_socket_and_a_stranger_nowhere() {
         let mine = ask(&net, "0", &format!("flows --analyzer {tcp}"));
         assert!(said(&mine).contains("needs a user"), "{}", said(&mine));
         let get = |path: &str| net::status(&net, &format!("http://{tcp}{path}"));
-        assert_eq!(get("/api/health"), 200, "{what}");
+        assert_eq!(get("/health"), 200, "{what}");
         assert_eq!(get("/metrics"), 200, "{what}");
         assert_eq!(get("/api/flows"), 401, "{what}");
         running.stop();

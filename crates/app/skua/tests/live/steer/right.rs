@@ -80,7 +80,7 @@ fn packets_of_a_channel_that_jumps_arrive_in_the_other_pod_and_only_there() {
     );
     let metrics = skua.get("/metrics");
     let line = format!(
-        "skua_steer_fired_total{{detector=\"jumps\",became=\"acted\"}} {}",
+        "skua_steer_fired_total{{detector=\"jumps\",result=\"acted\"}} {}",
         expected.len()
     );
     assert!(metrics.contains(&line), "{metrics}");

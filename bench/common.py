@@ -19,8 +19,8 @@ def arguments(description, **defaults):
     """Parser with the options that every benchmark has."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bin", default="../target/bench", help="folder of the built C programs")
-    parser.add_argument("--skua", default="../target/release/skua", help="the skua binary")
-    parser.add_argument("--flow-hook", default="../target/release/examples/flow_hook", help="the example flow_hook")
+    parser.add_argument("--skua", default="../target/shipped/skua", help="the skua binary")
+    parser.add_argument("--flow-hook", default="../target/shipped/examples/flow_hook", help="the example flow_hook")
     parser.add_argument("--json", metavar="FILE", help="write the results there, too")
     parser.add_argument("--rounds", type=int, default=defaults.get("rounds", 5))
     # So that namespaces and programs under test go in either case.

@@ -158,7 +158,7 @@ def standard(options, results):
 
 def main():
     parser = arguments(__doc__, rounds=3)
-    parser.add_argument("--decode", default="../target/release/examples/decode", help="the decoder of skua-probe")
+    parser.add_argument("--decode", default="../target/shipped/examples/decode", help="the decoder of skua-probe")
     parser.add_argument("--datagrams", type=int, default=100_000)
     parser.add_argument("--rate", type=int, default=20_000, help="datagrams per second")
     parser.add_argument("--port", type=int, default=29_991)

@@ -70,7 +70,7 @@ def row(found):
 
 def main():
     parser = arguments(__doc__, rounds=1)
-    parser.add_argument("--agents", default="../target/release/examples/agents", help="the agents of skua-collect")
+    parser.add_argument("--agents", default="../target/shipped/examples/agents", help="the agents of skua-collect")
     parser.add_argument("--count", type=int, default=1_000, help="agents")
     parser.add_argument("--conversations", type=int, default=50, help="of each as client, and about as many as server")
     parser.add_argument("--rates", default="50000,100000,200000,400000,800000", help="records a second of all agents")

@@ -130,7 +130,7 @@ def run(command, datagrams, port, rate):
 
 def main():
     parser = arguments(__doc__, rounds=3)
-    parser.add_argument("--receive", default="../target/release/examples/receive", help="the receiver of skua-probe")
+    parser.add_argument("--receive", default="../target/shipped/examples/receive", help="the receiver of skua-probe")
     parser.add_argument("--datagrams", type=int, default=100_000)
     parser.add_argument("--rate", type=int, default=20_000, help="datagrams per second")
     parser.add_argument("--port", type=int, default=29_990)

@@ -307,7 +307,7 @@ def report_bulk(results):
 
 def main():
     parser = arguments(__doc__)
-    parser.add_argument("--trace", default="../target/release/examples/socket_trace", help="the tracer's driver")
+    parser.add_argument("--trace", default="../target/shipped/examples/socket_trace", help="the tracer's driver")
     parser.add_argument("--rates", type=int, nargs="+", default=[1_000, 10_000, AS_FAST_AS_POSSIBLE], metavar="N",
                         help="connections per second; 0: as many as the machine can do")
     parser.add_argument("--seconds", type=int, default=3, help="of load for each measurement")

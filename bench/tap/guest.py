@@ -105,7 +105,7 @@ def inside(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--skua", default="../target/release/skua", help="the skua binary")
+    parser.add_argument("--skua", default="../target/shipped/skua", help="the skua binary")
     parser.add_argument("--bin", help=argparse.SUPPRESS)
     parser.add_argument("--kernel", default="6.12", help="series of the machine's kernel (tests/kernels/run --list)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES", help="frames with FCS")

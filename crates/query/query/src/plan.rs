@@ -130,6 +130,16 @@ pub fn plan(steps: &[Checked], sources: &Sources<'_>) -> Plan {
     Plan { ops }
 }
 
+impl Plan {
+    /// Whether a step takes or yields this kind.
+    pub fn touches(&self, kind: Kind) -> bool {
+        self.ops.iter().any(|op| match op {
+            Op::Scan(scan) => scan.kind == kind,
+            Op::Single(step) => step.input == kind || step.output == kind,
+        })
+    }
+}
+
 impl Shape {
     /// Whether the next step can be done at once; each only after those before it in order.
     fn takes(&self, action: &Action) -> bool {

@@ -1,6 +1,7 @@
 //! The server with real sockets.
 
 mod described;
+mod drains;
 mod people;
 mod pressure;
 mod sockets;

@@ -7,7 +7,9 @@ mod sockets;
 
 use skua_analyzer::{FlowPast, FlowSet, Flows, PcapFilters, Questions};
 use skua_process::host::unix_ms;
-use skua_query::{Answer, Limits, Prepared, QueryError, Sources, syntax::SyntaxLimits};
+use skua_query::{
+    Answer, Limits, Prepared, QueryError, Sources, check::Kind, syntax::SyntaxLimits,
+};
 use skua_topology::SharedGraph;
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -48,18 +50,6 @@ impl Analyzer {
         self
     }
 
-    /// The flows of all captures, as new as they can be.
-    fn flow_sets(&self) -> Vec<Arc<dyn FlowSet>> {
-        let fresh = |(shared, set): (Shared, Arc<dyn FlowSet>)| {
-            shared.fresh().find_nodes();
-            set
-        };
-        let mut sets: Vec<_> = self.flow_states().into_iter().map(fresh).collect();
-        // Those are as new as the agents' drains.
-        sets.extend(self.fleet.iter().flat_map(Fleet::flow_sets));
-        sets
-    }
-
     /// The flows of all captures, as they are, each with the state that they are in.
     pub fn flow_states(&self) -> Vec<(Shared, Arc<dyn FlowSet>)> {
         let always: Arc<dyn FlowSet> = Arc::new(flows::Always(self.shared.clone()));
@@ -93,7 +83,10 @@ impl Analyzer {
         answer: impl FnOnce(&Prepared, Option<Answer>) -> Result<T, QueryError>,
         explain: bool,
     ) -> Result<T, QueryError> {
-        let sets = self.flow_sets();
+        let states = self.flow_states();
+        let mut sets: Vec<_> = states.iter().map(|(_, set)| set.clone()).collect();
+        // Those are as new as the agents' drains.
+        sets.extend(self.fleet.iter().flat_map(Fleet::flow_sets));
         let now = unix_ms();
         let flows = Flows::new(sets, self.past.clone(), now);
         let sockets = sockets::Known::new(self.shared.clone());
@@ -107,6 +100,14 @@ impl Analyzer {
         let found = if explain {
             None
         } else {
+            // A drain wakes probes: only for who asks for what it changes, and asks well.
+            if prepared.plan.touches(Kind::Flows) {
+                for (shared, _) in &states {
+                    shared.fresh().find_nodes();
+                }
+            } else if prepared.plan.touches(Kind::Sockets) {
+                drop(self.shared.fresh());
+            }
             Some(prepared.run(sources, limits, cancel)?)
         };
         answer(&prepared, found)
@@ -115,11 +116,6 @@ impl Analyzer {
 
 impl Questions for Analyzer {
     fn ask(&self, query: &str, limits: Limits, cancel: &AtomicBool) -> Result<Answer, String> {
-        // A drain is worth its cost only where flows are asked for.
-        let lower = query.to_ascii_lowercase();
-        if !lower.contains("flows") && !lower.contains("sockets") {
-            return self.graph.ask(query, limits, cancel);
-        }
         let found = |_: &Prepared, found: Option<Answer>| Ok(found);
         let found = self.ask(query, limits, cancel, found, false);
         let found = found.map_err(|error| error.render(query))?;

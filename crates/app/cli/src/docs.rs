@@ -41,6 +41,16 @@ fn the_documentation_of_records_is_up_to_date() {
     up_to_date("records.md", &text);
 }
 
+#[test]
+fn the_documentation_of_the_configuration_is_up_to_date() {
+    up_to_date("configuration.md", &skua_config::documentation());
+    up_to_date(
+        "skua.schema.json",
+        &format!("{:#}\n", skua_config::schema()),
+    );
+    up_to_date("../packaging/skua.yaml", &skua_config::sample());
+}
+
 /// A page of docs is as it is made from the code; with `UPDATE_DOCS=1` it is written.
 fn up_to_date(page: &str, text: &str) {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs")).join(page);

@@ -1,34 +1,29 @@
 //! Settings of what acts on the host.
 
-use serde::{Deserialize, Serialize};
 use skua_analyzer::injection::InjectionLimits;
 
-/// Settings of packet injection.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct InjectionSettings {
-    pub enabled: bool,
-    pub rate: u32,
-    pub at_once: usize,
-    pub packets: u64,
-}
+use crate::section::section;
 
-impl Default for InjectionSettings {
-    fn default() -> Self {
-        let limits = InjectionLimits::default();
-        Self {
-            enabled: limits.enabled,
-            rate: limits.rate,
-            at_once: limits.at_once,
-            packets: limits.packets,
-        }
+section! {
+    /// Settings of packet injection.
+    InjectionSettings {
+        /// allow packet injection (`skua injection`)
+        enabled: bool = InjectionLimits::default().enabled;
+        /// packets per second of an injection at most
+        rate: u32 = InjectionLimits::default().rate;
+        /// injections at a time
+        at_once: usize = InjectionLimits::default().at_once;
+        /// packets of an injection at most
+        packets: u64 = InjectionLimits::default().packets;
     }
 }
 
-/// Settings of alerts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-pub struct AlertSettings {
-    pub commands: bool,
-    pub directory: String,
+section! {
+    /// Settings of alerts.
+    AlertSettings {
+        /// let alerts run commands, with the rights of `skua run`; needs api.users, api.tokens or api.tls.client_ca
+        commands: bool = false;
+        /// directory below which alerts may write files; empty: none
+        directory: String = String::new();
+    }
 }

@@ -135,6 +135,9 @@ pub struct ConfigArguments {
     /// Configuration file [default: /etc/skua.yaml if it is there]
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Print a JSON Schema of the file instead, for editors
+    #[arg(long)]
+    pub schema: bool,
 }
 
 /// How results are printed.

@@ -1,29 +1,23 @@
 //! Captures of DPDK's ports.
 
 use anyhow::{Context as _, bail};
-use serde::{Deserialize, Serialize};
 use skua_probe::userspace::dpdk::{BUILT, Error, Settings, device_name};
+
+use crate::section::section;
 
 /// Queues of a port at most.
 const MOST_QUEUES: u16 = 64;
 
-/// The section `dpdk` of the configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Dpdk {
-    pub ports: Vec<String>,
-    pub eal: String,
-    pub queues: u16,
-}
-
-impl Default for Dpdk {
-    fn default() -> Self {
-        let settings = Settings::default();
-        Self {
-            ports: Vec::new(),
-            eal: settings.arguments.join(" "),
-            queues: settings.queues,
-        }
+section! {
+    /// Ports of DPDK.
+    Dpdk {
+        /// devices of DPDK, a list: names with arguments, like net_af_packet0,iface=eth0 or 0000:03:00.0; each is a
+        /// node of type dpdkport
+        ports: Vec<String> = Vec::new();
+        /// arguments of DPDK's environment (EAL), which starts with the first capture
+        eal: String = Settings::default().arguments.join(" ");
+        /// queues by which a device receives, each polled by a thread
+        queues: u16 = Settings::default().queues;
     }
 }
 

@@ -6,53 +6,39 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::{size, time};
+use crate::section::section;
 
 /// The smallest datagrams, bytes; and the largest that UDP has.
 const DATAGRAM: std::ops::RangeInclusive<u32> = skua_collect::LEAST_DATAGRAM as u32..=65_000;
 
-/// What collectors are told.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ExportSettings {
-    /// Addresses.
-    pub collectors: Vec<String>,
-    /// Bytes of a datagram at most.
-    pub datagram: u32,
-    /// Whether what the destination sent is a standard sample, too.
-    pub both_directions: bool,
-    /// Memory for datagrams that wait.
-    #[serde(with = "size")]
-    pub queue: u64,
-    /// The agent's address.
-    pub agent: String,
-    /// Tells agents of one address apart.
-    pub sub_agent: u32,
-    /// File with the key that datagrams are sealed with; empty: they are not.
-    pub key_file: String,
-    /// Names of collectors are looked up again so often.
-    #[serde(with = "time")]
-    pub look_up: Duration,
-    /// Whether collectors are to answer.
-    pub answers: Expected,
-    /// What is kept while a collector is gone.
-    pub spool: SpoolSettings,
-}
-
-impl Default for ExportSettings {
-    fn default() -> Self {
-        Self {
-            collectors: Vec::new(),
-            datagram: 1_400,
-            both_directions: true,
-            queue: 16 << 20,
-            agent: String::new(),
-            sub_agent: 0,
-            key_file: String::new(),
-            look_up: Duration::from_secs(30),
-            answers: Expected::default(),
-            spool: SpoolSettings::default(),
-        }
+section! {
+    /// What is exported to collectors.
+    ExportSettings {
+        /// collectors that flows are exported to in sFlow, a list of addresses like collector:6343, or names of SRV
+        /// records like _skua._udp.example.org; each address of a name is a collector, and each conversation goes to
+        /// one of them
+        collectors: Vec<String> = Vec::new(), flag "--collector";
+        /// file with a line of a name and a secret, by which collectors know that datagrams are of this host; empty:
+        /// they are not sealed
+        key_file: String = String::new();
+        /// how often names of collectors are looked up again: collectors may come, go and move without a restart
+        #[serde(with = "crate::time")]
+        look_up: Duration = Duration::from_secs(30);
+        /// bytes of a datagram to collectors at most, without headers of UDP and IP; at least 1,152
+        datagram: u32 = 1_400;
+        /// whether what the destination of a conversation sent is a standard sample, too: for collectors other than
+        /// Skua's; false sends a third less
+        both_directions: bool = true;
+        /// memory for datagrams that wait to be sent
+        #[serde(with = "crate::size")]
+        queue: u64 = 16 << 20;
+        /// address by which this host calls itself to collectors; empty: the address that it sends from
+        agent: String = String::new();
+        /// tells several agents of one address apart
+        sub_agent: u32 = 0;
+        /// whether collectors are to answer: auto, always (one that has not is gone) or never
+        answers: Expected = Expected::Auto;
+        spool: SpoolSettings;
     }
 }
 
@@ -135,26 +121,16 @@ pub enum Expected {
 /// Bytes of a spool that are few enough.
 const LEAST: u64 = 1 << 20;
 
-/// What is kept while a collector is gone.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SpoolSettings {
-    /// Where; nothing is kept when that is empty.
-    pub directory: String,
-    /// Bytes on disk at most, for all collectors.
-    #[serde(with = "size")]
-    pub max_bytes: u64,
-    /// Datagrams a second that are sent out of it at most.
-    pub rate: u32,
-}
-
-impl Default for SpoolSettings {
-    fn default() -> Self {
-        Self {
-            directory: String::new(),
-            max_bytes: 256 << 20,
-            rate: 500,
-        }
+section! {
+    /// What is kept while a collector is gone.
+    SpoolSettings {
+        /// where records are kept for a collector that is gone; empty: nowhere
+        directory: String = String::new(), flag "--spool";
+        /// bytes there at most: beyond that the oldest go
+        #[serde(with = "crate::size")]
+        max_bytes: u64 = 256 << 20;
+        /// datagrams a second that are sent from there at most
+        rate: u32 = 500;
     }
 }
 

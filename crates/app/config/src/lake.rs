@@ -3,47 +3,34 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use serde::{Deserialize, Serialize};
 use skua_lake::{Location, Retention, WriterConfig};
 
-use crate::{size, time};
+use crate::section::section;
 
 /// The least memory for rows.
 const MEMORY: u64 = 1 << 20;
 
-/// How a lake is written and kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LakeSettings {
-    /// Where it is, empty: nowhere.
-    pub directory: String,
-    /// Age of rows that are written.
-    #[serde(with = "time")]
-    pub flush: Duration,
-    /// Memory for rows that wait.
-    #[serde(with = "size")]
-    pub memory: u64,
-    /// What is older is deleted.
-    #[serde(with = "time")]
-    pub max_age: Duration,
-    /// Bytes at most.
-    #[serde(with = "size")]
-    pub max_size: u64,
-    /// Time between compactions.
-    #[serde(with = "time")]
-    pub compact: Duration,
-}
-
-impl Default for LakeSettings {
-    fn default() -> Self {
-        Self {
-            directory: String::new(),
-            flush: Duration::from_secs(60),
-            memory: 128 << 20,
-            max_age: Duration::from_secs(30 * 24 * 3_600),
-            max_size: 32 << 30,
-            compact: Duration::from_secs(300),
-        }
+section! {
+    /// How a lake is written and kept.
+    LakeSettings {
+        /// where flows are written as Parquet, for `skua flows --since 1h --by process` or any engine: a directory,
+        /// s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH (docs/lake.md); empty: nowhere
+        directory: String = String::new();
+        /// a row is written to the lake at most so long after its drain: what a crash may lose
+        #[serde(with = "crate::time")]
+        flush: Duration = Duration::from_secs(60);
+        /// memory for rows that wait to be written to the lake; rows beyond it are dropped and counted
+        #[serde(with = "crate::size")]
+        memory: u64 = 128 << 20;
+        /// what is older is deleted from the lake, by the hour
+        #[serde(with = "crate::time")]
+        max_age: Duration = Duration::from_secs(30 * 24 * 3_600);
+        /// most bytes of the lake; the oldest hours go first
+        #[serde(with = "crate::size")]
+        max_size: u64 = 32 << 30;
+        /// time between compactions of the lake: many small files become few large ones
+        #[serde(with = "crate::time")]
+        compact: Duration = Duration::from_secs(300);
     }
 }
 

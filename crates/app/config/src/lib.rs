@@ -8,11 +8,15 @@
 pub mod actions;
 pub mod addresses;
 pub mod arguments;
+mod describe;
 pub mod dpdk;
 pub mod export;
 pub mod lake;
+mod section;
 pub mod sockets;
 pub mod steer;
+
+pub use describe::{documentation, explain, sample, schema};
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -31,6 +35,7 @@ use crate::{
     dpdk::Dpdk,
     export::ExportSettings,
     lake::LakeSettings,
+    section::{Key, Section as _, section},
     sockets::{IoNice, Sockets},
     steer::SteerSettings,
 };
@@ -44,422 +49,32 @@ pub const AUTO: &str = "auto";
 /// Prefixes in an address set at most: a gigabyte in the kernel.
 const MOST_ADDRESSES: u32 = 4 << 20;
 
-/// A key with its meaning, for `skua config --help` and the SKUA_… variables.
-struct Key {
-    path: &'static str,
-    meaning: &'static str,
-}
-
-const KEYS: &[Key] = &[
-    Key {
-        path: "host",
-        meaning: "name of this host in the graph; empty: what it is called",
-    },
-    Key {
-        path: "agent.listen",
-        meaning: "address of the JSON API of `skua agent`; loopback only",
-    },
-    Key {
-        path: "agent.socket",
-        meaning: "socket by which commands ask `skua agent`; auto: /run/skua-agent/skua.sock if it can be had",
-    },
-    Key {
-        path: "fleet.forget_after",
-        meaning: "an analyzer waits so long for an agent that is gone, then its nodes go",
-    },
-    Key {
-        path: "fleet.memory",
-        meaning: "memory of an analyzer for the conversations of each capture of an agent",
-    },
-    Key {
-        path: "fleet.signing_key",
-        meaning: "PEM file with a private key of Ed25519: an analyzer signs the captures that it sends to agents",
-    },
-    Key {
-        path: "agent.analyzer_key",
-        meaning: "PEM file with the public keys of analyzers: an agent takes only captures that one of them signed",
-    },
-    Key {
-        path: "agent.interfaces",
-        meaning: "interfaces to watch, a list; empty: all that are up",
-    },
-    Key {
-        path: "agent.all_netns",
-        meaning: "watch all network namespaces",
-    },
-    Key {
-        path: "agent.capture_type",
-        meaning: "auto, ebpf, xdp, afpacket or pcap",
-    },
-    Key {
-        path: "agent.flow.ebpf.kernel_scan_interval",
-        meaning: "time between drains of the flow table; it is drained earlier when it fills up",
-    },
-    Key {
-        path: "flow.max_entries",
-        meaning: "conversations in the flow table at a time",
-    },
-    Key {
-        path: "flow.sampling",
-        meaning: "count one packet of so many",
-    },
-    Key {
-        path: "flow.filter",
-        meaning: "pcap expression; only matching packets are counted",
-    },
-    Key {
-        path: "flow.addresses.include",
-        meaning: "prefixes whose packets are counted, a list; empty: all but the excluded",
-    },
-    Key {
-        path: "flow.addresses.exclude",
-        meaning: "prefixes whose packets are left out; the longest that holds an address decides",
-    },
-    Key {
-        path: "flow.addresses.max_entries",
-        meaning: "prefixes that `skua addresses` may bring the set to; 0: it cannot be changed",
-    },
-    Key {
-        path: "flow.tunnels",
-        meaning: "look into VXLAN, GENEVE, GRE, IP in IP and MPLS",
-    },
-    Key {
-        path: "flow.exclude_self",
-        meaning: "leave out Skua's own traffic",
-    },
-    Key {
-        path: "flow.idle_timeout",
-        meaning: "a conversation ends after so long without packets",
-    },
-    Key {
-        path: "flow.closed_timeout",
-        meaning: "a closed TCP connection ends after so long",
-    },
-    Key {
-        path: "agent.btf",
-        meaning: "file with the kernel's BTF, where the kernel has none itself; empty: its own",
-    },
-    Key {
-        path: "agent.nice",
-        meaning: "lowers the agent's CPU priority: 0 (as it was started) to 19 (last)",
-    },
-    Key {
-        path: "agent.ionice",
-        meaning: "the agent's disk priority: none (as it was started), idle, best-effort:0 to 7",
-    },
-    Key {
-        path: "sockets.enabled",
-        meaning: "watch sockets: which process talks, and how TCP fares",
-    },
-    Key {
-        path: "sockets.mode",
-        meaning: "events: each ended connection is a record; aggregate: the kernel sums them up by \
-                  process and peer, for tens of thousands of connections per second",
-    },
-    Key {
-        path: "sockets.udp_sends",
-        meaning: "also UDP sockets that send without connect, known by their first datagram",
-    },
-    Key {
-        path: "sockets.max_sockets",
-        meaning: "open sockets at a time",
-    },
-    Key {
-        path: "sockets.history",
-        meaning: "memory for sockets that have ended; 0: none",
-    },
-    Key {
-        path: "sockets.graph",
-        meaning: "conversations that the graph of services (`skua services --graph`) remembers; 0: no graph",
-    },
-    Key {
-        path: "ovs.target",
-        meaning: "database of Open vSwitch, like unix:/run/openvswitch/db.sock or \
-                  tcp:127.0.0.1:6640; empty: that socket if it is there; none: no Open vSwitch",
-    },
-    Key {
-        path: "ovs.statistics",
-        meaning: "read the counters of Open vSwitch's interfaces",
-    },
-    Key {
-        path: "topology.containers",
-        meaning: "containers as nodes, with the names that their runtimes tell",
-    },
-    Key {
-        path: "topology.processes",
-        meaning: "processes that listen as nodes; needs sockets.enabled",
-    },
-    Key {
-        path: "topology.guests",
-        meaning: "virtual machines, and others that hold tap or tun devices, as nodes",
-    },
-    Key {
-        path: "topology.bpf",
-        meaning: "BPF programs on interfaces, whoever attached them",
-    },
-    Key {
-        path: "topology.nftables",
-        meaning: "rules of nftables on hosts and namespaces, as the command nft prints them",
-    },
-    Key {
-        path: "dpdk.ports",
-        meaning: "devices of DPDK, a list: names with arguments, like net_af_packet0,iface=eth0 or \
-                  0000:03:00.0",
-    },
-    Key {
-        path: "dpdk.eal",
-        meaning: "arguments of DPDK's environment (EAL), which starts with the first capture",
-    },
-    Key {
-        path: "dpdk.queues",
-        meaning: "queues by which a device receives, each polled by a thread",
-    },
-    Key {
-        path: "captures.max",
-        meaning: "captures that can be made at a time (`skua capture`)",
-    },
-    Key {
-        path: "captures.max_entries",
-        meaning: "conversations in the flow table of a capture at a time",
-    },
-    Key {
-        path: "captures.memory",
-        meaning: "memory for the conversations of a capture",
-    },
-    Key {
-        path: "history.memory",
-        meaning: "memory for conversations, also ended ones; 0: no history",
-    },
-    Key {
-        path: "history.directory",
-        meaning: "directory for the history of graph and flows, and for captures; one process has it; \
-                  auto: /var/lib/skua if it can be had; empty: nothing is kept",
-    },
-    Key {
-        path: "history.max_age",
-        meaning: "what is older is deleted from the directory",
-    },
-    Key {
-        path: "history.graph_size",
-        meaning: "most bytes there for the history of the graph",
-    },
-    Key {
-        path: "history.flow_size",
-        meaning: "most bytes there for the history of flows",
-    },
-    Key {
-        path: "export.collectors",
-        meaning: "collectors that are told of flows in sFlow, a list of addresses like \
-                  collector:6343, or names of SRV records like _skua._udp.example.org; each address of a name is a \
-                  collector, and each conversation goes to one of them",
-    },
-    Key {
-        path: "export.key_file",
-        meaning: "file with a line of a name and a secret, by which collectors know that datagrams are of this host; \
-                  empty: they are not sealed",
-    },
-    Key {
-        path: "export.look_up",
-        meaning: "how often names of collectors are looked up again: collectors may come, go and move without a \
-                  restart",
-    },
-    Key {
-        path: "export.datagram",
-        meaning: "bytes of a datagram to them at most, without headers of UDP and IP",
-    },
-    Key {
-        path: "export.both_directions",
-        meaning: "whether what the destination of a conversation sent is a standard sample, too; collectors of \
-                  Skua do not need it",
-    },
-    Key {
-        path: "export.queue",
-        meaning: "memory for datagrams that wait to be sent",
-    },
-    Key {
-        path: "export.agent",
-        meaning: "address by which this host calls itself to collectors; empty: the one that it sends \
-                  from",
-    },
-    Key {
-        path: "export.sub_agent",
-        meaning: "tells several agents of one address apart",
-    },
-    Key {
-        path: "export.answers",
-        meaning: "whether collectors are to answer: auto, always (one that has not is gone) or never",
-    },
-    Key {
-        path: "export.spool.directory",
-        meaning: "where to keep what a collector that is gone is not told; empty: nowhere",
-    },
-    Key {
-        path: "export.spool.max_bytes",
-        meaning: "bytes there at most: beyond that the oldest go",
-    },
-    Key {
-        path: "export.spool.rate",
-        meaning: "datagrams a second that are sent from there at most",
-    },
-    Key {
-        path: "lake.directory",
-        meaning: "where flows are written as Parquet: a directory, s3://BUCKET/PREFIX or \
-                  hdfs://HOST:PORT/PATH; empty: nowhere",
-    },
-    Key {
-        path: "lake.flush",
-        meaning: "a row is written to the lake at most so long after its drain",
-    },
-    Key {
-        path: "lake.memory",
-        meaning: "memory for rows that wait to be written to the lake",
-    },
-    Key {
-        path: "lake.max_age",
-        meaning: "what is older is deleted from the lake, by the hour",
-    },
-    Key {
-        path: "lake.max_size",
-        meaning: "most bytes of the lake; the oldest hours go first",
-    },
-    Key {
-        path: "lake.compact",
-        meaning: "time between compactions of the lake",
-    },
-    Key {
-        path: "injection.enabled",
-        meaning: "allow packet injection",
-    },
-    Key {
-        path: "injection.rate",
-        meaning: "packets per second of an injection at most",
-    },
-    Key {
-        path: "injection.at_once",
-        meaning: "injections at a time",
-    },
-    Key {
-        path: "injection.packets",
-        meaning: "packets of an injection at most",
-    },
-    Key {
-        path: "alerts.commands",
-        meaning: "let alerts run commands, with the rights of `skua run`",
-    },
-    Key {
-        path: "alerts.directory",
-        meaning: "directory below which alerts may write files; empty: none",
-    },
-    Key {
-        path: "steer.max",
-        meaning: "detectors at a time (`skua steer`)",
-    },
-    Key {
-        path: "steer.detectors",
-        meaning: "detectors that are there from the start, a list; docs/steer.md says of what",
-    },
-    Key {
-        path: "steer.files",
-        meaning: "files with more of them, a list",
-    },
-    Key {
-        path: "policy.steer",
-        meaning: "allowed, or forbidden: nobody steers packets, also not this file",
-    },
-    Key {
-        path: "policy.tap",
-        meaning: "allowed or forbidden: copying packets to monitors (`skua tap`, taps below)",
-    },
-    Key {
-        path: "taps",
-        meaning: "taps that run from the start, a list; keys as in the API, written small",
-    },
-    Key {
-        path: "api.listen",
-        meaning: "addresses of the JSON API and /metrics; beyond loopback they need TLS and \
-                  authentication",
-    },
-    Key {
-        path: "api.socket",
-        meaning: "socket by which commands on this host ask, without a login for root and the group skua; \
-                  auto: /run/skua/skua.sock if it can be had; empty: none",
-    },
-    Key {
-        path: "api.others",
-        meaning: "what other users of this host may do at that socket: none, read or admin",
-    },
-    Key {
-        path: "api.metrics",
-        meaning: "who gets /metrics without a login: loopback (who asks from this host), login (nobody) or \
-                  open (everybody)",
-    },
-    Key {
-        path: "api.names",
-        meaning: "names by which clients ask for it, a list; others are refused as Host header",
-    },
-    Key {
-        path: "api.tls.certificate",
-        meaning: "PEM file with the server's certificate and those between it and the CA's",
-    },
-    Key {
-        path: "api.tls.key",
-        meaning: "PEM file with its private key, mode 0600",
-    },
-    Key {
-        path: "api.tls.client_ca",
-        meaning: "PEM file with CAs whose clients may come without a password",
-    },
-    Key {
-        path: "api.users",
-        meaning: "file of users, made by `skua user`",
-    },
-    Key {
-        path: "api.tokens",
-        meaning: "file of tokens, made by `skua token`",
-    },
-];
-
-/// The configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Name of this host, empty: its own.
-    pub host: String,
-    /// What is captured.
-    pub agent: Agent,
-    /// How flows are counted.
-    pub flow: Flow,
-    /// How sockets are watched.
-    pub sockets: Sockets,
-    /// Open vSwitch of this host.
-    pub ovs: Ovs,
-    /// Ports of DPDK.
-    pub dpdk: Dpdk,
-    /// What the graph shows besides interfaces.
-    pub topology: Topology,
-    /// Captures that people make.
-    pub captures: Captures,
-    /// What is kept.
-    pub history: History,
-    /// What collectors are told.
-    pub export: ExportSettings,
-    /// Flows as Parquet.
-    pub lake: LakeSettings,
-    /// Packet injection.
-    pub injection: InjectionSettings,
-    /// What alerts may do.
-    pub alerts: AlertSettings,
-    /// Detectors on values in packets.
-    pub steer: SteerSettings,
-    /// What may be done to packets.
-    pub policy: Policy,
-    /// Taps that run from the start.
-    #[serde(with = "taps")]
-    pub taps: Vec<Tap>,
-    /// How an analyzer treats agents.
-    pub fleet: Fleet,
-    /// What is served.
-    pub api: Api,
+section! {
+    /// The configuration.
+    Config {
+        /// name of this host in the graph; empty: what it is called
+        host: String = String::new(), flag "--host-name";
+        agent: Agent;
+        flow: Flow;
+        sockets: Sockets;
+        ovs: Ovs;
+        dpdk: Dpdk;
+        topology: Topology;
+        captures: Captures;
+        history: History;
+        export: ExportSettings;
+        lake: LakeSettings;
+        injection: InjectionSettings;
+        alerts: AlertSettings;
+        steer: SteerSettings;
+        policy: Policy;
+        /// taps that run from the start, a list; keys as in the API (docs/tap.md), written small: [{name: ids, from:
+        /// [eth0], match: tcp or udp, to: [mon0]}]
+        #[serde(with = "taps")]
+        taps: Vec<Tap> = Vec::new();
+        fleet: Fleet;
+        api: Api;
+    }
 }
 
 /// Whether something may be done, whoever asks.
@@ -477,33 +92,29 @@ impl Permission {
     }
 }
 
-/// What may be done to packets; it holds against the API and the rest of the configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-pub struct Policy {
-    pub tap: Permission,
-    pub steer: Permission,
+section! {
+    /// What may be done to packets; it holds against the API and the rest of the configuration.
+    Policy {
+        /// allowed or forbidden: copying packets to monitors (`skua tap`, taps)
+        tap: Permission = Permission::Allowed;
+        /// allowed or forbidden: steering packets (`skua steer`, steer.detectors)
+        steer: Permission = Permission::Allowed;
+    }
 }
 
-/// How an analyzer treats agents.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Fleet {
-    #[serde(with = "time")]
-    pub forget_after: Duration,
-    #[serde(with = "size")]
-    pub memory: u64,
-    /// File of the key that captures are signed with.
-    pub signing_key: String,
-}
-
-impl Default for Fleet {
-    fn default() -> Self {
-        Self {
-            forget_after: Duration::from_secs(60),
-            memory: 64 << 20,
-            signing_key: String::new(),
-        }
+section! {
+    /// How an analyzer treats agents.
+    Fleet {
+        /// the nodes of an agent that is gone are removed after so long
+        #[serde(with = "crate::time")]
+        forget_after: Duration = Duration::from_secs(60);
+        /// memory of an analyzer for the conversations of each capture of an agent: five eighths for flows, a quarter
+        /// for owners of sockets, an eighth for interfaces
+        #[serde(with = "crate::size")]
+        memory: u64 = 64 << 20;
+        /// PEM file with a private key of Ed25519: an analyzer signs the captures that it sends to agents
+        /// (docs/fleet.md)
+        signing_key: String = String::new();
     }
 }
 
@@ -525,60 +136,84 @@ impl Config {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Agent {
-    pub interfaces: Vec<String>,
-    pub all_netns: bool,
-    pub capture_type: CaptureType,
-    pub flow: AgentFlow,
-    pub btf: String,
-    pub nice: i32,
-    pub ionice: String,
-    pub listen: SocketAddr,
-    /// Socket by which commands on this host ask it.
-    pub socket: String,
-    /// File of the keys by one of which captures must be signed.
-    pub analyzer_key: String,
-    /// The only hook to use; not in the file.
-    #[serde(skip)]
-    pub hook: Option<skua_kernel::HookKind>,
+section! {
+    /// What is captured.
+    Agent {
+        /// interfaces to watch, like [eth0, wlan0]; empty: all that are up, also those that come later
+        interfaces: Vec<String> = Vec::new(), flag "--interface";
+        /// watch the interfaces of all network namespaces (containers), not only of Skua's own
+        all_netns: bool = false, flag "--all-netns";
+        /// auto, ebpf, xdp, afpacket or pcap (docs/guide.md, "Capture types")
+        capture_type: CaptureType = CaptureType::Auto, flag "--type";
+        flow: AgentFlow;
+        /// file with the kernel's BTF, where the kernel has none itself; empty: its own
+        btf: String = String::new(), flag "--btf";
+        /// lowers the agent's CPU priority: 0 (as it was started) to 19 (last)
+        nice: i32 = 0;
+        /// the agent's disk priority: none (as it was started), idle, best-effort:0 to 7
+        ionice: String = "none".into();
+        /// address of the JSON API of `skua agent`; loopback only
+        listen: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081), flag "--listen";
+        /// socket by which commands ask `skua agent`; auto: /run/skua-agent/skua.sock if that can be made
+        socket: String = AUTO.into(), flag "--socket";
+        /// PEM file with the public keys of analyzers: an agent takes only captures that one of them signed
+        analyzer_key: String = String::new(), flag "--analyzer-key";
+    } skip {
+        /// The only hook to use; not in the file.
+        hook: Option<skua_kernel::HookKind>;
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-pub struct AgentFlow {
-    pub ebpf: AgentFlowEbpf,
+section! {
+    /// How the agent counts flows.
+    AgentFlow {
+        ebpf: AgentFlowEbpf;
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AgentFlowEbpf {
-    #[serde(with = "time")]
-    pub kernel_scan_interval: Duration,
+section! {
+    /// How the kernel programs are drained.
+    AgentFlowEbpf {
+        /// time between drains of the flow table, at least 10ms; it is drained earlier when it fills up
+        #[serde(with = "crate::time")]
+        kernel_scan_interval: Duration = Duration::from_secs(10), flag "--scan-interval";
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Flow {
-    pub max_entries: u32,
-    pub sampling: u32,
-    pub filter: String,
-    pub addresses: Addresses,
-    pub tunnels: bool,
-    pub exclude_self: bool,
-    #[serde(with = "time")]
-    pub idle_timeout: Duration,
-    #[serde(with = "time")]
-    pub closed_timeout: Duration,
+section! {
+    /// How flows are counted.
+    Flow {
+        /// conversations that the flow table holds between drains; bursts may take half as many more; one takes 384
+        /// bytes of kernel memory
+        max_entries: u32 = 500_000, flag "--max-entries";
+        /// count one packet of so many; counters are not scaled up
+        sampling: u32 = 1, flag "--sampling";
+        /// pcap expression, like 'tcp port 443 and net 10.0.0.0/8'; only matching packets are counted
+        filter: String = String::new(), flag "--filter";
+        addresses: Addresses;
+        /// look into VXLAN, GENEVE, GRE, IP in IP and MPLS
+        tunnels: bool = false, flag "--tunnels";
+        /// leave out Skua's own traffic
+        exclude_self: bool = false, flag "--exclude-self";
+        /// a conversation ends after so long without packets
+        #[serde(with = "crate::time")]
+        idle_timeout: Duration = Duration::from_secs(120);
+        /// a closed TCP connection leaves the flow table after so long without packets
+        #[serde(with = "crate::time")]
+        closed_timeout: Duration = Duration::from_secs(5);
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Addresses {
-    pub include: Vec<String>,
-    pub exclude: Vec<String>,
-    pub max_entries: u32,
+section! {
+    /// Whose packets are counted.
+    Addresses {
+        /// prefixes whose packets are counted, like [10.0.0.0/8, 'fd00::/8']; empty: all but the excluded
+        include: Vec<String> = Vec::new(), flag "--include-net";
+        /// prefixes whose packets are left out; the longest prefix that holds an address decides
+        exclude: Vec<String> = Vec::new(), flag "--exclude-net";
+        /// prefixes that `skua addresses` may bring the set to; 0: it cannot be changed, and costs nothing
+        max_entries: u32 = 65_536;
+    }
 }
 
 impl Addresses {
@@ -599,50 +234,43 @@ impl Addresses {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Topology {
-    pub containers: bool,
-    pub processes: bool,
-    pub guests: bool,
-    pub bpf: bool,
-    pub nftables: bool,
-}
-
-impl Default for Topology {
-    fn default() -> Self {
-        Self {
-            containers: true,
-            processes: true,
-            guests: true,
-            bpf: true,
-            nftables: true,
-        }
+section! {
+    /// What the graph shows besides interfaces.
+    Topology {
+        /// containers as nodes, with the names that their runtimes give them
+        containers: bool = true;
+        /// processes that listen as nodes; needs sockets.enabled
+        processes: bool = true;
+        /// virtual machines, and others that hold tap or tun devices, as nodes
+        guests: bool = true;
+        /// BPF programs on interfaces, whoever attached them
+        bpf: bool = true;
+        /// rules of nftables on hosts and namespaces, as the command nft prints them
+        nftables: bool = true;
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Captures {
-    pub max: u32,
-    pub max_entries: u32,
-    #[serde(with = "size")]
-    pub memory: u64,
+section! {
+    /// Captures that people make.
+    Captures {
+        /// captures that can be made at a time (`skua capture`)
+        max: u32 = 64;
+        /// conversations in the flow table of a capture at a time
+        max_entries: u32 = 65_536;
+        /// memory for the conversations of a capture
+        #[serde(with = "crate::size")]
+        memory: u64 = 64 << 20;
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Ovs {
-    pub target: String,
-    pub statistics: bool,
-}
-
-impl Default for Ovs {
-    fn default() -> Self {
-        Self {
-            target: String::new(),
-            statistics: true,
-        }
+section! {
+    /// Open vSwitch of this host.
+    Ovs {
+        /// database of Open vSwitch, like unix:/run/openvswitch/db.sock or tcp:127.0.0.1:6640; empty: that socket if
+        /// it is there; none: no Open vSwitch
+        target: String = String::new();
+        /// read the counters of Open vSwitch's interfaces
+        statistics: bool = true;
     }
 }
 
@@ -659,42 +287,50 @@ impl Ovs {
     }
 }
 
-impl Default for Captures {
-    fn default() -> Self {
-        Self {
-            max: 64,
-            max_entries: 65_536,
-            memory: 64 << 20,
-        }
+section! {
+    /// What is kept.
+    History {
+        /// memory for conversations, also ended ones: a number of bytes, or with KiB, MiB, GiB; 0: no history
+        #[serde(with = "crate::size")]
+        memory: u64 = 64 << 20;
+        /// directory for the history of graph and flows, and for captures; one process has it; auto: /var/lib/skua if
+        /// that can be written and no other process has it; empty: nothing is kept
+        directory: String = AUTO.into();
+        /// what is older is deleted from the directory
+        #[serde(with = "crate::time")]
+        max_age: Duration = Duration::from_secs(24 * 3_600);
+        /// most bytes there for the history of the graph
+        #[serde(with = "crate::size")]
+        graph_size: u64 = 512 << 20;
+        /// most bytes there for the history of flows
+        #[serde(with = "crate::size")]
+        flow_size: u64 = 4 << 30;
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct History {
-    #[serde(with = "size")]
-    pub memory: u64,
-    pub directory: String,
-    #[serde(with = "time")]
-    pub max_age: Duration,
-    #[serde(with = "size")]
-    pub graph_size: u64,
-    #[serde(with = "size")]
-    pub flow_size: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Api {
-    #[serde(deserialize_with = "one_or_many")]
-    pub listen: Vec<SocketAddr>,
-    pub socket: String,
-    pub others: Others,
-    pub metrics: Metrics,
-    pub names: Vec<String>,
-    pub tls: Tls,
-    pub users: String,
-    pub tokens: String,
+section! {
+    /// What is served.
+    Api {
+        /// addresses of the JSON API and /metrics, one or a list; beyond loopback they need TLS and one of users,
+        /// tokens and tls.client_ca (docs/api.md)
+        #[serde(deserialize_with = "one_or_many")]
+        listen: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082)], flag "--listen";
+        /// socket by which commands on this host ask, without a login for root and the group skua; auto:
+        /// /run/skua/skua.sock if that can be made; empty: none
+        socket: String = AUTO.into(), flag "--socket";
+        /// what users of this host who are neither root nor of the group skua may do at that socket: none, read or
+        /// admin
+        others: Others = Others::None;
+        /// who gets /metrics without a login: loopback (clients on this host), login (nobody) or open (everybody)
+        metrics: Metrics = Metrics::Loopback;
+        /// names by which clients ask for it, like [skua.example]; others are refused as Host header
+        names: Vec<String> = Vec::new();
+        tls: Tls;
+        /// file of users, made by `skua user`
+        users: String = String::new();
+        /// file of tokens, made by `skua token`
+        tokens: String = String::new();
+    }
 }
 
 /// What users of this host may do at the socket who are neither root nor of the group skua.
@@ -723,13 +359,17 @@ pub enum Metrics {
     Open,
 }
 
-/// Files of TLS, empty when there is none.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-pub struct Tls {
-    pub certificate: String,
-    pub key: String,
-    pub client_ca: String,
+section! {
+    /// Files of TLS, empty when there is none.
+    Tls {
+        /// PEM file with the server's certificate and those between it and the CA's; read again when it changes;
+        /// empty: no TLS
+        certificate: String = String::new();
+        /// PEM file with its private key, mode 0600
+        key: String = String::new();
+        /// PEM file with CAs whose clients may come without a password
+        client_ca: String = String::new();
+    }
 }
 
 impl Api {
@@ -790,84 +430,6 @@ fn one_or_many<'a, D: serde::Deserializer<'a>>(
         Written::One(one) => vec![one],
         Written::Many(many) => many,
     })
-}
-
-impl Default for Agent {
-    fn default() -> Self {
-        Self {
-            interfaces: Vec::new(),
-            all_netns: false,
-            capture_type: CaptureType::Auto,
-            flow: AgentFlow::default(),
-            btf: String::new(),
-            nice: 0,
-            ionice: "none".into(),
-            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081),
-            socket: AUTO.into(),
-            analyzer_key: String::new(),
-            hook: None,
-        }
-    }
-}
-
-impl Default for AgentFlowEbpf {
-    fn default() -> Self {
-        Self {
-            kernel_scan_interval: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Default for Flow {
-    fn default() -> Self {
-        Self {
-            max_entries: 500_000,
-            sampling: 1,
-            filter: String::new(),
-            addresses: Addresses::default(),
-            tunnels: false,
-            exclude_self: false,
-            idle_timeout: Duration::from_secs(120),
-            closed_timeout: Duration::from_secs(5),
-        }
-    }
-}
-
-impl Default for Addresses {
-    fn default() -> Self {
-        Self {
-            include: Vec::new(),
-            exclude: Vec::new(),
-            max_entries: 65_536,
-        }
-    }
-}
-
-impl Default for History {
-    fn default() -> Self {
-        Self {
-            memory: 64 << 20,
-            directory: AUTO.into(),
-            max_age: Duration::from_secs(24 * 3_600),
-            graph_size: 512 << 20,
-            flow_size: 4 << 30,
-        }
-    }
-}
-
-impl Default for Api {
-    fn default() -> Self {
-        Self {
-            listen: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082)],
-            socket: AUTO.into(),
-            others: Others::default(),
-            metrics: Metrics::default(),
-            names: Vec::new(),
-            tls: Tls::default(),
-            users: String::new(),
-            tokens: String::new(),
-        }
-    }
 }
 
 /// Taps with their keys written small, and without what is not said.
@@ -1007,11 +569,11 @@ impl Config {
     /// Takes SKUA_ and the key in capitals with `_` for `.`, like SKUA_FLOW_MAX_ENTRIES.
     fn with_variables(self, read: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let mut config = self;
-        for key in KEYS {
-            let name = variable(key.path);
+        for key in keys() {
+            let name = key.variable();
             let Some(text) = read(&name) else { continue };
             config = config
-                .with_value(key.path, &text)
+                .with_value(&key.path, &text)
                 .with_context(|| format!("variable {name}"))?;
         }
         Ok(config)
@@ -1128,8 +690,11 @@ impl Config {
     }
 }
 
-fn variable(path: &str) -> String {
-    format!("SKUA_{}", path.replace('.', "_").to_uppercase())
+/// All keys, in the order of the file.
+pub fn keys() -> Vec<Key> {
+    let mut keys = Vec::new();
+    Config::keys("", &mut keys);
+    keys
 }
 
 /// Variables that are no keys of the configuration. The last are for tests and tools.
@@ -1160,7 +725,7 @@ pub fn warn_of_unknown_variables() {
 /// What is wrong with the name of a variable, if it is meant for us.
 fn unknown_variable(name: &str) -> Option<String> {
     let rest = name.strip_prefix("SKUA_")?;
-    let keys = KEYS.iter().map(|key| variable(key.path));
+    let keys = keys().into_iter().map(|key| key.variable());
     let known: Vec<String> = keys
         .chain(OTHER_VARIABLES.into_iter().map(str::to_owned))
         .collect();
@@ -1195,31 +760,14 @@ fn with_suggestion(message: &str) -> String {
     message.to_owned()
 }
 
-/// Explains every key, for `skua config --help`.
-pub fn explain() -> String {
-    let defaults = serde_yaml_ng::to_value(Config::default()).unwrap_or_default();
-    let mut text = String::from(
-        "Keys of the file (YAML; unknown keys are refused). Each can also be given as a variable \
-         in capitals with _ for ., like SKUA_FLOW_MAX_ENTRIES; flags come last.\n",
-    );
-    for key in KEYS {
-        let value = key
-            .path
-            .split('.')
-            .try_fold(&defaults, |value, part| value.get(part));
-        let value = value
-            .and_then(|v| serde_json::to_string(v).ok())
-            .unwrap_or_default();
-        text += &format!("\n  {}\n      {} [default: {value}]", key.path, key.meaning);
-    }
-    text
-}
-
 /// `skua config`: the configuration that is in force.
 pub fn print(arguments: &ConfigArguments) -> anyhow::Result<()> {
     use std::io::Write as _;
-    let config = Config::load(arguments.config.as_deref())?;
-    let text = serde_yaml_ng::to_string(&config)?;
+    let text = if arguments.schema {
+        format!("{:#}\n", schema())
+    } else {
+        serde_yaml_ng::to_string(&Config::load(arguments.config.as_deref())?)?
+    };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
@@ -1229,7 +777,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_is_explained_and_no_other() {
+    fn every_key_is_declared_as_it_is_read() {
         fn paths(value: &serde_yaml_ng::Value, prefix: &str, found: &mut Vec<String>) {
             match value {
                 serde_yaml_ng::Value::Mapping(map) => {
@@ -1243,16 +791,44 @@ mod tests {
             }
         }
         let mut found = Vec::new();
-        paths(
-            &serde_yaml_ng::to_value(Config::default()).unwrap(),
-            "",
-            &mut found,
-        );
-        let explained: Vec<_> = KEYS.iter().map(|k| k.path.to_owned()).collect();
-        found.sort();
-        let mut sorted = explained.clone();
-        sorted.sort();
-        assert_eq!(found, sorted);
+        let default = serde_yaml_ng::to_value(Config::default()).unwrap();
+        paths(&default, "", &mut found);
+        let declared: Vec<_> = keys().into_iter().map(|key| key.path).collect();
+        assert_eq!(found, declared);
+    }
+
+    #[test]
+    fn the_sample_is_the_default_and_fits_the_schema() {
+        assert_eq!(Config::parse(&sample()).unwrap(), Config::default());
+        let validator = jsonschema::validator_for(&schema()).unwrap();
+        let fits = |text: &str| {
+            let value = serde_yaml_ng::from_str::<serde_json::Value>(text).unwrap();
+            validator.is_valid(&value)
+        };
+        assert!(fits(&sample()));
+        assert!(fits("{}"));
+        assert!(fits("history: {memory: 1000}\napi: {listen: '[::1]:9'}"));
+        for wrong in [
+            "flow: {max_entires: 5}",
+            "flow: {max_entries: many}",
+            "agent: {interfaces: eth0}",
+            "floww: {}",
+        ] {
+            assert!(!fits(wrong), "{wrong}");
+            assert!(Config::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_key_has_a_meaning_and_a_variable_of_its_own() {
+        let mut variables = std::collections::HashSet::new();
+        for key in keys() {
+            assert!(
+                !key.meaning.is_empty() && !key.meaning.ends_with('.'),
+                "{key:?}"
+            );
+            assert!(variables.insert(key.variable()), "{key:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::section::section;
+
 /// How ended connections are told.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -16,29 +18,23 @@ pub enum Mode {
     Aggregate,
 }
 
-/// `sockets.…`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Sockets {
-    pub enabled: bool,
-    pub mode: Mode,
-    pub udp_sends: bool,
-    pub max_sockets: u32,
-    #[serde(with = "crate::size")]
-    pub history: u64,
-    pub graph: u32,
-}
-
-impl Default for Sockets {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            mode: Mode::Events,
-            udp_sends: true,
-            max_sockets: 262_144,
-            history: 32 << 20,
-            graph: 16_384,
-        }
+section! {
+    /// How sockets are watched.
+    Sockets {
+        /// watch sockets: which process communicates, and how well TCP does
+        enabled: bool = true;
+        /// events: each ended connection is a record; aggregate: the kernel sums them up by process and peer, for
+        /// tens of thousands of connections per second
+        mode: Mode = Mode::Events;
+        /// also UDP sockets that send without connect, known by their first datagram
+        udp_sends: bool = true;
+        /// open sockets at a time
+        max_sockets: u32 = 262_144;
+        /// memory for sockets that have ended; 0: none
+        #[serde(with = "crate::size")]
+        history: u64 = 32 << 20;
+        /// conversations that the graph of services (`skua services --graph`) remembers, about 1 KB each; 0: no graph
+        graph: u32 = 16_384;
     }
 }
 

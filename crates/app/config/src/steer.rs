@@ -3,30 +3,19 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use serde::{Deserialize, Serialize};
 use skua_steer::{Detector, Written, parse_written};
 
-use crate::Permission;
+use crate::{Permission, section::section};
 
-/// Settings of detectors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SteerSettings {
-    /// Detectors at a time.
-    pub max: u32,
-    /// Detectors of the file.
-    pub detectors: Vec<Written>,
-    /// Files with more of them.
-    pub files: Vec<String>,
-}
-
-impl Default for SteerSettings {
-    fn default() -> Self {
-        Self {
-            max: 64,
-            detectors: Vec::new(),
-            files: Vec::new(),
-        }
+section! {
+    /// Settings of detectors.
+    SteerSettings {
+        /// detectors at a time (`skua steer`)
+        max: u32 = 64;
+        /// detectors that are there from the start, a list (docs/steer.md)
+        detectors: Vec<Written> = Vec::new();
+        /// files with more of them, a list
+        files: Vec<String> = Vec::new();
     }
 }
 

@@ -1,12 +1,20 @@
 //! `skua collector`.
 
-use std::{net::SocketAddr, path::PathBuf, sync::PoisonError, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::PoisonError,
+    time::Duration,
+};
 
-use anyhow::bail;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use serde::Serialize;
 use skua_collect::{CollectorConfig, Summary};
-use skua_config::arguments::{AnalyzerArguments, SummaryFormat, duration};
+use skua_config::{
+    AUTO, Config,
+    arguments::{AnalyzerArguments, SummaryFormat, duration},
+};
 use skua_flow::Prefix;
 use skua_output as output;
 use skua_runtime::export::seal;
@@ -32,47 +40,50 @@ Examples:
 sFlow has no authentication: beyond loopback --allow says whose datagrams are taken, and with --keys
 agents prove that they have a key.")]
 pub struct CollectorArguments {
+    /// Configuration file, whose section `collector` has all of these [default: /etc/skua.yaml if it is there]
+    #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
+    pub config: Option<PathBuf>,
     /// Where to listen for sFlow, NetFlow 5 and 9 and IPFIX, which may come to the same port; may be given several
-    /// times
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6343")]
+    /// times [default: 127.0.0.1:6343]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<SocketAddr>,
     /// Take datagrams of senders in this prefix only; may be given several times. Needed to listen
     /// beyond loopback
     #[arg(long, value_name = "PREFIX")]
     pub allow: Vec<Prefix>,
-    /// Threads that take datagrams, and as many that sum up
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub threads: u8,
-    /// Datagrams a second that are taken of one sender: beyond that only its own are lost
-    #[arg(long, default_value_t = 20_000, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
-    pub sender_rate: u32,
+    /// Threads that take datagrams, and as many that sum up [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub threads: Option<u8>,
+    /// Datagrams a second that are taken of one sender: beyond that only its own are lost [default: 20000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
+    pub sender_rate: Option<u32>,
     /// Take only datagrams of sFlow that are sealed with one of the keys in this file (lines of a name and a secret):
     /// agents have one in `export.key_file`
     #[arg(long, value_name = "FILE")]
-    pub keys: Option<PathBuf>,
+    pub keys: Option<String>,
     /// With --keys: senders in this prefix need no seal, as switches and exporters of NetFlow; may be given several
     /// times
-    #[arg(long, value_name = "PREFIX", requires = "keys")]
+    #[arg(long, value_name = "PREFIX")]
     pub unsealed: Vec<Prefix>,
     /// Where lines go: stdout, analyzer://HOST:PORT, kafka://BROKER:PORT/TOPIC, none, or a lake: parquet://DIR,
-    /// s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH; may be given several times
-    #[arg(long, default_value = "stdout", value_name = "SINK")]
-    pub sink: Vec<SinkName>,
+    /// s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH; may be given several times [default: stdout]
+    #[arg(long, value_name = "SINK")]
+    pub sink: Vec<String>,
     /// Where to serve /metrics, /health and /ready, without a login [default: 127.0.0.1:6344]; none: nowhere
     #[arg(long, value_name = "ADDRESS:PORT|none")]
-    pub metrics: Option<watch::At>,
-    /// Length of a window
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = duration)]
-    pub window: Duration,
-    /// Time after its end until a window is closed: longer than the agents' scan interval
-    #[arg(long, default_value = "15s", value_name = "TIME", value_parser = duration)]
-    pub wait: Duration,
-    /// Services and clients in open windows at most
-    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
-    pub max_keys: usize,
-    /// Conversations to remember at most
-    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
-    pub max_conversations: usize,
+    pub metrics: Option<String>,
+    /// Length of a window [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub window: Option<Duration>,
+    /// Time after its end until a window is closed: longer than the agents' scan interval [default: 15s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub wait: Option<Duration>,
+    /// Services and clients in open windows at most [default: 1000000]
+    #[arg(long, value_name = "N")]
+    pub max_keys: Option<usize>,
+    /// Conversations to remember at most [default: 1000000]
+    #[arg(long, value_name = "N")]
+    pub max_conversations: Option<usize>,
     /// How to print the sums at the end, on standard error
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
     pub summary: SummaryFormat,
@@ -81,39 +92,83 @@ pub struct CollectorArguments {
     pub analyzer: AnalyzerArguments,
 }
 
+/// Replaces what a flag says.
+fn replace<T>(configured: &mut T, flag: &Option<T>)
+where
+    T: Clone,
+{
+    if let Some(value) = flag {
+        configured.clone_from(value);
+    }
+}
+
+/// Replaces a list by what flags say.
+fn replace_list<T: ToString>(configured: &mut Vec<String>, flags: &[T]) {
+    if !flags.is_empty() {
+        *configured = flags.iter().map(T::to_string).collect();
+    }
+}
+
+impl CollectorArguments {
+    /// The configuration with flags over it.
+    fn configured(&self) -> anyhow::Result<Config> {
+        let mut config = Config::load(self.config.as_deref())?;
+        let settings = &mut config.collector;
+        if !self.listen.is_empty() {
+            settings.listen.clone_from(&self.listen);
+        }
+        replace_list(&mut settings.allow, &self.allow);
+        replace_list(&mut settings.unsealed, &self.unsealed);
+        replace_list(&mut settings.sinks, &self.sink);
+        replace(&mut settings.threads, &self.threads);
+        replace(&mut settings.sender_rate, &self.sender_rate);
+        replace(&mut settings.key_file, &self.keys);
+        replace(&mut settings.metrics, &self.metrics);
+        replace(&mut settings.window, &self.window);
+        replace(&mut settings.wait, &self.wait);
+        replace(&mut settings.max_keys, &self.max_keys);
+        replace(&mut settings.max_conversations, &self.max_conversations);
+        config.checked()
+    }
+}
+
 /// Runs until Ctrl-C.
 pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
-    let mut listens = arguments.listen.iter();
-    let far = listens.find(|address| !address.ip().to_canonical().is_loopback());
-    if let Some(far) = far
-        && arguments.allow.is_empty()
-    {
-        bail!(
-            "--listen is {far}: sFlow has no authentication, so beyond loopback say with --allow whose \
-             datagrams are taken, like --allow 192.0.2.0/24"
-        );
-    }
-    let keys = arguments.keys.as_deref();
-    let keys = keys.map(|file| seal::open("--keys", file)).transpose()?;
-    let config = CollectorConfig {
-        window: arguments.window,
-        wait: arguments.wait,
-        max_keys: arguments.max_keys,
-        max_conversations: arguments.max_conversations,
+    let config = arguments.configured()?;
+    let settings = &config.collector;
+    let sinks = settings.sinks.iter().map(|sink| sink.parse());
+    let sinks: Vec<SinkName> = sinks
+        .collect::<Result<_, _>>()
+        .context("--sink (collector.sinks)")?;
+    let metrics = match settings.metrics.as_str() {
+        AUTO => None,
+        place => Some(
+            place
+                .parse()
+                .map_err(|error| anyhow!("--metrics (collector.metrics): {error}"))?,
+        ),
+    };
+    let keys = match settings.key_file.as_str() {
+        "" => None,
+        file => Some(seal::open("--keys (collector.key_file)", Path::new(file))?),
+    };
+    let (allowed, unsealed) = (settings.allowed()?, settings.unsealed()?);
+    let limits = CollectorConfig {
+        window: settings.window,
+        wait: settings.wait,
+        max_keys: settings.max_keys,
+        max_conversations: settings.max_conversations,
         ..CollectorConfig::default()
     };
     let threads = Threads::start(
-        &arguments.listen,
-        arguments.threads.into(),
-        &config,
-        || {
-            Gate::new(&arguments.allow, arguments.sender_rate)
-                .with_keys(keys.clone(), &arguments.unsealed)
-        },
+        &settings.listen,
+        settings.threads.into(),
+        &limits,
+        || Gate::new(&allowed, settings.sender_rate).with_keys(keys.clone(), &unsealed),
         keys.clone(),
-        Sinks::open(&arguments.sink, &arguments.analyzer)?,
+        Sinks::open(&sinks, &arguments.analyzer, &config)?,
     )?;
-    let watched = watch::start(arguments.metrics, threads.watched())?;
+    let watched = watch::start(metrics, threads.watched())?;
     let addresses = threads.addresses().iter().map(ToString::to_string);
     eprintln!(
         "skua collects sFlow, NetFlow and IPFIX at {}; Ctrl-C ends",
@@ -211,5 +266,69 @@ fn text(all: &All) {
     }
     if let Some(error) = &summary.last_error {
         eprintln!("  last error: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use skua_testkit::scratch::scratch;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: CollectorArguments,
+    }
+
+    fn configured(file: &str, flags: &str) -> anyhow::Result<Config> {
+        let path = scratch("collector.yaml");
+        std::fs::write(&path, file).unwrap();
+        let words = format!("skua --config {} {flags}", path.display());
+        Line::parse_from(words.split_whitespace())
+            .arguments
+            .configured()
+    }
+
+    #[test]
+    fn flags_stand_over_the_section_of_the_file() {
+        let file = "collector: {listen: ['[::1]:9'], allow: [10.0.0.0/8], sinks: [none], window: 20s, threads: 3}";
+        let plain = configured(file, "").unwrap().collector;
+        assert_eq!((plain.threads, plain.window.as_secs()), (3, 20));
+        assert_eq!(
+            (&*plain.sinks, &*plain.allow),
+            (&["none".to_owned()][..], &["10.0.0.0/8".to_owned()][..])
+        );
+        let flags = "--listen 0.0.0.0:7 --allow 192.0.2.0/24 --sink stdout --sink none --window 5s --max-keys 7";
+        let over = configured(file, flags).unwrap().collector;
+        assert_eq!(over.listen, ["0.0.0.0:7".parse().unwrap()]);
+        assert_eq!(
+            (over.allow, over.sinks),
+            (
+                vec!["192.0.2.0/24".to_owned()],
+                vec!["stdout".to_owned(), "none".to_owned()]
+            )
+        );
+        assert_eq!(
+            (over.threads, over.window.as_secs(), over.max_keys),
+            (3, 5, 7)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_with_its_key() {
+        for (file, said) in [
+            ("collector: {listen: ['0.0.0.0:6343']}", "--allow"),
+            ("collector: {listen: []}", "collector.listen"),
+            ("collector: {threads: 65}", "collector.threads"),
+            ("collector: {sender_rate: 9}", "collector.sender_rate"),
+            ("collector: {unsealed: [10.0.0.0/8]}", "collector.key_file"),
+            ("collector: {allow: [everybody]}", "collector.allow"),
+            ("collector: {sink: stdout}", "did you mean sinks?"),
+        ] {
+            let refused = format!("{:#}", configured(file, "").unwrap_err());
+            assert!(refused.contains(said), "{file}: {refused}");
+        }
     }
 }

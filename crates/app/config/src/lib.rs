@@ -8,6 +8,7 @@
 pub mod actions;
 pub mod addresses;
 pub mod arguments;
+pub mod collector;
 mod describe;
 pub mod dpdk;
 pub mod export;
@@ -32,6 +33,7 @@ use skua_flow::{Mark, Prefix};
 use crate::{
     actions::{AlertSettings, InjectionSettings},
     arguments::{CaptureArguments, CaptureType, ConfigArguments},
+    collector::Collector,
     dpdk::Dpdk,
     export::ExportSettings,
     lake::LakeSettings,
@@ -64,6 +66,7 @@ section! {
         history: History;
         export: ExportSettings;
         lake: LakeSettings;
+        collector: Collector;
         injection: InjectionSettings;
         alerts: AlertSettings;
         steer: SteerSettings;
@@ -678,6 +681,7 @@ impl Config {
             bail!("host is no name of a host");
         }
         self.lake.check()?;
+        self.collector.check()?;
         self.steer.declared(self.policy.steer)?;
         self.api.check()?;
         if self.alerts.commands && !self.api.authenticates() {

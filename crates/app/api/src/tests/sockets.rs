@@ -254,23 +254,21 @@ fn who_does_not_keep_up_gets_a_new_sync_and_is_told() {
     let running = narrow();
     let mut client = open(&running, "/ws/subscriber", &[]).unwrap();
     synchronise(&mut client, Value::Null);
-    let long = "x".repeat(20_000);
-    for n in 0..4_000 {
+    // More than may wait for the thread that writes them: also when that thread does nothing until the client reads.
+    const CHANGES: i64 = 10_000;
+    let long = skua_topology::Value::from("x".repeat(20_000).as_str());
+    for n in 0..CHANGES {
         let id = format!("n{}", n % 50);
-        let metadata = Map::from([("Name", long.as_str().into()), ("N", i64::from(n).into())]);
+        let metadata = Map::from([("Name", long.clone()), ("N", n.into())]);
         let mut graph = running.graph.write();
         match n < 50 {
-            true => drop(
-                graph
-                    .add_node(Node::new(&id, "here", metadata), n.into())
-                    .unwrap(),
-            ),
-            false => drop(graph.update_node(&id, metadata, n.into()).unwrap()),
+            true => drop(graph.add_node(Node::new(&id, "here", metadata), n).unwrap()),
+            false => drop(graph.update_node(&id, metadata, n).unwrap()),
         }
     }
     let mut known = BTreeMap::new();
     let mut lost = 0;
-    while known.len() < 50 || known.values().any(|n| *n < 3_950) {
+    while known.len() < 50 || known.values().any(|n| *n < CHANGES - 50) {
         let news = next(&mut client);
         let mut learn = |node: &Value| {
             let number = node["Metadata"]["N"].as_i64().unwrap();

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, str::FromStr};
 
 use anyhow::bail;
 use skua_collect::Line;
-use skua_config::arguments::AnalyzerArguments;
+use skua_config::{Config, arguments::AnalyzerArguments};
 use skua_lake::Location;
 
 /// A sink as it is named on the command line.
@@ -89,12 +89,17 @@ impl Sink for Nowhere {
 pub struct Sinks(Vec<Box<dyn Sink>>);
 
 impl Sinks {
-    /// Opens them; `analyzer` is whom to tell as whom, when that is among them.
+    /// Opens them; `analyzer` is where and as whom to send, when that is among them; `config` has the host's name and how
+    /// a lake is kept.
     ///
     /// # Errors
     ///
     /// When one cannot be opened.
-    pub fn open(names: &[SinkName], analyzer: &AnalyzerArguments) -> anyhow::Result<Self> {
+    pub fn open(
+        names: &[SinkName],
+        analyzer: &AnalyzerArguments,
+        config: &Config,
+    ) -> anyhow::Result<Self> {
         let open = |name: &SinkName| -> anyhow::Result<Box<dyn Sink>> {
             Ok(match name {
                 SinkName::Stdout => Box::new(stdout::Stdout::open(names.len() == 1)?),
@@ -106,7 +111,7 @@ impl Sinks {
                     }
                     Box::new(analyzer::Analyzer::open(analyzer)?)
                 }
-                SinkName::Lake(location) => Box::new(parquet::Parquet::open(location)?),
+                SinkName::Lake(location) => Box::new(parquet::Parquet::open(location, config)?),
                 SinkName::Kafka(target) => Box::new(kafka::Kafka::open(target)?),
             })
         };

@@ -3,7 +3,6 @@
 use skua_collect::Line;
 use skua_config::Config;
 use skua_lake::{Location, Table};
-use skua_process::host::host_name;
 use skua_runtime::lake::KeptLake;
 use std::time::Duration;
 
@@ -20,12 +19,8 @@ pub struct Parquet {
 
 impl Parquet {
     /// Opens it.
-    pub fn open(location: &Location) -> anyhow::Result<Self> {
-        let config = Config::load(None)?;
-        let host = match &*config.host {
-            "" => host_name(),
-            name => name.to_owned(),
-        };
+    pub fn open(location: &Location, config: &Config) -> anyhow::Result<Self> {
+        let host = config.host_name();
         Ok(Self {
             lake: KeptLake::at(location.clone(), &config.lake, &host, Table::Services)?,
             host,

@@ -8,7 +8,7 @@ use skua_ovsdb::{ClientConfig, Target};
 use std::{
     collections::BTreeMap,
     fs::File,
-    os::unix::fs::MetadataExt,
+    os::unix::{fs::MetadataExt, net::UnixStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -170,7 +170,10 @@ impl Ovs {
         let arguments = ["ovsdb-server", &database, &remote, &control, "--no-chdir"];
         self.server = Some(self.ns.spawn(&arguments, &self.path("server.log")));
         let socket = self.path("db.sock");
-        eventually("the database's socket", || socket.exists());
+        // It is there before somebody listens at it.
+        eventually("the database listens", || {
+            UnixStream::connect(&socket).is_ok()
+        });
         self.vsctl_no_wait(&["init"]);
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     process::{Child, Output, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pcap::{Active, Capture, Direction};
@@ -120,10 +120,23 @@ impl<'a> Tap<'a> {
     }
 
     pub fn of(net: &'a Net, skua: &'a Skua, words: &[&str]) -> Self {
-        let made = ask(net, skua, words);
-        assert_eq!(made["State"], "active", "{made}");
+        let mut made = ask(net, skua, words);
         let id = made["UUID"].as_str().unwrap().to_owned();
-        Self { net, skua, id }
+        let tap = Self { net, skua, id };
+        // A neighbour may take its time on a busy machine; it is asked for again each second.
+        let end = Instant::now() + Duration::from_secs(30);
+        let waits = |tap: &Value| {
+            tap["Error"]
+                .as_str()
+                .unwrap_or_default()
+                .ends_with("does not answer")
+        };
+        while waits(&made) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(100));
+            made = tap.show();
+        }
+        assert_eq!(made["State"], "active", "{made}");
+        tap
     }
 
     pub fn show(&self) -> Value {

@@ -1,4 +1,4 @@
-// Captures, taps, detectors and alerts: what there is, how it fares, making and ending it.
+// Captures, taps, detectors and alerts: what there is, its status, making and ending it.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { change, get, packets, quoted, save } from "./api";

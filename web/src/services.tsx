@@ -222,7 +222,7 @@ function describe(call: Call): string {
 }
 
 function Graph({ rows, colour, chosen, choose }: Shown) {
-  // Bytes change all the time; where things stand depends only on who calls whom.
+  // Bytes change all the time; where things stand depends only on which service calls which.
   const keys = useSignal("");
   const joined = rows.map(keyOf).sort().join("\n");
   keys.value = joined;

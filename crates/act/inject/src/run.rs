@@ -102,7 +102,7 @@ impl Outcome {
     }
 }
 
-/// How an injection fares.
+/// The status of an injection.
 #[derive(Clone, Default, Debug)]
 pub struct Status {
     /// Where it stands.
@@ -223,7 +223,7 @@ impl Injection {
         self.tracking_id
     }
 
-    /// How it fares.
+    /// Its status.
     pub fn status(&self) -> Status {
         self.shared.status().clone()
     }
@@ -233,7 +233,7 @@ impl Injection {
         self.shared.stop.store(true, Ordering::Release);
     }
 
-    /// Waits until it has ended, at most so long, and says how it fares.
+    /// Waits until it has ended, at most so long, and gives its status.
     pub fn wait(&self, patience: Duration) -> Status {
         let status = self.shared.status();
         let running = |status: &mut Status| status.state == State::Running;

@@ -24,7 +24,7 @@ use crate::{
     way,
 };
 
-/// How a source fares.
+/// The status of a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceStatus {
     /// Which.
@@ -41,7 +41,7 @@ pub struct SourceStatus {
     pub sent: SourceCounters,
 }
 
-/// How a monitor fares.
+/// The status of a monitor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MonitorStatus {
     /// Which.
@@ -54,7 +54,7 @@ pub struct MonitorStatus {
     pub counters: MonitorCounters,
 }
 
-/// How a tap fares.
+/// The status of a tap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TapStatus {
     /// Its sources, also those that are gone.
@@ -485,7 +485,7 @@ impl Tap {
         place.map(|place| place as u32)
     }
 
-    /// How it fares.
+    /// Its status.
     pub fn status(&self) -> TapStatus {
         let sources = (0u32..).zip(&self.known).map(|(number, known)| {
             let counters = |direction| self.maps.source(number, direction).unwrap_or_default();

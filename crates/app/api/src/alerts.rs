@@ -28,7 +28,7 @@ pub fn routes(alerts: Arc<AlertManager>) -> Router {
         .with_state(alerts)
 }
 
-/// An alert with how it fares.
+/// An alert with its status.
 fn shown((alert, status, action): (Alert, AlertStatus, Option<String>)) -> Value {
     let mut value = json!(alert);
     let more = json!(status);

@@ -124,7 +124,7 @@ async fn live(State(all): State<Captures>, body: Bytes) -> Response {
     .await
 }
 
-/// A capture with how it fares.
+/// A capture with its status.
 fn shown(capture: &Capture, status: &CaptureStatus) -> Value {
     let mut value = json!(capture);
     let nodes: Vec<Value> = status

@@ -117,7 +117,7 @@ fn by_id<T: Serialize>(all: impl Iterator<Item = T>) -> Value {
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
-/// A rule with how it fares.
+/// A rule with its status.
 fn shown((rule, status): (impl Serialize, RuleStatus)) -> Value {
     let mut value = json!(rule);
     let more = json!(status);

@@ -68,7 +68,7 @@ skua run
                        &state=NAME&protocol=tcp|udp&netns=INODE&sort=…&limit=N&since=NS&format=json|csv
   GET /api/services    sums by service
                        ?clients=true&service=NAME&port=N&protocol=tcp|udp&sort=…&limit=N&format=json|csv
-  GET /api/dependencies  who calls whom; parameters as above
+  GET /api/dependencies  which service calls which; parameters as above
   GET /api/services/graph  who depends on whom, with failures and quantiles of round-trip times
                        ?service=NAME&port=N&protocol=NAME&change=new|vanished&limit=N
                        &format=json|csv|dot; POST takes lines of a collector

@@ -40,9 +40,9 @@ pub enum Command {
     Top(Box<crate::top::TopArguments>),
     /// Show conversations: of the running `skua run`, or captured on the spot
     Flows(FlowsArguments),
-    /// Show sockets: whose they are, and how TCP fares
+    /// Show sockets: whose they are, and how healthy TCP is
     Sockets(crate::sockets::SocketsArguments),
-    /// Show services, their clients and who calls whom
+    /// Show services, their clients and which service calls which
     Services(crate::sockets::ServicesArguments),
     /// Ask for the topology and its flows in Gremlin
     Query(crate::query::QueryArguments),

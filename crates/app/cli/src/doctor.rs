@@ -53,7 +53,7 @@ fn running(analyzer: &AnalyzerArguments) -> Result<Option<Value>, String> {
             "nothing answers at {address}: it has not started yet, or has ended; its log says more"
         )),
         Ok(status) => Ok(status),
-        Err(error) => Err(format!("{address} does not tell how it fares: {error:#}")),
+        Err(error) => Err(format!("{address} does not give its status: {error:#}")),
     }
 }
 

@@ -52,14 +52,14 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
     let uplink = &status["uplink"];
     if uplink["connected"] == false {
         advice.push(format!(
-            "the analyzer at {} is not told: {}",
+            "no connection with the analyzer at {}: {}",
             text_of(uplink, "analyzer"),
             text_of(uplink, "error")
         ));
     }
     if number(&uplink["lost_flow_updates"]) > 0 {
         advice.push(format!(
-            "{} updates of flows found no room while the analyzer was not there",
+            "{} updates of flows were dropped, as too many waited while the analyzer was not there",
             number(&uplink["lost_flow_updates"])
         ));
     }
@@ -81,7 +81,7 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
             ),
             (
                 "forgotten_owners",
-                "owners of sockets found no room (fleet.memory), of the agent of",
+                "owners of sockets were dropped for lack of memory (fleet.memory), of the agent of",
             ),
             (
                 "refused_records",
@@ -367,7 +367,7 @@ pub fn advice(status: &Value) -> Vec<String> {
     }
     if number(&discovery["omitted_nodes"]) > 0 {
         advice.push(format!(
-            "{} interfaces and namespaces found no room in the graph",
+            "{} interfaces and namespaces are beyond the graph's limit",
             number(&discovery["omitted_nodes"])
         ));
     }

@@ -121,7 +121,7 @@ pub struct SocketsArguments {
 Examples:
   skua services                                   what listens, and how its connections fare
   skua services --clients                         who calls
-  skua services --dependencies                    who calls whom
+  skua services --dependencies                    which service calls which
   skua services --sort rtt --output json
   skua services --graph                           of all that is known, also of other hosts
   skua services --graph --output dot | dot -Tsvg >services.svg

@@ -175,7 +175,7 @@ pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
         addresses.collect::<Vec<_>>().join(", ")
     );
     if let Some(address) = watched {
-        eprintln!("how it fares: http://{address}/metrics, /health, /ready");
+        eprintln!("metrics and health: http://{address}/metrics, /health, /ready");
     }
     let (mut summary, received, sinks) = threads.join()?;
     let mut sinks = sinks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,11 +220,11 @@ fn text(all: &All) {
         output::count(summary.lines),
     );
     for (name, value) in [
-        ("told before", &summary.told_before),
-        ("told by agents", &summary.told),
+        ("exported before", &summary.told_before),
+        ("exported by agents", &summary.told),
         ("missing", &summary.missing),
         ("got", &summary.got),
-        ("told by several", &summary.elsewhere),
+        ("known already", &summary.elsewhere),
         ("too late", &summary.late),
         ("keys full", &summary.keys_full),
         ("conversations full", &summary.conversations_full),

@@ -1,4 +1,4 @@
-//! How a collector fares: /metrics for Prometheus, /health and /ready for supervisors, and what is logged.
+//! The status of a collector: /metrics for Prometheus, /health and /ready for supervisors, and what is logged.
 
 use std::{
     collections::BTreeMap,

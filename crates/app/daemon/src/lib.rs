@@ -177,8 +177,8 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
         Some(&watch),
         Asked::Uplink(&uplink),
     )?;
-    let tells = format!(" and tells {}", arguments.analyzer.address);
-    watch.greet(&tells, &door)?;
+    let reports = format!(" and reports to {}", arguments.analyzer.address);
+    watch.greet(&reports, &door)?;
     let ended = watch.run(|| actions.end());
     drop(uplink);
     drop(storage);
@@ -318,13 +318,13 @@ impl Watch {
         })
     }
 
-    fn greet(&self, tells: &str, door: &Door) -> anyhow::Result<()> {
+    fn greet(&self, reports: &str, door: &Door) -> anyhow::Result<()> {
         let url = &door.url;
         let mut out = std::io::stdout();
         let capture = self.session.describe();
         writeln!(
             out,
-            "skua watches {} by {} ({}){tells}; see `skua flows`, {url}/ and `skua doctor`; Ctrl-C ends",
+            "skua watches {} by {} ({}){reports}; see `skua flows`, {url}/ and `skua doctor`; Ctrl-C ends",
             output::counted(self.session.interfaces(), "interface"),
             capture.hook,
             capture.rung,

@@ -141,7 +141,10 @@ fn sockets_text(sums: &Value) -> String {
         text += &format!("  lost: {cause} {lost}\n");
     }
     for (what, name) in [
-        ("open", "open sockets found no room (sockets.max_sockets)"),
+        (
+            "open",
+            "open sockets were beyond the limit (sockets.max_sockets)",
+        ),
         (
             "ended",
             "ended sockets did not fit into the history (sockets.history)",

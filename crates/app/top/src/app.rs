@@ -78,7 +78,7 @@ pub struct App {
     pub frozen: bool,
     /// Whether the one who answers watches no host, but has agents.
     pub fleet: bool,
-    /// Whether services are shown by who calls whom.
+    /// Whether services are shown by which service calls which.
     pub dependencies: bool,
     /// What lies over the view.
     pub overlay: Option<Overlay>,

@@ -112,6 +112,6 @@ fn prove_destroyed(monitor: &mut DestroyMonitor) -> (HookState, String) {
     if !monitor.missing.is_empty() {
         return (HookState::Unsupported, monitor.missing.join("; "));
     }
-    let reason = "the end of own sockets is not told".to_owned();
+    let reason = "the end of own sockets is not reported".to_owned();
     (HookState::Silent, reason)
 }

@@ -11,7 +11,7 @@ pub struct Counters {
     pub resyncs: u64,
     /// Times that the kernel said that it had to drop notifications; a resync follows each.
     pub lost: u64,
-    /// Interfaces and namespaces that found no room in the graph.
+    /// Interfaces and namespaces beyond the limit of the graph.
     pub omitted_nodes: u64,
     /// Addresses, routes, neighbours and forwarding entries that were over a limit of their node, each time
     /// one came.

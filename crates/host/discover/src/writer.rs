@@ -252,7 +252,7 @@ impl Writer {
         }
     }
 
-    /// Nodes that found no room; they may be tried again when there is some.
+    /// Nodes beyond the limit; they may be tried again when there is some.
     pub fn is_full(&self) -> bool {
         self.nodes >= self.most
     }

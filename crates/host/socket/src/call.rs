@@ -123,7 +123,7 @@ pub const FIELDS: &[Field] = &[
         Integer,
         "",
         "dependencies",
-        "of a server: clients that are told apart, services of this host and addresses of others; of a client: servers",
+        "of a server: clients that are counted apart, services of this host and addresses of others; of a client: servers",
         |c| Value::or_absent(c.peers, Value::Integer),
     ),
     Field::new(
@@ -163,7 +163,7 @@ pub const FIELDS: &[Field] = &[
         Integer,
         "connections",
         "",
-        "of them answered with a RST; with `sockets.mode: aggregate` not told apart",
+        "of them answered with a RST; with `sockets.mode: aggregate` not distinguished",
         |c| Value::Integer(c.sums.refused),
     ),
     Field::new(
@@ -171,7 +171,7 @@ pub const FIELDS: &[Field] = &[
         Integer,
         "connections",
         "",
-        "no answer in time, to the attempt or later to data; with `sockets.mode: aggregate` not told apart",
+        "no answer in time, to the attempt or later to data; with `sockets.mode: aggregate` not distinguished",
         |c| Value::Integer(c.sums.timed_out),
     ),
     Field::new(

@@ -89,7 +89,7 @@ pub(crate) struct Cgroups {
     max: usize,
     pause: Duration,
     next: Option<Instant>,
-    /// Groups that found no room.
+    /// Groups beyond the limit.
     pub(crate) full: u64,
     /// Groups that could not be listed.
     pub(crate) unreadable: u64,

@@ -107,7 +107,7 @@ pub struct SocketIndex {
     listeners: Listeners,
     /// Addresses of namespaces, by inode number.
     addresses: HashMap<u32, HashSet<IpAddr>>,
-    /// Entries that found no room.
+    /// Entries beyond the limit.
     dropped: u64,
 }
 
@@ -133,7 +133,7 @@ impl SocketIndex {
         }
     }
 
-    /// Sockets that found no room.
+    /// Sockets beyond the limit.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

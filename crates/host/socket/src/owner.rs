@@ -180,7 +180,7 @@ impl Default for OwnersConfig {
 /// What could not be found out, by cause; since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OwnerCounters {
-    /// Owners that found no room, at each socket.
+    /// Owners beyond the limit, at each socket.
     pub owners_full: u64,
     /// Owners of nothing but ended sockets and conversations that made room for others; those have
     /// no owner any more.
@@ -195,7 +195,7 @@ pub struct OwnerCounters {
     pub executed: u64,
     /// Owners whose control group was not found.
     pub cgroups_unknown: u64,
-    /// Control groups that found no room.
+    /// Control groups beyond the limit.
     pub cgroups_full: u64,
     /// Control groups whose path is too deep to be listed.
     pub cgroups_unreadable: u64,

@@ -24,7 +24,7 @@ pub enum Party {
     Others,
 }
 
-/// A dependency: who calls whom.
+/// A dependency: which service calls which.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EdgeKey {
     /// Who calls.

@@ -62,13 +62,13 @@ pub struct SocketCounts {
     pub ended: u64,
     /// Of them gone without a word.
     pub vanished: u64,
-    /// Open sockets that found no room.
+    /// Open sockets beyond the limit.
     pub not_kept: u64,
     /// Ended sockets that left the history for lack of room.
     pub evicted: u64,
     /// Ended connections that came summed up.
     pub in_pairs: u64,
-    /// Sockets that found no room in the index for flows.
+    /// Sockets beyond the limit in the index for flows.
     pub not_joined: u64,
     /// Conversations of which several sockets of different owners fit when they were first asked for (the
     /// ports were used again, or several processes wait at one), so that no pid is named.

@@ -250,11 +250,11 @@ pub struct PairUpdate {
 /// Sockets that did not become a record, by cause; since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SocketLosses {
-    /// Ends that found no room in the ring buffer.
+    /// Ends beyond the limit in the ring buffer.
     pub ring_full: u64,
     /// Sockets for which the kernel had no memory or no free entry.
     pub table_full: u64,
-    /// Ended connections that found no room in the kernel's pair table.
+    /// Ended connections beyond the limit in the kernel's pair table.
     pub pairs_full: u64,
 }
 

@@ -69,11 +69,11 @@ pub struct Exported {
     pub datagrams: u64,
     /// Records in them.
     pub records: u64,
-    /// Packets that records added, also those that found no room.
+    /// Packets that records added, also those beyond the limit.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Records that found no room.
+    /// Records beyond the limit.
     pub refused: u64,
     /// Records that are not of IP, and not told of.
     pub not_ip: u64,

@@ -33,7 +33,7 @@ pub(crate) struct Reading {
     pub(crate) names: [u32; 2],
     /// Records that were stepped over.
     pub(crate) skipped: u64,
-    /// Names that found no room.
+    /// Names beyond the limit.
     pub(crate) nameless: u64,
 }
 

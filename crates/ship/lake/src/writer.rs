@@ -58,7 +58,7 @@ struct Losses {
     scattered: AtomicU64,
 }
 
-/// How writing fares.
+/// The status of writing.
 #[derive(Clone, Debug, Default)]
 pub struct WriterStats {
     /// Rows that are stored.
@@ -263,7 +263,7 @@ impl Writer {
         state.waiting == 0
     }
 
-    /// How it fares.
+    /// Its status.
     pub fn stats(&self) -> WriterStats {
         let shared = &self.shared;
         let state = shared.state();

@@ -114,7 +114,7 @@ impl FlowFeed {
             let done = tokio::task::spawn_blocking(move || feed.tell(&told)).await;
             match done {
                 Ok(newest) => told = newest,
-                Err(error) => return tracing::error!(%error, "subscribers of flows are not told"),
+                Err(error) => return tracing::error!(%error, "subscribers of flows get nothing"),
             }
         }
     }

@@ -62,7 +62,7 @@ pub struct Told {
     pub trusted: Option<TrustedKeys>,
 }
 
-/// How a connection fares.
+/// The status of a connection.
 #[derive(Clone, Default, Serialize)]
 pub struct UplinkStatus {
     /// Address of the analyzer that is or was tried last.
@@ -105,12 +105,12 @@ pub struct Uplink {
     thread: Option<JoinHandle<()>>,
 }
 
-/// For who wants to know how an uplink fares.
+/// For who wants to know the status of an uplink.
 #[derive(Clone)]
 pub struct UplinkView(Arc<Inner>);
 
 impl UplinkView {
-    /// How it fares now.
+    /// Its status now.
     pub fn status(&self) -> UplinkStatus {
         let sums = self.0.outbox.sums();
         UplinkStatus {
@@ -160,7 +160,7 @@ impl Uplink {
         self.inner.outbox.clone()
     }
 
-    /// For who wants to know how it fares.
+    /// For who wants to know its status.
     pub fn view(&self) -> UplinkView {
         UplinkView(self.inner.clone())
     }
@@ -288,7 +288,7 @@ async fn say_parts(socket: &mut Socket, all: impl Parts) -> anyhow::Result<()> {
             left.push(second);
             left.push(first);
         } else {
-            bail!("a node of {} bytes cannot be told", text.len());
+            bail!("a node of {} bytes cannot be sent", text.len());
         }
     }
     Ok(())
@@ -467,11 +467,11 @@ impl Inner {
                     }
                 }
                 gathered = changes.recv() => {
-                    let gathered = gathered.context("nobody tells of the graph any more")?;
+                    let gathered = gathered.context("changes of the graph come no more")?;
                     self.tell_changes(&mut socket, gathered, &mut synced).await?;
                 }
                 changed = states.changed() => {
-                    changed.context("nobody tells of captures any more")?;
+                    changed.context("states of captures come no more")?;
                     let now = states.borrow_and_update().clone();
                     say(&mut socket, &FromAgent::States(now)).await?;
                 }
@@ -517,7 +517,7 @@ impl Inner {
         if lost > 0 {
             tracing::info!(
                 lost,
-                "too many changes at once: the whole graph is told anew"
+                "too many changes at once: the whole graph is sent again"
             );
             *synced = self.tell_all(socket).await?;
         } else if !told.is_empty() {

@@ -14,7 +14,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// What runs for one node. Dropping it ends it.
 pub trait Opened: Send {
-    /// How it fares.
+    /// Its status.
     fn state(&self) -> PointState;
     /// Where it listens.
     fn listens_at(&self) -> Option<SocketAddr>;

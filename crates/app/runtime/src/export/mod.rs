@@ -334,7 +334,7 @@ impl Collectors {
         let sender = std::thread::Builder::new()
             .name("export".into())
             .spawn(move || sender.run())?;
-        tracing::info!(collector = %member.name, address = %member.address, "a collector is told");
+        tracing::info!(collector = %member.name, address = %member.address, "exporting to a collector");
         let destination = Destination {
             slot,
             at: Mutex::new(At {
@@ -417,7 +417,7 @@ pub struct Export {
     _look_up: Option<SyncSender<()>>,
 }
 
-/// For who wants to know how it fares.
+/// For who wants to know its status.
 #[derive(Clone)]
 pub struct ExportView(Arc<Collectors>);
 
@@ -498,7 +498,7 @@ impl Export {
         }))
     }
 
-    /// For who wants to know how it fares.
+    /// For who wants to know its status.
     pub fn view(&self) -> ExportView {
         ExportView(self.collectors.clone())
     }
@@ -515,7 +515,7 @@ fn look_up(mut members: Members, collectors: Arc<Collectors>) -> anyhow::Result<
             while stopped.recv_timeout(again) == Err(RecvTimeoutError::Timeout) {
                 members.look_up();
                 if let Err(error) = collectors.set(&members) {
-                    tracing::warn!(error = %format!("{error:#}"), "a collector cannot be told");
+                    tracing::warn!(error = %format!("{error:#}"), "cannot export to a collector");
                 }
             }
         })?;

@@ -23,7 +23,7 @@ pub struct ExportStatus {
     pub left: bool,
     /// Whether it takes what it is sent, as far as its answers and ICMP tell; while not, the others have its part.
     pub up: bool,
-    /// Whether it has answered: else only ICMP tells whether it is there.
+    /// Whether it has answered: else only ICMP shows whether it is there.
     pub answers: bool,
     /// How often others took its part.
     pub failovers: u64,
@@ -39,7 +39,7 @@ pub struct ExportStatus {
     pub not_ip: u64,
     /// Datagrams that wait.
     pub waiting: usize,
-    /// Records that found no room in the queue, or of which no collector could be told since none was found.
+    /// Records beyond the limit in the queue, or of which no collector could be told since none was found.
     pub lost_records: u64,
     /// Datagrams that were lost here, by cause.
     pub lost: LostDatagrams,
@@ -90,7 +90,7 @@ skua_process::metrics! { "Export to collectors"
     NOT_IP counter "skua_export_not_ip_total" ["collector"] "Records that are not exported because they are not of IP.";
     WAITING gauge "skua_export_waiting" ["collector"] "Datagrams that wait to be sent to a collector.";
     UP gauge "skua_export_up" ["collector"] "1 while a collector takes what it is sent, as far as its answers and ICMP tell; 0 while others have its part.";
-    ANSWERS gauge "skua_export_answers" ["collector"] "1 when a collector has answered: else only ICMP tells whether it is there.";
+    ANSWERS gauge "skua_export_answers" ["collector"] "1 when a collector has answered: else only ICMP shows whether it is there.";
     SPOOL_DATAGRAMS gauge "skua_export_spool_datagrams" ["collector"] "Datagrams on disk until a collector is there.";
     SPOOL_BYTES gauge "skua_export_spool_bytes" ["collector"] "Bytes of files with datagrams until a collector is there.";
     SPOOL_KEPT counter "skua_export_spool_kept_total" ["collector"] "Datagrams that were put on disk because a collector was gone.";
@@ -185,11 +185,14 @@ pub fn advise(status: &Value, advice: &mut Vec<String>) {
             ));
         }
         for (cause, what) in [
-            ("queue_full", "found no room in the queue (export.queue)"),
+            (
+                "queue_full",
+                "were dropped as the queue was full (export.queue)",
+            ),
             ("send_refused", "were refused: nobody listens there"),
             ("unreachable", "could not get there: no way to the host"),
             ("unanswered", "were not answered: it is gone"),
-            ("would_block", "found no room in the socket"),
+            ("would_block", "were dropped as the socket was full"),
             ("send_failed", "could not be sent"),
             (
                 "spool_full",

@@ -602,7 +602,7 @@ impl Fleet {
         }
     }
 
-    /// How a capture fares at an agent.
+    /// The status of a capture at an agent.
     pub(crate) fn state(&self, capture: Uuid, point: &NodePoint) -> PointState {
         let inner = self.lock();
         let Some(agent) = inner.agents.get(&point.host) else {

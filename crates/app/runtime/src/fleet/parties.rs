@@ -52,7 +52,7 @@ impl Parties {
         Some(&*self.kept.get(number)?.party)
     }
 
-    /// Parties that ended flows have, or flows that come, and that found no room.
+    /// Parties that ended flows have, or flows that come, and beyond the limit.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }

@@ -1,4 +1,4 @@
-//! How the lake fares: in /metrics, and by the doctor.
+//! The status of the lake: in /metrics, and by the doctor.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use skua_process::metrics::Exposition;
 
 use crate::lake::KeptLake;
 
-/// How it fares.
+/// Its status.
 #[derive(Serialize)]
 pub struct LakeStatus {
     location: String,
@@ -30,7 +30,7 @@ pub struct LakeStatus {
 }
 
 impl KeptLake {
-    /// How it fares.
+    /// Its status.
     pub fn status(&self) -> LakeStatus {
         let stats = self.writer.stats();
         let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +115,10 @@ pub fn advise(status: &Value, advice: &mut Vec<String>) {
         advice.push(format!("the lake cannot be written: {error}"));
     }
     for (cause, what) in [
-        ("queue_full", "found no room in memory (lake.memory)"),
+        (
+            "queue_full",
+            "were dropped for lack of memory (lake.memory)",
+        ),
         ("disk_full", "were lost while the disk was full"),
         ("storage_failed", "were lost while storage failed"),
         (

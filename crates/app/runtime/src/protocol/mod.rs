@@ -76,7 +76,7 @@ pub enum FromAgent {
     },
 }
 
-/// How a capture fares on a node.
+/// The status of a capture on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {

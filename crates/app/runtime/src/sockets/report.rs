@@ -94,7 +94,7 @@ pub fn advice(status: &Value, summary: &Value) -> Vec<String> {
         }
     };
     let ring = if status["fallback"].as_str().unwrap_or_default().is_empty() {
-        "ends of sockets found no room in the ring buffer: with sockets.mode: aggregate the kernel \
+        "ends of sockets were lost as the ring buffer was full: with sockets.mode: aggregate the kernel \
          sums up connections, and none is lost so"
     } else {
         "ends of sockets came faster than sock_diag could tell them: socket programs in the kernel \
@@ -103,17 +103,17 @@ pub fn advice(status: &Value, summary: &Value) -> Vec<String> {
     say(lost("ring_full"), ring);
     say(
         lost("table_full"),
-        "sockets found no room in the kernel: raise sockets.max_sockets",
+        "sockets were beyond the limit in the kernel: raise sockets.max_sockets",
     );
     say(
         lost("pairs_full"),
-        "connections found no room among the kernel's sums: raise sockets.max_sockets, or drain more \
+        "connections were beyond the limit of the kernel's sums: raise sockets.max_sockets, or drain more \
          often (agent.flow.ebpf.kernel_scan_interval)",
     );
     let not_kept = |what: &str| summary["not_kept"][what].as_u64().unwrap_or(0);
     say(
         not_kept("open"),
-        "open sockets found no room: raise sockets.max_sockets",
+        "open sockets were beyond the limit: raise sockets.max_sockets",
     );
     say(
         not_kept("ended"),
@@ -122,7 +122,7 @@ pub fn advice(status: &Value, summary: &Value) -> Vec<String> {
     );
     say(
         not_kept("joins"),
-        "sockets found no room in the index for flows: raise sockets.max_sockets",
+        "sockets were beyond the limit of the index for flows: raise sockets.max_sockets",
     );
     say(
         not_kept("ambiguous"),

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// Events that are remembered of each.
 const EVENTS: usize = 1_000;
 
-/// How it fares.
+/// Its status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
     /// It is being looked for.
@@ -46,7 +46,7 @@ impl State {
 pub struct Live {
     /// The program, once it is loaded.
     pub steering: Option<Steering>,
-    /// How it fares.
+    /// Its status.
     pub state: State,
     /// How it is attached.
     pub hook: Option<HookKind>,

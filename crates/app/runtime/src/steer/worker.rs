@@ -156,7 +156,7 @@ impl Worker {
         lock(&self.live).take_events();
     }
 
-    /// Keeps how it fares, and says so when it is other than before.
+    /// Keeps its status, and says so when it is other than before.
     fn change(&self, state: State) {
         let mut live = lock(&self.live);
         if live.state == state {

@@ -116,7 +116,7 @@ fn key_line(app: &App, width: usize) -> Line<'static> {
                 "right open  left close  Enter details  / query  c capture  t tap  ? help  q quit"
             }
             View::Services => {
-                "s sort  r reverse  / filter  d who calls whom  Enter details  ? help  q quit"
+                "s sort  r reverse  / filter  d dependencies  Enter details  ? help  q quit"
             }
             View::Events => "/ filter  Enter details  y copy  space freeze  ? help  q quit",
             View::Overview => {

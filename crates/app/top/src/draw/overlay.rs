@@ -36,7 +36,7 @@ y             copy the row as JSON (OSC 52)
 c             capture just this flow, socket, interface or node; asks first
 t             tap just this: copy its packets to a monitor; asks first
 right, left   open and close a node of the topology
-d             services: what listens, or who calls whom
+d             services: what listens, or dependencies
 ?             this
 q, Ctrl-C     quit";
 

@@ -56,7 +56,7 @@ impl Trial {
     pub fn describe(self) -> String {
         let target = match self.sees_target {
             true => "sees its target go down",
-            false => "is told when its target goes down",
+            false => "gets notice when its target goes down",
         };
         format!("by {}, {target}", self.hook.name())
     }
@@ -192,7 +192,7 @@ pub struct Counts {
     pub fired: u64,
     /// What became of those; all are there.
     pub deeds: BTreeMap<Deed, u64>,
-    /// Events that found no room.
+    /// Events beyond the limit.
     pub events_lost: u64,
 }
 

@@ -122,7 +122,7 @@ pub struct SocketSet {
 pub struct SocketsHeld {
     /// Sockets in the set.
     pub held: usize,
-    /// Sockets that found no room.
+    /// Sockets beyond the limit.
     pub left_out: usize,
     /// Connections are added before their first packet.
     pub prompt: bool,

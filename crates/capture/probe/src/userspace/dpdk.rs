@@ -49,7 +49,7 @@ pub struct DpdkConfig {
     pub scan_interval: Duration,
 }
 
-/// How a port fares, for whoever asks while the probe works. Clones are the same.
+/// The status of a port, for whoever asks while the probe works. Clones are the same.
 #[derive(Clone)]
 pub struct PortWatch(Arc<Mutex<(PointState, PortInfo)>>);
 
@@ -122,7 +122,7 @@ impl DpdkProbe {
         Ok(probe)
     }
 
-    /// How its port fares.
+    /// The status of its port.
     pub fn watch(&self) -> PortWatch {
         self.watch.clone()
     }

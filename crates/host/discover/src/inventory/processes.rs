@@ -241,7 +241,7 @@ impl Source for Processes {
             self.look();
             self.writer.settle();
         }
-        // For those that found no room there may be some.
+        // For those beyond the limit there may be some.
         let omitted = self.known.len() < self.now.len();
         self.next = omitted.then(|| next_tick(self.common.interval));
     }

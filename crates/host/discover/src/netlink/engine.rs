@@ -60,7 +60,7 @@ pub(super) struct Engine {
     pub about_host: Vec<(Arc<str>, Value)>,
     host_tid: Arc<str>,
     boot: String,
-    /// There are interfaces that found no room.
+    /// There are interfaces beyond the limit.
     pub left_out: bool,
     pub keys: Vec<&'static str>,
     pub features: Features,

@@ -250,7 +250,7 @@ impl Engine {
     }
 
     /// Reads the counters of all interfaces, and what else the kernel does not tell of; takes those in
-    /// that found no room before.
+    /// beyond the limit before.
     pub(super) fn count(&mut self) {
         let now = writer::now_ms();
         let numbers: Vec<u16> = self.spaces.keys().copied().collect();

@@ -75,7 +75,7 @@ impl Routes {
         self.omitted.get(&ifindex).copied().unwrap_or(0)
     }
 
-    /// Whether routes that found no room would find some now.
+    /// Whether routes beyond the limit would find some now.
     pub fn wants_listing(&self) -> bool {
         self.omitted.keys().any(|ifindex| {
             let kept = self.out.get(ifindex).map_or(0, BTreeSet::len);

@@ -72,7 +72,7 @@ pub struct RuntimeCounters {
     pub rubbish: u64,
     /// Not asked, for the socket hung or talked rubbish too often; it is tried again later.
     pub suspended: u64,
-    /// Questions that found no room in the queue; they are asked again.
+    /// Questions beyond the limit in the queue; they are asked again.
     pub queue_full: u64,
 }
 

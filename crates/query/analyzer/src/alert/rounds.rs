@@ -17,7 +17,7 @@ const AT_LEAST: Duration = Duration::from_secs(10);
 /// Time that a query may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How an alert fares.
+/// The status of an alert.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct AlertStatus {

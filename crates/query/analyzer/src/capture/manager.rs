@@ -38,7 +38,7 @@ const EVENTS: usize = 1_024;
 /// Metadata of nodes that says what captures them.
 const CAPTURES: &str = "Captures";
 
-/// How a capture fares on a node.
+/// The status of a capture on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PointState {
     /// It captures.
@@ -64,7 +64,7 @@ impl PointState {
 pub trait Running: Send {
     /// Captures on these and no others.
     fn set_points(&mut self, points: &[NodePoint]);
-    /// How it fares on one of them.
+    /// Its status on one of them.
     fn state(&self, point: &NodePoint) -> PointState;
     /// Where it listens for one of them, if it does.
     fn listens_at(&self, point: &NodePoint) -> Option<SocketAddr> {
@@ -81,10 +81,10 @@ pub trait CaptureRunner: Send + Sync {
     fn start(&self, capture: &Capture) -> Result<Box<dyn Running>, String>;
 }
 
-/// How a capture fares.
+/// The status of a capture.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CaptureStatus {
-    /// Nodes that its query finds, and how it fares there.
+    /// Nodes that its query finds, and its status there.
     pub nodes: Vec<(NodePoint, PointState)>,
     /// Where it listens, by identifiers of nodes.
     pub listens_at: BTreeMap<Arc<str>, SocketAddr>,
@@ -384,7 +384,7 @@ impl Inner {
         let running = run.running.as_deref();
         let listens = |point: &NodePoint| Some((point.node.clone(), running?.listens_at(point)?));
         run.status.listens_at = points.iter().filter_map(listens).collect();
-        let fares = |point: NodePoint| {
+        let state = |point: NodePoint| {
             let state = match (running, &run.status.error) {
                 (Some(running), _) => running.state(&point),
                 (None, Some(error)) => PointState::Refused(error.clone()),
@@ -392,23 +392,23 @@ impl Inner {
             };
             (point, state)
         };
-        run.status.nodes = points.into_iter().map(fares).collect();
+        run.status.nodes = points.into_iter().map(state).collect();
     }
 
     /// Writes to nodes what captures them.
     fn tell(&self, state: &mut State) {
         let mut now: BTreeMap<Arc<str>, Vec<Value>> = BTreeMap::new();
         for run in state.runs.values() {
-            for (point, fares) in &run.status.nodes {
+            for (point, state) in &run.status.nodes {
                 let mut entries: Vec<(Arc<str>, Value)> = vec![
                     ("ID".into(), Value::from(&*run.capture.id().to_string())),
-                    ("State".into(), fares.name().into()),
+                    ("State".into(), state.name().into()),
                     ("Type".into(), run.capture.r#type.name().into()),
                 ];
                 if !run.capture.name.is_empty() {
                     entries.push(("Name".into(), Value::from(&*run.capture.name)));
                 }
-                if let PointState::Refused(why) = fares {
+                if let PointState::Refused(why) = state {
                     entries.push(("Error".into(), Value::from(&**why)));
                 }
                 if let Some(address) = run.status.listens_at.get(&point.node) {

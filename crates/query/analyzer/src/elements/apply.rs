@@ -14,7 +14,7 @@ use uuid::Uuid;
 /// Edges of one rule at most.
 const MAX_EDGES: usize = 10_000;
 
-/// How a rule fares.
+/// The status of a rule.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct RuleStatus {

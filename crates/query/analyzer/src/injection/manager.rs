@@ -95,7 +95,7 @@ pub struct IcmpErrorView {
     pub count: u64,
 }
 
-/// An injection and how it fares.
+/// An injection and its status.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct InjectionView {

@@ -108,7 +108,7 @@ impl From<SourceCounters> for Counts {
     }
 }
 
-/// A source and how it fares.
+/// A source and its status.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct SourceView {
@@ -135,7 +135,7 @@ pub struct SourceView {
     pub sent: Counts,
 }
 
-/// A monitor and how it fares.
+/// A monitor and its status.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct MonitorView {
@@ -182,7 +182,7 @@ impl From<SocketsHeld> for SocketsView {
     }
 }
 
-/// A tap and how it fares.
+/// A tap and its status.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct TapView {
@@ -644,7 +644,7 @@ impl Run {
             return;
         };
         if let Err(error) = running.set_sockets(found) {
-            tracing::warn!(%error, "a tap cannot be told of sockets");
+            tracing::warn!(%error, "a tap cannot be given its sockets");
         }
     }
 

@@ -241,7 +241,7 @@ pub struct EdgeRtt {
     pub p99_us: Option<u64>,
 }
 
-/// Who depends on whom, and how that fares.
+/// Which service depends on which, and how well that works.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Edge {
     /// Who uses the service.

@@ -68,7 +68,7 @@ impl Target {
         }
         if capture.sampling_rate > MOST_SAMPLING {
             return Err(format!(
-                "SamplingRate: NetFlow 5 tells rates up to {MOST_SAMPLING}"
+                "SamplingRate: NetFlow 5 has rates up to {MOST_SAMPLING}"
             ));
         }
         Ok(Self {

@@ -443,7 +443,7 @@ impl Sending {
             WouldBlock => &losses.would_block,
             HostUnreachable | NetworkUnreachable => &losses.unreachable,
             _ => {
-                tracing::debug!(%error, "a collector cannot be told");
+                tracing::debug!(%error, "cannot export to a collector");
                 &losses.failed
             }
         };

@@ -104,7 +104,10 @@ fn the_doctor_does_not_call_well_what_does_not_answer() {
     let place = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || listener.incoming().for_each(drop));
     let found = advice(&["--analyzer", &place]);
-    assert!(found.contains(&format!("{place} does not tell")), "{found}");
+    assert!(
+        found.contains(&format!("{place} does not give its status")),
+        "{found}"
+    );
 }
 
 #[cfg(not(feature = "sql"))]

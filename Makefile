@@ -8,7 +8,7 @@ SHIPPED = target/shipped/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release deb image test test-fast test-release test-kernels test-kafka test-stream test-samza lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers bench-addresses bench-drain \
+.PHONY: help needs build run release deb image test test-fast test-release test-kernels test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench screenshot screenshots clean
 
@@ -68,10 +68,6 @@ test-kafka: needs ## the sink kafka:// and a real broker; agent, collector and b
 test-stream: NEEDS = kafka
 test-stream: needs ## the stream job on a real Flink, beside the same in process, and killed (about 5 minutes, downloads 330 MB once)
 	@tests/kafka/run flink
-
-test-samza: NEEDS = kafka
-test-samza: needs ## the stream job on a real Samza, as a check of the topic's schema (about 2 minutes, downloads 46 MB once)
-	@tests/kafka/run samza
 
 lint: ## format and clippy
 	@$(CARGO) fmt --check && $(CARGO) fmt --check --manifest-path fuzz/Cargo.toml

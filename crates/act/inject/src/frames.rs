@@ -37,7 +37,7 @@ impl Payload {
     }
 }
 
-/// By what packets are told apart: the identifier of ICMP, else the source port.
+/// What makes packets belong to different flows: the identifier of ICMP, else the source port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
     /// All have the same: one conversation.

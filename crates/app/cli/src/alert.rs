@@ -50,7 +50,7 @@ pub enum AlertCommand {
         #[command(flatten)]
         rest: Settings,
     },
-    /// Show alerts and how they fare
+    /// Show alerts and their state
     List(Printing),
     /// Show one alert
     Get {

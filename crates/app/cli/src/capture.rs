@@ -36,7 +36,7 @@ pub struct CaptureArguments {
 pub enum CaptureCommand {
     /// Capture on the nodes that a query finds
     Create(Box<CreateArguments>),
-    /// Show all captures and how they fare
+    /// Show all captures and their state
     List(Printing),
     /// Show one capture
     Get {
@@ -130,7 +130,7 @@ pub struct CreateArguments {
     /// Count fragments with their conversation (they always are)
     #[arg(long)]
     pub ip_defrag: bool,
-    /// What tells flows apart
+    /// What makes two packets different flows
     #[arg(long, value_name = "L2|L3", default_value = "L3")]
     pub layer_key_mode: String,
     /// First packets of each flow that are kept, at most 10

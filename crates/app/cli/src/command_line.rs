@@ -28,11 +28,11 @@ pub struct Arguments {
 pub enum Command {
     /// Watch all interfaces and answer questions until Ctrl-C
     Run(RunArguments),
-    /// Watch all interfaces and tell an analyzer, which has the graph of many hosts
+    /// Watch all interfaces and report to an analyzer, which holds the graph of many hosts
     Agent(AgentArguments),
-    /// Bring together what agents tell, and answer questions until Ctrl-C; watches nothing itself
+    /// Join the reports of many agents and answer queries until Ctrl-C; captures nothing itself
     Analyzer(AnalyzerRunArguments),
-    /// Take what agents tell in sFlow, and sum it up by service and window
+    /// Receive sFlow of agents and sum it up by service and window
     Collector(skua_collector::command::CollectorArguments),
     /// Show the agents of an analyzer
     Agents(crate::agents::AgentsArguments),
@@ -40,7 +40,7 @@ pub enum Command {
     Top(Box<crate::top::TopArguments>),
     /// Show conversations: of the running `skua run`, or captured on the spot
     Flows(FlowsArguments),
-    /// Show sockets: whose they are, and how healthy TCP is
+    /// Show sockets: their processes, and how healthy TCP is
     Sockets(crate::sockets::SocketsArguments),
     /// Show services, their clients and which service calls which
     Services(crate::sockets::ServicesArguments),
@@ -50,11 +50,11 @@ pub enum Command {
     Capture(crate::capture::CaptureArguments),
     /// Copy packets to monitors
     Tap(crate::tap::TapArguments),
-    /// Inject packets and see what becomes of them
+    /// Inject packets and see what happens to them
     Injection(crate::injection::InjectionArguments),
     /// Detect jumps of values in packets, and steer those packets elsewhere
     Steer(crate::steer::SteerArguments),
-    /// Be told when a query finds something
+    /// Raise an alert when a query finds something
     Alert(crate::alert::AlertArguments),
     /// These and more commands under the names that Skydive has for them
     Client(crate::skydive::ClientArguments),

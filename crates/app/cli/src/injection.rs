@@ -40,7 +40,7 @@ pub struct InjectionArguments {
 pub enum InjectionCommand {
     /// Inject packets
     Create(Box<CreateArguments>),
-    /// Show injections and what became of their packets
+    /// Show injections and what happened to their packets
     List(Printing),
     /// Show one injection
     Get {
@@ -72,7 +72,7 @@ pub enum Type {
     Udp6,
 }
 
-/// By what packets are told apart.
+/// What makes packets belong to different flows.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// One conversation
@@ -138,7 +138,7 @@ pub struct CreateArguments {
     /// Milliseconds between packets
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub interval: u64,
-    /// By what packets are told apart
+    /// What makes packets belong to different flows
     #[arg(long, value_enum, default_value = "unique", value_name = "MODE")]
     pub mode: Mode,
     /// Hops that packets may go

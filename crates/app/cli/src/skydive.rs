@@ -22,10 +22,10 @@ pub enum ClientCommand {
     Query(QueryArguments),
     /// Capture on the nodes that a query finds, also those to come
     Capture(CaptureArguments),
-    /// Inject packets and see what becomes of them
+    /// Inject packets and see what happens to them
     #[command(visible_alias = "inject-packet")]
     Injection(InjectionArguments),
-    /// Be told when a query finds something
+    /// Raise an alert when a query finds something
     Alert(AlertArguments),
     /// Make nodes, and change those made
     Node(elements::NodeArguments),

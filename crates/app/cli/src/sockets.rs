@@ -119,18 +119,18 @@ pub struct SocketsArguments {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  skua services                                   what listens, and how its connections fare
+  skua services                                   what listens, and how healthy its connections are
   skua services --clients                         who calls
   skua services --dependencies                    which service calls which
   skua services --sort rtt --output json
   skua services --graph                           of all that is known, also of other hosts
   skua services --graph --output dot | dot -Tsvg >services.svg
-  skua services --graph --change new              who depends on whom since less than an hour")]
+  skua services --graph --change new              dependencies that are less than an hour old")]
 pub struct ServicesArguments {
-    /// Who calls whom
+    /// Which service calls which
     #[arg(short, long, conflicts_with = "clients")]
     pub dependencies: bool,
-    /// Who depends on whom, with bytes and packets both ways, failures and quantiles of round-trip times
+    /// Which service depends on which, with bytes and packets both ways, failures and quantiles of round-trip times
     #[arg(short, long, conflicts_with_all = ["clients", "dependencies", "sort", "duration"])]
     pub graph: bool,
     #[command(flatten)]

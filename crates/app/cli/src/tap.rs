@@ -27,7 +27,7 @@ Examples:
   skua tap update ids --net 10.0.0.0/8,192.0.2.1
   skua tap delete ids
 
-Originals are neither changed nor held up: what a monitor has no room for is dropped and counted.
+Originals are neither changed nor held up: copies that a monitor cannot take are dropped and counted.
 docs/tap.md explains it.")]
 pub struct TapArguments {
     #[command(subcommand)]

@@ -31,13 +31,13 @@ use crate::{
 #[command(after_help = "\
 Examples:
   skua collector                                    for agents on this host
-  skua agent --collector 127.0.0.1:6343             tells it, as does `skua run`
+  skua agent --collector 127.0.0.1:6343             exports to it, as `skua run` can
   skua collector --sink analyzer:///run/skua/skua.sock   for `skua services --graph` there
   skua collector --listen 192.0.2.1:6343 --allow 192.0.2.0/24 | jq .
   skua collector --listen '[::]:6343' --listen '[::]:2055' --allow 10.0.0.0/8    also NetFlow of routers
   skua collector --sink parquet:///var/lib/skua/lake    as Parquet, for any engine (docs/lake.md)
   skua collector --sink kafka://broker:9092/skua-lines
-sFlow has no authentication: beyond loopback --allow says whose datagrams are taken, and with --keys
+sFlow has no authentication: beyond loopback --allow lists the senders that are accepted, and with --keys
 agents prove that they have a key.")]
 pub struct CollectorArguments {
     /// Configuration file, whose section `collector` has all of these [default: /etc/skua.yaml if it is there]

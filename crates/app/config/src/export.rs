@@ -34,7 +34,7 @@ section! {
         queue: u64 = 16 << 20;
         /// address by which this host calls itself to collectors; empty: the address that it sends from
         agent: String = String::new();
-        /// tells several agents of one address apart
+        /// distinguishes several agents of one address
         sub_agent: u32 = 0;
         /// whether collectors are to answer: auto, always (one that has not is gone) or never
         answers: Expected = Expected::Auto;
@@ -42,15 +42,15 @@ section! {
     }
 }
 
-/// Whom to tell; overrides the configuration.
+/// Collectors; overrides the configuration.
 #[derive(Args, Debug, Clone, Default)]
 pub struct ExportArguments {
-    /// Tell a collector in sFlow, like collector:6343, or those that an SRV record names, like
+    /// Export sFlow to a collector, like collector:6343, or those that an SRV record names, like
     /// _skua._udp.example.org; of several, separated by commas or addresses of one name, each conversation is
-    /// told to one
+    /// exported to one
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub collector: Vec<String>,
-    /// Keep on disk, in this directory, what a collector cannot be told, until it is there again
+    /// Spool in this directory what a collector cannot receive, until it answers again
     #[arg(long, value_name = "DIR")]
     pub spool: Option<String>,
 }

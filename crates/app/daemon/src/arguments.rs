@@ -28,7 +28,7 @@ pub struct RunArguments {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  skua agent                                          tells an analyzer on this host
+  skua agent                                          reports to an analyzer on this host
   skua agent --analyzer https://analyzer:8082 --token-file /etc/skua/agent.token
   skua agent --analyzer 127.0.0.1:8082,127.0.0.1:9082  the second when the first is gone")]
 pub struct AgentArguments {

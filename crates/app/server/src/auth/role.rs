@@ -13,9 +13,9 @@ pub enum Role {
     Admin,
     /// Look, and ask queries; change nothing
     Read,
-    /// Tell of the host with this name, and ask nothing
+    /// Report for the host with this name only; no queries
     Agent,
-    /// Tell of any host, and ask nothing
+    /// Report for any host; no queries
     Agents,
 }
 

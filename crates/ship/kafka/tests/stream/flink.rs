@@ -41,7 +41,7 @@ fn flink_and_the_graph_in_process_come_to_the_same() {
     newer.version = 2;
     put(&broker, &newer.encode_to_vec());
 
-    let output = command("flink", &broker)
+    let output = command(&broker)
         .args(["--from", "earliest", "--until-now"])
         .output()
         .unwrap();
@@ -72,7 +72,7 @@ fn flink_goes_on_where_it_was_killed_and_corrects_what_comes_late() {
     input.truncate(input.len() - late.len());
     let state = std::env::temp_dir().join(format!("skua-job-{}", std::process::id()));
     let start = || {
-        let mut command = command("flink", &broker);
+        let mut command = command(&broker);
         command.args(["--from", "earliest", "--state", state.to_str().unwrap()]);
         Job::start(&mut command, &state)
     };

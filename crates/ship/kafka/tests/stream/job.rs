@@ -198,10 +198,10 @@ impl Drop for Job {
     }
 }
 
-/// A job's command, by its folder.
-pub fn command(engine: &str, broker: &Broker) -> Command {
-    let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../stream");
-    let mut command = Command::new(run.join(engine).join("run"));
+/// The job's command.
+pub fn command(broker: &Broker) -> Command {
+    let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../stream/flink/run");
+    let mut command = Command::new(run);
     command
         .args(["--brokers", &broker.address()])
         .args(["--lines", "lines", "--graph", "graph"]);

@@ -15,6 +15,7 @@ pub const MOST_TEXT: u8 = 20;
 
 /// What offsets begin at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = OffsetBase))]
 #[serde(rename_all = "lowercase")]
 pub enum From {
     /// What UDP or TCP carries.
@@ -28,6 +29,7 @@ pub enum From {
 
 /// Order of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ByteOrder {
     /// Network order.
@@ -39,6 +41,7 @@ pub enum ByteOrder {
 
 /// How a value is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
     /// Unsigned integer of 1, 2, 4 or 8 bytes.
@@ -96,6 +99,7 @@ pub enum Threshold {
 
 /// Where packets are sent to, and what is written into them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Destination {
     /// Interface: of a pod the host's end of its veth pair.
@@ -108,6 +112,7 @@ pub struct Destination {
     pub source_mac: Option<String>,
     /// Destination address; only for redirect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub address: Option<IpAddr>,
     /// Destination port; only for redirect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,6 +158,7 @@ impl Action {
 
 /// What becomes of the action when user space does not answer any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum WhenLost {
     /// Packets go their usual way.
@@ -174,6 +180,7 @@ pub struct Watchdog {
 
 /// Place among the programs of the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ProgramOrder))]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
     /// Behind those that are there: they see each packet and may decide before.
@@ -185,6 +192,7 @@ pub enum Order {
 
 /// By which clock samples are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
     /// The kernel's tick, 1 to 10 ms: costs next to nothing.

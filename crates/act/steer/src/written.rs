@@ -27,9 +27,13 @@ const EWMA_64: &str = "ewma-64";
 /// The number of the channel, as written.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ChannelField))]
 pub struct WrittenChannel {
+    /// Bytes from the beginning.
     offset: u32,
+    /// 1, 2, 4 or 8 bytes.
     width: u8,
+    /// Order of bytes.
     #[serde(default)]
     order: ByteOrder,
 }
@@ -37,11 +41,16 @@ pub struct WrittenChannel {
 /// The value, as written.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ValueField))]
 pub struct WrittenValue {
+    /// Bytes from the beginning.
     offset: u32,
+    /// 1, 2, 4 or 8 bytes of an integer, characters of a decimal number at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     width: Option<u8>,
+    /// How it is written.
     encoding: Encoding,
+    /// Order of bytes.
     #[serde(default)]
     order: ByteOrder,
 }
@@ -49,9 +58,12 @@ pub struct WrittenValue {
 /// A threshold, as written: one of both.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Threshold))]
 pub struct WrittenThreshold {
+    /// The average moves by more than itself, shifted right by so many bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shift: Option<u8>,
+    /// It moves by more than so many percent of itself, 0.01 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     percent: Option<f64>,
 }
@@ -59,15 +71,21 @@ pub struct WrittenThreshold {
 /// An action, as written: one of these.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = SteerAction))]
 pub struct WrittenAction {
+    /// Nothing but the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<bool>,
+    /// Packets go elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     redirect: Option<Destination>,
+    /// Copies go elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mirror: Option<Destination>,
+    /// The packets' mark, for routing rules and nftables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mark: Option<u32>,
+    /// They are discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     drop: Option<bool>,
 }
@@ -75,9 +93,13 @@ pub struct WrittenAction {
 /// The guard, as written.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Watchdog))]
 pub struct WrittenWatchdog {
+    /// What is done when user space does not answer.
     when_lost: WhenLost,
+    /// After so long, like `5s`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     after: Option<Span>,
 }
 
@@ -105,44 +127,67 @@ impl Serialize for Span {
 /// A detector as it is written: what is left out has a default, or stands in the preset.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Detector))]
 pub struct Written {
+    /// Unique among the detectors of a host.
     name: String,
+    /// `ewma-64`: settings for what is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     preset: Option<String>,
+    /// Where packets come in.
     interface: String,
+    /// Named network namespace; empty: that of `skua run`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     netns: String,
+    /// pcap expression; empty: all packets.
     #[serde(rename = "match", default, skip_serializing_if = "Option::is_none")]
     expression: Option<String>,
+    /// What offsets begin at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<From>,
+    /// Channels at most, up to 65,536.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     channels: Option<u32>,
+    /// Where the number of the channel stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     channel: Option<WrittenChannel>,
+    /// Where the value stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<WrittenValue>,
+    /// Bits of the fraction, up to 24.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fraction: Option<u8>,
+    /// Values that the average is of, up to 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ring: Option<u32>,
+    /// The average moves by the difference, shifted right by so many bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     smoothing: Option<u8>,
+    /// What makes a value a jump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     threshold: Option<WrittenThreshold>,
+    /// A move beyond this keeps a channel fired; the threshold when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     release: Option<WrittenThreshold>,
+    /// Values behind the first ring that are not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     warm_up: Option<u32>,
+    /// How long a channel stands fired at least, like `5s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     hold: Option<Span>,
+    /// What is done with packets of a channel that stands fired.
     action: WrittenAction,
+    /// Only reports what it would do.
     #[serde(default)]
     dry_run: bool,
+    /// Guards against a user space that does not answer any more.
     #[serde(default)]
     watchdog: WrittenWatchdog,
+    /// Place among the programs of the interface.
     #[serde(default)]
     order: Order,
+    /// By which clock samples are timed.
     #[serde(default)]
     clock: Clock,
 }

@@ -2,33 +2,32 @@
 
 use anyhow::Context as _;
 use axum::{
-    Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State, rejection::BytesRejection},
-    http::StatusCode,
-    response::{IntoResponse as _, Response},
-    routing::get,
 };
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::json;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use skua_config::addresses::Lists;
-use skua_flow::{AddressCounts, Prefix};
+use skua_flow::Prefix;
 use skua_probe::{AddressChange, AddressEdit, LiveAddresses, ProbeError};
 use skua_server::{
-    answer::{bad_request, json_answer},
+    answer::{Answer, object},
     blocking,
+    error::{ApiError, ErrorCode},
 };
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::error::refused;
 
 /// Bytes of a request beside its prefixes, and for each prefix that a set may have.
 const BODY: usize = 4096;
 const BODY_PER_PREFIX: usize = 64;
 
 /// The paths of this module.
-pub fn routes(addresses: LiveAddresses) -> Router {
+pub fn routes(addresses: LiveAddresses) -> OpenApiRouter {
     let limit = BODY + BODY_PER_PREFIX * addresses.max_entries() as usize;
-    let methods = get(list).put(replace).post(add).delete(remove);
-    Router::new()
-        .route("/api/addresses", methods)
+    OpenApiRouter::new()
+        .routes(routes!(list, replace, add, remove))
         .layer(DefaultBodyLimit::max(limit))
         .with_state(addresses)
 }
@@ -36,31 +35,67 @@ pub fn routes(addresses: LiveAddresses) -> Router {
 type Body = Result<Bytes, BytesRejection>;
 
 /// Prefixes to take out.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = AddressRemoval)]
 struct Removal {
+    /// Prefixes, like `10.0.0.0/8`.
     prefixes: Vec<String>,
 }
 
-async fn list(State(addresses): State<LiveAddresses>) -> Response {
-    blocking(move || json_answer(&json!(Lists::of(&addresses.set())))).await
+/// What was done to the address set.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AddressChange)]
+struct Done {
+    /// Prefixes to include now.
+    include: usize,
+    /// Prefixes to exclude now.
+    exclude: usize,
+    /// Prefixes that were not there before.
+    added: usize,
+    /// Prefixes that are now of the other kind.
+    changed: usize,
+    /// Prefixes that are no longer there.
+    removed: usize,
 }
 
-async fn replace(State(addresses): State<LiveAddresses>, body: Body) -> Response {
+/// The address set
+#[utoipa::path(get, path = "/api/addresses", operation_id = "addresses", tag = "addresses",
+    responses((status = 200, description = "The set", body = Lists)))]
+async fn list(State(addresses): State<LiveAddresses>) -> Result<Answer<Lists>, ApiError> {
+    blocking(move || Ok(Answer::of(&Lists::of(&addresses.set())))).await
+}
+
+/// Has these prefixes and no others
+#[utoipa::path(put, path = "/api/addresses", operation_id = "replaceAddresses", tag = "addresses",
+    request_body(content = Lists, content_type = "application/json"), responses((status = 200, description = "What was done", body = Done)))]
+async fn replace(
+    State(addresses): State<LiveAddresses>,
+    body: Body,
+) -> Result<Answer<Done>, ApiError> {
     change(addresses, body, |lists: Lists, addresses| {
         Ok(addresses.edit(AddressEdit::Replace(&lists.marks("")?))?)
     })
     .await
 }
 
-async fn add(State(addresses): State<LiveAddresses>, body: Body) -> Response {
+/// Puts prefixes in
+#[utoipa::path(post, path = "/api/addresses", operation_id = "addAddresses", tag = "addresses",
+    request_body(content = Lists, content_type = "application/json"), responses((status = 200, description = "What was done", body = Done)))]
+async fn add(State(addresses): State<LiveAddresses>, body: Body) -> Result<Answer<Done>, ApiError> {
     change(addresses, body, |lists: Lists, addresses| {
         Ok(addresses.edit(AddressEdit::Add(&lists.marks("")?))?)
     })
     .await
 }
 
-async fn remove(State(addresses): State<LiveAddresses>, body: Body) -> Response {
+/// Takes prefixes out
+#[utoipa::path(delete, path = "/api/addresses", operation_id = "removeAddresses", tag = "addresses",
+    request_body(content = Removal, content_type = "application/json"), responses((status = 200, description = "What was done", body = Done)))]
+async fn remove(
+    State(addresses): State<LiveAddresses>,
+    body: Body,
+) -> Result<Answer<Done>, ApiError> {
     change(addresses, body, |removal: Removal, addresses| {
         let mut prefixes = Vec::with_capacity(removal.prefixes.len());
         for (i, text) in removal.prefixes.iter().enumerate() {
@@ -77,42 +112,30 @@ async fn change<T: DeserializeOwned>(
     addresses: LiveAddresses,
     body: Body,
     work: impl FnOnce(T, &LiveAddresses) -> anyhow::Result<AddressChange> + Send + 'static,
-) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+) -> Result<Answer<Done>, ApiError> {
+    let body = body.map_err(|error| {
+        let mut refused = ApiError::from(error);
+        if refused.code == ErrorCode::TooLarge {
             let most = addresses.max_entries();
-            let text = format!("too long for {most} prefixes (flow.addresses.max_entries)\n");
-            return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+            refused.message = format!("too long for {most} prefixes (flow.addresses.max_entries)");
         }
-        Err(error) => return (error.status(), error.body_text()).into_response(),
-    };
-    blocking(move || match serde_json::from_slice(&body) {
-        Ok(asked) => match work(asked, &addresses) {
-            Ok(done) => json_answer(&report(done, addresses.counts())),
-            Err(error) => refused(&error),
-        },
-        Err(error) => bad_request(error),
+        refused
+    })?;
+    blocking(move || {
+        let done = work(object(&body)?, &addresses).map_err(|error| {
+            match error.downcast::<ProbeError>() {
+                Ok(error) => refused(error),
+                Err(error) => ApiError::bad_request(format_args!("{error:#}")),
+            }
+        })?;
+        let now = addresses.counts();
+        Ok(Answer::of(&Done {
+            include: now.include as usize,
+            exclude: now.exclude as usize,
+            added: done.added as usize,
+            changed: done.changed as usize,
+            removed: done.removed as usize,
+        }))
     })
     .await
-}
-
-fn report(done: AddressChange, now: AddressCounts) -> serde_json::Value {
-    json!({
-        "include": now.include,
-        "exclude": now.exclude,
-        "added": done.added,
-        "changed": done.changed,
-        "removed": done.removed,
-    })
-}
-
-/// The caller's mistake, but for what the kernel refuses.
-fn refused(error: &anyhow::Error) -> Response {
-    match error.downcast_ref() {
-        Some(ProbeError::Kernel(_)) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n")).into_response()
-        }
-        _ => bad_request(format_args!("{error:#}")),
-    }
 }

@@ -4,24 +4,25 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail};
 use axum::{
-    Extension, Json, Router,
+    Extension,
     extract::{
         State,
         ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code},
     },
     http::HeaderMap,
     response::Response,
-    routing::get,
 };
 use skua_runtime::{
     fleet::{Fleet, FleetStatus, Orders, session::Session},
     protocol::{self, FromAgent, Incoming, ToAgent, read_flows, read_text, signing::Sealer},
 };
 use skua_server::{
+    answer::Answer,
     auth::{Caller, Identity, Peer},
     gate::Gate,
 };
 use tokio::sync::watch;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// How long a new connection may say nothing.
 const HELLO: Duration = Duration::from_secs(10);
@@ -30,18 +31,24 @@ const HELLO: Duration = Duration::from_secs(10);
 const REASON: usize = 400;
 
 /// The paths of this module.
-pub fn routes(fleet: Fleet) -> Router {
-    Router::new()
-        .route(protocol::PATH, get(upgrade))
-        .route("/api/agents", get(agents))
+pub fn routes(fleet: Fleet) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(join_as_agent))
+        .routes(routes!(agents))
         .with_state(fleet)
 }
 
-async fn agents(State(fleet): State<Fleet>) -> Json<FleetStatus> {
-    Json(fleet.status())
+/// Agents that have reported their hosts, and their state
+#[utoipa::path(get, path = "/api/agents", operation_id = "listAgents", tag = "agents",
+    responses((status = 200, description = "The agents", body = FleetStatus)))]
+async fn agents(State(fleet): State<Fleet>) -> Answer<FleetStatus> {
+    Answer::of(&fleet.status())
 }
 
-async fn upgrade(
+/// For `skua agent`, which reports its host and gets captures to run
+#[utoipa::path(get, path = "/ws/agent", operation_id = "joinAsAgent", tag = "websocket",
+    responses((status = 101, description = "A WebSocket from here on")))]
+async fn join_as_agent(
     State(fleet): State<Fleet>,
     caller: Option<Extension<Caller>>,
     gate: Option<Extension<Arc<Gate>>>,

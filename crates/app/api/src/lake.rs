@@ -1,15 +1,15 @@
 //! `/api/flows` of the lake, and `/api/sql`.
 
 use axum::{
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderValue, header},
     response::{IntoResponse as _, Response},
 };
 use skua_config::lake::LakeSettings;
-use skua_lake::{Lake, LakeError, Location};
+use skua_lake::{Lake, Location};
 use skua_runtime::lake::{DAMAGED, NO_LAKE, damaged, question::Asked, written};
-use skua_server::{answer::bad_request, blocking};
+use skua_server::{blocking, error::ApiError};
 
-use crate::sql::SqlParameters;
+use crate::{error::refused, sql::SqlParameters};
 
 /// Answers questions about a lake.
 #[derive(Clone)]
@@ -27,7 +27,8 @@ pub fn is_asked(parameters: &[(String, String)]) -> bool {
 }
 
 /// The question, and whether the answer is to be CSV.
-fn asked(parameters: Vec<(String, String)>) -> Result<(Asked, bool), String> {
+fn asked(parameters: Vec<(String, String)>) -> Result<(Asked, bool), ApiError> {
+    let wrong = |text: std::fmt::Arguments<'_>| ApiError::bad_request(text);
     let (mut asked, mut csv) = (Asked::default(), false);
     for (name, value) in parameters {
         match name.as_str() {
@@ -40,15 +41,17 @@ fn asked(parameters: Vec<(String, String)>) -> Result<(Asked, bool), String> {
             "table" => asked.table = Some(value),
             "top" | "limit" => match value.parse() {
                 Ok(top) => asked.top = Some(top),
-                Err(_) => return Err(format!("{name}={value} is no number")),
+                Err(_) => return Err(wrong(format_args!("{name}={value} is no number"))),
             },
             "format" => match value.as_str() {
                 "json" => csv = false,
                 "csv" => csv = true,
-                other => return Err(format!("no format \"{other}\": json or csv")),
+                other => return Err(wrong(format_args!("no format \"{other}\": json or csv"))),
             },
             other => {
-                return Err(format!("the lake cannot be asked by \"{other}\""));
+                return Err(wrong(format_args!(
+                    "the lake cannot be asked by \"{other}\""
+                )));
             }
         }
     }
@@ -63,37 +66,25 @@ impl LakeAnswers {
     }
 
     /// Answers a question in SQL.
-    pub async fn sql(&self, asked: SqlParameters) -> Response {
-        match self.0.clone() {
-            Some(location) => crate::sql::answer(location, asked).await,
-            None => (StatusCode::NOT_FOUND, format!("{NO_LAKE}\n")).into_response(),
-        }
+    pub async fn sql(&self, asked: SqlParameters) -> Result<Response, ApiError> {
+        crate::sql::answer(self.location()?, asked).await
+    }
+
+    fn location(&self) -> Result<Location, ApiError> {
+        self.0.clone().ok_or_else(|| ApiError::not_found(NO_LAKE))
     }
 
     /// Answers.
-    pub async fn answer(&self, parameters: Vec<(String, String)>) -> Response {
-        let Some(location) = self.0.clone() else {
-            return (StatusCode::NOT_FOUND, format!("{NO_LAKE}\n")).into_response();
-        };
-        let (asked, csv) = match asked(parameters) {
-            Ok(asked) => asked,
-            Err(error) => return bad_request(error),
-        };
+    pub async fn answer(&self, parameters: Vec<(String, String)>) -> Result<Response, ApiError> {
+        let location = self.location()?;
+        let (asked, csv) = asked(parameters)?;
         blocking(move || {
-            let question = match asked.question() {
-                Ok(question) => question,
-                Err(error) => return bad_request(skua_output::one_line(&error)),
-            };
-            let answer = match Lake::open(&location).and_then(|lake| lake.ask(&question)) {
-                Ok(answer) => answer,
-                Err(error @ (LakeError::TooMuch(_) | LakeError::Question(_))) => {
-                    return bad_request(error);
-                }
-                Err(error) => {
-                    let text = format!("{error}\n");
-                    return (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
-                }
-            };
+            let question = asked
+                .question()
+                .map_err(|error| ApiError::bad_request(skua_output::one_line(&error)))?;
+            let answer = Lake::open(&location)
+                .and_then(|lake| lake.ask(&question))
+                .map_err(refused)?;
             let kind = if csv {
                 "text/csv"
             } else {
@@ -114,7 +105,7 @@ impl LakeAnswers {
                     response.headers_mut().insert(DAMAGED, value);
                 }
             }
-            response
+            Ok(response)
         })
         .await
     }

@@ -7,26 +7,21 @@
 
 pub mod addresses;
 pub mod agents;
-mod alerts;
-pub mod captures;
-mod elements;
+mod error;
 pub mod health;
-mod info;
-mod injection;
 pub mod lake;
 pub mod map;
 pub mod metrics;
 mod openapi;
 pub mod resource;
 pub mod services;
+pub mod skydive;
 mod sockets;
 mod sql;
 mod steer;
 mod tap;
 #[cfg(test)]
 mod tests;
-pub mod topology;
-pub mod upload;
 pub mod ws;
 
 use std::cell::Cell;
@@ -34,25 +29,41 @@ use std::cell::Cell;
 use axum::{
     Extension, Router,
     extract::{Query, State as Extract},
-    http::StatusCode,
     response::{IntoResponse, Response},
-    routing::{any, get},
+    routing::any,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use skua_flow::{FlowRecord, SortBy};
 use skua_probe::LiveAddresses;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::{health::Health, lake::LakeAnswers, ws::Parts};
+use self::{
+    health::{Health, HealthStatus},
+    lake::LakeAnswers,
+    openapi::{Description, FlowLine, RowLine},
+    skydive::{alerts, captures, elements, info, injection, topology},
+    ws::Parts,
+};
 use skua_config::Config;
 use skua_runtime::{
-    actions::Actions, fleet::Fleet, flow_lines, graph::Analyzer, groups,
-    record_filter::RecordFilter, sockets::report, state::Shared, summary,
+    actions::Actions,
+    fleet::Fleet,
+    flow_lines,
+    graph::Analyzer,
+    groups,
+    record_filter::RecordFilter,
+    sockets::report::{self, MapMemory, SocketProbe},
+    state::Shared,
+    summary::{self, ProbeSummary},
 };
 use skua_server as server;
 use skua_server::{
     Limits,
-    answer::{Parameters, bad_request, json_answer},
-    blocking, login, streaming,
+    answer::{Answer, Parameters},
+    blocking,
+    error::ApiError,
+    login, streaming,
 };
 
 const WELCOME: &str = "\
@@ -97,10 +108,10 @@ const PROBE_PATHS: [&str; 5] = [
 ];
 
 const NO_PROBE: &str = "an analyzer watches no host itself: ask for the flows of its agents with \
-    `skua query 'G.Flows()'`, and `skua flows` and the like at an agent\n";
+    `skua query 'G.Flows()'`, and `skua flows` and the like at an agent";
 
 /// The paths of what acts on the host.
-fn acting(actions: &Actions, shared: Shared) -> Router {
+fn acting(actions: &Actions, shared: Shared) -> OpenApiRouter {
     injection::routes(actions.injections().clone())
         .merge(alerts::routes(actions.alerts().clone()))
         .merge(elements::routes(actions.elements().clone()))
@@ -109,13 +120,17 @@ fn acting(actions: &Actions, shared: Shared) -> Router {
 }
 
 /// All routes with those of WebSockets, of the page's login, and of the description of the API.
-pub fn complete(routes: Router, parts: Parts, config: &Config, limits: &Limits) -> Router {
-    let sockets = ws::routes(parts, limits, &routes);
-    routes
+pub fn complete(routes: OpenApiRouter, parts: Parts, config: &Config, limits: &Limits) -> Router {
+    let (routes, mut described) = routes.split_for_parts();
+    let (more, also_described) = OpenApiRouter::new()
         .merge(login::routes())
         .merge(info::routes(config))
         .merge(openapi::routes())
-        .merge(sockets)
+        .merge(ws::routes(parts, limits, &routes))
+        .split_for_parts();
+    described.merge(also_described);
+    let description = Description::new(described);
+    routes.merge(more).layer(Extension(description))
 }
 
 /// All routes.
@@ -127,33 +142,33 @@ pub fn routes(
     fleet: Option<Fleet>,
     actions: &Actions,
     health: Health,
-) -> Router {
+) -> OpenApiRouter {
     let probe = match live {
-        Some(live) => Router::new()
-            .route("/api/flows", get(get_flows))
-            .route("/api/summary", get(get_summary))
+        Some(live) => OpenApiRouter::new()
+            .routes(routes!(flows))
+            .routes(routes!(get_summary))
             .with_state(shared.clone())
             .merge(sockets::routes(shared.clone()))
             .merge(addresses::routes(live)),
         // Nothing is counted by who has no probe; an empty list would say something else.
         None => {
-            let flows = Router::new().route("/api/flows", any(get_lake));
-            PROBE_PATHS.iter().fold(flows, |router, path| {
-                router.route(path, any(async || (StatusCode::NOT_FOUND, NO_PROBE)))
-            })
+            let others = PROBE_PATHS.iter().fold(Router::new(), |router, path| {
+                router.route(path, any(async || ApiError::not_found(NO_PROBE)))
+            });
+            OpenApiRouter::from(others).routes(routes!(flows_of_lake))
         }
     };
-    Router::new()
-        .route("/api/status", get(get_status))
-        .route("/metrics", get(metrics::get))
+    OpenApiRouter::new()
+        .routes(routes!(status))
+        .routes(routes!(metrics::metrics))
         .with_state(shared.clone())
-        .route("/api/sql", get(get_sql))
+        .routes(routes!(sql_rows))
         .merge(server::console::routes(WELCOME))
         .merge(probe)
         .merge(map::routes(analyzer.clone()))
         .merge(topology::routes(analyzer))
         .merge(captures::routes(captures))
-        .merge(fleet.map_or_else(Router::new, agents::routes))
+        .merge(fleet.map_or_else(OpenApiRouter::new, agents::routes))
         .merge(acting(actions, shared))
         .layer(Extension(actions.clone()))
         .layer(Extension(health))
@@ -175,43 +190,90 @@ struct FlowsParameters {
 /// Parameters as they are, each perhaps several times.
 type Pairs = Parameters<Vec<(String, String)>>;
 
-/// Flows of the lake alone.
-async fn get_lake(lake: Option<Extension<LakeAnswers>>, parameters: Pairs) -> Response {
+/// All parameters of `/api/flows`: those of memory, and those of the lake.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code, reason = "only their description is used")]
+struct AllFlowsParameters {
+    /// pcap expression
+    filter: Option<String>,
+    /// Order, the greatest first: `rate`, `bytes`, `packets`, `last`, `start`; of the lake `sent`, `received`, `begun`, `ended`, `retransmitted`, `rtt`
+    sort: Option<String>,
+    /// Lines at most
+    limit: Option<u64>,
+    /// Lines to leave out at the beginning; not with `by`
+    offset: Option<u64>,
+    /// Only those that have not ended
+    active: Option<bool>,
+    /// Only what changed after this moment, ns since the Unix epoch: `x-skua-drained` of the answer before. A time ago like `1h`,
+    /// or a moment like `2026-11-21T10:00:00Z`, asks the lake
+    since: Option<String>,
+    /// How lines are written, `json` or `csv`; json when left out
+    format: Option<String>,
+    /// Sums instead of each conversation: `process`, `container` or `service`; of the lake up to six fields, separated by commas
+    by: Option<String>,
+    /// Of the lake: before this moment, or so long ago
+    until: Option<String>,
+    /// Of the lake: a condition like `process=nginx`; may come several times, all must hold
+    r#where: Option<Vec<String>>,
+    /// Of the lake: lines at most
+    top: Option<u64>,
+    /// Of the lake: its table
+    table: Option<String>,
+}
+
+/// Flows of the lake alone
+#[utoipa::path(get, path = "/api/flows", operation_id = "flows", tag = "flows", params(AllFlowsParameters),
+    responses((status = 200, description = "Sums", content((RowLine = "application/x-ndjson"), (String = "text/csv"))),
+        (status = 404, description = "This process watches no host")))]
+async fn flows_of_lake(
+    lake: Option<Extension<LakeAnswers>>,
+    parameters: Pairs,
+) -> Result<Response, ApiError> {
     match (lake, parameters) {
         (Some(Extension(lake)), Ok(Query(pairs))) if lake::is_asked(&pairs) => {
             lake.answer(pairs).await
         }
-        _ => (StatusCode::NOT_FOUND, NO_PROBE).into_response(),
+        _ => Err(ApiError::not_found(NO_PROBE)),
     }
 }
 
-/// Rows of the lake, by a question in SQL.
-async fn get_sql(
+/// Rows of the lake by a query in SQL, one JSON object a line; only in builds with an engine
+#[utoipa::path(get, path = "/api/sql", operation_id = "sql", tag = "flows", params(sql::SqlParameters), responses(
+    (status = 200, description = "Rows, with the names that the query gives", headers(("x-skua-more" = bool, description = "There were more rows than were wanted")), content((RowLine = "application/x-ndjson"))),
+    (status = 404, description = "There is no lake"),
+    (status = 501, description = "This build has no engine; the text says how to get one")))]
+async fn sql_rows(
     lake: Option<Extension<LakeAnswers>>,
     parameters: Parameters<sql::SqlParameters>,
-) -> Response {
-    match (lake, parameters) {
-        (Some(Extension(lake)), Ok(Query(asked))) => lake.sql(asked).await,
-        (None, _) => (StatusCode::NOT_FOUND, NO_PROBE).into_response(),
-        (_, Err(error)) => bad_request(error.body_text()),
-    }
+) -> Result<Response, ApiError> {
+    let Some(Extension(lake)) = lake else {
+        return Err(ApiError::not_found(NO_PROBE));
+    };
+    let Query(asked) = parameters?;
+    lake.sql(asked).await
 }
 
-async fn get_flows(
+/// Conversations, one JSON object a line; of the lake sums by up to six fields
+#[utoipa::path(get, path = "/api/flows", operation_id = "flows", tag = "flows", params(AllFlowsParameters), responses(
+    (status = 200, description = "Conversations",
+        headers(
+            ("x-skua-drained" = u64, description = "Time of the drain that the answer is from, ns since the Unix epoch"),
+            ("x-skua-found" = u64, description = "Conversations that fit, whether they are in the answer or not")),
+        content((FlowLine = "application/x-ndjson"), (String = "text/csv"))),
+    (status = 404, description = "There is no lake")))]
+async fn flows(
     Extract(shared): Extract<Shared>,
     lake: Option<Extension<LakeAnswers>>,
     pairs: Pairs,
     parameters: Parameters<FlowsParameters>,
-) -> Response {
+) -> Result<Response, ApiError> {
     if let (Some(Extension(lake)), Ok(Query(pairs))) = (lake, pairs)
         && lake::is_asked(&pairs)
     {
         return lake.answer(pairs).await;
     }
-    let parameters = match parameters {
-        Ok(Query(parameters)) => parameters,
-        Err(error) => return bad_request(error.body_text()),
-    };
+    let Query(parameters) = parameters?;
     let sort = match parameters.sort.as_deref() {
         None | Some("rate") => SortBy::Rate,
         Some("bytes") => SortBy::Bytes,
@@ -219,25 +281,31 @@ async fn get_flows(
         Some("last") => SortBy::Last,
         Some("start") => SortBy::First,
         Some(other) => {
-            return bad_request(format_args!(
+            return Err(ApiError::bad_request(format_args!(
                 "cannot sort by \"{other}\": rate, bytes, packets, last or start"
-            ));
+            )));
         }
     };
     let csv = match parameters.format.as_deref() {
         None | Some("json") => false,
         Some("csv") => true,
-        Some(other) => return bad_request(format_args!("no format \"{other}\": json or csv")),
+        Some(other) => {
+            return Err(ApiError::bad_request(format_args!(
+                "no format \"{other}\": json or csv"
+            )));
+        }
     };
     if parameters.by.is_some() && parameters.offset.is_some() {
-        return bad_request("`offset` pages through conversations, not through sums");
+        return Err(ApiError::bad_request(
+            "`offset` pages through conversations, not through sums",
+        ));
     }
-    streaming(move |answering| {
+    let answer = streaming(move |answering| {
         // Not on the thread that serves all, and before anything is locked.
         let filter = parameters.filter.as_deref().map(RecordFilter::compile);
         let filter = match filter.transpose() {
             Ok(filter) => filter,
-            Err(error) => return answering.ready(bad_request(error)),
+            Err(error) => return answering.ready(ApiError::bad_request(error).into_response()),
         };
         let state = shared.fresh();
         let since = parameters.since.unwrap_or(0);
@@ -287,34 +355,59 @@ async fn get_flows(
         if let Err(error) = sent {
             tracing::debug!("an answer was not taken: {error}");
         }
-    })
-    .await
+    });
+    Ok(answer.await)
 }
 
-async fn get_summary(Extract(shared): Extract<Shared>) -> Response {
-    blocking(move || {
-        let state = shared.fresh();
-        json_answer(&summary::of(&state))
-    })
-    .await
+/// Sums: seen, in flows, lost by cause
+#[utoipa::path(get, path = "/api/summary", operation_id = "summary", tag = "flows",
+    responses((status = 200, description = "Sums", body = ProbeSummary)))]
+async fn get_summary(Extract(shared): Extract<Shared>) -> Result<Answer<ProbeSummary>, ApiError> {
+    blocking(move || Ok(Answer::of(&summary::of(&shared.fresh())))).await
 }
 
-async fn get_status(
+/// What is watched and how.
+#[derive(Serialize, ToSchema)]
+struct Status {
+    /// Version of the program.
+    version: &'static str,
+    /// Which programs of the ladder are in use.
+    rung: String,
+    /// How sockets are watched; null: they are not.
+    sockets: Option<SocketProbe>,
+    /// Maps in the kernel.
+    maps: Vec<MapMemory>,
+    /// Sums.
+    summary: ProbeSummary,
+    #[serde(flatten)]
+    health: HealthStatus,
+}
+
+/// What is watched and how
+#[utoipa::path(get, path = "/api/status", operation_id = "status", tag = "server",
+    responses((status = 200, description = "Status", body = Status)))]
+async fn status(
     Extract(shared): Extract<Shared>,
     Extension(health): Extension<Health>,
-) -> Response {
+) -> Result<Answer<Status>, ApiError> {
     blocking(move || {
         let state = shared.fresh();
-        let mut status = serde_json::json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "rung": state.rung,
-            "sockets": state.sockets.as_ref().map(report::status),
-            "maps": state.map_memory.iter().map(|(name, bytes)| serde_json::json!({"name": name, "bytes": bytes})).collect::<Vec<_>>(),
-            "summary": summary::of(&state),
+        let maps = state.map_memory.iter().map(|(name, bytes)| MapMemory {
+            name: name.to_string(),
+            bytes: *bytes,
         });
+        let (maps, rung) = (maps.collect(), state.rung.to_string());
+        let sockets = state.sockets.as_ref().map(report::status);
+        let summary = summary::of(&state);
         drop(state);
-        health.add_to(&mut status);
-        json_answer(&status)
+        Ok(Answer::of(&Status {
+            version: env!("CARGO_PKG_VERSION"),
+            rung,
+            sockets,
+            maps,
+            summary,
+            health: health.status(),
+        }))
     })
     .await
 }

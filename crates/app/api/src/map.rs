@@ -7,25 +7,20 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use axum::{
-    Router,
-    extract::{Query, State},
-    http::header,
-    response::{IntoResponse as _, Response},
-    routing::get,
-};
+use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use skua_process::host::unix_ms;
-use skua_query::Answer;
+use skua_query::Answer as QueryAnswer;
 use skua_runtime::graph::Analyzer;
 use skua_server::{
-    answer::{Parameters, bad_request},
+    answer::{Answer, Parameters},
     blocking,
+    error::ApiError,
 };
 use skua_topology::{Edge, Export, Map, Node, Value};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// The path.
-pub const PATH: &str = "/api/map";
 /// Longest name and type, in bytes; the rest is in the details of a node.
 const LONGEST: usize = 256;
 /// Addresses of a node that are told.
@@ -35,8 +30,9 @@ const ADDRESSES: usize = 8;
 type Rates = [u64; 4];
 
 /// A node as a map shows it.
-#[derive(Serialize, Hash)]
+#[derive(Serialize, Hash, ToSchema)]
 #[serde(rename_all = "PascalCase")]
+#[schema(as = MapNode)]
 struct Spot {
     /// Its number, as long as the map is the same.
     n: u32,
@@ -64,8 +60,9 @@ struct Spot {
 }
 
 /// An edge as a map shows it.
-#[derive(Serialize, Hash)]
+#[derive(Serialize, Hash, ToSchema)]
 #[serde(rename_all = "PascalCase")]
+#[schema(as = MapEdge)]
 struct Line {
     n: u32,
     parent: u32,
@@ -77,8 +74,9 @@ struct Line {
 }
 
 /// What is different from what was told before.
-#[derive(Serialize, Default)]
+#[derive(Serialize, Default, ToSchema)]
 #[serde(rename_all = "PascalCase")]
+#[schema(as = Map)]
 pub struct Changes {
     /// By the server's clock, ms since the Unix epoch.
     time: i64,
@@ -340,23 +338,29 @@ pub fn last_event(analyzer: &Analyzer) -> u64 {
     analyzer.graph.read().stats().last_event
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Asked {
-    /// A moment, ms since the Unix epoch.
+    /// A moment, ms since the Unix epoch; now when left out.
     at: Option<i64>,
 }
 
 /// The path of this module.
-pub fn routes(analyzer: Analyzer) -> Router {
-    Router::new().route(PATH, get(answer)).with_state(analyzer)
+pub fn routes(analyzer: Analyzer) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(map))
+        .with_state(analyzer)
 }
 
-async fn answer(State(analyzer): State<Analyzer>, parameters: Parameters<Asked>) -> Response {
-    let at = match parameters {
-        Ok(Query(asked)) => asked.at,
-        Err(error) => return bad_request(error.body_text()),
-    };
+/// Of the graph what a map of it needs
+#[utoipa::path(get, path = "/api/map", operation_id = "map", tag = "topology", params(Asked),
+    responses((status = 200, description = "Nodes and edges, numbered for this answer", body = Changes)))]
+async fn map(
+    State(analyzer): State<Analyzer>,
+    parameters: Parameters<Asked>,
+) -> Result<Answer<Changes>, ApiError> {
+    let Query(Asked { at }) = parameters?;
     blocking(move || {
         let (now, begins) = look(&analyzer);
         let export = match at {
@@ -364,15 +368,14 @@ async fn answer(State(analyzer): State<Analyzer>, parameters: Parameters<Asked>)
             Some(at) => {
                 let query = format!("G.At({at})");
                 match analyzer.ask_graph(&query, &AtomicBool::new(false)) {
-                    Ok(Answer::Graph(export)) => export,
+                    Ok(QueryAnswer::Graph(export)) => export,
                     Ok(_) => Export::default(),
-                    Err(error) => return bad_request(error.render(&query)),
+                    Err(error) => return Err(ApiError::bad_request(error.render(&query))),
                 }
             }
         };
         let changes = Picture::default().changes(export, begins, at.unwrap_or_else(unix_ms));
-        let text = serde_json::to_string(&changes).unwrap_or_default();
-        ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+        Ok(Answer::of(&changes))
     })
     .await
 }

@@ -14,11 +14,11 @@ use skua_runtime::{
     actions::Actions, agent, alert_metrics, export, fleet, flow_metrics, graph, lake, sockets,
     state::Shared, steer, tap,
 };
-use skua_server::blocking;
+use skua_server::{blocking, error::ApiError};
 
 use crate::{
     health::{self, Health},
-    topology,
+    skydive::topology,
 };
 
 /// All that `skua run`, `skua agent` and `skua analyzer` serve.
@@ -40,11 +40,13 @@ pub const GROUPS: [&Group; 14] = [
 ];
 
 /// Answers with all of them; those of what this process does not do are left out.
-pub(crate) async fn get(
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "server", summary = "For Prometheus, as OpenMetrics",
+    responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text")))]
+pub(crate) async fn metrics(
     Extract(shared): Extract<Shared>,
     Extension(actions): Extension<Actions>,
     Extension(health): Extension<Health>,
-) -> Response {
+) -> Result<Response, ApiError> {
     blocking(move || {
         let mut out = Exposition::default();
         {
@@ -66,7 +68,7 @@ pub(crate) async fn get(
         health.write_metrics(&mut out);
         out.single(&panics::REQUESTS_ENDED, panics::requests());
         out.single(&topology::LIMITED_QUERIES, topology::limited());
-        ([(header::CONTENT_TYPE, MEDIA_TYPE)], out.into_text()).into_response()
+        Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], out.into_text()).into_response())
     })
     .await
 }

@@ -1,81 +1,281 @@
-//! The description of the API (OpenAPI 3.1), which is served with it. It is put together of parts, one
-//! for each group of routes, and of the definitions of records.
+//! The description of the API (OpenAPI 3.1), which is served with it. Routes and types describe themselves; here stands what
+//! all have in common: who may ask, the errors, and the records that have a table of fields of their own.
 
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::Arc};
 
-use axum::{
-    Router,
-    http::header,
-    response::{IntoResponse as _, Response},
-    routing::get,
+use axum::Extension;
+use serde_json::{Map, Value, json};
+use skua_server::{alive, answer::Answer, error::ErrorBody};
+use utoipa::{
+    OpenApi, PartialSchema, ToSchema,
+    openapi::{Object, RefOr, Schema, schema::SchemaType},
 };
-use serde_json::{Map, Value};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Where it is.
 pub const PATH: &str = "/api/openapi.json";
 
-/// What all have in common.
-const BASE: &str = include_str!("openapi/base.json");
+/// Where schemas are.
+const SCHEMAS: &str = "#/components/schemas/";
 
-/// Paths and schemas of each group of routes.
-const PARTS: &[&str] = &[
-    include_str!("openapi/flows.json"),
-    include_str!("openapi/sockets.json"),
-    include_str!("openapi/services.json"),
-    include_str!("openapi/addresses.json"),
-    include_str!("openapi/topology.json"),
-    include_str!("openapi/captures.json"),
-    include_str!("openapi/actions.json"),
-    include_str!("openapi/steer.json"),
-    include_str!("openapi/tap.json"),
-    include_str!("openapi/agents.json"),
-    include_str!("openapi/server.json"),
-];
+const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 
-/// All of it.
-static DESCRIPTION: LazyLock<Value> = LazyLock::new(|| {
-    // That they are JSON is what the tests are for.
-    let mut whole: Value = serde_json::from_str(BASE).unwrap_or_default();
-    whole["info"]["version"] = env!("CARGO_PKG_VERSION").into();
-    let mut schemas = vec![
-        ("FlowRecord", skua_flow::fields::json_schema()),
-        ("SocketRecord", skua_socket::fields::json_schema()),
-        ("Calls", skua_socket::call::json_schema()),
-    ];
-    for (name, schema) in schemas.drain(..) {
-        whole["components"]["schemas"][name] = schema;
-    }
-    for part in PARTS {
-        let part: Map<String, Value> = serde_json::from_str(part).unwrap_or_default();
-        for (key, place) in [("paths", "/paths"), ("schemas", "/components/schemas")] {
-            let entries = part.get(key).and_then(Value::as_object);
-            let whole = whole.pointer_mut(place).and_then(Value::as_object_mut);
-            if let (Some(entries), Some(whole)) = (entries, whole) {
-                whole.extend(entries.clone());
+/// Types of answers whose schema is made elsewhere, or that may be anything: they have a name only.
+macro_rules! named {
+    ($($(#[$doc:meta])* $type:ident $name:literal;)*) => {$(
+        $(#[$doc])*
+        pub struct $type;
+
+        impl PartialSchema for $type {
+            fn schema() -> RefOr<Schema> {
+                Object::builder().schema_type(SchemaType::AnyValue).build().into()
             }
         }
+
+        impl ToSchema for $type {
+            fn name() -> Cow<'static, str> {
+                $name.into()
+            }
+        }
+    )*};
+}
+
+named! {
+    /// A line of `/api/flows`.
+    FlowLine "FlowRecord";
+    /// A line of `/api/sockets`.
+    SocketLine "SocketRecord";
+    /// A line of `/api/services` and `/api/dependencies`.
+    CallsLine "Calls";
+    /// A row of the lake: its names are those that the query gives.
+    RowLine "Row";
+    /// What a query has found: a list of nodes, edges, flows or values; or one value.
+    TopologyAnswer "Answer";
+}
+
+/// What all routes have in common.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Skua",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+        description = "What a running skua has seen on its host: conversations, sockets, services, and the topology that they run over. \
+            Without api.users, api.tokens and api.tls.client_ca nobody has to say who one is; 401, 403 for a role, and 429 then never come. \
+            Each request is also refused with 403 when its Host or Origin header is not of this server. \
+            An error is one line of text, or an object when the header Accept names application/json."
+    ),
+    security((), ("basic" = []), ("bearer" = []), ("token" = []), ("cookie" = []), ("certificate" = [])),
+    components(schemas(ErrorBody)),
+    tags(
+        (name = "flows", description = "Conversations, and the lake of those that were"),
+        (name = "sockets", description = "Sockets, and the services that they make"),
+        (name = "steer", description = "Detectors of jumps in values of packets"),
+        (name = "tap", description = "Copies of packets for monitors"),
+        (name = "addresses", description = "Which addresses are counted"),
+        (name = "topology", description = "The map of the web page"),
+        (name = "agents", description = "Agents of an analyzer"),
+        (name = "skydive", description = "What Skydive has, too, with its paths, names and shapes"),
+        (name = "websocket", description = "Changes as they come"),
+        (name = "server", description = "Logins, health, metrics and the web page"),
+    )
+)]
+struct Common;
+
+/// The description as it is served.
+#[derive(Clone)]
+pub struct Description(Arc<Value>);
+
+impl Description {
+    /// Of routes that describe themselves.
+    pub fn new(routes: utoipa::openapi::OpenApi) -> Self {
+        let mut common = Common::openapi();
+        common.merge(routes);
+        // Text and numbers, which can be written.
+        let mut whole = serde_json::to_value(common).unwrap_or_default();
+        whole["info"]["version"] = env!("CARGO_PKG_VERSION").into();
+        whole["components"]["securitySchemes"] = security_schemes();
+        whole["components"]["responses"] = errors();
+        let schemas = &mut whole["components"]["schemas"];
+        for (name, schema) in [
+            ("FlowRecord", skua_flow::fields::json_schema()),
+            ("SocketRecord", skua_socket::fields::json_schema()),
+            ("Calls", skua_socket::call::json_schema()),
+        ] {
+            schemas[name] = schema;
+        }
+        let known = schemas.as_object().cloned().unwrap_or_default();
+        for (_, schema) in entries(schemas) {
+            *schema = joined(&known, schema);
+        }
+        for (path, operations) in entries(&mut whole["paths"]) {
+            for (method, operation) in entries(operations) {
+                if METHODS.contains(&method.as_str()) {
+                    complete(path, method, operation);
+                }
+            }
+        }
+        drop_unused(&mut whole);
+        Self(Arc::new(whole))
+    }
+
+    /// All paths that are described.
+    pub fn paths(&self) -> Vec<&str> {
+        let paths = self.0.get("paths").and_then(Value::as_object);
+        paths.map_or_else(Vec::new, |paths| paths.keys().map(String::as_str).collect())
+    }
+}
+
+/// Leaves out schemas that were only parts of others.
+fn drop_unused(whole: &mut Value) {
+    loop {
+        let text = whole.to_string();
+        let Some(schemas) = whole["components"]["schemas"].as_object_mut() else {
+            return;
+        };
+        let before = schemas.len();
+        schemas.retain(|name, _| text.contains(&format!("\"{SCHEMAS}{name}\"")));
+        if schemas.len() == before {
+            return;
+        }
+    }
+}
+
+fn entries(value: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
+    value.as_object_mut().into_iter().flatten()
+}
+
+/// Who may ask.
+fn security_schemes() -> Value {
+    json!({
+        "basic": {"type": "http", "scheme": "basic", "description": "A user of api.users"},
+        "bearer": {"type": "http", "scheme": "bearer", "description": "A token of api.tokens, or of a login"},
+        "token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token", "description": "As bearer"},
+        "cookie": {"type": "apiKey", "in": "cookie", "name": "authtok", "description": "Set by a login"},
+        "certificate": {"type": "mutualTLS", "description": "A client's certificate by a CA of api.tls.client_ca"},
+    })
+}
+
+/// The errors that every route may end with.
+fn errors() -> Value {
+    let content = json!({
+        "text/plain": {"schema": {"type": "string"}},
+        "application/json": {"schema": {"$ref": "#/components/schemas/Error"}},
+    });
+    let all = [
+        ("400", "What is wrong with the request"),
+        ("401", "Nothing says who asks, or what does is wrong"),
+        (
+            "403",
+            "The role or the configuration does not allow this, or the request may come from another site's page",
+        ),
+        ("404", "There is no such thing"),
+        ("405", "The path does not have this method"),
+        ("408", "The body did not come in time"),
+        ("409", "Something else stands in the way, like an equal one"),
+        ("413", "The body is too long"),
+        ("415", "Changes need Content-Type: application/json"),
+        ("426", "This is for a WebSocket"),
+        (
+            "429",
+            "There are too many of them, or too many logins from this address have failed",
+        ),
+        ("500", "The server failed"),
+        ("501", "This build does not have it"),
+        (
+            "503",
+            "Too many requests of this client at a time, or what is asked for is not watched",
+        ),
+    ];
+    let described = all.map(|(status, text)| {
+        let mut error = json!({"description": text, "content": content});
+        if let "429" | "503" = status {
+            let number = json!({"schema": {"type": "integer", "minimum": 0}});
+            error["headers"] = json!({"Retry-After": number});
+        }
+        (status.to_owned(), error)
+    });
+    described.into_iter().collect::<Map<_, _>>().into()
+}
+
+/// Adds the errors that follow from an operation's shape, and says what lines are.
+fn complete(path: &str, method: &str, operation: &mut Value) {
+    let open = alive::PATHS.contains(&path) || path.starts_with("/console/");
+    let mut statuses = match open {
+        true => vec!["403", "503"],
+        false => vec!["400", "401", "403", "429", "500", "503"],
+    };
+    if path.contains('{') {
+        statuses.push("404");
+    }
+    if method != "get" {
+        statuses.extend(["408", "413", "415"]);
+    }
+    if path.starts_with("/ws/") {
+        statuses.extend(["405", "426"]);
+    }
+    // What a route says of an error itself is its text; the shape is that of all.
+    for (status, response) in entries(&mut operation["responses"]) {
+        let text = response["description"].take();
+        let shared = errors()[status.as_str()].take();
+        if !shared.is_null() && response["content"].is_null() {
+            *response = shared;
+        }
+        response["description"] = text;
+        if let Some(content) = response.pointer_mut("/content/application~1x-ndjson") {
+            content["x-line-schema"] = content["schema"].take();
+            content["schema"] = json!({"type": "string"});
+        }
+    }
+    for status in statuses {
+        if operation["responses"][status].is_null() {
+            let place = format!("#/components/responses/{status}");
+            operation["responses"][status] = json!({"$ref": place});
+        }
+    }
+}
+
+/// One object of one that is made of several (`allOf`, from flattened fields): these refuse each other's properties otherwise.
+fn joined(known: &Map<String, Value>, schema: &Value) -> Value {
+    let Some(parts) = schema.get("allOf").and_then(Value::as_array) else {
+        return schema.clone();
+    };
+    let (mut properties, mut required) = (Map::new(), Vec::new());
+    for part in parts {
+        // What may be left out is that or null.
+        let one_of = part.get("oneOf").and_then(Value::as_array);
+        let optional =
+            one_of.and_then(|parts| parts.iter().find(|part| part.get("$ref").is_some()));
+        let place = optional.unwrap_or(part).get("$ref").and_then(Value::as_str);
+        let name = place.and_then(|place| place.strip_prefix(SCHEMAS));
+        let whole = joined(known, name.and_then(|name| known.get(name)).unwrap_or(part));
+        let own = whole.get("properties").and_then(Value::as_object);
+        properties.extend(
+            own.into_iter()
+                .flatten()
+                .map(|(k, v)| (k.clone(), v.clone())),
+        );
+        let needed = whole.get("required").and_then(Value::as_array);
+        let needed = needed.filter(|_| optional.is_none());
+        required.extend(needed.into_iter().flatten().cloned());
+    }
+    let mut whole = schema.clone();
+    whole["type"] = "object".into();
+    whole["properties"] = properties.into();
+    whole["required"] = required.into();
+    if let Some(object) = whole.as_object_mut() {
+        object.remove("allOf");
     }
     whole
-});
+}
 
 /// The path of this module.
-pub fn routes() -> Router {
-    Router::new().route(PATH, get(describe))
+pub fn routes() -> OpenApiRouter {
+    OpenApiRouter::new().routes(routes!(describe))
 }
 
-async fn describe() -> Response {
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    (json, format!("{}\n", *DESCRIPTION)).into_response()
-}
-
-/// All paths that are described.
-pub fn paths() -> Vec<&'static str> {
-    let paths = DESCRIPTION.get("paths").and_then(Value::as_object);
-    paths.map_or_else(Vec::new, |paths| paths.keys().map(String::as_str).collect())
-}
-
-/// The description itself.
-#[cfg(test)]
-pub fn description() -> &'static Value {
-    &DESCRIPTION
+/// This description
+#[utoipa::path(get, path = "/api/openapi.json", operation_id = "describe", tag = "server",
+    responses((status = 200, description = "The description", body = Object)))]
+async fn describe(Extension(description): Extension<Description>) -> Answer<Value> {
+    Answer::of(&*description.0)
 }

@@ -1,44 +1,51 @@
 //! `/api/services/graph`: edges, and lines that collectors bring.
 
 use axum::{
-    Router,
     body::Bytes,
     extract::{DefaultBodyLimit, Query, State as Extract},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, header},
     response::{IntoResponse as _, Response},
-    routing::get,
 };
+use serde::Serialize;
 use skua_collect::graph::{Edge, GraphLine};
 use skua_runtime::services::{
     ServiceGraph,
-    exchange::{BATCH, BODY, GraphQuery, PATH, SENDER},
+    exchange::{BATCH, BODY, GraphQuery, SENDER},
     show,
 };
 use skua_server::{
-    answer::{Parameters, bad_request, json_answer},
+    answer::{Answer, Parameters},
     blocking,
+    error::ApiError,
 };
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// The routes.
-pub fn routes(graph: ServiceGraph) -> Router {
-    Router::new()
-        .route(PATH, get(edges).post(take))
+pub fn routes(graph: ServiceGraph) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(edges, add_lines))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(graph)
 }
 
+/// Which service depends on which, one edge a line, most bytes first
+#[utoipa::path(get, path = "/api/services/graph", operation_id = "serviceGraph", tag = "sockets", params(GraphQuery),
+    responses((status = 200, description = "Edges",
+        headers(("x-skua-found" = u64), ("x-skua-lost-lines" = u64), ("x-skua-lost-records" = u64), ("x-skua-own-lines" = u64)),
+        content((Edge = "application/x-ndjson"), (String = "text/csv"), (String = "text/vnd.graphviz"))),
+        (status = 404, description = "Nothing is known of that moment")))]
 async fn edges(
     Extract(graph): Extract<ServiceGraph>,
     parameters: Parameters<GraphQuery>,
-) -> Response {
-    let query = match parameters {
-        Ok(Query(query)) => query,
-        Err(error) => return bad_request(error.body_text()),
-    };
+) -> Result<Response, ApiError> {
+    let Query(query) = parameters?;
     if let Some(change) = &query.change
         && !["new", "vanished"].contains(&change.as_str())
     {
-        return bad_request(format_args!("no change \"{change}\": new or vanished"));
+        return Err(ApiError::bad_request(format_args!(
+            "no change \"{change}\": new or vanished"
+        )));
     }
     type Write = fn(&[Edge]) -> Vec<u8>;
     let (kind, write) = match query.format.as_deref() {
@@ -46,7 +53,9 @@ async fn edges(
         Some("csv") => ("text/csv", show::csv as Write),
         Some("dot") => ("text/vnd.graphviz", show::dot as Write),
         Some(other) => {
-            return bad_request(format_args!("no format \"{other}\": json, csv or dot"));
+            return Err(ApiError::bad_request(format_args!(
+                "no format \"{other}\": json, csv or dot"
+            )));
         }
     };
     blocking(move || {
@@ -54,7 +63,7 @@ async fn edges(
         if let Some(at) = query.at {
             edges = match graph.edges_at(at.saturating_mul(1_000_000)) {
                 Some(edges) => edges,
-                None => return unknown(graph.begins_ns()),
+                None => return Err(unknown(graph.begins_ns())),
             };
         }
         edges.retain(|edge| query.takes(edge));
@@ -67,40 +76,59 @@ async fn edges(
             ("x-skua-lost-records", lost.records.to_string()),
             ("x-skua-own-lines", lost.own_lines.to_string()),
         ];
-        (headers, write(&edges)).into_response()
+        Ok((headers, write(&edges)).into_response())
     })
     .await
 }
 
 /// Nothing is known of a moment.
-fn unknown(begins_ns: Option<u64>) -> Response {
+fn unknown(begins_ns: Option<u64>) -> ApiError {
     let text = match begins_ns {
         Some(begin) => format!(
-            "services are known since {} only: their past is in memory, and bounded\n",
+            "services are known since {} only: their past is in memory, and bounded",
             skua_record::time::UnixNs(begin)
         ),
-        None => "nothing is known of services yet\n".into(),
+        None => "nothing is known of services yet".into(),
     };
-    (StatusCode::NOT_FOUND, text).into_response()
+    ApiError::not_found(text)
 }
 
-async fn take(Extract(graph): Extract<ServiceGraph>, headers: HeaderMap, body: Bytes) -> Response {
+/// Lines that were taken.
+#[derive(Serialize, ToSchema)]
+struct TakenLines {
+    /// How many.
+    lines: usize,
+}
+
+/// Takes lines of a collector (its sink `analyzer`)
+#[utoipa::path(post, path = "/api/services/graph", operation_id = "addServiceLines", tag = "sockets",
+    params(
+        ("x-skua-sender" = u64, Header, description = "Who sends lines: another number in each run"),
+        ("x-skua-batch" = u64, Header, description = "Number of the batch, greater than the one before: what comes twice counts once"),
+    ),
+    request_body(content = String, content_type = "application/x-ndjson"),
+    responses((status = 200, description = "What was taken", body = TakenLines)))]
+async fn add_lines(
+    Extract(graph): Extract<ServiceGraph>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Answer<TakenLines>, ApiError> {
     let number = |name: &str| -> Option<u64> { headers.get(name)?.to_str().ok()?.parse().ok() };
     let (Some(sender), Some(batch)) = (number(SENDER), number(BATCH)) else {
-        return bad_request(format_args!("{SENDER} and {BATCH} must be numbers"));
+        return Err(ApiError::bad_request(format_args!(
+            "{SENDER} and {BATCH} must be numbers"
+        )));
     };
     blocking(move || {
         let lines = body
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty());
         let lines: Result<Vec<GraphLine<'_>>, _> = lines.map(serde_json::from_slice).collect();
-        match lines {
-            Ok(lines) => {
-                graph.take(sender, batch, &lines);
-                json_answer(&serde_json::json!({ "lines": lines.len() }))
-            }
-            Err(error) => bad_request(format_args!("a line is not understood: {error}")),
-        }
+        let lines = lines.map_err(|error| {
+            ApiError::bad_request(format_args!("a line is not understood: {error}"))
+        })?;
+        graph.take(sender, batch, &lines);
+        Ok(Answer::of(&TakenLines { lines: lines.len() }))
     })
     .await
 }

@@ -3,11 +3,8 @@
 use std::io::{self, Write as _};
 
 use axum::{
-    Router,
     extract::{Query, State as Extract},
-    http::StatusCode,
     response::{IntoResponse as _, Response},
-    routing::get,
 };
 use skua_runtime::{
     sockets::{
@@ -19,34 +16,40 @@ use skua_runtime::{
 };
 use skua_server::{
     Answering, Writer,
-    answer::{Parameters, bad_request},
+    answer::Parameters,
+    error::{ApiError, ErrorCode},
     streaming,
 };
 use skua_socket::FoundSocket;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::openapi::{CallsLine, SocketLine};
 
 /// The routes.
-pub fn routes(shared: Shared) -> Router {
-    Router::new()
-        .route("/api/sockets", get(sockets))
-        .route("/api/services", get(services))
-        .route("/api/dependencies", get(dependencies))
+pub fn routes(shared: Shared) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(sockets))
+        .routes(routes!(services))
+        .routes(routes!(dependencies))
         .with_state(shared)
 }
 
 const NOT_WATCHED: &str =
-    "sockets are not watched: sockets.enabled is false, or nothing here lets us (`skua doctor`)\n";
+    "sockets are not watched: sockets.enabled is false, or nothing here lets us (`skua doctor`)";
 
 /// Whether CSV is wanted, not JSON.
-fn is_csv(format: Option<&str>) -> Result<bool, String> {
+fn is_csv(format: Option<&str>) -> Result<bool, ApiError> {
     match format {
         None | Some("json") => Ok(false),
         Some("csv") => Ok(true),
-        Some(other) => Err(format!("no format \"{other}\": json or csv")),
+        Some(other) => Err(ApiError::bad_request(format_args!(
+            "no format \"{other}\": json or csv"
+        ))),
     }
 }
 
 fn unavailable() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, NOT_WATCHED).into_response()
+    ApiError::new(ErrorCode::Unavailable, NOT_WATCHED).into_response()
 }
 
 /// Begins an answer of lines as of a drain.
@@ -74,22 +77,18 @@ fn noted(sent: io::Result<()>) {
     }
 }
 
+/// Sockets, one JSON object a line
+#[utoipa::path(get, path = "/api/sockets", operation_id = "sockets", tag = "sockets", params(SocketQuery),
+    responses((status = 200, description = "Sockets", headers(("x-skua-drained" = u64)),
+        content((SocketLine = "application/x-ndjson"), (String = "text/csv")))))]
 async fn sockets(
     Extract(shared): Extract<Shared>,
     parameters: Parameters<SocketQuery>,
-) -> Response {
-    let wanted = match parameters {
-        Ok(Query(wanted)) => wanted,
-        Err(error) => return bad_request(error.body_text()),
-    };
-    if let Err(error) = wanted.check() {
-        return bad_request(error);
-    }
-    let csv = match is_csv(wanted.format.as_deref()) {
-        Ok(csv) => csv,
-        Err(error) => return bad_request(error),
-    };
-    streaming(move |answering| {
+) -> Result<Response, ApiError> {
+    let Query(wanted) = parameters?;
+    wanted.check().map_err(ApiError::bad_request)?;
+    let csv = is_csv(wanted.format.as_deref())?;
+    let answer = streaming(move |answering| {
         let mut state = shared.fresh();
         let (found, drained_ns) = match watched(&mut state) {
             Some((sockets, drained_ns)) => (query::select(sockets, &wanted), drained_ns),
@@ -99,8 +98,8 @@ async fn sockets(
         let mut body = begin(answering, csv, drained_ns);
         let sent = send(&mut body, &shared, &found, csv);
         noted(sent.and_then(|()| body.finish()));
-    })
-    .await
+    });
+    Ok(answer.await)
 }
 
 /// Sends lines, some at a time, so that the state is not held while somebody takes the answer.
@@ -117,30 +116,36 @@ fn send(body: &mut Writer, shared: &Shared, found: &[FoundSocket], csv: bool) ->
     Ok(())
 }
 
+/// Sums by service
+#[utoipa::path(get, path = "/api/services", operation_id = "services", tag = "sockets", params(CallsQuery),
+    responses((status = 200, description = "Services", headers(("x-skua-drained" = u64)),
+        content((CallsLine = "application/x-ndjson"), (String = "text/csv")))))]
 async fn services(
     Extract(shared): Extract<Shared>,
     parameters: Parameters<CallsQuery>,
-) -> Response {
+) -> Result<Response, ApiError> {
     calls(shared, parameters, false).await
 }
 
+/// Which service calls which
+#[utoipa::path(get, path = "/api/dependencies", operation_id = "dependencies", tag = "sockets", params(CallsQuery),
+    responses((status = 200, description = "Dependencies", headers(("x-skua-drained" = u64)),
+        content((CallsLine = "application/x-ndjson"), (String = "text/csv")))))]
 async fn dependencies(
     Extract(shared): Extract<Shared>,
     parameters: Parameters<CallsQuery>,
-) -> Response {
+) -> Result<Response, ApiError> {
     calls(shared, parameters, true).await
 }
 
-async fn calls(shared: Shared, parameters: Parameters<CallsQuery>, dependencies: bool) -> Response {
-    let wanted = match parameters {
-        Ok(Query(wanted)) => wanted,
-        Err(error) => return bad_request(error.body_text()),
-    };
-    let csv = match is_csv(wanted.format.as_deref()) {
-        Ok(csv) => csv,
-        Err(error) => return bad_request(error),
-    };
-    streaming(move |answering| {
+async fn calls(
+    shared: Shared,
+    parameters: Parameters<CallsQuery>,
+    dependencies: bool,
+) -> Result<Response, ApiError> {
+    let Query(wanted) = parameters?;
+    let csv = is_csv(wanted.format.as_deref())?;
+    let answer = streaming(move |answering| {
         let mut state = shared.fresh();
         let (found, drained_ns) = match watched(&mut state) {
             Some((sockets, drained_ns)) => {
@@ -152,6 +157,6 @@ async fn calls(shared: Shared, parameters: Parameters<CallsQuery>, dependencies:
         let mut body = begin(answering, csv, drained_ns);
         let sent = calls::write(&mut body, &found, csv);
         noted(sent.and_then(|()| body.finish()));
-    })
-    .await
+    });
+    Ok(answer.await)
 }

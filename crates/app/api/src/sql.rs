@@ -3,6 +3,8 @@
 use axum::response::Response;
 use serde::Deserialize;
 use skua_lake::Location;
+use skua_server::error::{ApiError, ErrorCode};
+use utoipa::IntoParams;
 
 /// Rows of an answer, unless it is said.
 #[cfg(feature = "sql")]
@@ -23,13 +25,18 @@ const COPY: u64 = 256 << 20;
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(12);
 
 /// Parameters of a request.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(not(feature = "sql"), allow(dead_code, reason = "no engine asks"))]
 pub struct SqlParameters {
+    /// One `SELECT`, as DuckDB has it; the tables are `flows` and `services`.
     statement: String,
+    /// Only rows from this moment on: like `1h` ago, or `2026-11-21T10:00:00Z`.
     since: Option<String>,
+    /// Only rows before this moment.
     until: Option<String>,
+    /// Rows at most, 1,000 unless it is said and never more than 10,000; `x-skua-more` says whether there are more.
     limit: Option<usize>,
 }
 
@@ -39,22 +46,17 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Where there is no engine.
 #[cfg(not(feature = "sql"))]
-pub async fn answer(_: Location, _: SqlParameters) -> Response {
-    use axum::{http::StatusCode, response::IntoResponse as _};
-    (
-        StatusCode::NOT_IMPLEMENTED,
-        format!("{}\n", skua_runtime::lake::sql::NO_ENGINE),
-    )
-        .into_response()
+pub async fn answer(_: Location, _: SqlParameters) -> Result<Response, ApiError> {
+    Err(ApiError::new(
+        ErrorCode::NotImplemented,
+        skua_runtime::lake::sql::NO_ENGINE,
+    ))
 }
 
 /// Answers with an object a line; one question at a time.
 #[cfg(feature = "sql")]
-pub async fn answer(location: Location, asked: SqlParameters) -> Response {
-    use axum::{
-        http::{StatusCode, header},
-        response::IntoResponse as _,
-    };
+pub async fn answer(location: Location, asked: SqlParameters) -> Result<Response, ApiError> {
+    use axum::{http::header, response::IntoResponse as _};
     use skua_lake::LakeError;
     use tokio::sync::Semaphore;
 
@@ -63,12 +65,12 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Response {
         engine::{self, Question},
         print::Printer,
     };
-    use skua_server::{answer::bad_request, blocking};
+    use skua_server::blocking;
 
     static TURN: Semaphore = Semaphore::const_new(1);
     let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, TURN.acquire()).await else {
-        let text = "another question in SQL is being answered: ask again\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+        let text = "another query in SQL is being answered: ask again";
+        return Err(ApiError::new(ErrorCode::Unavailable, text));
     };
     blocking(move || {
         let _turn = turn;
@@ -93,14 +95,14 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Response {
                     let more = header::HeaderValue::from_static("true");
                     response.headers_mut().insert("x-skua-more", more);
                 }
-                response
+                Ok(response)
             }
             Err(error) => {
-                let mut response = bad_request(skua_output::one_line(&error));
-                if matches!(error.downcast_ref(), Some(LakeError::Storage { .. })) {
-                    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-                }
-                response
+                let code = match error.downcast_ref() {
+                    Some(LakeError::Storage { .. }) => ErrorCode::Internal,
+                    _ => ErrorCode::BadRequest,
+                };
+                Err(ApiError::new(code, skua_output::one_line(&error)))
             }
         }
     })

@@ -1,133 +1,150 @@
 //! `/api/steer`.
 
-use axum::{
-    Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, Extension, Path, Query, State},
-    http::StatusCode,
-    response::{IntoResponse as _, Response},
-    routing::get,
-};
+use std::collections::BTreeMap;
+
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, State};
 use serde::Deserialize;
-use serde_json::Value;
-use skua_runtime::steer::{SteerError, Steers};
+use skua_runtime::steer::{
+    Steers,
+    view::{SteerChannels, SteerEvents, SteerView},
+};
 use skua_server::{
-    answer::{Parameters, bad_request},
+    answer::{Answer, Json, Parameters},
     auth::{Caller, Peer, who},
     blocking,
+    error::ApiError,
 };
 use skua_steer::Written;
+use utoipa::IntoParams;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::resource;
+use crate::error::refused;
 
 /// Bytes of a request at most.
 const BODY: usize = 256 << 10;
+
 /// Channels of an answer unless more are asked for.
 const CHANNELS: usize = 64;
 
 /// The paths of this module.
-pub fn routes(steers: Steers) -> Router {
-    Router::new()
-        .route("/api/steer", get(list).post(apply))
-        .route("/api/steer/{id}", get(one).delete(remove))
-        .route("/api/steer/{id}/channels", get(channels))
-        .route("/api/steer/{id}/events", get(events))
+pub fn routes(steers: Steers) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(detectors, apply_detector))
+        .routes(routes!(get_detector, delete_detector))
+        .routes(routes!(detector_channels))
+        .routes(routes!(detector_events))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(steers)
 }
 
-fn answer(result: Result<Value, SteerError>) -> Response {
-    match result {
-        Ok(value) => resource::answer(StatusCode::OK, &value),
-        Err(error) => refused(&error),
-    }
-}
-
-fn refused(error: &SteerError) -> Response {
-    let status = match error {
-        SteerError::Wrong(why) => return bad_request(why),
-        SteerError::Failed(_) => return bad_request(error),
-        SteerError::Forbidden => StatusCode::FORBIDDEN,
-        SteerError::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
-        SteerError::Elsewhere | SteerError::Unknown(_) => StatusCode::NOT_FOUND,
-    };
-    (status, format!("{error}\n")).into_response()
-}
-
-async fn list(State(steers): State<Steers>) -> Response {
-    blocking(move || resource::list(steers.list().into_iter())).await
-}
-
-async fn one(State(steers): State<Steers>, Path(name): Path<String>) -> Response {
-    blocking(move || answer(steers.get(&name))).await
-}
-
-async fn remove(
+/// All detectors by identifier
+#[utoipa::path(get, path = "/api/steer", operation_id = "detectors", tag = "steer",
+    responses((status = 200, description = "All of them", body = BTreeMap<String, SteerView>)))]
+async fn detectors(
     State(steers): State<Steers>,
-    Path(name): Path<String>,
-    peer: Option<Extension<Peer>>,
-    caller: Option<Extension<Caller>>,
-) -> Response {
-    let who = who(peer, caller);
-    blocking(move || answer(steers.delete(&name, &who))).await
-}
-
-async fn apply(
-    State(steers): State<Steers>,
-    peer: Option<Extension<Peer>>,
-    caller: Option<Extension<Caller>>,
-    body: Bytes,
-) -> Response {
-    let who = who(peer, caller);
+) -> Result<Answer<BTreeMap<String, SteerView>>, ApiError> {
     blocking(move || {
-        let written: Written = match resource::object(&body) {
-            Ok(written) => written,
-            Err(error) => return bad_request(error),
-        };
-        match steers.apply(written, &who) {
-            Ok((view, true)) => resource::answer(StatusCode::OK, &view),
-            Ok((view, false)) => resource::answer(StatusCode::CREATED, &view),
-            Err(error) => refused(&error),
-        }
+        let all = steers.list().into_iter();
+        let by_id = all.map(|view| (view.uuid.to_string(), view));
+        Ok(Answer::of(&by_id.collect()))
     })
     .await
 }
 
-#[derive(Deserialize)]
+/// A detector and its status
+#[utoipa::path(get, path = "/api/steer/{id}", operation_id = "getDetector", tag = "steer",
+    params(("id" = String, Path, description = "Name or UUID")),
+    responses((status = 200, description = "The detector", body = SteerView)))]
+async fn get_detector(
+    State(steers): State<Steers>,
+    Path(name): Path<String>,
+) -> Result<Answer<SteerView>, ApiError> {
+    blocking(move || Ok(Answer::of(&steers.get(&name).map_err(refused)?))).await
+}
+
+/// Ends a detector: nothing is steered any more
+#[utoipa::path(delete, path = "/api/steer/{id}", operation_id = "deleteDetector", tag = "steer",
+    params(("id" = String, Path, description = "Name or UUID")),
+    responses((status = 200, description = "As it was", body = SteerView)))]
+async fn delete_detector(
+    State(steers): State<Steers>,
+    Path(name): Path<String>,
+    peer: Option<Extension<Peer>>,
+    caller: Option<Extension<Caller>>,
+) -> Result<Answer<SteerView>, ApiError> {
+    let who = who(peer, caller);
+    blocking(move || Ok(Answer::of(&steers.delete(&name, &who).map_err(refused)?))).await
+}
+
+/// Starts a detector, in place of that of the same name
+#[utoipa::path(post, path = "/api/steer", operation_id = "applyDetector", tag = "steer", request_body = Written,
+    responses(
+        (status = 200, description = "In place of the one before", body = SteerView),
+        (status = 201, description = "As it was made", body = SteerView),
+        (status = 404, description = "An analyzer steers nothing itself"),
+    ))]
+async fn apply_detector(
+    State(steers): State<Steers>,
+    peer: Option<Extension<Peer>>,
+    caller: Option<Extension<Caller>>,
+    Json(written): Json<Written>,
+) -> Result<Answer<SteerView>, ApiError> {
+    let who = who(peer, caller);
+    blocking(move || {
+        let (view, replaced) = steers.apply(written, &who).map_err(refused)?;
+        let answer = Answer::of(&view);
+        Ok(if replaced { answer } else { answer.created() })
+    })
+    .await
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ChannelsParameters {
+    /// Channels at most, 64 unless it is said; those that stand fired first.
     limit: Option<usize>,
 }
 
-async fn channels(
+/// Channels of a detector that have had samples
+#[utoipa::path(get, path = "/api/steer/{id}/channels", operation_id = "detectorChannels", tag = "steer",
+    params(("id" = String, Path, description = "Name or UUID"), ChannelsParameters),
+    responses((status = 200, description = "The channels", body = SteerChannels)))]
+async fn detector_channels(
     State(steers): State<Steers>,
     Path(name): Path<String>,
     parameters: Parameters<ChannelsParameters>,
-) -> Response {
-    match parameters {
-        Ok(Query(asked)) => {
-            let most = asked.limit.unwrap_or(CHANNELS);
-            blocking(move || answer(steers.channels(&name, most))).await
-        }
-        Err(error) => bad_request(error.body_text()),
-    }
+) -> Result<Answer<SteerChannels>, ApiError> {
+    let Query(asked) = parameters?;
+    let most = asked.limit.unwrap_or(CHANNELS);
+    blocking(move || {
+        let channels = steers.channels(&name, most).map_err(refused)?;
+        Ok(Answer::of(&channels))
+    })
+    .await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct EventsParameters {
+    /// Number of the first event that is wanted.
     since: Option<u64>,
 }
 
-async fn events(
+/// When channels of a detector fired and were released
+#[utoipa::path(get, path = "/api/steer/{id}/events", operation_id = "detectorEvents", tag = "steer",
+    params(("id" = String, Path, description = "Name or UUID"), EventsParameters),
+    responses((status = 200, description = "The events", body = SteerEvents)))]
+async fn detector_events(
     State(steers): State<Steers>,
     Path(name): Path<String>,
     parameters: Parameters<EventsParameters>,
-) -> Response {
-    match parameters {
-        Ok(Query(asked)) => {
-            blocking(move || answer(steers.events(&name, asked.since.unwrap_or(0)))).await
-        }
-        Err(error) => bad_request(error.body_text()),
-    }
+) -> Result<Answer<SteerEvents>, ApiError> {
+    let Query(asked) = parameters?;
+    blocking(move || {
+        let events = steers.events(&name, asked.since.unwrap_or(0));
+        Ok(Answer::of(&events.map_err(refused)?))
+    })
+    .await
 }

@@ -1,62 +1,50 @@
 //! `/api/tap`.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
-    Router,
-    body::Bytes,
     extract::{DefaultBodyLimit, Extension, Path, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, header},
     response::{IntoResponse as _, Response},
-    routing::{get, post},
 };
-use serde_json::json;
-use skua_analyzer::tap::{Tap, TapError, TapManager, TapView};
+use skua_analyzer::{
+    JsonPatch,
+    tap::{Tap, TapManager, TapView},
+};
 use skua_runtime::{
     state::Shared,
     tap::live::{self, Passing},
 };
 use skua_server::{
-    answer::bad_request,
+    answer::{Answer, Json},
     auth::{Caller, Peer},
-    blocking, paths,
+    blocking,
+    error::{ApiError, ErrorCode},
+    paths,
 };
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::resource;
+use crate::{
+    error::refused,
+    resource::{self, Patch},
+};
 
 /// Bytes of a request at most: some hundred thousand addresses.
 const BODY: usize = 8 << 20;
 
 /// The paths of this module.
-pub fn routes(taps: Arc<TapManager>, shared: Shared) -> Router {
-    let watching = Router::new()
-        .route("/api/tap/live", post(watch_new))
-        .route("/api/tap/{id}/packets", get(packets))
+pub fn routes(taps: Arc<TapManager>, shared: Shared) -> OpenApiRouter {
+    let watching = OpenApiRouter::new()
+        .routes(routes!(live_tap))
+        .routes(routes!(tap_packets))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state((taps.clone(), shared));
-    Router::new()
+    OpenApiRouter::new()
         .merge(watching)
-        .route("/api/tap", get(list).post(create))
-        .route("/api/tap/{id}", get(one).patch(change).delete(remove))
+        .routes(routes!(taps_by_id, create_tap))
+        .routes(routes!(get_tap, change_tap, delete_tap))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(taps)
-}
-
-fn answer(status: StatusCode, done: Result<TapView, TapError>) -> Response {
-    match done {
-        Ok(view) => resource::answer(status, &json!(view)),
-        Err(error) => refused(&error),
-    }
-}
-
-fn refused(error: &TapError) -> Response {
-    let status = match error {
-        TapError::Resource(error) => return resource::refused(error),
-        TapError::Forbidden => StatusCode::FORBIDDEN,
-        TapError::Declared | TapError::Watched => StatusCode::CONFLICT,
-        TapError::Wrong(_) | TapError::Elsewhere | TapError::NoStream => StatusCode::BAD_REQUEST,
-    };
-    (status, format!("{error}\n")).into_response()
 }
 
 /// The packets of a tap from now on.
@@ -65,53 +53,56 @@ fn watched(
     id: &str,
     who: String,
     passing: bool,
-) -> Response {
-    let watch = match taps.watch(id, &who) {
-        Ok(watch) => watch,
-        Err(error) => return refused(&error),
-    };
+) -> Result<Response, ApiError> {
+    let watch = taps.watch(id, &who).map_err(refused)?;
     let passing = passing.then_some(Passing { taps, who });
     match live::stream(watch, shared, passing) {
-        Ok(Some(body)) => ([(header::CONTENT_TYPE, paths::PCAP)], body).into_response(),
-        Ok(None) => {
-            let text = "too many watch packets already\n";
-            (StatusCode::TOO_MANY_REQUESTS, text).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Ok(Some(body)) => Ok(([(header::CONTENT_TYPE, paths::PCAP)], body).into_response()),
+        Ok(None) => Err(ApiError::new(
+            ErrorCode::TooMany,
+            "too many watch packets already",
+        )),
+        Err(error) => Err(ApiError::internal(error)),
     }
 }
 
 type Watched = State<(Arc<TapManager>, Shared)>;
 
-async fn packets(
+/// Packets of a tap made with To ["stream"] from now on
+#[utoipa::path(get, path = "/api/tap/{id}/packets", operation_id = "tapPackets", tag = "tap",
+    params(("id" = String, Path, description = "UUID")),
+    responses(
+        (status = 200, description = "Packets as pcapng", body = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
+        (status = 409, description = "Somebody watches it already"),
+    ))]
+async fn tap_packets(
     State(all): Watched,
     peer: Option<Extension<Peer>>,
     caller: Option<Extension<Caller>>,
     Path(id): Path<String>,
-) -> Response {
+) -> Result<Response, ApiError> {
     let who = name_of((peer, caller));
     blocking(move || watched(all, &id, who, false)).await
 }
 
-/// A tap that lasts as long as its packets are watched.
-async fn watch_new(
+/// Copies packets as pcapng as long as they are read
+#[utoipa::path(post, path = "/api/tap/live", operation_id = "liveTap", tag = "tap", request_body = Tap,
+    responses(
+        (status = 200, description = "Packets as pcapng", body = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
+        (status = 409, description = "There is one like it already"),
+    ))]
+async fn live_tap(
     State(all): Watched,
     peer: Option<Extension<Peer>>,
     caller: Option<Extension<Caller>>,
-    body: Bytes,
-) -> Response {
+    Json(mut tap): Json<Tap>,
+) -> Result<Response, ApiError> {
     let who = name_of((peer, caller));
+    tap.to = vec!["stream".into()];
+    tap.passing = true;
     blocking(move || {
-        let mut tap: Tap = match resource::object(&body) {
-            Ok(tap) => tap,
-            Err(error) => return bad_request(error),
-        };
-        tap.to = vec!["stream".into()];
-        tap.passing = true;
-        match all.0.create(tap, &who) {
-            Ok(view) => watched(all, &view.tap.uuid.to_string(), who, true),
-            Err(error) => refused(&error),
-        }
+        let view = all.0.create(tap, &who).map_err(refused)?;
+        watched(all, &view.tap.uuid.to_string(), who, true)
     })
     .await
 }
@@ -129,57 +120,90 @@ fn name_of((peer, caller): Who) -> String {
     }
 }
 
-async fn list(State(taps): State<Arc<TapManager>>) -> Response {
-    blocking(move || resource::list(taps.list().iter().map(|view| json!(view)))).await
-}
-
-async fn one(State(taps): State<Arc<TapManager>>, Path(id): Path<String>) -> Response {
-    blocking(move || answer(StatusCode::OK, taps.get(&id))).await
-}
-
-async fn remove(
+/// All taps by identifier, with what they have copied
+#[utoipa::path(get, path = "/api/tap", operation_id = "taps", tag = "tap",
+    responses((status = 200, description = "All of them", body = BTreeMap<String, TapView>)))]
+async fn taps_by_id(
     State(taps): State<Arc<TapManager>>,
-    peer: Option<Extension<Peer>>,
-    caller: Option<Extension<Caller>>,
-    Path(id): Path<String>,
-) -> Response {
-    let who = name_of((peer, caller));
-    blocking(move || answer(StatusCode::OK, taps.delete(&id, &who))).await
-}
-
-async fn create(
-    State(taps): State<Arc<TapManager>>,
-    peer: Option<Extension<Peer>>,
-    caller: Option<Extension<Caller>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    let who = name_of((peer, caller));
+) -> Result<Answer<BTreeMap<String, TapView>>, ApiError> {
     blocking(move || {
-        let mut tap: Tap = match resource::object(&body) {
-            Ok(tap) => tap,
-            Err(error) => return bad_request(error),
-        };
-        match resource::ends_at(&headers) {
-            Ok(end) => tap.expire_time = end.or(tap.expire_time),
-            Err(error) => return bad_request(error),
-        }
-        answer(StatusCode::CREATED, taps.create(tap, &who))
+        let all = taps.list().into_iter();
+        let by_id = all.map(|view| (view.tap.uuid.to_string(), view));
+        Ok(Answer::of(&by_id.collect()))
     })
     .await
 }
 
-async fn change(
+/// A tap and what it has copied
+#[utoipa::path(get, path = "/api/tap/{id}", operation_id = "getTap", tag = "tap",
+    params(("id" = String, Path, description = "UUID")),
+    responses((status = 200, description = "This one", body = TapView)))]
+async fn get_tap(
+    State(taps): State<Arc<TapManager>>,
+    Path(id): Path<String>,
+) -> Result<Answer<TapView>, ApiError> {
+    blocking(move || Ok(Answer::of(&taps.get(&id).map_err(refused)?))).await
+}
+
+/// Ends a tap
+#[utoipa::path(delete, path = "/api/tap/{id}", operation_id = "deleteTap", tag = "tap",
+    params(("id" = String, Path, description = "UUID")),
+    responses(
+        (status = 200, description = "As it was, with its last counters", body = TapView),
+        (status = 409, description = "It stands in the configuration file"),
+    ))]
+async fn delete_tap(
     State(taps): State<Arc<TapManager>>,
     peer: Option<Extension<Peer>>,
     caller: Option<Extension<Caller>>,
     Path(id): Path<String>,
-    body: Bytes,
-) -> Response {
+) -> Result<Answer<TapView>, ApiError> {
     let who = name_of((peer, caller));
-    blocking(move || match resource::object(&body) {
-        Ok(patch) => answer(StatusCode::OK, taps.patch(&id, &patch, &who)),
-        Err(error) => bad_request(error),
+    blocking(move || Ok(Answer::of(&taps.delete(&id, &who).map_err(refused)?))).await
+}
+
+/// Copies packets to monitors from now on
+#[utoipa::path(post, path = "/api/tap", operation_id = "createTap", tag = "tap",
+    params(("X-Resource-TTL" = Option<String>, Header, description = "How long it lives: ns, or like 5m")),
+    request_body = Tap,
+    responses(
+        (status = 201, description = "As it was made", body = TapView),
+        (status = 409, description = "There is one like it already"),
+    ))]
+async fn create_tap(
+    State(taps): State<Arc<TapManager>>,
+    peer: Option<Extension<Peer>>,
+    caller: Option<Extension<Caller>>,
+    headers: HeaderMap,
+    Json(mut tap): Json<Tap>,
+) -> Result<Answer<TapView>, ApiError> {
+    let who = name_of((peer, caller));
+    tap.expire_time = resource::ends_at(&headers)?.or(tap.expire_time);
+    blocking(move || {
+        let made = taps.create(tap, &who).map_err(refused)?;
+        Ok(Answer::of(&made).created())
+    })
+    .await
+}
+
+/// Changes a tap by a JSON patch (RFC 6902), without losing a packet
+#[utoipa::path(patch, path = "/api/tap/{id}", operation_id = "changeTap", tag = "tap",
+    params(("id" = String, Path, description = "UUID")), request_body = Patch,
+    responses(
+        (status = 200, description = "As it is then", body = TapView),
+        (status = 409, description = "It stands in the configuration file"),
+    ))]
+async fn change_tap(
+    State(taps): State<Arc<TapManager>>,
+    peer: Option<Extension<Peer>>,
+    caller: Option<Extension<Caller>>,
+    Path(id): Path<String>,
+    Json(patch): Json<JsonPatch>,
+) -> Result<Answer<TapView>, ApiError> {
+    let who = name_of((peer, caller));
+    blocking(move || {
+        let changed = taps.patch(&id, &patch, &who).map_err(refused)?;
+        Ok(Answer::of(&changed))
     })
     .await
 }

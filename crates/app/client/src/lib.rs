@@ -165,6 +165,18 @@ fn agent(tls: Option<&TlsConfig>, path: Option<&Path>, patience: Option<Duration
     }
 }
 
+/// What an error says: it is an object for who accepts JSON, else a line of text.
+fn message(body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Error {
+        message: String,
+    }
+    match serde_json::from_slice::<Error>(body) {
+        Ok(error) => error.message,
+        Err(_) => String::from_utf8_lossy(body).trim().to_owned(),
+    }
+}
+
 /// The first address of a place that somebody listens on.
 fn listening(place: &str) -> anyhow::Result<Option<SocketAddr>> {
     let addresses = place.to_socket_addrs().with_context(|| {
@@ -320,7 +332,7 @@ impl Client {
             .limit(self.limit)
             .read_to_vec()?;
         if !answer.status().is_success() {
-            let said = String::from_utf8_lossy(&body).trim().to_owned();
+            let said = message(&body);
             bail!(Refusal(match said.is_empty() {
                 true => format!("{} answers {}", self.address, answer.status()),
                 false => said,
@@ -414,7 +426,7 @@ impl Client {
             answer.with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
         if !answer.status().is_success() {
             let body = answer.body_mut().read_to_vec()?;
-            bail!("{}", String::from_utf8_lossy(&body).trim());
+            bail!("{}", message(&body));
         }
         Ok(answer.into_body().into_reader())
     }

@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{self, Read},
 };
+use utoipa::ToSchema;
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,8 @@ use skua_flow::{AddressSet, Mark, Prefix};
 const FILE_LIMIT: u64 = 64 << 20;
 
 /// Prefixes of both kinds, as text.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = AddressLists)]
 #[serde(deny_unknown_fields, default)]
 pub struct Lists {
     pub include: Vec<String>,

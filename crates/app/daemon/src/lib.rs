@@ -29,7 +29,12 @@ use skua_analyzer::{
     capture::{Capture, CaptureManager, CaptureRunner, Running},
 };
 use skua_api as api;
-use skua_api::{captures::Captures, health::Health, lake::LakeAnswers, upload::Uploads, ws::Parts};
+use skua_api::{
+    health::Health,
+    lake::LakeAnswers,
+    skydive::{captures::Captures, upload::Uploads},
+    ws::Parts,
+};
 use skua_config as config;
 use skua_config::{Config, arguments::SummaryFormat, sockets::lower_priority};
 use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};

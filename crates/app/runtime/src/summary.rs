@@ -1,125 +1,296 @@
 //! The sums at the end: seen, in flows, left out and lost by cause.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use skua_collect::Sum;
 use skua_config::arguments::SummaryFormat;
 use skua_flow::{AddressCounts, Counters, Summary};
 use skua_output as output;
 use skua_probe::{
     Account,
-    account::{CauseKind, cause_kind},
+    account::{CauseKind, PointAccount, cause_kind},
     receive::Received,
 };
+use utoipa::ToSchema;
 
-use crate::{sockets::report, state::State};
+use crate::{
+    sockets::report::{self, SocketSummary},
+    state::State,
+};
 
-fn counters(value: Counters) -> Value {
-    json!({"packets": value.packets, "bytes": value.bytes})
+/// What a probe, or a capture of its own, has seen: every packet is in a flow, lost, or left out.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct FlowSums {
+    /// Packets that were seen.
+    pub seen: Sum,
+    /// Those in flows, without those inside tunnels.
+    pub in_flows: Sum,
+    /// Those lost, by cause.
+    pub lost: BTreeMap<&'static str, Sum>,
+    /// Those left out as the configuration wants it, by cause.
+    pub left_out: BTreeMap<&'static str, Sum>,
+    /// Those that something was noted of and that are in flows, by note.
+    pub notes: BTreeMap<&'static str, Sum>,
+    /// Flows since the start.
+    pub flows: u64,
+    /// Flows that left the history for lack of room.
+    pub not_kept: FlowsNotKept,
+    /// The flow table.
+    pub table: TableSums,
+    /// What a receiver of others' datagrams got and lost; null for other probes, which get none.
+    pub received: Option<ReceivedSums>,
+}
+
+/// Flows that left the history for lack of room.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct FlowsNotKept {
+    /// How many.
+    pub flows: u64,
+    /// Their packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The flow table.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct TableSums {
+    /// Entries now.
+    pub live: u64,
+    /// Entries that it may have.
+    pub max_entries: u64,
+    /// Entries made since the start.
+    pub inserted: u64,
+}
+
+/// What a receiver of others' datagrams got.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ReceivedSums {
+    /// Datagrams, or connections accepted; of all senders.
+    pub datagrams: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Flow samples, flow records, or packets that were decoded.
+    pub records: u64,
+    /// Other things that were understood: counters samples, templates, options.
+    pub others: u64,
+    /// Things that are not decoded.
+    pub skipped: u64,
+    /// Sets that wait for their template now.
+    pub waiting: u64,
+    /// Datagrams that came after others that were sent later, or twice.
+    pub out_of_order: u64,
+    /// Times that an exporter was seen to start anew.
+    pub restarts: u64,
+    /// Exporters known now.
+    pub exporters: u64,
+    /// Losses by cause.
+    pub lost: BTreeMap<&'static str, u64>,
+    /// What was last wrong with a datagram, and who sent it.
+    pub last_error: Option<String>,
+}
+
+/// All sums of a probe.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Summary)]
+pub struct ProbeSummary {
+    /// Those that captures have, too.
+    #[serde(flatten)]
+    pub sums: FlowSums,
+    /// Packets in flows inside tunnels, which are part of the tunnels' own.
+    pub inside_tunnels: Sum,
+    /// Prefixes in the address set.
+    pub addresses: PrefixCounts,
+    /// Interfaces that are not watched, because there would be too many programs in the kernel.
+    pub not_watched: u64,
+    /// Programs that the process has loaded into the kernel.
+    pub programs: ProgramCounts,
+    /// Drains of the flow table.
+    pub drains: u64,
+    /// Those because the table filled up.
+    pub drains_under_pressure: u64,
+    /// Each capture point.
+    pub interfaces: Vec<InterfaceSums>,
+    /// Sums of sockets, when they are watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<SocketSummary>,
+}
+
+/// Prefixes in the address set.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct PrefixCounts {
+    /// To include.
+    pub include: u64,
+    /// To exclude.
+    pub exclude: u64,
+}
+
+/// Programs that the process has loaded into the kernel.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ProgramCounts {
+    /// Now.
+    pub loaded: u64,
+    /// At most.
+    pub most: u64,
+}
+
+/// Sums of a capture point.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct InterfaceSums {
+    /// Name of the interface.
+    pub interface: String,
+    /// Name of its network namespace; empty: that of this process.
+    pub netns: String,
+    /// How the program is attached.
+    pub hook: String,
+    /// Whether it is now.
+    pub attached: bool,
+    /// Packets in flows.
+    pub in_flows: Sum,
+    /// Of them those that came in.
+    pub ingress: Sum,
+    /// Of them those that went out.
+    pub egress: Sum,
+    /// Of them those whose direction is not known.
+    pub mixed: Sum,
+    /// Packets by cause of their loss, of being left out, or of a note.
+    pub causes: BTreeMap<&'static str, Sum>,
+    /// The interface's own counters.
+    pub interface_counters: InterfaceCounters,
+}
+
+/// The counters that the kernel keeps of an interface.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct InterfaceCounters {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+}
+
+fn sum(value: Counters) -> Sum {
+    Sum {
+        packets: value.packets,
+        bytes: value.bytes,
+    }
+}
+
+impl FlowSums {
+    /// Of a state.
+    pub fn of(state: &State) -> Self {
+        Self::new(&state.account, &state.totals())
+    }
+
+    fn new(account: &Account, store: &Summary) -> Self {
+        let (mut lost, mut left_out, mut notes) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (cause, name, counted) in account.causes() {
+            match cause_kind(cause) {
+                CauseKind::Lost => &mut lost,
+                CauseKind::LeftOut => &mut left_out,
+                CauseKind::Note => &mut notes,
+            }
+            .insert(name, sum(counted));
+        }
+        Self {
+            seen: sum(account.seen()),
+            in_flows: sum(account.in_flows()),
+            lost,
+            left_out,
+            notes,
+            flows: store.flows,
+            not_kept: FlowsNotKept {
+                flows: store.evicted,
+                packets: store.evicted_counted.packets,
+                bytes: store.evicted_counted.bytes,
+            },
+            table: TableSums {
+                live: account.live,
+                max_entries: account.max_entries,
+                inserted: account.inserted,
+            },
+            received: received(&account.received),
+        }
+    }
 }
 
 /// All sums of a state.
-pub fn of(state: &State) -> Value {
-    let mut sums = json(&state.account, &state.totals());
-    if let Some(sockets) = &state.sockets {
-        sums["sockets"] = report::summary(sockets);
+pub fn of(state: &State) -> ProbeSummary {
+    let (account, store) = (&state.account, &state.totals());
+    ProbeSummary {
+        sums: FlowSums::new(account, store),
+        inside_tunnels: sum(store.inside_tunnels),
+        addresses: PrefixCounts {
+            include: account.addresses.include,
+            exclude: account.addresses.exclude,
+        },
+        not_watched: account.not_watched,
+        programs: ProgramCounts {
+            loaded: skua_kernel::loaded_programs() as u64,
+            most: skua_kernel::MOST_PROGRAMS as u64,
+        },
+        drains: account.drains,
+        drains_under_pressure: account.pressed_drains,
+        interfaces: account.points.values().map(interface).collect(),
+        sockets: state.sockets.as_ref().map(report::summary),
     }
-    sums
 }
 
-/// The sums of flows as one JSON object.
-fn json(account: &Account, store: &Summary) -> Value {
-    let mut lost = Map::new();
-    let mut left_out = Map::new();
-    let mut notes = Map::new();
-    for (cause, name, sum) in account.causes() {
-        match cause_kind(cause) {
-            CauseKind::Lost => &mut lost,
-            CauseKind::LeftOut => &mut left_out,
-            CauseKind::Note => &mut notes,
-        }
-        .insert(name.into(), counters(sum));
-    }
-    json!({
-        "seen": counters(account.seen()),
-        "in_flows": counters(account.in_flows()),
-        "lost": lost,
-        "left_out": left_out,
-        "notes": notes,
-        "flows": store.flows,
-        "not_kept": {"flows": store.evicted, "packets": store.evicted_counted.packets, "bytes": store.evicted_counted.bytes},
-        "inside_tunnels": counters(store.inside_tunnels),
-        "addresses": {"include": account.addresses.include, "exclude": account.addresses.exclude},
-        "not_watched": account.not_watched,
-        "programs": {"loaded": skua_kernel::loaded_programs(), "most": skua_kernel::MOST_PROGRAMS},
-        "drains": account.drains,
-        "drains_under_pressure": account.pressed_drains,
-        "table": {"live": account.live, "max_entries": account.max_entries, "inserted": account.inserted},
-        "interfaces": interfaces(account),
-        "received": received(&account.received),
-    })
-}
-
-/// What a receiver of others' datagrams got and lost; null for other probes, which get none.
-fn received(received: &Received) -> Value {
+fn received(received: &Received) -> Option<ReceivedSums> {
     if received.datagrams == 0 && received.causes().next().is_none() {
-        return Value::Null;
+        return None;
     }
-    let lost: Map<String, Value> = received
-        .causes()
-        .map(|(cause, units)| (cause.name().to_owned(), units.into()))
-        .collect();
-    json!({
-        "datagrams": received.datagrams,
-        "bytes": received.bytes,
-        "records": received.records,
-        "others": received.others,
-        "skipped": received.skipped,
-        "waiting": received.held,
-        "out_of_order": received.out_of_order,
-        "restarts": received.restarts,
-        "exporters": received.exporters,
-        "lost": lost,
-        "last_error": received.last_error,
+    let causes = received.causes();
+    Some(ReceivedSums {
+        datagrams: received.datagrams,
+        bytes: received.bytes,
+        records: received.records,
+        others: received.others,
+        skipped: received.skipped,
+        waiting: received.held,
+        out_of_order: received.out_of_order,
+        restarts: received.restarts,
+        exporters: received.exporters,
+        lost: causes.map(|(cause, units)| (cause.name(), units)).collect(),
+        last_error: received.last_error.clone(),
     })
 }
 
-/// Sums of each capture point.
-pub fn interfaces(account: &Account) -> Vec<Value> {
-    #[derive(Serialize)]
-    struct Causes(Map<String, Value>);
-    account
-        .points
-        .values()
-        .map(|point| {
-            let causes: Map<String, Value> = point
-                .causes()
-                .map(|(_, name, sum)| (name.to_owned(), counters(sum)))
-                .collect();
-            json!({
-                "interface": point.interface,
-                "netns": point.netns,
-                "hook": point.hook,
-                "attached": point.attached,
-                "in_flows": counters(point.in_flows()),
-                "ingress": counters(point.flows.ingress),
-                "egress": counters(point.flows.egress),
-                "mixed": counters(point.flows.mixed),
-                "causes": Causes(causes),
-                "interface_counters": {
-                    "rx_packets": point.interface_counters.rx_packets,
-                    "rx_bytes": point.interface_counters.rx_bytes,
-                    "tx_packets": point.interface_counters.tx_packets,
-                    "tx_bytes": point.interface_counters.tx_bytes,
-                },
-            })
-        })
-        .collect()
+fn interface(point: &PointAccount) -> InterfaceSums {
+    let causes = point.causes();
+    let counters = &point.interface_counters;
+    InterfaceSums {
+        interface: point.interface.to_string(),
+        netns: point.netns.clone(),
+        hook: point.hook.to_string(),
+        attached: point.attached,
+        in_flows: sum(point.in_flows()),
+        ingress: sum(point.flows.ingress),
+        egress: sum(point.flows.egress),
+        mixed: sum(point.flows.mixed),
+        causes: causes
+            .map(|(_, name, counted)| (name, sum(counted)))
+            .collect(),
+        interface_counters: InterfaceCounters {
+            rx_packets: counters.rx_packets,
+            rx_bytes: counters.rx_bytes,
+            tx_packets: counters.tx_packets,
+            tx_bytes: counters.tx_bytes,
+        },
+    }
 }
 
 /// Prints the sums to standard error.
 pub fn print(format: Option<SummaryFormat>, state: &State) {
     match format {
-        Some(SummaryFormat::Json) => eprintln!("{}", of(state)),
+        Some(SummaryFormat::Json) => {
+            eprintln!("{}", serde_json::to_string(&of(state)).unwrap_or_default());
+        }
         Some(SummaryFormat::Text) | None => {
             eprint!("{}", text(&state.account, &state.totals()));
             if let Some(sockets) = &state.sockets {
@@ -129,29 +300,28 @@ pub fn print(format: Option<SummaryFormat>, state: &State) {
     }
 }
 
-fn sockets_text(sums: &Value) -> String {
-    let number = |value: &Value| value.as_u64().unwrap_or(0);
+fn sockets_text(sums: &SocketSummary) -> String {
     let mut text = format!(
         "{}: {} ended, {} open\n",
-        output::counted(number(&sums["seen"]) as usize, "socket"),
-        number(&sums["ended"]),
-        number(&sums["open"]),
+        output::counted(sums.seen as usize, "socket"),
+        sums.ended,
+        sums.open,
     );
-    for (cause, lost) in sums["lost"].as_object().into_iter().flatten() {
+    for (cause, lost) in &sums.lost {
         text += &format!("  lost: {cause} {lost}\n");
     }
-    for (what, name) in [
+    for (number, name) in [
         (
-            "open",
+            sums.not_kept.open,
             "open sockets were beyond the limit (sockets.max_sockets)",
         ),
         (
-            "ended",
+            sums.not_kept.ended,
             "ended sockets did not fit into the history (sockets.history)",
         ),
     ] {
-        if number(&sums["not_kept"][what]) > 0 {
-            text += &format!("  {} {name}\n", sums["not_kept"][what]);
+        if number > 0 {
+            text += &format!("  {number} {name}\n");
         }
     }
     text

@@ -6,15 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{
-    Json, Router,
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse as _, Response},
-    routing::get,
-};
-use serde_json::json;
+use axum::extract::State;
+use serde::Serialize;
 use tokio::sync::watch;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    answer::Answer,
+    error::{ApiError, ErrorCode},
+};
 
 /// Where they are.
 pub const PATHS: [&str; 2] = ["/health", "/ready"];
@@ -59,31 +60,43 @@ impl Drains {
 }
 
 /// The routes; `drains` of who watches a host.
-pub fn routes(drains: Option<Drains>) -> Router {
-    let [health, ready] = PATHS;
-    Router::new()
-        .route(health, get(answer_health))
-        .route(ready, get(answer_ready))
+pub fn routes(drains: Option<Drains>) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(health))
+        .routes(routes!(ready))
         .with_state(drains.map(Arc::new))
 }
 
 type Watched = State<Option<Arc<Drains>>>;
 
-fn unavailable(reason: String) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, reason).into_response()
+/// That all is well.
+#[derive(Serialize, ToSchema)]
+struct Health {
+    /// Always `ok`; else the status is 503.
+    status: &'static str,
 }
 
-async fn answer_health(State(drains): Watched) -> Response {
+/// Whether it does its work, for supervisors; needs no login
+#[utoipa::path(get, path = "/health", tag = "server", security(()), responses((status = 200, description = "It does", body = Health)))]
+async fn health(State(drains): Watched) -> Result<Answer<Health>, ApiError> {
     match drains.and_then(|drains| drains.late(Instant::now())) {
-        None => Json(json!({"status": "ok"})).into_response(),
-        Some(silence) => unavailable(format!("nothing was drained for {} s\n", silence.as_secs())),
+        None => Ok(Answer::of(&Health { status: "ok" })),
+        Some(silence) => Err(ApiError::new(
+            ErrorCode::Unavailable,
+            format_args!("nothing was drained for {} s", silence.as_secs()),
+        )),
     }
 }
 
-async fn answer_ready(State(drains): Watched) -> Response {
+/// Whether it has begun to do its work, for supervisors; needs no login
+#[utoipa::path(get, path = "/ready", tag = "server", security(()), responses((status = 200, description = "It has", body = Health)))]
+async fn ready(State(drains): Watched) -> Result<Answer<Health>, ApiError> {
     match &drains {
-        Some(drains) if !drains.have_begun() => unavailable("nothing was drained yet\n".into()),
-        _ => answer_health(State(drains)).await,
+        Some(drains) if !drains.have_begun() => Err(ApiError::new(
+            ErrorCode::Unavailable,
+            "nothing was drained yet",
+        )),
+        _ => health(State(drains)).await,
     }
 }
 
@@ -109,12 +122,12 @@ mod tests {
     async fn ready_is_who_has_drained_once() {
         let (tell, seen) = watch::channel(0);
         let drains = Some(Arc::new(Drains::new(seen, Duration::from_secs(10))));
-        let ready = async || answer_ready(State(drains.clone())).await.status();
-        assert_eq!(ready().await, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(answer_health(State(drains.clone())).await.status(), 200);
+        let refused = ready(State(drains.clone())).await.map(|_| ());
+        assert_eq!(refused.unwrap_err().code, ErrorCode::Unavailable);
+        assert!(health(State(drains.clone())).await.is_ok());
         tell.send_modify(|drains| *drains += 1);
-        assert_eq!(ready().await, StatusCode::OK);
+        assert!(ready(State(drains.clone())).await.is_ok());
         // Who watches no host is ready when it answers.
-        assert_eq!(answer_ready(State(None)).await.status(), StatusCode::OK);
+        assert!(ready(State(None)).await.is_ok());
     }
 }

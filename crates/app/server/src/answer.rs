@@ -1,24 +1,77 @@
 //! Answers in the shapes that all routes have.
 
+use std::marker::PhantomData;
+
 use axum::{
-    extract::Query,
+    body::Bytes,
+    extract::{FromRequest, Query, Request, rejection::QueryRejection},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    error::{ApiError, JSON},
+    work::blocking,
+};
+
+/// Bodies up to so many bytes are parsed where they come in; longer ones on a thread that may wait.
+const SHORT: usize = 64 << 10;
 
 /// Parameters of a request, or what is wrong with them.
-pub type Parameters<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
+pub type Parameters<T> = Result<Query<T>, QueryRejection>;
 
-/// One line that says what is wrong with a request.
-pub fn bad_request(text: impl std::fmt::Display) -> Response {
-    (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response()
+/// An answer of one object, written where it was made.
+pub struct Answer<T> {
+    status: StatusCode,
+    text: String,
+    what: PhantomData<fn() -> T>,
 }
 
-/// One object.
-pub fn json_answer(value: &serde_json::Value) -> Response {
-    (
-        [(header::CONTENT_TYPE, "application/json")],
-        format!("{value}\n"),
-    )
-        .into_response()
+impl<T: Serialize> Answer<T> {
+    /// With status 200.
+    pub fn of(value: &T) -> Self {
+        // What we answer with has no maps whose keys are no text, which is all that can fail.
+        let mut text = serde_json::to_string(value).unwrap_or_default();
+        text.push('\n');
+        Self {
+            status: StatusCode::OK,
+            text,
+            what: PhantomData,
+        }
+    }
+}
+
+impl<T> IntoResponse for Answer<T> {
+    fn into_response(self) -> Response {
+        (self.status, [(header::CONTENT_TYPE, JSON)], self.text).into_response()
+    }
+}
+
+impl<T> Answer<T> {
+    /// With status 201: it was not there before.
+    pub fn created(mut self) -> Self {
+        self.status = StatusCode::CREATED;
+        self
+    }
+}
+
+/// The object of a request.
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = Bytes::from_request(request, state).await?;
+        if bytes.len() <= SHORT {
+            return object(&bytes).map(Self);
+        }
+        blocking(move || object(&bytes).map(Self)).await
+    }
+}
+
+/// Reads the object of a request.
+pub fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(ApiError::bad_request)
 }

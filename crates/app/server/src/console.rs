@@ -1,13 +1,14 @@
 //! The web page at `/`, out of the binary. It may load nothing from elsewhere, and nobody may frame it.
 
 use axum::{
-    Router,
-    extract::Path,
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    extract::{Path, State},
+    http::{HeaderMap, HeaderValue, Method, header},
     response::{IntoResponse as _, Response},
-    routing::get,
 };
 use skua_console::{Asset, INDEX};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::error::ApiError;
 
 /// Where the page's files are.
 const FOLDER: &str = "/console/";
@@ -19,13 +20,19 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// The paths of this module; programs get a list of routes at `/`, browsers the page.
-pub fn routes(welcome: &'static str) -> Router {
-    Router::new()
-        .route(
-            "/",
-            get(async move |headers: HeaderMap| index(welcome, &headers)),
-        )
-        .route("/console/{file}", get(file))
+pub fn routes(welcome: &'static str) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(welcome_page))
+        .routes(routes!(console_file))
+        .with_state(welcome)
+}
+
+/// All routes, as text; the web page when HTML is accepted
+#[utoipa::path(get, path = "/", operation_id = "welcome", tag = "server", responses(
+    (status = 200, description = "The routes, or the page", content((String = "text/plain"), (String = "text/html"))),
+))]
+async fn welcome_page(State(welcome): State<&'static str>, headers: HeaderMap) -> Response {
+    index(welcome, &headers)
 }
 
 /// Whether a request is for the page itself, which has no secrets and asks who is there by itself.
@@ -66,12 +73,18 @@ fn index(welcome: &'static str, headers: &HeaderMap) -> Response {
     }
 }
 
-async fn file(Path(name): Path<String>) -> Response {
+/// A file of the web page, packed with gzip; open to all
+#[utoipa::path(get, path = "/console/{file}", tag = "server", security(()), params(("file" = String, Path, description = "Its name")), responses(
+    (status = 200, description = "The file", content((String = "text/javascript"), (String = "text/css"), (String = "image/svg+xml"), (String = "text/html"))),
+))]
+async fn console_file(Path(name): Path<String>) -> Result<Response, ApiError> {
     match skua_console::asset(&name) {
         // Names of what changes change with it.
-        Some(asset) if name.contains('-') => answer(asset, "public, max-age=31536000, immutable"),
-        Some(asset) => answer(asset, "no-cache"),
-        None => (StatusCode::NOT_FOUND, "the page has no such file\n").into_response(),
+        Some(asset) if name.contains('-') => {
+            Ok(answer(asset, "public, max-age=31536000, immutable"))
+        }
+        Some(asset) => Ok(answer(asset, "no-cache")),
+        None => Err(ApiError::not_found("the page has no such file")),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod auth;
 mod body;
 pub mod connections;
 pub mod console;
+pub mod error;
 pub mod fair;
 pub mod gate;
 mod guard;

@@ -3,26 +3,29 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Form, Json, Router,
+    Extension, Form, Json,
     extract::{DefaultBodyLimit, FromRequest as _, Request},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
-    routing::post,
 };
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    auth::{CODE, COOKIE, Caller, Peer, Refusal, SESSION},
+    answer::Answer,
+    auth::{CODE, COOKIE, Caller, Peer, Refusal, Role, SESSION},
     console,
+    error::{ApiError, ErrorCode},
     gate::Gate,
-    paths::{CONSOLE, LOGIN, LOGOUT, is_form},
+    paths::is_form,
 };
 
 /// Bytes of a body.
 const BODY: usize = 8 << 10;
 
-#[derive(Deserialize)]
+/// Who logs in: by a password, by a token, or by the code of a link.
+#[derive(Deserialize, ToSchema)]
 #[serde(untagged)]
 enum Login {
     User(User),
@@ -30,33 +33,37 @@ enum Login {
     Code(Code),
 }
 
-#[derive(Deserialize)]
+/// A user of `api.users`.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = LoginByPassword)]
 struct User {
     username: String,
     password: String,
 }
 
 /// What a link has that `skua console` prints.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = LoginByCode)]
 struct Code {
     code: String,
 }
 
 /// What a page has that shall be its cookie from now on.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = LoginByToken)]
 struct Token {
     token: String,
 }
 
 /// The path of this module.
-pub fn routes() -> Router {
-    Router::new()
-        .route(LOGIN, post(log_in))
-        .route(LOGOUT, post(log_out))
-        .route(CONSOLE, post(new_link))
+pub fn routes() -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(log_in))
+        .routes(routes!(log_out))
+        .routes(routes!(new_link))
         .layer(DefaultBodyLimit::max(BODY))
 }
 
@@ -86,6 +93,24 @@ fn plain(status: StatusCode) -> StatusCode {
     }
 }
 
+/// A session.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+struct Session<'a> {
+    /// What shows who asks from now on, as a bearer or in `X-Auth-Token`.
+    token: &'a str,
+    /// Name of the user.
+    name: &'a str,
+    /// What the user may do.
+    role: Role,
+    /// Seconds that the session lasts.
+    expires_in: u64,
+}
+
+/// Logs in, and sets a cookie
+#[utoipa::path(post, path = "/login", operation_id = "login", tag = "server", security(()),
+    request_body(content((Login = "application/json"), (Login = "application/x-www-form-urlencoded"))),
+    responses((status = 200, description = "The session", body = Session, headers(("Set-Cookie" = String)))))]
 async fn log_in(
     Extension(gate): Extension<Arc<Gate>>,
     Extension(peer): Extension<Peer>,
@@ -113,17 +138,17 @@ async fn log_in(
             let cookie = format!(
                 "{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
             );
-            let body = json!({
-                "Token": token,
-                "Name": &*identity.name,
-                "Role": identity.role,
-                "ExpiresIn": seconds,
+            let body = Answer::of(&Session {
+                token: &token,
+                name: &identity.name,
+                role: identity.role,
+                expires_in: seconds,
             });
             let headers = [
                 (header::SET_COOKIE, cookie),
                 (header::CACHE_CONTROL, "no-store".to_owned()),
             ];
-            (headers, Json(body)).into_response()
+            (headers, body).into_response()
         }
         Err(refusal) if script => refusal.answer_script(),
         Err(refusal) => refusal.answer(),
@@ -135,32 +160,52 @@ pub fn link(page: &str, code: &str) -> String {
     format!("{page}/#login={code}")
 }
 
+/// A link to the page.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+struct ConsoleLink {
+    /// With a code for one login.
+    url: String,
+    /// Seconds that the code is good for.
+    expires_in: u64,
+}
+
+/// A link to the page with a code for one login; for users of this host, at its socket
+#[utoipa::path(post, path = "/api/console", operation_id = "newConsoleLink", tag = "server",
+    responses((status = 200, description = "The link", body = ConsoleLink), (status = 404, description = "There is no page here")))]
 async fn new_link(
     Extension(gate): Extension<Arc<Gate>>,
     Extension(peer): Extension<Peer>,
     Extension(caller): Extension<Caller>,
-) -> Response {
+) -> Result<Response, ApiError> {
     // A token may be over before the session would be that its holder gets by a link.
     let Some(identity) = caller.identity.filter(|_| peer.local.is_some()) else {
-        let text = "links are for users of this host, who ask at its socket: `skua console`\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
+        let text = "links are for users of this host, who ask at its socket: `skua console`";
+        return Err(ApiError::new(ErrorCode::Forbidden, text));
     };
     if gate.page.is_empty() {
-        let text = "there is no page here: api.listen is empty\n";
-        return (StatusCode::NOT_FOUND, text).into_response();
+        return Err(ApiError::not_found(
+            "there is no page here: api.listen is empty",
+        ));
     }
-    match gate.authenticator.new_code(identity) {
+    Ok(match gate.authenticator.new_code(identity) {
         Ok(code) => {
-            let body = json!({"Url": link(&gate.page, &code), "ExpiresIn": CODE.as_secs()});
-            ([(header::CACHE_CONTROL, "no-store")], Json(body)).into_response()
+            let body = Answer::of(&ConsoleLink {
+                url: link(&gate.page, &code),
+                expires_in: CODE.as_secs(),
+            });
+            ([(header::CACHE_CONTROL, "no-store")], body).into_response()
         }
         Err(error) => {
             tracing::error!("{error:#}");
             Refusal::Busy.answer()
         }
-    }
+    })
 }
 
+/// Ends the session and takes the cookie back
+#[utoipa::path(post, path = "/logout", operation_id = "logout", tag = "server",
+    responses((status = 204, description = "Ended", headers(("Set-Cookie" = String)))))]
 async fn log_out(Extension(gate): Extension<Arc<Gate>>, headers: HeaderMap) -> Response {
     gate.authenticator.log_out(&headers);
     let cookie = format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");

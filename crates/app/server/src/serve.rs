@@ -30,6 +30,7 @@ use crate::{
     Limits,
     auth::Peer,
     connections::{Connections, Doing, Place},
+    error,
     gate::Gate,
     local::{LocalSocket, Rules},
     paced::Paced,
@@ -188,7 +189,7 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(place.clone());
         let app = app.clone();
-        async move { answer(app, request.map(Body::new)).await }
+        async move { respond(app, request.map(Body::new)).await }
     });
     let ended = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -202,9 +203,14 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-async fn answer(app: Router, request: Request) -> Result<Response, Infallible> {
-    let Some(answer) = panics::request(app.oneshot(request)).await else {
-        return Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response());
+async fn respond(app: Router, request: Request) -> Result<Response, Infallible> {
+    let wants_json = error::wants_json(request.headers());
+    let answer = match panics::request(app.oneshot(request)).await {
+        Some(answer) => answer?,
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     };
-    answer
+    Ok(match wants_json {
+        true => error::error_as_json(answer).await,
+        false => answer,
+    })
 }

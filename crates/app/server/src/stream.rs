@@ -176,7 +176,7 @@ impl io::Write for Writer {
 pub async fn streaming(work: impl FnOnce(Answering) + Send + 'static) -> Response {
     let turn = match turn().await {
         Ok(turn) => turn,
-        Err(busy) => return busy,
+        Err(busy) => return busy.into_response(),
     };
     let (head, answer) = oneshot::channel();
     let answering = Answering {

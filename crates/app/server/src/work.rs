@@ -2,13 +2,12 @@
 
 use std::future::Future;
 
-use axum::{
-    http::{StatusCode, header},
-    response::{IntoResponse as _, Response},
-};
 use skua_process::panics;
 
-use crate::fair::{ClientKey, Turn, Turns};
+use crate::{
+    error::{ApiError, ErrorCode},
+    fair::{ClientKey, Turn, Turns},
+};
 
 tokio::task_local! {
     static CLIENT: (Turns, ClientKey);
@@ -25,33 +24,32 @@ pub fn client() -> Option<(Turns, ClientKey)> {
 }
 
 /// A turn for the client whose request this is.
-pub(crate) async fn turn() -> Result<Option<Turn>, Response> {
+pub(crate) async fn turn() -> Result<Option<Turn>, ApiError> {
     let Some((turns, key)) = client() else {
         return Ok(None);
     };
-    turns.take(&key).await.map(Some).map_err(|_| {
-        let text = "too many requests of this client at a time\n";
-        let later = [(header::RETRY_AFTER, "1")];
-        (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response()
+    turns.take(&key).await.map(Some).map_err(|_| ApiError {
+        code: ErrorCode::Unavailable,
+        message: "too many requests of this client at a time".into(),
+        retry_after: Some(1),
     })
 }
 
 /// Runs work that may wait.
-pub async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response {
-    let turn = match turn().await {
-        Ok(turn) => turn,
-        Err(busy) => return busy,
-    };
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let turn = turn().await?;
     // The turn ends with the work, also when nobody waits for the answer any more.
     let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
     match done {
-        Ok((response, _turn)) => response,
+        Ok((answer, _turn)) => answer,
         Err(error) => {
             if error.is_panic() {
                 panics::count_request();
             }
             tracing::error!(%error, "an answer failed");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+            Err(ApiError::internal("the answer failed; the log says why"))
         }
     }
 }

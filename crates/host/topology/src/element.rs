@@ -3,9 +3,10 @@
 use crate::{Map, Value};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, sync::Arc};
+use utoipa::ToSchema;
 
 /// A node, or what a node and an edge have in common. JSON as Skydive has it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct Node {
     /// Unique among the nodes.
@@ -90,7 +91,7 @@ impl Node {
 }
 
 /// An edge from parent to child. JSON as Skydive has it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct Edge {
     /// What it has in common with nodes.

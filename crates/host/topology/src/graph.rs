@@ -11,6 +11,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, sync::Arc};
+use utoipa::ToSchema;
 
 /// How much of the past is kept. Whichever limit is met first counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,7 +161,7 @@ fn patched(metadata: &Map, patches: &[Patch]) -> Map {
 }
 
 /// All nodes and edges of a moment. JSON as Skydive has it.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct Export {
     /// The nodes.
@@ -681,7 +682,12 @@ impl Graph {
         (slot, edge)
     }
 
-    fn check_new(&self, element: &Node) -> Result<(), GraphError> {
+    /// Whether an element may be added as far as its identifier and metadata go.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them.
+    pub fn check_new(&self, element: &Node) -> Result<(), GraphError> {
         if element.id.is_empty() || element.id.len() > MAX_ID {
             return Err(GraphError::BadId);
         }

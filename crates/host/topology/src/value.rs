@@ -31,7 +31,8 @@ pub enum Value {
 }
 
 /// Values by name, sorted by name.
-#[derive(Clone)]
+#[derive(Clone, utoipa::ToSchema)]
+#[schema(value_type = Object, as = Metadata)]
 pub struct Map(Arc<[(Arc<str>, Value)]>);
 
 /// What the head of an `Arc` adds to its content, in bytes.

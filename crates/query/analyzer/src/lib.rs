@@ -21,6 +21,7 @@ mod wanted;
 pub use ask::Questions;
 pub use filters::PcapFilters;
 pub use flow::{FlowPlace, FlowView, KeptFlow};
+pub use json_patch::Patch as JsonPatch;
 pub use resource::{Resource, ResourceError, Resources};
 pub use source::{FlowPast, FlowSet, Flows, SHOWN, VisitChange};
 pub use wanted::Wanted;

@@ -442,6 +442,16 @@ fn an_export_is_imported() {
         assert_eq!((&*node.origin, &*node.host), ("user", "h"));
         let done = lab.users.import(&export).unwrap();
         assert_eq!((done.nodes, done.edges, done.known), (0, 0, 3));
+        // Nothing is kept of what the graph would not take.
+        for id in [String::new(), "x".repeat(257)] {
+            let nodes = [
+                json!({"ID": "c", "Metadata": {}}),
+                json!({"ID": id, "Metadata": {}}),
+            ];
+            let export: Export = serde_json::from_value(json!({"Nodes": nodes})).unwrap();
+            assert!(lab.users.import(&export).is_err());
+            assert!(lab.users.node("c").is_err());
+        }
     }
     let lab = Lab::kept(Some(room.path()));
     assert_eq!(lab.users.nodes().len(), 1);

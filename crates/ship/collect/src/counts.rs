@@ -82,7 +82,8 @@ impl Cause {
 }
 
 /// Units with packets and bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Counters)]
 pub struct Sum {
     /// Packets.
     pub packets: u64,

@@ -94,7 +94,8 @@ impl Serialize for ToldBy {
 }
 
 /// A number of each side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = OfEachSide)]
 pub struct Sent {
     /// Of the client.
     pub client: u64,

@@ -1,27 +1,35 @@
-//! How the graph, the history and captures fare: in /api/status, in /metrics and by the doctor.
+//! The state of the graph, the history and captures: in /api/status, in /metrics and by the doctor.
 
 pub mod metrics;
 
-use std::sync::{Arc, Weak};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use skua_analyzer::capture::{Capture, CaptureStatus, PointState};
 use skua_discover::Discovery;
 use skua_flow::RawPacketStats;
 use skua_probe::Account;
 use skua_process::metrics::Exposition;
 use skua_runtime::{
-    agent::{self, uplink::UplinkView},
-    captures::target::Sent,
-    export::{self, ExportView},
-    fleet::{self, Fleet},
+    agent::{
+        self,
+        uplink::{UplinkStatus, UplinkView},
+    },
+    captures::target::{Sent, SentStatus},
+    export::{self, ExportView, report::ExportStatus},
+    fleet::{self, Fleet, FleetStatus},
     graph,
     history::Kept,
-    lake::{self, KeptLake},
-    summary,
+    lake::{self, KeptLake, report::LakeStatus},
+    summary::FlowSums,
 };
 use skua_store::{JournalStats, LogStats, StoreStats};
 use skua_topology::{SharedGraph, Stats};
+use utoipa::ToSchema;
+use uuid::Uuid;
 
 use crate::captures::Captures;
 
@@ -73,7 +81,7 @@ struct FoundCapture {
 /// What a capture that runs has counted.
 struct Counted {
     account: Account,
-    sums: Value,
+    sums: FlowSums,
     packets: Option<RawPacketStats>,
     watchers: usize,
     live_dropped: u64,
@@ -163,7 +171,7 @@ impl Health {
     fn counted(&self, capture: &Capture) -> Option<Counted> {
         let set = self.captures.sets.get(capture.uuid)?;
         let state = set.shared.fresh();
-        let (account, sums) = (state.account.clone(), summary::of(&state));
+        let (account, sums) = (state.account.clone(), FlowSums::of(&state));
         drop(state);
         let packets = set.packets.as_ref();
         Some(Counted {
@@ -198,139 +206,331 @@ impl Health {
         }
     }
 
-    /// Adds `graph`, `discovery`, `history` and `captures` to a status.
-    pub fn add_to(&self, status: &mut Value) {
+    /// For /api/status.
+    pub fn status(&self) -> HealthStatus {
         let found = self.look();
-        let captures: Vec<Value> = found.captures.iter().map(capture).collect();
-        let Stats { nodes, edges, .. } = found.graph;
-        status["graph"] = json!({
-            "nodes": nodes,
-            "edges": edges,
-            "events": found.graph.events,
-            "last_event": found.graph.last_event,
-            "begins": found.graph.begins,
-            "history_bytes": found.graph.history_bytes,
-        });
-        status["discovery"] = json!(found.discovery.as_ref().map(discovery));
-        status["history"] = json!(found.history.as_ref().map(history));
-        status["captures"] = captures.into();
-        if let Some(fleet) = &self.fleet {
-            status["fleet"] = json!(fleet.status());
-        }
-        if let Some(uplink) = &self.uplink {
-            status["uplink"] = json!(uplink.status());
-        }
-        if let Some(export) = &self.export {
-            status["export"] = json!(export.status());
-        }
-        if let Some(lake) = self.lake.upgrade() {
-            status["lake"] = json!(lake.status());
+        HealthStatus {
+            graph: GraphStatus::of(&found.graph),
+            discovery: found.discovery.as_ref().map(DiscoveryStatus::of),
+            history: found.history.as_ref().map(HistoryStatus::of),
+            captures: found.captures.iter().map(CaptureSums::of).collect(),
+            fleet: self.fleet.as_ref().map(Fleet::status),
+            uplink: self.uplink.as_ref().map(UplinkView::status),
+            export: self.export.as_ref().map(ExportView::status),
+            lake: self.lake.upgrade().map(|lake| lake.status()),
         }
     }
 }
 
-fn discovery((counters, running): &(skua_discover::Counters, bool)) -> Value {
-    json!({
-        "running": running,
-        "namespaces": counters.namespaces,
-        "namespaces_refused": counters.namespaces_refused,
-        "namespaces_omitted": counters.namespaces_omitted,
-        "events": counters.events,
-        "lost": counters.lost,
-        "resyncs": counters.resyncs,
-        "omitted_nodes": counters.omitted_nodes,
-        "omitted_entries": counters.omitted_entries,
-        "errors": counters.errors,
-        "containers": counters.containers,
-        "processes": counters.processes,
-        "guests": counters.guests,
-        "programs": counters.programs,
-        "rulesets": counters.rulesets,
-        "rulesets_failed": counters.rulesets_failed,
-    })
+/// The state of what is around the probe.
+#[derive(Serialize, ToSchema)]
+pub struct HealthStatus {
+    /// The graph.
+    graph: GraphStatus,
+    /// How the topology is followed; null: it is not.
+    discovery: Option<DiscoveryStatus>,
+    /// The history on disk; null: none is kept.
+    history: Option<HistoryStatus>,
+    /// Each capture.
+    captures: Vec<CaptureSums>,
+    /// Agents of an analyzer; left out when this is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fleet: Option<FleetStatus>,
+    /// An agent's connection; left out when this is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uplink: Option<UplinkStatus>,
+    /// Collectors that are exported to; left out when there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    export: Option<Vec<ExportStatus>>,
+    /// The lake; left out when none is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lake: Option<LakeStatus>,
 }
 
-fn log(stats: &LogStats) -> Value {
-    json!({
-        "bytes": stats.bytes,
-        "files": stats.files,
-        "records": stats.records,
-        "oldest": stats.oldest,
-        "newest": stats.newest,
-        "written": stats.written,
-        "lost": nonzero(&stats.lost.by_cause()),
-        "damage": {
-            "places": stats.damage.places,
-            "bytes": stats.damage.bytes,
-            "records": stats.damage.records,
-        },
-        "torn_bytes": stats.torn_bytes,
-        "expired": stats.expired,
-        "failing": stats.failing,
-    })
+/// How large the graph is.
+#[derive(Serialize, ToSchema)]
+struct GraphStatus {
+    /// Nodes that exist.
+    nodes: u64,
+    /// Edges that exist.
+    edges: u64,
+    /// Changes that are kept.
+    events: u64,
+    /// Number of the last change.
+    last_event: u64,
+    /// When its past begins, ms since the Unix epoch.
+    begins: Option<i64>,
+    /// Bytes of its past.
+    history_bytes: u64,
 }
 
-/// Causes of something.
-fn nonzero(causes: &[(&'static str, u64)]) -> Value {
-    let causes = causes.iter().filter(|(_, number)| *number > 0);
-    causes
-        .map(|(cause, number)| ((*cause).to_owned(), Value::from(*number)))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
-}
-
-fn history(found: &FoundHistory) -> Value {
-    json!({
-        "directory": found.directory,
-        "graph": log(&found.store.graph),
-        "flows": log(&found.store.flows),
-        "flow_queue_bytes": found.store.flow_queue_bytes,
-        "last_event": found.journal.written,
-        "gaps": found.journal.gaps,
-        "checkpoints": found.journal.checkpoints,
-        "losing_events": found.journal.broken,
-        "untold": found.untold,
-    })
-}
-
-fn capture(found: &FoundCapture) -> Value {
-    let points: serde_json::Map<_, _> = found
-        .points()
-        .into_iter()
-        .map(|(state, number)| (state.to_owned(), number.into()))
-        .collect();
-    let mut value = json!({
-        "uuid": found.capture.uuid,
-        "name": found.capture.name,
-        "query": found.capture.gremlin_query,
-        "type": found.capture.r#type.name(),
-        "points": points,
-        "unfit_nodes": found.status.unfit,
-        "error": found.status.error,
-    });
-    let Some(counted) = &found.running else {
-        return value;
-    };
-    for sum in [
-        "seen", "in_flows", "lost", "left_out", "notes", "flows", "not_kept", "table", "received",
-    ] {
-        value[sum] = counted.sums[sum].clone();
+impl GraphStatus {
+    fn of(stats: &Stats) -> Self {
+        Self {
+            nodes: stats.nodes as u64,
+            edges: stats.edges as u64,
+            events: stats.events as u64,
+            last_event: stats.last_event,
+            begins: stats.begins,
+            history_bytes: stats.history_bytes as u64,
+        }
     }
-    if let Some(sent) = &counted.sent {
-        value["target"] = sent.status();
+}
+
+/// How the topology is followed, and what was lost and left out.
+#[derive(Serialize, ToSchema)]
+struct DiscoveryStatus {
+    /// Whether it goes on.
+    running: bool,
+    /// Network namespaces that are followed.
+    namespaces: u64,
+    /// Those that the kernel did not let it into.
+    namespaces_refused: u64,
+    /// Those beyond the limit.
+    namespaces_omitted: u64,
+    /// Changes that the kernel announced.
+    events: u64,
+    /// Times that it announced more than could be taken.
+    lost: u64,
+    /// Times that all was read again.
+    resyncs: u64,
+    /// Nodes beyond the limit.
+    omitted_nodes: u64,
+    /// Entries of lists beyond the limit.
+    omitted_entries: u64,
+    /// Requests that the kernel refused.
+    errors: u64,
+    /// Containers.
+    containers: u64,
+    /// Processes.
+    processes: u64,
+    /// Virtual machines.
+    guests: u64,
+    /// BPF programs.
+    programs: u64,
+    /// Rule sets of nftables.
+    rulesets: u64,
+    /// Those that could not be read.
+    rulesets_failed: u64,
+}
+
+impl DiscoveryStatus {
+    fn of((counters, running): &(skua_discover::Counters, bool)) -> Self {
+        Self {
+            running: *running,
+            namespaces: counters.namespaces,
+            namespaces_refused: counters.namespaces_refused,
+            namespaces_omitted: counters.namespaces_omitted,
+            events: counters.events,
+            lost: counters.lost,
+            resyncs: counters.resyncs,
+            omitted_nodes: counters.omitted_nodes,
+            omitted_entries: counters.omitted_entries,
+            errors: counters.errors,
+            containers: counters.containers,
+            processes: counters.processes,
+            guests: counters.guests,
+            programs: counters.programs,
+            rulesets: counters.rulesets,
+            rulesets_failed: counters.rulesets_failed,
+        }
     }
-    if let Some(packets) = &counted.packets {
-        value["raw_packets"] = json!({
-            "kept": packets.kept,
-            "forgotten": packets.forgotten,
-            "forgotten_flows": packets.forgotten_flows,
-            "flows": packets.flows,
-            "memory": packets.memory,
-        });
-        value["live"] = json!({
-            "watchers": counted.watchers,
-            "dropped": counted.live_dropped,
-        });
+}
+
+/// The history on disk.
+#[derive(Serialize, ToSchema)]
+struct HistoryStatus {
+    /// Where it is.
+    directory: String,
+    /// The log of the graph's changes.
+    graph: LogStatus,
+    /// The log of flows.
+    flows: LogStatus,
+    /// Bytes of flows that wait to be written.
+    flow_queue_bytes: u64,
+    /// Number of the last change of the graph that is written.
+    last_event: u64,
+    /// Times that changes of the graph were missed.
+    gaps: u64,
+    /// Whole graphs that were written.
+    checkpoints: u64,
+    /// Whether changes of the graph are being missed.
+    losing_events: bool,
+    /// Records that left memory before they could be written.
+    untold: u64,
+}
+
+impl HistoryStatus {
+    fn of(found: &FoundHistory) -> Self {
+        Self {
+            directory: found.directory.clone(),
+            graph: LogStatus::of(&found.store.graph),
+            flows: LogStatus::of(&found.store.flows),
+            flow_queue_bytes: found.store.flow_queue_bytes as u64,
+            last_event: found.journal.written,
+            gaps: found.journal.gaps,
+            checkpoints: found.journal.checkpoints,
+            losing_events: found.journal.broken,
+            untold: found.untold,
+        }
     }
-    value
+}
+
+/// A log on disk.
+#[derive(Serialize, ToSchema)]
+struct LogStatus {
+    /// Bytes.
+    bytes: u64,
+    /// Files.
+    files: u64,
+    /// Records.
+    records: u64,
+    /// Time of the oldest record, ms since the Unix epoch.
+    oldest: Option<i64>,
+    /// Time of the newest record, ms since the Unix epoch.
+    newest: Option<i64>,
+    /// Records written since the start.
+    written: u64,
+    /// Records lost, by cause.
+    lost: BTreeMap<&'static str, u64>,
+    /// What was found damaged.
+    damage: Damage,
+    /// Bytes cut off behind the last whole record.
+    torn_bytes: u64,
+    /// Records that have expired.
+    expired: u64,
+    /// Why it cannot be written now.
+    failing: Option<String>,
+}
+
+/// What was found damaged.
+#[derive(Serialize, ToSchema)]
+struct Damage {
+    /// Places.
+    places: u64,
+    /// Their bytes.
+    bytes: u64,
+    /// Records in them, as far as that is known.
+    records: u64,
+}
+
+impl LogStatus {
+    fn of(stats: &LogStats) -> Self {
+        let lost = stats.lost.by_cause();
+        Self {
+            bytes: stats.bytes,
+            files: stats.files as u64,
+            records: stats.records,
+            oldest: stats.oldest,
+            newest: stats.newest,
+            written: stats.written,
+            lost: lost.into_iter().filter(|(_, lost)| *lost > 0).collect(),
+            damage: Damage {
+                places: stats.damage.places,
+                bytes: stats.damage.bytes,
+                records: stats.damage.records,
+            },
+            torn_bytes: stats.torn_bytes,
+            expired: stats.expired,
+            failing: stats.failing.clone(),
+        }
+    }
+}
+
+/// A capture and what it counts.
+#[derive(Serialize, ToSchema)]
+struct CaptureSums {
+    /// Identifier.
+    uuid: Uuid,
+    /// Its name.
+    name: String,
+    /// The query that finds its nodes.
+    query: String,
+    /// How it captures.
+    r#type: &'static str,
+    /// Nodes by state.
+    points: BTreeMap<&'static str, usize>,
+    /// Nodes that were found and that it cannot capture on.
+    unfit_nodes: usize,
+    /// Why its query has no answer.
+    error: Option<String>,
+    /// What it counts, when it runs here.
+    #[serde(flatten)]
+    counted: Option<CaptureCounts>,
+}
+
+/// What a capture counts.
+#[derive(Serialize, ToSchema)]
+struct CaptureCounts {
+    #[serde(flatten)]
+    sums: FlowSums,
+    /// What it has sent to its target, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<SentStatus>,
+    /// Packets that are kept, if some are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raw_packets: Option<RawPackets>,
+    /// Who watches its packets, if they are to be had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<LivePackets>,
+}
+
+/// The first packets of flows.
+#[derive(Serialize, ToSchema)]
+struct RawPackets {
+    /// Packets kept.
+    kept: u64,
+    /// Packets that went for lack of room.
+    forgotten: u64,
+    /// Flows whose packets went.
+    forgotten_flows: u64,
+    /// Flows that have packets.
+    flows: u64,
+    /// Bytes of memory.
+    memory: u64,
+}
+
+/// Packets for who watches.
+#[derive(Serialize, ToSchema)]
+struct LivePackets {
+    /// How many watch.
+    watchers: usize,
+    /// Packets that they were too slow for.
+    dropped: u64,
+}
+
+impl CaptureSums {
+    fn of(found: &FoundCapture) -> Self {
+        Self {
+            uuid: found.capture.uuid,
+            name: found.capture.name.clone(),
+            query: found.capture.gremlin_query.clone(),
+            r#type: found.capture.r#type.name(),
+            points: BTreeMap::from(found.points()),
+            unfit_nodes: found.status.unfit,
+            error: found.status.error.clone(),
+            counted: found.running.as_ref().map(CaptureCounts::of),
+        }
+    }
+}
+
+impl CaptureCounts {
+    fn of(counted: &Counted) -> Self {
+        let packets = counted.packets.as_ref();
+        Self {
+            sums: counted.sums.clone(),
+            target: counted.sent.as_ref().map(|sent| sent.status()),
+            raw_packets: packets.map(|packets| RawPackets {
+                kept: packets.kept,
+                forgotten: packets.forgotten,
+                forgotten_flows: packets.forgotten_flows,
+                flows: packets.flows,
+                memory: packets.memory,
+            }),
+            live: packets.map(|_| LivePackets {
+                watchers: counted.watchers,
+                dropped: counted.live_dropped,
+            }),
+        }
+    }
 }

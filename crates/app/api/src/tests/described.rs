@@ -1,24 +1,19 @@
 //! The description is of the routes that there are, and of the answers that they give.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeSet, sync::LazyLock};
 
-use axum::body::Body;
-use axum::http::Request;
+use axum::{body::Body, http::Request};
 use serde_json::json;
 use skua_topology::{Map, Node};
 use tower::ServiceExt as _;
 
-use crate::{complete, openapi, tests::*};
+use crate::{complete, tests::*};
 
-/// Paths of a router, as its debug output has them: `RouteId(3): "/api/flows"`.
-fn paths_of(router: &Router) -> BTreeSet<String> {
-    let text = format!("{router:?}");
-    let parts = text.split("RouteId(").skip(1);
-    parts
-        .filter_map(|part| part.split_once("): \"")?.1.split_once('"'))
-        .map(|(path, _)| path.to_owned())
-        .filter(|path| path.starts_with('/') && !path.contains("__private"))
-        .collect()
+/// As it is served.
+fn description() -> &'static Value {
+    static DESCRIPTION: LazyLock<Value> =
+        LazyLock::new(|| Running::plain().get("/api/openapi.json").json());
+    &DESCRIPTION
 }
 
 /// Methods of a path, as its refusal of another says.
@@ -42,33 +37,51 @@ fn methods_of(router: &Router, path: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_route_is_described_and_no_other() {
+fn every_method_of_a_path_is_described_and_no_other() {
     let (routes, analyzer, shared, _) = routes();
     let parts = Parts::new(&analyzer, &shared);
     let router = complete(routes, parts, &Config::default(), &Limits::default());
-    let there: BTreeMap<_, _> = paths_of(&router)
-        .into_iter()
-        .map(|path| {
-            let methods = methods_of(&router, &path);
-            (path, methods)
-        })
-        .collect();
-    assert!(there.len() > 10, "{there:?}");
-    let paths = openapi::description()["paths"].as_object().unwrap();
-    let described: BTreeMap<_, BTreeSet<_>> = paths
-        .iter()
-        .map(|(path, methods)| {
-            let methods = methods.as_object().unwrap().keys();
-            (path.clone(), methods.cloned().collect())
-        })
-        .collect();
-    assert_eq!(there, described);
+    let paths = description()["paths"].as_object().unwrap();
+    assert!(paths.len() > 40, "{}", paths.len());
+    for (path, operations) in paths {
+        let described: BTreeSet<_> = operations.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(methods_of(&router, path), described, "{path}");
+    }
+}
+
+#[test]
+fn errors_are_a_line_of_text_or_an_object_for_who_accepts_json() {
+    let running = Running::plain();
+    let text = running.get("/api/flows?sort=colour");
+    assert!(
+        text.body.starts_with("cannot sort by \"colour\""),
+        "{text:?}"
+    );
+    for (path, status, code) in [
+        ("/api/flows?sort=colour", 400, "bad_request"),
+        ("/api/capture/none", 404, "not_found"),
+        ("/nowhere", 404, "not_found"),
+    ] {
+        let reply = running.ask(&format!("GET {path}\r\nAccept: application/json"), "");
+        let error = reply.json();
+        assert_eq!(reply.status, status, "{reply:?}");
+        assert_eq!(
+            (&error["status"], &error["code"]),
+            (&json!(status), &json!(code))
+        );
+        assert!(
+            error["message"].as_str().is_some_and(|m| !m.is_empty()),
+            "{reply:?}"
+        );
+    }
+    let answer = running.ask("GET /api/flows\r\nAccept: application/json", "");
+    assert_eq!(answer.header("content-type"), Some("application/x-ndjson"));
 }
 
 /// All references lead somewhere, and each operation has its own name.
 #[test]
 fn the_description_fits_together() {
-    let whole = openapi::description();
+    let whole = description();
     fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
         match value {
             Value::Object(map) => {
@@ -101,7 +114,7 @@ fn the_description_fits_together() {
 
 /// Whether an answer is what the description says of it.
 fn check(reply: &Reply, path: &str, method: &str) {
-    let whole = openapi::description();
+    let whole = description();
     let operation = &whole["paths"][path][method];
     let status = reply.status.to_string();
     let described = &operation["responses"][&status];
@@ -171,7 +184,7 @@ fn real_answers_are_as_described() {
     running.graph.write().add_edge(edge, 2).unwrap();
     running.drain(crate::tests::sockets::updates(3, 1));
     let json = "Content-Type: application/json";
-    let paths = openapi::description()["paths"].as_object().unwrap();
+    let paths = description()["paths"].as_object().unwrap();
     let mut statuses = BTreeSet::new();
     let mut ask = |method: &str, path: &str, query: &str, headers: &str, body: &str| {
         let part = query.strip_prefix('/').unwrap_or("api");

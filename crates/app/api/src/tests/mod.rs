@@ -22,6 +22,7 @@ use skua_flow::FlowUpdate;
 use skua_probe::LiveAddresses;
 pub use skua_testkit::scratch::{Scratch, scratch, secret};
 use skua_topology::SharedGraph;
+use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
 use skua_config::Config;
@@ -45,7 +46,11 @@ use skua_server::{
     connections::Connections,
 };
 
-use crate::{captures::Captures, health::Health, upload::Uploads, ws::Parts};
+use crate::{
+    health::Health,
+    skydive::{captures::Captures, upload::Uploads},
+    ws::Parts,
+};
 
 /// Looks again and again until something is there; fails when it does not come in a minute, which is
 /// far more than any machine needs.
@@ -78,7 +83,7 @@ pub struct Running {
 }
 
 /// Routes on a state of its own, with what drains it.
-pub fn routes() -> (Router, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
+pub fn routes() -> (OpenApiRouter, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
     let (mut wake, waker) = UnixStream::pair().unwrap();
     waker.set_nonblocking(true).unwrap();
     let mut state = State::new(256 << 20, 100_000, 1, 1);
@@ -175,7 +180,7 @@ impl Running {
         let address = server.addresses()[0];
         let connections = server.connections().clone();
         let parts = Parts::new(&analyzer, &shared);
-        let routes = crate::complete(routes.merge(more), parts, &config, &limits);
+        let routes = crate::complete(routes.merge(more.into()), parts, &config, &limits);
         server.serve(routes).unwrap();
         let [bearer, other] = bearers;
         Self {

@@ -173,7 +173,7 @@ fn users_of_this_host_ask_at_a_socket_and_get_links_there() {
 fn supervisors_need_no_login_and_learn_nothing_else() {
     let guarded = Guarded::start();
     let reply = guarded.running.get("/health");
-    assert_eq!((reply.status, &*reply.body), (200, r#"{"status":"ok"}"#));
+    assert_eq!((reply.status, &*reply.body), (200, "{\"status\":\"ok\"}\n"));
     for path in ["/health/", "/health/x", "/healthy", "/API/health"] {
         assert_eq!(guarded.running.get(path).status, 401, "{path}");
     }

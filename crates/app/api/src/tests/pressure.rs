@@ -74,7 +74,7 @@ fn a_request_that_panics_ends_with_500_and_is_counted_and_others_go_on() {
         .route("/task", get(async || -> String { panic!("on purpose") }))
         .route(
             "/work",
-            get(async || skua_server::blocking(|| panic!("on purpose")).await),
+            get(async || skua_server::blocking::<String>(|| panic!("on purpose")).await),
         );
     let running = Running::start("", Limits::default(), faulty);
     let before = skua_process::panics::requests();
@@ -297,7 +297,7 @@ fn queries_of_one_client_are_not_in_the_way_of_others() {
     let slow = get(|| {
         skua_server::blocking(|| {
             barrier.wait();
-            skua_server::answer::json_answer(&json!("late"))
+            Ok(skua_server::answer::Answer::of(&json!("late")))
         })
     });
     let limits = Limits {

@@ -2,12 +2,14 @@
 
 use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
+use axum::response::IntoResponse as _;
 use axum::{extract::State, response::Response};
 use serde_json::json;
 use skua_analyzer::{FlowSet, Wanted};
 use skua_process::host::unix_ms;
 use skua_query::{Flow, SharedTexts};
 use skua_runtime::{graph::Analyzer, state::Shared};
+use skua_server::error::ApiError;
 use tokio::sync::watch;
 
 use crate::ws::{
@@ -203,7 +205,11 @@ impl Part {
     }
 }
 
-/// `GET /ws/subscriber/flow`.
+/// Flows that each drain has changed, and what was dropped
+#[utoipa::path(get, path = "/ws/subscriber/flow", operation_id = "subscribeFlows", tag = "websocket",
+    params(("x-websocket-namespace" = Option<Vec<String>>, Query,
+        description = "flow, flow/CAPTURE or stats; also as header X-Websocket-Namespace; flow and stats when left out")),
+    responses((status = 101, description = "A WebSocket from here on")))]
 pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
     let mut wanted = asked.values(NAMESPACES);
     if wanted.is_empty() || wanted.iter().any(|name| name == "*") {
@@ -213,7 +219,8 @@ pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
         name == FLOW || name == STATS || name.strip_prefix("flow/").is_some_and(|id| !id.is_empty())
     };
     if wanted.len() > MOST || !wanted.iter().all(known) {
-        return skua_server::answer::bad_request("namespaces are flow, flow/CAPTURE and stats");
+        return ApiError::bad_request("namespaces are flow, flow/CAPTURE and stats")
+            .into_response();
     }
     let feed = hub.flows.clone();
     asked.open(&hub, async move |socket| {

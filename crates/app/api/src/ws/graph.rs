@@ -172,7 +172,10 @@ impl View {
     }
 }
 
-/// `GET /ws/subscriber`.
+/// Changes of the graph, as messages of the namespace Graph; SyncRequest is answered with SyncReply
+#[utoipa::path(get, path = "/ws/subscriber", operation_id = "subscribe", tag = "websocket",
+    params(("x-gremlin-filter" = Option<String>, Query, description = "A query that chooses what is shown; also as header X-Gremlin-Filter")),
+    responses((status = 101, description = "A WebSocket from here on")))]
 pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
     let filter = asked
         .values(FILTER)

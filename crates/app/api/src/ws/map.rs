@@ -21,7 +21,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// So many pauses it may not be looked at when nothing happens: what rests is told then.
 const REST: u32 = 8;
 
-/// `GET /ws/map`.
+/// The map of /api/map, whole and then what changes, at most four times a second
+#[utoipa::path(get, path = "/ws/map", operation_id = "watchMap", tag = "websocket",
+    responses((status = 101, description = "A WebSocket from here on")))]
 pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
     let all = hub.clone();
     asked.open(&hub, async move |socket| {

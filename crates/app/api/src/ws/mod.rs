@@ -14,9 +14,10 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, routing::get};
+use axum::Router;
 use skua_runtime::{graph::Analyzer, state::Shared};
 use skua_server::{Limits, fair::ClientKey, work};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::ws::{flow::FlowFeed, graph::GraphFeed, socket::Gone};
 
@@ -52,7 +53,7 @@ struct Hub {
 }
 
 /// The paths of this module; lists are asked of the other paths.
-pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> Router {
+pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> OpenApiRouter {
     let hub = Hub {
         graph: GraphFeed::new(parts.analyzer.graph.clone(), limits.waiting),
         flows: FlowFeed::new(parts.analyzer.clone(), parts.shared, limits.waiting),
@@ -65,10 +66,10 @@ pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> Router {
         ping: limits.ping,
         routes: others.clone(),
     };
-    Router::new()
-        .route("/ws/subscriber", get(graph::subscribe))
-        .route("/ws/subscriber/flow", get(flow::subscribe))
-        .route("/ws/map", get(map::subscribe))
+    OpenApiRouter::new()
+        .routes(routes!(graph::subscribe))
+        .routes(routes!(flow::subscribe))
+        .routes(routes!(map::subscribe))
         .with_state(hub)
 }
 

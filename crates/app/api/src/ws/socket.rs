@@ -13,6 +13,7 @@ use axum::{
 };
 use skua_server::{
     auth::Peer,
+    error::ApiError,
     fair::{ClientKey, network},
     gate::Gate,
     work,
@@ -44,9 +45,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Asked {
         let gate = Extension::<Arc<Gate>>::from_request_parts(parts, state).await;
         let peer = Extension::<Peer>::from_request_parts(parts, state).await;
         let query = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
-        let parameters = query
-            .map_err(|e| skua_server::answer::bad_request(e.body_text()))?
-            .0;
+        let parameters = query.map_err(|e| ApiError::from(e).into_response())?.0;
         Ok(Self {
             upgrade,
             headers: parts.headers.clone(),

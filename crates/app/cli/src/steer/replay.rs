@@ -12,7 +12,7 @@ use skua_file::CaptureFile;
 use skua_kernel::steer::Event;
 use skua_output::counted;
 use skua_packet::LinkType;
-use skua_runtime::steer::view::{event_view, fixed_point};
+use skua_runtime::steer::view::{SteerEvent, fixed_point};
 use skua_steer::{Detector, Fate, Reference};
 
 use crate::steer::is_json;
@@ -113,7 +113,8 @@ fn event(detector: &Detector, time_ns: u64, fate: Fate) -> Option<Value> {
             after: verdict.after,
             count: verdict.count,
         };
-        let mut view = event_view(detector, time_ns, &event);
+        let event = SteerEvent::of(detector, time_ns, &event);
+        let mut view = json!(event);
         view["Detector"] = detector.name.as_str().into();
         view
     })

@@ -10,6 +10,7 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
+use utoipa::ToSchema;
 
 use anyhow::{Context as _, bail};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -63,7 +64,7 @@ pub struct Told {
 }
 
 /// The status of a connection.
-#[derive(Clone, Default, Serialize)]
+#[derive(Clone, Default, Serialize, ToSchema)]
 pub struct UplinkStatus {
     /// Address of the analyzer that is or was tried last.
     pub analyzer: String,

@@ -4,6 +4,7 @@ use std::{
     io::{self, Write},
     net::SocketAddr,
 };
+use utoipa::ToSchema;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,11 +13,12 @@ use skua_output::each;
 use skua_process::metrics::{Exposition, Metric};
 
 /// How a collector is told.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct ExportStatus {
     /// Name of the collector, with its address when others have the name, too.
     pub collector: String,
     /// Its address; none: the name was never found.
+    #[schema(value_type = Option<String>)]
     pub address: Option<SocketAddr>,
     /// Whether its name does not mean it any more: nothing new goes to it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -49,7 +51,7 @@ pub struct ExportStatus {
 }
 
 /// What is kept on disk for a collector.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct SpoolStatus {
     /// Datagrams.
     pub datagrams: u64,
@@ -60,7 +62,7 @@ pub struct SpoolStatus {
 }
 
 /// Datagrams by cause of their loss.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct LostDatagrams {
     /// The queue was full.
     pub queue_full: u64,

@@ -14,6 +14,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+use utoipa::ToSchema;
 
 use anyhow::bail;
 use skua_analyzer::{
@@ -155,7 +156,8 @@ pub struct Fleet {
 }
 
 /// An agent as users see it.
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, ToSchema)]
+#[schema(as = Agent)]
 pub struct AgentStatus {
     /// Name of its host.
     pub host: Arc<str>,
@@ -184,7 +186,8 @@ pub struct AgentStatus {
 }
 
 /// The agents and what is counted of all.
-#[derive(serde::Serialize)]
+#[derive(serde::Serialize, ToSchema)]
+#[schema(as = Fleet)]
 pub struct FleetStatus {
     /// All agents, by host.
     pub agents: Vec<AgentStatus>,

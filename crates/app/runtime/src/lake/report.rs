@@ -5,6 +5,7 @@ use std::{
     io::{self, Write},
     sync::PoisonError,
 };
+use utoipa::ToSchema;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -14,7 +15,7 @@ use skua_process::metrics::Exposition;
 use crate::lake::KeptLake;
 
 /// Its status.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub struct LakeStatus {
     location: String,
     rows: u64,

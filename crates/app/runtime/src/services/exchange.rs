@@ -3,6 +3,7 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use skua_collect::graph::{Change, Edge, Party};
+use utoipa::IntoParams;
 
 use crate::services::show;
 
@@ -16,7 +17,8 @@ pub const SENDER: &str = "x-skua-sender";
 pub const BATCH: &str = "x-skua-batch";
 
 /// Which edges are wanted: flags of `skua services --graph`, and parameters.
-#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
 pub struct GraphQuery {
     /// Only edges that have appeared (new) or are gone (vanished) in the last hour

@@ -5,11 +5,13 @@ use std::io;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use skua_socket::call::{self, Calls, CallsBy};
+use utoipa::IntoParams;
 
 use crate::sockets::Sockets;
 
 /// Flags of `skua services`, and parameters of `/api/services` and `/api/dependencies`.
-#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallsQuery {
     /// Those who call instead of those who are called
@@ -26,6 +28,7 @@ pub struct CallsQuery {
     pub protocol: Option<String>,
     /// Order of rows [default: connections]
     #[arg(long, value_enum, value_name = "BY")]
+    #[param(inline)]
     pub sort: Option<CallsSort>,
     /// Rows at most
     #[arg(short = 'n', long, value_name = "N")]
@@ -36,7 +39,9 @@ pub struct CallsQuery {
 }
 
 /// Orders of services; the greatest first, but for names.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(
+    ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum CallsSort {
     /// Connections since the start

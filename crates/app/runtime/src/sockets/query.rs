@@ -3,11 +3,13 @@
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use skua_socket::{End, FoundSocket, Protocol, SocketLine, SocketRecord, SocketState};
+use utoipa::IntoParams;
 
 use crate::sockets::Sockets;
 
 /// Flags of `skua sockets`, and parameters of `/api/sockets`.
-#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketQuery {
     /// Sockets that wait: listening TCP, UDP without a peer
@@ -42,6 +44,7 @@ pub struct SocketQuery {
     pub netns: Option<u32>,
     /// Order of rows [default: bytes; with --listen port]
     #[arg(long, value_enum, value_name = "BY")]
+    #[param(inline)]
     pub sort: Option<SocketSort>,
     /// Rows at most
     #[arg(short = 'n', long, value_name = "N")]
@@ -55,7 +58,9 @@ pub struct SocketQuery {
 }
 
 /// Orders of sockets.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(
+    ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketSort {
     /// Payload both ways, most first

@@ -1,14 +1,120 @@
 //! What is said of the socket probe: in the summary, in /api/status, in /metrics and by the doctor.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use skua_config::{Config, sockets::Mode};
 use skua_output as output;
 use skua_output::{each, text_of};
 use skua_socket::HookState;
+use utoipa::ToSchema;
 
 use crate::sockets::{Sockets, start};
+
+/// Sums of sockets.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct SocketSummary {
+    /// Sockets since the start.
+    pub seen: u64,
+    /// Open now.
+    pub open: u64,
+    /// Ended.
+    pub ended: u64,
+    /// Of the ended those whose end was only seen by their absence.
+    pub vanished: u64,
+    /// Those summed up in the kernel by client and service.
+    pub in_pairs: u64,
+    /// Lost, by cause.
+    pub lost: BTreeMap<&'static str, u64>,
+    /// What is not kept for lack of room.
+    pub not_kept: SocketsNotKept,
+}
+
+/// What is not kept of sockets for lack of room.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct SocketsNotKept {
+    /// Open sockets.
+    pub open: u64,
+    /// Ended sockets.
+    pub ended: u64,
+    /// Sockets that flows cannot be joined with.
+    pub joins: u64,
+    /// Conversations whose process is not known, because their ports were used again or are shared.
+    pub ambiguous: u64,
+    /// Processes.
+    pub owners: u64,
+    /// Processes whose sockets have all ended.
+    pub owners_forgotten: u64,
+    /// Dependencies that are summed up as "(others)".
+    pub dependencies: u64,
+}
+
+/// How sockets are watched.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct SocketProbe {
+    /// By what.
+    pub probe: String,
+    /// Why not by a better one; empty when there is none.
+    pub fallback: String,
+    /// `events` of each socket, or sums made in the kernel (`aggregate`).
+    pub mode: &'static str,
+    /// The hooks of the ladder.
+    pub hooks: Vec<HookStatus>,
+    /// Maps in the kernel.
+    pub maps: Vec<MapMemory>,
+    /// Bytes of memory.
+    pub memory: SocketMemory,
+    /// Processes.
+    pub owners: OwnerCounts,
+}
+
+/// A hook of the ladder.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct HookStatus {
+    /// What it is for.
+    pub capability: String,
+    /// Where it is.
+    pub hook: String,
+    /// `active`, `silent`, `unsupported` or `not needed`.
+    pub state: &'static str,
+    /// Why.
+    pub reason: String,
+}
+
+/// A map in the kernel.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct MapMemory {
+    /// Name.
+    pub name: String,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Bytes of memory.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct SocketMemory {
+    /// Of sockets.
+    pub sockets: u64,
+    /// Of processes.
+    pub owners: u64,
+}
+
+/// Processes of sockets.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct OwnerCounts {
+    /// Known now.
+    pub processes: u64,
+    /// Not kept for lack of room.
+    pub not_kept: u64,
+    /// Forgotten, as their sockets have all ended.
+    pub forgotten: u64,
+    /// Gone before they could be read.
+    pub gone: u64,
+}
 
 /// Name of a hook's state.
 fn state_name(state: HookState) -> &'static str {
@@ -21,67 +127,62 @@ fn state_name(state: HookState) -> &'static str {
 }
 
 /// Sums, as part of the summary.
-pub fn summary(sockets: &Sockets) -> Value {
+pub fn summary(sockets: &Sockets) -> SocketSummary {
     let counts = sockets.store.counts();
     let owners = sockets.owners.counters();
-    let lost: Map<String, Value> = sockets
-        .losses
-        .by_cause()
-        .into_iter()
-        .filter(|(_, lost)| *lost > 0)
-        .map(|(cause, lost)| (cause.to_owned(), lost.into()))
-        .collect();
-    json!({
-        "seen": counts.seen,
-        "open": sockets.store.open().count(),
-        "ended": counts.ended,
-        "vanished": counts.vanished,
-        "in_pairs": counts.in_pairs,
-        "lost": lost,
-        "not_kept": {
-            "open": counts.not_kept,
-            "ended": counts.evicted,
-            "joins": counts.not_joined,
-            "ambiguous": counts.ambiguous,
-            "owners": owners.owners_full,
-            "owners_forgotten": owners.owners_forgotten,
-            "dependencies": counts.other_dependencies,
+    let lost = sockets.losses.by_cause().into_iter();
+    SocketSummary {
+        seen: counts.seen,
+        open: sockets.store.open().count() as u64,
+        ended: counts.ended,
+        vanished: counts.vanished,
+        in_pairs: counts.in_pairs,
+        lost: lost.filter(|(_, lost)| *lost > 0).collect(),
+        not_kept: SocketsNotKept {
+            open: counts.not_kept,
+            ended: counts.evicted,
+            joins: counts.not_joined,
+            ambiguous: counts.ambiguous,
+            owners: owners.owners_full,
+            owners_forgotten: owners.owners_forgotten,
+            dependencies: counts.other_dependencies,
         },
-    })
+    }
 }
 
 /// How sockets are watched, for /api/status.
-pub fn status(sockets: &Sockets) -> Value {
-    let hooks: Vec<Value> = sockets
-        .hooks
-        .iter()
-        .map(|hook| {
-            json!({
-                "capability": hook.capability,
-                "hook": hook.hook,
-                "state": state_name(hook.state),
-                "reason": hook.reason,
-            })
-        })
-        .collect();
+pub fn status(sockets: &Sockets) -> SocketProbe {
+    let hooks = sockets.hooks.iter().map(|hook| HookStatus {
+        capability: hook.capability.to_string(),
+        hook: hook.hook.to_string(),
+        state: state_name(hook.state),
+        reason: hook.reason.to_string(),
+    });
+    let maps = sockets.map_memory.iter().map(|(name, bytes)| MapMemory {
+        name: name.to_string(),
+        bytes: *bytes,
+    });
     let owners = sockets.owners.counters();
-    json!({
-        "probe": sockets.probe,
-        "fallback": sockets.fallback,
-        "mode": match sockets.mode {
+    SocketProbe {
+        probe: sockets.probe.to_string(),
+        fallback: sockets.fallback.to_string(),
+        mode: match sockets.mode {
             Mode::Events => "events",
             Mode::Aggregate => "aggregate",
         },
-        "hooks": hooks,
-        "maps": sockets.map_memory.iter().map(|(name, bytes)| json!({"name": name, "bytes": bytes})).collect::<Vec<_>>(),
-        "memory": {"sockets": sockets.store.memory(), "owners": sockets.owners.memory()},
-        "owners": {
-            "processes": sockets.owners.len(),
-            "not_kept": owners.owners_full,
-            "forgotten": owners.owners_forgotten,
-            "gone": owners.processes_gone,
+        hooks: hooks.collect(),
+        maps: maps.collect(),
+        memory: SocketMemory {
+            sockets: sockets.store.memory() as u64,
+            owners: sockets.owners.memory() as u64,
         },
-    })
+        owners: OwnerCounts {
+            processes: sockets.owners.len() as u64,
+            not_kept: owners.owners_full,
+            forgotten: owners.owners_forgotten,
+            gone: owners.processes_gone,
+        },
+    }
 }
 
 /// What a user can do, by the status and the summary.
@@ -155,7 +256,7 @@ pub fn advice(status: &Value, summary: &Value) -> Vec<String> {
 /// Status of a probe that is started for a moment.
 pub fn trial(config: &Config) -> Value {
     match start(config) {
-        Some(started) => status(&started.state),
+        Some(started) => serde_json::to_value(status(&started.state)).unwrap_or_default(),
         None => Value::Null,
     }
 }
@@ -219,6 +320,8 @@ pub fn print_sums(out: &mut impl Write, sums: &Value) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -31,7 +31,7 @@ impl State {
     }
 
     /// In a word, and why.
-    pub fn told(&self) -> (&'static str, Option<&str>) {
+    pub fn name_and_reason(&self) -> (&'static str, Option<&str>) {
         match self {
             Self::Starting => ("starting", None),
             Self::Waiting(why) => ("waiting", Some(why)),

@@ -5,7 +5,6 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use serde_json::Value;
 use skua_analyzer::Resources;
 use skua_config::{Config, Permission};
 use skua_kernel::steer::{self, Counts};
@@ -16,6 +15,7 @@ use uuid::Uuid;
 use crate::steer::{
     kept::{self, Kept},
     live::State,
+    view::{SteerChannels, SteerEvents, SteerView},
     worker::Running,
 };
 
@@ -195,7 +195,7 @@ impl Steers {
 
     /// Starts a detector, in place of one of the same name when there is one, and keeps it over a
     /// restart; says whether there was one.
-    pub fn apply(&self, written: Written, who: &str) -> Result<(Value, bool), SteerError> {
+    pub fn apply(&self, written: Written, who: &str) -> Result<(SteerView, bool), SteerError> {
         let detector = written.checked()?;
         let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.find(&detector.name).ok();
@@ -219,7 +219,7 @@ impl Steers {
     }
 
     /// What is told of all.
-    pub fn list(&self) -> Vec<Value> {
+    pub fn list(&self) -> Vec<SteerView> {
         let all = self.all().clone();
         all.iter().map(|steer| steer.view()).collect()
     }
@@ -235,23 +235,23 @@ impl Steers {
     }
 
     /// What is told of one, by name or identifier.
-    pub fn get(&self, name: &str) -> Result<Value, SteerError> {
+    pub fn get(&self, name: &str) -> Result<SteerView, SteerError> {
         Ok(self.find(name)?.view())
     }
 
     /// Channels of one: those that matter most first, at most so many.
-    pub fn channels(&self, name: &str, most: usize) -> Result<Value, SteerError> {
+    pub fn channels(&self, name: &str, most: usize) -> Result<SteerChannels, SteerError> {
         let channels = self.find(name)?.channels(most);
         channels.map_err(|error| SteerError::Failed(error.to_string()))
     }
 
     /// Events of one from a number on.
-    pub fn events(&self, name: &str, since: u64) -> Result<Value, SteerError> {
+    pub fn events(&self, name: &str, since: u64) -> Result<SteerEvents, SteerError> {
         Ok(self.find(name)?.events(since))
     }
 
     /// Ends one, by name or identifier.
-    pub fn delete(&self, name: &str, who: &str) -> Result<Value, SteerError> {
+    pub fn delete(&self, name: &str, who: &str) -> Result<SteerView, SteerError> {
         let _turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.find(name)?;
         self.all().retain(|steer| steer.id != found.id);

@@ -163,7 +163,7 @@ impl Worker {
             return;
         }
         let name = &self.detector.name;
-        let (word, why) = state.told();
+        let (word, why) = state.name_and_reason();
         match &state {
             State::Active | State::Starting => tracing::info!(detector = name, "{word}"),
             _ => tracing::warn!(detector = name, why = why.unwrap_or_default(), "{word}"),

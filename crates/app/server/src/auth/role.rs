@@ -6,7 +6,7 @@ use axum::http::Method;
 use clap::ValueEnum;
 
 /// What a caller may do.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Everything

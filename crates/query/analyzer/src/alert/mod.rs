@@ -10,6 +10,7 @@ mod watch;
 use crate::resource::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Duration;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use action::ActionSettings;
@@ -25,7 +26,7 @@ const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// How a value must compare with the threshold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub enum Operator {
     /// Greater.
     #[default]
@@ -63,7 +64,7 @@ impl Operator {
 }
 
 /// An alert, in Skydive's shape. `Threshold`, `Operator` and `Hold` are ours.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct Alert {
     /// Identifier.

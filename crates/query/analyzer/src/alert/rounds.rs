@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// How often an alert on the graph is looked at when the graph does not change: flows do.
@@ -18,7 +19,7 @@ const AT_LEAST: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The status of an alert.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct AlertStatus {
     /// `quiet`, `pending` (within its hold time) or `firing`.

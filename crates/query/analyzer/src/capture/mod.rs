@@ -5,6 +5,7 @@ mod point;
 
 use crate::resource::Resource;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use manager::{
@@ -13,7 +14,7 @@ pub use manager::{
 pub use point::NodePoint;
 
 /// Ways to capture.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CaptureType {
     /// The flow table in the kernel.
@@ -58,7 +59,7 @@ impl CaptureType {
 }
 
 /// A capture, in Skydive's shape.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct Capture {
     /// Identifier.

@@ -9,13 +9,14 @@ use std::{
     ops::ControlFlow,
     sync::Arc,
 };
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Edges of one rule at most.
 const MAX_EDGES: usize = 10_000;
 
 /// The status of a rule.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct RuleStatus {
     /// Nodes that have its metadata, or edges that it has made.

@@ -18,6 +18,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// What users may make at most.
@@ -35,7 +36,7 @@ const MAX_LISTED: usize = 200_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node that is to be made, as Skydive's clients send it; what they send besides is passed over.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NewNode {
     /// Identifier; one is made when there is none.
@@ -48,7 +49,7 @@ pub struct NewNode {
 }
 
 /// An edge that is to be made.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NewEdge {
     /// Identifier; one is made when there is none.
@@ -65,7 +66,7 @@ pub struct NewEdge {
 }
 
 /// What became of an import.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct Imported {
     /// Nodes that were not there.
@@ -330,12 +331,14 @@ impl UserGraph {
         {
             let graph = self.inner.graph.read();
             for node in &export.nodes {
+                graph.check_new(node)?;
                 match node_now(&graph, &node.id) {
                     Some(_) => done.known += 1,
                     None => nodes.push(UserNode(of_user(node))),
                 }
             }
             for edge in &export.edges {
+                graph.check_new(&edge.element)?;
                 match edge_now(&graph, &edge.element.id) {
                     Some(_) => done.known += 1,
                     None => edges.push(UserEdge(Edge {

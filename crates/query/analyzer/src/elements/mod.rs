@@ -6,6 +6,7 @@ mod graph;
 use crate::resource::Resource;
 use serde::{Deserialize, Serialize};
 use skua_topology::{Edge, GraphError, Map, Node};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use apply::RuleStatus;
@@ -42,7 +43,7 @@ pub enum ElementError {
 }
 
 /// A node that a user has made. Its identifier may be any text.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct UserNode(pub Node);
 
@@ -62,7 +63,7 @@ impl Resource for UserNode {
 }
 
 /// An edge that a user has made.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct UserEdge(pub Edge);
 
@@ -82,7 +83,7 @@ impl Resource for UserEdge {
 }
 
 /// What a rule about nodes does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleAction {
     /// Makes a node.
@@ -93,7 +94,7 @@ pub enum RuleAction {
 }
 
 /// A rule about nodes, in Skydive's shape.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct NodeRule {
     /// Identifier.
@@ -128,7 +129,7 @@ impl Resource for NodeRule {
 }
 
 /// A rule about edges, in Skydive's shape.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct EdgeRule {
     /// Identifier.

@@ -20,6 +20,7 @@ use std::{
     },
     time::Duration,
 };
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// How long is waited for the last packets to arrive and be answered.
@@ -80,10 +81,11 @@ impl From<InjectError> for InjectionError {
 }
 
 /// An ICMP error that came back.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct IcmpErrorView {
     /// Who sent it.
+    #[schema(value_type = String)]
     pub from: IpAddr,
     /// Its type.
     pub r#type: u8,
@@ -96,7 +98,7 @@ pub struct IcmpErrorView {
 }
 
 /// An injection and its status.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct InjectionView {
     /// What was asked for, with addresses and ports that were found for it.

@@ -5,12 +5,13 @@ mod manager;
 
 use serde::{Deserialize, Serialize};
 use skua_inject::{Kind, Mode, Payload, flags};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use manager::{InjectionError, InjectionLimits, InjectionView, Injections, went_well};
 
 /// What is to be injected, in Skydive's shape. `PayloadSize` and `TCPFlags` are ours.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct PacketInjection {
     /// Identifier.

@@ -20,6 +20,7 @@ use std::{
     },
     time::Duration,
 };
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// How long nobody looks at sources and monitors when the graph does not change.
@@ -64,8 +65,9 @@ pub enum TapError {
 }
 
 /// Packets and bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
+#[schema(as = TapAmount)]
 pub struct Amount {
     /// Packets.
     pub packets: u64,
@@ -83,8 +85,9 @@ impl From<Count> for Amount {
 }
 
 /// What became of packets.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
+#[schema(as = TapCounts)]
 pub struct Counts {
     /// Wanted.
     pub matched: Amount,
@@ -109,8 +112,9 @@ impl From<SourceCounters> for Counts {
 }
 
 /// A source and its status.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
+#[schema(as = TapSource)]
 pub struct SourceView {
     /// Name of the interface.
     pub name: String,
@@ -136,8 +140,9 @@ pub struct SourceView {
 }
 
 /// A monitor and its status.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
+#[schema(as = TapMonitor)]
 pub struct MonitorView {
     /// As it was named.
     pub name: String,
@@ -161,8 +166,9 @@ pub struct MonitorView {
 }
 
 /// Sockets whose packets are wanted.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
+#[schema(as = TapSockets)]
 pub struct SocketsView {
     /// How many are known to the kernel.
     pub held: usize,
@@ -183,7 +189,7 @@ impl From<SocketsHeld> for SocketsView {
 }
 
 /// A tap and its status.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct TapView {
     /// What was asked for.

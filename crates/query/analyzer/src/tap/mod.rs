@@ -6,6 +6,7 @@ mod plan;
 
 use crate::resource::Resource;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use holders::{Holders, SocketFinder};
@@ -13,8 +14,9 @@ pub use manager::{Amount, Counts, TapError, TapManager, TapSettings, TapView, Ta
 pub use plan::spec;
 
 /// Directions of packets, seen from a source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = TapDirection)]
 pub enum Way {
     /// Received and sent.
     #[default]
@@ -26,7 +28,7 @@ pub enum Way {
 }
 
 /// A tap. In the configuration file keys are written small (`from`, `gremlin_query`).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct Tap {
     /// Identifier.

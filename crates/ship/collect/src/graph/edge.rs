@@ -1,6 +1,7 @@
 //! An edge and its sums.
 
 use std::net::IpAddr;
+use utoipa::ToSchema;
 
 use serde::{Serialize, Serializer};
 use skua_record::time::UnixNs;
@@ -16,6 +17,17 @@ pub enum Party {
     Service(Box<str>),
     /// An address, when its name is not known.
     Address(IpAddr),
+}
+
+/// An endpoint as JSON has it; utoipa knows no schema of an `IpAddr`.
+#[derive(ToSchema)]
+#[schema(as = Endpoint, rename_all = "lowercase")]
+#[allow(dead_code, reason = "only its schema is used")]
+enum PartySchema {
+    /// A service by its name: container, unit or process.
+    Service(String),
+    /// An address, when its name is not known.
+    Address(String),
 }
 
 impl std::fmt::Display for Party {
@@ -201,8 +213,9 @@ impl EdgeSums {
 }
 
 /// What has become of an edge in the last hour.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = EdgeChange)]
 pub enum Change {
     /// First seen in the last hour, and at least ten minutes after the graph was begun.
     New,
@@ -211,7 +224,7 @@ pub enum Change {
 }
 
 /// Attempts that came to nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, ToSchema)]
 pub struct Failures {
     /// Answered with RST.
     pub refused: u64,
@@ -220,7 +233,7 @@ pub struct Failures {
 }
 
 /// Round-trip times, µs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
 pub struct EdgeRtt {
     /// How many.
     pub count: u64,
@@ -242,11 +255,14 @@ pub struct EdgeRtt {
 }
 
 /// Which service depends on which, and how well that works.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, ToSchema)]
+#[schema(as = ServiceEdge)]
 pub struct Edge {
     /// Who uses the service.
+    #[schema(value_type = PartySchema)]
     pub client: Party,
     /// Who offers it.
+    #[schema(value_type = PartySchema)]
     pub server: Party,
     /// IP protocol.
     pub protocol: u8,
@@ -273,9 +289,11 @@ pub struct Edge {
     pub samples: u64,
     /// Begin of the first window, ns since the Unix epoch.
     #[serde(rename = "first", serialize_with = "time")]
+    #[schema(value_type = String, format = DateTime)]
     pub first_ns: u64,
     /// End of the last window, ns since the Unix epoch.
     #[serde(rename = "last", serialize_with = "time")]
+    #[schema(value_type = String, format = DateTime)]
     pub last_ns: u64,
     /// What has become of it in the last hour.
     #[serde(skip_serializing_if = "Option::is_none")]

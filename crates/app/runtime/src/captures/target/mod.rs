@@ -4,6 +4,7 @@ mod erspan;
 mod netflow;
 
 use std::{
+    collections::BTreeMap,
     net::{SocketAddr, ToSocketAddrs as _},
     sync::{
         Arc,
@@ -12,10 +13,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use serde_json::{Value, json};
+use serde::Serialize;
 use skua_analyzer::capture::{Capture, CaptureType};
 use skua_flow::FlowUpdate;
 use skua_probe::Packets;
+use utoipa::ToSchema;
 
 use erspan::Copier;
 use netflow::Exporter;
@@ -170,15 +172,31 @@ impl Sent {
     }
 
     /// For the status.
-    pub fn status(&self) -> Value {
+    pub fn status(&self) -> SentStatus {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        json!({
-            "datagrams": read(&self.datagrams),
-            "records": read(&self.records),
-            "lost": {"send_failed": read(&self.failed), "queue_full": read(&self.dropped)},
-            "left_out": {self.why_left_out: read(&self.left_out)},
-        })
+        SentStatus {
+            datagrams: read(&self.datagrams),
+            records: read(&self.records),
+            lost: BTreeMap::from([
+                ("send_failed", read(&self.failed)),
+                ("queue_full", read(&self.dropped)),
+            ]),
+            left_out: BTreeMap::from([(self.why_left_out, read(&self.left_out))]),
+        }
     }
+}
+
+/// What a capture has sent to its target.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct SentStatus {
+    /// Datagrams.
+    pub datagrams: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Records lost, by cause.
+    pub lost: BTreeMap<&'static str, u64>,
+    /// What the format cannot carry, by cause.
+    pub left_out: BTreeMap<&'static str, u64>,
 }
 
 /// What is sent of a capture.

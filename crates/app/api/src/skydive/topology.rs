@@ -6,12 +6,9 @@ use std::sync::{
 };
 
 use axum::{
-    Router,
-    body::Bytes,
     extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
-    routing::get,
 };
 use serde::Deserialize;
 use skua_query::{
@@ -19,7 +16,15 @@ use skua_query::{
     output::{self, Format},
 };
 use skua_runtime::graph::{Analyzer, pcap};
-use skua_server::{answer::bad_request, paths, streaming};
+use skua_server::{
+    answer::Json,
+    error::{ApiError, ErrorCode},
+    paths, streaming,
+};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::openapi::TopologyAnswer;
 
 /// Bytes of a request at most: a query has 64 KiB, escaped in JSON it may be longer.
 const BODY: usize = 512 << 10;
@@ -30,17 +35,19 @@ const TABLE: &str = "text/plain";
 const JSON: &str = "application/json";
 
 /// The paths of this module.
-pub fn routes(analyzer: Analyzer) -> Router {
-    Router::new()
-        .route("/api/topology", get(everything).post(ask))
+pub fn routes(analyzer: Analyzer) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(whole_graph, ask))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(analyzer)
 }
 
 /// A query, as Skydive's clients ask it.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = TopologyQuery)]
 struct Asked {
+    /// The query, like `G.V().Has('Name', 'eth0')`.
     #[serde(rename = "GremlinQuery")]
     query: String,
     /// The plan in place of the answer.
@@ -51,7 +58,12 @@ struct Asked {
     width: Option<usize>,
 }
 
-async fn everything(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Response {
+/// The whole graph
+#[utoipa::path(get, path = "/api/topology", operation_id = "topology", tag = "skydive", responses(
+    (status = 200, description = "What was found, as the Accept header wants it", content(
+        (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"))),
+    (status = 204, description = "Nothing was found")))]
+async fn whole_graph(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Response {
     let all = Asked {
         query: "G".into(),
         explain: false,
@@ -60,13 +72,24 @@ async fn everything(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Res
     answer(analyzer, all, &headers).await
 }
 
-async fn ask(State(analyzer): State<Analyzer>, headers: HeaderMap, body: Bytes) -> Response {
-    match serde_json::from_slice::<Asked>(&body) {
-        Ok(asked) => answer(analyzer, asked, &headers).await,
-        Err(error) => bad_request(format_args!(
-            "the body is no {{\"GremlinQuery\": \"…\"}}: {error}"
-        )),
-    }
+/// Answers a query in Gremlin
+#[utoipa::path(post, path = "/api/topology", operation_id = "ask", tag = "skydive", request_body = Asked, responses(
+    (status = 200, description = "What was found, as the Accept header wants it", content(
+        (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"))),
+    (status = 204, description = "Nothing was found")))]
+async fn ask(
+    State(analyzer): State<Analyzer>,
+    headers: HeaderMap,
+    asked: Result<Json<Asked>, ApiError>,
+) -> Result<Response, ApiError> {
+    let Json(asked) = asked.map_err(|mut error| {
+        if error.code == ErrorCode::BadRequest {
+            let why = error.message;
+            error.message = format!("the body is no {{\"GremlinQuery\": \"…\"}}: {why}");
+        }
+        error
+    })?;
+    Ok(answer(analyzer, asked, &headers).await)
 }
 
 /// Tells the query when nobody waits for its answer any more.
@@ -124,8 +147,10 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
             Ok(Written::File(Ok(file))) => {
                 answering.ready(([(header::CONTENT_TYPE, kind)], file).into_response());
             }
-            Ok(Written::File(Err(error))) => answering.ready(bad_request(error)),
-            Err(error) => answering.ready(refused(&error, &asked.query)),
+            Ok(Written::File(Err(error))) => {
+                answering.ready(ApiError::bad_request(error).into_response());
+            }
+            Err(error) => answering.ready(refused(&error, &asked.query).into_response()),
         }
         if large {
             skua_kernel::release_free_memory();
@@ -164,13 +189,13 @@ pub fn limited() -> u64 {
     LIMITED.load(Ordering::Relaxed)
 }
 
-fn refused(error: &QueryError, query: &str) -> Response {
+fn refused(error: &QueryError, query: &str) -> ApiError {
     if error.class == Class::Limit {
         LIMITED.fetch_add(1, Ordering::Relaxed);
     }
-    let status = match error.class {
-        Class::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::BAD_REQUEST,
+    let code = match error.class {
+        Class::Cancelled => ErrorCode::Unavailable,
+        _ => ErrorCode::BadRequest,
     };
-    (status, format!("{}\n", error.render(query))).into_response()
+    ApiError::new(code, error.render(query))
 }

@@ -7,14 +7,10 @@ use std::{
 };
 
 use axum::{
-    Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State as Extract},
-    http::StatusCode,
-    response::Response,
-    routing::post,
 };
-use serde_json::json;
+use serde::Serialize;
 use skua_file::CaptureFile;
 use skua_flow::{FlowTable, TableConfig};
 use skua_probe::{Account, Selection};
@@ -24,10 +20,10 @@ use skua_runtime::{
     captures::run::{CaptureSet, LocalRunner},
     state::{Shared, State},
 };
-use skua_server::{answer::bad_request, blocking};
+use skua_server::{answer::Answer, blocking, error::ApiError};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
-
-use crate::resource;
 
 /// Bytes of a file at most.
 const BODY: usize = 64 << 20;
@@ -105,26 +101,49 @@ impl Uploads {
 }
 
 /// The path of this module.
-pub fn routes(uploads: Uploads) -> Router {
-    Router::new()
-        .route("/api/pcap", post(upload))
+pub fn routes(uploads: Uploads) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(count_file))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(uploads)
 }
 
-async fn upload(Extract(uploads): Extract<Uploads>, body: Bytes) -> Response {
-    blocking(move || match uploads.take(&body) {
-        Ok((set, read)) => {
-            let flows = set.shared.lock().totals().flows;
-            let mut answer = json!({"UUID": set.id, "Packets": read.packets, "Flows": flows});
-            if let Some(damage) = read.damage {
-                // Nothing after it was read.
-                answer["Damage"] = damage.into();
-            }
-            uploads.keep(set);
-            resource::answer(StatusCode::OK, &answer)
-        }
-        Err(error) => bad_request(skua_output::one_line(&error)),
+/// A capture file that was counted.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "PascalCase")]
+struct CountedFile {
+    /// `CaptureID` of its flows.
+    #[serde(rename = "UUID")]
+    uuid: Uuid,
+    /// Packets in it.
+    packets: u64,
+    /// Their flows.
+    flows: u64,
+    /// What is wrong with it; nothing after that was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
+}
+
+/// Counts a capture file (pcap, pcapng): its flows are then there as those of a capture
+#[utoipa::path(post, path = "/api/pcap", operation_id = "countFile", tag = "skydive",
+    request_body(content = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
+    responses((status = 200, description = "It is counted", body = CountedFile)))]
+async fn count_file(
+    Extract(uploads): Extract<Uploads>,
+    body: Bytes,
+) -> Result<Answer<CountedFile>, ApiError> {
+    blocking(move || {
+        let (set, read) = uploads
+            .take(&body)
+            .map_err(|error| ApiError::bad_request(skua_output::one_line(&error)))?;
+        let counted = CountedFile {
+            uuid: set.id,
+            packets: read.packets,
+            flows: set.shared.lock().totals().flows,
+            damage: read.damage,
+        };
+        uploads.keep(set);
+        Ok(Answer::of(&counted))
     })
     .await
 }

@@ -1,0 +1,134 @@
+//! `/api/alert`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    extract::{DefaultBodyLimit, Path, State},
+    http::HeaderMap,
+};
+use serde::Serialize;
+use skua_analyzer::{
+    JsonPatch,
+    alert::{Alert, AlertManager, AlertStatus},
+};
+use skua_server::{
+    answer::{Answer, Json},
+    blocking,
+    error::ApiError,
+};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    error::refused,
+    resource::{self, Patch},
+};
+
+/// Bytes of a request at most.
+const BODY: usize = 256 << 10;
+
+/// The paths of this module.
+pub fn routes(alerts: Arc<AlertManager>) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(alerts_by_id, create_alert))
+        .routes(routes!(get_alert, change_alert, delete_alert))
+        .layer(DefaultBodyLimit::max(BODY))
+        .with_state(alerts)
+}
+
+/// An alert with its status.
+#[derive(Serialize, ToSchema)]
+struct AlertView {
+    #[serde(flatten)]
+    alert: Alert,
+    #[serde(flatten)]
+    status: AlertStatus,
+    /// Why its action could not be carried out last.
+    #[serde(rename = "ActionError", skip_serializing_if = "Option::is_none")]
+    action_error: Option<String>,
+}
+
+impl From<(Alert, AlertStatus, Option<String>)> for AlertView {
+    fn from((alert, status, action_error): (Alert, AlertStatus, Option<String>)) -> Self {
+        Self {
+            alert,
+            status,
+            action_error,
+        }
+    }
+}
+
+type Alerts = State<Arc<AlertManager>>;
+
+/// All alerts by identifier
+#[utoipa::path(get, path = "/api/alert", operation_id = "alerts", tag = "skydive",
+    responses((status = 200, description = "All of them", body = BTreeMap<String, AlertView>)))]
+async fn alerts_by_id(
+    State(alerts): Alerts,
+) -> Result<Answer<BTreeMap<String, AlertView>>, ApiError> {
+    blocking(move || {
+        let all = alerts.list().into_iter().map(AlertView::from);
+        let by_id = all
+            .map(|view| (view.alert.uuid.to_string(), view))
+            .collect();
+        Ok(Answer::of(&by_id))
+    })
+    .await
+}
+
+/// An alert
+#[utoipa::path(get, path = "/api/alert/{id}", operation_id = "getAlert", tag = "skydive",
+    params(("id" = String, Path, description = "UUID")),
+    responses((status = 200, description = "This one", body = AlertView)))]
+async fn get_alert(
+    State(alerts): Alerts,
+    Path(id): Path<String>,
+) -> Result<Answer<AlertView>, ApiError> {
+    blocking(move || {
+        let found = alerts.get(&id).map_err(refused)?;
+        Ok(Answer::of(&found.into()))
+    })
+    .await
+}
+
+/// Deletes an alert
+#[utoipa::path(delete, path = "/api/alert/{id}", operation_id = "deleteAlert", tag = "skydive",
+    params(("id" = String, Path, description = "UUID")),
+    responses((status = 200, description = "As it was", body = Alert)))]
+async fn delete_alert(
+    State(alerts): Alerts,
+    Path(id): Path<String>,
+) -> Result<Answer<Alert>, ApiError> {
+    blocking(move || Ok(Answer::of(&alerts.delete(&id).map_err(refused)?))).await
+}
+
+/// Makes an alert
+#[utoipa::path(post, path = "/api/alert", operation_id = "createAlert", tag = "skydive",
+    params(("X-Resource-TTL" = Option<String>, Header, description = "How long it lives: ns, or like 5m")),
+    request_body = Alert,
+    responses((status = 201, description = "As it was made", body = Alert), (status = 409, description = "There is one like it already")))]
+async fn create_alert(
+    State(alerts): Alerts,
+    headers: HeaderMap,
+    Json(mut alert): Json<Alert>,
+) -> Result<Answer<Alert>, ApiError> {
+    alert.expire_time = resource::ends_at(&headers)?.or(alert.expire_time);
+    blocking(move || {
+        let made = alerts.create(alert).map_err(refused)?;
+        Ok(Answer::of(&made).created())
+    })
+    .await
+}
+
+/// Changes an alert by a JSON patch (RFC 6902)
+#[utoipa::path(patch, path = "/api/alert/{id}", operation_id = "changeAlert", tag = "skydive",
+    params(("id" = String, Path, description = "UUID")),
+    request_body = Patch,
+    responses((status = 200, description = "As it is then", body = Alert)))]
+async fn change_alert(
+    State(alerts): Alerts,
+    Path(id): Path<String>,
+    Json(patch): Json<JsonPatch>,
+) -> Result<Answer<Alert>, ApiError> {
+    blocking(move || Ok(Answer::of(&alerts.patch(&id, &patch).map_err(refused)?))).await
+}

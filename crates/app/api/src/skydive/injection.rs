@@ -1,0 +1,83 @@
+//! `/api/injectpacket`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::extract::{DefaultBodyLimit, Extension, Path, State};
+use skua_analyzer::injection::{InjectionView, Injections, PacketInjection};
+use skua_server::{
+    answer::{Answer, Json},
+    auth::{Caller, Peer, who},
+    blocking,
+    error::ApiError,
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::error::refused;
+
+/// Bytes of a request at most: a capture file of 16 MiB in base64.
+const BODY: usize = 24 << 20;
+
+type All = State<Arc<Injections>>;
+
+/// The paths of this module.
+pub fn routes(injections: Arc<Injections>) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(injections_by_id, create_injection))
+        .routes(routes!(get_injection, delete_injection))
+        .layer(DefaultBodyLimit::max(BODY))
+        .with_state(injections)
+}
+
+/// All injections by identifier
+#[utoipa::path(get, path = "/api/injectpacket", operation_id = "injections", tag = "skydive",
+    responses((status = 200, description = "All of them", body = BTreeMap<String, InjectionView>)))]
+async fn injections_by_id(
+    State(injections): All,
+) -> Result<Answer<BTreeMap<String, InjectionView>>, ApiError> {
+    blocking(move || {
+        let all = injections.list().into_iter();
+        let by_id = all.map(|view| (view.asked.uuid.to_string(), view));
+        Ok(Answer::of(&by_id.collect()))
+    })
+    .await
+}
+
+/// An injection and what happened to its packets
+#[utoipa::path(get, path = "/api/injectpacket/{id}", operation_id = "getInjection", tag = "skydive",
+    params(("id" = String, Path, description = "UUID")),
+    responses((status = 200, description = "This one", body = InjectionView)))]
+async fn get_injection(
+    State(injections): All,
+    Path(id): Path<String>,
+) -> Result<Answer<InjectionView>, ApiError> {
+    blocking(move || Ok(Answer::of(&injections.get(&id).map_err(refused)?))).await
+}
+
+/// Stops and deletes an injection
+#[utoipa::path(delete, path = "/api/injectpacket/{id}", operation_id = "deleteInjection", tag = "skydive",
+    params(("id" = String, Path, description = "UUID")),
+    responses((status = 200, description = "As it was", body = InjectionView)))]
+async fn delete_injection(
+    State(injections): All,
+    Path(id): Path<String>,
+) -> Result<Answer<InjectionView>, ApiError> {
+    blocking(move || Ok(Answer::of(&injections.delete(&id).map_err(refused)?))).await
+}
+
+/// Injects packets
+#[utoipa::path(post, path = "/api/injectpacket", operation_id = "createInjection", tag = "skydive",
+    request_body = PacketInjection,
+    responses((status = 201, description = "As it was made", body = InjectionView)))]
+async fn create_injection(
+    State(injections): All,
+    peer: Option<Extension<Peer>>,
+    caller: Option<Extension<Caller>>,
+    Json(asked): Json<PacketInjection>,
+) -> Result<Answer<InjectionView>, ApiError> {
+    let who = who(peer, caller);
+    blocking(move || {
+        let made = injections.create(asked, &who).map_err(refused)?;
+        Ok(Answer::of(&made).created())
+    })
+    .await
+}

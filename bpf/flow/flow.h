@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What the flow programs share with user space: the slots of the flow table, its control block and
- * the counters beside it. crates/capture/kernel/src/flow/layout.rs has the same structs; sizes are
- * checked on both sides. Rules: docs/accounting.md.
+ * the counters beside it. crates/capture/kernel/src/bindings/flow.rs is made of it
+ * (tests/bindings.rs). Rules: docs/accounting.md.
  */
 #pragma once
 #include <linux/types.h>

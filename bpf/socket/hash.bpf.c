@@ -335,20 +335,6 @@ int BPF_KPROBE(socket_udp_destroy, struct sock *sk)
 #define LOOKED_AT_ONCE 1024
 #define OWNED_AT_ONCE  16
 
-/* What one answer of the kernel's dump was about. Only the thread that asks runs the program. */
-struct look_control {
-	__u32 thread; /* who looks; 0: nobody */
-	__u32 looked; /* records in `looks` */
-	__u32 owned;  /* sockets in `owned` */
-	__u32 pid;    /* whose sockets these are */
-};
-
-struct look {
-	struct socket_record record;
-	__u64 sk;
-	__u64 inode;
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the socket programs share with user space. crates/capture/kernel/src/socket/layout.rs has
- * the same structs; sizes are checked on both sides. Rules: docs/sockets.md. Times are ns of
+ * What the socket programs share with user space; crates/capture/kernel/src/bindings/socket.rs is
+ * made of it (tests/bindings.rs). Rules: docs/sockets.md. Times are ns of
  * CLOCK_MONOTONIC if nothing else is said; addresses are IPv6 ones, IPv4 as ::ffff:a.b.c.d; ports
  * are in host order.
  */
@@ -149,16 +149,30 @@ enum socket_loss {
 	LOSSES,
 };
 
+/* What one answer of the kernel's dump was about. Only the thread that asks runs the program. */
+struct look_control {
+	__u32 thread; /* who looks; 0: nobody */
+	__u32 looked; /* records in `looks` */
+	__u32 owned;  /* sockets in `owned` */
+	__u32 pid;    /* whose sockets these are */
+};
+
+struct look {
+	struct socket_record record;
+	__u64 sk;
+	__u64 inode;
+};
+
 struct socket_settings {
 	__u32 wake_at;	/* bytes in the ring that are worth waking up for */
 	__u8 aggregate; /* sum up instead of one record per end */
 	__u8 pad[3];
 };
 
-_Static_assert(sizeof(struct socket_task) == 72, "shared with layout.rs");
-_Static_assert(sizeof(struct socket_tcp) == 72, "shared with layout.rs");
-_Static_assert(sizeof(struct socket_record) == 232, "shared with layout.rs");
-_Static_assert(sizeof(struct pair_key) == 56, "shared with layout.rs");
-_Static_assert(sizeof(struct pair_sums) == 296, "shared with layout.rs");
-_Static_assert(sizeof(struct cgroup_made) == 16, "shared with layout.rs");
-_Static_assert(sizeof(struct socket_settings) == 8, "shared with layout.rs");
+_Static_assert(sizeof(struct socket_task) == 72, "shared with user space");
+_Static_assert(sizeof(struct socket_tcp) == 72, "shared with user space");
+_Static_assert(sizeof(struct socket_record) == 232, "shared with user space");
+_Static_assert(sizeof(struct pair_key) == 56, "shared with user space");
+_Static_assert(sizeof(struct pair_sums) == 296, "shared with user space");
+_Static_assert(sizeof(struct cgroup_made) == 16, "shared with user space");
+_Static_assert(sizeof(struct socket_settings) == 8, "shared with user space");

@@ -19,20 +19,6 @@ const volatile struct steer_settings settings = {
 	.release = 3,
 };
 
-/* A channel: one cache line, so that channels do not disturb each other. */
-struct steer_channel {
-	/* See judge.h. */
-	__u64 word;
-	__u64 count;
-	/* Samples for which it stood fired. */
-	__u64 fired;
-	/* It stays fired until then. */
-	__u64 until;
-	__u64 pad[4];
-};
-
-_Static_assert(sizeof(struct steer_channel) == 64, "steer_channel");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 64);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the steering program and user space share. The Rust side is
- * crates/capture/kernel/src/steer/, and crates/act/steer says in Rust what the program does, to the
+ * What the steering program and user space share; crates/capture/kernel/src/bindings/steer.rs is
+ * made of it (tests/bindings.rs), and crates/act/steer says in Rust what the program does, to the
  * bit.
  */
 #pragma once
@@ -127,8 +127,8 @@ struct steer_control {
 	__u32 target;
 	/* Straight into the other end of the target, a veth in another namespace. */
 	__u32 peer;
-	/* Destination and source, as they stand in a frame. */
-	__u8 macs[12];
+	/* Destination and source, as they stand in a frame: 12 bytes, written as words. */
+	__u32 macs[3];
 	__u32 pad;
 	/* Where the kernel has the flags of those that must be up, and the state of that which must
 	 * have a carrier; 0: none. */
@@ -149,6 +149,20 @@ struct steer_device {
 };
 
 _Static_assert(sizeof(struct steer_device) == 32, "steer_device");
+
+/* A channel: one cache line, so that channels do not disturb each other. */
+struct steer_channel {
+	/* See judge.h. */
+	__u64 word;
+	__u64 count;
+	/* Samples for which it stood fired. */
+	__u64 fired;
+	/* It stays fired until then. */
+	__u64 until;
+	__u64 pad[4];
+};
+
+_Static_assert(sizeof(struct steer_channel) == 64, "steer_channel");
 
 struct steer_sample {
 	/* CLOCK_MONOTONIC, ns. */

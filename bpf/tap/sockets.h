@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Sockets whose packets are wanted. Layouts are mirrored in
- * crates/capture/kernel/src/tap/sockets.rs.
+ * Sockets whose packets are wanted; crates/capture/kernel/src/bindings/tap.rs is made of it, too.
  */
 #pragma once
 #include <linux/bpf.h>
@@ -54,5 +53,5 @@ struct {
 	__type(value, __u64);
 } ports SEC(".maps");
 
-_Static_assert(sizeof(struct tap_socket) == 40, "mirrored in user space");
-_Static_assert(sizeof(struct tap_task) == 24, "mirrored in user space");
+_Static_assert(sizeof(struct tap_socket) == 40, "shared with user space");
+_Static_assert(sizeof(struct tap_task) == 24, "shared with user space");

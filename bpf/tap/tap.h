@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What the tap's programs and user space share. Layouts are mirrored in
- * crates/capture/kernel/src/tap/layout.rs.
+ * What the tap's programs and user space share; crates/capture/kernel/src/bindings/tap.rs is made
+ * of it (tests/bindings.rs).
  */
 #pragma once
 #include <stdbool.h>
@@ -146,11 +146,11 @@ struct tap_packet {
 
 #define PACKET_MOST 65536 /* bytes of a packet at most */
 
-_Static_assert(sizeof(struct tap_settings) == 48, "mirrored in user space");
-_Static_assert(sizeof(struct tap_counters) == 160, "mirrored in user space");
-_Static_assert(sizeof(struct tap_monitor_counters) == 80, "mirrored in user space");
-_Static_assert(sizeof(struct tap_monitor) == 64, "mirrored in user space");
-_Static_assert(sizeof(struct tap_packet) == 24, "mirrored in user space");
+_Static_assert(sizeof(struct tap_settings) == 48, "shared with user space");
+_Static_assert(sizeof(struct tap_counters) == 160, "shared with user space");
+_Static_assert(sizeof(struct tap_monitor_counters) == 80, "shared with user space");
+_Static_assert(sizeof(struct tap_monitor) == 64, "shared with user space");
+_Static_assert(sizeof(struct tap_packet) == 24, "shared with user space");
 
 /* Read-only data, filled by the loader: what is off costs nothing, the verifier removes it. */
 const volatile struct tap_settings settings = {};

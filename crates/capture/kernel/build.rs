@@ -56,6 +56,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = env::var("TARGET")?;
     // libbpf-sys unpacks libbpf's headers and tells where.
     let include = env::var("DEP_BPF_INCLUDE")?;
+    // For the test that makes Rust of the headers.
+    println!("cargo::rustc-env=BPF_INCLUDE={include}");
     // Where a function's arguments are.
     let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "x86",

@@ -4,6 +4,7 @@
 //! calls that libraries do not wrap, and libbpf.
 
 mod attach;
+mod bindings;
 mod btf;
 mod budget;
 mod clock;
@@ -16,6 +17,7 @@ mod mapping;
 mod memory;
 pub mod orphans;
 pub mod peer;
+mod plain;
 pub mod priority;
 mod private_network;
 mod programs;

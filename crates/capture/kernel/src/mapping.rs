@@ -23,6 +23,15 @@ pub(crate) struct Window<T> {
 /// Any bit pattern must be valid and all access be atomic or to memory that programs do not touch.
 pub(crate) unsafe trait Shared {}
 
+/// Says of structs whose integers bindgen's result has as atomics that they are [`Shared`].
+macro_rules! shared {
+    ($($type:ident),*) => {$(
+        // SAFETY: all fields are atomics, every bit pattern is valid.
+        unsafe impl $crate::mapping::Shared for $type {}
+    )*};
+}
+pub(crate) use shared;
+
 impl<T: Shared> Window<T> {
     /// Maps `count` elements from `first` on. `first` must lie on a page boundary and the map must
     /// have the elements.

@@ -15,16 +15,17 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use skua_flow::{AddressSet, Mark, Prefix};
 
 use super::{layout::Control, object::FlowObject};
-use crate::{KernelError, grace::Grace, mapping::Window};
+use crate::{
+    KernelError,
+    bindings::flow::{self as c, AddressKey},
+    grace::Grace,
+    mapping::Window,
+    plain::Plain as _,
+};
 
-const ADDRESSES_SET: u64 = 1;
-const ADDRESSES_GENERATION: u64 = 2;
-const ADDRESSES_HAS_INCLUDE: u64 = 4;
-
-const KIND_IPV4: u8 = 1;
-const KIND_IPV6: u8 = 2;
-/// Bits of the key before the address.
-const KEY_HEAD: u32 = 32;
+const ADDRESSES_SET: u64 = c::ADDRESSES_SET as u64;
+const ADDRESSES_GENERATION: u64 = c::ADDRESSES_GENERATION as u64;
+const ADDRESSES_HAS_INCLUDE: u64 = c::ADDRESSES_HAS_INCLUDE as u64;
 
 /// Elements of the trie for sets of so many prefixes: two generations, and one more for each,
 /// without which kernels before 6.13 refuse to replace an element of a full trie.
@@ -85,7 +86,7 @@ impl Addresses {
             .collect();
         for prefix in over {
             self.trie
-                .delete(&key(generation as u8, prefix))
+                .delete(key(generation as u8, prefix).bytes())
                 .map_err(failed)?;
             held.remove(prefix);
         }
@@ -97,7 +98,7 @@ impl Addresses {
                 };
                 let key = key(generation as u8, prefix);
                 self.trie
-                    .update(&key, &value.to_ne_bytes(), MapFlags::ANY)
+                    .update(key.bytes(), &value.to_ne_bytes(), MapFlags::ANY)
                     .map_err(failed)?;
                 held.insert(prefix, mark);
             }
@@ -113,20 +114,20 @@ fn failed(error: libbpf_rs::Error) -> KernelError {
     }
 }
 
-/// `struct address_key`.
-fn key(generation: u8, prefix: Prefix) -> [u8; 24] {
-    let mut key = [0; 24];
-    let bits = KEY_HEAD + u32::from(prefix.length());
-    key[..4].copy_from_slice(&bits.to_ne_bytes());
-    key[5] = generation;
+fn key(generation: u8, prefix: Prefix) -> AddressKey {
+    let mut key = AddressKey {
+        prefix_length: c::ADDRESS_KEY_HEAD + u32::from(prefix.length()),
+        generation,
+        ..AddressKey::default()
+    };
     match prefix.address() {
         IpAddr::V4(v4) => {
-            key[4] = KIND_IPV4;
-            key[8..12].copy_from_slice(&v4.octets());
+            key.network = c::KIND_IPV4 as u8;
+            key.address[..4].copy_from_slice(&v4.octets());
         }
         IpAddr::V6(v6) => {
-            key[4] = KIND_IPV6;
-            key[8..].copy_from_slice(&v6.octets());
+            key.network = c::KIND_IPV6 as u8;
+            key.address = v6.octets();
         }
     }
     key

@@ -27,6 +27,8 @@ use std::{
 
 use libbpf_rs::MapCore as _;
 
+use crate::bindings::flow::PointKey;
+use crate::plain::Plain as _;
 use crate::{
     Direction, HookKind, KernelError, budget::Purpose, clock, grace::Grace, mapping::Window,
     ring::Ring,
@@ -285,7 +287,7 @@ impl FlowTable {
         let size = map.value_size() as usize;
         let zero = vec![vec![0u8; size]; libbpf_rs::num_possible_cpus().unwrap_or(1)];
         match map.update_percpu(
-            &point_key(netns, ifindex),
+            point_key(netns, ifindex).bytes(),
             &zero,
             libbpf_rs::MapFlags::NO_EXIST,
         ) {
@@ -302,7 +304,10 @@ impl FlowTable {
     /// Forgets the counters of a capture point.
     pub fn remove_point(&self, netns: u16, ifindex: u32) -> Result<(), KernelError> {
         // Not there is as good as deleted.
-        let _ = self.first.map("points")?.delete(&point_key(netns, ifindex));
+        let _ = self
+            .first
+            .map("points")?
+            .delete(point_key(netns, ifindex).bytes());
         Ok(())
     }
 
@@ -315,7 +320,7 @@ impl FlowTable {
         let values = self
             .first
             .map("points")?
-            .lookup_percpu(&point_key(netns, ifindex), libbpf_rs::MapFlags::ANY)
+            .lookup_percpu(point_key(netns, ifindex).bytes(), libbpf_rs::MapFlags::ANY)
             .map_err(|error| KernelError::System {
                 what: "cannot read the counters of an interface",
                 source: std::io::Error::other(error),
@@ -463,11 +468,11 @@ fn slot_count(max_entries: u32) -> u32 {
     (u64::from(max_entries) * SLOTS_PER_ENTRY).clamp(64, MAX_SLOTS) as u32
 }
 
-fn point_key(netns: u16, ifindex: u32) -> [u8; 8] {
-    let mut key = [0; 8];
-    key[..4].copy_from_slice(&ifindex.to_ne_bytes());
-    key[4..].copy_from_slice(&u32::from(netns).to_ne_bytes());
-    key
+fn point_key(netns: u16, ifindex: u32) -> PointKey {
+    PointKey {
+        ifindex,
+        netns: netns.into(),
+    }
 }
 
 fn sum_counters(cpus: &[Vec<u8>]) -> [CauseCounters; 2] {

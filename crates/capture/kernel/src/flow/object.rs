@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore as _, OpenObject};
 use super::{
     FlowTableConfig,
     addresses::trie_elements,
-    layout::{PROBES, Settings},
+    layout::{PROBES, Plain as _, Settings},
 };
 use crate::{
     Direction, HookKind, KernelError,

@@ -12,19 +12,20 @@ use super::{
     layout::{Control, key},
     object::FlowObject,
 };
-use crate::{Direction, KernelError, clock, grace::Grace, mapping::Window, ring::Ring};
+use crate::{
+    Direction, KernelError,
+    bindings::flow::{PACKET_FIRST, PACKET_LIVE, PACKET_MOST, PacketHead},
+    clock,
+    grace::Grace,
+    mapping::Window,
+    plain::Plain as _,
+    ring::Ring,
+};
 
-/// `PACKET_MOST` of `bpf/flow/flow.h`.
-const MOST_BYTES: u32 = 65_536;
-/// Bytes of `struct packet_head`.
-const HEAD: usize = 80;
+const HEAD: usize = size_of::<PacketHead>();
 /// The smallest message: a head and the smallest room for a packet.
 const SMALLEST: usize = HEAD + 128;
 const RING_BYTES: std::ops::RangeInclusive<u32> = 1 << 18..=1 << 28;
-
-/// Bits of `packet_head.why`.
-const WHY_FIRST: u8 = 1;
-const WHY_LIVE: u8 = 2;
 
 /// Which packets are sent, and how much of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +50,7 @@ impl Default for PacketConfig {
 
 impl PacketConfig {
     pub(super) fn most_bytes(&self) -> u32 {
-        self.bytes.clamp(1, MOST_BYTES)
+        self.bytes.clamp(1, PACKET_MOST)
     }
 
     pub(super) fn ring_size(&self) -> u32 {
@@ -86,33 +87,22 @@ impl<'a> SentPacket<'a> {
     /// From `struct packet_head` and what follows; `offset_ns` makes wall-clock time of the
     /// programs' clock.
     fn read(bytes: &'a [u8], offset_ns: i64) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&head[at..at + 8]);
-            u64::from_ne_bytes(word)
-        };
-        let half = |at: usize| {
-            let mut half = [0; 4];
-            half.copy_from_slice(&head[at..at + 4]);
-            u32::from_ne_bytes(half)
-        };
-        let short = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
-        let [why, index, direction, ethernet] = [76, 77, 78, 79].map(|at| head[at]);
-        let tag = (short(72), short(74));
+        let head = PacketHead::read(bytes)?;
+        let why = u32::from(head.why);
+        let tag = (head.tag_protocol, head.tag);
         Some(Self {
-            key: key(std::array::from_fn(|i| word(8 * i))),
-            time_ns: word(56).saturating_add_signed(offset_ns),
-            length: half(64),
-            data: rest.get(..half(68) as usize)?,
+            key: key(head.key),
+            time_ns: head.time.saturating_add_signed(offset_ns),
+            length: head.length,
+            data: bytes[HEAD..].get(..head.captured as usize)?,
             tag: (tag.0 != 0).then_some(tag),
-            index: (why & WHY_FIRST != 0 && index > 0).then_some(index),
-            live: why & WHY_LIVE != 0,
-            direction: match direction {
+            index: (why & PACKET_FIRST != 0 && head.index > 0).then_some(head.index),
+            live: why & PACKET_LIVE != 0,
+            direction: match head.direction {
                 0 => Direction::Ingress,
                 _ => Direction::Egress,
             },
-            link: match ethernet {
+            link: match head.ethernet {
                 0 => LinkKind::Ip,
                 _ => LinkKind::Ethernet,
             },
@@ -192,7 +182,7 @@ mod tests {
     fn a_message_that_is_cut_is_none() {
         let mut message = [0u8; HEAD + 10];
         message[68..72].copy_from_slice(&10u32.to_ne_bytes());
-        message[76] = WHY_FIRST;
+        message[76] = PACKET_FIRST as u8;
         message[77] = 1;
         let packet = SentPacket::read(&message, 5).unwrap();
         assert_eq!(

@@ -1,208 +1,20 @@
-//! The structs of `bpf/socket/socket.h`, and what they say in our own terms.
+//! The structs of `bpf/socket/socket.h` in our own terms.
 
-use std::{
-    mem::MaybeUninit,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
-};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use skua_socket::{
     End, Opener, PairUpdate, Protocol, RttSum, SocketState, SocketUpdate, Task, TaskRule,
     TcpMetrics,
 };
 
-/// Types that may be read from any bytes.
-///
-/// # Safety
-/// Every bit pattern must be valid, and there must be no implicit padding.
-pub(super) unsafe trait Plain: Copy {
-    /// Reads one from the begin of `bytes`, if there are enough.
-    fn read(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < size_of::<Self>() {
-            return None;
-        }
-        let mut value = MaybeUninit::<Self>::uninit();
-        // SAFETY: enough bytes are there, and any bit pattern is a valid value (Plain).
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                bytes.as_ptr(),
-                value.as_mut_ptr().cast(),
-                size_of::<Self>(),
-            );
-            Some(value.assume_init())
-        }
-    }
-
-    /// Its bytes.
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: plain integers without implicit padding (Plain): all bytes are initialised.
-        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
-    }
-}
-
-/// `struct socket_settings`.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Settings {
-    pub wake_at: u32,
-    pub aggregate: u8,
-    pub pad: [u8; 3],
-}
-
-/// `struct socket_task`.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct RawTask {
-    pid: u32,
-    uid: u32,
-    start_ns: u64,
-    cgroup: u64,
-    comm: [u8; 16],
-    exe: [u8; 32],
-}
-
-/// `struct socket_tcp`.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct RawTcp {
-    bytes_sent: u64,
-    bytes_received: u64,
-    bytes_retransmitted: u64,
-    segments_sent: u32,
-    segments_received: u32,
-    retransmits: u32,
-    lost: u32,
-    srtt_eighths: u32,
-    mdev_quarters: u32,
-    min_rtt_us: u32,
-    cwnd: u32,
-    mss: u32,
-    rate_delivered: u32,
-    rate_interval_us: u32,
-    pad: u32,
-}
-
-/// `struct socket_record`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RawRecord {
-    id: u64,
-    start_ns: u64,
-    established_ns: u64,
-    now_ns: u64,
-    task: RawTask,
-    local: [u8; 16],
-    remote: [u8; 16],
-    local_port: u16,
-    remote_port: u16,
-    netns: u32,
-    protocol: u8,
-    state: u8,
-    rule: u8,
-    opener: u8,
-    end: u8,
-    pad: u8,
-    error: u16,
-    backlog: u32,
-    backlog_max: u32,
-    tcp: RawTcp,
-}
-
-/// `struct look` of `bpf/socket/hash.bpf.c`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RawLook {
-    pub record: RawRecord,
-    /// Address of the socket.
-    pub sk: u64,
-    /// Inode number of its file; 0: nobody has it open.
-    pub inode: u64,
-}
-
-/// `struct look_control` of `bpf/socket/hash.bpf.c`.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct LookControl {
-    pub thread: u32,
-    pub looked: u32,
-    pub owned: u32,
-    pub pad: u32,
-}
-
-/// `struct pair_key`.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct PairKey {
-    local: [u8; 16],
-    remote: [u8; 16],
-    task_start_ns: u64,
-    pid: u32,
-    netns: u32,
-    service_port: u16,
-    protocol: u8,
-    opener: u8,
-    rule: u8,
-    pad: [u8; 3],
-}
-
-/// `struct pair_sums`.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct PairSums {
-    task: RawTask,
-    connections: u64,
-    failed: u64,
-    reset: u64,
-    duration_ns: u64,
-    bytes_sent: u64,
-    bytes_received: u64,
-    bytes_retransmitted: u64,
-    segments_sent: u64,
-    segments_received: u64,
-    retransmits: u64,
-    rtt_count: u64,
-    rtt_sum_us: u64,
-    rtt_min_us_complement: u64,
-    rtt_max_us: u64,
-    first_ns_complement: u64,
-    last_ns: u64,
-    rtt_histogram: [u32; 24],
-}
-
-/// `struct cgroup_made`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CgroupMade {
-    pub id: u64,
-    pub length: u32,
-    pub pad: u32,
-}
-
-// SAFETY: integers only, padding is explicit; the sizes below equal the sums of the fields.
-unsafe impl Plain for Settings {}
-// SAFETY: as above.
-unsafe impl Plain for RawRecord {}
-// SAFETY: as above.
-unsafe impl Plain for RawTask {}
-// SAFETY: as above.
-unsafe impl Plain for RawLook {}
-// SAFETY: as above.
-unsafe impl Plain for LookControl {}
-// SAFETY: as above.
-unsafe impl Plain for PairKey {}
-// SAFETY: as above.
-unsafe impl Plain for PairSums {}
-// SAFETY: as above.
-unsafe impl Plain for CgroupMade {}
-
-const _: () = assert!(size_of::<Settings>() == 8);
-const _: () = assert!(size_of::<RawTask>() == 72);
-const _: () = assert!(size_of::<RawTcp>() == 72);
-const _: () = assert!(size_of::<RawRecord>() == 232);
-const _: () = assert!(size_of::<RawLook>() == 248);
-const _: () = assert!(size_of::<LookControl>() == 16);
-const _: () = assert!(size_of::<PairKey>() == 56);
-const _: () = assert!(size_of::<PairSums>() == 296);
-const _: () = assert!(size_of::<CgroupMade>() == 16);
+use crate::bindings::socket as c;
+pub(super) use crate::{
+    bindings::socket::{
+        CgroupMade, Look as RawLook, LookControl, PairKey, PairSums, SocketRecord as RawRecord,
+        SocketSettings as Settings, SocketTask as RawTask, SocketTcp as RawTcp,
+    },
+    plain::Plain,
+};
 
 /// Mean deviation that the kernel begins with.
 const NO_DEVIATION_US: u32 = 250_000;
@@ -238,9 +50,6 @@ impl RawTask {
     }
 }
 
-/// `RULE_FILE` of `enum socket_rule`.
-const RULE_FILE: u8 = 2;
-
 fn address(bytes: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(bytes).to_canonical()
 }
@@ -252,28 +61,28 @@ fn protocol(number: u8) -> Option<Protocol> {
 }
 
 fn rule(number: u8) -> TaskRule {
-    match number {
-        0 => TaskRule::Accept,
-        1 => TaskRule::Connect,
-        2 => TaskRule::File,
-        3 => TaskRule::Close,
-        4 => TaskRule::Send,
-        5 => TaskRule::Create,
-        6 => TaskRule::Listener,
+    match number.into() {
+        c::RULE_ACCEPT => TaskRule::Accept,
+        c::RULE_CONNECT => TaskRule::Connect,
+        c::RULE_FILE => TaskRule::File,
+        c::RULE_CLOSE => TaskRule::Close,
+        c::RULE_SEND => TaskRule::Send,
+        c::RULE_CREATE => TaskRule::Create,
+        c::RULE_LISTENER => TaskRule::Listener,
         _ => TaskRule::Unknown,
     }
 }
 
 fn opener(number: u8) -> Opener {
-    match number {
-        1 => Opener::Local,
-        2 => Opener::Remote,
+    match number.into() {
+        c::OPENER_LOCAL => Opener::Local,
+        c::OPENER_REMOTE => Opener::Remote,
         _ => Opener::Unknown,
     }
 }
 
 fn state(number: u8) -> Option<SocketState> {
-    Some(match number {
+    Some(match number.into() {
         1 => SocketState::Established,
         2 => SocketState::SynSent,
         3 | 12 => SocketState::SynRecv,
@@ -285,20 +94,20 @@ fn state(number: u8) -> Option<SocketState> {
         9 => SocketState::LastAck,
         10 => SocketState::Listen,
         11 => SocketState::Closing,
-        64 => SocketState::UdpConnected,
-        65 => SocketState::UdpUnconnected,
+        c::STATE_UDP_CONNECTED => SocketState::UdpConnected,
+        c::STATE_UDP_UNCONNECTED => SocketState::UdpUnconnected,
         _ => return None,
     })
 }
 
 fn end(number: u8, error: u16) -> Option<End> {
-    Some(match number {
-        0 => return None,
-        1 => End::Closed,
-        2 => End::ResetLocal,
-        3 => End::ResetRemote,
-        4 => End::Refused,
-        5 => End::TimedOut,
+    Some(match number.into() {
+        c::END_NONE => return None,
+        c::END_CLOSED => End::Closed,
+        c::END_RESET_LOCAL => End::ResetLocal,
+        c::END_RESET_REMOTE => End::ResetRemote,
+        c::END_REFUSED => End::Refused,
+        c::END_TIMED_OUT => End::TimedOut,
         _ => End::Error(error.into()),
     })
 }
@@ -339,17 +148,17 @@ impl RawTcp {
 impl RawRecord {
     /// Whether the file tables say better than what is known who the owner is.
     pub fn wants_file(&self) -> bool {
-        self.rule >= RULE_FILE
+        u32::from(self.rule) >= c::RULE_FILE
     }
 
     /// The owner is who has it open.
     pub fn owned_by_file(&mut self, task: &RawTask) {
         self.task = *task;
-        self.rule = RULE_FILE;
+        self.rule = c::RULE_FILE as u8;
     }
 
     /// As an update; none if the record makes no sense.
-    pub fn update(&self, clock: Clock) -> Option<SocketUpdate> {
+    pub(super) fn update(&self, clock: Clock) -> Option<SocketUpdate> {
         let protocol = protocol(self.protocol)?;
         let state = state(self.state)?;
         let listening = state == SocketState::Listen;

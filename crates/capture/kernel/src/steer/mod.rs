@@ -18,6 +18,7 @@ use libbpf_rs::{MapCore as _, MapFlags};
 use skua_filter::{Filter, LinkType};
 use skua_steer::{Cause, Channel, Detector, Order, Sample};
 
+use crate::bindings::steer as c;
 use crate::{
     Attachment, Direction, HookKind, KernelError, clock,
     embedded::{self, Loaded, object},
@@ -26,16 +27,10 @@ use crate::{
     mapping::Window,
     ring::Ring,
 };
-use layout::{Control, Reader, Settings};
+use layout::{Control, Plain as _, Settings, SteerChannel, SteerEvent, SteerSample};
 
 /// Bytes of the ring of events.
 const EVENT_RING: u32 = 1 << 18;
-/// `struct steer_event`.
-const EVENT: usize = 48;
-/// `struct steer_channel`.
-const CHANNEL: usize = 64;
-/// `struct steer_sample`.
-const SAMPLE: usize = 16;
 /// Channels that are read at a time.
 const BATCH: u32 = 256;
 
@@ -238,7 +233,11 @@ impl Steering {
         };
         let steering = Self {
             control: Window::map(map(&object, "control")?.as_fd(), 0, 1)?,
-            events: Ring::new(map(&object, "events")?.as_fd(), EVENT_RING, EVENT)?,
+            events: Ring::new(
+                map(&object, "events")?.as_fd(),
+                EVENT_RING,
+                size_of::<SteerEvent>(),
+            )?,
             grace: Grace::new()?,
             depth: detector.ring as usize,
             filter,
@@ -328,22 +327,24 @@ impl Steering {
             .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| failed("cannot read counters of a detector", &error))?
             .unwrap_or_default();
-        let mut sums = [0u64; layout::COUNTS];
+        let mut sums = [0u64; c::STEER_COUNTS as usize];
         for bytes in &per_cpu {
-            let mut reader = Reader(bytes);
-            for sum in &mut sums {
-                *sum += reader.u64();
+            for (sum, word) in sums.iter_mut().zip(bytes.chunks_exact(8)) {
+                *sum += word
+                    .first_chunk()
+                    .map_or(0, |word| u64::from_ne_bytes(*word));
             }
         }
-        let causes = sums[layout::CAUSES..].iter().copied();
-        let deeds = sums[layout::FATES..].iter().copied();
+        let of = |count: u32| sums[count as usize];
+        let causes = sums[c::STEER_AGGREGATED as usize..].iter().copied();
+        let deeds = sums[c::STEER_ACTED as usize..].iter().copied();
         Ok(Counts {
-            matched: sums[layout::MATCHED],
-            sampled: sums[layout::SAMPLED],
+            matched: of(c::STEER_MATCHED),
+            sampled: of(c::STEER_SAMPLED),
             untouched: Cause::ALL.into_iter().zip(causes).collect(),
-            fired: sums[layout::FIRED],
+            fired: of(c::STEER_FIRED),
             deeds: Deed::ALL.into_iter().zip(deeds).collect(),
-            events_lost: sums[layout::EVENTS_LOST],
+            events_lost: of(c::STEER_EVENTS_LOST),
         })
     }
 
@@ -363,7 +364,9 @@ impl Steering {
         let Some(state) = read("channels")? else {
             return Ok(None);
         };
-        let mut channel = read_channel(&state);
+        let Some(mut channel) = SteerChannel::read(&state).map(Channel::from) else {
+            return Ok(None);
+        };
         if channel.count > 0 {
             let ring = read("rings")?.unwrap_or_default();
             channel.ring = read_ring(&ring, self.depth);
@@ -383,11 +386,9 @@ impl Steering {
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
             .map_err(|error| failed("cannot read channels of a detector", &error))?;
         for (key, state) in all {
-            debug_assert_eq!(state.len(), CHANNEL);
-            let channel = read_channel(&state);
-            if channel.count > 0 {
-                found.push((Reader(&key).u32(), channel));
-            }
+            let number = key.first_chunk().map(|key| u32::from_ne_bytes(*key));
+            let channel = SteerChannel::read(&state).map(Channel::from);
+            found.extend(number.zip(channel).filter(|(_, channel)| channel.count > 0));
         }
         Ok(found)
     }
@@ -399,8 +400,8 @@ impl Steering {
     /// The kernel's.
     pub fn events(&mut self, mut sink: impl FnMut(Event)) -> Result<(), KernelError> {
         let mut read = |bytes: &[u8]| {
-            if bytes.len() >= EVENT {
-                sink(read_event(bytes));
+            if let Some(event) = SteerEvent::read(bytes) {
+                sink(event.into());
             }
         };
         while self.events.drain(&mut read)? {}
@@ -420,7 +421,7 @@ impl Steering {
 
 fn load_object(detector: &Detector, link: LinkKind, looks: bool) -> Result<Loaded, KernelError> {
     let settings = Settings::new(detector, link, looks);
-    let ring_bytes = detector.ring * SAMPLE as u32;
+    let ring_bytes = detector.ring * size_of::<SteerSample>() as u32;
     embedded::load(
         ("steer", object!("steer")),
         settings.bytes(),
@@ -489,42 +490,44 @@ fn program(object: &Loaded) -> Result<BorrowedFd<'_>, KernelError> {
         .ok_or(KernelError::Missing("steer"))
 }
 
-/// `struct steer_channel`; its word is explained in `bpf/steer/judge.h`.
-fn read_channel(bytes: &[u8]) -> Channel {
-    const PHASE_BITS: u32 = 7;
-    const FIRED: i64 = 65;
-    let mut reader = Reader(bytes);
-    let word = reader.i64();
-    Channel {
-        count: reader.u64(),
-        fired: reader.u64(),
-        until: reader.u64(),
-        ewma: word >> PHASE_BITS,
-        active: word & ((1 << PHASE_BITS) - 1) == FIRED,
-        ring: Vec::new(),
+impl From<SteerChannel> for Channel {
+    /// Without its ring. The word is explained in `bpf/steer/judge.h`.
+    fn from(channel: SteerChannel) -> Self {
+        const PHASE_BITS: u32 = 7;
+        const FIRED: i64 = 65;
+        let word = channel.word.cast_signed();
+        Self {
+            count: channel.count,
+            fired: channel.fired,
+            until: channel.until,
+            ewma: word >> PHASE_BITS,
+            active: word & ((1 << PHASE_BITS) - 1) == FIRED,
+            ring: Vec::new(),
+        }
     }
 }
 
 fn read_ring(bytes: &[u8], depth: usize) -> Vec<Sample> {
-    let mut reader = Reader(bytes);
-    let sample = |_| Sample {
-        time_ns: reader.u64(),
-        value: reader.i64(),
-    };
-    (0..depth).map(sample).collect()
+    let samples = bytes.chunks_exact(size_of::<SteerSample>());
+    let samples = samples.filter_map(SteerSample::read).take(depth);
+    samples
+        .map(|sample| Sample {
+            time_ns: sample.time,
+            value: sample.value,
+        })
+        .collect()
 }
 
-fn read_event(bytes: &[u8]) -> Event {
-    let mut reader = Reader(bytes);
-    let (time_ns, value) = (reader.u64(), reader.i64());
-    let (before, after, count) = (reader.i64(), reader.i64(), reader.u64());
-    Event {
-        time_ns,
-        value,
-        before,
-        after,
-        count,
-        channel: reader.u32(),
-        fired: reader.u32() != 0,
+impl From<SteerEvent> for Event {
+    fn from(event: SteerEvent) -> Self {
+        Self {
+            time_ns: event.time,
+            value: event.value,
+            before: event.before,
+            after: event.after,
+            count: event.count,
+            channel: event.channel,
+            fired: event.fired != 0,
+        }
     }
 }

@@ -2,37 +2,27 @@
 
 use std::net::IpAddr;
 
-/// `OUTPUTS` of `bpf/tap/tap.h`: places that conversations are spread over.
-pub const OUTPUTS: usize = 64;
-/// `MAX_SOURCES`.
-pub const MAX_SOURCES: usize = 1024;
+use crate::bindings::tap as c;
+pub(super) use crate::{
+    bindings::tap::{
+        TapCounters, TapMonitorCounters, TapPacket, TapSettings as Settings, TapSource,
+    },
+    plain::Plain,
+};
 
-/// `HOST_BITS`.
-pub(super) const HOST_BITS: u32 = 19;
-/// `HOST_FACTOR`.
-const HOST_FACTOR: u32 = 0x9e37_79b1;
+/// Places that conversations are spread over.
+pub const OUTPUTS: usize = c::OUTPUTS as usize;
+/// Sources of a tap at most.
+pub const MAX_SOURCES: usize = c::MAX_SOURCES as usize;
 
 /// `may_be_host`: which of the bits is that of an address.
 pub(super) fn host_bit(octets: &[u8]) -> usize {
     let words = octets.chunks_exact(4);
     let hash = words.fold(0u32, |hash, word| {
         let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
-        (hash ^ word).wrapping_mul(HOST_FACTOR)
+        (hash ^ word).wrapping_mul(c::HOST_FACTOR)
     });
-    (hash >> (32 - HOST_BITS)) as usize
-}
-
-/// Bits of `tap_settings.flags`.
-pub(super) mod flag {
-    pub const HOSTS4: u32 = 1 << 0;
-    pub const HOSTS6: u32 = 1 << 1;
-    pub const PREFIXES4: u32 = 1 << 2;
-    pub const PREFIXES6: u32 = 1 << 3;
-    pub const MACS: u32 = 1 << 4;
-    pub const SOCKETS: u32 = 1 << 5;
-    pub const DEDUP: u32 = 1 << 6;
-    pub const RATE: u32 = 1 << 7;
-    pub const BALANCE: u32 = 1 << 8;
+    (hash >> (32 - c::HOST_BITS)) as usize
 }
 
 /// Why a packet that matched was not copied.
@@ -126,33 +116,27 @@ pub struct MonitorCounters {
     pub strange: Count,
 }
 
-/// Adds up `Count`s that stand one after the other, of all CPUs.
-fn sums<const N: usize>(per_cpu: &[Vec<u8>]) -> [Count; N] {
-    let mut sums = [Count::default(); N];
-    let word = |bytes: &[u8]| {
-        bytes
-            .first_chunk()
-            .map_or(0, |word| u64::from_ne_bytes(*word))
-    };
-    for cpu in per_cpu {
-        for (sum, bytes) in sums.iter_mut().zip(cpu.chunks_exact(16)) {
-            *sum += Count {
-                packets: word(bytes),
-                bytes: word(&bytes[8..]),
-            };
+impl From<c::TapCount> for Count {
+    fn from(count: c::TapCount) -> Self {
+        Self {
+            packets: count.packets,
+            bytes: count.bytes,
         }
     }
-    sums
 }
 
 impl SourceCounters {
+    /// Of all CPUs.
     pub(super) fn read(per_cpu: &[Vec<u8>]) -> Self {
-        let [matched, copied, dropped @ ..] = sums::<{ 2 + Cause::ALL.len() }>(per_cpu);
-        Self {
-            matched,
-            copied,
-            dropped,
+        let mut sum = Self::default();
+        for one in per_cpu.iter().filter_map(|bytes| TapCounters::read(bytes)) {
+            sum += Self {
+                matched: one.matched.into(),
+                copied: one.copied.into(),
+                dropped: one.dropped.map(Count::from),
+            };
         }
+        sum
     }
 }
 
@@ -167,15 +151,18 @@ impl std::ops::AddAssign for SourceCounters {
 }
 
 impl MonitorCounters {
+    /// Of all CPUs.
     pub(super) fn read(per_cpu: &[Vec<u8>]) -> Self {
-        let [sent, cut, too_big, failed, strange] = sums(per_cpu);
-        Self {
-            sent,
-            cut,
-            too_big,
-            failed,
-            strange,
+        let mut sum = Self::default();
+        let counters = per_cpu.iter();
+        for one in counters.filter_map(|bytes| TapMonitorCounters::read(bytes)) {
+            sum.sent += one.sent.into();
+            sum.cut += one.cut.into();
+            sum.too_big += one.too_big.into();
+            sum.failed += one.failed.into();
+            sum.strange += one.strange.into();
         }
+        sum
     }
 }
 
@@ -191,8 +178,13 @@ pub struct Output {
 }
 
 impl Output {
-    pub(super) fn bytes(self) -> [u8; 16] {
-        words([self.ifindex, self.monitor, self.mtu, 0])
+    pub(super) fn layout(self) -> c::TapOutput {
+        c::TapOutput {
+            ifindex: self.ifindex,
+            monitor: self.monitor,
+            mtu: self.mtu,
+            pad: 0,
+        }
     }
 }
 
@@ -230,68 +222,38 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    pub(super) fn bytes(&self) -> [u8; 64] {
-        let mut bytes = [0; 64];
-        let encapsulation = match self.encapsulation {
-            Encapsulation::Plain => 0,
-            Encapsulation::Vxlan => 1,
-            Encapsulation::Geneve => 2,
-            Encapsulation::Erspan => 3,
-        };
-        let head: [u8; 16] = words([self.ifindex, self.mtu, encapsulation, self.id]);
-        bytes[..16].copy_from_slice(&head);
+    pub(super) fn layout(&self) -> c::TapMonitor {
         let (local, remote) = self.addresses;
-        for (place, address) in [(16, remote), (32, local)] {
-            match address {
-                IpAddr::V4(v4) => bytes[place..place + 4].copy_from_slice(&v4.octets()),
-                IpAddr::V6(v6) => bytes[place..place + 16].copy_from_slice(&v6.octets()),
-            }
+        let (local_mac, remote_mac) = self.macs;
+        c::TapMonitor {
+            ifindex: self.ifindex,
+            mtu: self.mtu,
+            encapsulation: match self.encapsulation {
+                Encapsulation::Plain => c::TAP_PLAIN,
+                Encapsulation::Vxlan => c::TAP_VXLAN,
+                Encapsulation::Geneve => c::TAP_GENEVE,
+                Encapsulation::Erspan => c::TAP_ERSPAN,
+            },
+            id: self.id,
+            remote: octets(remote),
+            local: octets(local),
+            remote_mac,
+            local_mac,
+            port: self.port,
+            ipv6: remote.is_ipv6().into(),
+            ttl: 64,
         }
-        bytes[48..54].copy_from_slice(&self.macs.1);
-        bytes[54..60].copy_from_slice(&self.macs.0);
-        bytes[60..62].copy_from_slice(&self.port.to_ne_bytes());
-        bytes[62] = remote.is_ipv6().into();
-        bytes[63] = 64;
-        bytes
     }
 }
 
-pub(super) fn words<const W: usize, const N: usize>(words: [u32; W]) -> [u8; N] {
-    let mut bytes = [0; N];
-    for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
-        place.copy_from_slice(&word.to_ne_bytes());
-    }
-    bytes
-}
-
-/// `struct tap_settings`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Settings {
-    pub process: u32,
-    pub tap: u32,
-    pub flags: u32,
-    pub sampling: u32,
-    pub packet_time: u64,
-    pub bit_time: u64,
-    pub burst: u64,
-    pub cut: u32,
-    pub vlan: u32,
-}
-
-impl Settings {
-    pub(super) fn bytes(&self) -> [u8; 48] {
-        let mut bytes = [0; 48];
-        let head: [u8; 16] = words([self.process, self.tap, self.flags, self.sampling]);
-        bytes[..16].copy_from_slice(&head);
-        for (place, time) in [
-            (16, self.packet_time),
-            (24, self.bit_time),
-            (32, self.burst),
-        ] {
-            bytes[place..place + 8].copy_from_slice(&time.to_ne_bytes());
+/// An address in network order; IPv4 in the first four bytes.
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => {
+            let mut octets = [0; 16];
+            octets[..4].copy_from_slice(&v4.octets());
+            octets
         }
-        let tail: [u8; 8] = words([self.cut, self.vlan]);
-        bytes[40..].copy_from_slice(&tail);
-        bytes
+        IpAddr::V6(v6) => v6.octets(),
     }
 }

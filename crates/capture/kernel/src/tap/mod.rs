@@ -28,11 +28,12 @@ pub use stream::{PacketReader, TappedPacket};
 
 use crate::{
     Attachment, Direction, HookKind, KernelError,
+    bindings::tap as c,
     embedded::{self, Loaded, object},
     flow::{LinkKind, filter::FilterProgram},
     private_network,
 };
-use layout::{Settings, flag, words};
+use layout::{Plain as _, Settings, TapSource};
 
 /// Sets whose size is that of what they hold.
 const SETS: [&str; 5] = ["hosts4", "hosts6", "prefixes4", "prefixes6", "macs"];
@@ -97,10 +98,10 @@ impl TapChoice {
             process: self.process,
             tap: self.tap,
             flags: self.parties.flags()
-                | bit(flag::SOCKETS, self.sockets)
-                | bit(flag::DEDUP, self.dedup)
-                | bit(flag::RATE, limited)
-                | bit(flag::BALANCE, self.balance),
+                | bit(c::TAP_SOCKETS, self.sockets)
+                | bit(c::TAP_DEDUP, self.dedup)
+                | bit(c::TAP_RATE, limited)
+                | bit(c::TAP_BALANCE, self.balance),
             sampling: match self.sampling {
                 0 | 1 => 0,
                 one_of => ((1u64 << 32) / u64::from(one_of)) as u32,
@@ -164,12 +165,13 @@ impl TapMaps {
     /// # Errors
     /// The kernel refuses: it is too old, or rights are missing.
     pub fn new(choice: &TapChoice) -> Result<Self, KernelError> {
-        let settings = Settings::default().bytes();
+        let settings = Settings::default();
+        let settings = settings.bytes();
         let none = |_: &mut OpenObject| Ok(());
-        let source = embedded::load(choice.object(), &settings, None, none)?;
+        let source = embedded::load(choice.object(), settings, None, none)?;
         let monitor = embedded::load(
             ("tap_monitor", object!("tap_monitor")),
-            &settings,
+            settings,
             None,
             none,
         )?;
@@ -270,7 +272,10 @@ impl TapMaps {
     pub fn set_monitor(&self, number: u32, monitor: Option<&Monitor>) -> Result<(), KernelError> {
         let key = number.to_ne_bytes();
         let changed = match monitor {
-            Some(monitor) => self.monitors.update(&key, &monitor.bytes(), MapFlags::ANY),
+            Some(monitor) => {
+                let monitor = monitor.layout();
+                self.monitors.update(&key, monitor.bytes(), MapFlags::ANY)
+            }
             None => match self.monitors.delete(&key) {
                 Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
                 other => other,
@@ -316,7 +321,7 @@ impl SourcePrograms {
         if let Some(set) = &shared.sockets {
             maps.extend([("sockets", &set.map), ("ports", &set.ports)]);
         }
-        let object = embedded::load(choice.object(), &choice.settings().bytes(), None, |open| {
+        let object = embedded::load(choice.object(), choice.settings().bytes(), None, |open| {
             share(open, &maps)?;
             for mut map in open.maps_mut() {
                 let name = map.name().to_string_lossy().into_owned();
@@ -334,7 +339,7 @@ impl SourcePrograms {
                     .map_err(failed("cannot fill the sets of a tap"))?;
             }
         }
-        if choice.parties.flags() & (flag::HOSTS4 | flag::HOSTS6) != 0 {
+        if choice.parties.flags() & (c::TAP_HOSTS4 | c::TAP_HOSTS6) != 0 {
             let bits = map(&object, "host_bits")?;
             bits.update(&[0; 4], &choice.parties.host_bits(), MapFlags::ANY)
                 .map_err(failed("cannot fill the sets of a tap"))?;
@@ -409,9 +414,9 @@ impl SourcePrograms {
             Direction::Egress => 2,
         };
         let tapped = directions.iter().map(bit).fold(0, |all, bit| all | bit);
-        let value: [u8; 8] = words([number, tapped]);
+        let source = TapSource { number, tapped };
         self.sources
-            .update(&ifindex.to_ne_bytes(), &value, MapFlags::ANY)
+            .update(&ifindex.to_ne_bytes(), source.bytes(), MapFlags::ANY)
             .map_err(failed("cannot add a source to a tap"))
     }
 
@@ -428,7 +433,7 @@ impl SourcePrograms {
     pub fn set_outputs(&self, outputs: &[Output; OUTPUTS]) -> Result<(), KernelError> {
         for (place, output) in (0u32..).zip(outputs) {
             self.outputs
-                .update(&place.to_ne_bytes(), &output.bytes(), MapFlags::ANY)
+                .update(&place.to_ne_bytes(), output.layout().bytes(), MapFlags::ANY)
                 .map_err(failed("cannot say where copies go"))?;
         }
         Ok(())
@@ -453,7 +458,7 @@ impl MonitorPrograms {
         ];
         let object = embedded::load(
             ("tap_monitor", object!("tap_monitor")),
-            &choice.settings().bytes(),
+            choice.settings().bytes(),
             None,
             |open| share(open, &maps),
         )?;

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use skua_flow::Prefix;
 
-use super::layout::{HOST_BITS, flag, host_bit};
+use super::layout::host_bit;
+use crate::bindings::tap as c;
 
 /// As what an address is looked for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -116,7 +117,7 @@ impl Parties {
 
     /// `struct host_bits` of the entries of `hosts4` and `hosts6`.
     pub(super) fn host_bits(&self) -> Vec<u8> {
-        let mut words = vec![0u64; (1 << HOST_BITS) / 64];
+        let mut words = vec![0u64; (1 << c::HOST_BITS) / 64];
         let hosts = ["hosts4", "hosts6"].into_iter();
         for (key, _) in hosts.filter_map(|map| self.entries(map)).flatten() {
             let bit = host_bit(&key);
@@ -128,11 +129,11 @@ impl Parties {
     /// Which sets are looked at.
     pub(super) fn flags(&self) -> u32 {
         let sets = [
-            ("hosts4", flag::HOSTS4),
-            ("hosts6", flag::HOSTS6),
-            ("prefixes4", flag::PREFIXES4),
-            ("prefixes6", flag::PREFIXES6),
-            ("macs", flag::MACS),
+            ("hosts4", c::TAP_HOSTS4),
+            ("hosts6", c::TAP_HOSTS6),
+            ("prefixes4", c::TAP_PREFIXES4),
+            ("prefixes6", c::TAP_PREFIXES6),
+            ("macs", c::TAP_MACS),
         ];
         let used = sets.into_iter().filter(|(map, _)| {
             let entries = self.entries(map);
@@ -176,7 +177,7 @@ mod tests {
         };
         assert_eq!((role([10, 0]), role([10, 1]), role([11, 0])), (1, 3, 2));
         assert_eq!(parties.entries("hosts4").unwrap().len(), 1);
-        assert_eq!(parties.flags(), flag::HOSTS4 | flag::PREFIXES4);
+        assert_eq!(parties.flags(), c::TAP_HOSTS4 | c::TAP_PREFIXES4);
     }
 
     #[test]
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn each_kind_of_address_has_its_set() {
         let mut all = parties(&[("fd00::/8", Role::EITHER), ("::1/128", Role::SOURCE)]);
-        assert_eq!(all.flags(), flag::HOSTS6 | flag::PREFIXES6);
+        assert_eq!(all.flags(), c::TAP_HOSTS6 | c::TAP_PREFIXES6);
         all.add_mac([2; 6], Role::SOURCE);
         all.add_mac([2; 6], Role::DESTINATION);
         let macs = all.entries("macs").unwrap();

@@ -12,8 +12,10 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, MapType};
 use super::{failed, share};
 use crate::{
     KernelError,
+    bindings::tap as c,
     embedded::{self, Loaded, object},
     grace::Grace,
+    plain::Plain as _,
     socket::open_root,
 };
 
@@ -48,7 +50,7 @@ pub enum TapTask {
     Group(u64),
 }
 
-type Key = [u8; 40];
+type Key = [u8; size_of::<c::TapSocket>()];
 type PortKey = [u8; 4];
 
 fn octets(address: IpAddr) -> [u8; 16] {
@@ -59,16 +61,18 @@ fn octets(address: IpAddr) -> [u8; 16] {
 }
 
 impl TapSocket {
-    /// `struct tap_socket`.
     fn key(&self) -> Key {
-        let mut key = [0; 40];
-        key[..16].copy_from_slice(&octets(self.local.ip()));
-        key[32..34].copy_from_slice(&self.local.port().to_be_bytes());
-        if let Some(remote) = self.remote {
-            key[16..32].copy_from_slice(&octets(remote.ip()));
-            key[34..36].copy_from_slice(&remote.port().to_be_bytes());
-        }
-        key[36] = self.protocol;
+        let remote = self.remote;
+        let socket = c::TapSocket {
+            local: octets(self.local.ip()),
+            remote: remote.map(|remote| octets(remote.ip())).unwrap_or_default(),
+            local_port: self.local.port().to_be(),
+            remote_port: remote.map_or(0, |remote| remote.port().to_be()),
+            protocol: self.protocol,
+            pad: [0; 3],
+        };
+        let mut key = [0; size_of::<c::TapSocket>()];
+        key.copy_from_slice(socket.bytes());
         key
     }
 }

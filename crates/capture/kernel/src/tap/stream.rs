@@ -8,16 +8,14 @@ use std::{
 use libbpf_rs::MapHandle;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::{Direction, KernelError, clock, ring::Ring};
+use super::layout::{Plain as _, TapPacket};
+use crate::{Direction, KernelError, bindings::tap::FROM_EGRESS, clock, ring::Ring};
 
-/// Bytes of `struct tap_packet`.
-const HEAD: usize = 24;
+const HEAD: usize = size_of::<TapPacket>();
 /// The smallest message: a head and the smallest room for a packet.
 const SMALLEST: usize = HEAD + 128;
 /// `packets` in `bpf/tap/source.bpf.c`.
 const RING_BYTES: u32 = 1 << 22;
-/// The bit of `tap_packet.source` that says that the packet was sent.
-const FROM_EGRESS: u32 = 1 << 31;
 
 /// A packet as a program sent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,21 +36,18 @@ pub struct TappedPacket<'a> {
 
 impl<'a> TappedPacket<'a> {
     fn read(bytes: &'a [u8], offset_ns: i64) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
-        let word = |at: usize| Some(u32::from_ne_bytes(*head[at..].first_chunk()?));
-        let short = |at: usize| Some(u16::from_ne_bytes(*head[at..].first_chunk()?));
-        let source = word(16)?;
-        let tag = (short(20)?, short(22)?);
+        let head = TapPacket::read(bytes)?;
+        let tag = (head.tag_protocol, head.tag);
         Some(Self {
-            time_ns: u64::from_ne_bytes(*head.first_chunk()?).saturating_add_signed(offset_ns),
-            source: source & !FROM_EGRESS,
-            direction: match source & FROM_EGRESS {
+            time_ns: head.time.saturating_add_signed(offset_ns),
+            source: head.source & !FROM_EGRESS,
+            direction: match head.source & FROM_EGRESS {
                 0 => Direction::Ingress,
                 _ => Direction::Egress,
             },
-            length: word(8)?,
+            length: head.length,
             tag: (tag.0 != 0).then_some(tag),
-            data: rest.get(..word(12)? as usize)?,
+            data: bytes[HEAD..].get(..head.captured as usize)?,
         })
     }
 }

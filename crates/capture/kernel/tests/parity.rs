@@ -92,8 +92,9 @@ fn entry(update: &FlowUpdate) -> Entry {
         lo_first: update.lo_first,
         tunnel_id: update.tunnel_id,
         flags: update.tcp.flags,
-        late: [0, 1].map(|i| update.tcp.retransmitted[i] + update.tcp.out_of_order[i]),
-        zero_window: update.tcp.zero_window,
+        late: [0, 1]
+            .map(|i| update.tcp.counters.retransmitted[i] + update.tcp.counters.out_of_order[i]),
+        zero_window: update.tcp.counters.zero_window,
         handshake: (update.tcp.server_rtt_ns > 0, update.tcp.client_rtt_ns > 0),
         lo_opened: update.tcp.lo_opened,
     }

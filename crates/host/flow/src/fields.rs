@@ -95,7 +95,37 @@ const NO_SERVICE: &str = "not known; replay of a file";
 const NO_OWNER: &str = "not known, or not on this host";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
-pub const FIELDS: &[Field] = &[
+pub const FIELDS: &[Field] = &{
+    const ALL: usize = UP_TO_TCP.len() + TCP_COUNTERS.len() + AFTER_TCP.len();
+    skua_record::joined::<_, ALL>(&[UP_TO_TCP, TCP_COUNTERS, AFTER_TCP])
+};
+
+macro_rules! tcp_counters {
+    ($($field:ident, $name:literal, $skydive:literal, $what:literal;)*) => {
+        const TCP_COUNTERS: &[Field] = &[$(
+            Field::new(
+                concat!("tcp.ab_", $name),
+                Integer,
+                "segments",
+                NO_TCP,
+                concat!("segments of `a` ", $what),
+                |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.counters.$field)[0].into())),
+            ),
+            Field::new(
+                concat!("tcp.ba_", $name),
+                Integer,
+                "segments",
+                NO_TCP,
+                concat!("segments of `b` ", $what),
+                |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.counters.$field)[1].into())),
+            ),
+        )*];
+    };
+}
+skua_record::for_each_tcp_counter!(tcp_counters);
+
+/// Fields up to the flags of TCP.
+const UP_TO_TCP: &[Field] = &[
     Field::new("interface", String, "", "", "name of the interface", |l| {
         Value::Text(l.interface)
     }),
@@ -430,54 +460,10 @@ pub const FIELDS: &[Field] = &[
         "flags seen from `b`",
         |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[1]))),
     ),
-    Field::new(
-        "tcp.ab_retransmitted",
-        Integer,
-        "segments",
-        NO_TCP,
-        "segments of `a` that came again",
-        |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.retransmitted)[0].into())),
-    ),
-    Field::new(
-        "tcp.ba_retransmitted",
-        Integer,
-        "segments",
-        NO_TCP,
-        "segments of `b` that came again",
-        |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.retransmitted)[1].into())),
-    ),
-    Field::new(
-        "tcp.ab_out_of_order",
-        Integer,
-        "segments",
-        NO_TCP,
-        "segments of `a` that came late, within 3 ms of the gap that they fill",
-        |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.out_of_order)[0].into())),
-    ),
-    Field::new(
-        "tcp.ba_out_of_order",
-        Integer,
-        "segments",
-        NO_TCP,
-        "segments of `b` that came late",
-        |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.out_of_order)[1].into())),
-    ),
-    Field::new(
-        "tcp.ab_zero_window",
-        Integer,
-        "segments",
-        NO_TCP,
-        "segments in which `a` had no room",
-        |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.zero_window)[0].into())),
-    ),
-    Field::new(
-        "tcp.ba_zero_window",
-        Integer,
-        "segments",
-        NO_TCP,
-        "segments in which `b` had no room",
-        |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.zero_window)[1].into())),
-    ),
+];
+
+/// Fields behind those of TCP.
+const AFTER_TCP: &[Field] = &[
     Field::new(
         "tunnel.type",
         String,

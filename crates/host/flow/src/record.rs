@@ -262,11 +262,8 @@ impl FlowRecord {
         let (tcp, new) = (&mut self.tcp, &update.tcp);
         for side in 0..2 {
             tcp.flags[side] |= new.flags[side];
-            let add = |sum: &mut u32, more: u32| *sum = sum.saturating_add(more);
-            add(&mut tcp.retransmitted[side], new.retransmitted[side]);
-            add(&mut tcp.out_of_order[side], new.out_of_order[side]);
-            add(&mut tcp.zero_window[side], new.zero_window[side]);
         }
+        tcp.counters.add(&new.counters);
         if tcp.server_rtt_ns == 0 {
             tcp.server_rtt_ns = new.server_rtt_ns;
         }

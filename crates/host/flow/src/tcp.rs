@@ -2,6 +2,7 @@
 
 use crate::{TcpUpdate, slab::Slab};
 use skua_packet::TcpSegment;
+use skua_record::TcpCounters;
 
 pub(crate) const FIN: u8 = 0x01;
 pub(crate) const SYN: u8 = 0x02;
@@ -39,9 +40,7 @@ pub(crate) struct Details {
     handshake_ns: u64,
     server_rtt_ns: u32,
     client_rtt_ns: u32,
-    retransmitted: [u32; 2],
-    out_of_order: [u32; 2],
-    zero_window: [u32; 2],
+    counters: TcpCounters,
 }
 
 /// Place of no details.
@@ -86,7 +85,7 @@ impl Tcp {
         let flags = segment.flags;
         self.flags[side] |= flags;
         if segment.window == 0 && flags & (SYN | RST) == 0 {
-            count(&mut details.get().zero_window[side]);
+            count(&mut details.get().counters.zero_window[side]);
         }
         if flags & SYN != 0 || self.handshake == Handshake::SynAck {
             let lo = side == 0;
@@ -161,9 +160,9 @@ impl Tcp {
         if !keep_alive {
             let gap = details.gap_ns[side];
             count(if gap != 0 && now_ns.saturating_sub(gap) < REORDERING_NS {
-                &mut details.out_of_order[side]
+                &mut details.counters.out_of_order[side]
             } else {
-                &mut details.retransmitted[side]
+                &mut details.counters.retransmitted[side]
             });
         }
         if end.wrapping_sub(next).cast_signed() > 0 {
@@ -178,9 +177,7 @@ impl Tcp {
             ..TcpUpdate::default()
         };
         if let Some(details) = details {
-            update.retransmitted = std::mem::take(&mut details.retransmitted);
-            update.out_of_order = std::mem::take(&mut details.out_of_order);
-            update.zero_window = std::mem::take(&mut details.zero_window);
+            update.counters = std::mem::take(&mut details.counters);
             update.server_rtt_ns = details.server_rtt_ns.into();
             update.client_rtt_ns = details.client_rtt_ns.into();
         }

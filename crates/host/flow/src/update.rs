@@ -1,6 +1,7 @@
 //! What a drain of a flow table yields: differences since the drain before.
 
 use serde::{Deserialize, Serialize};
+use skua_record::TcpCounters;
 
 use crate::FlowKey;
 
@@ -60,12 +61,8 @@ pub enum EndReason {
 pub struct TcpUpdate {
     /// OR of all flags seen since the entry began (not a difference).
     pub flags: [u8; 2],
-    /// Segments that came again, difference.
-    pub retransmitted: [u32; 2],
-    /// Segments that came late within 3 ms of a gap, difference.
-    pub out_of_order: [u32; 2],
-    /// Segments with a zero window, difference.
-    pub zero_window: [u32; 2],
+    /// Counters of segments, differences.
+    pub counters: TcpCounters,
     /// SYN to SYN+ACK in ns, 0 unknown, at most 2³² − 1.
     pub server_rtt_ns: u64,
     /// SYN+ACK to ACK in ns, 0 unknown, at most 2³² − 1.

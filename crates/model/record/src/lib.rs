@@ -1,13 +1,34 @@
 //! Records as users see them. Every field of a record is defined once, as a [`Field`]: its JSON, its
 //! CSV, their schema and its line in the documentation come from there.
 
+mod tcp;
 pub mod time;
 mod value;
 
 use std::{fmt, io};
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
+pub use tcp::TcpCounters;
 pub use value::{NoOther, Value};
+
+/// One list of several, which together must have `ALL` elements.
+///
+/// # Panics
+///
+/// When they have fewer; in a constant that is an error of the compiler.
+pub const fn joined<T: Copy, const ALL: usize>(parts: &[&[T]]) -> [T; ALL] {
+    let mut all = [parts[0][0]; ALL];
+    let (mut part, mut from, mut at) = (0, 0, 0);
+    while at < ALL {
+        if from == parts[part].len() {
+            (part, from) = (part + 1, 0);
+        } else {
+            all[at] = parts[part][from];
+            (from, at) = (from + 1, at + 1);
+        }
+    }
+    all
+}
 
 /// A kind of record.
 pub trait Record: 'static {
@@ -59,6 +80,15 @@ impl<R: Record> Field<R> {
         }
     }
 }
+
+// Derived they would want that of `R`, which is only a name.
+impl<R: Record> Clone for Field<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R: Record> Copy for Field<R> {}
 
 /// Type of a field, in the words of JSON Schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

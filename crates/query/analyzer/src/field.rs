@@ -12,7 +12,12 @@ pub(crate) type Visit<'v> = dyn FnMut(Leaf<'_>) -> bool + 'v;
 pub(crate) type Getter = fn(&FlowView<'_>, &mut Visit<'_>) -> bool;
 
 /// All fields. Those of one map stand together.
-pub const KEYS: &[&str] = &[
+pub const KEYS: &[&str] = &{
+    const ALL: usize = UP_TO_TCP_COUNTERS.len() + TCP_KEYS.len() + AFTER_TCP_COUNTERS.len();
+    skua_record::joined::<_, ALL>(&[UP_TO_TCP_COUNTERS, TCP_KEYS, AFTER_TCP_COUNTERS])
+};
+
+const UP_TO_TCP_COUNTERS: &[&str] = &[
     "UUID",
     "TrackingID",
     "L3TrackingID",
@@ -53,12 +58,22 @@ pub const KEYS: &[&str] = &[
     "LastUpdateMetric.Last",
     "TCPMetric.ABSynStart",
     "TCPMetric.BASynStart",
-    "TCPMetric.ABSegmentOutOfOrder",
-    "TCPMetric.BASegmentOutOfOrder",
-    "TCPMetric.ABSegmentRetransmitted",
-    "TCPMetric.BASegmentRetransmitted",
-    "TCPMetric.ABZeroWindow",
-    "TCPMetric.BAZeroWindow",
+];
+
+macro_rules! tcp_counters {
+    ($($field:ident, $name:literal, $skydive:literal, $what:literal;)*) => {
+        const TCP_KEYS: &[&str] =
+            &[$(concat!("TCPMetric.AB", $skydive), concat!("TCPMetric.BA", $skydive)),*];
+
+        const TCP_COUNTERS: &[(&str, Getter)] = &[$(
+            (concat!("TCPMetric.AB", $skydive), |f, v| tcp(f, v, f.record.tcp.counters.$field, A)),
+            (concat!("TCPMetric.BA", $skydive), |f, v| tcp(f, v, f.record.tcp.counters.$field, B)),
+        )*];
+    };
+}
+skua_record::for_each_tcp_counter!(tcp_counters);
+
+const AFTER_TCP_COUNTERS: &[&str] = &[
     "TCPMetric.State",
     "A.Process",
     "A.PID",
@@ -335,12 +350,6 @@ pub(crate) fn getter(key: &str) -> Option<Getter> {
         "LastUpdateMetric.Last" => |f, v| ms(v, f.record.updated_ns),
         "TCPMetric.ABSynStart" => |f, v| syn(f, v, A),
         "TCPMetric.BASynStart" => |f, v| syn(f, v, B),
-        "TCPMetric.ABSegmentOutOfOrder" => |f, v| tcp(f, v, f.record.tcp.out_of_order, A),
-        "TCPMetric.BASegmentOutOfOrder" => |f, v| tcp(f, v, f.record.tcp.out_of_order, B),
-        "TCPMetric.ABSegmentRetransmitted" => |f, v| tcp(f, v, f.record.tcp.retransmitted, A),
-        "TCPMetric.BASegmentRetransmitted" => |f, v| tcp(f, v, f.record.tcp.retransmitted, B),
-        "TCPMetric.ABZeroWindow" => |f, v| tcp(f, v, f.record.tcp.zero_window, A),
-        "TCPMetric.BAZeroWindow" => |f, v| tcp(f, v, f.record.tcp.zero_window, B),
         "TCPMetric.State" => |f, v| f.record.tcp_state().is_some_and(|s| v(Leaf::Str(s.name()))),
         "Process" => |f, v| either(f, v, |p, v| text(v, p.process)),
         "A.Process" => |f, v| text(v, party(f, A).process),
@@ -373,7 +382,12 @@ pub(crate) fn getter(key: &str) -> Option<Getter> {
         "RawPacketsCaptured" => |f, v| int(v, f.raw_packets as u64),
         "FinishType" => |f, v| v(Leaf::Str(finish(f))),
         "Sampling" => |f, v| int(v, f.record.sampling.into()),
-        _ => return None,
+        _ => {
+            return TCP_COUNTERS
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, getter)| *getter);
+        }
     })
 }
 

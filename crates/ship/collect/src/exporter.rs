@@ -408,16 +408,12 @@ fn write(
     let pair = |values: [u32; 2]| side(values.map(u64::from)).map(narrow);
     let tcp = ConversationTcp {
         flags: [source_flags as u8, destination_flags as u8],
-        retransmitted: pair(record.tcp.retransmitted),
-        out_of_order: pair(record.tcp.out_of_order),
-        zero_window: pair(record.tcp.zero_window),
+        counters: record.tcp.counters.map(pair),
         server_rtt_ns: narrow(record.tcp.server_rtt_ns),
         client_rtt_ns: narrow(record.tcp.client_rtt_ns),
     };
     // Most of the time nothing of it has changed.
-    let sums = [tcp.retransmitted, tcp.out_of_order, tcp.zero_window];
-    let tells_tcp = record.key.proto == 6
-        && (first || told.end != 0 || sums.as_flattened().iter().any(|sum| *sum > 0));
+    let tells_tcp = record.key.proto == 6 && (first || told.end != 0 || !tcp.counters.is_zero());
     let [lo_name, hi_name] = telling.names;
     let names = if source_lo {
         [lo_name, hi_name]

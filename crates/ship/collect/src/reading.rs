@@ -103,7 +103,7 @@ impl Reading {
         total[PACKETS..BYTES].copy_from_slice(&pair(told.packets));
         total[BYTES..RETRANSMITTED].copy_from_slice(&pair(told.bytes));
         if let Some(tcp) = &self.tcp {
-            let sums = pair(tcp.retransmitted.map(u64::from));
+            let sums = pair(tcp.counters.retransmitted.map(u64::from));
             total[RETRANSMITTED..].copy_from_slice(&sums);
         }
         let mut new = [0; 4];

@@ -1,5 +1,6 @@
 //! From records to rows.
 
+use skua_record::TcpCounters;
 use std::{
     borrow::Cow,
     collections::HashMap,
@@ -46,7 +47,7 @@ pub(crate) struct Open(HashMap<Conversation, u32, RandomState>);
 /// TCP's counters as they were in the row before, of conversations that have any.
 #[derive(Default)]
 pub(crate) struct Counted {
-    totals: HashMap<Conversation, [u32; 6], RandomState>,
+    totals: HashMap<Conversation, TcpCounters, RandomState>,
     hosts: HashMap<String, u64, RandomState>,
     /// Rows without these counters, because too many conversations have some.
     pub unknown: u64,
@@ -54,16 +55,10 @@ pub(crate) struct Counted {
 
 impl Counted {
     /// What was added since the row before; none when that is not known.
-    fn added(&mut self, change: &FlowChange<'_>) -> Option<[u32; 6]> {
+    fn added(&mut self, change: &FlowChange<'_>) -> Option<TcpCounters> {
         let record = change.record;
-        let tcp = &record.tcp;
-        let ([a, b], [c, d], [e, f]) = (
-            record.by_a(tcp.retransmitted),
-            record.by_a(tcp.out_of_order),
-            record.by_a(tcp.zero_window),
-        );
-        let totals = [a, b, c, d, e, f];
-        if totals == [0; 6] {
+        let totals = record.tcp.counters.map(|sides| record.by_a(sides));
+        if totals.is_zero() {
             return Some(totals);
         }
         let hosts = self.hosts.len() as u64;
@@ -88,8 +83,10 @@ impl Counted {
             },
         };
         let before = before.unwrap_or_default();
-        Some(std::array::from_fn(|at| {
-            totals[at].saturating_sub(before[at])
+        let mut before = before.all().into_iter();
+        Some(totals.map(|[ab, ba]| {
+            let [ab_before, ba_before] = before.next().unwrap_or_default();
+            [ab.saturating_sub(ab_before), ba.saturating_sub(ba_before)]
         }))
     }
 }
@@ -150,7 +147,7 @@ pub(crate) fn put_flow(
     true
 }
 
-fn put_tcp(batch: &mut Batch, row: usize, record: &FlowRecord, added: Option<[u32; 6]>) {
+fn put_tcp(batch: &mut Batch, row: usize, record: &FlowRecord, added: Option<TcpCounters>) {
     if let Some(state) = record.tcp_state() {
         batch.set_text(row, flow::TCP_STATE, state.name());
     }
@@ -160,16 +157,9 @@ fn put_tcp(batch: &mut Batch, row: usize, record: &FlowRecord, added: Option<[u3
     let [ab, ba] = record.by_a(record.tcp.flags);
     batch.set(row, flow::AB_FLAGS, ab.into());
     batch.set(row, flow::BA_FLAGS, ba.into());
-    let columns = [
-        flow::AB_RETRANSMITTED,
-        flow::BA_RETRANSMITTED,
-        flow::AB_OUT_OF_ORDER,
-        flow::BA_OUT_OF_ORDER,
-        flow::AB_ZERO_WINDOW,
-        flow::BA_ZERO_WINDOW,
-    ];
-    for (column, more) in columns.into_iter().zip(added.unwrap_or_default()) {
-        batch.sum(row, column, more.into());
+    let added = added.unwrap_or_default().all();
+    for (column, more) in (flow::TCP_COUNTERS..).zip(added.as_flattened()) {
+        batch.sum(row, column, (*more).into());
     }
 }
 

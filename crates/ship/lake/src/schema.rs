@@ -37,7 +37,7 @@ impl Kind {
 }
 
 /// A column.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Name in the file.
     pub name: &'static str,
@@ -231,7 +231,7 @@ macro_rules! places {
     (@ $at:expr;) => { pub(crate) const COUNT: usize = $at; };
 }
 
-/// Places of the columns of `flows`.
+/// Places of the columns of `flows`; from `TCP_COUNTERS` on those of `a` and `b` in turn.
 pub(crate) mod flow {
     places!(
         TIME,
@@ -269,12 +269,6 @@ pub(crate) mod flow {
         HANDSHAKE_RTT,
         AB_FLAGS,
         BA_FLAGS,
-        AB_RETRANSMITTED,
-        BA_RETRANSMITTED,
-        AB_OUT_OF_ORDER,
-        BA_OUT_OF_ORDER,
-        AB_ZERO_WINDOW,
-        BA_ZERO_WINDOW,
         LINK,
         VLAN,
         INNER_VLAN,
@@ -286,7 +280,11 @@ pub(crate) mod flow {
         TUNNEL_ID,
         SAMPLING,
         ID,
+        TCP_COUNTERS,
     );
+
+    /// Those of `a` and `b` (a test looks at their names).
+    pub(crate) const RETRANSMITTED: [usize; 2] = [TCP_COUNTERS, TCP_COUNTERS + 1];
 }
 
 /// Places of the columns of `services`.
@@ -337,7 +335,7 @@ pub(crate) mod service {
     );
 }
 
-const _: () = assert!(FLOWS.len() == flow::COUNT && SERVICES.len() == service::COUNT);
+const _: () = assert!(FLOWS_BUT_TCP.len() + 1 == flow::COUNT && SERVICES.len() == service::COUNT);
 
 use Kind::{Int, Ints, Long, Text, Time};
 
@@ -349,8 +347,23 @@ const NO_SERVICE: &str = "not known";
 const NEVER: &str = "";
 const OLDER: &str = "in files of versions without it";
 
+const FLOWS: &[Column] = &{
+    const ALL: usize = FLOWS_BUT_TCP.len() + TCP_COUNTERS.len();
+    skua_record::joined::<_, ALL>(&[FLOWS_BUT_TCP, TCP_COUNTERS])
+};
+
+macro_rules! tcp_counters {
+    ($($field:ident, $name:literal, $skydive:literal, $what:literal;)*) => {
+        const TCP_COUNTERS: &[Column] = &[$(
+            Column::new(concat!("tcp_ab_", $name), Int, NO_TCP, "segments", concat!("segments of `a` ", $what, ", of this row")),
+            Column::new(concat!("tcp_ba_", $name), Int, NO_TCP, "segments", concat!("segments of `b` ", $what, ", of this row")),
+        )*];
+    };
+}
+skua_record::for_each_tcp_counter!(tcp_counters);
+
 #[rustfmt::skip]
-const FLOWS: &[Column] = &[
+const FLOWS_BUT_TCP: &[Column] = &[
     Column::new("time", Time, NEVER, "", "last packet of what the row counts; the row belongs to the day and hour of this time"),
     Column::new("start", Time, NEVER, "", "first packet of the conversation"),
     Column::new("host", Text, NEVER, "", "host where it was seen"),
@@ -386,12 +399,6 @@ const FLOWS: &[Column] = &[
     Column::new("tcp_handshake_rtt", Long, "handshake not seen", "ns", "SYN to ACK; the same in all rows of a conversation that come after it"),
     Column::new("tcp_ab_flags", Int, NO_TCP, "", "flags seen from `a` since the conversation began, bits as in the TCP header (RFC 9293)"),
     Column::new("tcp_ba_flags", Int, NO_TCP, "", "flags seen from `b`"),
-    Column::new("tcp_ab_retransmitted", Int, NO_TCP, "segments", "segments of `a` that came again, of this row"),
-    Column::new("tcp_ba_retransmitted", Int, NO_TCP, "segments", "segments of `b` that came again, of this row"),
-    Column::new("tcp_ab_out_of_order", Int, NO_TCP, "segments", "segments of `a` that came late, of this row"),
-    Column::new("tcp_ba_out_of_order", Int, NO_TCP, "segments", "segments of `b` that came late, of this row"),
-    Column::new("tcp_ab_zero_window", Int, NO_TCP, "segments", "segments in which `a` had no room, of this row"),
-    Column::new("tcp_ba_zero_window", Int, NO_TCP, "segments", "segments in which `b` had no room, of this row"),
     Column::new("link", Text, "no link-layer header", "", "`ethernet`"),
     Column::new("vlan", Int, "without tag", "", "outer VLAN identifier"),
     Column::new("inner_vlan", Int, "without a second tag", "", "inner VLAN identifier"),
@@ -454,6 +461,13 @@ const SERVICES: &[Column] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_of_counters_have_their_names() {
+        let name = |place: usize| Table::Flows.columns()[place].name;
+        let names = flow::RETRANSMITTED.map(name);
+        assert_eq!(names, ["tcp_ab_retransmitted", "tcp_ba_retransmitted"]);
+    }
 
     #[test]
     fn docs_have_every_column() {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use skua_record::TcpCounters;
 use std::net::IpAddr;
 
 use proptest::prelude::*;
@@ -79,9 +80,11 @@ fn golden_conversation() {
 fn golden_conversation_tcp() {
     let tcp = ConversationTcp {
         flags: [0x1b, 0x12],
-        retransmitted: [1, 2],
-        out_of_order: [3, 4],
-        zero_window: [5, 6],
+        counters: TcpCounters {
+            retransmitted: [1, 2],
+            out_of_order: [3, 4],
+            zero_window: [5, 6],
+        },
         server_rtt_ns: 70_000,
         client_rtt_ns: 8,
     };

@@ -10,6 +10,7 @@
 //! ring, and hands out only entries that began before that: their predecessors were in the ring, or
 //! ended with an earlier drain. Younger ones wait for the next drain.
 
+use skua_record::TcpCounters;
 use std::{
     collections::HashMap,
     os::fd::AsFd,
@@ -517,9 +518,11 @@ impl Output<'_> {
 fn take_tcp(tcp: &TcpSlot, seen: u32) -> TcpUpdate {
     TcpUpdate {
         flags: [seen as u8, (seen >> 8) as u8],
-        retransmitted: take_pair(&tcp.retransmitted),
-        out_of_order: take_pair(&tcp.out_of_order),
-        zero_window: take_pair(&tcp.zero_window),
+        counters: TcpCounters {
+            retransmitted: take_pair(&tcp.retransmitted),
+            out_of_order: take_pair(&tcp.out_of_order),
+            zero_window: take_pair(&tcp.zero_window),
+        },
         server_rtt_ns: if tcp.no_syn.load(Relaxed) == 0 {
             u64::from(tcp.synack.load(Relaxed))
         } else {

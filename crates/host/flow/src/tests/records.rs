@@ -412,7 +412,7 @@ fn records_sum_up_updates() {
         (counted(1, 54), counted(2, 114))
     );
     assert_eq!((record.first_ns, record.last_ns), (NOON, NOON + 3 * S));
-    assert_eq!(record.by_a(record.tcp.retransmitted), [0, 1]);
+    assert_eq!(record.by_a(record.tcp.counters.retransmitted), [0, 1]);
     assert_eq!(record.tcp.client_rtt_ns, S);
     // 57 bytes in two seconds.
     assert_eq!(

@@ -28,7 +28,7 @@ fn handshake_times_and_flags() {
     assert_eq!(flow.tcp.client_rtt_ns, 7 * MS);
     assert_eq!(flow.tcp.lo_opened, Some(true));
     // SYN and SYN+ACK that came again.
-    assert_eq!(flow.tcp.retransmitted, [1, 1]);
+    assert_eq!(flow.tcp.counters.retransmitted, [1, 1]);
 }
 
 #[test]
@@ -64,30 +64,39 @@ fn retransmissions_and_reordering() {
     let data = |offset: u32| client(ACK, start.wrapping_add(offset), &[0; 10]);
     let flow = at(&[(0, data(0)), (1, data(10)), (9, data(0))]);
     assert_eq!(
-        (flow.tcp.retransmitted, flow.tcp.out_of_order),
+        (
+            flow.tcp.counters.retransmitted,
+            flow.tcp.counters.out_of_order
+        ),
         ([1, 0], [0, 0])
     );
 
     // A gap that is filled within 3 ms, and one that is filled later.
     let flow = at(&[(0, data(0)), (1, data(20)), (3, data(10)), (4, data(30))]);
     assert_eq!(
-        (flow.tcp.retransmitted, flow.tcp.out_of_order),
+        (
+            flow.tcp.counters.retransmitted,
+            flow.tcp.counters.out_of_order
+        ),
         ([0, 0], [1, 0])
     );
     let flow = at(&[(0, data(0)), (1, data(20)), (4, data(10)), (5, data(30))]);
     assert_eq!(
-        (flow.tcp.retransmitted, flow.tcp.out_of_order),
+        (
+            flow.tcp.counters.retransmitted,
+            flow.tcp.counters.out_of_order
+        ),
         ([1, 0], [0, 0])
     );
 
     // A late segment that ends beyond what was seen advances.
     let long = client(ACK, start, &[0; 30]);
     let flow = at(&[(0, data(0)), (9, long), (10, data(30))]);
-    assert_eq!(flow.tcp.retransmitted, [1, 0]);
+    assert_eq!(flow.tcp.counters.retransmitted, [1, 0]);
 
     // Directions do not mix.
     let flow = at(&[(0, server(ACK, 5, b"abc")), (9, server(ACK, 5, b"abc"))]);
-    assert_eq!(flow.tcp.retransmitted, [0, 1]);
+    assert_eq!(flow.tcp.counters.retransmitted, [0, 1]);
 }
 
 #[test]
@@ -99,14 +108,14 @@ fn keep_alives_and_pure_acknowledgements_are_not_late() {
         (30, client(ACK, 50, b"")),
         (40, client(ACK, 103, b"d")),
     ]);
-    assert_eq!(flow.tcp.retransmitted, [0, 0]);
+    assert_eq!(flow.tcp.counters.retransmitted, [0, 0]);
     // Two bytes are no keep-alive, nor is a FIN.
     let flow = at(&[
         (0, client(ACK, 100, b"abc")),
         (10, client(ACK, 101, b"bc")),
         (20, client(ACK | FIN, 102, b"")),
     ]);
-    assert_eq!(flow.tcp.retransmitted, [2, 0]);
+    assert_eq!(flow.tcp.counters.retransmitted, [2, 0]);
 }
 
 #[test]
@@ -124,7 +133,7 @@ fn zero_windows() {
         window(ACK, 1),
         window(ACK | FIN, 0),
     ]);
-    assert_eq!(flow.tcp.zero_window, [0, 2]);
+    assert_eq!(flow.tcp.counters.zero_window, [0, 2]);
 }
 
 #[test]

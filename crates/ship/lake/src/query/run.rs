@@ -329,7 +329,7 @@ impl<'q> Asking<'q> {
         let begun = rows.count(row, flow::BEGUN);
         sums.begun += begun;
         sums.ended += u64::from(rows.number(row, flow::END) != i64::from(NO_TEXT));
-        for column in [flow::AB_RETRANSMITTED, flow::BA_RETRANSMITTED] {
+        for column in flow::RETRANSMITTED {
             sums.retransmitted = sums.retransmitted.saturating_add(rows.count(row, column));
         }
         let rtt = rows.number(row, flow::HANDSHAKE_RTT);
@@ -445,8 +445,8 @@ fn needed(question: &Question) -> Vec<usize> {
             flow::BEGUN,
             flow::END,
             flow::HANDSHAKE_RTT,
-            flow::AB_RETRANSMITTED,
-            flow::BA_RETRANSMITTED,
+            flow::RETRANSMITTED[0],
+            flow::RETRANSMITTED[1],
         ],
         Table::Services => vec![
             service::WINDOW,

@@ -185,7 +185,7 @@ fn a_conversation_counts_what_each_drain_added() {
         now.lo_sent += Counters::new(2, 200);
         now.interval.lo_sent = Counters::new(2, 200);
         now.interval.hi_sent = Counters::default();
-        now.tcp.retransmitted = [drain, 0];
+        now.tcp.counters.retransmitted = [drain, 0];
         now.last_ns += SECOND;
         put(&writer, &[(9, now)]);
         // Owners became known, nothing else.

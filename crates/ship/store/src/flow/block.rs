@@ -12,9 +12,10 @@ use skua_flow::{
     Counters, Directions, EndReason, FlowKey, FlowRecord, Interval, Party, Service, ServiceRule,
     TcpUpdate,
 };
+use skua_record::TcpCounters;
 
-/// Version of the layout.
-const LAYOUT: u8 = 1;
+/// Version of the layout, which counters of TCP beyond those of a file do not change.
+const LAYOUT: u8 = 2;
 /// Rows of a block at most.
 pub const ROWS: usize = 8_192;
 
@@ -61,19 +62,15 @@ enum Col {
     HiPacketsAdded,
     HiBytesAdded,
     Flags,
-    LoRetransmitted,
-    HiRetransmitted,
-    LoOutOfOrder,
-    HiOutOfOrder,
-    LoZeroWindow,
-    HiZeroWindow,
     ServerRtt,
     ClientRtt,
     LoParty,
     HiParty,
 }
 
-const COLUMNS: usize = Col::HiParty as usize + 1;
+/// Behind these are TCP's counters, of `lo` and `hi` in turn.
+const TCP_COUNTERS: usize = Col::HiParty as usize + 1;
+const COLUMNS: usize = TCP_COUNTERS + 2 * TcpCounters::COUNT;
 
 const END_REASONS: [EndReason; 4] = [
     EndReason::Closed,
@@ -207,7 +204,7 @@ impl BlockWriter {
         let [a, b, c, d, e, f] = parent;
         let [added_lo, added_hi] = change.added;
         let tcp = &record.tcp;
-        let row: [(Col, u64); COLUMNS] = [
+        let row: [(Col, u64); TCP_COUNTERS] = [
             (Col::Context, context),
             (Col::Lo, lo),
             (Col::Hi, hi),
@@ -253,12 +250,6 @@ impl BlockWriter {
             (Col::HiPacketsAdded, added_hi.packets),
             (Col::HiBytesAdded, added_hi.bytes),
             (Col::Flags, u16::from_le_bytes(tcp.flags).into()),
-            (Col::LoRetransmitted, tcp.retransmitted[0].into()),
-            (Col::HiRetransmitted, tcp.retransmitted[1].into()),
-            (Col::LoOutOfOrder, tcp.out_of_order[0].into()),
-            (Col::HiOutOfOrder, tcp.out_of_order[1].into()),
-            (Col::LoZeroWindow, tcp.zero_window[0].into()),
-            (Col::HiZeroWindow, tcp.zero_window[1].into()),
             (Col::ServerRtt, tcp.server_rtt_ns),
             (Col::ClientRtt, tcp.client_rtt_ns),
             (Col::LoParty, lo_party),
@@ -268,6 +259,11 @@ impl BlockWriter {
         self.serial = record.serial;
         for (column, number) in row {
             self.columns[column as usize].push(number);
+        }
+        let counters = tcp.counters.all();
+        let columns = &mut self.columns[TCP_COUNTERS..];
+        for (column, number) in columns.iter_mut().zip(counters.as_flattened()) {
+            column.push((*number).into());
         }
     }
 
@@ -516,8 +512,14 @@ impl<'a> Tables<'a> {
     pub fn rows<'s>(mut self, scratch: &'s mut Scratch) -> Option<Rows<'a, 's>> {
         let columns = &mut scratch.0;
         columns.resize_with(COLUMNS, Vec::new);
-        for column in columns.iter_mut() {
-            self.columns.column(self.rows, column)?;
+        for (place, column) in columns.iter_mut().enumerate() {
+            // Written by a version that had fewer counters.
+            if place >= TCP_COUNTERS && self.columns.left() == 0 {
+                column.clear();
+                column.push(0);
+            } else {
+                self.columns.column(self.rows, column)?;
+            }
         }
         if self.columns.left() > 0 {
             return None;
@@ -573,7 +575,11 @@ impl<'a> Rows<'a, '_> {
     }
 
     fn get(&self, at: usize, column: Col) -> u64 {
-        let column = &self.columns[column as usize];
+        self.number(at, column as usize)
+    }
+
+    fn number(&self, at: usize, column: usize) -> u64 {
+        let column = &self.columns[column];
         // One stands for all.
         if column.len() == 1 {
             column[0]
@@ -633,19 +639,12 @@ impl<'a> Rows<'a, '_> {
             )
             && fit(
                 u32::MAX.into(),
-                &[
-                    Col::IfIndex,
-                    Col::TunnelId,
-                    Col::Sampling,
-                    Col::LoRetransmitted,
-                    Col::HiRetransmitted,
-                    Col::LoOutOfOrder,
-                    Col::HiOutOfOrder,
-                    Col::LoZeroWindow,
-                    Col::HiZeroWindow,
-                ],
+                &[Col::IfIndex, Col::TunnelId, Col::Sampling],
             )
             && fit((1 << 48) - 1, &[Col::Parent])
+            && self.columns[TCP_COUNTERS..]
+                .iter()
+                .all(|column| column.iter().all(|number| u32::try_from(*number).is_ok()))
     }
 
     /// Time of the last packet before this change, ns.
@@ -702,9 +701,16 @@ impl<'a> Rows<'a, '_> {
         })
     }
 
+    fn tcp_counters(&self, at: usize) -> TcpCounters {
+        let mut all = TcpCounters::default().all();
+        for (counter, column) in all.as_flattened_mut().iter_mut().zip(TCP_COUNTERS..) {
+            *counter = self.number(at, column) as u32;
+        }
+        TcpCounters::of(all)
+    }
+
     /// The whole row.
     pub fn flow(&self, at: usize, key: FlowKey) -> Option<StoredFlow<'a>> {
-        let pair = |lo, hi| [self.get(at, lo) as u32, self.get(at, hi) as u32];
         let counters = |packets, bytes| Counters::new(self.get(at, packets), self.get(at, bytes));
         let sum = |a: Counters, b: Counters| {
             Counters::new(
@@ -736,9 +742,7 @@ impl<'a> Rows<'a, '_> {
             },
             tcp: TcpUpdate {
                 flags: (self.get(at, Col::Flags) as u16).to_le_bytes(),
-                retransmitted: pair(Col::LoRetransmitted, Col::HiRetransmitted),
-                out_of_order: pair(Col::LoOutOfOrder, Col::HiOutOfOrder),
-                zero_window: pair(Col::LoZeroWindow, Col::HiZeroWindow),
+                counters: self.tcp_counters(at),
                 server_rtt_ns: self.get(at, Col::ServerRtt),
                 client_rtt_ns: self.get(at, Col::ClientRtt),
                 lo_opened: match bits >> 1 & 3 {
@@ -770,5 +774,34 @@ impl<'a> Rows<'a, '_> {
             ],
             ahead: false,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skua_flow::FlowUpdate;
+
+    use super::*;
+
+    #[test]
+    fn blocks_of_a_version_with_fewer_counters_are_read() {
+        let mut update = FlowUpdate::default();
+        update.tcp.counters = TcpCounters::of([[7, 8]; TcpCounters::COUNT]);
+        let record = FlowRecord::new(&update, 1, 0, 0, 0);
+        let mut writer = BlockWriter::default();
+        writer.push(&FlowChange {
+            record: &record,
+            added: Default::default(),
+            since_ns: 0,
+            context: FlowContext::default(),
+            parties: Default::default(),
+        });
+        writer.columns.truncate(COLUMNS - 2);
+        let (payload, ..) = writer.finish();
+        let mut scratch = Scratch::default();
+        let rows = Tables::read(&payload).unwrap().rows(&mut scratch).unwrap();
+        let mut expected = update.tcp.counters.all();
+        expected[TcpCounters::COUNT - 1] = [0; 2];
+        assert_eq!(rows.tcp_counters(0), TcpCounters::of(expected));
     }
 }

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use skua_flow::{
     Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Party, Service, ServiceRule, TcpUpdate,
 };
+use skua_record::TcpCounters;
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -158,9 +159,11 @@ pub fn step() -> impl Strategy<Value = Step> {
     )
         .prop_map(|(flags, pair, rtt, lo_opened)| TcpUpdate {
             flags,
-            retransmitted: pair,
-            out_of_order: [0, pair[1] % 3],
-            zero_window: [pair[0] % 2, 0],
+            counters: TcpCounters {
+                retransmitted: pair,
+                out_of_order: [0, pair[1] % 3],
+                zero_window: [pair[0] % 2, 0],
+            },
             server_rtt_ns: rtt.into(),
             client_rtt_ns: 0,
             lo_opened,

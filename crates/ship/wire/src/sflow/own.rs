@@ -5,6 +5,7 @@
 
 use super::tag;
 use crate::{DecodeError, Problem, reader::Reader};
+use skua_record::TcpCounters;
 
 /// The number that RFC 5612 sets aside for documentation: we have none registered with IANA.
 pub const ENTERPRISE: u32 = 32473;
@@ -101,12 +102,8 @@ pub struct Conversation {
 pub struct ConversationTcp {
     /// All flags of each side.
     pub flags: [u8; 2],
-    /// Segments that came again.
-    pub retransmitted: [u32; 2],
-    /// Segments that came late after a gap.
-    pub out_of_order: [u32; 2],
-    /// Segments with a zero window.
-    pub zero_window: [u32; 2],
+    /// Counters of segments.
+    pub counters: TcpCounters,
     /// SYN to SYN+ACK, ns; 0 unknown.
     pub server_rtt_ns: u32,
     /// SYN+ACK to ACK, ns; 0 unknown.
@@ -207,9 +204,13 @@ impl ConversationTcp {
         let [source, destination, _] = version(body, WHAT)?;
         Ok(Self {
             flags: [source, destination],
-            retransmitted: pair(|| body.u32(WHAT))?,
-            out_of_order: pair(|| body.u32(WHAT))?,
-            zero_window: pair(|| body.u32(WHAT))?,
+            counters: {
+                let mut all = TcpCounters::default().all();
+                for counter in all.as_flattened_mut() {
+                    *counter = body.u32(WHAT)?;
+                }
+                TcpCounters::of(all)
+            },
             server_rtt_ns: body.u32(WHAT)?,
             client_rtt_ns: body.u32(WHAT)?,
         })
@@ -217,7 +218,7 @@ impl ConversationTcp {
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[OWN_VERSION, self.flags[0], self.flags[1], 0]);
-        let pairs = [self.retransmitted, self.out_of_order, self.zero_window];
+        let pairs = self.counters.all();
         let times = [self.server_rtt_ns, self.client_rtt_ns];
         for value in pairs.as_flattened().iter().chain(&times) {
             out.extend_from_slice(&value.to_be_bytes());

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use skua_steer::{ByteOrder, Encoding, Fate, MOST, Reference, ValueField, decode, parse};
+use skua_steer::{ByteOrder, Encoding, Classification, MOST, Reference, ValueField, decode, parse};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut parts = bytes.splitn(2, |byte| *byte == 0xff);
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     for detector in &detectors {
         let mut reference = Reference::new(detector).expect("it was checked");
         for time in 0..70 {
-            let Fate::Sampled {
+            let Classification::Sampled {
                 channel,
                 value,
                 verdict,

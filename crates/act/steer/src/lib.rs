@@ -29,6 +29,6 @@ pub use config::{
 };
 pub use error::SteerError;
 pub use judge::{Channel, Sample, Verdict};
-pub use reference::{Cause, Fate, Outcome, Reference, Tally};
+pub use reference::{Cause, Classification, Outcome, Reference, Tally};
 pub use value::{MOST, decode};
 pub use written::{Written, parse, parse_written};

@@ -63,7 +63,7 @@ impl Cause {
 
 /// What a packet is to a detector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum Classification {
     /// The expression is false for it.
     NoMatch,
     /// It is left as it is.
@@ -83,13 +83,13 @@ pub enum Fate {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// That.
-    pub fate: Fate,
+    pub fate: Classification,
 }
 
 impl Outcome {
     /// Whether the action is for this packet.
     pub fn fired(&self) -> bool {
-        matches!(self.fate, Fate::Sampled { verdict, .. } if verdict.fired)
+        matches!(self.fate, Classification::Sampled { verdict, .. } if verdict.fired)
     }
 }
 
@@ -133,7 +133,7 @@ impl Reference {
     /// Takes an Ethernet frame that came at `time_ns`.
     pub fn packet(&mut self, frame: &[u8], time_ns: u64) -> Outcome {
         if self.filter.as_ref().is_some_and(|f| !f.matches(frame)) {
-            let fate = Fate::NoMatch;
+            let fate = Classification::NoMatch;
             return Outcome { fate };
         }
         self.matched(frame, time_ns)
@@ -146,13 +146,13 @@ impl Reference {
             Ok((channel, value)) => self.sample(channel, Sample { time_ns, value }),
             Err(cause) => {
                 *self.tally.untouched.entry(cause).or_default() += 1;
-                Fate::Untouched(cause)
+                Classification::Untouched(cause)
             }
         };
         Outcome { fate }
     }
 
-    fn sample(&mut self, number: u32, sample: Sample) -> Fate {
+    fn sample(&mut self, number: u32, sample: Sample) -> Classification {
         let channel = self
             .channels
             .entry(number)
@@ -160,7 +160,7 @@ impl Reference {
         let verdict = channel.judge(&self.detector, sample);
         self.tally.sampled += 1;
         self.tally.fired += u64::from(verdict.fired);
-        Fate::Sampled {
+        Classification::Sampled {
             channel: number,
             value: sample.value,
             verdict,

@@ -15,7 +15,7 @@ mod room;
 mod space;
 mod spec;
 mod tap;
-mod way;
+mod veth_pair;
 
 pub use error::TapError;
 pub use skua_kernel::{

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{TapError, Target, Tunnel, way::UNREAL};
+use crate::{TapError, Target, Tunnel, veth_pair::UNREAL};
 
 /// How often and how long is waited for a neighbour to answer.
 const ATTEMPTS: u32 = 5;

@@ -9,7 +9,7 @@ use skua_kernel::{
 };
 use skua_link::Namespace;
 
-use crate::{Source, TapError, way::Way};
+use crate::{Source, TapError, veth_pair::VethPair};
 
 /// A source with its programs.
 struct Point {
@@ -25,7 +25,7 @@ pub(crate) struct Room {
     programs: SourcePrograms,
     outputs: [Output; OUTPUTS],
     /// By the namespace that they lead to.
-    ways: BTreeMap<u64, Way>,
+    ways: BTreeMap<u64, VethPair>,
 }
 
 impl Room {
@@ -53,7 +53,7 @@ impl Room {
         match self.ways.entry(to) {
             Entry::Occupied(way) => Ok(way.get().near()),
             Entry::Vacant(place) => {
-                let way = Way::open(near, far, programs, hook)?;
+                let way = VethPair::open(near, far, programs, hook)?;
                 Ok(place.insert(way).near())
             }
         }

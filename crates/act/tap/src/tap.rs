@@ -21,7 +21,7 @@ use crate::{
     monitor::{self, Found},
     room::Room,
     space::Spaces,
-    way,
+    veth_pair,
 };
 
 /// The status of a source.
@@ -374,7 +374,7 @@ impl Tap {
     fn ready_room(&mut self, inode: u64, sources: &[&Source]) -> Result<(), TapError> {
         let space = self.spaces.get(inode)?;
         if !self.rooms.contains_key(&inode) {
-            way::clean_up(space)?;
+            veth_pair::clean_up(space)?;
             let programs = SourcePrograms::load(&self.spec.choice, &self.maps)?;
             self.rooms.insert(inode, Room::new(programs));
         }

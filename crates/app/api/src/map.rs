@@ -33,7 +33,7 @@ type Rates = [u64; 4];
 #[derive(Serialize, Hash, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 #[schema(as = MapNode)]
-struct Spot {
+struct MapNode {
     /// Its number, as long as the map is the same.
     n: u32,
     #[serde(rename = "ID")]
@@ -63,7 +63,7 @@ struct Spot {
 #[derive(Serialize, Hash, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 #[schema(as = MapEdge)]
-struct Line {
+struct MapEdge {
     n: u32,
     parent: u32,
     child: u32,
@@ -85,8 +85,8 @@ pub struct Changes {
     begins: Option<i64>,
     /// The whole map, not only what has changed.
     whole: bool,
-    nodes: Vec<Spot>,
-    edges: Vec<Line>,
+    nodes: Vec<MapNode>,
+    edges: Vec<MapEdge>,
     gone_nodes: Vec<u32>,
     gone_edges: Vec<u32>,
     /// Five numbers for each node whose rates have changed: its own, then [`Rates`].
@@ -104,7 +104,7 @@ impl Changes {
     }
 }
 
-struct Told<T> {
+struct Sent<T> {
     n: u32,
     version: Arc<T>,
     digest: u64,
@@ -118,8 +118,8 @@ struct Told<T> {
 /// What somebody was told of the graph.
 #[derive(Default)]
 pub struct Picture {
-    nodes: HashMap<Arc<str>, Told<Node>>,
-    edges: HashMap<Arc<str>, Told<Edge>>,
+    nodes: HashMap<Arc<str>, Sent<Node>>,
+    edges: HashMap<Arc<str>, Sent<Edge>>,
     last: u32,
     looks: u64,
 }
@@ -178,7 +178,7 @@ impl Picture {
         let (n, digest, rates) = before.unwrap_or_else(|| (self.next(), 0, Rates::default()));
         let spot = spot(n, &node);
         let (now, until) = rates_of(&node.metadata, changes.time);
-        let told = Told {
+        let told = Sent {
             n,
             digest: digest_of(&spot),
             rates: now,
@@ -216,14 +216,14 @@ impl Picture {
         };
         let (n, digest) = before.unwrap_or_else(|| (self.next(), 0));
         let text = |key| text(&edge.element.metadata, key);
-        let line = Line {
+        let line = MapEdge {
             n,
             parent,
             child,
             layer2: &*text("RelationType") != "ownership",
             r#type: text("Type"),
         };
-        let told = Told {
+        let told = Sent {
             n,
             digest: digest_of(&line),
             rates: Rates::default(),
@@ -238,7 +238,7 @@ impl Picture {
     }
 }
 
-fn kept<T>(told: &Told<T>, looks: u64, gone: &mut Vec<u32>) -> bool {
+fn kept<T>(told: &Sent<T>, looks: u64, gone: &mut Vec<u32>) -> bool {
     let there = told.seen == looks;
     if !there {
         gone.push(told.n);
@@ -272,7 +272,7 @@ fn short(text: &str) -> String {
     format!("{}{rest}", &text[..end])
 }
 
-fn spot(n: u32, node: &Node) -> Spot {
+fn spot(n: u32, node: &Node) -> MapNode {
     let text = |key| text(&node.metadata, key);
     let list = |key| match node.metadata.get(key) {
         Some(Value::List(items)) => &items[..],
@@ -283,7 +283,7 @@ fn spot(n: u32, node: &Node) -> Spot {
         Value::Str(text) => Some(text.clone()),
         _ => None,
     });
-    Spot {
+    MapNode {
         n,
         id: node.id.clone(),
         tid: text("TID"),

@@ -81,7 +81,7 @@ pub enum TapCommand {
 
 /// Which way packets go, seen from the source.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum TapDirection {
     /// Received and sent
     Both,
     /// Received
@@ -101,7 +101,7 @@ pub struct Settings {
     pub gremlin: Option<String>,
     /// Which way packets go, seen from the interface
     #[arg(long, value_enum, value_name = "WAY")]
-    pub direction: Option<Way>,
+    pub direction: Option<TapDirection>,
     /// Only packets that match a pcap expression
     #[arg(long = "match", value_name = "EXPRESSION")]
     pub expression: Option<String>,

@@ -43,7 +43,7 @@ use skua_ovsdb::{OvsConfig, OvsTopology, Target};
 use skua_process::descriptors;
 use skua_runtime::{
     actions::Actions,
-    agent::uplink::{Told, Uplink},
+    agent::uplink::{Uplink, UplinkSources},
     captures::{
         dpdk,
         ovs::Switch,
@@ -52,8 +52,8 @@ use skua_runtime::{
     export::Export,
     fleet::{Fleet, FleetSettings, everywhere::Everywhere},
     graph::Analyzer,
-    history::Kept,
-    lake::KeptLake,
+    history::HistoryWriter,
+    lake::LakeWriter,
     protocol::signing::{Signer, TrustedKeys},
     services::ServiceGraph,
     session::Session,
@@ -158,7 +158,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     let storage = Storage::open(&mut config)?;
     let watch = Watch::start(&config, &storage)?;
     let uplink = Uplink::start(
-        Told {
+        UplinkSources {
             host: config.host_name(),
             graph: storage.graph.clone(),
             always: watch.session.shared(),
@@ -233,8 +233,8 @@ struct Storage {
     /// Who depends on whom.
     services: ServiceGraph,
     observers: Observers,
-    kept: Option<Arc<Kept>>,
-    lake: Option<Arc<KeptLake>>,
+    kept: Option<Arc<HistoryWriter>>,
+    lake: Option<Arc<LakeWriter>>,
 }
 
 impl Drop for Storage {
@@ -251,8 +251,8 @@ impl Storage {
     fn open(config: &mut Config) -> anyhow::Result<Self> {
         let graph = SharedGraph::new(GraphConfig::default());
         let observers = Observers::default();
-        let kept = Kept::open(&mut config.history, &graph, &observers)?.map(Arc::new);
-        let lake = KeptLake::open(&config.lake, &config.host_name(), &observers)?;
+        let kept = HistoryWriter::open(&mut config.history, &graph, &observers)?.map(Arc::new);
+        let lake = LakeWriter::open(&config.lake, &config.host_name(), &observers)?;
         Ok(Self {
             graph,
             services: ServiceGraph::default(),

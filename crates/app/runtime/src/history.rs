@@ -38,7 +38,7 @@ struct Taken {
 }
 
 /// The history together with what writes the graph down.
-pub struct Kept {
+pub struct HistoryWriter {
     /// For queries.
     pub history: Arc<History>,
     /// Where it is.
@@ -61,7 +61,7 @@ fn settings(config: &config::History) -> StoreConfig {
     }
 }
 
-impl Kept {
+impl HistoryWriter {
     /// Opens the history, fills the graph with what it knows, and begins to write down what changes.
     /// None when none is to be kept. `history.directory` then is the directory that is used.
     pub fn open(

@@ -15,7 +15,7 @@ use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use crate::connections::{Doing, Place};
+use crate::connections::{Activity, ConnectionSlot};
 
 /// The body did not come in time.
 #[derive(Debug, thiserror::Error)]
@@ -27,18 +27,22 @@ struct Timed {
     inner: Body,
     end: Pin<Box<Sleep>>,
     late: Arc<AtomicBool>,
-    place: Option<Arc<Place>>,
+    place: Option<Arc<ConnectionSlot>>,
 }
 
 /// Wraps a body. Its place is said to be waited for until it is read; the flag tells whether it came
 /// too late.
-pub fn timed(inner: Body, limit: Duration, place: Option<Arc<Place>>) -> (Body, Arc<AtomicBool>) {
+pub fn timed(
+    inner: Body,
+    limit: Duration,
+    place: Option<Arc<ConnectionSlot>>,
+) -> (Body, Arc<AtomicBool>) {
     let late = Arc::new(AtomicBool::new(false));
     if inner.is_end_stream() {
         return (inner, late);
     }
     if let Some(place) = &place {
-        place.set(Doing::Sending);
+        place.set(Activity::Sending);
     }
     let timed = Timed {
         inner,
@@ -61,7 +65,7 @@ impl HttpBody for Timed {
             if (frame.is_none() || self.inner.is_end_stream())
                 && let Some(place) = self.place.take()
             {
-                place.set(Doing::Answered);
+                place.set(Activity::Answered);
             }
             return Poll::Ready(frame);
         }

@@ -13,7 +13,7 @@ use crate::fair::network;
 
 /// What a connection is doing, that which goes first before others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Doing {
+pub enum Activity {
     /// It has not said what it wants: half-open, idle, or slow to read its last answer.
     Waiting,
     /// It sends a body.
@@ -24,7 +24,7 @@ pub enum Doing {
 
 struct Connection {
     network: IpAddr,
-    doing: Doing,
+    doing: Activity,
     since: Instant,
     task: Option<AbortHandle>,
 }
@@ -43,7 +43,7 @@ pub struct Connections {
 }
 
 /// A connection's place; free when dropped.
-pub struct Place {
+pub struct ConnectionSlot {
     all: Arc<Connections>,
     id: u64,
 }
@@ -58,7 +58,7 @@ impl Connections {
     }
 
     /// A place for a new connection.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Arc<Place> {
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Arc<ConnectionSlot> {
         let mut table = self.lock();
         if table.open.len() >= self.most {
             let first = table
@@ -79,12 +79,12 @@ impl Connections {
             id,
             Connection {
                 network: network(address),
-                doing: Doing::Waiting,
+                doing: Activity::Waiting,
                 since: Instant::now(),
                 task: None,
             },
         );
-        Arc::new(Place {
+        Arc::new(ConnectionSlot {
             all: self.clone(),
             id,
         })
@@ -100,7 +100,7 @@ impl Connections {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Says which task ends the connection when it is aborted.
     pub fn set_task(&self, task: AbortHandle) {
         match self.all.lock().open.get_mut(&self.id) {
@@ -110,7 +110,7 @@ impl Place {
     }
 
     /// Says what it is doing from now on.
-    pub fn set(&self, doing: Doing) {
+    pub fn set(&self, doing: Activity) {
         if let Some(connection) = self.all.lock().open.get_mut(&self.id) {
             connection.doing = doing;
             connection.since = Instant::now();
@@ -118,7 +118,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.all.lock().open.remove(&self.id);
     }
@@ -133,12 +133,12 @@ mod tests {
         let all = Connections::new(3);
         let here = IpAddr::from([127, 0, 0, 1]);
         let (a, b, c) = (all.admit(here), all.admit(here), all.admit(here));
-        a.set(Doing::Answered);
-        b.set(Doing::Sending);
-        let has = |place: &Place| all.lock().open.contains_key(&place.id);
+        a.set(Activity::Answered);
+        b.set(Activity::Sending);
+        let has = |place: &ConnectionSlot| all.lock().open.contains_key(&place.id);
         let d = all.admit(here);
         assert_eq!([&a, &b, &c, &d].map(|p| has(p)), [true, true, false, true]);
-        d.set(Doing::Answered);
+        d.set(Activity::Answered);
         let e = all.admit(here);
         assert_eq!([&a, &b, &d, &e].map(|p| has(p)), [true, false, true, true]);
         drop((a, b, c, d, e));

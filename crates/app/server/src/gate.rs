@@ -20,7 +20,7 @@ use crate::{
     alive,
     auth::{Authenticator, Caller, Peer},
     body,
-    connections::{Doing, Place},
+    connections::{Activity, ConnectionSlot},
     console,
     fair::{ClientKey, Turns, network},
     guard::Guard,
@@ -72,7 +72,7 @@ pub async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
         Some(identity) => ClientKey::Named(identity.name.clone()),
         None => ClientKey::Address(network(peer.address)),
     };
-    let place = parts.extensions.remove::<Arc<Place>>();
+    let place = parts.extensions.remove::<Arc<ConnectionSlot>>();
     parts.extensions.insert(caller);
     parts.extensions.insert(gate.clone());
     let (body, late) = body::timed(inner, gate.body_time, place.clone());
@@ -82,7 +82,7 @@ pub async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
     .await;
     // An answer without an end, like live packets, is work until its client goes.
     if let Some(place) = place.filter(|_| answer.body().size_hint().exact().is_some()) {
-        place.set(Doing::Waiting);
+        place.set(Activity::Waiting);
     }
     if late.load(Ordering::Relaxed) {
         let text = "the body did not come in time\n";

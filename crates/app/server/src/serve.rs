@@ -29,7 +29,7 @@ use tower::ServiceExt as _;
 use crate::{
     Limits,
     auth::Peer,
-    connections::{Connections, Doing, Place},
+    connections::{Activity, ConnectionSlot, Connections},
     error,
     gate::Gate,
     local::{LocalSocket, Rules},
@@ -153,7 +153,7 @@ async fn connection(
     stream: TcpStream,
     address: SocketAddr,
     service: Arc<Service>,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
 ) {
     // An answer goes out in one piece anyway.
     let _ = stream.set_nodelay(true);
@@ -181,11 +181,11 @@ async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: Peer,
     service: &Service,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
 ) {
     let app = &service.app;
     let answer = service_fn(move |mut request: Request<Incoming>| {
-        place.set(Doing::Answered);
+        place.set(Activity::Answered);
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(place.clone());
         let app = app.clone();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use pcap::{Capture, Dead};
 
-use crate::error::{FilterError, Place};
+use crate::error::{FilterError, Position};
 use crate::filter::compile_with;
 use crate::suggest;
 use crate::token::{Token, tokens};
@@ -56,9 +56,9 @@ fn is_syntax(reason: &str) -> bool {
     reason.contains("syntax error")
 }
 
-fn place(expression: &str, token: Option<&Token<'_>>) -> Place {
+fn place(expression: &str, token: Option<&Token<'_>>) -> Position {
     let start = token.map_or(expression.trim_end().len(), |token| token.start);
-    Place {
+    Position {
         column: expression
             .get(..start)
             .map_or(0, |before| before.chars().count())

@@ -11,14 +11,14 @@ const SHOWN: usize = 120;
 
 /// Where in an expression something is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// Column in characters, from 1; one past the last for what is missing at the end.
     pub column: usize,
     /// The word or sign that is wrong; empty at the end of the expression.
     pub token: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.token.is_empty() {
             write!(f, "at column {}, at the end", self.column)
@@ -34,7 +34,7 @@ impl fmt::Display for Place {
 }
 
 /// The reason with its place; the token only if the reason does not name it already.
-fn placed(reason: &str, place: Option<&Place>) -> String {
+fn placed(reason: &str, place: Option<&Position>) -> String {
     match place {
         None => reason.to_owned(),
         Some(place) if names(reason, &place.token) => {
@@ -44,7 +44,7 @@ fn placed(reason: &str, place: Option<&Place>) -> String {
     }
 }
 
-fn meant(suggestion: Option<&str>, place: Option<&Place>) -> String {
+fn meant(suggestion: Option<&str>, place: Option<&Position>) -> String {
     // What was changed is mostly near the place.
     let column = place.map_or(0, |place| place.column);
     suggestion.map_or_else(String::new, |other| {
@@ -75,7 +75,7 @@ pub enum FilterError {
         /// libpcap's reason.
         reason: String,
         /// Where, if that could be found out.
-        place: Option<Place>,
+        place: Option<Position>,
         /// A similar expression that libpcap takes.
         suggestion: Option<String>,
     },

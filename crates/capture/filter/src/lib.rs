@@ -33,7 +33,7 @@ mod token;
 mod translate;
 
 pub use classic::{Instruction, MAX_BACKWARD_JUMPS, ProgramError};
-pub use error::{FilterError, Place};
+pub use error::{FilterError, Position};
 pub use filter::{Filter, LinkType, MAX_EXPRESSION, MAX_RAW_INSTRUCTIONS, MAX_WORDS};
 pub use insn::Insn;
 pub use translate::{Context, Epilogue, TranslateError, translate};

@@ -40,14 +40,14 @@ struct Known {
 }
 
 /// A listening socket's place: namespace, address (unspecified: all) and port.
-type Place = (u32, IpAddr, u16);
+type ListenerKey = (u32, IpAddr, u16);
 
 /// The table.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     sockets: HashMap<Key, Known>,
     /// Owners of listening sockets.
-    listeners: HashMap<Place, Task>,
+    listeners: HashMap<ListenerKey, Task>,
     /// Sockets that were told as vanished and that the kernel may still report.
     told: HashSet<Key>,
     /// Cookies are unique on the host.
@@ -339,7 +339,7 @@ impl Known {
 
     /// What follows from the listening socket at its local address: it came in by it, and belongs
     /// to its owner until someone accepts it.
-    fn come_in(&mut self, netns: u32, listeners: &HashMap<Place, Task>) {
+    fn come_in(&mut self, netns: u32, listeners: &HashMap<ListenerKey, Task>) {
         if self.record.info.is_none()
             || matches!(
                 self.record.state,
@@ -366,7 +366,11 @@ impl Known {
     }
 
     /// Owner of the listening socket at its local address.
-    fn listener<'a>(&self, netns: u32, listeners: &'a HashMap<Place, Task>) -> Option<&'a Task> {
+    fn listener<'a>(
+        &self,
+        netns: u32,
+        listeners: &'a HashMap<ListenerKey, Task>,
+    ) -> Option<&'a Task> {
         let local = self.record.local;
         let any = [
             local.ip(),

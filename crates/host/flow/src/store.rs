@@ -61,7 +61,7 @@ impl StoreLimits {
 
     /// The most records within both limits; at least one.
     fn max_records(&self) -> usize {
-        let place = size_of::<Place>() + Self::BESIDE;
+        let place = size_of::<StoredRecord>() + Self::BESIDE;
         self.records.min(self.bytes / place).max(1)
     }
 }
@@ -150,7 +150,7 @@ fn ask(record: &mut FlowRecord, owners: &mut impl FnMut(&FlowRecord) -> Ownershi
 
 /// A place for a record.
 #[derive(Clone, Copy)]
-struct Place {
+struct StoredRecord {
     record: FlowRecord,
     used: bool,
     /// In the queue of ended records.
@@ -160,7 +160,7 @@ struct Place {
 /// Sums up updates to records and keeps them within limits: active ones and, as long as there is
 /// room, ended ones.
 pub struct FlowStore {
-    places: Slab<Place>,
+    places: Slab<StoredRecord>,
     /// Who speaks in the record of each place.
     ends: Ends,
     /// Places of active records by key.
@@ -195,7 +195,7 @@ impl FlowStore {
         Self {
             places: Slab::new(
                 limits.max_records(),
-                Place {
+                StoredRecord {
                     record: FlowRecord::with_secret(&FlowUpdate::default(), &secret, 1, 0, 0),
                     used: false,
                     queued: false,
@@ -327,7 +327,7 @@ impl FlowStore {
             self.queue_when_ended(place);
         }
         self.summary.flows += 1;
-        let new = Place {
+        let new = StoredRecord {
             record,
             used: true,
             queued: false,
@@ -397,7 +397,7 @@ impl FlowStore {
                 );
                 let serial = self.next_serial;
                 self.next_serial = serial.wrapping_add(1);
-                let new = Place {
+                let new = StoredRecord {
                     record: FlowRecord { serial, ..record },
                     used: true,
                     queued: false,
@@ -422,7 +422,7 @@ impl FlowStore {
     }
 
     /// Puts a new record into the full store.
-    fn replace(&mut self, new: Place) -> u32 {
+    fn replace(&mut self, new: StoredRecord) -> u32 {
         let place = self.evict();
         self.places[place] = new;
         self.ends.set(place, &new.record.key);
@@ -552,7 +552,7 @@ impl FlowStore {
         let record = |found: &Found| &self.places[found.place].record;
         let mut found: Vec<Found> = (0..self.places.end())
             .filter_map(|place| {
-                let Place { record, used, .. } = &self.places[place];
+                let StoredRecord { record, used, .. } = &self.places[place];
                 let serial = record.serial;
                 (*used && (query.filter)(record)).then_some(Found { place, serial })
             })

@@ -66,7 +66,7 @@ pub(crate) struct Found {
 
 /// What a path says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct CgroupPath {
     /// The container that the host's runtime made: its socket may be asked about this one.
     pub(crate) outer: Option<Found>,
     /// The innermost one, where that is another: its id is chosen by who runs in the outer one.
@@ -80,13 +80,13 @@ pub(crate) struct Place {
 /// Id of the innermost container that the path of a control group names, from the root of its
 /// hierarchy; with LXC and nspawn its name.
 pub fn container_of_cgroup(path: &[u8]) -> Option<String> {
-    let Place { outer, inner, .. } = place(path);
+    let CgroupPath { outer, inner, .. } = place(path);
     inner.or(outer).map(|found| found.id)
 }
 
 /// Reads a path, relative to the root of its hierarchy.
-pub(crate) fn place(path: &[u8]) -> Place {
-    let mut place = Place::default();
+pub(crate) fn place(path: &[u8]) -> CgroupPath {
+    let mut place = CgroupPath::default();
     let mut user = None;
     let mut parents: Vec<&[u8]> = Vec::new();
     for component in path.split(|&byte| byte == b'/') {

@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use skua_flow::{Numbered, Used};
 
 use crate::cgroup::{Cgroups, path_of_process};
-use crate::container::{Found, Place, Runtime, place};
+use crate::container::{CgroupPath, Found, Runtime, place};
 use crate::process::{Proc, ProcError, base_name, executable, name};
 use crate::renames::Renames;
 use crate::runtime::{Lookups, RuntimeConfig, RuntimeCounters};
@@ -284,7 +284,7 @@ struct Containment {
     pod: Option<String>,
 }
 
-struct Kept {
+struct CachedContainer {
     container: Arc<Container>,
     asking: Asking,
 }
@@ -317,7 +317,7 @@ pub struct Owners {
     texts: Texts,
     /// What several share, by two of them.
     shared: HashMap<(OwnerId, OwnerId), Option<OwnerId>>,
-    containers: HashMap<Arc<Containment>, Kept>,
+    containers: HashMap<Arc<Containment>, CachedContainer>,
     /// Owners whose control group's path is not known yet.
     pending: HashSet<OwnerId>,
     /// Bytes of owners and containers, without texts and tables.
@@ -511,7 +511,8 @@ impl Owners {
                 .memory()
                 .saturating_sub(self.slots.len() * size_of::<Slot>())
             + self.by_key.capacity() * (size_of::<(u64, OwnerId)>() + 1)
-            + self.containers.capacity() * size_of::<(Arc<Containment>, Containment, Kept)>()
+            + self.containers.capacity()
+                * size_of::<(Arc<Containment>, Containment, CachedContainer)>()
             + self.cgroups.memory()
     }
 
@@ -609,7 +610,7 @@ impl Owners {
 
     /// Fills in what the path of the control group says.
     fn settle(&mut self, slot: &mut Slot, path: &[u8]) {
-        let Place {
+        let CgroupPath {
             outer,
             inner,
             pod,

@@ -32,7 +32,7 @@ impl From<Errno> for ProcError {
 
 /// What `/proc` told.
 #[derive(PartialEq, Eq, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ProcInfo {
     /// Path of the executable as the process's mount namespace has it; any bytes.
     pub(crate) executable: Option<Vec<u8>>,
     /// Content of `/proc/PID/cgroup`.
@@ -59,7 +59,12 @@ impl Proc {
     /// Reads of process `pid`, which started at `start_ns` (CLOCK_BOOTTIME; 0: not known, nothing is
     /// read, for the pid may be another's by now), and its groups when wanted. Arguments and
     /// environment are never read.
-    pub(crate) fn read(&self, pid: u32, start_ns: u64, groups: bool) -> Result<Told, ProcError> {
+    pub(crate) fn read(
+        &self,
+        pid: u32,
+        start_ns: u64,
+        groups: bool,
+    ) -> Result<ProcInfo, ProcError> {
         if pid == 0 || start_ns == 0 {
             return Err(ProcError::Gone);
         }
@@ -75,7 +80,7 @@ impl Proc {
         if start != start_ns / self.tick_ns {
             return Err(ProcError::Another);
         }
-        Ok(Told {
+        Ok(ProcInfo {
             // Needs more rights than the rest, and kernel threads have none.
             executable: readlinkat(&folder, "exe", Vec::new())
                 .ok()

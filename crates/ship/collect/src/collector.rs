@@ -17,7 +17,7 @@ use skua_wire::{
 use crate::{
     SECOND,
     answer::{Answers, First},
-    conversation::{BYTES, Conversations, Near, PACKETS, Reported, Room, Sums},
+    conversation::{BYTES, Conversations, PACKETS, Prefetch, Reported, Room, Sums},
     counts::{Cause, Counts, Sum},
     exported::Exported,
     key::Side,
@@ -27,7 +27,7 @@ use crate::{
     sampled::Packet,
     shard::Shard,
     stream::Streams,
-    window::{Fate, Sampled, Windows},
+    window::{Outcome, Sampled, Windows},
 };
 
 /// An agent's clock may differ by so much before its times are set right: delays on the way and the
@@ -328,7 +328,7 @@ impl Collector {
     /// Adds a sampled packet; `opens`: also to a window that was closed, which is opened again at this time.
     pub(crate) fn add_sample(&mut self, packet: &Sampled, stream: u32, opens: Option<u64>) {
         match self.windows.add_sample(packet, stream, opens) {
-            Fate::Counted => {
+            Outcome::Counted => {
                 let sum = packet.sum;
                 self.counts.estimated.add(sum.packets, sum.bytes);
             }
@@ -336,11 +336,11 @@ impl Collector {
         }
     }
 
-    fn left_out(&mut self, fate: Fate, sum: Sum) {
+    fn left_out(&mut self, fate: Outcome, sum: Sum) {
         let (cause, sums) = match fate {
-            Fate::Late => (Cause::Late, &mut self.counts.late),
-            Fate::KeysFull => (Cause::KeysFull, &mut self.counts.keys_full),
-            Fate::Counted => return,
+            Outcome::Late => (Cause::Late, &mut self.counts.late),
+            Outcome::KeysFull => (Cause::KeysFull, &mut self.counts.keys_full),
+            Outcome::Counted => return,
         };
         sums.add(sum.packets, sum.bytes);
         self.counts.lose(cause, 1);
@@ -374,7 +374,7 @@ impl Collector {
         }
         let near = near.iter().flatten();
         black_box(near.clone().fold(0, |all, near| all ^ near.read()));
-        self.windows.read(near.filter_map(Near::key));
+        self.windows.read(near.filter_map(Prefetch::key));
     }
 
     fn conversation(
@@ -463,7 +463,7 @@ impl Collector {
             .windows
             .add(window, &added, (client.port, reported.stream), opens);
         match fate {
-            Fate::Counted => self.counts.counted.add(more.packets, more.bytes),
+            Outcome::Counted => self.counts.counted.add(more.packets, more.bytes),
             fate => {
                 self.conversations.not_counted(reported.tracking_id);
                 self.left_out(fate, more);

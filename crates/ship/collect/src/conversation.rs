@@ -334,12 +334,12 @@ pub(crate) struct Settled {
 
 /// Where a record's sums are, as far as they are there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Near<'a> {
+pub(crate) struct Prefetch<'a> {
     report: Option<&'a Report>,
     conversation: Option<&'a Conversation>,
 }
 
-impl Near<'_> {
+impl Prefetch<'_> {
     /// Reads something of each line of the processor's cache in which they are.
     pub(crate) fn read(&self) -> u64 {
         let report = self.report.map_or(0, |one| {
@@ -392,8 +392,8 @@ impl Conversations {
     }
 
     /// What a record of this stream, of a point and a conversation, is going to change.
-    pub(crate) fn find(&self, stream: u32, id: u64, tracking_id: u64) -> Near<'_> {
-        Near {
+    pub(crate) fn find(&self, stream: u32, id: u64, tracking_id: u64) -> Prefetch<'_> {
+        Prefetch {
             report: self.reports.get(&(stream, id)).map(|one| &**one),
             conversation: self.all.get(&tracking_id).map(|one| &**one),
         }

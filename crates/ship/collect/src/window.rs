@@ -26,7 +26,7 @@ const CHUNK: usize = 1_024;
 /// A window that is open.
 #[derive(Debug, Default)]
 struct Window {
-    places: HashTable<Place>,
+    places: HashTable<KeySlot>,
     chunks: Vec<Chunk>,
 }
 
@@ -49,7 +49,7 @@ static NO_DETAILS: Details = Details::NONE;
 
 /// Where in `chunks` a key is, and its hash: a table that grows does not read keys again.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct KeySlot {
     hash: u32,
     number: u32,
 }
@@ -74,7 +74,7 @@ impl Window {
     }
 
     fn find(&self, hash: u32, key: &LineKey) -> Option<u32> {
-        let same = |place: &Place| {
+        let same = |place: &KeySlot| {
             place.hash == hash && self.at(place.number).is_some_and(|there| there.key == *key)
         };
         self.places.find(wide(hash), same).map(|place| place.number)
@@ -139,7 +139,7 @@ impl Window {
                 sums: KeySums::new(),
             });
         }
-        let place = Place { hash, number };
+        let place = KeySlot { hash, number };
         self.places
             .insert_unique(wide(hash), place, |place| wide(place.hash));
         number
@@ -190,7 +190,7 @@ pub(crate) struct Windows {
 
 /// Whether something was counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Outcome {
     Counted,
     Late,
     KeysFull,
@@ -227,7 +227,7 @@ impl Windows {
         window: u64,
         (key, hash): (LineKey, u32),
         opens: Option<u64>,
-    ) -> Result<Changing<'_>, Fate> {
+    ) -> Result<Changing<'_>, Outcome> {
         let windows = match opens {
             _ if window >= self.closed_until => &mut self.open,
             Some(now) if window >= now.saturating_sub(OLDEST) => {
@@ -236,18 +236,18 @@ impl Windows {
                 }
                 &mut self.again
             }
-            _ => return Err(Fate::Late),
+            _ => return Err(Outcome::Late),
         };
         let open = windows.entry(window).or_default();
         let place = match open.find(hash, &key) {
             Some(place) => place,
-            None if self.keys >= self.most_keys => return Err(Fate::KeysFull),
+            None if self.keys >= self.most_keys => return Err(Outcome::KeysFull),
             None => {
                 self.keys += 1;
                 open.push(hash, key)
             }
         };
-        open.at_mut(place).ok_or(Fate::KeysFull)
+        open.at_mut(place).ok_or(Outcome::KeysFull)
     }
 
     /// Adds what a record added, with a client's port and its agent's stream. `opens`: also in a window that
@@ -258,14 +258,14 @@ impl Windows {
         added: &Added,
         (port, stream): (u16, u32),
         opens: Option<u64>,
-    ) -> Fate {
+    ) -> Outcome {
         if let Some(moved) = &added.moved {
             self.change_key(added.key, moved, port, stream);
         }
         match self.sums(window, self.hashed(added.key), opens) {
             Ok(mut sums) => {
                 sums.add(added, port, stream);
-                Fate::Counted
+                Outcome::Counted
             }
             Err(fate) => fate,
         }
@@ -336,11 +336,16 @@ impl Windows {
     }
 
     /// Adds a sampled packet.
-    pub(crate) fn add_sample(&mut self, packet: &Sampled, stream: u32, opens: Option<u64>) -> Fate {
+    pub(crate) fn add_sample(
+        &mut self,
+        packet: &Sampled,
+        stream: u32,
+        opens: Option<u64>,
+    ) -> Outcome {
         match self.sums(packet.window, self.hashed(packet.key), opens) {
             Ok(mut sums) => {
                 sums.add_sample(packet.rule, packet.side, packet.sum, packet.port, stream);
-                Fate::Counted
+                Outcome::Counted
             }
             Err(fate) => fate,
         }

@@ -28,5 +28,5 @@ pub use cause::Cause;
 pub use error::Error;
 pub use message::{LineMessage, RttClass, VERSION};
 pub use producer::{BUILT, Producer};
-pub use service_graph::{Fate, Row, ServiceGraph, ServiceGraphConfig};
+pub use service_graph::{Outcome, Row, ServiceGraph, ServiceGraphConfig};
 pub use target::{Format, Target};

@@ -143,7 +143,7 @@ fn named(party: &Party) -> (String, String) {
 
 /// What became of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum Outcome {
     /// It is in an edge.
     Counted,
     /// It is in an edge of a window that was over, whose rows are handed out once more.
@@ -179,11 +179,11 @@ impl ServiceGraph {
     }
 
     /// Adds a line; lines of one window may come in any order.
-    pub fn add(&mut self, line: &GraphLine<'_>) -> Fate {
+    pub fn add(&mut self, line: &GraphLine<'_>) -> Outcome {
         let ms = line.window / MS;
         let window = ms - ms % self.config.window_ms;
         if self.passed(window, self.config.late_ms) {
-            return Fate::Late;
+            return Outcome::Late;
         }
         let over = self.passed(window, 0);
         let newest = ms.saturating_sub(self.config.wait_ms);
@@ -196,12 +196,12 @@ impl ServiceGraph {
         let full = graph.counts().edges_full;
         graph.add(line);
         if graph.counts().edges_full != full {
-            return Fate::EdgesFull;
+            return Outcome::EdgesFull;
         }
         *written = false;
         match over {
-            true => Fate::Corrects,
-            false => Fate::Counted,
+            true => Outcome::Corrects,
+            false => Outcome::Counted,
         }
     }
 
@@ -276,20 +276,20 @@ mod tests {
             });
             rows
         };
-        assert_eq!(graph.add(&line(1_000, 5)), Fate::Counted);
+        assert_eq!(graph.add(&line(1_000, 5)), Outcome::Counted);
         assert_eq!(rows(&mut graph, false), []);
-        assert_eq!(graph.add(&line(1_002, 1)), Fate::Counted);
+        assert_eq!(graph.add(&line(1_002, 1)), Outcome::Counted);
         assert_eq!(rows(&mut graph, false), [(1_000, 5)]);
         // Nothing has changed.
         assert_eq!(rows(&mut graph, false), []);
-        assert_eq!(graph.add(&line(1_000, 7)), Fate::Corrects);
-        assert_eq!(graph.add(&line(999, 3)), Fate::Corrects);
+        assert_eq!(graph.add(&line(1_000, 7)), Outcome::Corrects);
+        assert_eq!(graph.add(&line(999, 3)), Outcome::Corrects);
         assert_eq!(rows(&mut graph, false), [(999, 3), (1_000, 12)]);
         // An hour later; the window ends a millisecond before the next.
-        assert_eq!(graph.add(&line(1_062, 1)), Fate::Counted);
+        assert_eq!(graph.add(&line(1_062, 1)), Outcome::Counted);
         assert_eq!(rows(&mut graph, false), [(1_002, 1)]);
-        assert_eq!(graph.add(&line(1_000, 1)), Fate::Late);
-        assert_eq!(graph.add(&line(1_001, 2)), Fate::Corrects);
+        assert_eq!(graph.add(&line(1_000, 1)), Outcome::Late);
+        assert_eq!(graph.add(&line(1_001, 2)), Outcome::Corrects);
         assert_eq!(rows(&mut graph, true), [(1_001, 2), (1_062, 1)]);
         assert_eq!(graph.open.len(), 3);
     }

@@ -22,8 +22,8 @@ use skua_runtime::{
     export::{self, ExportView, report::ExportStatus},
     fleet::{self, Fleet, FleetStatus},
     graph,
-    history::Kept,
-    lake::{self, KeptLake, report::LakeStatus},
+    history::HistoryWriter,
+    lake::{self, LakeWriter, report::LakeStatus},
     summary::FlowSums,
 };
 use skua_store::{JournalStats, LogStats, StoreStats};
@@ -38,12 +38,12 @@ use crate::captures::Captures;
 pub struct Health {
     graph: SharedGraph,
     discovery: Weak<Discovery>,
-    kept: Weak<Kept>,
+    kept: Weak<HistoryWriter>,
     captures: Captures,
     fleet: Option<Fleet>,
     uplink: Option<UplinkView>,
     export: Option<ExportView>,
-    lake: Weak<KeptLake>,
+    lake: Weak<LakeWriter>,
 }
 
 /// How all of them are at a moment.
@@ -110,7 +110,7 @@ impl Health {
     pub fn new(
         graph: &SharedGraph,
         discovery: Option<&Arc<Discovery>>,
-        kept: Option<&Arc<Kept>>,
+        kept: Option<&Arc<HistoryWriter>>,
         captures: &Captures,
     ) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl Health {
     }
 
     /// Also of the lake.
-    pub fn with_lake(mut self, lake: Option<&Arc<KeptLake>>) -> Self {
+    pub fn with_lake(mut self, lake: Option<&Arc<LakeWriter>>) -> Self {
         self.lake = lake.map(Arc::downgrade).unwrap_or_default();
         self
     }

@@ -54,7 +54,7 @@ pub struct FlowFeed {
 }
 
 /// Up to which time of each store subscribers were told, ns since the Unix epoch.
-type Told = HashMap<usize, u64>;
+type SentUpTo = HashMap<usize, u64>;
 
 /// What a drain did.
 #[derive(Clone, Copy, Default)]
@@ -107,7 +107,7 @@ impl FlowFeed {
 
     /// Tells of what changed with each drain. Captures drain when they like; what they have then is
     /// told with the next drain of what is always captured.
-    async fn pump(self: Arc<Self>, mut drains: watch::Receiver<u64>, mut told: Told) {
+    async fn pump(self: Arc<Self>, mut drains: watch::Receiver<u64>, mut told: SentUpTo) {
         while drains.changed().await.is_ok() {
             if self.all.open().is_empty() {
                 return;
@@ -122,15 +122,15 @@ impl FlowFeed {
     }
 
     /// Where all stores are now.
-    fn now(&self) -> Told {
+    fn now(&self) -> SentUpTo {
         let sets = self.analyzer.flow_states().into_iter();
         sets.map(|(shared, _)| (shared.id(), shared.lock().drained_ns))
             .collect()
     }
 
     /// Tells of what changed since others were told; how far that is.
-    fn tell(&self, told: &Told) -> Told {
-        let mut newest = Told::new();
+    fn tell(&self, told: &SentUpTo) -> SentUpTo {
+        let mut newest = SentUpTo::new();
         let mut flows = 0;
         for (shared, set) in self.analyzer.flow_states() {
             let until = {

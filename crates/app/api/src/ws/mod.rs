@@ -46,7 +46,7 @@ struct Hub {
     analyzer: Analyzer,
     graph: Arc<GraphFeed>,
     flows: Arc<FlowFeed>,
-    places: Arc<Places>,
+    places: Arc<SocketSlots>,
     ping: Duration,
     /// What lists are asked of.
     routes: Router,
@@ -58,7 +58,7 @@ pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> OpenApiRouter {
         graph: GraphFeed::new(parts.analyzer.graph.clone(), limits.waiting),
         flows: FlowFeed::new(parts.analyzer.clone(), parts.shared, limits.waiting),
         analyzer: parts.analyzer,
-        places: Arc::new(Places {
+        places: Arc::new(SocketSlots {
             most: limits.subscribers,
             most_of_one: limits.subscribers_of_one,
             taken: Mutex::default(),
@@ -84,34 +84,34 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 /// How many WebSockets are open, by client.
-struct Places {
+struct SocketSlots {
     most: usize,
     most_of_one: usize,
     taken: Mutex<HashMap<ClientKey, usize>>,
 }
 
 /// The right to a WebSocket; ends when dropped.
-struct Seat {
-    places: Arc<Places>,
+struct SocketSlot {
+    places: Arc<SocketSlots>,
     client: ClientKey,
 }
 
-impl Places {
-    fn take(self: &Arc<Self>, client: ClientKey) -> Option<Seat> {
+impl SocketSlots {
+    fn take(self: &Arc<Self>, client: ClientKey) -> Option<SocketSlot> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.get(&client).copied().unwrap_or_default();
         if own >= self.most_of_one || taken.values().sum::<usize>() >= self.most {
             return None;
         }
         taken.insert(client.clone(), own + 1);
-        Some(Seat {
+        Some(SocketSlot {
             places: self.clone(),
             client,
         })
     }
 }
 
-impl Drop for Seat {
+impl Drop for SocketSlot {
     fn drop(&mut self) {
         let mut taken = self
             .places
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn places_are_bounded_by_client_and_in_all() {
-        let places = Arc::new(Places {
+        let places = Arc::new(SocketSlots {
             most: 3,
             most_of_one: 2,
             taken: Mutex::default(),

@@ -20,7 +20,7 @@ use skua_server::{
 };
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use crate::ws::{Hub, MESSAGE, Seat};
+use crate::ws::{Hub, MESSAGE, SocketSlot};
 
 /// Pings that may stay unanswered.
 const UNANSWERED: u32 = 2;
@@ -111,7 +111,7 @@ pub struct Socket {
     gate: Arc<Gate>,
     peer: Peer,
     headers: HeaderMap,
-    _seat: Seat,
+    _seat: SocketSlot,
 }
 
 /// The WebSocket is no more.
@@ -121,7 +121,7 @@ pub struct Gone;
 impl Socket {
     fn new(
         inner: WebSocket,
-        seat: Seat,
+        seat: SocketSlot,
         ping: Duration,
         gate: Arc<Gate>,
         peer: Peer,

@@ -37,7 +37,7 @@ const PATHS: [&str; 5] = [
 /// What a client may say: all that it looks at from now on, by names of its own.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Said {
+struct Subscription {
     #[serde(default)]
     watch: BTreeMap<String, String>,
     /// Whether it looks at the map.
@@ -50,7 +50,7 @@ fn yes() -> bool {
 }
 
 /// A row by digests: of what tells it from others, and of each value by that of its key.
-struct Told {
+struct SentRow {
     identity: u64,
     values: Vec<(u64, u64)>,
 }
@@ -59,7 +59,7 @@ struct Told {
 struct List {
     path: String,
     due: Option<Instant>,
-    rows: Vec<Told>,
+    rows: Vec<SentRow>,
     /// The answer that was told last, when it was not rows.
     trouble: Option<(u16, String)>,
     told: bool,
@@ -129,8 +129,8 @@ fn identity(row: &Map<String, Value>) -> u64 {
     }
 }
 
-fn told(row: &Map<String, Value>) -> Told {
-    Told {
+fn told(row: &Map<String, Value>) -> SentRow {
+    SentRow {
         identity: identity(row),
         values: row
             .iter()
@@ -140,7 +140,11 @@ fn told(row: &Map<String, Value>) -> Told {
 }
 
 /// What is other in a row; none when a key is gone, which is known by its digest only.
-fn difference(before: &Told, row: &Map<String, Value>, after: &Told) -> Option<Map<String, Value>> {
+fn difference(
+    before: &SentRow,
+    row: &Map<String, Value>,
+    after: &SentRow,
+) -> Option<Map<String, Value>> {
     let known: HashMap<_, _> = before.values.iter().copied().collect();
     let pairs = row.iter().zip(&after.values);
     let other = pairs.filter(|(_, (key, value))| known.get(key) != Some(value));
@@ -215,7 +219,7 @@ impl Watches {
 
     /// Takes what a client says; an error is what is wrong with it.
     pub fn take(&mut self, text: &str) -> Result<(), String> {
-        let said: Said = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let said: Subscription = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if said.watch.len() > LISTS {
             return Err(format!("at most {LISTS} lists can be watched at a time"));
         }

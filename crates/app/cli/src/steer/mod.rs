@@ -192,7 +192,7 @@ const COLUMNS: &[Column] = &[
     output::column("STATE", 0, |r| output::text(&r["State"])),
     output::column("SAMPLED", 1, |r| count(&r["Counts"]["Sampled"])),
     output::column("FIRED", 0, |r| count(&r["Counts"]["Fired"])),
-    output::column("ACTED", 1, |r| count(&r["Counts"]["Deeds"]["acted"])),
+    output::column("ACTED", 1, |r| count(&r["Counts"]["Results"]["acted"])),
     output::column("UNTOUCHED", 2, untouched),
     output::column("REASON", 1, |r| output::text(&r["Reason"])),
 ];

@@ -13,7 +13,7 @@ use skua_kernel::steer::Event;
 use skua_output::counted;
 use skua_packet::LinkType;
 use skua_runtime::steer::view::{SteerEvent, fixed_point};
-use skua_steer::{Detector, Fate, Reference};
+use skua_steer::{Classification, Detector, Reference};
 
 use crate::steer::is_json;
 
@@ -94,8 +94,8 @@ fn feed<R: Read>(
     Ok(())
 }
 
-fn event(detector: &Detector, time_ns: u64, fate: Fate) -> Option<Value> {
-    let Fate::Sampled {
+fn event(detector: &Detector, time_ns: u64, fate: Classification) -> Option<Value> {
+    let Classification::Sampled {
         channel,
         value,
         verdict,

@@ -127,7 +127,7 @@ fn draw(
             .collect::<Vec<_>>()
             .join(", ")
     };
-    for (title, key) in [("done", "Deeds"), ("untouched", "Untouched")] {
+    for (title, key) in [("done", "Results"), ("untouched", "Untouched")] {
         match named(key) {
             text if text.is_empty() => {}
             text => writeln!(out, "{title}: {text}")?,

@@ -14,14 +14,14 @@ const LONGEST: usize = 4096;
 static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
 /// Where `skua top` logs to.
-pub struct Kept;
+pub struct LogBuffer;
 
 /// A writer of lines that are kept.
-pub fn writer() -> Kept {
-    Kept
+pub fn writer() -> LogBuffer {
+    LogBuffer
 }
 
-impl io::Write for Kept {
+impl io::Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut lines = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]);

@@ -3,7 +3,7 @@
 use skua_collect::Line;
 use skua_config::Config;
 use skua_lake::{Location, Table};
-use skua_runtime::lake::KeptLake;
+use skua_runtime::lake::LakeWriter;
 use std::time::Duration;
 
 use crate::sink::Sink;
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A lake; the keys `lake.…` of the configuration, but the directory, hold for it.
 pub struct Parquet {
-    lake: KeptLake,
+    lake: LakeWriter,
     host: String,
 }
 
@@ -22,7 +22,7 @@ impl Parquet {
     pub fn open(location: &Location, config: &Config) -> anyhow::Result<Self> {
         let host = config.host_name();
         Ok(Self {
-            lake: KeptLake::at(location.clone(), &config.lake, &host, Table::Services)?,
+            lake: LakeWriter::at(location.clone(), &config.lake, &host, Table::Services)?,
             host,
         })
     }

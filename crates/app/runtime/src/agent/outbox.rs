@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::{
-    protocol::{Flows, Party, Place, RECORDS, number},
+    protocol::{Flows, InterfaceRef, Party, RECORDS, number},
     state::{Shared, State},
 };
 
@@ -64,7 +64,7 @@ struct Packing<'a> {
     state: &'a State,
     sockets: Option<&'a State>,
     flows: Flows,
-    places: BTreeMap<(u16, u32), Place>,
+    places: BTreeMap<(u16, u32), InterfaceRef>,
     parties: HashMap<Party, usize>,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Packing<'a> {
         let key = (record.key.netns, record.key.ifindex);
         self.places.entry(key).or_insert_with(|| {
             let place = self.state.place_of(record);
-            Place {
+            InterfaceRef {
                 netns: key.0,
                 ifindex: key.1,
                 interface: place.interface.clone(),

@@ -48,7 +48,7 @@ const EVENTS: usize = 65_536;
 const GATHER: Duration = Duration::from_millis(50);
 
 /// What an uplink tells of.
-pub struct Told {
+pub struct UplinkSources {
     /// Name of this host.
     pub host: String,
     /// The graph of this host.
@@ -125,7 +125,7 @@ impl UplinkView {
 
 impl Uplink {
     /// Begins to connect to the analyzers that arguments name, one or several separated by commas.
-    pub fn start(told: Told, analyzers: &AnalyzerArguments) -> anyhow::Result<Self> {
+    pub fn start(told: UplinkSources, analyzers: &AnalyzerArguments) -> anyhow::Result<Self> {
         let inner = Arc::new(Inner {
             analyzers: websocket::endpoints(analyzers)?,
             host: told.host,

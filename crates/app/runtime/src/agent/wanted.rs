@@ -91,12 +91,12 @@ impl Drop for Wanted {
 }
 
 /// A capture that runs, or why it does not.
-struct Kept {
+struct RunningCapture {
     assigned: Assigned,
     running: Result<Box<dyn Running>, (Instant, String)>,
 }
 
-impl Kept {
+impl RunningCapture {
     fn state(&self, point: &NodePoint) -> PointState {
         match &self.running {
             Ok(running) => running.state(point),
@@ -109,7 +109,7 @@ struct Keeper {
     runner: Arc<dyn CaptureRunner>,
     tell: watch::Sender<Vec<State>>,
     list: Vec<Assigned>,
-    running: BTreeMap<Uuid, Kept>,
+    running: BTreeMap<Uuid, RunningCapture>,
     /// From when on nothing else runs.
     settled: Instant,
     alone: Option<Instant>,
@@ -173,7 +173,8 @@ impl Keeper {
                     running.set_points(&assigned.points);
                 }
                 let assigned = assigned.clone();
-                self.running.insert(id, Kept { assigned, running });
+                self.running
+                    .insert(id, RunningCapture { assigned, running });
             } else if let Some(kept) = self.running.get_mut(&id)
                 && kept.assigned.points != assigned.points
             {
@@ -186,7 +187,7 @@ impl Keeper {
     }
 
     fn states(&self) -> Vec<State> {
-        let of = |(id, kept): (&Uuid, &Kept)| -> Vec<State> {
+        let of = |(id, kept): (&Uuid, &RunningCapture)| -> Vec<State> {
             let points = kept.assigned.points.iter();
             points
                 .map(|point| State {

@@ -24,7 +24,7 @@ pub trait Opened: Send {
 pub type Open = dyn FnMut(&NodePoint) -> anyhow::Result<Box<dyn Opened>> + Send;
 
 /// What has become of a node.
-enum Place {
+enum NodeState {
     Opened(Box<dyn Opened>),
     Failed(String, Instant),
 }
@@ -41,7 +41,7 @@ struct Wanted {
 struct Inner {
     wanted: Mutex<Wanted>,
     changed: Condvar,
-    places: Mutex<BTreeMap<Arc<str>, Place>>,
+    places: Mutex<BTreeMap<Arc<str>, NodeState>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -98,7 +98,7 @@ impl Inner {
 
     fn bring_up_to_date(&self, points: &[NodePoint], edits: u64, open: &mut Open) {
         let wanted = |node: &Arc<str>| points.iter().any(|point| point.node == *node);
-        let gone: Vec<Place> = {
+        let gone: Vec<NodeState> = {
             let mut places = lock(&self.places);
             let gone: Vec<_> = places
                 .keys()
@@ -114,13 +114,13 @@ impl Inner {
                 return;
             }
             match lock(&self.places).get(&point.node) {
-                Some(Place::Opened(_)) => continue,
-                Some(Place::Failed(_, when)) if when.elapsed() < AGAIN => continue,
+                Some(NodeState::Opened(_)) => continue,
+                Some(NodeState::Failed(_, when)) if when.elapsed() < AGAIN => continue,
                 _ => {}
             }
             let place = match open(point) {
-                Ok(opened) => Place::Opened(opened),
-                Err(error) => Place::Failed(skua_output::one_line(&error), Instant::now()),
+                Ok(opened) => NodeState::Opened(opened),
+                Err(error) => NodeState::Failed(skua_output::one_line(&error), Instant::now()),
             };
             lock(&self.places).insert(point.node.clone(), place);
         }
@@ -137,16 +137,16 @@ impl Running for Each {
 
     fn state(&self, point: &NodePoint) -> PointState {
         match lock(&self.inner.places).get(&point.node) {
-            Some(Place::Opened(opened)) => opened.state(),
-            Some(Place::Failed(why, _)) => PointState::Refused(why.clone()),
+            Some(NodeState::Opened(opened)) => opened.state(),
+            Some(NodeState::Failed(why, _)) => PointState::Refused(why.clone()),
             None => PointState::Pending,
         }
     }
 
     fn listens_at(&self, point: &NodePoint) -> Option<SocketAddr> {
         match lock(&self.inner.places).get(&point.node)? {
-            Place::Opened(opened) => opened.listens_at(),
-            Place::Failed(..) => None,
+            NodeState::Opened(opened) => opened.listens_at(),
+            NodeState::Failed(..) => None,
         }
     }
 }

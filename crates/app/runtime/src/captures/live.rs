@@ -54,11 +54,11 @@ impl HttpBody for Pieces {
 }
 
 /// One who watches; says when it ends.
-pub(crate) struct Seat;
+pub(crate) struct WatcherSlot;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-impl Seat {
+impl WatcherSlot {
     pub(crate) fn take() -> Option<Self> {
         let more = |taken: usize| (taken < WATCHERS).then_some(taken + 1);
         let took = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
@@ -66,7 +66,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for WatcherSlot {
     fn drop(&mut self) {
         TAKEN.fetch_sub(1, Ordering::AcqRel);
     }
@@ -93,7 +93,7 @@ pub fn stream(
     id: Uuid,
     passing: Option<Passing>,
 ) -> std::io::Result<Option<Body>> {
-    let Some(seat) = Seat::take() else {
+    let Some(seat) = WatcherSlot::take() else {
         return Ok(None);
     };
     let (send, receive) = mpsc::channel(PIECES);

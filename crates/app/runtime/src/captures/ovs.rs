@@ -18,7 +18,7 @@ use skua_probe::{
 
 use crate::captures::{
     each::Opened,
-    receive::{Receiver, Told},
+    receive::{InputFormat, Receiver},
     run::LocalRunner,
     worker::Part,
 };
@@ -35,16 +35,16 @@ pub struct Switch {
 }
 
 /// What exports from which bridge, by the bridge's node: each has one exporter of a kind.
-type Claims = Arc<Mutex<BTreeSet<(Arc<str>, Told)>>>;
+type Claims = Arc<Mutex<BTreeSet<(Arc<str>, InputFormat)>>>;
 
 /// A bridge's exporter that is taken as long as this lives.
 struct Claim {
     claims: Claims,
-    what: (Arc<str>, Told),
+    what: (Arc<str>, InputFormat),
 }
 
 impl Claim {
-    fn take(claims: &Claims, point: &NodePoint, told: Told) -> anyhow::Result<Self> {
+    fn take(claims: &Claims, point: &NodePoint, told: InputFormat) -> anyhow::Result<Self> {
         let what = (point.node.clone(), told);
         let mut taken = claims.lock().unwrap_or_else(PoisonError::into_inner);
         if !taken.insert(what.clone()) {
@@ -121,8 +121,8 @@ impl Switch {
             }
             kind => {
                 let told = match kind {
-                    CaptureType::OvsSflow => Told::Sflow,
-                    _ => Told::Netflow,
+                    CaptureType::OvsSflow => InputFormat::Sflow,
+                    _ => InputFormat::Netflow,
                 };
                 let claim = Claim::take(&self.claims, point, told)?;
                 let exported = Exported::start(&control, runner, capture, point, claim)?;
@@ -230,7 +230,7 @@ impl Exported {
         let receiver = Receiver::start(runner, capture, point, told, listen)?;
         let targets = vec![receiver.address()];
         let export = match told {
-            Told::Sflow => Export::Sflow(Sflow {
+            InputFormat::Sflow => Export::Sflow(Sflow {
                 // Otherwise the address of the route's interface, which may have none.
                 agent: listen.ip().is_loopback().then(|| "lo".to_owned()),
                 targets,
@@ -241,7 +241,7 @@ impl Exported {
                 sampling: capture.sampling_rate,
                 polling: capture.polling_interval,
             }),
-            Told::Netflow | Told::Packets => Export::Netflow(Netflow {
+            InputFormat::Netflow | InputFormat::Packets => Export::Netflow(Netflow {
                 targets,
                 active_timeout: Some(capture.polling_interval.max(1)),
                 engine_id: None,

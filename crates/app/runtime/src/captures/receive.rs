@@ -10,7 +10,7 @@ use crate::captures::{each::Opened, run::LocalRunner, worker::Part};
 
 /// What is received.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Told {
+pub enum InputFormat {
     /// Capture files over TCP.
     Packets,
     /// sFlow.
@@ -19,7 +19,7 @@ pub enum Told {
     Netflow,
 }
 
-impl Told {
+impl InputFormat {
     /// What a type of capture receives itself, if it is one that does.
     pub fn of(kind: CaptureType) -> Option<Self> {
         match kind {
@@ -54,7 +54,7 @@ impl Receiver {
         runner: &LocalRunner,
         capture: &Capture,
         point: &NodePoint,
-        told: Told,
+        told: InputFormat,
         listen: SocketAddr,
     ) -> anyhow::Result<Self> {
         let node = Some(&*point.tid);
@@ -67,7 +67,7 @@ impl Receiver {
             ..ReceiverConfig::at(listen)
         };
         let (part, address) = match told {
-            Told::Packets => Part::start(runner, capture, node, move |seed| {
+            InputFormat::Packets => Part::start(runner, capture, node, move |seed| {
                 let probe = PcapSocketProbe::start(PcapSocketConfig {
                     table: datagrams(seed).table,
                     scan_interval,
@@ -76,12 +76,12 @@ impl Receiver {
                 let address = probe.address();
                 Ok((probe, address))
             })?,
-            Told::Sflow => Part::start(runner, capture, node, move |seed| {
+            InputFormat::Sflow => Part::start(runner, capture, node, move |seed| {
                 let probe = SflowProbe::start(datagrams(seed))?;
                 let address = probe.address();
                 Ok((probe, address))
             })?,
-            Told::Netflow => Part::start(runner, capture, node, move |seed| {
+            InputFormat::Netflow => Part::start(runner, capture, node, move |seed| {
                 let probe = NetflowProbe::start(datagrams(seed))?;
                 let address = probe.address();
                 Ok((probe, address))

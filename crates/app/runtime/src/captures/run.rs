@@ -22,7 +22,7 @@ use crate::{
         dpdk::{self, PortCapture},
         each::{Each, Opened},
         ovs::Switch,
-        receive::{self, Receiver, Told},
+        receive::{self, InputFormat, Receiver},
         target::{Sent, Target},
         worker::Part,
     },
@@ -166,7 +166,7 @@ impl LocalRunner {
 
     fn begin(&self, capture: &Capture) -> anyhow::Result<Box<dyn Running>> {
         let (runner, of) = (self.clone(), capture.clone());
-        if let Some(told) = Told::of(capture.r#type) {
+        if let Some(told) = InputFormat::of(capture.r#type) {
             let listen = receive::listen(capture).map_err(anyhow::Error::msg)?;
             let each = Each::start(Box::new(move |point| {
                 let receiver = Receiver::start(&runner, &of, point, told, listen)?;

@@ -29,7 +29,7 @@ pub struct Answers {
 
 /// What there is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Look {
+pub struct NextStep {
     /// It is to be asked by a datagram of its own.
     pub ask: bool,
     /// It is found gone, or still is and is asked once more.
@@ -98,15 +98,15 @@ impl Answers {
     }
 
     /// Finds out what there is to do now.
-    pub fn look(&mut self, now_ns: u64) -> Look {
+    pub fn look(&mut self, now_ns: u64) -> NextStep {
         if !self.expects() {
             if self.gone && now_ns.saturating_sub(self.refused_ns) >= QUIET {
                 self.gone = false;
             }
-            return Look::default();
+            return NextStep::default();
         }
         let Some(asked_ns) = self.asked_ns else {
-            return Look::default();
+            return NextStep::default();
         };
         let waited = now_ns.saturating_sub(asked_ns);
         let found_gone = !self.gone && waited >= PATIENCE;
@@ -116,7 +116,7 @@ impl Answers {
         if ask {
             self.again_ns = Some(now_ns);
         }
-        Look {
+        NextStep {
             ask,
             silent: found_gone || (ask && self.gone),
         }

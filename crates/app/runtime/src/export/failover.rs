@@ -18,7 +18,7 @@ const CHANGES: usize = 16;
 
 /// A collector of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct Member {
     /// Which one it is: its number is never given to another.
     number: u32,
     /// By which conversations are shared out.
@@ -28,7 +28,7 @@ struct Place {
 
 /// Who is there.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Set(Vec<Place>);
+struct Set(Vec<Member>);
 
 impl Set {
     /// Whose turn it is: of those that are there the one with the greatest number; of all when none is.
@@ -133,7 +133,7 @@ impl Failover {
                 up = true;
             }
             known.refused = one.refused;
-            set.0.push(Place {
+            set.0.push(Member {
                 number: one.number,
                 key: one.key,
                 up,

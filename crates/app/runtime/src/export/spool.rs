@@ -94,7 +94,7 @@ struct Segment {
 
 /// A place in the files: number of one, and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Place {
+struct Position {
     segment: u64,
     at: u64,
 }
@@ -108,10 +108,10 @@ pub struct Spool {
     writer: Option<File>,
     reader: Option<(u64, File)>,
     /// Where the next is read.
-    next: Place,
+    next: Position,
     /// Where what was confirmed ends, and where each of those ends that were read since.
-    confirmed: Place,
-    read: VecDeque<Place>,
+    confirmed: Position,
+    read: VecDeque<Position>,
     /// Of those that were read and not confirmed, so many went because it was full.
     gone: usize,
     buffer: Vec<u8>,
@@ -139,8 +139,8 @@ impl Spool {
             segments: VecDeque::new(),
             writer: None,
             reader: None,
-            next: Place::default(),
-            confirmed: Place::default(),
+            next: Position::default(),
+            confirmed: Position::default(),
             read: VecDeque::new(),
             gone: 0,
             buffer: Vec::new(),
@@ -163,8 +163,8 @@ impl Spool {
         let place = fs::read_to_string(self.directory.join(PLACE)).unwrap_or_default();
         let mut words = place.split(' ').map_while(|word| word.trim().parse().ok());
         let place = match (words.next(), words.next()) {
-            (Some(segment), Some(at)) => Place { segment, at },
-            _ => Place::default(),
+            (Some(segment), Some(at)) => Position { segment, at },
+            _ => Position::default(),
         };
         for number in numbers {
             let from = if number == place.segment { place.at } else { 0 };
@@ -180,7 +180,7 @@ impl Spool {
             self.counts.bytes.fetch_add(bytes, Relaxed);
         }
         self.next = match self.segments.front() {
-            Some(first) if self.segments.iter().all(|s| s.number != place.segment) => Place {
+            Some(first) if self.segments.iter().all(|s| s.number != place.segment) => Position {
                 segment: first.number,
                 at: 0,
             },
@@ -285,7 +285,7 @@ impl Spool {
             return Err(error);
         }
         if self.segments.is_empty() {
-            self.next = Place {
+            self.next = Position {
                 segment: number,
                 at: 0,
             };
@@ -309,7 +309,7 @@ impl Spool {
         };
         self.counts.full.fetch_add(left, Relaxed);
         let first = self.segments.front().map_or(0, |segment| segment.number);
-        let begin = Place {
+        let begin = Position {
             segment: first,
             at: 0,
         };
@@ -365,7 +365,7 @@ impl Spool {
     }
 
     fn read_next(&mut self, datagram: &mut Vec<u8>) -> io::Result<Option<u64>> {
-        let Place { segment, at } = self.next;
+        let Position { segment, at } = self.next;
         let reader = match &mut self.reader {
             Some((number, reader)) if *number == segment => reader,
             _ => {
@@ -379,7 +379,7 @@ impl Spool {
     /// To the next file.
     fn step(&mut self) {
         let next = self.segments.iter().find(|s| s.number > self.next.segment);
-        self.next = Place {
+        self.next = Position {
             segment: next.map_or(self.next.segment + 1, |segment| segment.number),
             at: 0,
         };
@@ -422,7 +422,7 @@ impl Spool {
             self.confirmed = place;
         }
         let until = match self.read.is_empty() && self.is_read() {
-            true => Place {
+            true => Position {
                 segment: u64::MAX,
                 at: 0,
             },
@@ -433,7 +433,7 @@ impl Spool {
     }
 
     /// Removes files before that of a place.
-    fn clear_until(&mut self, place: Place) {
+    fn clear_until(&mut self, place: Position) {
         while self
             .segments
             .front()
@@ -457,7 +457,7 @@ impl Spool {
     }
 
     fn note_place(&self) {
-        let Place { segment, at } = self.confirmed;
+        let Position { segment, at } = self.confirmed;
         // Without it what was sent is sent again after a restart, which the collector sees.
         let _ = fs::write(self.directory.join(PLACE), format!("{segment} {at}\n"));
     }

@@ -32,7 +32,7 @@ use crate::{
         session::Session,
     },
     history::History,
-    lake::KeptLake,
+    lake::LakeWriter,
     protocol::{Assigned, Flows, FromAgent, PROTOCOL, State, is_sound, signing::Signer},
 };
 
@@ -71,7 +71,7 @@ struct Line {
 }
 
 /// What an agent has told of metadata, by identifier of the node or edge.
-pub(crate) type Told = Arc<Mutex<HashMap<Arc<str>, Map>>>;
+pub(crate) type ReportedMetadata = Arc<Mutex<HashMap<Arc<str>, Map>>>;
 
 /// What is known of an agent.
 struct Agent {
@@ -86,7 +86,7 @@ struct Agent {
     flows: BTreeMap<Arc<str>, Arc<RemoteFlows>>,
     /// Last message of flows that was taken, of which run.
     taken: (Uuid, u64),
-    told: Told,
+    told: ReportedMetadata,
     lost: u64,
     refused_records: u64,
     flow_updates: u64,
@@ -104,7 +104,7 @@ impl Agent {
             states: HashMap::new(),
             flows: BTreeMap::new(),
             taken: (Uuid::nil(), 0),
-            told: Told::default(),
+            told: ReportedMetadata::default(),
             lost: 0,
             refused_records: 0,
             flow_updates: 0,
@@ -149,7 +149,7 @@ pub struct Fleet {
     settings: FleetSettings,
     history: Option<Arc<History>>,
     /// Takes flows, too.
-    lake: Option<Arc<KeptLake>>,
+    lake: Option<Arc<LakeWriter>>,
     /// Messages of agents that are taken at a time; others wait in the order in which they came.
     pub(crate) turns: Arc<Semaphore>,
     inner: Arc<Mutex<Inner>>,
@@ -497,7 +497,7 @@ impl Fleet {
     }
 
     /// Flows go to a lake, too.
-    pub fn with_lake(mut self, lake: Option<Arc<KeptLake>>) -> Self {
+    pub fn with_lake(mut self, lake: Option<Arc<LakeWriter>>) -> Self {
         self.lake = lake;
         self
     }

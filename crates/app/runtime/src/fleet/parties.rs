@@ -6,9 +6,9 @@ use std::{collections::HashMap, num::NonZeroU32, sync::Arc};
 use crate::protocol::Party;
 
 /// Bytes of a party beside its texts: itself, and its places in both tables.
-const BESIDE: usize = size_of::<Kept>() + size_of::<Party>() + 96;
+const BESIDE: usize = size_of::<CachedParty>() + size_of::<Party>() + 96;
 
-struct Kept {
+struct CachedParty {
     party: Arc<Party>,
     /// The message that had it last.
     last_used: u64,
@@ -16,7 +16,7 @@ struct Kept {
 
 /// See the module.
 pub(crate) struct Parties {
-    kept: Numbered<Kept>,
+    kept: Numbered<CachedParty>,
     numbers: HashMap<Arc<Party>, NonZeroU32>,
     /// Bytes that they take, and at most.
     bytes: usize,
@@ -89,7 +89,7 @@ impl Parties {
             return None;
         }
         let party = Arc::new(party);
-        let number = self.kept.insert(Kept {
+        let number = self.kept.insert(CachedParty {
             party: party.clone(),
             last_used: self.messages,
         })?;
@@ -113,7 +113,7 @@ impl Parties {
             return;
         }
         let (mut bytes, enough) = (self.bytes, self.most / 2);
-        let last_used = |kept: &Kept| kept.last_used;
+        let last_used = |kept: &CachedParty| kept.last_used;
         let oldest = self.kept.take_least_used(&used, last_used, |_, next| {
             let enough = bytes <= enough;
             bytes = bytes.saturating_sub(bytes_of(&next.party));
@@ -123,7 +123,7 @@ impl Parties {
         self.free(oldest);
     }
 
-    fn free(&mut self, kept: Vec<(NonZeroU32, Kept)>) {
+    fn free(&mut self, kept: Vec<(NonZeroU32, CachedParty)>) {
         for (_, kept) in kept {
             self.bytes -= bytes_of(&kept.party);
             self.numbers.remove(&kept.party);

@@ -13,7 +13,7 @@ use skua_process::host::unix_ms;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
-    fleet::{Fleet, Told},
+    fleet::{Fleet, ReportedMetadata},
     protocol::{Flows, FromAgent},
 };
 
@@ -39,7 +39,7 @@ pub struct Session {
     /// What was told so far; none when all was.
     whole: Option<Whole>,
     /// Metadata as the agent told them, also by connections before: what else a node has is of others.
-    told: Told,
+    told: ReportedMetadata,
 }
 
 /// Metadata with what others than the agent have written there; `before` is what it told last.
@@ -80,7 +80,7 @@ fn or_gone(done: Result<(), GraphError>) -> Result<(), GraphError> {
 }
 
 impl Session {
-    pub(crate) fn new(fleet: Fleet, host: Arc<str>, number: u64, told: Told) -> Self {
+    pub(crate) fn new(fleet: Fleet, host: Arc<str>, number: u64, told: ReportedMetadata) -> Self {
         Self {
             fleet,
             host,

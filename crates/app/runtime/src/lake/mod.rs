@@ -23,14 +23,14 @@ use crate::{
 };
 
 /// Writes a table of a lake, and looks after the lake.
-pub struct KeptLake {
+pub struct LakeWriter {
     location: Location,
     writer: Writer,
     /// None when it has ended.
     keeper: Mutex<Option<Keeper>>,
 }
 
-impl KeptLake {
+impl LakeWriter {
     /// Opens a lake; none when none is to be had. Drains of what is always captured go there.
     pub fn open(
         settings: &LakeSettings,

@@ -12,7 +12,7 @@ use serde_json::Value;
 use skua_output as output;
 use skua_process::metrics::Exposition;
 
-use crate::lake::KeptLake;
+use crate::lake::LakeWriter;
 
 /// Its status.
 #[derive(Serialize, ToSchema)]
@@ -30,7 +30,7 @@ pub struct LakeStatus {
     tidying_failed: u64,
 }
 
-impl KeptLake {
+impl LakeWriter {
     /// Its status.
     pub fn status(&self) -> LakeStatus {
         let stats = self.writer.stats();

@@ -140,7 +140,7 @@ pub struct Flows {
     /// Identifier of the capture, empty for what is always captured.
     pub capture: Arc<str>,
     /// Interfaces that records name by number, in the order of namespace and index.
-    pub places: Vec<Place>,
+    pub places: Vec<InterfaceRef>,
     /// Who owns sockets; records name them by number from 1 on.
     pub parties: Vec<Party>,
     /// The records, as they are now.
@@ -149,7 +149,7 @@ pub struct Flows {
 
 impl Flows {
     /// Where a record of these was captured; places are in order.
-    pub fn place_of(&self, record: &FlowRecord) -> Option<&Place> {
+    pub fn place_of(&self, record: &FlowRecord) -> Option<&InterfaceRef> {
         let key = (record.key.netns, record.key.ifindex);
         let at = self
             .places
@@ -181,7 +181,7 @@ impl Flows {
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct InterfaceRef {
     /// Number of the namespace in records.
     pub netns: u16,
     /// Index of the interface.

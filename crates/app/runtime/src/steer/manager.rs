@@ -13,8 +13,8 @@ use skua_steer::{Detector, Written};
 use uuid::Uuid;
 
 use crate::steer::{
-    kept::{self, Kept},
     live::State,
+    stored::{self, StoredDetector},
     view::{SteerChannels, SteerEvents, SteerView},
     worker::Running,
 };
@@ -60,7 +60,7 @@ struct Shared {
     max: u32,
     here: bool,
     all: Mutex<Vec<Arc<Steer>>>,
-    kept: Resources<Kept>,
+    kept: Resources<StoredDetector>,
     ended: AtomicBool,
     /// One is applied at a time: starting takes a while, and names are unique.
     turn: Mutex<()>,
@@ -79,7 +79,7 @@ impl Steers {
             max: config.steer.max,
             here,
             all: Mutex::default(),
-            kept: kept::open(config),
+            kept: stored::open(config),
             ended: AtomicBool::new(false),
             turn: Mutex::default(),
         }));
@@ -204,7 +204,7 @@ impl Steers {
         if let State::Failed(why) = &steer.running.live().state {
             return Err(SteerError::Failed(why.clone()));
         }
-        let kept = Kept {
+        let kept = StoredDetector {
             uuid: id,
             who: who.to_owned(),
             created_at: steer.created_ms,

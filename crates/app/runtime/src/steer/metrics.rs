@@ -33,8 +33,8 @@ pub fn write(out: &mut Exposition, all: &[(String, Counts)]) {
     }
     let mut fired = out.family(&FIRED);
     for (detector, counts) in all {
-        for (deed, count) in &counts.deeds {
-            fired.value([detector, deed.name()], *count);
+        for (result, count) in &counts.results {
+            fired.value([detector, result.name()], *count);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Detectors on values in packets, and what they do with them.
 
-mod kept;
 mod live;
 mod manager;
 pub mod metrics;
-mod place;
+mod namespace;
+mod stored;
 pub mod view;
 mod worker;
 

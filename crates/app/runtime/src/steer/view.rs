@@ -92,7 +92,7 @@ pub struct SteerCounts {
     /// Packets that match and have no value, by cause.
     pub untouched: BTreeMap<&'static str, u64>,
     /// What was done with packets, by action and result.
-    pub deeds: BTreeMap<&'static str, u64>,
+    pub results: BTreeMap<&'static str, u64>,
     /// Events that did not fit into the ring buffer.
     pub events_lost: u64,
 }
@@ -315,14 +315,14 @@ impl SteerEvent {
 impl SteerCounts {
     fn of(counts: &Counts) -> Self {
         let untouched = counts.untouched.iter();
-        let deeds = counts.deeds.iter();
+        let results = counts.results.iter();
         Self {
             matched: counts.matched,
             sampled: counts.sampled,
             fired: counts.fired,
             passed: counts.sampled - counts.fired.min(counts.sampled),
             untouched: untouched.map(|(cause, n)| (cause.name(), *n)).collect(),
-            deeds: deeds.map(|(deed, n)| (deed.name(), *n)).collect(),
+            results: results.map(|(result, n)| (result.name(), *n)).collect(),
             events_lost: counts.events_lost,
         }
     }

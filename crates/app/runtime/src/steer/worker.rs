@@ -20,7 +20,7 @@ use skua_steer::{Action, Detector, WhenLost};
 
 use crate::steer::{
     live::{Live, State},
-    place::{Place, link_kind},
+    namespace::{DetectorNamespace, link_kind},
 };
 
 /// How often it is looked whether a namespace is there, or what failed is tried again.
@@ -101,7 +101,7 @@ struct Attached {
 struct Worker {
     detector: Detector,
     live: Arc<Mutex<Live>>,
-    place: Option<Place>,
+    place: Option<DetectorNamespace>,
     attached: Option<Attached>,
     /// What the program was loaded for.
     kind: Option<LinkKind>,
@@ -176,7 +176,7 @@ impl Worker {
 
     /// Longest time without a look.
     fn patience(&self) -> Option<Duration> {
-        let named = self.place.as_ref().is_none_or(Place::is_named);
+        let named = self.place.as_ref().is_none_or(DetectorNamespace::is_named);
         let failed = lock(&self.live).state.is_to_be_tried_again();
         let again = (named || failed).then_some(AGAIN);
         let watchdog = self.detector.watchdog;
@@ -231,7 +231,7 @@ impl Worker {
     fn find(&mut self) -> anyhow::Result<Result<(), State>> {
         let place = match &mut self.place {
             Some(place) => place,
-            None => match Place::open(&self.detector.netns) {
+            None => match DetectorNamespace::open(&self.detector.netns) {
                 Ok(place) => self.place.insert(place),
                 Err(error) => return Ok(Err(State::Waiting(format!("{error:#}")))),
             },

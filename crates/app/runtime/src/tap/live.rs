@@ -17,7 +17,7 @@ use skua_tap::{LinkKind, TappedPacket};
 use tokio::sync::mpsc;
 
 use crate::{
-    captures::live::{LOOK, PIECES, Pieces, Ready, Seat},
+    captures::live::{LOOK, PIECES, Pieces, Ready, WatcherSlot},
     state::{Shared, State},
 };
 
@@ -41,7 +41,7 @@ pub fn stream(
     shared: Shared,
     passing: Option<Passing>,
 ) -> io::Result<Option<Body>> {
-    let Some(seat) = Seat::take() else {
+    let Some(seat) = WatcherSlot::take() else {
         return Ok(None);
     };
     let (send, receive) = mpsc::channel(PIECES);

@@ -15,7 +15,7 @@ use skua_kafka::LineMessage;
 use skua_testkit::broker::Broker;
 
 use crate::{
-    lab::{Flow, Sender, Skua, Sum, Way, Wire, net, root_tests, skua, wait_for},
+    lab::{Flow, SendMode, Sender, Skua, Sum, Wire, net, root_tests, skua, wait_for},
     process::Collector,
 };
 
@@ -90,7 +90,7 @@ impl Chain {
         let broker = wire.far.inside(Broker::start);
         wire.far.inside(|| broker.topic("lines", 3, &[]));
         Self {
-            sender: Sender::open(&wire.far, "g0", Way::Queue),
+            sender: Sender::open(&wire.far, "g0", SendMode::Queue),
             wire,
             broker,
             disk: Disk::new(),

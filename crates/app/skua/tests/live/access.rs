@@ -8,22 +8,22 @@ use crate::lab::{Net, Skua, root_tests, skua};
 const STRANGER: &str = "65534";
 
 /// A path that is removed when dropped, where strangers get to.
-struct Place(String);
+struct TemporaryPath(String);
 
-impl Place {
+impl TemporaryPath {
     fn new(name: &str) -> Self {
         Self(format!("/tmp/skua-access-{}-{name}", std::process::id()))
     }
 }
 
-impl Drop for Place {
+impl Drop for TemporaryPath {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 /// The command as a user of this host would have it: without the token of the tests.
-fn start(net: &Net, socket: &Place, what: &str, more: &[(&str, &str)]) -> Skua {
+fn start(net: &Net, socket: &TemporaryPath, what: &str, more: &[(&str, &str)]) -> Skua {
     let mut command = skua::command(net);
     command
         .args(what.split_whitespace())
@@ -63,7 +63,7 @@ fn root_asks_at_the_socket_and_a_stranger_nowhere() {
     }
     let net = Net::new();
     for what in ["run", "agent --analyzer 127.0.0.1:1 --host-name far"] {
-        let socket = Place::new(what.split(' ').next().unwrap());
+        let socket = TemporaryPath::new(what.split(' ').next().unwrap());
         let running = start(&net, &socket, what, &[]);
         let (at, tcp) = (format!("unix:{}", socket.0), &running.address);
         let mine = ask(&net, "0", &format!("addresses list --analyzer {at}"));
@@ -105,7 +105,7 @@ fn others_may_what_the_configuration_gives_them() {
         return;
     }
     let net = Net::new();
-    let socket = Place::new("others");
+    let socket = TemporaryPath::new("others");
     let running = start(&net, &socket, "run", &[("SKUA_API_OTHERS", "read")]);
     let at = format!("unix:{}", socket.0);
     let theirs = ask(&net, STRANGER, &format!("addresses list --analyzer {at}"));

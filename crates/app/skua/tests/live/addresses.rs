@@ -12,7 +12,7 @@ use skua_testkit::access::BEARER;
 use skua_testkit::{Ipv4, Packet};
 
 use crate::lab::{
-    Flow, Net, Sender, Sent, Skua, Sum, Way, Wire, root_tests,
+    Flow, Net, SendMode, Sender, Sent, Skua, Sum, Wire, root_tests,
     skua::{self, sum_of},
     tcp,
 };
@@ -89,7 +89,7 @@ fn replacing_a_set_never_has_a_moment_with_another_policy() {
         let over = AtomicBool::new(false);
         let (there, back) = std::thread::scope(|scope| {
             let there = scope.spawn(|| {
-                let sender = Sender::open(far, "g0", Way::Bypass);
+                let sender = Sender::open(far, "g0", SendMode::Bypass);
                 let mut sent = [Sent::default(); 2];
                 while !over.load(Ordering::Relaxed) {
                     sent[0] += sender.repeat(64, &left_out.frame(90));
@@ -99,7 +99,7 @@ fn replacing_a_set_never_has_a_moment_with_another_policy() {
                 sent
             });
             let back = scope.spawn(|| {
-                let sender = Sender::open(near, "x0", Way::Queue);
+                let sender = Sender::open(near, "x0", SendMode::Queue);
                 let mut sent = [Sent::default(); 2];
                 while !over.load(Ordering::Relaxed) {
                     sent[0] += sender.repeat(64, &left_out.reversed().frame(90));
@@ -177,7 +177,7 @@ fn changes_are_in_force_when_the_command_returns() {
             near,
             &format!("--interface x0 --max-entries 1000 {capture}"),
         );
-        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+        let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
         let frame = |n: u64| Flow::numbered(n as u32 % 4).frame(100);
         // The first address of four, and the one that all send to.
         let mut expected = Sum::ZERO;
@@ -232,7 +232,7 @@ fn no_conversation_is_half_counted() {
     // TCP with its handshake, bundles both ways.
     tcp::bulk(far, near, "10.7.0.2:5001", 4 << 20);
     tcp::bulk(near, far, "10.7.0.1:5002", 4 << 20);
-    let sender = Sender::open(far, "g0", Way::Bypass);
+    let sender = Sender::open(far, "g0", SendMode::Bypass);
     let fragment = |from: &str, place: u16, more: bool| {
         let ip = Ipv4::between(from, "172.16.0.1").fragment(7, 17, place, more);
         let packet = Packet::new().ethernet(1, 0x99).layer(ip);
@@ -288,7 +288,7 @@ fn all_namespaces_have_the_same_set() {
     skua.wait_attached("x0");
     skua.wait_attached("g0");
     addresses(&wire.near, &skua, "add --exclude 10.0.0.1");
-    let sender = Sender::open(&wire.far, "g0", Way::Queue);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Queue);
     let out = sender.repeat(10, &Flow::numbered(1).frame(100)).sum;
     let counted = sender.repeat(20, &Flow::numbered(2).frame(100)).sum;
     let report = skua.fresh_summary();

@@ -7,7 +7,7 @@ use std::{
 use rustix::process::Signal;
 
 use crate::lab::{
-    Flow, Net, Report, Sender, Skua, Sum, Way, Wire,
+    Flow, Net, Report, SendMode, Sender, Skua, Sum, Wire,
     frame::Crowd,
     root_tests,
     skua::{self, parse_lines, sum_of},
@@ -110,7 +110,7 @@ fn flows_as_json_in_the_shape_that_is_promised() {
     let before = wire.near.counters("x0");
     let (out, report) = capture(&wire.near, "--output json", || {
         tcp::bulk(&wire.far, &wire.near, "10.7.0.2:5001", 1 << 20);
-        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+        let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
         sender.repeat(3, &Flow::numbered(7).frame(80));
         sender.repeat(2, &Flow::numbered(7).tagged(&[(0x8100, 5)], 84));
         sender.repeat(4, &Flow::numbered(9).with_protocol(1).frame(98));
@@ -171,7 +171,7 @@ fn flows_as_csv_and_as_a_table() {
         return;
     }
     let wire = Wire::new();
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let traffic = || {
         for n in 0..5 {
             sender.repeat(n + 1, &Flow::numbered(n as u32).frame(100));
@@ -259,7 +259,7 @@ fn a_table_fits_80_columns() {
     let wire = Wire::new().with_addresses();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
     tcp::bulk(&wire.far, &wire.near, "10.7.0.2:5001", 4 << 20);
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let mut flow = Flow::numbered(1);
     flow.from = [255, 255, 255, 255].into();
     flow.to = [255, 255, 255, 254].into();
@@ -283,7 +283,7 @@ fn flows_of_a_running_probe_on_another_port() {
     }
     let wire = Wire::new();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let sent = sender.send(500, |n| Flow::numbered(n as u32 % 5).frame(64));
     let args = format!("flows --analyzer {} --output json", skua.address);
     let output = skua::output(&wire.near, &args);
@@ -316,7 +316,7 @@ fn what_does_not_fit_into_the_history_is_counted() {
             file.0.display()
         ),
     );
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let crowd = Crowd::new(66);
     let sent = sender.send(FLOWS, |n| crowd.frame(n as u32));
     let kept = skua.flows();
@@ -360,8 +360,8 @@ fn metrics_are_the_sums_of_the_summary() {
     }
     let wire = Wire::new();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 100");
-    let there = Sender::open(&wire.far, "g0", Way::Bypass);
-    let back = Sender::open(&wire.near, "x0", Way::Queue);
+    let there = Sender::open(&wire.far, "g0", SendMode::Bypass);
+    let back = Sender::open(&wire.near, "x0", SendMode::Queue);
     skua.halt();
     there.send(300, |n| Flow::numbered(n as u32).frame(64));
     back.send(50, |n| Flow::numbered(n as u32).reversed().frame(70));
@@ -455,7 +455,7 @@ fn terminated_by_its_supervisor_it_prints_its_summary() {
     }
     let wire = Wire::new();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let sent = sender.repeat(10, &Flow::numbered(1).frame(64));
     skua.signal(Signal::TERM);
     assert_eq!(skua.ended().0.seen(), sent.sum);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use skua_testkit::access::BEARER;
 
 use crate::lab::{
-    Flow, Net, Sender, Skua, Sum, Way, Wire, root_tests,
+    Flow, Net, SendMode, Sender, Skua, Sum, Wire, root_tests,
     skua::{self, parse_lines},
     wait_for,
 };
@@ -82,7 +82,7 @@ fn a_capture_follows_a_node_that_comes_later_and_goes() {
     net.veth("late0", &wire.far, "late1");
     wait_active(net, &skua, &id, 1);
     assert!(list().contains("active"), "{}", list());
-    let sender = Sender::open(&wire.far, "late1", Way::Queue);
+    let sender = Sender::open(&wire.far, "late1", SendMode::Queue);
     sender.repeat(70, &Flow::numbered(1).frame(100));
     wait_counted(net, &skua, &id, Sum::new(70, 7_000));
     // The node says so, too.
@@ -123,7 +123,7 @@ fn several_captures_on_a_node_count_each_their_own() {
     for id in everything.iter().chain(&chosen) {
         wait_active(net, &skua, id, 1);
     }
-    let sender = Sender::open(&wire.far, "g0", Way::Queue);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Queue);
     sender.repeat(50, &Flow::numbered(1).frame(100));
     sender.repeat(30, &Flow::numbered(2).frame(300));
     for id in &everything {
@@ -157,7 +157,7 @@ fn packets_are_watched_by_tshark() {
     let wire = Wire::new();
     let net = &wire.near;
     let skua = Skua::run(net, "--interface x0");
-    let sender = Sender::open(&wire.far, "g0", Way::Queue);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Queue);
     for way in ["-r", "-i"] {
         let mut watch = skua::command(net)
             .args(["capture", "watch", "--gremlin", NEAR])
@@ -216,7 +216,7 @@ fn kept_packets_are_a_capture_file() {
     let skua = Skua::run(net, "--interface x0");
     let id = create(net, &skua, NEAR, &["--rawpacket-limit", "4"]);
     wait_active(net, &skua, &id, 1);
-    let sender = Sender::open(&wire.far, "g0", Way::Queue);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Queue);
     let frames = [Flow::numbered(1).frame(100), Flow::numbered(2).frame(1_200)];
     for frame in &frames {
         sender.repeat(9, frame);

@@ -8,7 +8,7 @@ use rustix::{
 };
 
 use crate::lab::{
-    Flow, Report, Sender, Sent, Skua, Sum, Way, Wire,
+    Flow, Report, SendMode, Sender, Sent, Skua, Sum, Wire,
     frame::{CLASSES, Crowd},
     root_tests,
     skua::{parse_lines, sum_of},
@@ -34,8 +34,8 @@ fn one_flow_of_every_size_both_ways() {
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
     let before = wire.near.counters("x0");
     let flow = Flow::numbered(1);
-    let there = Sender::open(&wire.far, "g0", Way::Bypass);
-    let back = Sender::open(&wire.near, "x0", Way::Queue);
+    let there = Sender::open(&wire.far, "g0", SendMode::Bypass);
+    let back = Sender::open(&wire.near, "x0", SendMode::Queue);
     let (mut received, mut answered) = (Sent::default(), Sent::default());
     // 42: nothing but headers, shorter than Ethernet's least; 60: mostly padding; 9014: jumbo.
     for size in [42, 43, 60, 61, 64, 128, 590, 1514, 9014] {
@@ -74,7 +74,7 @@ fn the_summary_tells_the_interface_counters_of_its_end() {
     }
     let wire = Wire::new();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     // Events about the interface must not move what its counters are compared with.
     for change in ["mtu 2000", "mtu 9000", "alias lv"] {
         sender.repeat(100, &Flow::numbered(1).frame(100));
@@ -116,7 +116,7 @@ fn twice_as_many_flows_as_entries_are_lost_by_name() {
         &format!("--interface x0 --max-entries {ENTRIES}"),
     );
     let before = wire.near.counters("x0").rx;
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let mut of_class = [Sum::ZERO; CLASSES.len()];
     // Nobody makes room while the process is halted: what is lost is known beforehand.
     skua.halt();
@@ -154,7 +154,7 @@ fn a_million_flows_into_half_a_million_entries() {
     let wire = Wire::new();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 500000");
     let before = wire.near.counters("x0").rx;
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let crowd = Crowd::new(74);
     let once = || sender.send(FLOWS, |number| crowd.frame(number as u32));
     // First without anybody to make room.
@@ -209,7 +209,7 @@ fn two_cpus_write_one_flow() {
             let (wire, frames) = (&wire, &frames);
             scope.spawn(move || {
                 on_cpu(cpu, || {
-                    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+                    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
                     let mut sent = sender.send(64, |number| frames[number as usize].clone());
                     sent += sender.repeat(EACH, &frames[0]);
                     sent
@@ -239,8 +239,8 @@ fn drained_under_load(interval: &str, drains: u64) {
         &format!("--interface x0 --max-entries 4000 --scan-interval {interval}"),
     );
     let before = wire.near.counters("x0");
-    let there = Sender::open(&wire.far, "g0", Way::Bypass);
-    let back = Sender::open(&wire.near, "x0", Way::Queue);
+    let there = Sender::open(&wire.far, "g0", SendMode::Bypass);
+    let back = Sender::open(&wire.near, "x0", SendMode::Queue);
     let frames: Vec<_> = (0..1000)
         .map(|n| {
             (
@@ -300,7 +300,7 @@ fn entries_that_are_evicted_under_load_keep_their_counts() {
         "--interface x0 --max-entries 2000 --scan-interval 1h",
     );
     let before = wire.near.counters("x0").rx;
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let crowd = Crowd::new(64);
     let mut sent = Sent::default();
     // One in four is new, the others come again and again.
@@ -352,7 +352,7 @@ fn a_full_table_calls_for_a_drain() {
         "--interface x0 --max-entries 50000 --scan-interval 1h",
     );
     let before = wire.near.counters("x0").rx;
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let crowd = Crowd::new(64);
     let mut sent = sender.send(500_000, |n| crowd.frame(n as u32));
     // Those that come first may still be refused, the last may not: eight seconds are enough for two drains on a busy machine.
@@ -390,7 +390,7 @@ fn sampling_leaves_out_what_it_does_not_count() {
         "--interface x0 --max-entries 1000 --sampling 10",
     );
     let before = wire.near.counters("x0").rx;
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let sent = sender.send(FRAMES, |n| {
         Flow::numbered(n as u32 % 7).frame(60 + n as usize % 50)
     });
@@ -418,7 +418,7 @@ fn a_process_that_was_halted_under_load_loses_by_name_only() {
         "--interface x0 --max-entries 5000 --scan-interval 50ms",
     );
     let before = wire.near.counters("x0").rx;
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let crowd = Crowd::new(64);
     let mut sent = Sent::default();
     for round in 0..5u32 {
@@ -450,7 +450,7 @@ fn frames_without_anything_behind_the_header_are_counted() {
     let wire = Wire::new();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
     let before = wire.near.counters("x0").rx;
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let whole = Flow::numbered(1).frame(100);
     // Cut at every length: malformed, but all there.
     let sent = sender.send(86, |n| whole[..14 + n as usize].to_vec());

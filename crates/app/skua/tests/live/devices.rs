@@ -5,7 +5,7 @@ use std::{io::Write as _, net::UdpSocket, os::fd::AsFd as _};
 use skua_kernel::{Attachment, Direction, HookKind};
 
 use crate::lab::{
-    Flow, Net, Sender, Skua, Sum, Way, Wire,
+    Flow, Net, SendMode, Sender, Skua, Sum, Wire,
     packet::{tagging_program, tun},
     root_tests,
 };
@@ -23,8 +23,8 @@ fn tags_within_the_frame_are_counted() {
     let wire = Wire::new();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
     let before = wire.near.counters("x0");
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
-    let back = Sender::open(&wire.near, "x0", Way::Queue);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
+    let back = Sender::open(&wire.near, "x0", SendMode::Queue);
     let flow = Flow::numbered(1);
     let mut sent = sender.repeat(1000, &flow.tagged(&[(DOT1Q, 7)], 100));
     sent += sender.repeat(500, &flow.tagged(&[(DOT1AD, 8), (DOT1Q, 9)], 120));
@@ -74,7 +74,7 @@ fn tags_beside_the_frame_are_the_difference_to_the_counters() {
     });
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
     let before = wire.near.counters("x0").rx;
-    let sender = Sender::open(&wire.far, "g0", Way::Queue);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Queue);
     let mut sent = sender.repeat(1000, &Flow::numbered(1).frame(100));
     sent += sender.repeat(1000, &Flow::numbered(2).with_protocol(6).frame(61));
     let flows = skua.flows();

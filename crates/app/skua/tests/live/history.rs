@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     lab::{
-        Flow, Net, Sender, Skua, Way, Wire, net, root_tests,
+        Flow, Net, SendMode, Sender, Skua, Wire, net, root_tests,
         skua::{self, NO_HISTORY},
         wait_for,
     },
@@ -120,7 +120,7 @@ fn what_was_before_a_kill_is_there_again() {
     wait_for("the interface in the graph", || {
         (ask(net, &first, "G.V().Has('Name', 'lbgone').Count()") == 1).then_some(())
     });
-    send(&Sender::open(&wire.far, "g0", Way::Queue));
+    send(&Sender::open(&wire.far, "g0", SendMode::Queue));
     let sum = |skua: &Skua, at: &str, what: &str, of: &str| {
         let query = format!("G{at}.{UDP}.{what}.Sum('Metric.AB{of}')");
         ask(net, skua, &query).as_u64().unwrap()
@@ -195,7 +195,7 @@ fn state_files_that_cannot_be_used_do_not_stop_the_start() {
         .unwrap();
     }
     let skua = Skua::run_command(net, &mut keeping(net, directory.path()));
-    send(&Sender::open(&wire.far, "g0", Way::Queue));
+    send(&Sender::open(&wire.far, "g0", SendMode::Queue));
     wait_for("all packets", || {
         let query = format!("G.{UDP}.Sum('Metric.ABPackets')");
         (ask(net, &skua, &query) == 210).then_some(())
@@ -324,7 +324,7 @@ fn a_full_disk_is_said_and_overcome() {
         .arg(format!("of={}", filler.display()));
     let full = fill.output().unwrap();
     assert!(!full.status.success(), "the disk is not full");
-    let sender = Sender::open(&wire.far, "g0", Way::Queue);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Queue);
     let mut sent = 0;
     let failing = wait_for("the history to fail", || {
         send(&sender);
@@ -382,7 +382,7 @@ fn captures_are_counted_everywhere() {
     let net = &wire.near;
     let skua = Skua::run(net, "--interface x0");
     let id = capture(net, &skua);
-    send(&Sender::open(&wire.far, "g0", Way::Queue));
+    send(&Sender::open(&wire.far, "g0", SendMode::Queue));
     let found = wait_for("all packets of the capture", || {
         let status = status(&skua);
         (status["captures"][0]["in_flows"]["packets"] == 210).then(|| status.clone())

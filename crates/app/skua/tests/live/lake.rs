@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::Command};
 use serde_json::Value;
 
 use crate::lab::{
-    Flow, Net, Sender, Skua, Way, Wire, root_tests,
+    Flow, Net, SendMode, Sender, Skua, Wire, root_tests,
     skua::{self, parse_lines},
     wait_for,
 };
@@ -57,7 +57,7 @@ fn flows_are_asked_from_the_lake_also_after_a_kill() {
     let directory = Directory(directory);
     let place = directory.0.to_str().unwrap();
     let skua = writing(net, place);
-    let sender = Sender::open(&wire.far, "g0", Way::Queue);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Queue);
     let send = || {
         for number in 1..=20 {
             sender.repeat(u64::from(number), &Flow::numbered(number).frame(100));

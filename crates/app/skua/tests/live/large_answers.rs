@@ -2,7 +2,7 @@
 
 use crate::{
     lab::{
-        Flow, Sender, Skua, Way, Wire, root_tests,
+        Flow, SendMode, Sender, Skua, Wire, root_tests,
         skua::{self, parse_lines},
         wait_for,
     },
@@ -57,7 +57,7 @@ fn answers_of_many_flows_take_little_memory() {
         // Whenever a window of it ends it grows by some 20 MiB, which are no answer's.
         .env("SKUA_SOCKETS_GRAPH", "0");
     let skua = Skua::run_command(&wire.near, &mut command);
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let sent = sender.send(FLOWS, |number| Flow::numbered(number as u32).frame(100));
     wait_for("all flows", || {
         (skua.summary().in_flows() == sent.sum).then_some(())

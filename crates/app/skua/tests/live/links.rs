@@ -1,6 +1,8 @@
 //! Interfaces that come, go and change while `skua run` watches.
 
-use crate::lab::{Flow, Net, Sender, Sent, Skua, Sum, Way, root_tests, skua::sum_of, wait_for};
+use crate::lab::{
+    Flow, Net, SendMode, Sender, Sent, Skua, Sum, root_tests, skua::sum_of, wait_for,
+};
 
 /// Two namespaces without a wire yet.
 fn unwired() -> (Net, Net) {
@@ -21,7 +23,7 @@ fn an_interface_that_is_made_later_is_watched_from_then_on() {
     far.veth("g0", &near, "x0");
     skua.wait_attached("x0");
     let before = near.counters("x0");
-    let sender = Sender::open(&far, "g0", Way::Bypass);
+    let sender = Sender::open(&far, "g0", SendMode::Bypass);
     let frame = Flow::numbered(1).frame(77);
     let mut sent = sender.repeat(1000, &frame);
 
@@ -68,7 +70,7 @@ fn an_interface_that_is_deleted_under_load_keeps_what_it_counted() {
         "--interface x0 --max-entries 1000 --scan-interval 50ms",
     );
     let frames: Vec<_> = (0..50).map(|n| Flow::numbered(n).frame(80)).collect();
-    let sender = Sender::open(&near, "x0", Way::Queue);
+    let sender = Sender::open(&near, "x0", SendMode::Queue);
     let sent = std::thread::scope(|scope| {
         let load = scope.spawn(|| until_gone(&sender, &frames));
         wait_for("load", || {
@@ -120,13 +122,13 @@ fn an_interface_that_takes_the_place_of_a_deleted_one_is_watched() {
     let skua = Skua::run(&near, "--max-entries 1000 --scan-interval 1h");
     skua.wait_attached("x0");
     let frame = Flow::numbered(1).frame(77);
-    let mut sent = Sender::open(&far, "y0", Way::Bypass).repeat(100, &frame);
+    let mut sent = Sender::open(&far, "y0", SendMode::Bypass).repeat(100, &frame);
     near.ip("link del x0");
     far.ip("link del g0");
     make(1400);
     skua.wait_attached("x0");
     let before = near.counters("x0");
-    let again = Sender::open(&far, "y0", Way::Bypass).repeat(500, &frame);
+    let again = Sender::open(&far, "y0", SendMode::Bypass).repeat(500, &frame);
     sent += again;
     let flows = skua.flows();
     let report = skua.stop();
@@ -151,7 +153,8 @@ fn many_interfaces_come_and_go() {
     }
     far.veth("g0", &near, "x0");
     skua.wait_attached("x0");
-    let sent = Sender::open(&far, "g0", Way::Bypass).repeat(1000, &Flow::numbered(1).frame(77));
+    let sent =
+        Sender::open(&far, "g0", SendMode::Bypass).repeat(1000, &Flow::numbered(1).frame(77));
     let report = skua.stop();
     assert_eq!(report.directions("x0").0, sent.sum);
 }

@@ -1,6 +1,6 @@
 //! `--all-netns`: capture points are told apart by namespace and index.
 
-use crate::lab::{Flow, Net, Sender, Skua, Sum, Way, root_tests, skua::sum_of, wait_for};
+use crate::lab::{Flow, Net, SendMode, Sender, Skua, Sum, root_tests, skua::sum_of, wait_for};
 
 /// Both directions of both kinds of link.
 const FOR_FURTHER_NAMESPACES: u64 = 4;
@@ -54,7 +54,7 @@ fn the_same_index_in_two_namespaces() {
     ];
     let mut sent = Vec::new();
     for (number, (_, far)) in all.iter().enumerate() {
-        let sender = Sender::open(far, "g0", Way::Bypass);
+        let sender = Sender::open(far, "g0", SendMode::Bypass);
         sent.push(sender.repeat(1000 + number as u64, &flow.frame(100 + number)));
     }
     let flows = skua.flows();
@@ -92,7 +92,8 @@ fn a_namespace_that_goes_keeps_what_was_counted_in_it() {
         "--interface x0 --max-entries 1000 --scan-interval 100ms",
     );
     wait_for("the namespace", || attached(&skua, &near));
-    let sent = Sender::open(&far, "g0", Way::Bypass).repeat(5000, &Flow::numbered(1).frame(64));
+    let sent =
+        Sender::open(&far, "g0", SendMode::Bypass).repeat(5000, &Flow::numbered(1).frame(64));
     let name = format!("{}/x0", near.name);
     skua.hide(&near);
     drop(near);
@@ -124,7 +125,7 @@ fn an_interface_that_moves_is_followed() {
         &[&other],
         "--interface x0 --max-entries 1000 --scan-interval 1h",
     );
-    let sender = Sender::open(&far, "g0", Way::Bypass);
+    let sender = Sender::open(&far, "g0", SendMode::Bypass);
     let frame = Flow::numbered(1).frame(64);
     let mut home = sender.repeat(1000, &frame);
     near.ip(&format!("link set x0 netns {}", other.name));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::lab::{
-    Flow, Net, Sender, Skua, Way, Wire, root_tests,
+    Flow, Net, SendMode, Sender, Skua, Wire, root_tests,
     skua::{self, sum_of},
     wait_for,
 };
@@ -27,7 +27,7 @@ fn queries_count_what_was_sent() {
     }
     let wire = Wire::new();
     let skua = Skua::run(&wire.near, "--interface x0");
-    let sender = Sender::open(&wire.far, "g0", Way::Queue);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Queue);
     for number in 1..=20 {
         sender.repeat(u64::from(number), &Flow::numbered(number).frame(100));
     }

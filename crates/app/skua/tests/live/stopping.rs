@@ -9,7 +9,9 @@ use std::{
 
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 
-use crate::lab::{Flow, Sender, Sent, Skua, Sum, Way, Wire, frame::Crowd, root_tests, wait_for};
+use crate::lab::{
+    Flow, SendMode, Sender, Sent, Skua, Sum, Wire, frame::Crowd, root_tests, wait_for,
+};
 
 /// Sends to `x0` until told to stop.
 struct Load {
@@ -64,7 +66,7 @@ impl Load {
 
 /// Runs `work` under load on `x0`.
 fn under_load<T>(wire: &Wire, load: &Load, work: impl FnOnce() -> T) -> (Sent, T) {
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| load.run(&sender));
         // The load must end also when the work fails.
@@ -342,7 +344,7 @@ fn classifiers_are_followed_and_go_in_an_ordinary_end() {
         "--interface x0 --max-entries 1000 --hook clsact",
     );
     let cleaner = cleaner_of(skua.pid());
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let sent = sender.repeat(5000, &Flow::numbered(1).frame(99));
     assert_eq!(skua.stop().seen(), sent.sum);
     assert_eq!(classifiers(&wire, "x0"), ["", ""]);
@@ -373,7 +375,7 @@ fn a_later_run_takes_the_place_of_what_was_left() {
     for filters in classifiers(&wire, "x0") {
         assert_eq!(filters.matches("direct-action").count(), 1, "{filters}");
     }
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let sent = sender.repeat(5000, &Flow::numbered(1).frame(99));
     assert_eq!(two.stop().seen(), sent.sum);
     assert_eq!(classifiers(&wire, "x0"), ["", ""]);
@@ -388,7 +390,7 @@ fn two_at_once_count_the_same() {
     let wire = Wire::new();
     let one = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
     let two = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let sent = sender.repeat(5000, &Flow::numbered(1).frame(99));
     assert_eq!(one.stop().seen(), sent.sum);
     assert_eq!(two.stop().seen(), sent.sum);

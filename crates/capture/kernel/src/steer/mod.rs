@@ -135,7 +135,7 @@ pub struct Event {
 
 /// What became of samples for which the detector stood fired, in the order of `bpf/steer/steer.h`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Deed {
+pub enum ActionResult {
     /// The action was done.
     Acted,
     /// There was none to do: report, or a dry run.
@@ -150,7 +150,7 @@ pub enum Deed {
     Unwatched,
 }
 
-impl Deed {
+impl ActionResult {
     /// All.
     pub const ALL: [Self; 6] = [
         Self::Acted,
@@ -183,10 +183,10 @@ pub struct Counts {
     pub sampled: u64,
     /// Packets left as they were, by cause; all causes are there.
     pub untouched: BTreeMap<Cause, u64>,
-    /// Samples for which the detector stood fired: each is in one of `deeds`.
+    /// Samples for which the detector stood fired: each is in one of `results`.
     pub fired: u64,
     /// What became of those; all are there.
-    pub deeds: BTreeMap<Deed, u64>,
+    pub results: BTreeMap<ActionResult, u64>,
     /// Events beyond the limit.
     pub events_lost: u64,
 }
@@ -337,13 +337,13 @@ impl Steering {
         }
         let of = |count: u32| sums[count as usize];
         let causes = sums[c::STEER_AGGREGATED as usize..].iter().copied();
-        let deeds = sums[c::STEER_ACTED as usize..].iter().copied();
+        let results = sums[c::STEER_ACTED as usize..].iter().copied();
         Ok(Counts {
             matched: of(c::STEER_MATCHED),
             sampled: of(c::STEER_SAMPLED),
             untouched: Cause::ALL.into_iter().zip(causes).collect(),
             fired: of(c::STEER_FIRED),
-            deeds: Deed::ALL.into_iter().zip(deeds).collect(),
+            results: ActionResult::ALL.into_iter().zip(results).collect(),
             events_lost: of(c::STEER_EVENTS_LOST),
         })
     }

@@ -130,14 +130,14 @@ fn given_up_while_connecting() {
 /// End, bytes sent, bytes received.
 type Brief = (Option<End>, u64, u64);
 
-/// Ends of both sides, of a connection on which `deed` was done.
-fn ends_of(deed: impl FnOnce(TcpStream, TcpStream) + Send) -> (Brief, Brief) {
+/// Ends of both sides, of a connection on which `result` was done.
+fn ends_of(result: impl FnOnce(TcpStream, TcpStream) + Send) -> (Brief, Brief) {
     let net = Net::new();
     let mut watch = Watch::new(&[&net]);
     net.run(|| {
         let listener = listen("127.0.0.1");
         let (client, server) = connect(&listener);
-        deed(client, server);
+        result(client, server);
     });
     let (opened, accepted) = watch.both_ends();
     let brief = |u: skua_socket::SocketUpdate| {

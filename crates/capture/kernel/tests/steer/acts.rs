@@ -2,7 +2,7 @@
 
 use skua_kernel::{
     flow::LinkKind,
-    steer::{Deed, Steering, Target},
+    steer::{ActionResult, Steering, Target},
 };
 use skua_steer::Cause;
 
@@ -82,7 +82,7 @@ fn many_cpus_write_one_channel() {
         (channel.count, channel.count)
     );
     assert_eq!((channel.fired, counts.fired), (discarded, discarded));
-    assert_eq!(counts.deeds[&Deed::Acted], discarded);
+    assert_eq!(counts.results[&ActionResult::Acted], discarded);
     let (least, most) = (-1_000 << 8, 5_000 << 8);
     assert!((least..=most).contains(&channel.ewma), "{}", channel.ewma);
     for sample in &channel.ring {
@@ -177,7 +177,10 @@ fn a_redirect_rewrites_what_is_asked_and_checksums_stay_right() {
             // Without a target packets pass, and it is counted.
             let (verdict, out, spike) = fire(&steering, shape);
             assert_eq!((verdict, out), (GO_ON, spike));
-            assert_eq!(steering.counts().unwrap().deeds[&Deed::NoTarget], 1);
+            assert_eq!(
+                steering.counts().unwrap().results[&ActionResult::NoTarget],
+                1
+            );
             steering.set_target(Some(&target)).unwrap();
             steering.beat();
             let spike = shape.frame(b"\0\x019000");
@@ -227,7 +230,10 @@ fn a_redirect_rewrites_what_is_asked_and_checksums_stay_right() {
                 run(steering.program().unwrap(), &more, 1),
                 (GO_ON, more.clone())
             );
-            assert_eq!(steering.counts().unwrap().deeds[&Deed::NoTarget], 3);
+            assert_eq!(
+                steering.counts().unwrap().results[&ActionResult::NoTarget],
+                3
+            );
         }
     }
 }
@@ -264,9 +270,13 @@ fn nothing_is_done_when_nobody_watches() {
     }
     // A busy machine may take a while from the heartbeat to the packets.
     let lost = "preset: ewma-64\naction: {drop: true}\nwatchdog: {after: 2s";
-    for (settings, verdict, deed) in [
-        (format!("{lost}}}\n"), GO_ON, Deed::Unwatched),
-        (format!("{lost}, when_lost: stay}}\n"), DISCARD, Deed::Acted),
+    for (settings, verdict, result) in [
+        (format!("{lost}}}\n"), GO_ON, ActionResult::Unwatched),
+        (
+            format!("{lost}, when_lost: stay}}\n"),
+            DISCARD,
+            ActionResult::Acted,
+        ),
     ] {
         let steering = Steering::load(&detector(&settings), LinkKind::Ethernet).unwrap();
         steering.beat();
@@ -274,8 +284,8 @@ fn nothing_is_done_when_nobody_watches() {
         std::thread::sleep(std::time::Duration::from_millis(2_100));
         let spike = Shape::default().frame(b"\0\x0199000");
         assert_eq!(run(steering.program().unwrap(), &spike, 1).0, verdict);
-        let before = if deed == Deed::Acted { 2 } else { 1 };
-        assert_eq!(steering.counts().unwrap().deeds[&deed], before);
+        let before = if result == ActionResult::Acted { 2 } else { 1 };
+        assert_eq!(steering.counts().unwrap().results[&result], before);
         steering.beat();
         let spike = Shape::default().frame(b"\0\x01999000");
         assert_eq!(run(steering.program().unwrap(), &spike, 1).0, DISCARD);
@@ -287,16 +297,19 @@ fn a_dry_run_and_a_mark_let_packets_pass() {
     if !can_steer() {
         return;
     }
-    for (settings, deed) in [
-        ("action: {drop: true}\ndry_run: true\n", Deed::Reported),
-        ("action: {report: true}\n", Deed::Reported),
-        ("action: {mark: 7}\n", Deed::Acted),
+    for (settings, result) in [
+        (
+            "action: {drop: true}\ndry_run: true\n",
+            ActionResult::Reported,
+        ),
+        ("action: {report: true}\n", ActionResult::Reported),
+        ("action: {mark: 7}\n", ActionResult::Acted),
     ] {
         let detector = detector(&format!("preset: ewma-64\n{settings}"));
         let steering = Steering::load(&detector, LinkKind::Ethernet).unwrap();
         let (verdict, out, spike) = fire(&steering, Shape::default());
         assert_eq!((verdict, out), (GO_ON, spike));
-        assert_eq!(steering.counts().unwrap().deeds[&deed], 1);
+        assert_eq!(steering.counts().unwrap().results[&result], 1);
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 use skua_kernel::{
     Attachment, Direction, HookKind,
     flow::LinkKind,
-    steer::{Deed, Steering, Target, attach},
+    steer::{ActionResult, Steering, Target, attach},
 };
 use skua_steer::Order;
 
@@ -143,13 +143,16 @@ impl Host {
 }
 
 /// Waits until so many packets have been seen, and says what became of those that fired.
-fn deeds(steering: &Steering, matched: u32) -> (u64, u64) {
+fn results(steering: &Steering, matched: u32) -> (u64, u64) {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         let counts = steering.counts().unwrap();
         if counts.matched >= u64::from(matched) {
             assert_eq!(counts.matched, u64::from(matched));
-            return (counts.deeds[&Deed::Acted], counts.deeds[&Deed::NoTarget]);
+            return (
+                counts.results[&ActionResult::Acted],
+                counts.results[&ActionResult::NoTarget],
+            );
         }
         assert!(Instant::now() < end, "{counts:?}");
         std::thread::sleep(Duration::from_millis(5));
@@ -187,22 +190,22 @@ fn each_hook_steers_and_stops_when_the_target_is_down() {
         // The first fills the ring.
         host.send(21);
         host.take(20);
-        assert_eq!(deeds(&steering, 21), (20, 0), "{}", hook.name());
+        assert_eq!(results(&steering, 21), (20, 0), "{}", hook.name());
         // Nobody tells the program.
         host.pod.ip("link set vb0 down");
         host.send(20);
-        assert_eq!(deeds(&steering, 41), (20, 20), "{}", hook.name());
+        assert_eq!(results(&steering, 41), (20, 20), "{}", hook.name());
         host.pod.ip("link set vb0 up");
         host.send(20);
         host.take(20);
-        assert_eq!(deeds(&steering, 61), (40, 20), "{}", hook.name());
+        assert_eq!(results(&steering, 61), (40, 20), "{}", hook.name());
         host.host.ip("link del pb0");
         host.send(20);
-        assert_eq!(deeds(&steering, 81), (40, 40), "{}", hook.name());
+        assert_eq!(results(&steering, 81), (40, 40), "{}", hook.name());
         drop(attachment);
         host.send(5);
         std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(deeds(&steering, 81), (40, 40), "it is detached");
+        assert_eq!(results(&steering, 81), (40, 40), "it is detached");
     }
 }
 

@@ -5,7 +5,7 @@ use skua_kernel::{
     flow::LinkKind,
     steer::{Event, Steering},
 };
-use skua_steer::{Detector, Encoding, Fate, Reference};
+use skua_steer::{Classification, Detector, Encoding, Reference};
 use skua_testkit::Random;
 
 use crate::frames::{DISCARD, GO_ON, Shape, can_steer, detector, packets, try_run};
@@ -166,9 +166,9 @@ fn any_threshold(random: &mut Random) -> String {
 }
 
 /// What an event and a verdict must agree on.
-type Told = (u32, bool, i64, i64, i64, u64);
+type Comparable = (u32, bool, i64, i64, i64, u64);
 
-fn told(event: &Event) -> Told {
+fn told(event: &Event) -> Comparable {
     let Event {
         channel,
         fired,
@@ -185,7 +185,7 @@ fn told(event: &Event) -> Told {
 fn compare(random: &mut Random, detector: &Detector, packets: usize) -> (u64, u64) {
     let mut steering = Steering::load(detector, LinkKind::Ethernet).unwrap();
     let mut reference = Reference::new(detector).unwrap();
-    let (mut wanted, mut events): (Vec<Told>, Vec<Told>) = (Vec::new(), Vec::new());
+    let (mut wanted, mut events): (Vec<Comparable>, Vec<Comparable>) = (Vec::new(), Vec::new());
     for number in 0..packets {
         let frame = packet(random, detector);
         // Some kernels take no test packet that ends before the header of IP does.
@@ -208,7 +208,7 @@ fn compare(random: &mut Random, detector: &Detector, packets: usize) -> (u64, u6
         let expected = if outcome.fired() { DISCARD } else { GO_ON };
         let place = || format!("packet {number} {frame:02x?}\n{detector:?}\n{outcome:?}");
         assert_eq!(verdict, expected, "{}", place());
-        if let Fate::Sampled {
+        if let Classification::Sampled {
             channel,
             value,
             verdict,
@@ -250,7 +250,7 @@ fn compare(random: &mut Random, detector: &Detector, packets: usize) -> (u64, u6
     }
     let untouched: u64 = counts.untouched.values().sum();
     assert_eq!(counts.matched, counts.sampled + untouched);
-    assert_eq!(counts.fired, counts.deeds.values().sum::<u64>());
+    assert_eq!(counts.fired, counts.results.values().sum::<u64>());
     let all = steering.channels().unwrap();
     assert_eq!(all.len(), reference.channels().len());
     (tally.sampled, tally.fired)

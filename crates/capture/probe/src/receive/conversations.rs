@@ -15,7 +15,7 @@ use skua_packet::Level;
 const MOST_POINTS: usize = 4096;
 
 /// A record: what one or both sides of a conversation sent.
-pub(super) struct Told {
+pub(super) struct ConversationRecord {
     /// Where it was counted.
     pub(super) point: CapturePoint,
     /// Where else it passed without being counted there: if the conversation has an entry there, it
@@ -38,7 +38,7 @@ pub(super) struct Told {
     pub(super) ended: bool,
 }
 
-impl Told {
+impl ConversationRecord {
     /// Whether `lo` spoke first: the source, unless it was silent.
     fn spoke_first(&self, from_lo: bool) -> bool {
         match self.sent[0].is_zero() && !self.sent[1].is_zero() {
@@ -111,7 +111,7 @@ impl Conversations {
     }
 
     /// Counts a record that came at `now_ns`.
-    pub(super) fn add(&mut self, told: &Told, now_ns: u64) {
+    pub(super) fn add(&mut self, told: &ConversationRecord, now_ns: u64) {
         let all = told.sent[0] + told.sent[1];
         let left_out = self.addresses.as_ref();
         if left_out.is_some_and(|set| set.leaves_out(&told.level)) {
@@ -135,7 +135,7 @@ impl Conversations {
     }
 
     /// Where a record is counted, and its key there.
-    fn place(&self, told: &Told) -> (CapturePoint, Conversation) {
+    fn place(&self, told: &ConversationRecord) -> (CapturePoint, Conversation) {
         let at = |point| Conversation::new(point, &told.level, &told.ports, [0; 6]);
         if let Some(other) = told.joins {
             let joined = at(other);
@@ -177,7 +177,7 @@ impl Conversations {
 }
 
 impl Entry {
-    fn new(key: FlowKey, from_lo: bool, told: &Told) -> Self {
+    fn new(key: FlowKey, from_lo: bool, told: &ConversationRecord) -> Self {
         Self {
             update: FlowUpdate {
                 key,
@@ -193,7 +193,7 @@ impl Entry {
         }
     }
 
-    fn add(&mut self, told: &Told, direction: Direction, from_lo: bool, now_ns: u64) {
+    fn add(&mut self, told: &ConversationRecord, direction: Direction, from_lo: bool, now_ns: u64) {
         let update = &mut self.update;
         let [by_source, by_destination] = told.sent;
         let [source, destination] = if from_lo { [0, 1] } else { [1, 0] };

@@ -10,7 +10,7 @@ use skua_wire::netflow::{Decoder, Flow};
 
 use super::{
     DatagramProbe, ReceiveCause, Received, ReceiverConfig,
-    conversations::{Conversations, Told},
+    conversations::{ConversationRecord, Conversations},
     engine::Engine,
     exporters::{Exporters, Identity, exporter_name, plain_name},
     sflow::with_rate,
@@ -108,7 +108,7 @@ impl Engine for Netflow {
                 conversations.lose(point, Cause::Truncated, sent(0) + sent(1));
                 return;
             };
-            let told = Told {
+            let told = ConversationRecord {
                 point,
                 joins,
                 ports: Ports::of(&level.transport, level.network),

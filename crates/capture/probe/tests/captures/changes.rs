@@ -9,7 +9,7 @@ use std::{
 use skua_probe::{PointId, PointState};
 
 use crate::lab::{
-    Flow, Kind, Net, Running, Seen, Sender, Sum, Wanted, Way, Wire, frame::Crowd, point,
+    Flow, Kind, Net, Running, Seen, SendMode, Sender, Sum, Wanted, Wire, frame::Crowd, point,
     root_tests, stay_on_one_cpu, wait_for,
 };
 
@@ -50,7 +50,7 @@ fn a_point_that_comes_and_goes_counts_all_between() {
         let sent = std::thread::scope(|scope| {
             let traffic = scope.spawn(|| {
                 stay_on_one_cpu();
-                let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+                let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
                 let crowd = Crowd::new(64);
                 let mut next = 0;
                 while !stop.load(Ordering::Relaxed) && next < 1 << 22 {
@@ -138,7 +138,7 @@ fn an_interface_that_is_deleted_ends_its_point() {
         let frame = Flow::numbered(1).frame(200);
         let mut sent = Sum::ZERO;
         for interface in ["g0", "g1"] {
-            let sender = Sender::open(&wire.far, interface, Way::Bypass);
+            let sender = Sender::open(&wire.far, interface, SendMode::Bypass);
             sent += sender.repeat(1000, &frame).sum;
         }
         wire.near.settled_counters("x1");
@@ -148,7 +148,7 @@ fn an_interface_that_is_deleted_ends_its_point() {
             (live.state(points[0]) == Some(PointState::Gone)).then_some(())
         });
         assert_eq!(live.state(points[1]), Some(PointState::Active), "{kind:?}");
-        sent += Sender::open(&wire.far, "g1", Way::Bypass)
+        sent += Sender::open(&wire.far, "g1", SendMode::Bypass)
             .repeat(500, &frame)
             .sum;
         wire.near.settled_counters("x1");
@@ -174,7 +174,7 @@ fn nothing_is_lost_of_an_interface_that_is_deleted_under_load() {
         let sent = std::thread::scope(|scope| {
             let traffic = scope.spawn(|| {
                 stay_on_one_cpu();
-                let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+                let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
                 sender.send(60_000, |n| {
                     if n % 64 == 0 {
                         std::thread::sleep(Duration::from_micros(200));
@@ -222,7 +222,7 @@ fn points_in_namespaces_that_come_and_go() {
         assert_eq!(live.state(x0), Some(PointState::Active), "{kind:?}");
         assert_eq!(live.state(nobody), Some(PointState::Gone));
         assert_eq!(live.state(nowhere), Some(PointState::Gone));
-        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+        let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
         let sent = sender.repeat(300, &Flow::numbered(1).frame(99)).sum;
         wire.near.settled_counters("x0");
         drop(wire);
@@ -245,7 +245,7 @@ fn points_in_the_namespace_of_the_probe() {
         let capture = Running::start_in(Some(&wire.near), &Wanted::points(kind, &[x0]));
         let own = std::fs::metadata(wire.near.path()).unwrap().ino();
         assert_eq!(own, x0.netns);
-        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+        let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
         let frame = Flow::numbered(1).frame(70);
         let mut sent = sender.repeat(100, &frame).sum;
         wire.near.settled_counters("x0");
@@ -282,7 +282,7 @@ fn a_point_that_is_down_waits_with_libpcap() {
     wait_for("the point", || {
         (capture.points().state(x0) == Some(PointState::Active)).then_some(())
     });
-    let sent = Sender::open(&peer, "g0", Way::Bypass).repeat(10, &Flow::numbered(1).frame(80));
+    let sent = Sender::open(&peer, "g0", SendMode::Bypass).repeat(10, &Flow::numbered(1).frame(80));
     net.settled_counters("x0");
     assert_eq!(capture.stop().in_flows(), sent.sum);
 }
@@ -304,7 +304,7 @@ fn an_interface_that_comes_back_is_counted_again() {
                 (live.state(x0).as_ref() == Some(&state)).then_some(())
             });
         };
-        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+        let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
         let frame = Flow::numbered(1).frame(90);
         let mut sent = sender.repeat(100, &frame).sum;
         wire.near.settled_counters("x0");

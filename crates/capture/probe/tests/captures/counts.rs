@@ -3,13 +3,14 @@
 use skua_probe::{PointSet, PointState, Wake};
 
 use crate::lab::{
-    Counters, Flow, Kind, Running, Seen, Sender, Sent, Sum, Wanted, Way, Wire, point, root_tests,
+    Counters, Flow, Kind, Running, Seen, SendMode, Sender, Sent, Sum, Wanted, Wire, point,
+    root_tests,
 };
 
 /// Frames of TCP and UDP both ways, of all sizes.
 fn traffic(wire: &Wire) -> (Sent, Sent) {
-    let there = Sender::open(&wire.far, "g0", Way::Bypass);
-    let back = Sender::open(&wire.near, "x0", Way::Queue);
+    let there = Sender::open(&wire.far, "g0", SendMode::Bypass);
+    let back = Sender::open(&wire.near, "x0", SendMode::Queue);
     let frame = |number: u64, flow: Flow| {
         let protocol = [6, 17, 17][number as usize % 3];
         flow.with_protocol(protocol)
@@ -92,7 +93,7 @@ fn classifiers_stand_side_by_side() {
     }
     let wire = Wire::new();
     let x0 = point(&wire.near, "x0");
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     let frame = Flow::numbered(1).frame(100);
     let first = Running::start(&Wanted::points(Kind::CLSACT, &[x0]));
     let second = Running::start(&Wanted::points(Kind::CLSACT, &[x0]));
@@ -122,7 +123,8 @@ fn a_second_xdp_program_is_refused_with_a_reason() {
     let state = second.points().state(x0).unwrap();
     assert_eq!(state.name(), "refused");
     assert!(state.reason().contains("takes one only"), "{state:?}");
-    let sent = Sender::open(&wire.far, "g0", Way::Bypass).repeat(100, &Flow::numbered(1).frame(80));
+    let sent =
+        Sender::open(&wire.far, "g0", SendMode::Bypass).repeat(100, &Flow::numbered(1).frame(80));
     wire.near.settled_counters("x0");
     assert_eq!(second.stop().seen(), Sum::ZERO);
     assert_eq!(first.stop().in_flows(), sent.sum);
@@ -153,7 +155,7 @@ fn each_capture_has_a_filter_of_its_own() {
         };
         let captures: Vec<_> = filters.iter().map(start).collect();
         let before = wire.near.counters("x0");
-        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+        let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
         let (mut tcp, mut udp, mut few) = (Sum::ZERO, Sum::ZERO, Sum::ZERO);
         let sent = sender.send(5_000, |n| {
             let flow = Flow::numbered(n as u32 % 1024);

@@ -27,7 +27,7 @@ use std::{
 pub use base::{Sum, root_tests, wait_for};
 pub use frame::Flow;
 pub use net::{Counters, Net, Wire};
-pub use packet::{Sender, Sent, Way};
+pub use packet::{SendMode, Sender, Sent};
 use rustix::{
     process::{Pid, Signal, kill_process},
     thread::{CpuSet, sched_setaffinity},
@@ -173,7 +173,7 @@ impl Wanted {
 
 /// What a flow was counted with.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Kept {
+pub struct FlowTotals {
     pub sum: Counted,
     pub first_ns: u64,
     pub last_ns: u64,
@@ -182,15 +182,15 @@ pub struct Kept {
 /// What a probe saw.
 #[derive(Default, Debug)]
 pub struct Seen {
-    pub flows: BTreeMap<FlowKey, Kept>,
+    pub flows: BTreeMap<FlowKey, FlowTotals>,
     pub account: Account,
 }
 
 impl Seen {
     pub fn take(&mut self, update: &skua_flow::FlowUpdate) {
-        let kept = self.flows.entry(update.key).or_insert(Kept {
+        let kept = self.flows.entry(update.key).or_insert(FlowTotals {
             first_ns: u64::MAX,
-            ..Kept::default()
+            ..FlowTotals::default()
         });
         kept.sum += update.lo_sent + update.hi_sent;
         kept.first_ns = kept.first_ns.min(update.first_ns);

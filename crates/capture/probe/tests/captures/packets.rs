@@ -11,8 +11,8 @@ use skua_packet::{Frame, Level, Options, decode};
 use skua_probe::{PacketStream, PacketsConfig, PointState, Streamed, Wake};
 
 use crate::lab::{
-    Flow, Kind, PATIENCE, Running, Sender, Sum, Tcpdump, Wanted, Way, Wire, frame::Crowd, point,
-    root_tests, stay_on_one_cpu,
+    Flow, Kind, PATIENCE, Running, SendMode, Sender, Sum, Tcpdump, Wanted, Wire, frame::Crowd,
+    point, root_tests, stay_on_one_cpu,
 };
 
 const DOT1Q: u16 = 0x8100;
@@ -25,8 +25,8 @@ fn numbered(number: u64) -> Flow {
 /// Frames of many conversations and sizes, tagged and not, one way and the other.
 fn traffic(wire: &Wire, ways: usize) {
     stay_on_one_cpu();
-    let there = Sender::open(&wire.far, "g0", Way::Bypass);
-    let back = Sender::open(&wire.near, "x0", Way::Queue);
+    let there = Sender::open(&wire.far, "g0", SendMode::Bypass);
+    let back = Sender::open(&wire.near, "x0", SendMode::Queue);
     for round in 0..6u64 {
         let frame = |n: u64, flow: Flow| match n % 7 {
             5 => flow.tagged(&[(DOT1Q, 7)], 100 + n as usize % 700),
@@ -254,7 +254,7 @@ fn packets_that_find_no_room_are_counted() {
         let mut probe = wanted.start().unwrap();
         assert_eq!(wanted.points.unwrap().state(x0), Some(PointState::Active));
         // Nobody waits for it, so nothing is taken out of the ring.
-        let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+        let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
         let crowd = Crowd::new(400);
         let sent = sender.send(FLOWS, |n| crowd.frame(n as u32));
         wire.near.settled_counters("x0");
@@ -297,7 +297,7 @@ fn kept_packets_take_bounded_memory() {
         ..PacketsConfig::default()
     }));
     let crowd = Crowd::new(200);
-    let sender = Sender::open(&wire.far, "g0", Way::Bypass);
+    let sender = Sender::open(&wire.far, "g0", SendMode::Bypass);
     sender.send(5_000, |n| crowd.frame(n as u32));
     wire.near.settled_counters("x0");
     let packets = capture.packets().clone();

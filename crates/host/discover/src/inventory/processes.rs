@@ -40,7 +40,7 @@ const KEYS: &[&str] = &[
 ];
 
 #[derive(Debug, Default)]
-struct Told {
+struct LastReport {
     /// What was told last.
     all: Option<Arc<[ListeningProcess]>>,
     /// Whether that was not taken yet.
@@ -50,7 +50,7 @@ struct Told {
 /// Takes what the socket probe sees; see [`crate::Discovery::listeners`].
 #[derive(Debug, Clone)]
 pub struct Listeners {
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<LastReport>>,
     wake: Wake,
 }
 
@@ -75,7 +75,7 @@ impl Listeners {
         if told.all.as_deref() == Some(&processes) {
             return;
         }
-        *told = Told {
+        *told = LastReport {
             all: Some(processes.into()),
             new: true,
         };

@@ -107,7 +107,7 @@ impl Metric {
 }
 
 /// Where an interface is.
-pub(super) struct Place<'a> {
+pub(super) struct Location<'a> {
     /// TID of the node that owns it.
     pub owner: &'a str,
     /// Inode of its namespace.
@@ -207,7 +207,7 @@ impl State {
     }
 
     /// All that is ours of the node's metadata.
-    pub fn metadata(&mut self, place: &Place<'_>) -> Map {
+    pub fn metadata(&mut self, place: &Location<'_>) -> Map {
         let link = &self.interface.link;
         let int = |number: u32| Value::Int(number.into());
         let mut out: Vec<(Arc<str>, Value)> = Vec::with_capacity(40);

@@ -1,7 +1,7 @@
 //! One network namespace: the sockets in it, and what they list.
 
 use super::{
-    interface::{Place, State},
+    interface::{Location, State},
     neighbours::Neighbours,
     routes::Routes,
 };
@@ -222,8 +222,8 @@ impl Space {
     }
 
     /// Where an interface of it is.
-    pub fn place<'a>(&'a self, link_namespace: Option<&'a str>) -> Place<'a> {
-        Place {
+    pub fn place<'a>(&'a self, link_namespace: Option<&'a str>) -> Location<'a> {
+        Location {
             owner: &self.tid,
             inode: self.inode,
             link_namespace,

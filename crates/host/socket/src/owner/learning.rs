@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Asking, Container, Containment, Kept, OwnerId, Owners, Pod, Slot};
+use super::{Asking, CachedContainer, Container, Containment, OwnerId, Owners, Pod, Slot};
 use crate::container::Found;
 use crate::runtime::{Lookups, Names};
 
@@ -36,7 +36,7 @@ impl Owners {
         } else {
             Asking::Done
         };
-        let mut kept = Kept {
+        let mut kept = CachedContainer {
             container: container.clone(),
             asking,
         };
@@ -135,7 +135,7 @@ impl Owners {
     }
 }
 
-impl Kept {
+impl CachedContainer {
     /// Asks when it is time to; false: there is no room for more questions.
     fn ask(&mut self, found: &Found, lookups: &mut Lookups, now: Instant) -> bool {
         match self.asking {

@@ -244,7 +244,7 @@ impl Inner {
     }
 
     /// Waits until there is room for one more command.
-    fn place_for_command(&self) -> Result<Place<'_>, String> {
+    fn place_for_command(&self) -> Result<RunningCommand<'_>, String> {
         let mut state = self.state();
         while state.commands >= self.settings.commands_at_once {
             if state.end {
@@ -253,14 +253,14 @@ impl Inner {
             state = self.rest(state, Duration::from_secs(1));
         }
         state.commands += 1;
-        Ok(Place(self))
+        Ok(RunningCommand(self))
     }
 }
 
 /// Counts a command that runs.
-struct Place<'a>(&'a Inner);
+struct RunningCommand<'a>(&'a Inner);
 
-impl Drop for Place<'_> {
+impl Drop for RunningCommand<'_> {
     fn drop(&mut self) {
         self.0.state().commands -= 1;
         self.0.changed.notify_all();

@@ -2,7 +2,7 @@
 
 use super::{
     Capture,
-    point::{NodePoint, Place, point},
+    point::{CaptureSite, NodePoint, point},
 };
 use crate::{
     filters::PcapFilters,
@@ -360,7 +360,7 @@ impl Inner {
         run.status.unfit = unfit.len();
         run.status.unfit_why = unfit.into_iter().next();
         points.sort();
-        points.dedup_by(|a, b| Place::of(kind).is_same(a, b));
+        points.dedup_by(|a, b| CaptureSite::of(kind).is_same(a, b));
         if run.running.is_none() && !points.is_empty() {
             match self.runner.start(&run.capture) {
                 Ok(running) => {

@@ -30,7 +30,7 @@ pub struct NodePoint {
 
 /// What a type of capture runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum CaptureSite {
     /// Interfaces of the kernel.
     Interface,
     /// Any node: what others tell is counted there.
@@ -43,7 +43,7 @@ pub(super) enum Place {
     Bridge,
 }
 
-impl Place {
+impl CaptureSite {
     pub(super) fn of(kind: CaptureType) -> Self {
         match kind {
             CaptureType::Ebpf | CaptureType::Afpacket | CaptureType::Pcap => Self::Interface,
@@ -87,7 +87,7 @@ pub(super) fn point(node: &Node, kind: CaptureType) -> Result<NodePoint, String>
         let value = node.metadata.get(key).and_then(Value::as_str);
         value.unwrap_or_default().into()
     };
-    let place = Place::of(kind);
+    let place = CaptureSite::of(kind);
     let switched = node.metadata.get("Ovs").is_some();
     let point = NodePoint {
         host: node.host.clone(),
@@ -100,11 +100,11 @@ pub(super) fn point(node: &Node, kind: CaptureType) -> Result<NodePoint, String>
         row: switched.then(|| text("UUID").parse().ok()).flatten(),
     };
     let fits = match place {
-        Place::Interface => point.netns_inode > 0 && point.ifindex > 0,
-        Place::Node => !point.tid.is_empty(),
-        Place::DpdkPort => &*point.kind == "dpdkport" && !point.tid.is_empty(),
-        Place::Switch => point.row.is_some(),
-        Place::Bridge => point.row.is_some() && &*point.kind == "ovsbridge",
+        CaptureSite::Interface => point.netns_inode > 0 && point.ifindex > 0,
+        CaptureSite::Node => !point.tid.is_empty(),
+        CaptureSite::DpdkPort => &*point.kind == "dpdkport" && !point.tid.is_empty(),
+        CaptureSite::Switch => point.row.is_some(),
+        CaptureSite::Bridge => point.row.is_some() && &*point.kind == "ovsbridge",
     };
     if fits {
         return Ok(point);

@@ -17,7 +17,7 @@ pub use plan::spec;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = TapDirection)]
-pub enum Way {
+pub enum TapDirection {
     /// Received and sent.
     #[default]
     Both,
@@ -48,7 +48,7 @@ pub struct Tap {
     pub gremlin_query: String,
     /// Which way packets go.
     #[serde(alias = "direction")]
-    pub direction: Way,
+    pub direction: TapDirection,
     /// Pcap expression; only matching packets are copied.
     #[serde(alias = "match")]
     pub r#match: String,
@@ -125,7 +125,7 @@ impl Default for Tap {
             description: String::new(),
             from: Vec::new(),
             gremlin_query: String::new(),
-            direction: Way::Both,
+            direction: TapDirection::Both,
             r#match: String::new(),
             nets: Vec::new(),
             source_nets: Vec::new(),

@@ -1,6 +1,6 @@
 //! From what people write of a tap to what it does.
 
-use super::{Holders, Tap, Way};
+use super::{Holders, Tap, TapDirection};
 use crate::{ask, injection::endpoint::mac};
 use skua_flow::Prefix;
 use skua_tap::{Direction, Parties, Role, Space, Spec, TapChoice, Target, Tunnel};
@@ -229,9 +229,9 @@ pub fn spec(tap: &Tap) -> Result<Spec, String> {
         sources,
         choice,
         directions: match tap.direction {
-            Way::Both => vec![Direction::Ingress, Direction::Egress],
-            Way::In => vec![Direction::Ingress],
-            Way::Out => vec![Direction::Egress],
+            TapDirection::Both => vec![Direction::Ingress, Direction::Egress],
+            TapDirection::In => vec![Direction::Ingress],
+            TapDirection::Out => vec![Direction::Egress],
         },
         targets,
         whole: tap.whole,

@@ -77,14 +77,14 @@ impl Run<'_> {
     fn flow_nodes(&self, flows: &[Flow], end: FlowEnd, filter: &Filter) -> Done<Stage> {
         /// Where a node is named in a flow, under which keys nodes have that name, and where the address
         /// of that side is.
-        type Place = (&'static str, &'static [&'static str], Option<&'static str>);
-        const CAPTURE: Place = ("NodeTID", &["TID"], None);
+        type NodeNames = (&'static str, &'static [&'static str], Option<&'static str>);
+        const CAPTURE: NodeNames = ("NodeTID", &["TID"], None);
         // The peer of an interface in another place may be all that is known of the other side.
-        const A: Place = ("Link.A", &["MAC", "PeerIntfMAC"], Some("Network.A"));
-        const B: Place = ("Link.B", &["MAC", "PeerIntfMAC"], Some("Network.B"));
-        const OWN_A: Place = ("Link.A", &["MAC"], Some("Network.A"));
-        const OWN_B: Place = ("Link.B", &["MAC"], Some("Network.B"));
-        let wanted: &[Place] = match end {
+        const A: NodeNames = ("Link.A", &["MAC", "PeerIntfMAC"], Some("Network.A"));
+        const B: NodeNames = ("Link.B", &["MAC", "PeerIntfMAC"], Some("Network.B"));
+        const OWN_A: NodeNames = ("Link.A", &["MAC"], Some("Network.A"));
+        const OWN_B: NodeNames = ("Link.B", &["MAC"], Some("Network.B"));
+        let wanted: &[NodeNames] = match end {
             FlowEnd::Capture => &[CAPTURE],
             FlowEnd::A => &[A],
             FlowEnd::B => &[B],

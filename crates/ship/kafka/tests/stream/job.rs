@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 use skua_collect::{Line, Sent, Sum, graph::GraphLine};
-use skua_kafka::{Fate, Producer, ServiceGraph, ServiceGraphConfig};
+use skua_kafka::{Outcome, Producer, ServiceGraph, ServiceGraphConfig};
 use skua_testkit::{Random, broker::Broker};
 
 use crate::support;
@@ -87,7 +87,7 @@ pub fn in_process(input: &[Line<'_>]) -> (BTreeMap<String, Value>, usize) {
     };
     for line in input {
         let fate = graph.add(&GraphLine::from(line));
-        assert!([Fate::Counted, Fate::Corrects].contains(&fate));
+        assert!([Outcome::Counted, Outcome::Corrects].contains(&fate));
         graph.close(false, &mut keep);
     }
     graph.close(true, &mut keep);

@@ -3,8 +3,8 @@
 use super::*;
 use crate::{encode::footer, name::FileName};
 
-fn one() -> (Place, Lake, std::path::PathBuf, Vec<u8>) {
-    let place = Place::new();
+fn one() -> (TestLake, Lake, std::path::PathBuf, Vec<u8>) {
+    let place = TestLake::new();
     let writer = place.writer();
     write(&writer, 1..401, 0);
     drop(writer);

@@ -10,7 +10,7 @@ fn after(minutes: i64) -> i64 {
 
 #[test]
 fn many_small_files_become_one_and_sums_stay() {
-    let place = Place::new();
+    let place = TestLake::new();
     let writer = place.writer();
     for part in 0..12 {
         write(&writer, part * 50 + 1..part * 50 + 51, u64::from(part));
@@ -65,7 +65,7 @@ fn many_small_files_become_one_and_sums_stay() {
 
 #[test]
 fn who_reads_meanwhile_gets_the_same_sums() {
-    let place = Place::new();
+    let place = TestLake::new();
     let writer = place.writer();
     let lake = place.lake();
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -104,7 +104,7 @@ fn listed(hour: &std::path::Path) -> Vec<crate::name::FileName> {
 
 #[test]
 fn who_lists_a_directory_sees_each_row_once() {
-    let place = Place::new();
+    let place = TestLake::new();
     let writer = place.writer();
     let (lake, done) = (place.lake(), std::sync::atomic::AtomicBool::new(false));
     let hour = place.directory.path().join("flows/date=2026-11-21/hour=22");
@@ -147,7 +147,7 @@ fn who_lists_a_directory_sees_each_row_once() {
 
 #[test]
 fn what_a_killed_compaction_left_is_deleted() {
-    let place = Place::new();
+    let place = TestLake::new();
     let writer = place.writer();
     write(&writer, 1..40, 0);
     let before = totals(&place.lake());
@@ -163,7 +163,7 @@ fn what_a_killed_compaction_left_is_deleted() {
 
 #[test]
 fn what_is_old_or_too_much_goes_by_the_hour() {
-    let place = Place::new();
+    let place = TestLake::new();
     let writer = place.writer();
     for hour in 0..6u64 {
         write(&writer, 1..101, hour * 3_600);
@@ -198,7 +198,7 @@ fn what_is_old_or_too_much_goes_by_the_hour() {
 
 #[test]
 fn one_process_writes() {
-    let place = Place::new();
+    let place = TestLake::new();
     let _first = place.writer();
     let second = Writer::open(&place.config(), Table::Flows);
     assert!(matches!(second, Err(LakeError::Locked(_))));
@@ -213,7 +213,7 @@ fn one_process_writes() {
 
 #[test]
 fn rows_wait_for_storage_and_losses_are_counted() {
-    let place = Place::new();
+    let place = TestLake::new();
     let config = WriterConfig {
         memory: 600 * 700,
         ..place.config()
@@ -264,7 +264,7 @@ fn rows_wait_for_storage_and_losses_are_counted() {
 
 #[test]
 fn clocks_that_are_wrong_make_no_end_of_files() {
-    let place = Place::new();
+    let place = TestLake::new();
     let writer = place.writer();
     let records: Vec<_> = (0..100)
         .map(|n| (n, record(n, u64::from(n) * 3_600)))

@@ -23,11 +23,11 @@ pub const BEGIN: u64 = 1_795_298_400_000_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-pub struct Place {
+pub struct TestLake {
     pub directory: tempfile::TempDir,
 }
 
-impl Place {
+impl TestLake {
     pub fn new() -> Self {
         Self {
             directory: tempfile::tempdir().unwrap(),

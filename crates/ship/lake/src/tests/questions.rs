@@ -7,8 +7,8 @@ use skua_flow::Counters;
 use super::*;
 use crate::query::{Order, PacketFilter};
 
-fn filled() -> (Place, Lake) {
-    let place = Place::new();
+fn filled() -> (TestLake, Lake) {
+    let place = TestLake::new();
     let writer = place.writer();
     write(&writer, 1..501, 0);
     write(&writer, 501..1_001, 3_700);
@@ -176,7 +176,7 @@ fn statistics_and_bloom_filters_spare_reading() {
 
 #[test]
 fn a_conversation_counts_what_each_drain_added() {
-    let place = Place::new();
+    let place = TestLake::new();
     let writer = place.writer();
     let mut now = record(9, 0);
     now.end = None;
@@ -223,7 +223,7 @@ fn too_many_groups_are_refused_with_what_helps() {
 
 #[test]
 fn an_empty_lake_has_empty_answers() {
-    let place = Place::new();
+    let place = TestLake::new();
     assert_eq!(ask(&place.lake(), always()).groups, []);
     assert_eq!(place.lake().list().unwrap(), []);
 }

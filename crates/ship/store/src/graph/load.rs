@@ -217,7 +217,7 @@ fn first_needed(parts: &[LogPart], graph: &Graph) -> usize {
 }
 
 /// Where the reader is in what was written.
-struct Place {
+struct Position {
     run: u64,
     seq: u64,
 }
@@ -226,7 +226,7 @@ struct Loader<'a> {
     graph: &'a mut Graph,
     restored: Restored,
     /// None before the first state.
-    state: Option<Place>,
+    state: Option<Position>,
     /// A state of which not all parts were met yet.
     gathered: Option<(PartHead, Export)>,
     /// Why nothing can be applied before the next state.
@@ -316,7 +316,7 @@ impl Loader<'_> {
     }
 
     fn take_state(&mut self, head: PartHead, export: &Export) {
-        let place = Place {
+        let place = Position {
             run: head.run,
             seq: head.seq,
         };

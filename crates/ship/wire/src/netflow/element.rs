@@ -14,15 +14,15 @@ pub(super) enum Element {
     /// Stepped over.
     Skip,
     /// Bytes of IP packets, of a direction.
-    Bytes(Way),
-    Packets(Way),
+    Bytes(Direction),
+    Packets(Direction),
     /// Used when there are no differences (deltas).
-    TotalBytes(Way),
-    TotalPackets(Way),
+    TotalBytes(Direction),
+    TotalPackets(Direction),
     /// Bytes of link-layer frames: preferred.
-    LinkBytes(Way),
+    LinkBytes(Direction),
     Protocol,
-    TcpFlags(Way),
+    TcpFlags(Direction),
     SourcePort,
     DestinationPort,
     SourceV4,
@@ -43,11 +43,11 @@ pub(super) enum Element {
     FirstUptime,
     LastUptime,
     FirstSeconds,
-    LastSeconds(Way),
+    LastSeconds(Direction),
     FirstMilliseconds,
-    LastMilliseconds(Way),
+    LastMilliseconds(Direction),
     FirstNtp,
-    LastNtp(Way),
+    LastNtp(Direction),
     FirstDelta,
     LastDelta,
     DurationMilliseconds,
@@ -69,9 +69,9 @@ pub(super) enum Element {
 }
 
 /// Direction of a count: from source to destination, or the reverse.
-pub(super) type Way = bool;
-const FORWARD: Way = false;
-const REVERSE: Way = true;
+pub(super) type Direction = bool;
+const FORWARD: Direction = false;
+const REVERSE: Direction = true;
 
 impl Element {
     /// The meaning of a field; fields whose length makes no sense are stepped over.
@@ -264,7 +264,7 @@ impl Sampling {
     }
 }
 
-fn add(pair: &mut Option<[u64; 2]>, way: Way, value: u64) {
+fn add(pair: &mut Option<[u64; 2]>, way: Direction, value: u64) {
     pair.get_or_insert_default()[usize::from(way)] = value;
 }
 

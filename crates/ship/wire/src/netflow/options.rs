@@ -13,7 +13,7 @@ pub(super) const NAME_BYTES: usize = 64;
 
 /// What one record of options tells.
 #[derive(Default)]
-pub(super) struct Told<'a> {
+pub(super) struct OptionRecord<'a> {
     sampler: Option<u64>,
     sampling: Sampling,
     boot_ms: Option<u64>,
@@ -25,8 +25,8 @@ pub(super) struct Told<'a> {
 pub(super) fn record<'a>(
     template: &Template,
     reader: &mut Reader<'a>,
-) -> Result<Told<'a>, DecodeError> {
-    let mut told = Told::default();
+) -> Result<OptionRecord<'a>, DecodeError> {
+    let mut told = OptionRecord::default();
     template.record(reader, |element, bytes| match element {
         Element::SamplerId => told.sampler = Some(number(bytes)),
         Element::Boot => told.boot_ms = Some(number(bytes)),
@@ -55,7 +55,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    pub(super) fn learn(&mut self, told: &Told<'_>) {
+    pub(super) fn learn(&mut self, told: &OptionRecord<'_>) {
         self.boot_ms = told.boot_ms.or(self.boot_ms);
         let Some(rate) = told.sampling.rate() else {
             return;

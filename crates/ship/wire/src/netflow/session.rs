@@ -4,7 +4,7 @@ use std::{collections::HashMap, net::SocketAddr};
 
 use super::{
     options::Options,
-    template::{Template, Told},
+    template::{ParsedTemplate, Template},
 };
 use crate::Sequence;
 
@@ -36,8 +36,8 @@ impl Session {
 
     /// Puts a template in, in place of the one that was told the longest ago when there are too
     /// many. `fields` is the number of fields of all sessions, which is kept right.
-    pub(super) fn learn(&mut self, told: Told, most: usize, fields: &mut usize) {
-        let Told { id, template } = told;
+    pub(super) fn learn(&mut self, told: ParsedTemplate, most: usize, fields: &mut usize) {
+        let ParsedTemplate { id, template } = told;
         if let Some(before) = self.templates.get_mut(&id)
             && before.fields == template.fields
             && before.options == template.options

@@ -33,7 +33,7 @@ pub(super) struct Template {
 }
 
 /// A template with its number, as read; no fields: the template is withdrawn.
-pub(super) struct Told {
+pub(super) struct ParsedTemplate {
     pub(super) id: u16,
     pub(super) template: Template,
 }
@@ -129,7 +129,7 @@ pub(super) fn v9(
     options: bool,
     most_fields: usize,
     now_ns: u64,
-) -> Result<Option<Told>, DecodeError> {
+) -> Result<Option<ParsedTemplate>, DecodeError> {
     const WHAT: &str = "a template";
     let head = if options { 6 } else { 4 };
     if reader.left() < head {
@@ -162,7 +162,7 @@ pub(super) fn v9(
     }
     let template = Template::new(fields, options, now_ns);
     usable(&begin, id, &template)?;
-    Ok(Some(Told { id, template }))
+    Ok(Some(ParsedTemplate { id, template }))
 }
 
 /// The next template of an IPFIX set (RFC 7011 section 3.4), none when the rest is padding.
@@ -171,7 +171,7 @@ pub(super) fn ipfix(
     options: bool,
     most_fields: usize,
     now_ns: u64,
-) -> Result<Option<Told>, DecodeError> {
+) -> Result<Option<ParsedTemplate>, DecodeError> {
     const WHAT: &str = "a template";
     if reader.left() < 4 {
         return Ok(None);
@@ -183,7 +183,7 @@ pub(super) fn ipfix(
     }
     let count = usize::from(reader.u16(WHAT)?);
     if count == 0 {
-        return Ok(Some(Told {
+        return Ok(Some(ParsedTemplate {
             id,
             template: Template::new(Vec::new(), options, now_ns),
         }));
@@ -205,7 +205,7 @@ pub(super) fn ipfix(
     }
     let template = Template::new(fields, options, now_ns);
     usable(&begin, id, &template)?;
-    Ok(Some(Told { id, template }))
+    Ok(Some(ParsedTemplate { id, template }))
 }
 
 fn check(begin: &Reader<'_>, id: u16, count: usize, most_fields: usize) -> Result<(), DecodeError> {

@@ -9,13 +9,13 @@ use crate::export::{sender::*, spool::Counts};
 /// How long a condition may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Way {
+struct Setup {
     queue: Arc<Queue>,
     exporter: Exporter,
     thread: std::thread::JoinHandle<()>,
 }
 
-fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Way {
+fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Setup {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(to).unwrap();
     let queue = Arc::new(Queue::new(10_000));
@@ -44,14 +44,14 @@ fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Way {
         rate: 10_000,
         heard: Arc::default(),
     };
-    Way {
+    Setup {
         queue,
         exporter: Exporter::new(config),
         thread: std::thread::spawn(move || sender.run()),
     }
 }
 
-impl Way {
+impl Setup {
     /// A datagram with nothing but the report.
     fn tell(&mut self) {
         let queue = &self.queue;

@@ -10,7 +10,7 @@ pub mod tcp;
 pub use base::{Sum, root_tests, wait_for};
 pub use frame::Flow;
 pub use net::{Counters, Net, Wire};
-pub use packet::{Sender, Sent, Way};
+pub use packet::{SendMode, Sender, Sent};
 pub use skua::{Report, Skua};
 
 /// Names of network namespaces begin so.

@@ -17,7 +17,7 @@ const BATCH: usize = 64;
 
 /// How frames leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum SendMode {
     /// As all traffic does: past the hooks on egress.
     Queue,
     /// Straight to the driver (PACKET_QDISC_BYPASS), faster; hooks on egress do not see them.
@@ -69,7 +69,7 @@ fn set_option<T>(fd: &impl AsFd, level: i32, option: i32, value: &T) -> io::Resu
 }
 
 impl Sender {
-    pub fn open(net: &Net, interface: &str, way: Way) -> Self {
+    pub fn open(net: &Net, interface: &str, way: SendMode) -> Self {
         let ifindex = net.ifindex(interface);
         // Protocol 0: it only sends.
         // SAFETY: no pointers.
@@ -95,7 +95,7 @@ impl Sender {
             )
         })
         .unwrap();
-        if way == Way::Bypass {
+        if way == SendMode::Bypass {
             set_option(&fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32).unwrap();
         }
         set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(4i32 << 20)).unwrap();

@@ -24,7 +24,7 @@ fn packets_pass_while_the_target_is_gone() {
         "{view}"
     );
     assert_eq!(host.round(), (20, 0));
-    assert_eq!(host.deed(&skua, "no_target"), 20);
+    assert_eq!(host.result(&skua, "no_target"), 20);
     host.b.net.ip("link set vb0 up");
     host.wait_state(&skua, "active");
     assert_eq!(host.round(), (0, 20));
@@ -36,7 +36,7 @@ fn packets_pass_while_the_target_is_gone() {
         "{view}"
     );
     assert_eq!(host.round(), (20, 0));
-    assert_eq!(host.deed(&skua, "no_target"), 40);
+    assert_eq!(host.result(&skua, "no_target"), 40);
     let b = &host.b.net;
     host.pair("pb0", "vb0", b, "10.1.0.3");
     host.wait_state(&skua, "active");
@@ -71,7 +71,7 @@ fn nothing_is_steered_by_who_is_halted_or_killed() {
     wait_for("the detector again", || {
         (host.round() == (0, 20)).then_some(())
     });
-    assert!(host.deed(&skua, "unwatched") >= 20);
+    assert!(host.result(&skua, "unwatched") >= 20);
     let ifindex = host.host.ifindex("gp0");
     let attached = || {
         host.host

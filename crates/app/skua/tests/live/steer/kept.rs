@@ -170,7 +170,7 @@ fn the_program_sees_for_itself_that_its_target_is_down() {
     assert_eq!(host.round(), (20, 0));
     skua.go_on();
     host.wait_state(&skua, "no target");
-    assert_eq!(host.deed(&skua, "no_target"), 40);
+    assert_eq!(host.result(&skua, "no_target"), 40);
     host.pair("pb0", "vb0", &host.b.net, "10.1.0.3");
     host.wait_state(&skua, "active");
     assert_eq!(host.round(), (0, 20));

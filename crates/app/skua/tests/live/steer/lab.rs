@@ -244,8 +244,8 @@ impl Host {
         })
     }
 
-    pub fn deed(&self, skua: &Skua, name: &str) -> u64 {
-        self.show(skua)["Counts"]["Deeds"][name].as_u64().unwrap()
+    pub fn result(&self, skua: &Skua, name: &str) -> u64 {
+        self.show(skua)["Counts"]["Results"][name].as_u64().unwrap()
     }
 }
 

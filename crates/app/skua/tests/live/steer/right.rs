@@ -199,7 +199,7 @@ fn a_dry_run_reports_and_does_nothing() {
     }
     let (a, b) = host.all_once(0..30);
     assert_eq!((a.len(), b.len()), (30, 0));
-    assert_eq!(host.deed(&skua, "reported"), 29);
+    assert_eq!(host.result(&skua, "reported"), 29);
     let wrong = host.file("wrong.yaml", &ALWAYS.replace("shift: 63", "shift: 64"));
     let refusal = host.ask(&skua, &["steer", "apply", &wrong]).unwrap_err();
     assert!(

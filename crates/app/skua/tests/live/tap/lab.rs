@@ -8,7 +8,7 @@ use std::{
 use pcap::{Active, Capture, Direction};
 use serde_json::Value;
 
-use crate::lab::{Net, Sender, Skua, Way, skua, wait_for};
+use crate::lab::{Net, SendMode, Sender, Skua, skua, wait_for};
 
 /// How long nothing more may come before nothing more is believed to come.
 const QUIET: Duration = Duration::from_millis(150);
@@ -60,7 +60,7 @@ impl Lab {
 
     /// Sends from `a` as its own traffic.
     pub fn sender(&self) -> Sender {
-        Sender::open(&self.a, "va", Way::Queue)
+        Sender::open(&self.a, "va", SendMode::Queue)
     }
 }
 

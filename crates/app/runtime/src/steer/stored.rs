@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// A detector that somebody has applied, as it was written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-pub struct Kept {
+pub struct StoredDetector {
     /// Identifier.
     #[serde(rename = "UUID")]
     pub uuid: Uuid,
@@ -21,7 +21,7 @@ pub struct Kept {
     pub detector: Written,
 }
 
-impl Resource for Kept {
+impl Resource for StoredDetector {
     const KIND: &'static str = "detector";
 
     fn id(&self) -> Uuid {
@@ -38,7 +38,7 @@ impl Resource for Kept {
 }
 
 /// Those that were kept; nothing is when there is no history.
-pub fn open(config: &Config) -> Resources<Kept> {
+pub fn open(config: &Config) -> Resources<StoredDetector> {
     let file = config.resource_file("detectors");
     Resources::open(file.as_deref(), config.steer.max as usize)
 }

@@ -48,7 +48,7 @@ pub(crate) const UNREAL: &[&str] = &[
 ];
 
 /// A veth pair. Dropping it removes it.
-pub(crate) struct Way {
+pub(crate) struct VethPair {
     near: u32,
     far: u32,
     delivers: Option<Attachment>,
@@ -88,7 +88,7 @@ pub(crate) fn clean_up(namespace: &Namespace) -> Result<(), TapError> {
     Ok(())
 }
 
-impl Way {
+impl VethPair {
     /// Makes a pair and puts the delivering program on its far end.
     pub fn open(
         near: &Namespace,
@@ -157,7 +157,7 @@ fn turn_off_offloads(ifindex: u32) -> Result<(), TapError> {
     }
 }
 
-impl Drop for Way {
+impl Drop for VethPair {
     fn drop(&mut self) {
         let near = self.near;
         let room = &self.room;

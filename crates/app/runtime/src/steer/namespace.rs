@@ -18,7 +18,7 @@ use skua_link::{
 use skua_steer::{Action, Destination, Detector};
 
 /// The network namespace of a detector.
-pub struct Place {
+pub struct DetectorNamespace {
     namespace: Namespace,
     /// Its file, when it has a name.
     path: Option<PathBuf>,
@@ -34,7 +34,7 @@ fn identity(path: &Path) -> std::io::Result<NamespaceId> {
     })
 }
 
-impl Place {
+impl DetectorNamespace {
     /// That of a name below /run/netns, or our own.
     pub fn open(name: &str) -> anyhow::Result<Self> {
         let (namespace, path) = match name {
@@ -155,7 +155,7 @@ impl Place {
     }
 }
 
-impl AsFd for Place {
+impl AsFd for DetectorNamespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.monitor.as_fd()
     }

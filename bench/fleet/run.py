@@ -49,7 +49,7 @@ def one(options, rate):
     agents_cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
         "rate": rate, "load": load, "sent": sent, "records": summary["records"], "lost": summary["lost"],
-        "missing_packets": summary["missing"]["packets"], "told_packets": summary["told"]["packets"],
+        "missing_packets": summary["missing"]["packets"], "exported_packets": summary["exported"]["packets"],
         "agents": len(summary["agents"]), "conversations": summary["conversations"], "lines": summary["lines"],
         "collector_us": cpu * 1e6 / max(summary["records"], 1), "collector_cores": cpu / sent["seconds"],
         # With what it took to make the records up.

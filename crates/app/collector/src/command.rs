@@ -220,8 +220,8 @@ fn text(all: &All) {
         output::count(summary.lines),
     );
     for (name, value) in [
-        ("exported before", &summary.told_before),
-        ("exported by agents", &summary.told),
+        ("exported before", &summary.exported_before),
+        ("exported by agents", &summary.exported),
         ("missing", &summary.missing),
         ("got", &summary.got),
         ("known already", &summary.elsewhere),

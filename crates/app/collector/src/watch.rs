@@ -249,8 +249,8 @@ impl Watched {
             out.single(metric, value);
         }
         let sums = [
-            ("told", &summary.told),
-            ("told_before", &summary.told_before),
+            ("exported", &summary.exported),
+            ("exported_before", &summary.exported_before),
             ("missing", &summary.missing),
             ("got", &summary.got),
             ("elsewhere", &summary.elsewhere),

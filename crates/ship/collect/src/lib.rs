@@ -33,7 +33,7 @@ pub use exporter::{
     Tcp,
 };
 pub use key::{Key, Rule};
-pub use line::{Between, Line, Ports, Rtt, Sent, Times, ToldBy};
+pub use line::{Between, Exporters, Line, Ports, Rtt, Sent, Times};
 pub use shard::Shard;
 pub use sketch::{CLASSES, Sketch};
 pub use stream::{AgentLine, GoneAgents};

@@ -69,7 +69,7 @@ pub struct Line<'a> {
     /// Agents that told of it, as far as they are told apart (4).
     pub agents: u8,
     /// Their addresses, as they call themselves.
-    pub told_by: ToldBy,
+    pub exporters: Exporters,
     /// Conversations that a second host told of.
     pub joined: u64,
     /// What one of two hosts counted and the other did not, of conversations that ended.
@@ -78,16 +78,16 @@ pub struct Line<'a> {
 
 /// Addresses of agents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ToldBy([Option<IpAddr>; AGENTS]);
+pub struct Exporters([Option<IpAddr>; AGENTS]);
 
-impl ToldBy {
+impl Exporters {
     /// One after the other.
     pub fn iter(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.0.iter().flatten().copied()
     }
 }
 
-impl Serialize for ToldBy {
+impl Serialize for Exporters {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter())
     }
@@ -171,8 +171,8 @@ impl<'a> Line<'a> {
     ) -> Self {
         let key = &of.key;
         let (of_key, details) = (sums.key, sums.details);
-        let mut told_by = ToldBy::default();
-        for (place, stream) in told_by.0.iter_mut().zip(sums.agents()) {
+        let mut exporters = Exporters::default();
+        for (place, stream) in exporters.0.iter_mut().zip(sums.agents()) {
             *place = streams.agent(stream);
         }
         let [client_service, server_service] = of.names.map(|number| names.name(number));
@@ -215,7 +215,7 @@ impl<'a> Line<'a> {
             records: of_key.records.into(),
             samples: of_key.samples.into(),
             agents: of_key.agents_known,
-            told_by,
+            exporters,
             joined: details.joined.into(),
             between_hosts: Between {
                 client_sent: details.apart[0],

@@ -95,7 +95,7 @@ pub(crate) struct Stream {
     /// What it had told before that.
     base: Tally,
     /// What it has told by the end of its newest datagram.
-    told: Tally,
+    exported: Tally,
     /// Sums of runs before this one.
     before: Tally,
     /// What those had told before we knew of them.
@@ -137,17 +137,17 @@ pub struct AgentLine {
     /// Records that came.
     pub records: u64,
     /// Records that it says it sent.
-    pub told_records: u64,
+    pub exported_records: u64,
     /// Of them, those that did not come.
     pub lost_records: u64,
     /// Records that it says it could not send.
     pub agent_lost_records: u64,
     /// What it says that it told.
-    pub told: Sum,
+    pub exported: Sum,
     /// What of it came.
     pub got: Sum,
     /// What it says that it had told before we knew of it: to others, or to nobody.
-    pub told_before: Sum,
+    pub exported_before: Sum,
     /// Our clock less the agent's, ms.
     pub clock_ms: i64,
 }
@@ -168,7 +168,7 @@ impl GoneAgents {
 
 impl Stream {
     fn line(&self) -> AgentLine {
-        let told = self.all_told();
+        let exported = self.all_told();
         AgentLine {
             agent: self.identity.agent,
             from: self.identity.from,
@@ -178,12 +178,12 @@ impl Stream {
             datagrams: self.datagrams,
             lost_datagrams: self.lost,
             records: self.got_records,
-            told_records: told.records,
-            lost_records: told.records.saturating_sub(self.got_records),
+            exported_records: exported.records,
+            lost_records: exported.records.saturating_sub(self.got_records),
             agent_lost_records: self.all_lost(),
-            told: told.sum,
+            exported: exported.sum,
             got: self.got,
-            told_before: self.base_before.plus(self.base).sum,
+            exported_before: self.base_before.plus(self.base).sum,
             clock_ms: self.skew_ns / 1_000_000,
         }
     }
@@ -193,7 +193,7 @@ impl Stream {
     }
 
     fn all_told(&self) -> Tally {
-        self.before.plus(self.told.less(self.base))
+        self.before.plus(self.exported.less(self.base))
     }
 
     /// Takes what the agent says of the time before a datagram. `newest`: none that came was sent later.
@@ -220,9 +220,9 @@ impl Stream {
             } else {
                 tally
             };
-            self.told = tally;
+            self.exported = tally;
         } else if newest {
-            self.told = tally;
+            self.exported = tally;
         }
         if newest {
             self.agent_lost = report.lost;
@@ -232,8 +232,8 @@ impl Stream {
 
     /// Takes note of a record in the newest datagram: its agent has told so much more.
     pub(crate) fn tells(&mut self, packets: u64, bytes: u64) {
-        self.told.records = self.told.records.saturating_add(1);
-        self.told.sum.add(packets, bytes);
+        self.exported.records = self.exported.records.saturating_add(1);
+        self.exported.sum.add(packets, bytes);
     }
 }
 
@@ -256,11 +256,11 @@ pub struct GoneAgents {
     /// How many.
     pub agents: u64,
     /// What they said that they told.
-    pub told: Sum,
+    pub exported: Sum,
     /// What of it came.
     pub got: Sum,
     /// What they had told before they were known.
-    pub told_before: Sum,
+    pub exported_before: Sum,
 }
 
 impl Streams {
@@ -355,7 +355,7 @@ impl Streams {
                     joined_ns: 0,
                     forgotten_ns: 0,
                     base: Tally::default(),
-                    told: Tally::default(),
+                    exported: Tally::default(),
                     before: Tally::default(),
                     base_before: Tally::default(),
                     lost_before: 0,
@@ -436,9 +436,9 @@ impl Streams {
             let line = stream.line();
             gone.agents += 1;
             for (sum, more) in [
-                (&mut gone.told, line.told),
+                (&mut gone.exported, line.exported),
                 (&mut gone.got, line.got),
-                (&mut gone.told_before, line.told_before),
+                (&mut gone.exported_before, line.exported_before),
             ] {
                 sum.add(more.packets, more.bytes);
             }

@@ -37,10 +37,10 @@ pub struct Summary {
     /// Records whose time was set right.
     pub clock_corrected: u64,
     /// What agents say that they told, since this collector knows of them.
-    pub told: Sum,
+    pub exported: Sum,
     /// What they say that they had told before: to a collector that is gone, or to nobody.
-    pub told_before: Sum,
-    /// What of it came: `told` less `missing`.
+    pub exported_before: Sum,
+    /// What of it came: `exported` less `missing`.
     pub got: Sum,
     /// What did not come.
     pub missing: Sum,
@@ -68,7 +68,7 @@ pub struct Summary {
     pub compact_conversations: usize,
     /// Agents.
     pub agents: Vec<AgentLine>,
-    /// Sums of agents that were silent for long and made room for others: in `told` and `missing`, too.
+    /// Sums of agents that were silent for long and made room for others: in `exported` and `missing`, too.
     #[serde(skip_serializing_if = "GoneAgents::is_none")]
     pub gone_agents: GoneAgents,
     /// Unreadable datagrams by who sent them: those who sent most.
@@ -94,10 +94,10 @@ impl Collector {
         let counts = &self.counts;
         let agents = self.streams.lines();
         let gone = self.streams.gone();
-        let (mut told, mut told_before) = (gone.told, gone.told_before);
+        let (mut exported, mut exported_before) = (gone.exported, gone.exported_before);
         for agent in &agents {
-            told.add(agent.told.packets, agent.told.bytes);
-            told_before.add(agent.told_before.packets, agent.told_before.bytes);
+            exported.add(agent.exported.packets, agent.exported.bytes);
+            exported_before.add(agent.exported_before.packets, agent.exported_before.bytes);
         }
         Summary {
             datagrams: counts.datagrams,
@@ -110,8 +110,8 @@ impl Collector {
             restarts: counts.restarts,
             kept_datagrams: counts.kept,
             clock_corrected: counts.clock_corrected,
-            told,
-            told_before,
+            exported,
+            exported_before,
             got: counts.got,
             missing: missing(&agents, &gone),
             elsewhere: counts.elsewhere,
@@ -184,7 +184,7 @@ impl Summary {
             if let Some(found) = place.ok().and_then(|place| other.agents.get(place)) {
                 agent.records += found.records;
                 agent.got.add(found.got.packets, found.got.bytes);
-                agent.lost_records = agent.told_records.saturating_sub(agent.records);
+                agent.lost_records = agent.exported_records.saturating_sub(agent.records);
             }
         }
         let got = other.gone_agents.got;
@@ -196,11 +196,11 @@ impl Summary {
 /// What agents say that they told, and did not come.
 fn missing(agents: &[AgentLine], gone: &GoneAgents) -> Sum {
     let mut missing = Sum::default();
-    let agents = agents.iter().map(|agent| (agent.told, agent.got));
-    for (told, got) in agents.chain([(gone.told, gone.got)]) {
+    let agents = agents.iter().map(|agent| (agent.exported, agent.got));
+    for (exported, got) in agents.chain([(gone.exported, gone.got)]) {
         missing.add(
-            told.packets.saturating_sub(got.packets),
-            told.bytes.saturating_sub(got.bytes),
+            exported.packets.saturating_sub(got.packets),
+            exported.bytes.saturating_sub(got.bytes),
         );
     }
     missing

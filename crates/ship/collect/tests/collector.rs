@@ -232,7 +232,7 @@ fn a_lost_datagram_is_told_and_what_it_had_comes_with_the_next_sums() {
     assert_eq!(summary.lost["sequence_gap"], 1);
     let told = &summary.agents[0];
     assert_eq!((told.lost_datagrams, told.lost_records), (1, 1));
-    assert_eq!((summary.told.packets, summary.got.packets), (80, 80));
+    assert_eq!((summary.exported.packets, summary.got.packets), (80, 80));
     assert_eq!(packets(&finish(&mut collector, now)), 80);
 }
 
@@ -246,7 +246,7 @@ fn when_the_last_word_on_a_conversation_is_lost_exactly_that_is_missing() {
     let last = agent.drain(START + 3 * SECOND, &[]);
     collector.datagram(agent.address, &last[0], START + 3 * SECOND);
     let summary = collector.summary();
-    assert_eq!((summary.told.packets, summary.missing.packets), (27, 7));
+    assert_eq!((summary.exported.packets, summary.missing.packets), (27, 7));
     assert_eq!(summary.missing.bytes, 700);
     assert_eq!(packets(&finish(&mut collector, START + 4 * SECOND)), 20);
 }
@@ -395,13 +395,13 @@ fn a_collector_that_comes_late_counts_what_is_new() {
     let summary = collector.summary();
     assert_eq!(
         (
-            summary.told.packets,
+            summary.exported.packets,
             summary.got.packets,
             summary.missing.packets
         ),
         (10, 10, 0)
     );
-    assert_eq!(summary.told_before.packets, 2_000);
+    assert_eq!(summary.exported_before.packets, 2_000);
     // The next run of the agent, whose first datagram does not come.
     let mut agent = Agent::new(1, 8);
     agent.drain(now, &[update(key(2, 40_000, 443), now, [100, 100])]);
@@ -409,8 +409,8 @@ fn a_collector_that_comes_late_counts_what_is_new() {
     let datagrams = agent.drain(now, &[update(key(3, 40_000, 443), now, [2, 2])]);
     collector.datagram(agent.address, &datagrams[0], now);
     let summary = collector.summary();
-    assert_eq!(summary.told_before.packets, 2_200);
-    assert_eq!(summary.told.packets, 14);
+    assert_eq!(summary.exported_before.packets, 2_200);
+    assert_eq!(summary.exported.packets, 14);
     assert_eq!(packets(&finish(&mut collector, now)), 14);
 }
 
@@ -716,7 +716,7 @@ fn places_of_agents_that_are_silent_go_to_others_and_their_sums_stay() {
     let summary = collector.summary();
     assert_eq!(summary.gone_agents.agents, 40 - summary.agents.len() as u64);
     assert!(summary.gone_agents.agents >= 36);
-    assert_eq!(summary.told.packets, 400);
+    assert_eq!(summary.exported.packets, 400);
     assert_eq!((summary.got.packets, summary.missing.packets), (380, 20));
 }
 
@@ -1064,7 +1064,7 @@ proptest! {
         }
         written += packets(&finish(&mut collector, now));
         let summary = collector.summary();
-        prop_assert_eq!(summary.told.packets, all);
+        prop_assert_eq!(summary.exported.packets, all);
         prop_assert_eq!(summary.got.packets + summary.missing.packets, all);
         prop_assert_eq!(
             summary.counted.packets + summary.elsewhere.packets + summary.late.packets

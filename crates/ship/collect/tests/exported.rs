@@ -175,7 +175,7 @@ fn what_was_sampled_is_an_estimate_and_adds_up() {
         (summary.estimated.packets, summary.counted.packets),
         (300, 0)
     );
-    assert_eq!((summary.told.packets, summary.missing.packets), (3, 0));
+    assert_eq!((summary.exported.packets, summary.missing.packets), (3, 0));
 }
 
 #[test]
@@ -259,7 +259,7 @@ proptest! {
         let most = [0, 1].map(|side| sums.iter().map(|one| one[side]).max().unwrap());
         prop_assert_eq!(sent(&lines), most);
         let all: u64 = sums.iter().flatten().sum();
-        prop_assert_eq!(summary.told.packets, all);
+        prop_assert_eq!(summary.exported.packets, all);
         prop_assert_eq!((summary.got.packets, summary.missing.packets), (all, 0));
         prop_assert_eq!(summary.counted.packets + summary.elsewhere.packets, all);
         prop_assert!(summary.lost.is_empty(), "{:?}", summary.lost);

@@ -198,7 +198,7 @@ fn lines_say_who_told_of_them() {
     collector.finish(now, &mut |line| {
         lines.push(serde_json::to_value(line).unwrap());
     });
-    assert_eq!(lines[0]["told_by"], serde_json::json!(["10.0.0.1"]));
+    assert_eq!(lines[0]["exporters"], serde_json::json!(["10.0.0.1"]));
 }
 
 /// Each length, count and address in a datagram is made to lie, one after the other, and it is cut everywhere.
@@ -235,7 +235,7 @@ fn datagrams_that_lie_are_counted_by_who_sent_them_and_hide_nothing_that_comes_l
     collector.datagram(AGENT, &drain(&mut agent, START + SECOND, 2), START + SECOND);
     let mut found = false;
     collector.finish(START + SECOND, &mut |line| {
-        found |= line.told_by.iter().any(|agent| agent == AGENT);
+        found |= line.exporters.iter().any(|agent| agent == AGENT);
     });
     assert!(found);
     // From the stranger it is another stream.

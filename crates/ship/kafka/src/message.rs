@@ -221,7 +221,7 @@ impl LineMessage {
             },
             samples: self.samples,
             // Messages do not tell.
-            told_by: Vec::new(),
+            exporters: Vec::new(),
         })
     }
 }

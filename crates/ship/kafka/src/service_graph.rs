@@ -262,7 +262,7 @@ mod tests {
             timed_out: 0,
             rtt: skua_collect::graph::GraphRtt::default(),
             samples: 0,
-            told_by: Vec::new(),
+            exporters: Vec::new(),
         }
     }
 

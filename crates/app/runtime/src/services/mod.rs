@@ -229,7 +229,7 @@ impl ServiceGraph {
         } = &mut *inner;
         for line in lines {
             let ours = |agent| own_agents.contains(agent);
-            if own.is_some() && line.told_by.iter().any(ours) {
+            if own.is_some() && line.exporters.iter().any(ours) {
                 *own_lines += 1;
                 continue;
             }

@@ -383,16 +383,16 @@ fn kill_each_part() -> (Chain, Sum) {
         "{summary}"
     );
     assert_eq!(
-        told("told_before") + told("told") + with_agent,
+        told("exported_before") + told("exported") + with_agent,
         sum(chain.sent),
         "{summary}"
     );
     // What of it is nowhere: what the first one had in memory, and what was sent to nobody.
     let all = chain.topic();
     let topic = sum_of(&all);
-    let with_collector = told("told_before") - sum_of(&first);
+    let with_collector = told("exported_before") - sum_of(&first);
     assert_eq!(with_collector, untold, "{summary}");
-    assert_eq!(told("told"), told("got") + told("missing"), "{summary}");
+    assert_eq!(told("exported"), told("got") + told("missing"), "{summary}");
     assert!(told("missing").packets > 0, "{summary}");
     assert_eq!(summary["lost"]["sequence_gap"], lost_datagrams, "{summary}");
     let left_out = told("elsewhere") + told("late") + told("keys_full");

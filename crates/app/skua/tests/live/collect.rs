@@ -142,7 +142,7 @@ fn what_both_hosts_tell_is_counted_once_and_nothing_is_missing() {
     let (lines, summary) = collector.stop();
     let started = far_seen.in_flows() + near_seen.in_flows();
     // ARP and the collector's datagrams at the near end aside, all of it is IP.
-    let told = sum(&summary["told"]);
+    let told = sum(&summary["exported"]);
     assert!(told.0 <= started.packets, "{summary}");
     assert_eq!(sum(&summary["got"]), told, "{summary}");
     assert_eq!(sum(&summary["missing"]), (0, 0), "{summary}");
@@ -631,7 +631,7 @@ fn datagrams_that_are_dropped_on_the_way_are_told_exactly() {
     assert_eq!(agent["lost_datagrams"], lost, "{summary}");
     assert!(agent["lost_records"].as_u64().unwrap() > 0, "{summary}");
     // Sums at the end are those at the start less exactly what is missing.
-    let (told, missing) = (sum(&summary["told"]), sum(&summary["missing"]));
+    let (told, missing) = (sum(&summary["exported"]), sum(&summary["missing"]));
     let got = sum(&summary["got"]);
     assert_eq!((got.0 + missing.0, got.1 + missing.1), told, "{summary}");
     assert!(missing.0 > 0, "{summary}");
@@ -708,7 +708,7 @@ fn a_collector_that_falls_silent_without_icmp_is_missed_and_told_later_from_disk
         "{summary}"
     );
     let flows = seen.in_flows();
-    assert_eq!(sum(&summary["told"]), (flows.packets, flows.bytes));
+    assert_eq!(sum(&summary["exported"]), (flows.packets, flows.bytes));
     assert_eq!(sum_of(&lines), (flows.packets, flows.bytes), "{summary}");
 }
 

@@ -336,7 +336,7 @@ fn whatever_is_sent_is_counted_and_what_an_agent_tells_meanwhile_is_exact() {
     assert!(lost("sequence_gap") <= refused, "{summary}");
     assert_eq!(lost("duplicate"), 0, "{summary}");
     // The good, to the byte.
-    let told = sum(&summary["told"]);
+    let told = sum(&summary["exported"]);
     assert_eq!(told, (seen.packets, seen.bytes), "{summary}");
     assert_eq!(sum(&summary["got"]), told, "{summary}");
     assert_eq!(sum(&summary["counted"]), told, "{summary}");

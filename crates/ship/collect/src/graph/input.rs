@@ -50,7 +50,7 @@ pub struct GraphLine<'a> {
     pub samples: u64,
     /// Addresses of the agents that told of it, as they call themselves; at most four.
     #[serde(default)]
-    pub told_by: Vec<IpAddr>,
+    pub exporters: Vec<IpAddr>,
 }
 
 /// Round-trip times of a line, µs.
@@ -105,7 +105,7 @@ impl<'a> From<&'a Line<'_>> for GraphLine<'a> {
                 classes: rtt.classes.classes().collect(),
             },
             samples: line.samples,
-            told_by: line.told_by.iter().collect(),
+            exporters: line.exporters.iter().collect(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skua_collect::{Between, Line, Ports, Rtt, Sent, Sketch, Sum, Times, ToldBy};
+use skua_collect::{Between, Exporters, Line, Ports, Rtt, Sent, Sketch, Sum, Times};
 use skua_kafka::{Cause, Producer, Target};
 
 /// Round-trip times as a line has them.
@@ -70,7 +70,7 @@ pub fn line(number: u32) -> Line<'static> {
         records: 24,
         samples: 25,
         agents: 3,
-        told_by: ToldBy::default(),
+        exporters: Exporters::default(),
         joined: 27,
         between_hosts: Between {
             client_sent: sum(28),

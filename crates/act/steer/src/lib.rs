@@ -6,12 +6,12 @@
 //! to the same numbers and the same verdicts as the program in the kernel (`bpf/steer`), bit by bit.
 //!
 //! ```
-//! use skua_steer::{Fate, Reference, parse};
+//! use skua_steer::{Classification, Reference, parse};
 //!
 //! let all = parse("name: jumps\npreset: ewma-64\ninterface: eth0\nmatch: ''\naction: {report: true}\n")?;
 //! let mut reference = Reference::new(&all[0])?;
 //! let outcome = reference.packet(b"no frame", 0);
-//! assert_eq!(outcome.fate, Fate::Untouched(skua_steer::Cause::Short));
+//! assert_eq!(outcome.fate, Classification::Untouched(skua_steer::Cause::Short));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -382,17 +382,16 @@ impl Inner {
             run.status.error = None;
         }
         let running = run.running.as_deref();
+        let state = |point: &NodePoint| match (running, &run.status.error) {
+            (Some(running), _) => running.state(point),
+            (None, Some(error)) => PointState::Refused(error.clone()),
+            (None, None) => PointState::Pending,
+        };
+        // The states first: what is active by then has its address.
+        let states: Vec<_> = points.iter().map(state).collect();
         let listens = |point: &NodePoint| Some((point.node.clone(), running?.listens_at(point)?));
         run.status.listens_at = points.iter().filter_map(listens).collect();
-        let state = |point: NodePoint| {
-            let state = match (running, &run.status.error) {
-                (Some(running), _) => running.state(&point),
-                (None, Some(error)) => PointState::Refused(error.clone()),
-                (None, None) => PointState::Pending,
-            };
-            (point, state)
-        };
-        run.status.nodes = points.into_iter().map(state).collect();
+        run.status.nodes = points.into_iter().zip(states).collect();
     }
 
     /// Writes to nodes what captures them.
@@ -457,7 +456,8 @@ mod tests {
     /// Tells what it is asked to do.
     struct Noting(Mutex<mpsc::Sender<Vec<u32>>>);
 
-    struct Noted(mpsc::Sender<Vec<u32>>, Vec<NodePoint>);
+    /// With whether it was seen to be active: from then on it listens.
+    struct Noted(mpsc::Sender<Vec<u32>>, Vec<NodePoint>, AtomicBool);
 
     impl CaptureRunner for Noting {
         fn check(&self, _: &Capture) -> Result<(), String> {
@@ -466,7 +466,7 @@ mod tests {
 
         fn start(&self, _: &Capture) -> Result<Box<dyn Running>, String> {
             let sender = self.0.lock().unwrap().clone();
-            Ok(Box::new(Noted(sender, Vec::new())))
+            Ok(Box::new(Noted(sender, Vec::new(), AtomicBool::new(false))))
         }
     }
 
@@ -480,9 +480,17 @@ mod tests {
 
         fn state(&self, point: &NodePoint) -> PointState {
             match self.1.contains(point) {
-                true => PointState::Active,
+                true => {
+                    self.2.store(true, Ordering::Release);
+                    PointState::Active
+                }
                 false => PointState::Pending,
             }
+        }
+
+        fn listens_at(&self, _: &NodePoint) -> Option<SocketAddr> {
+            let opened = self.2.load(Ordering::Acquire);
+            opened.then(|| SocketAddr::from(([127, 0, 0, 1], 1)))
         }
     }
 
@@ -565,6 +573,8 @@ mod tests {
         let noted = bench.wait_captures("n1", true).unwrap();
         assert!(noted.at("State", &mut |state| *state == "active".into()));
         assert!(noted.at("ID", &mut |id| *id == Value::from(&*made.uuid.to_string())));
+        // What is active has its address, also when it began to listen just now.
+        assert!(noted.at("Port", &mut |port| *port == 1.into()));
         // One that comes later, one that is none, one that goes.
         change(&mut |graph| drop(graph.add_node(interface(2, "eth1"), 2).unwrap()));
         assert_eq!(bench.next(), [1, 2]);

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use skua_steer::{ByteOrder, Encoding, Classification, MOST, Reference, ValueField, decode, parse};
+use skua_steer::{ByteOrder, Classification, Encoding, MOST, Reference, ValueField, decode, parse};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut parts = bytes.splitn(2, |byte| *byte == 0xff);

@@ -22,7 +22,7 @@ struct listener_key {
 	__u16 pad;
 };
 
-/* Bounded as the sockets are; one that finds no room only leaves its connections without it. */
+/* Bounded as the sockets are; one that does not fit only leaves its connections without it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);

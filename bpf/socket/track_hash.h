@@ -73,7 +73,7 @@ static __always_inline void track_refused(void)
 	table_was_full = true;
 }
 
-/* All that were open at the start got tracks, so a socket without one found no room. */
+/* All that were open at the start got tracks, so a socket without one did not fit. */
 static __always_inline bool track_was_refused(void)
 {
 	return table_was_full;

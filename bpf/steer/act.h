@@ -114,7 +114,7 @@ static __always_inline int mirror(steer_context *ctx, const struct steer_control
 }
 #endif
 
-/* The verdict on the packet, and what became of it. */
+/* The verdict on the packet, and what happened to it. */
 static __always_inline int act(steer_context *ctx, const struct steer_place *at, __u64 now,
 			       __u32 *became)
 {

@@ -64,7 +64,7 @@ static __always_inline bool moved(bool active, const struct steer_verdict *v)
 	       (active && move > limit(v->before, settings.release_kind, settings.release));
 }
 
-/* What becomes of a word by a sample. */
+/* What happens to a word by a sample. */
 static __always_inline __u64 step(struct steer_channel *c, __u64 word, __s64 sample, __u64 now,
 				  bool judged, struct steer_verdict *v)
 {

@@ -50,7 +50,7 @@ enum steer_action {
 #define STEER_REWRITE_ADDRESS 2
 #define STEER_REWRITE_PORT    4
 
-/* What becomes of packets: indices of the counters. */
+/* What happens to packets: indices of the counters. */
 enum steer_count {
 	/* Packets that the expression is true for: each is sampled, or untouched by one cause. */
 	STEER_MATCHED,
@@ -72,7 +72,7 @@ enum steer_count {
 	STEER_TOO_LONG,
 	STEER_REFUSED,
 	STEER_UNWATCHED,
-	/* Events that found no room. */
+	/* Events that did not fit. */
 	STEER_EVENTS_LOST,
 	STEER_COUNTS,
 };

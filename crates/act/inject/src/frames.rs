@@ -60,7 +60,7 @@ pub enum Frames {
         payload: Payload,
         /// By how many bytes the payload of each is longer than that before.
         growth: usize,
-        /// By what they are told apart.
+        /// By what they are distinguished.
         mode: Mode,
         /// Where chance begins: the same packets from the same number.
         seed: u64,

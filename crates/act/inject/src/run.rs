@@ -68,7 +68,7 @@ impl State {
     }
 }
 
-/// What became of packets.
+/// What happened to packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Not known yet.
@@ -107,7 +107,7 @@ impl Outcome {
 pub struct Status {
     /// Where it stands.
     pub state: State,
-    /// Why it could not go on, or cannot see what becomes of packets.
+    /// Why it could not go on, or cannot see what happens to packets.
     pub error: Option<String>,
     /// Packets that the interface took.
     pub sent: u64,
@@ -126,7 +126,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// What became of the packets.
+    /// What happened to the packets.
     pub fn outcome(&self) -> Outcome {
         if self.answered > 0 {
             return Outcome::Answered;

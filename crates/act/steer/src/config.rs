@@ -156,7 +156,7 @@ impl Action {
     }
 }
 
-/// What becomes of the action when user space does not answer any more.
+/// What happens to the action when user space does not answer any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]

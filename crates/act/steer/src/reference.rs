@@ -93,7 +93,7 @@ impl Outcome {
     }
 }
 
-/// What became of packets.
+/// What happened to packets.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Tally {
     /// The expression is true for them.

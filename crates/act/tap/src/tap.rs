@@ -50,7 +50,7 @@ pub struct MonitorStatus {
     pub error: Option<String>,
     /// Copies come to it without a way of the tap's own.
     pub direct: bool,
-    /// What became of copies.
+    /// What happened to copies.
     pub counters: MonitorCounters,
 }
 

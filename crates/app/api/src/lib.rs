@@ -80,7 +80,7 @@ skua run
   GET /api/services    sums by service
                        ?clients=true&service=NAME&port=N&protocol=tcp|udp&sort=…&limit=N&format=json|csv
   GET /api/dependencies  which service calls which; parameters as above
-  GET /api/services/graph  who depends on whom, with failures and quantiles of round-trip times
+  GET /api/services/graph  which service depends on which, with failures and quantiles of round-trip times
                        ?service=NAME&port=N&protocol=NAME&change=new|vanished&limit=N
                        &format=json|csv|dot; POST takes lines of a collector
   POST /api/topology   a query in Gremlin, {\"GremlinQuery\": \"G.V()\"}; GET is the whole graph
@@ -88,11 +88,11 @@ skua run
   POST /api/pcap       a capture file, whose flows are then there as those of a capture
   GET /api/steer       detectors; POST applies one, /api/steer/NAME/channels, …/events; DELETE
   GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule
-                       what was made; …/UUID: GET, PATCH, DELETE
+                       what users have made; …/UUID: GET, PATCH, DELETE
   GET /api/tap         taps: packets that are copied to monitors; POST, …/UUID: GET, PATCH, DELETE
-  GET /api/agents      agents that have told of their hosts, and how they fare
+  GET /api/agents      agents that have reported their hosts, and their state
   GET /api/summary     sums: seen, in flows, lost by cause
-  GET /health      whether it does its work, for supervisors; needs no login
+  GET /health          whether it does its work, for supervisors; needs no login
   GET /api/status      what is watched and how
   GET /api/addresses   address set; PUT replaces it, POST adds, DELETE removes
   GET /metrics         for Prometheus

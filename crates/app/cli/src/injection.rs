@@ -147,7 +147,7 @@ pub struct CreateArguments {
     /// Send the packets of a capture file instead
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Wait for what becomes of the packets; fail when the path does not work
+    /// Wait for what happens to the packets; fail when the path does not work
     #[arg(long)]
     pub wait: bool,
 }
@@ -237,7 +237,7 @@ fn wait(client: &Client, create: &CreateArguments, made: Value) -> anyhow::Resul
     }
 }
 
-/// What became of the packets, for people.
+/// What happened to the packets, for people.
 fn verdict(view: &Value) -> String {
     let number = |key: &str| view[key].as_u64().unwrap_or(0);
     let sent = output::counted(

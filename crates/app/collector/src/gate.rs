@@ -15,9 +15,9 @@ use skua_runtime::export::seal::{KeyFile, Name as KeyName, Refusal};
 const TICK_NS: u64 = 100_000_000;
 /// A sender that has sent nothing for so many of them makes room for others.
 const SILENT_TICKS: u64 = 100;
-/// Senders that are told apart; those beyond share what one may send.
+/// Senders that are distinguished; those beyond share what one may send.
 const SENDERS: usize = 16_384;
-/// Senders that are not allowed, told apart; datagrams of those beyond are only counted.
+/// Senders that are not allowed, distinguished; datagrams of those beyond are only counted.
 const STRANGERS: usize = 1_024;
 /// Senders that are shown.
 const SHOWN: usize = 16;

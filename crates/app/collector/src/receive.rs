@@ -40,7 +40,7 @@ const BATCH: usize = 96 << 10;
 const WAITING: usize = 64;
 /// After a batch that was not full more is let come: waking two threads for each datagram costs more than it does.
 const GATHER: Duration = Duration::from_millis(1);
-/// How often threads tell how they fare.
+/// How often threads publish their counters.
 const TELL: Duration = Duration::from_secs(1);
 /// The longest wait.
 const TICK_NS: u64 = 1_000_000_000;

@@ -56,8 +56,8 @@ skua_process::metrics! { "The collector"
     KEPT_DATAGRAMS counter "skua_collector_kept_datagrams_total" [] "Datagrams that agents had kept on disk.";
     CLOCK_CORRECTED counter "skua_collector_clock_corrected_total" [] "Records whose time was corrected.";
     LINES counter "skua_collector_lines_total" [] "Lines that went to sinks.";
-    PACKETS gauge "skua_collector_packets" ["sum"] "Packets by what became of them, as in the sums at the end; what is missing may come yet.";
-    BYTES gauge "skua_collector_bytes" ["sum"] "Bytes by what became of them, as in the sums at the end.";
+    PACKETS gauge "skua_collector_packets" ["sum"] "Packets by what happened to them, as in the sums at the end; what is missing may come yet.";
+    BYTES gauge "skua_collector_bytes" ["sum"] "Bytes by what happened to them, as in the sums at the end.";
     LOST counter "skua_collector_lost_total" ["cause"] "What was lost, by cause; units are in docs/collector.md.";
     ENTRIES gauge "skua_collector_entries" ["table"] "Entries of a table that are used: keys (services and clients in open windows), conversations, agents.";
     MAX_ENTRIES gauge "skua_collector_max_entries" ["table"] "Entries that a table may have.";

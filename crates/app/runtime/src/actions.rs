@@ -88,7 +88,7 @@ impl Actions {
         &self.steers
     }
 
-    /// Taps and how they fare.
+    /// Taps and their state.
     pub fn taps(&self) -> Vec<TapView> {
         self.taps.list()
     }

@@ -73,7 +73,7 @@ pub struct Group {
     last_ns: u64,
 }
 
-/// What tells groups apart.
+/// What distinguishes groups.
 #[derive(PartialEq, Eq, Hash, Default)]
 struct Key<'a> {
     name: &'a str,

@@ -85,7 +85,7 @@ async fn read(request: Request) -> Result<Login, Response> {
         .map_err(|e| wrong(plain(e.status())))
 }
 
-/// Of all that a body can be wrong by only two kinds are told apart.
+/// Of all that a body can be wrong by only two kinds are distinguished.
 fn plain(status: StatusCode) -> StatusCode {
     match status {
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNSUPPORTED_MEDIA_TYPE => status,

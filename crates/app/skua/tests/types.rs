@@ -395,7 +395,7 @@ fn links_come_and_go_without_a_loss() {
     }
 }
 
-/// Packets that find no room in the ring are lost by that name, and to the packet.
+/// Packets that do not fit in the ring are lost by that name, and to the packet.
 #[test]
 fn a_full_ring_is_told() {
     if !root_tests() {

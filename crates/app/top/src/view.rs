@@ -90,7 +90,7 @@ impl View {
         }
     }
 
-    /// What tells its rows apart.
+    /// What distinguishes its rows.
     pub fn identity(self) -> fn(&Value) -> String {
         match self {
             Self::Overview | Self::Flows => |r| text(&r["id"]),

@@ -40,7 +40,7 @@ impl PacketSender {
     }
 
     /// Sends a frame as it is, from the link layer on (from the network layer on interfaces without
-    /// link header). That it was taken says nothing about what becomes of it.
+    /// link header). That it was taken says nothing about what happens to it.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         send(&self.socket, frame, SendFlags::NOSIGNAL)?;
         Ok(())

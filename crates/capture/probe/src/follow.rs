@@ -50,7 +50,7 @@ impl Scope {
         }
     }
 
-    /// Notes what has become of an interface.
+    /// Notes what has happened to an interface.
     pub fn note(&self, netns: u64, ifindex: u32, state: PointState) {
         if let Self::Points(points) = self {
             points.note(id(netns, ifindex), state);

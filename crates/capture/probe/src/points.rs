@@ -30,7 +30,7 @@ impl fmt::Display for PointId {
 /// Capture points; may be empty.
 pub type PointSet = BTreeSet<PointId>;
 
-/// What has become of a capture point.
+/// What has happened to a capture point.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PointState {
     /// Not attached yet, and why.
@@ -148,7 +148,7 @@ impl LivePoints {
             .collect()
     }
 
-    /// What has become of a point; none: it is not in the set.
+    /// What has happened to a point; none: it is not in the set.
     pub fn state(&self, point: PointId) -> Option<PointState> {
         self.lock().points.get(&point).cloned()
     }
@@ -208,7 +208,7 @@ impl LivePoints {
         matches!(state, Some(PointState::Waiting(_) | PointState::Gone))
     }
 
-    /// Notes what has become of a point, if it still is in the set.
+    /// Notes what has happened to a point, if it still is in the set.
     pub(crate) fn note(&self, point: PointId, state: PointState) {
         if let Some(known) = self.lock().points.get_mut(&point) {
             *known = state;

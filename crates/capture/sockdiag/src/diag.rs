@@ -105,7 +105,7 @@ impl SockDiag {
     }
 
     /// Descriptors that become readable when sockets have ended: then call [`ended`](Self::ended),
-    /// for the kernel drops what finds no room.
+    /// for the kernel drops what does not fit.
     pub fn wake(&self) -> Vec<BorrowedFd<'_>> {
         let monitors = self.namespaces.iter().filter_map(|w| w.monitor.as_ref());
         monitors.map(AsFd::as_fd).collect()

@@ -50,7 +50,7 @@ impl Default for TableConfig {
     }
 }
 
-/// What became of a packet.
+/// What happened to a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Counted in a flow.

@@ -24,7 +24,7 @@ impl Monitored {
     }
 }
 
-/// What became of a row.
+/// What happened to a row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
     /// Its table.

@@ -32,7 +32,7 @@ pub struct Calls {
     pub protocol: Protocol,
     /// Port that is called; none in the sums of a client.
     pub port: Option<u16>,
-    /// Clients that are told apart, for servers; servers, for clients.
+    /// Clients that are distinguished, for servers; servers, for clients.
     pub peers: Option<u64>,
     /// What was counted.
     pub sums: Sums,

@@ -199,7 +199,7 @@ pub struct OwnerCounters {
     pub cgroups_full: u64,
     /// Control groups whose path is too deep to be listed.
     pub cgroups_unreadable: u64,
-    /// What became of questions to container runtimes.
+    /// What happened to questions to container runtimes.
     pub runtimes: RuntimeCounters,
 }
 
@@ -227,7 +227,7 @@ impl OwnerCounters {
     }
 }
 
-/// What tells owners apart. A process that runs another executable, changes its user or is moved to
+/// What distinguishes owners. A process that runs another executable, changes its user or is moved to
 /// another control group is another owner: sockets of before keep what they had.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {

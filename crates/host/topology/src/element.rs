@@ -104,7 +104,7 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Name of the metadata by which edges are told apart.
+    /// Name of the metadata by which edges are distinguished.
     pub const RELATION: &'static str = "RelationType";
 
     /// An edge that is still to be added.

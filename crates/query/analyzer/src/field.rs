@@ -169,7 +169,7 @@ fn address(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
         .is_some_and(|ip| visit(Leaf::Ip(ip)))
 }
 
-/// Flows with IP are told apart without their MAC addresses, which may change on the way.
+/// Flows with IP are distinguished without their MAC addresses, which may change on the way.
 fn mac(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
     let key = &f.record.key;
     let (address, _) = side.of([f.record.a(), f.record.b()]);

@@ -72,7 +72,7 @@ impl Default for CollectorConfig {
     }
 }
 
-/// Where a datagram came from. Exporters of NetFlow at one address are told apart by their ports.
+/// Where a datagram came from. Exporters of NetFlow at one address are distinguished by their ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender(SocketAddr);
 

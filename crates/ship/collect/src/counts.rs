@@ -7,7 +7,7 @@ use skua_wire::DecodeError;
 
 use crate::HashMap;
 
-/// Senders whose unreadable datagrams are told apart.
+/// Senders whose unreadable datagrams are distinguished.
 const SENDERS: usize = 1_024;
 
 /// Why something that came, or should have come, is in no line as it should be.

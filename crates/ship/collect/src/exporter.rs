@@ -53,7 +53,7 @@ pub struct ExporterConfig {
     pub both_directions: bool,
 }
 
-/// What became of a datagram that was offered to be sent.
+/// What happened to a datagram that was offered to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offered {
     /// It will be sent.
@@ -254,7 +254,7 @@ impl Exporter {
                 added += record.interval.lo_sent + record.interval.hi_sent;
                 count += 1;
             }
-            // What finds no room is missing to the collector as if it was lost on the way.
+            // What does not fit is missing to the collector as if it was lost on the way.
             self.told.packets += added.packets;
             self.told.bytes += added.bytes;
             match offer(&self.buffer) {

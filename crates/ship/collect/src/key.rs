@@ -15,7 +15,7 @@ pub enum Rule {
     Ephemeral,
     /// Only its port is below 1024.
     WellKnown,
-    /// It is not known: the lower address stands as client, and ports are not told apart.
+    /// It is not known: the lower address stands as client, and ports are not distinguished.
     Unknown,
 }
 

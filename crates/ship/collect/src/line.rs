@@ -66,7 +66,7 @@ pub struct Line<'a> {
     pub records: u64,
     /// Sampled packets that were: with some the sums are estimates.
     pub samples: u64,
-    /// Agents that told of it, as far as they are told apart (4).
+    /// Agents that told of it, as far as they are distinguished (4).
     pub agents: u8,
     /// Their addresses, as they call themselves.
     pub exporters: Exporters,

@@ -405,7 +405,7 @@ impl Streams {
         self.senders.get(&from).copied().unwrap_or(0)
     }
 
-    /// Whether a new stream of an address finds no room because that address has too many.
+    /// Whether a new stream of an address does not fit because that address has too many.
     pub(crate) fn sender_full(&self, from: IpAddr) -> bool {
         self.of_sender(from) >= self.share()
     }

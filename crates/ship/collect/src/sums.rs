@@ -11,7 +11,7 @@ use crate::{
 
 /// Ports of clients in a line at most.
 pub const PORTS: usize = 16;
-/// Agents that are told apart in a line.
+/// Agents that are distinguished in a line.
 pub(crate) const AGENTS: usize = 4;
 
 /// Times of connections, µs.
@@ -179,7 +179,7 @@ impl All<'_> {
         self.key.records == 0 && self.key.samples == 0 && self.details.apart == [Sum::NONE; 2]
     }
 
-    /// Streams of agents that told of it, as far as they are told apart.
+    /// Streams of agents that told of it, as far as they are distinguished.
     pub(crate) fn agents(&self) -> impl Iterator<Item = u32> {
         let all = std::iter::once(self.key.agent).chain(self.details.agents);
         all.take(self.key.agents_known.into())

@@ -54,7 +54,7 @@ struct KeySlot {
     number: u32,
 }
 
-/// As wide as a table asks for it: it takes the lower bits for the place, the upper ones to tell keys apart.
+/// As wide as a table asks for it: it takes the lower bits for the place, the upper ones to distinguish keys.
 fn wide(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

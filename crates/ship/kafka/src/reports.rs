@@ -26,7 +26,7 @@ const SAID_EVERY: Duration = Duration::from_secs(60);
 const AWAY: usize = Cause::ALL.len();
 const KINDS: usize = AWAY + 1;
 
-/// What became of lines.
+/// What happened to lines.
 pub(crate) struct State {
     place: String,
     pub(crate) acknowledged: AtomicU64,

@@ -1,4 +1,4 @@
-//! The service graph: who depends on whom, by window. The same as `stream/flink/service_graph.sql` computes;
+//! The service graph: which service depends on which, by window. The same as `stream/flink/service_graph.sql` computes;
 //! `docs/kafka.md` has the definition, a test compares both. What an edge is and what its sums are is
 //! [`skua_collect::graph`], which `skua services --graph` shows.
 
@@ -141,7 +141,7 @@ fn named(party: &Party) -> (String, String) {
     }
 }
 
-/// What became of a line.
+/// What happened to a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// It is in an edge.

@@ -31,7 +31,7 @@ pub struct FlowChange<'a> {
     pub parties: [Party<'a>; 2],
 }
 
-/// What tells conversations apart.
+/// What distinguishes conversations.
 #[derive(PartialEq, Eq, Hash)]
 struct Conversation {
     key: FlowKey,

@@ -194,7 +194,7 @@ impl Writer {
         })
     }
 
-    /// Takes what drains changed. It does not wait for storage; what finds no room is counted.
+    /// Takes what drains changed. It does not wait for storage; what does not fit is counted.
     pub fn flows<'a>(&self, changes: impl Iterator<Item = FlowChange<'a>>) {
         self.put(changes, |state, change, room| {
             put_flow(

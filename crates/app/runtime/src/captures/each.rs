@@ -23,7 +23,7 @@ pub trait Opened: Send {
 /// Opens what runs for a node. May wait; called from a thread of its own.
 pub type Open = dyn FnMut(&NodePoint) -> anyhow::Result<Box<dyn Opened>> + Send;
 
-/// What has become of a node.
+/// What has happened to a node.
 enum NodeState {
     Opened(Box<dyn Opened>),
     Failed(String, Instant),

@@ -43,7 +43,7 @@ pub struct CaptureSet {
     pub shared: Shared,
     /// Its packets, when some are kept.
     pub packets: Option<Packets>,
-    /// What became of what it sends elsewhere, if it does.
+    /// What happened to what it sends elsewhere, if it does.
     pub sent: Option<Arc<Sent>>,
 }
 

@@ -67,7 +67,7 @@ impl RemoteFlows {
         self.began
     }
 
-    /// What there is, and what found no room.
+    /// What there is, and what did not fit.
     pub fn sums(&self) -> RemoteSums {
         let inner = self.lock();
         let sums = inner.store.summary();
@@ -121,7 +121,7 @@ impl RemoteFlows {
 
 impl Inner {
     /// Keeps the names of an interface. Of more than there is room for those are let go that no flow has; one
-    /// that finds no room even so has no name.
+    /// that does not fit even so has no name.
     fn put_place(&mut self, key: (u16, u32), place: FlowPlace) {
         let bytes = |place: &FlowPlace| PLACE + place.interface.len() + place.node.len();
         let new = bytes(&place);

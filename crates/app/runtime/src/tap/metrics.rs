@@ -8,11 +8,11 @@ skua_process::metrics! { "Taps"
     MATCHED_PACKETS counter "skua_tap_matched_packets_total" ["tap", "source"] "Packets that a tap is to copy.";
     COPIED_PACKETS counter "skua_tap_copied_packets_total" ["tap", "source"] "Packets that a tap copied.";
     DROPPED_PACKETS counter "skua_tap_dropped_packets_total" ["tap", "source", "cause"] "Packets that a tap did not copy, by cause.";
-    MONITOR_PACKETS counter "skua_tap_monitor_packets_total" ["tap", "monitor", "result"] "Copies to a monitor by what became of them.";
+    MONITOR_PACKETS counter "skua_tap_monitor_packets_total" ["tap", "monitor", "result"] "Copies to a monitor by what happened to them.";
     MATCHED_BYTES counter "skua_tap_matched_bytes_total" ["tap", "source"] "Bytes that a tap is to copy.";
     COPIED_BYTES counter "skua_tap_copied_bytes_total" ["tap", "source"] "Bytes that a tap copied.";
     DROPPED_BYTES counter "skua_tap_dropped_bytes_total" ["tap", "source", "cause"] "Bytes that a tap did not copy, by cause.";
-    MONITOR_BYTES counter "skua_tap_monitor_bytes_total" ["tap", "monitor", "result"] "Bytes of copies to a monitor by what became of them.";
+    MONITOR_BYTES counter "skua_tap_monitor_bytes_total" ["tap", "monitor", "result"] "Bytes of copies to a monitor by what happened to them.";
 }
 
 /// The metrics of one unit.

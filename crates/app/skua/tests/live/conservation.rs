@@ -96,7 +96,7 @@ fn assert_between(entries: u64, flows: u64) {
     assert!((entries..=entries * 3 / 2).contains(&flows), "{flows}");
 }
 
-/// Frames of all protocol classes, sizes of their own so that bytes tell them apart.
+/// Frames of all protocol classes, sizes of their own so that bytes distinguish them.
 fn classed(number: u64) -> (usize, Vec<u8>) {
     let class = number as usize % CLASSES.len();
     let size = 60 + 8 * (number as usize % 61);

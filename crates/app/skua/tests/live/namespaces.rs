@@ -1,4 +1,4 @@
-//! `--all-netns`: capture points are told apart by namespace and index.
+//! `--all-netns`: capture points are distinguished by namespace and index.
 
 use crate::lab::{Flow, Net, SendMode, Sender, Skua, Sum, root_tests, skua::sum_of, wait_for};
 
@@ -45,7 +45,7 @@ fn the_same_index_in_two_namespaces() {
     skua.show(&late);
     wait_for("the later namespace", || attached(&skua, &late));
 
-    // The same conversation in all three, told apart by its size.
+    // The same conversation in all three, distinguished by its size.
     let flow = Flow::numbered(1);
     let all = [
         (&rooms[0], &fars[0]),

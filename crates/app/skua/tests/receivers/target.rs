@@ -28,7 +28,7 @@ fn sending(skua: &Skua<'_>, port: &Value, more: &[&str]) -> String {
     made["UUID"].as_str().unwrap().to_owned()
 }
 
-/// What became of what a capture sent, by the status.
+/// What happened to what a capture sent, by the status.
 fn sent(skua: &Skua<'_>, id: &str) -> Value {
     let status = skua.status();
     let captures = status["captures"].as_array().unwrap();

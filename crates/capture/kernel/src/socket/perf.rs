@@ -18,7 +18,7 @@ use crate::{
 const PAGE: usize = 4096;
 const FEWEST_PAGES: usize = 8;
 
-/// A perf ring for each CPU, of which this is the only reader. What finds no room is counted by the
+/// A perf ring for each CPU, of which this is the only reader. What does not fit is counted by the
 /// programs.
 pub(super) struct Perf {
     buffer: NonNull<libbpf_sys::perf_buffer>,

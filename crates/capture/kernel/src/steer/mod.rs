@@ -133,7 +133,7 @@ pub struct Event {
     pub count: u64,
 }
 
-/// What became of samples for which the detector stood fired, in the order of `bpf/steer/steer.h`.
+/// What happened to samples for which the detector stood fired, in the order of `bpf/steer/steer.h`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ActionResult {
     /// The action was done.
@@ -174,7 +174,7 @@ impl ActionResult {
     }
 }
 
-/// What became of packets.
+/// What happened to packets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// The expression was true for them: each was sampled or untouched by one cause.
@@ -185,7 +185,7 @@ pub struct Counts {
     pub untouched: BTreeMap<Cause, u64>,
     /// Samples for which the detector stood fired: each is in one of `results`.
     pub fired: u64,
-    /// What became of those; all are there.
+    /// What happened to those; all are there.
     pub results: BTreeMap<ActionResult, u64>,
     /// Events beyond the limit.
     pub events_lost: u64,

@@ -90,7 +90,7 @@ impl std::ops::AddAssign for Count {
     }
 }
 
-/// What became of the packets of one source in one direction.
+/// What happened to the packets of one source in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SourceCounters {
     /// Wanted.
@@ -101,7 +101,7 @@ pub struct SourceCounters {
     pub dropped: [Count; Cause::ALL.len()],
 }
 
-/// What became of copies on their way to a monitor.
+/// What happened to copies on their way to a monitor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MonitorCounters {
     /// Handed to its interface.

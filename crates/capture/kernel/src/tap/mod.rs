@@ -247,7 +247,7 @@ impl TapMaps {
         Ok(found.unwrap_or_default())
     }
 
-    /// What became of the packets of a source in one direction.
+    /// What happened to the packets of a source in one direction.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -256,7 +256,7 @@ impl TapMaps {
         Ok(SourceCounters::read(&Self::per_cpu(&self.counters, place)?))
     }
 
-    /// What became of the copies for a monitor.
+    /// What happened to the copies for a monitor.
     ///
     /// # Errors
     /// The kernel refuses.

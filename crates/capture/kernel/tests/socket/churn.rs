@@ -128,7 +128,7 @@ type Did = HashMap<u32, (usize, u64)>;
 /// The load; `meanwhile` is called until it is over.
 fn run(net: &Net, connections: usize, mut meanwhile: impl FnMut()) -> (Did, Did) {
     net.sysctl("ipv4/ip_local_port_range", "1024 65535");
-    // Where TIME-WAIT finds no room, the last FIN is answered by a RST.
+    // Where TIME-WAIT does not fit, the last FIN is answered by a RST.
     net.sysctl("ipv4/tcp_max_tw_buckets", "1000000");
     let mut server = net.python(&format!("{RULES}{SERVER}"), &[&WORKERS.to_string()]);
     let port = server.numbers()[0];

@@ -390,7 +390,7 @@ fn what_never_got_through_the_listener_is_no_record() {
     );
 }
 
-/// What finds no room in the ring is counted, and what does is there.
+/// What does not fit in the ring is counted, and what does is there.
 #[test]
 fn a_full_ring_is_counted() {
     const ENDS: u16 = 1000;

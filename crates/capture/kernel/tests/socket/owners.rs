@@ -383,7 +383,7 @@ fn a_control_group_that_comes_and_goes() {
     }
 }
 
-/// Both hierarchies number their groups from 1 on: only the bit tells them apart.
+/// Both hierarchies number their groups from 1 on: only the bit distinguishes them.
 #[test]
 fn a_control_group_of_version_1_is_told_apart() {
     let pids = |kind: &str, options: &str| {

@@ -142,7 +142,7 @@ impl Host {
     }
 }
 
-/// Waits until so many packets have been seen, and says what became of those that fired.
+/// Waits until so many packets have been seen, and says what happened to those that fired.
 fn results(steering: &Steering, matched: u32) -> (u64, u64) {
     let end = Instant::now() + Duration::from_secs(30);
     loop {

@@ -234,7 +234,7 @@ fn super_packets_are_seen_as_tcpdump_sees_them() {
     }
 }
 
-/// A ring without a reader: what finds no room is counted by name, and in its flow all the same.
+/// A ring without a reader: what does not fit is counted by name, and in its flow all the same.
 #[test]
 fn packets_that_find_no_room_are_counted() {
     if !root_tests() {

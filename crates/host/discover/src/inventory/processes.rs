@@ -90,7 +90,7 @@ impl Listeners {
     }
 }
 
-/// What tells processes apart: its number, its start, and the namespace that it listens in.
+/// What distinguishes processes: its number, its start, and the namespace that it listens in.
 fn key(process: &ListeningProcess) -> (u32, u64, u64) {
     (process.pid, process.start_ns, process.netns)
 }

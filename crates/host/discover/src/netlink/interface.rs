@@ -127,7 +127,7 @@ pub(super) struct State {
     pub addresses_omitted: u64,
     pub neighbours: Neighbours,
     pub forwarding: Neighbours,
-    /// Its part of the routing tables, and how many routes found no room there.
+    /// Its part of the routing tables, and how many routes did not fit there.
     pub routes: (Option<Value>, u64),
     pub modes: Modes,
     pub features: Option<Value>,

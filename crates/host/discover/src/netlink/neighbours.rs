@@ -12,7 +12,7 @@ const NUD_NOARP: u16 = 0x40;
 const NTF_SELF: u8 = 0x02;
 const NTF_PROXY: u8 = 0x08;
 
-/// What entries are told apart by.
+/// What entries are distinguished by.
 type Key = (Option<IpAddr>, Vec<u8>, Option<u16>, Option<u32>, bool);
 
 fn key(neighbour: &Neighbour) -> Key {
@@ -60,12 +60,12 @@ impl Neighbours {
         }
     }
 
-    /// How many found no room, about: those that were updated meanwhile count again.
+    /// How many did not fit, about: those that were updated meanwhile count again.
     pub fn omitted(&self) -> u64 {
         self.omitted
     }
 
-    /// Whether what found no room would find some now.
+    /// Whether what did not fit would fit now.
     pub fn wants_listing(&self) -> bool {
         self.omitted > 0 && self.entries.len() < self.most / 2
     }

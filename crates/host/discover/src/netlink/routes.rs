@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-/// What the kernel tells routes apart by; there can be several of one key.
+/// What the kernel distinguishes routes by; there can be several of one key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     table: u32,
@@ -70,7 +70,7 @@ impl Routes {
         }
     }
 
-    /// How many routes out of an interface found no room.
+    /// How many routes out of an interface did not fit.
     pub fn omitted(&self, ifindex: u32) -> u64 {
         self.omitted.get(&ifindex).copied().unwrap_or(0)
     }

@@ -57,7 +57,7 @@ impl Default for RuntimeConfig {
     }
 }
 
-/// What became of questions, by cause; since the start.
+/// What happened to questions, by cause; since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RuntimeCounters {
     /// Answered with names.

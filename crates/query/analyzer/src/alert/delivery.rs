@@ -19,7 +19,7 @@ const WAITING: usize = 16;
 /// How long what waits is still carried out when the process ends.
 const LAST_WORK: Duration = Duration::from_secs(2);
 
-/// What became of actions.
+/// What happened to actions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct DeliveryCounters {

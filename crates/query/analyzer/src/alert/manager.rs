@@ -160,7 +160,7 @@ impl AlertManager {
         Ok(alert)
     }
 
-    /// All of them, how they fare, and why their last action failed.
+    /// All of them, their state, and why their last action failed.
     pub fn list(&self) -> Vec<(Alert, AlertStatus, Option<String>)> {
         let all = self.inner.alerts.all().into_iter();
         all.map(|alert| self.with_status(alert)).collect()

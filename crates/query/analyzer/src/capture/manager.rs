@@ -193,7 +193,7 @@ impl CaptureManager {
         Ok(capture)
     }
 
-    /// All of them, and how they fare.
+    /// All of them, and their state.
     pub fn list(&self) -> Vec<(Capture, CaptureStatus)> {
         let all = self.inner.captures.all();
         let state = self.inner.state();

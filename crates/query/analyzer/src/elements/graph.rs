@@ -65,7 +65,7 @@ pub struct NewEdge {
     pub child: String,
 }
 
-/// What became of an import.
+/// What happened to an import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct Imported {
@@ -392,7 +392,7 @@ impl UserGraph {
         Ok(())
     }
 
-    /// All rules about nodes and how they fare.
+    /// All rules about nodes and their state.
     pub fn node_rules(&self) -> Vec<(NodeRule, RuleStatus)> {
         let all = self.inner.node_rules.all().into_iter();
         all.map(|rule| (rule.clone(), self.inner.status(rule.uuid)))
@@ -436,7 +436,7 @@ impl UserGraph {
         Ok(())
     }
 
-    /// All rules about edges and how they fare.
+    /// All rules about edges and their state.
     pub fn edge_rules(&self) -> Vec<(EdgeRule, RuleStatus)> {
         let all = self.inner.edge_rules.all().into_iter();
         all.map(|rule| (rule.clone(), self.inner.status(rule.uuid)))

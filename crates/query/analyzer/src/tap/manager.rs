@@ -84,7 +84,7 @@ impl From<Count> for Amount {
     }
 }
 
-/// What became of packets.
+/// What happened to packets.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 #[schema(as = TapCounts)]
@@ -172,7 +172,7 @@ pub struct MonitorView {
 pub struct SocketsView {
     /// How many are known to the kernel.
     pub held: usize,
-    /// How many found no room.
+    /// How many did not fit.
     pub left_out: usize,
     /// Whether connections are added as they begin, or by looks alone.
     pub prompt: bool,

@@ -76,12 +76,12 @@ fn compare(a: &Value, b: &Value) -> cmp::Ordering {
     }
 }
 
-/// The text by which values are told apart.
+/// The text by which values are distinguished.
 pub(crate) fn identity(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// What `Dedup` tells records apart by: the values of the keys, none when it has none of them.
+/// What `Dedup` distinguishes records by: the values of the keys, none when it has none of them.
 pub(crate) fn dedup_key(record: &dyn Record, keys: &[Arc<str>]) -> Option<String> {
     let mut found = false;
     let mut identities = String::new();

@@ -212,7 +212,7 @@ impl EdgeSums {
     }
 }
 
-/// What has become of an edge in the last hour.
+/// What has happened to an edge in the last hour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = EdgeChange)]
@@ -295,7 +295,7 @@ pub struct Edge {
     #[serde(rename = "last", serialize_with = "time")]
     #[schema(value_type = String, format = DateTime)]
     pub last_ns: u64,
-    /// What has become of it in the last hour.
+    /// What has happened to it in the last hour.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
 }
@@ -312,7 +312,7 @@ impl Edge {
             .saturating_add(self.server_sent.bytes)
     }
 
-    /// What edges are told apart by.
+    /// What edges are distinguished by.
     pub fn order(&self) -> (&Party, &Party, u8, u16) {
         (&self.client, &self.server, self.protocol, self.port)
     }

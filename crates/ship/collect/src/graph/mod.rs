@@ -33,7 +33,7 @@ pub struct Graph {
     counts: GraphCounts,
 }
 
-/// What became of lines and edges.
+/// What happened to lines and edges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct GraphCounts {
     /// Lines that were taken.
@@ -132,7 +132,7 @@ impl Graph {
         (recent && later).then_some(Change::New)
     }
 
-    /// What became of lines and edges.
+    /// What happened to lines and edges.
     pub fn counts(&self) -> GraphCounts {
         self.counts
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Sequence;
 
-/// What tells streams apart. IPFIX's transport session (RFC 7011 section 2) is addresses and ports;
+/// What distinguishes streams. IPFIX's transport session (RFC 7011 section 2) is addresses and ports;
 /// NetFlow 9's source is kept apart likewise, for several exporters may run on one host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key {

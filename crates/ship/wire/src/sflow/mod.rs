@@ -49,7 +49,7 @@ pub use write::{CountersWriter, RecordWriter, Writer};
 /// Version of the datagrams.
 pub const VERSION: u32 = 5;
 
-/// What tells structures apart: enterprise in the upper 20 bits, format in the lower 12.
+/// What distinguishes structures: enterprise in the upper 20 bits, format in the lower 12.
 pub const fn tag(enterprise: u32, format: u32) -> u32 {
     enterprise << 12 | format & 0xfff
 }

@@ -179,7 +179,7 @@ impl Copier {
         })
     }
 
-    /// What became of it so far, and becomes of it.
+    /// What happened to it so far, counted on.
     pub fn sent(&self) -> Arc<Sent> {
         self.sent.clone()
     }

@@ -124,7 +124,7 @@ impl Target {
     }
 }
 
-/// What became of what was to be sent.
+/// What happened to what was to be sent.
 pub struct Sent {
     /// Datagrams that were sent.
     pub datagrams: AtomicU64,
@@ -228,7 +228,7 @@ impl Sending {
             .map(Some)
     }
 
-    /// What became of it so far, and becomes of it.
+    /// What happened to it so far, counted on.
     pub fn sent(&self) -> Arc<Sent> {
         match self {
             Self::Flows(exporter) => exporter.sent(),

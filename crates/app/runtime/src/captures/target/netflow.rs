@@ -208,7 +208,7 @@ fn send(encoder: &mut Encoder, socket: &UdpSocket, buffer: &mut Vec<u8>, sent: &
     let records = encoder.write(unix_ns(), buffer) as u64;
     let mut result = socket.send(buffer);
     if matches!(&result, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused) {
-        // That is what became of the datagram before; this one was not sent yet.
+        // That is what happened to the datagram before; this one was not sent yet.
         sent.failed.fetch_add(before, Ordering::Relaxed);
         result = socket.send(buffer);
     }

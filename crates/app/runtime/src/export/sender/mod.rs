@@ -86,7 +86,7 @@ pub struct Sending {
     sealed: Vec<u8>,
 }
 
-/// What became of one.
+/// What happened to one.
 #[derive(PartialEq, Eq)]
 enum Sent {
     Yes,

@@ -24,7 +24,7 @@ pub enum SendMode {
     Bypass,
 }
 
-/// What became of frames.
+/// What happened to frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sent {
     /// Taken by the interface.

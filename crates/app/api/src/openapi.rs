@@ -1,11 +1,18 @@
 //! The description of the API (OpenAPI 3.1), which is served with it. Routes and types describe themselves; here stands what
 //! all have in common: who may ask, the errors, and the records that have a table of fields of their own.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
-use axum::Extension;
+use axum::{
+    Extension,
+    http::header,
+    response::{IntoResponse as _, Response},
+};
 use serde_json::{Map, Value, json};
-use skua_server::{alive, answer::Answer, error::ErrorBody};
+use skua_server::{
+    alive,
+    error::{ErrorBody, JSON},
+};
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{Object, RefOr, Schema, schema::SchemaType},
@@ -81,9 +88,14 @@ named! {
 )]
 struct Common;
 
-/// The description as it is served.
+/// The description as it is served: made when the process starts, and kept as text.
 #[derive(Clone)]
-pub struct Description(Arc<Value>);
+pub struct Description(Arc<Served>);
+
+struct Served {
+    paths: Vec<String>,
+    text: String,
+}
 
 impl Description {
     /// Of routes that describe themselves.
@@ -94,7 +106,8 @@ impl Description {
         let mut whole = serde_json::to_value(common).unwrap_or_default();
         whole["info"]["version"] = env!("CARGO_PKG_VERSION").into();
         whole["components"]["securitySchemes"] = security_schemes();
-        whole["components"]["responses"] = errors();
+        let errors = errors();
+        whole["components"]["responses"] = errors.clone();
         let schemas = &mut whole["components"]["schemas"];
         for (name, schema) in [
             ("FlowRecord", skua_flow::fields::json_schema()),
@@ -110,33 +123,50 @@ impl Description {
         for (path, operations) in entries(&mut whole["paths"]) {
             for (method, operation) in entries(operations) {
                 if METHODS.contains(&method.as_str()) {
-                    complete(path, method, operation);
+                    complete(path, method, operation, &errors);
                 }
             }
         }
         drop_unused(&mut whole);
-        Self(Arc::new(whole))
+        let paths = entries(&mut whole["paths"]);
+        Self(Arc::new(Served {
+            paths: paths.map(|(path, _)| path.clone()).collect(),
+            text: format!("{whole}\n"),
+        }))
     }
 
     /// All paths that are described.
     pub fn paths(&self) -> Vec<&str> {
-        let paths = self.0.get("paths").and_then(Value::as_object);
-        paths.map_or_else(Vec::new, |paths| paths.keys().map(String::as_str).collect())
+        self.0.paths.iter().map(String::as_str).collect()
     }
 }
 
 /// Leaves out schemas that were only parts of others.
 fn drop_unused(whole: &mut Value) {
     loop {
-        let text = whole.to_string();
+        let mut used = HashSet::new();
+        references(whole, &mut used);
         let Some(schemas) = whole["components"]["schemas"].as_object_mut() else {
             return;
         };
         let before = schemas.len();
-        schemas.retain(|name, _| text.contains(&format!("\"{SCHEMAS}{name}\"")));
+        schemas.retain(|name, _| used.contains(name));
         if schemas.len() == before {
             return;
         }
+    }
+}
+
+/// Names of the schemas that something refers to.
+fn references(value: &Value, used: &mut HashSet<String>) {
+    match value {
+        Value::Object(entries) => {
+            let place = entries.get("$ref").and_then(Value::as_str);
+            used.extend(place.and_then(|place| Some(place.strip_prefix(SCHEMAS)?.to_owned())));
+            entries.values().for_each(|value| references(value, used));
+        }
+        Value::Array(items) => items.iter().for_each(|value| references(value, used)),
+        _ => {}
     }
 }
 
@@ -198,7 +228,7 @@ fn errors() -> Value {
 }
 
 /// Adds the errors that follow from an operation's shape, and says what lines are.
-fn complete(path: &str, method: &str, operation: &mut Value) {
+fn complete(path: &str, method: &str, operation: &mut Value, errors: &Value) {
     let open = alive::PATHS.contains(&path) || path.starts_with("/console/");
     let mut statuses = match open {
         true => vec!["403", "503"],
@@ -216,9 +246,8 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     // What a route says of an error itself is its text; the shape is that of all.
     for (status, response) in entries(&mut operation["responses"]) {
         let text = response["description"].take();
-        let shared = errors()[status.as_str()].take();
-        if !shared.is_null() && response["content"].is_null() {
-            *response = shared;
+        if let Some(shared) = errors.get(status).filter(|_| response["content"].is_null()) {
+            *response = shared.clone();
         }
         response["description"] = text;
         if let Some(content) = response.pointer_mut("/content/application~1x-ndjson") {
@@ -276,6 +305,7 @@ pub fn routes() -> OpenApiRouter {
 /// This description
 #[utoipa::path(get, path = "/api/openapi.json", operation_id = "describe", tag = "server",
     responses((status = 200, description = "The description", body = Object)))]
-async fn describe(Extension(description): Extension<Description>) -> Answer<Value> {
-    Answer::of(&*description.0)
+async fn describe(Extension(description): Extension<Description>) -> Response {
+    let kind = [(header::CONTENT_TYPE, JSON)];
+    (kind, description.0.text.clone()).into_response()
 }

@@ -634,7 +634,7 @@ fn containers_have_names_and_a_runtime_that_hangs_holds_up_nothing() {
     hidden
         .args(["--mount", "--", "bash", "-c"])
         .arg(
-            "mount -t tmpfs none /run && (exec python3 -c \"$1\" \"$2\" >/dev/null 2>&1 &) && \
+            "mount -t tmpfs none /run && { python3 -c \"$1\" \"$2\" >/dev/null 2>&1 & } && \
              until [ -S /run/docker.sock ]; do sleep 0.05; done; shift 2; exec \"$@\"",
         )
         .args(["sh", RUNTIMES, &docker])

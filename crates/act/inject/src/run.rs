@@ -355,7 +355,7 @@ impl Work {
     /// Looks at what comes until a moment, until it is enough, or until it is to stop.
     fn watch_until(&mut self, end: Instant, enough: impl Fn(&Self) -> bool) {
         loop {
-            self.look();
+            self.observe();
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() || self.stopped() || enough(self) {
                 return;
@@ -374,14 +374,14 @@ impl Work {
         }
     }
 
-    fn look(&mut self) {
+    fn observe(&mut self) {
         let mut blind = None;
         for (witness, seen) in [
             (&mut self.answers, &mut self.back),
             (&mut self.arrivals, &mut self.there),
         ] {
             if let Some(open) = witness
-                && let Err(error) = open.look(&self.wanted, seen)
+                && let Err(error) = open.read_new(&self.wanted, seen)
             {
                 // It may come up again, but whoever missed packets cannot say that none came.
                 blind = Some(error.to_string());

@@ -123,7 +123,11 @@ impl Witness {
     }
 
     /// Adds what has been seen of conversations.
-    pub fn look(&mut self, wanted: &BTreeSet<Track>, seen: &mut Seen) -> Result<(), InjectError> {
+    pub fn read_new(
+        &mut self,
+        wanted: &BTreeSet<Track>,
+        seen: &mut Seen,
+    ) -> Result<(), InjectError> {
         let link = self.link;
         self.packets(Duration::ZERO, &mut |data| see(data, link, wanted, seen))
     }

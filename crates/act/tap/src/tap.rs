@@ -229,7 +229,7 @@ impl Tap {
         }
         self.spec = spec;
         self.set_targets();
-        self.look();
+        self.reconcile();
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl Tap {
     }
 
     /// Brings everything to what interfaces and namespaces are now.
-    pub fn look(&mut self) {
+    pub fn reconcile(&mut self) {
         let mut spaces: BTreeSet<u64> = self.given.iter().map(|source| source.netns).collect();
         let named = self.spec.sources.iter();
         spaces.extend(named.filter_map(|(_, space)| self.spaces.inode(space).ok()));
@@ -296,7 +296,7 @@ impl Tap {
             monitor.found = found;
         }
         self.finish_direct();
-        self.look_at_sources();
+        self.reconcile_sources();
     }
 
     /// Whether copies from a namespace come to a monitor straight.
@@ -335,7 +335,7 @@ impl Tap {
         }
     }
 
-    fn look_at_sources(&mut self) {
+    fn reconcile_sources(&mut self) {
         let rooms: BTreeSet<u64> = self.wanted.iter().map(|source| source.netns).collect();
         self.rooms
             .retain(|inode, _| rooms.contains(inode) && self.spaces.get(*inode).is_ok());

@@ -135,7 +135,7 @@ fn ip(arguments: &str) -> bool {
 
 fn started(spec: Spec) -> Tap {
     let mut tap = Tap::new(spec).unwrap();
-    tap.look();
+    tap.reconcile();
     let status = tap.status();
     let source = &status.sources[0];
     assert_eq!((&source.error, &status.missing), (&None, &Vec::new()));

@@ -328,7 +328,7 @@ fn rates_of(metadata: &Map, moment: i64) -> (Rates, i64) {
 }
 
 /// The graph of now, and when its history begins.
-pub fn look(analyzer: &Analyzer) -> (Export, Option<i64>) {
+pub fn snapshot(analyzer: &Analyzer) -> (Export, Option<i64>) {
     let graph = analyzer.graph.read();
     (graph.export(), graph.stats().begins)
 }
@@ -362,7 +362,7 @@ async fn map(
 ) -> Result<Answer<Changes>, ApiError> {
     let Query(Asked { at }) = parameters?;
     blocking(move || {
-        let (now, begins) = look(&analyzer);
+        let (now, begins) = snapshot(&analyzer);
         let export = match at {
             None => now,
             Some(at) => {

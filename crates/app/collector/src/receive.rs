@@ -248,7 +248,7 @@ fn receive(
         if !full {
             thread::sleep(GATHER);
         }
-        let (mut batch, more) = take(socket, &mut gate, &mut room);
+        let (mut batch, more) = receive_batch(socket, &mut gate, &mut room);
         batch.receiver = receiver;
         if !batch.parts.is_empty() {
             let batch = Arc::new(batch);
@@ -273,7 +273,7 @@ fn receive(
 }
 
 /// A batch; and whether there may be more now.
-fn take(socket: &Socket, gate: &mut Gate, room: &mut Room) -> (Batch, bool) {
+fn receive_batch(socket: &Socket, gate: &mut Gate, room: &mut Room) -> (Batch, bool) {
     let mut batch = Batch {
         now_ns: unix_ns(),
         ..Batch::default()

@@ -57,7 +57,7 @@ pub struct ExportArguments {
 
 impl ExportSettings {
     /// Flags replace what is configured.
-    pub fn take_arguments(&mut self, arguments: &ExportArguments) {
+    pub fn override_with(&mut self, arguments: &ExportArguments) {
         if !arguments.collector.is_empty() {
             self.collectors.clone_from(&arguments.collector);
         }

@@ -226,7 +226,7 @@ impl Addresses {
     }
 
     /// Flags: each list replaces that of the file.
-    fn take_arguments(&mut self, include: &[String], exclude: &[String]) -> anyhow::Result<()> {
+    fn override_with(&mut self, include: &[String], exclude: &[String]) -> anyhow::Result<()> {
         if !include.is_empty() {
             self.include = addresses::expand("--include-net", include)?;
         }
@@ -616,7 +616,7 @@ impl Config {
             self.flow.filter.clone_from(filter);
         }
         let (include, exclude) = (&arguments.include_net, &arguments.exclude_net);
-        self.flow.addresses.take_arguments(include, exclude)?;
+        self.flow.addresses.override_with(include, exclude)?;
         if let Some(sampling) = arguments.sampling {
             self.flow.sampling = sampling;
         }

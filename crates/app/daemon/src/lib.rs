@@ -82,7 +82,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     if let Some(socket) = &arguments.socket {
         config.api.socket.clone_from(socket);
     }
-    config.export.take_arguments(&arguments.export);
+    config.export.override_with(&arguments.export);
     let mut config = config.with_arguments(&arguments.capture)?;
     lower_priority(config.agent.nice, &config.agent.ionice)?;
     let shared = watch_and_gather(&mut config, |watch, door| watch.greet("", door))?;
@@ -132,7 +132,7 @@ fn watch_and_gather(
 /// `skua agent`: watches this host, and tells an analyzer.
 pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     let mut config = Config::load(arguments.capture.config.as_deref())?;
-    config.export.take_arguments(&arguments.export);
+    config.export.override_with(&arguments.export);
     let mut config = config.with_arguments(&arguments.capture)?;
     config.agent.listen = arguments.listen.unwrap_or(config.agent.listen);
     if !config.agent.listen.ip().to_canonical().is_loopback() {

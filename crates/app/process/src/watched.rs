@@ -61,15 +61,15 @@ impl<T> Watched<T> {
 
     /// The value as of at most a second ago.
     pub fn get(&self) -> Arc<T> {
-        self.look(false)
+        self.load(false)
     }
 
     /// Reads the files again whether they changed or not.
     pub fn reload(&self) {
-        self.look(true);
+        self.load(true);
     }
 
-    fn look(&self, anyway: bool) -> Arc<T> {
+    fn load(&self, anyway: bool) -> Arc<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !anyway && state.looked.elapsed() < AGE {
             return state.value.clone();

@@ -82,7 +82,7 @@ impl Turns {
     }
 
     /// A turn, at once or after others.
-    pub async fn take(&self, client: &ClientKey) -> Result<Turn, Busy> {
+    pub async fn acquire(&self, client: &ClientKey) -> Result<Turn, Busy> {
         let limits = &self.0.limits;
         let receiver = {
             let mut queues = self.lock();
@@ -213,19 +213,19 @@ mod tests {
         runtime().block_on(async {
             let turns = Turns::new(LIMITS);
             let greedy = key("greedy");
-            let held = [turns.take(&greedy).await, turns.take(&greedy).await];
+            let held = [turns.acquire(&greedy).await, turns.acquire(&greedy).await];
             assert!(held.iter().all(Result::is_ok));
             let mut waiting = Vec::new();
             for _ in 0..2 {
                 let (turns, greedy) = (turns.clone(), greedy.clone());
-                waiting.push(tokio::spawn(async move { turns.take(&greedy).await }));
+                waiting.push(tokio::spawn(async move { turns.acquire(&greedy).await }));
                 tokio::task::yield_now().await;
             }
-            assert_eq!(turns.take(&greedy).await.err(), Some(Busy));
-            let other = turns.take(&key("other")).await.ok().unwrap();
+            assert_eq!(turns.acquire(&greedy).await.err(), Some(Busy));
+            let other = turns.acquire(&key("other")).await.ok().unwrap();
             let third = {
                 let turns = turns.clone();
-                tokio::spawn(async move { turns.take(&key("third")).await })
+                tokio::spawn(async move { turns.acquire(&key("third")).await })
             };
             tokio::task::yield_now().await;
             drop(other);
@@ -250,15 +250,15 @@ mod tests {
                 running_of_one: 1,
                 ..LIMITS
             });
-            let held = turns.take(&key("a")).await.ok().unwrap();
+            let held = turns.acquire(&key("a")).await.ok().unwrap();
             let gone = {
                 let turns = turns.clone();
-                tokio::spawn(async move { turns.take(&key("b")).await })
+                tokio::spawn(async move { turns.acquire(&key("b")).await })
             };
             tokio::task::yield_now().await;
             let stays = {
                 let turns = turns.clone();
-                tokio::spawn(async move { turns.take(&key("c")).await })
+                tokio::spawn(async move { turns.acquire(&key("c")).await })
             };
             tokio::task::yield_now().await;
             gone.abort();

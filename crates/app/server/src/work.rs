@@ -28,7 +28,7 @@ pub(crate) async fn turn() -> Result<Option<Turn>, ApiError> {
     let Some((turns, key)) = client() else {
         return Ok(None);
     };
-    turns.take(&key).await.map(Some).map_err(|_| ApiError {
+    turns.acquire(&key).await.map(Some).map_err(|_| ApiError {
         code: ErrorCode::Unavailable,
         message: "too many requests of this client at a time".into(),
         retry_after: Some(1),

@@ -230,14 +230,19 @@ impl App {
 
     /// Takes what came back for a question at a moment (of a clock that never goes back). Answers to
     /// questions that nobody has any more are passed over.
-    pub fn take(&mut self, request: &Request, answer: Result<Answer, Failure>, at: Duration) {
+    pub fn handle_answer(
+        &mut self,
+        request: &Request,
+        answer: Result<Answer, Failure>,
+        at: Duration,
+    ) {
         if !self.requests().contains(request) {
             return;
         }
         match answer {
             Ok(answer) => {
                 self.heard(at);
-                self.take_answer(request.topic, answer, at);
+                self.apply_answer(request.topic, answer, at);
             }
             Err(Failure::Gone(why)) => self.lose(why),
             Err(Failure::Refused(why)) => {
@@ -286,7 +291,7 @@ impl App {
         }
     }
 
-    fn take_answer(&mut self, topic: Topic, answer: Answer, at: Duration) {
+    fn apply_answer(&mut self, topic: Topic, answer: Answer, at: Duration) {
         let identity = self.view.identity();
         let mut found = None;
         let answer = match answer {
@@ -306,39 +311,39 @@ impl App {
         };
         let flow = |rows: Vec<Value>| rows.into_iter().map(fleet::flow).collect();
         match (topic, answer) {
-            (Topic::Status, Answer::Object(status)) => self.take_status(status, at),
+            (Topic::Status, Answer::Object(status)) => self.apply_status(status, at),
             (Topic::TopProcesses, Answer::Rows(rows)) => self.processes = rows,
-            (Topic::TopFlows, Answer::Rows(rows)) => self.list_mut().take(rows, identity),
+            (Topic::TopFlows, Answer::Rows(rows)) => self.list_mut().replace(rows, identity),
             (Topic::Rows(View::Topology), Answer::Rows(roots)) => {
-                self.tree.take_roots(roots);
+                self.tree.set_roots(roots);
                 self.show_tree();
             }
-            (Topic::Edges, Answer::Rows(edges)) => self.tree.take_edges(&edges),
+            (Topic::Edges, Answer::Rows(edges)) => self.tree.set_edges(&edges),
             (Topic::Nodes, Answer::Rows(nodes)) => {
-                self.tree.take_nodes(nodes);
+                self.tree.set_nodes(nodes);
                 self.show_tree();
             }
             (Topic::Rows(view @ (View::Overview | View::Flows)), Answer::Rows(rows))
                 if self.fleet =>
             {
-                self.lists[view as usize].take(flow(rows), identity);
+                self.lists[view as usize].replace(flow(rows), identity);
             }
             (Topic::Rows(view), Answer::Rows(rows)) => {
                 let list = &mut self.lists[view as usize];
                 match found.filter(|_| view == View::Flows) {
-                    Some(found) => list.take_page(rows, found, identity),
-                    None => list.take(rows, identity),
+                    Some(found) => list.replace_page(rows, found, identity),
+                    None => list.replace(rows, identity),
                 }
             }
             _ => {}
         }
     }
 
-    fn take_status(&mut self, status: Value, at: Duration) {
-        if let Some(mut interfaces) = self.rates.take(&status, at) {
+    fn apply_status(&mut self, status: Value, at: Duration) {
+        if let Some(mut interfaces) = self.rates.update(&status, at) {
             self.order_interfaces(&mut interfaces);
             let list = &mut self.lists[View::Interfaces as usize];
-            list.take(interfaces, View::Interfaces.identity());
+            list.replace(interfaces, View::Interfaces.identity());
         }
         let now = lost(&status);
         if let Some(before) = self.lost.replace(now)
@@ -386,7 +391,7 @@ impl App {
     /// Shows the tree as it is now.
     pub(crate) fn show_tree(&mut self) {
         let rows = self.tree.rows(self.look);
-        self.lists[View::Topology as usize].take(rows, View::Topology.identity());
+        self.lists[View::Topology as usize].replace(rows, View::Topology.identity());
     }
 
     /// Opens or closes the chosen node.
@@ -438,7 +443,7 @@ impl App {
                     .any(|key| text(&event[*key]).contains(filter))
         };
         let rows = self.events.iter().rev().filter(fits).cloned().collect();
-        self.lists[View::Events as usize].take(rows, View::Events.identity());
+        self.lists[View::Events as usize].replace(rows, View::Events.identity());
     }
 
     /// Says what came of something that was to be made.

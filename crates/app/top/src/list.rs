@@ -40,7 +40,7 @@ pub struct List {
 
 impl List {
     /// Takes what was answered; the chosen row stays chosen as long as it is there.
-    pub fn take(&mut self, rows: Vec<Value>, identity: fn(&Value) -> String) {
+    pub fn replace(&mut self, rows: Vec<Value>, identity: fn(&Value) -> String) {
         self.rows = rows;
         if self.reversed {
             self.rows.reverse();
@@ -56,8 +56,8 @@ impl List {
     }
 
     /// Takes a page, and how many rows there are in all.
-    pub fn take_page(&mut self, rows: Vec<Value>, found: usize, identity: fn(&Value) -> String) {
-        self.take(rows, identity);
+    pub fn replace_page(&mut self, rows: Vec<Value>, found: usize, identity: fn(&Value) -> String) {
+        self.replace(rows, identity);
         self.found = Some(found);
         if self.base >= found {
             // There are fewer by now.
@@ -173,16 +173,16 @@ mod tests {
     fn the_chosen_row_stays_when_others_come() {
         let mut list = List::default();
         list.fit(5);
-        list.take(rows(0..20), identity);
-        list.take(rows(5..20), identity);
+        list.replace(rows(0..20), identity);
+        list.replace(rows(5..20), identity);
         assert_eq!(list.row(), Some(&json!(5)));
         list.go(3, identity);
-        list.take(rows(0..20), identity);
+        list.replace(rows(0..20), identity);
         assert_eq!(list.row(), Some(&json!(8)));
         assert_eq!((list.selected, list.offset), (8, 4));
-        list.take(rows(0..3), identity);
+        list.replace(rows(0..3), identity);
         assert_eq!((list.selected, list.offset), (2, 0));
-        list.take(Vec::new(), identity);
+        list.replace(Vec::new(), identity);
         assert_eq!((list.row(), list.selected), (None, 0));
     }
 
@@ -200,7 +200,7 @@ mod tests {
         list.fit(20);
         let answer = |list: &mut List| {
             let page = object(all(list));
-            list.take_page(page, 50_000, identity);
+            list.replace_page(page, 50_000, identity);
         };
         answer(&mut list);
         for _ in 0..3_000 {
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!((list.base, list.row()), (0, Some(&json!({"n": 0}))));
         // Fewer have come.
         list.go(isize::MAX, identity);
-        list.take_page(Vec::new(), 100, identity);
+        list.replace_page(Vec::new(), 100, identity);
         assert_eq!(list.base, 0);
     }
 
@@ -233,10 +233,10 @@ mod tests {
         let mut list = List::default();
         list.fit(20);
         assert_eq!(list.limit(), 32);
-        list.take(rows(0..32), identity);
+        list.replace(rows(0..32), identity);
         list.go(31, identity);
         assert_eq!(list.limit(), 64);
-        list.take(rows(0..2000), identity);
+        list.replace(rows(0..2000), identity);
         list.go(1990, identity);
         assert_eq!(list.limit(), ROWS_AT_MOST);
     }

@@ -40,7 +40,7 @@ fn per_second(now: u64, before: u64, seconds: f64) -> f64 {
 impl Rates {
     /// Takes the sums of a status that was answered `at` (a clock that never goes back), and returns its
     /// interfaces with their rates; none when hardly any time has passed since the last.
-    pub fn take(&mut self, status: &Value, at: Duration) -> Option<Vec<Value>> {
+    pub fn update(&mut self, status: &Value, at: Duration) -> Option<Vec<Value>> {
         let summary = &status["summary"];
         let sum = |value: &Value| value.as_u64().unwrap_or(0);
         let seen = &summary["seen"];
@@ -112,19 +112,19 @@ mod tests {
     #[test]
     fn rates_are_what_was_added_by_the_time_that_passed() {
         let mut rates = Rates::default();
-        rates.take(&status(1000), Duration::from_secs(1));
+        rates.update(&status(1000), Duration::from_secs(1));
         assert!(rates.bits.is_empty());
-        let interfaces = rates.take(&status(3000), Duration::from_secs(3)).unwrap();
+        let interfaces = rates.update(&status(3000), Duration::from_secs(3)).unwrap();
         assert_eq!(rates.bits, [8000.0]);
         assert_eq!(interfaces[0]["rate"]["in_bits_per_second"], 8000.0);
         // A new process counts from nothing.
-        rates.take(&status(0), Duration::from_secs(4));
+        rates.update(&status(0), Duration::from_secs(4));
         assert_eq!(rates.bits, [8000.0, 0.0]);
         rates.pause();
-        rates.take(&status(1 << 40), Duration::from_secs(9));
+        rates.update(&status(1 << 40), Duration::from_secs(9));
         assert_eq!(rates.bits.len(), 2);
         for second in 10..1000 {
-            rates.take(&status(1 << 40), Duration::from_secs(second));
+            rates.update(&status(1 << 40), Duration::from_secs(second));
         }
         assert_eq!(rates.bits.len(), KEPT);
     }

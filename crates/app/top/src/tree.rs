@@ -60,7 +60,7 @@ impl Tree {
     }
 
     /// Takes the roots; the first time they are opened.
-    pub fn take_roots(&mut self, roots: Vec<Value>) {
+    pub fn set_roots(&mut self, roots: Vec<Value>) {
         if !std::mem::replace(&mut self.begun, true) {
             self.open = roots.iter().take(8).map(id).collect();
         }
@@ -69,7 +69,7 @@ impl Tree {
     }
 
     /// Takes the edges below open nodes.
-    pub fn take_edges(&mut self, edges: &[Value]) {
+    pub fn set_edges(&mut self, edges: &[Value]) {
         self.below.clear();
         for edge in edges.iter().take(TAKEN_AT_MOST) {
             let children = self.below.entry(text(&edge["Parent"])).or_default();
@@ -78,7 +78,7 @@ impl Tree {
     }
 
     /// Takes the nodes below open nodes.
-    pub fn take_nodes(&mut self, nodes: Vec<Value>) {
+    pub fn set_nodes(&mut self, nodes: Vec<Value>) {
         let nodes = nodes.into_iter().take(TAKEN_AT_MOST);
         self.nodes = nodes.map(|node| (id(&node), node)).collect();
     }
@@ -172,26 +172,26 @@ mod tests {
     fn only_what_is_open_is_asked_for_and_shown() {
         let mut tree = Tree::default();
         assert_eq!(tree.queries(), None);
-        tree.take_roots(vec![node("h")]);
+        tree.set_roots(vec![node("h")]);
         let [edges, nodes] = tree.queries().unwrap();
         assert_eq!(
             edges,
             r#"G.V().Has("@ID", Within("h")).OutE("RelationType", "ownership")"#
         );
         assert_eq!(nodes, format!("{edges}.OutV()"));
-        tree.take_edges(&[
+        tree.set_edges(&[
             json!({"Parent": "h", "Child": "b"}),
             json!({"Parent": "h", "Child": "a"}),
             json!({"Parent": "a", "Child": "h"}),
         ]);
-        tree.take_nodes(vec![node("b"), node("a")]);
+        tree.set_nodes(vec![node("b"), node("a")]);
         assert_eq!(shown(&tree), ["- h", "|-+ a", "`-+ b"]);
         // A ring ends.
         tree.set_open("a", true);
         assert_eq!(shown(&tree), ["- h", "|-- a", "`-+ b"]);
         tree.set_open("h", false);
         assert_eq!(shown(&tree), ["+ h"]);
-        tree.take_roots(vec![node("h"), node("i")]);
+        tree.set_roots(vec![node("h"), node("i")]);
         assert!(!tree.is_open("i"));
     }
 

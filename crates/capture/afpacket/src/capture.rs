@@ -227,7 +227,7 @@ impl AfPacketCapture {
         if self.blocks_since_stats >= BLOCKS_BETWEEN_STATS {
             self.read_stats()?;
         }
-        let block = self.ring.take();
+        let block = self.ring.next_block();
         if let Some(block) = &block {
             self.stats.delivered += block.len() as u64;
         }
@@ -243,8 +243,8 @@ impl AfPacketCapture {
             }
             let now = Instant::now();
             match self.state {
-                State::GoingDown(until) if now >= until => return Err(self.tell_down()),
-                State::Gone => return Err(self.tell_gone()),
+                State::GoingDown(until) if now >= until => return Err(self.report_down()),
+                State::Gone => return Err(self.report_gone()),
                 _ => {}
             }
             let until = match (self.state, deadline) {
@@ -262,7 +262,7 @@ impl AfPacketCapture {
                 self.read_error()?;
             } else if events.is_empty() && deadline.is_some_and(|d| Instant::now() >= d) {
                 if self.state == State::Down && self.is_gone() {
-                    return Err(self.tell_gone());
+                    return Err(self.report_gone());
                 }
                 return Ok(self.ring.is_ready());
             }
@@ -299,9 +299,9 @@ impl AfPacketCapture {
         }
     }
 
-    fn tell_down(&mut self) -> Error {
+    fn report_down(&mut self) -> Error {
         if self.is_gone() {
-            return self.tell_gone();
+            return self.report_gone();
         }
         self.state = State::Down;
         Error::InterfaceDown {
@@ -309,7 +309,7 @@ impl AfPacketCapture {
         }
     }
 
-    fn tell_gone(&mut self) -> Error {
+    fn report_gone(&mut self) -> Error {
         self.state = State::Gone;
         Error::InterfaceGone {
             interface: self.interface.clone(),

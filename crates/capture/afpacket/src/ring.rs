@@ -60,7 +60,7 @@ impl Ring {
     }
 
     /// The next block, if it waits.
-    pub(crate) fn take(&mut self) -> Option<Block<'_>> {
+    pub(crate) fn next_block(&mut self) -> Option<Block<'_>> {
         self.is_ready().then(|| Block { ring: self })
     }
 

@@ -55,7 +55,10 @@ fn owned(packet: &skua_file::Packet<'_>) -> Owned {
 }
 
 /// What a file holds, how it ends, and whether anything was cut off, read one by one or in batches.
-fn told(bytes: impl Read, batch: Option<usize>) -> (Vec<Owned>, Result<(), String>, Option<u64>) {
+fn contents(
+    bytes: impl Read,
+    batch: Option<usize>,
+) -> (Vec<Owned>, Result<(), String>, Option<u64>) {
     let mut packets = Vec::new();
     let mut file = match CaptureFile::new("x", bytes) {
         Ok(file) => file,
@@ -87,15 +90,15 @@ fn batches_hold_the_same_packets_and_end_the_same_way() {
         .map(|entry| entry.capture().bytes())
         .chain(damaged().into_iter().map(|file| file.bytes));
     for bytes in files {
-        let one_by_one = told(&bytes[..], None);
+        let one_by_one = contents(&bytes[..], None);
         for max in [1, 2, 16, usize::MAX] {
-            assert_eq!(told(&bytes[..], Some(max)), one_by_one);
+            assert_eq!(contents(&bytes[..], Some(max)), one_by_one);
         }
         let dribble = Dribble {
             bytes: &bytes,
             step: 0,
         };
-        assert_eq!(told(dribble, Some(16)), one_by_one);
+        assert_eq!(contents(dribble, Some(16)), one_by_one);
     }
     // Batches are worth their name.
     let bytes = named("mixed").unwrap().bytes();

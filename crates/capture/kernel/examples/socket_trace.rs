@@ -43,7 +43,7 @@ impl Taken {
         tracer.cgroups(&mut |_, _| {});
     }
 
-    fn look(&mut self, tracer: &mut SocketTracer) {
+    fn poll(&mut self, tracer: &mut SocketTracer) {
         self.looks += 1;
         tracer.open(&mut |_| self.looked_at += 1).unwrap();
     }
@@ -110,7 +110,7 @@ fn main() {
         if let Some(every) = look
             && Instant::now() >= look_at
         {
-            taken.look(&mut tracer);
+            taken.poll(&mut tracer);
             look_at = Instant::now() + every;
         }
         if ended {

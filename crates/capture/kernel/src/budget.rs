@@ -52,7 +52,7 @@ impl Lease {
     /// # Errors
     ///
     /// When there would be too many.
-    pub(crate) fn take(programs: u32, purpose: Purpose) -> Result<Self, KernelError> {
+    pub(crate) fn acquire(programs: u32, purpose: Purpose) -> Result<Self, KernelError> {
         let add = |counter: &AtomicU32, most: u32| {
             counter
                 .fetch_update(Relaxed, Relaxed, |now| {
@@ -93,15 +93,15 @@ mod tests {
     #[test]
     fn namespaces_leave_programs_for_taps_and_what_is_given_back_can_be_taken_again() {
         let mut leases = Vec::new();
-        while let Ok(lease) = Lease::take(8, Purpose::Namespace) {
+        while let Ok(lease) = Lease::acquire(8, Purpose::Namespace) {
             leases.push(lease);
         }
         assert_eq!(leases.len(), MOST_NAMESPACE_PROGRAMS as usize / 8);
-        let error = Lease::take(8, Purpose::Namespace).unwrap_err();
+        let error = Lease::acquire(8, Purpose::Namespace).unwrap_err();
         assert!(error.to_string().contains("480"), "{error}");
-        let tap = Lease::take(4, Purpose::Any);
+        let tap = Lease::acquire(4, Purpose::Any);
         assert!(tap.is_ok());
         leases.pop();
-        assert!(Lease::take(8, Purpose::Namespace).is_ok());
+        assert!(Lease::acquire(8, Purpose::Namespace).is_ok());
     }
 }

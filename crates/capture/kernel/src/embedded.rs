@@ -94,7 +94,7 @@ pub(crate) fn load_for(
     };
     let open = open().map_err(failed)?;
     let programs = open.progs().filter(OpenProgram::autoload).count();
-    let lease = Lease::take(programs as u32, purpose)?;
+    let lease = Lease::acquire(programs as u32, purpose)?;
     let object = open.load().map_err(failed)?;
     Ok(Loaded {
         object,

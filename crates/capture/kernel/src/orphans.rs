@@ -106,15 +106,15 @@ fn decode(message: [u8; MESSAGE]) -> (Event, Classifier) {
 /// To be called before a classifier is attached: should this process be killed just after, the
 /// other one knows.
 pub(crate) fn attaching(netns: &File, classifier: Classifier) {
-    tell(Event::Attaching, netns, classifier);
+    log_event(Event::Attaching, netns, classifier);
 }
 
 /// To be called once a classifier is gone.
 pub(crate) fn detached(netns: &File, classifier: Classifier) {
-    tell(Event::Detached, netns, classifier);
+    log_event(Event::Detached, netns, classifier);
 }
 
-fn tell(event: Event, netns: &File, classifier: Classifier) {
+fn log_event(event: Event, netns: &File, classifier: Classifier) {
     if !GUARDED.load(Ordering::Acquire) {
         return;
     }

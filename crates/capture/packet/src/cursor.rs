@@ -28,7 +28,7 @@ impl<'a> Cursor<'a> {
 
     /// The next `N` bytes, stepping over them.
     #[inline]
-    pub(crate) fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+    pub(crate) fn read<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         let bytes = self.peek()?;
         self.at += N;
         Some(bytes)

@@ -112,7 +112,7 @@ pub(crate) fn start(
 /// Ethernet header, VLAN tags and what follows; none when the header is cut off.
 #[inline]
 pub(crate) fn ethernet(cursor: &mut Cursor<'_>, level: &mut Level) -> Option<()> {
-    let header: &[u8; 14] = cursor.take()?;
+    let header: &[u8; 14] = cursor.read()?;
     level.ethernet = true;
     level.mac_dst.copy_from_slice(&header[..6]);
     level.mac_src.copy_from_slice(&header[6..12]);
@@ -133,21 +133,21 @@ pub(crate) fn raw(cursor: &mut Cursor<'_>, level: &mut Level) {
 
 /// SLL: packet type, ARPHRD, address length, address (8), protocol.
 fn cooked(cursor: &mut Cursor<'_>, level: &mut Level) -> Option<()> {
-    let header: &[u8; 16] = cursor.take()?;
+    let header: &[u8; 16] = cursor.read()?;
     tagged(cursor, level, be16(header[14], header[15]));
     Some(())
 }
 
 /// SLL2: protocol, reserved, interface index, ARPHRD, packet type, address length, address (8).
 fn cooked2(cursor: &mut Cursor<'_>, level: &mut Level) -> Option<()> {
-    let header: &[u8; 20] = cursor.take()?;
+    let header: &[u8; 20] = cursor.read()?;
     tagged(cursor, level, be16(header[0], header[1]));
     Some(())
 }
 
 /// BSD loopback; the families of all systems that write such files.
 fn loopback(cursor: &mut Cursor<'_>, level: &mut Level) -> Option<()> {
-    let header: &[u8; 4] = cursor.take()?;
+    let header: &[u8; 4] = cursor.read()?;
     // Families fit into one byte, so whichever end is not zero holds it.
     let family = match u32::from_be_bytes(*header) {
         small @ 0..=0xff => small,
@@ -172,7 +172,7 @@ fn of_family(cursor: &mut Cursor<'_>, level: &mut Level, family: u32) {
 fn tagged(cursor: &mut Cursor<'_>, level: &mut Level, mut ethertype: u16) {
     let mut tags = usize::from(level.vlan[0] != 0);
     while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) && tags < 2 {
-        let Some(tag) = cursor.take::<4>() else { break };
+        let Some(tag) = cursor.read::<4>() else { break };
         level.vlan[tags] = vlan(be16(tag[0], tag[1]));
         ethertype = be16(tag[2], tag[3]);
         tags += 1;

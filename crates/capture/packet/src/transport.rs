@@ -63,7 +63,7 @@ pub(crate) fn segment(header: &[u8; 20], payload_len: u32) -> TcpSegment {
 /// A header of `N` bytes that starts with two ports.
 #[inline]
 fn ports<const N: usize>(cursor: &mut Cursor<'_>, level: &mut Level) -> Option<()> {
-    let header: &[u8; N] = cursor.take()?;
+    let header: &[u8; N] = cursor.read()?;
     level.payload = cursor.at();
     level.transport = Transport::Ports {
         src: be16(header[0], header[1]),

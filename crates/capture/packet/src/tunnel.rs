@@ -71,13 +71,13 @@ pub(crate) fn inner(cursor: &mut Cursor<'_>, outer: &Level) -> Option<Level> {
 
 /// VXLAN: flags, reserved, VNI (24 bits), reserved.
 fn vxlan(cursor: &mut Cursor<'_>) -> Option<(Tunnel, u32, Inner)> {
-    let header: &[u8; 8] = cursor.take()?;
+    let header: &[u8; 8] = cursor.read()?;
     (header[0] & 0x08 != 0).then_some((Tunnel::Vxlan, vni(header), Inner::Ethernet))
 }
 
 /// GENEVE: version and option length, flags, protocol, VNI, reserved, options.
 fn geneve(cursor: &mut Cursor<'_>) -> Option<(Tunnel, u32, Inner)> {
-    let header: &[u8; 8] = cursor.take()?;
+    let header: &[u8; 8] = cursor.read()?;
     let options = usize::from(header[0] & 0x3f) * 4;
     if header[0] >> 6 != 0 || !cursor.has(options) {
         return None;
@@ -97,20 +97,20 @@ fn gre(cursor: &mut Cursor<'_>) -> Option<(Tunnel, u32, Inner)> {
     const ROUTING: u8 = 0x40;
     const KEY: u8 = 0x20;
     const SEQUENCE: u8 = 0x10;
-    let header: &[u8; 4] = cursor.take()?;
+    let header: &[u8; 4] = cursor.read()?;
     let flags = header[0];
     if header[1] & 0x07 != 0 || flags & ROUTING != 0 {
         return None;
     }
     if flags & CHECKSUM != 0 {
-        cursor.take::<4>()?;
+        cursor.read::<4>()?;
     }
     let key = match flags & KEY {
         0 => 0,
-        _ => u32::from_be_bytes(*cursor.take()?),
+        _ => u32::from_be_bytes(*cursor.read()?),
     };
     if flags & SEQUENCE != 0 {
-        cursor.take::<4>()?;
+        cursor.read::<4>()?;
     }
     let inner = match be16(header[2], header[3]) {
         ETHERTYPE_BRIDGING => Inner::Ethernet,
@@ -127,7 +127,7 @@ fn gre(cursor: &mut Cursor<'_>) -> Option<(Tunnel, u32, Inner)> {
 /// Steps over an MPLS label stack and returns its bottom label.
 fn labels(cursor: &mut Cursor<'_>) -> Option<u32> {
     for _ in 0..MAX_LABELS {
-        let entry = u32::from_be_bytes(*cursor.take()?);
+        let entry = u32::from_be_bytes(*cursor.read()?);
         if entry & 0x100 != 0 {
             return Some(entry >> 12);
         }

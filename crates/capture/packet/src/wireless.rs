@@ -21,13 +21,13 @@ const PADDED: u8 = 0x20;
 /// Radiotap (<https://www.radiotap.org>), then the frame; its EtherType, 0 where there is none.
 pub(crate) fn radiotap(cursor: &mut Cursor<'_>) -> Option<u16> {
     let start = cursor.at();
-    let &[_version, _, low, high] = cursor.take::<4>()?;
+    let &[_version, _, low, high] = cursor.read::<4>()?;
     // No shorter than what it begins with.
     let length = u32::from(u16::from_le_bytes([low, high])).max(8);
     let mut words = 0;
     let mut present = None;
     loop {
-        let word = u32::from_le_bytes(*cursor.take::<4>()?);
+        let word = u32::from_le_bytes(*cursor.read::<4>()?);
         present.get_or_insert(word);
         words += 1;
         if word & 1 << 31 == 0 {
@@ -55,7 +55,7 @@ pub(crate) fn radiotap(cursor: &mut Cursor<'_>) -> Option<u16> {
 /// A frame from its frame control field on; what it carries begins with LLC and SNAP (RFC 1042). None: not even
 /// the frame control field is there.
 pub(crate) fn frame(cursor: &mut Cursor<'_>, padded: bool) -> Option<u16> {
-    let &control = cursor.take::<2>()?;
+    let &control = cursor.read::<2>()?;
     let [kind, _] = control;
     // Management and control frames carry no packets.
     if kind & TYPE != DATA {
@@ -69,13 +69,13 @@ fn data(cursor: &mut Cursor<'_>, [kind, flags]: [u8; 2], padded: bool) -> Option
     let start = cursor.at() - 2;
     // Duration and three addresses.
     step(cursor, 20)?;
-    let &[sequence, _] = cursor.take::<2>()?;
+    let &[sequence, _] = cursor.read::<2>()?;
     if flags & (TO_DS | FROM_DS) == TO_DS | FROM_DS {
         step(cursor, 6)?;
     }
     let mut several = false;
     if kind & QOS != 0 {
-        several = cursor.take::<2>()?[0] & AMSDU != 0;
+        several = cursor.read::<2>()?[0] & AMSDU != 0;
         if flags & ORDER != 0 {
             step(cursor, 4)?;
         }
@@ -115,7 +115,7 @@ pub(crate) fn nflog(cursor: &mut Cursor<'_>) -> Option<u8> {
     const PAYLOAD: u16 = 9;
     /// More attributes than Linux has.
     const MOST: usize = 64;
-    let &[family, ..] = cursor.take::<4>()?;
+    let &[family, ..] = cursor.read::<4>()?;
     for _ in 0..MOST {
         let Some(&[a, b, c, d]) = cursor.peek::<4>() else {
             break;

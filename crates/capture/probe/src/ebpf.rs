@@ -144,7 +144,7 @@ impl EbpfProbe {
     /// Takes the packets that programs sent.
     fn take_packets(&mut self) -> Result<(), ProbeError> {
         if let Some((packets, ring)) = &mut self.packets {
-            while ring.drain(&mut |packet| packets.take(packet))? {}
+            while ring.drain(&mut |packet| packets.record(packet))? {}
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ impl EbpfProbe {
         let Some((packets, ring)) = &mut self.packets else {
             return Ok(());
         };
-        let watched = packets.take_call();
+        let watched = packets.clear_wake();
         ring.set_live(watched)?;
         // What was sent before without a call: from here on each packet calls, when nothing
         // waits before it.

@@ -219,7 +219,7 @@ impl Packets {
     }
 
     /// Takes what a program sent.
-    pub(crate) fn take(&self, packet: &SentPacket<'_>) {
+    pub(crate) fn record(&self, packet: &SentPacket<'_>) {
         let seen = SeenPacket {
             time_ns: packet.time_ns,
             netns: packet.key.netns,
@@ -254,7 +254,7 @@ impl Packets {
     }
 
     /// Streams came or went: takes the call and says whether there are any.
-    pub(crate) fn take_call(&self) -> bool {
+    pub(crate) fn clear_wake(&self) -> bool {
         let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
         self.watchers() > 0
     }

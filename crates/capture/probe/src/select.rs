@@ -103,7 +103,7 @@ impl Selection {
         if self.filters.is_some() && !self.matches(frame, tag)? {
             return Ok(Some(Cause::Filtered));
         }
-        Ok((!self.sampler.take()).then_some(Cause::SampledOut))
+        Ok((!self.sampler.samples_next()).then_some(Cause::SampledOut))
     }
 
     fn matches(&mut self, frame: &Frame<'_>, tag: Option<(u16, u16)>) -> Result<bool, ProbeError> {
@@ -164,7 +164,7 @@ impl Sampler {
     }
 
     #[inline]
-    fn take(&mut self) -> bool {
+    fn samples_next(&mut self) -> bool {
         if self.every <= 1 {
             return true;
         }

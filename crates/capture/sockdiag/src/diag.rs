@@ -148,7 +148,7 @@ impl SockDiag {
                 .dump_all(&mut |record| table.see(netns, record, sink));
             watched.complete = seen.is_ok();
         }
-        self.processes.look(&self.table.inodes());
+        self.processes.scan(&self.table.inodes());
         // What ended during the look has an end, and is not open.
         self.ended(sink);
         let (processes, namespaces) = (&self.processes, &self.namespaces);

@@ -81,7 +81,7 @@ impl Processes {
 
     /// Looks for the holders of these sockets, by inode. It never fails: what may not be looked
     /// at, or vanishes meanwhile, holds nothing.
-    pub fn look(&mut self, sockets: &HashSet<u32>) {
+    pub fn scan(&mut self, sockets: &HashSet<u32>) {
         self.look = self.look.wrapping_add(1);
         self.holders.retain(|inode, _| sockets.contains(inode));
         self.orphans.retain(|inode, _| sockets.contains(inode));
@@ -407,7 +407,7 @@ mod tests {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sockets = HashSet::from([inode(&tcp), inode(&udp)]);
         let mut processes = Processes::new();
-        processes.look(&sockets);
+        processes.scan(&sockets);
         for inode in &sockets {
             let task = processes.holder(*inode).unwrap();
             assert_eq!(task.pid, std::process::id());
@@ -416,7 +416,7 @@ mod tests {
         }
         let gone = inode(&tcp);
         drop(tcp);
-        processes.look(&HashSet::from([inode(&udp)]));
+        processes.scan(&HashSet::from([inode(&udp)]));
         assert!(processes.holder(gone).is_none());
         assert!(processes.holder(inode(&udp)).is_some());
     }
@@ -426,7 +426,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sockets = HashSet::from([inode(&socket)]);
         let mut processes = Processes::new();
-        processes.look(&sockets);
+        processes.scan(&sockets);
         assert_eq!(
             processes.holder(inode(&socket)).unwrap().pid,
             std::process::id()
@@ -446,13 +446,13 @@ mod tests {
         {
             std::thread::yield_now();
         }
-        processes.look(&sockets);
+        processes.scan(&sockets);
         let task = *processes.holder(inode(&socket)).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(task.pid, child.id());
         assert_eq!(&task.comm[..6], b"sleep\0");
-        processes.look(&sockets);
+        processes.scan(&sockets);
         assert_eq!(
             processes.holder(inode(&socket)).unwrap().pid,
             std::process::id(),
@@ -476,7 +476,7 @@ mod tests {
         let sockets = HashSet::from([wanted]);
         let mut processes = Processes::new();
         let is_ours = (0..100).any(|_| {
-            processes.look(&sockets);
+            processes.scan(&sockets);
             std::thread::sleep(std::time::Duration::from_millis(5));
             let holder = processes.holder(wanted);
             holder.is_some_and(|task| task.pid == std::process::id())
@@ -491,7 +491,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut processes = Processes::at("/nonexistent".into());
         for _ in 0..4 {
-            processes.look(&HashSet::from([inode(&socket)]));
+            processes.scan(&HashSet::from([inode(&socket)]));
             assert!(processes.holder(inode(&socket)).is_none());
         }
         assert_eq!(processes.orphans.len(), 1);

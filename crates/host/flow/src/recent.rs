@@ -55,11 +55,11 @@ impl Recent {
     /// A place worth a look, and whether there its `lo` sent the packet.
     #[inline]
     pub(crate) fn get(&self, packet: &Plain<'_>) -> Option<(u32, bool)> {
-        self.look(tag(packet.src, packet.dst, packet.ports))
+        self.find(tag(packet.src, packet.dst, packet.ports))
     }
 
     #[inline]
-    fn look(&self, tag: u32) -> Option<(u32, bool)> {
+    fn find(&self, tag: u32) -> Option<(u32, bool)> {
         let pair = self.pairs.get((tag >> self.shift) as usize)?;
         let hint = |cell: &Cell| {
             let differing = cell.tag ^ tag;
@@ -132,16 +132,16 @@ mod tests {
         }
     }
 
-    fn look(recent: &Recent, key: &FlowKey, from_lo: bool) -> Option<(u32, bool)> {
-        recent.look(tag_of(key, from_lo))
+    fn find(recent: &Recent, key: &FlowKey, from_lo: bool) -> Option<(u32, bool)> {
+        recent.find(tag_of(key, from_lo))
     }
 
     #[test]
     fn remembers_and_grows() {
         let mut recent = Recent::default();
         recent.put(&key(7), true, 70);
-        assert_eq!(look(&recent, &key(7), true), Some((70, true)));
-        assert_eq!(look(&recent, &key(7), false), None);
+        assert_eq!(find(&recent, &key(7), true), Some((70, true)));
+        assert_eq!(find(&recent, &key(7), false), None);
         recent.fit(LEAST / ROOM);
         assert_eq!(recent.pairs.len(), LEAST);
         recent.fit(LEAST / ROOM + 1);
@@ -149,7 +149,7 @@ mod tests {
         recent.fit(MOST);
         assert_eq!(recent.pairs.len(), MOST);
         recent.put(&key(7), false, 71);
-        assert_eq!(look(&recent, &key(7), false), Some((71, false)));
+        assert_eq!(find(&recent, &key(7), false), Some((71, false)));
     }
 
     /// With one pair for two keys, 85% of keys are among the last two of theirs when the hash is
@@ -196,7 +196,7 @@ mod tests {
         for (what, make) in ways {
             let mut recent = Recent::of(1 << 13);
             (0..1 << 13).for_each(|n| recent.put(&make(n), true, n.into()));
-            let right = |n: &u16| look(&recent, &make(*n), true) == Some(((*n).into(), true));
+            let right = |n: &u16| find(&recent, &make(*n), true) == Some(((*n).into(), true));
             let found = (0..1 << 13).filter(right);
             let found = found.count();
             assert!(found > (1 << 13) * 7 / 8, "{what}: {found}");

@@ -678,11 +678,11 @@ impl FlowTable {
         };
         match counted {
             Err(cause) => (Outcome::Lost(cause), None),
-            Ok(place) => (Outcome::Counted, self.tell(place, first)),
+            Ok(place) => (Outcome::Counted, self.first_packet(place, first)),
         }
     }
 
-    fn tell(&mut self, place: u32, first: u8) -> Option<First> {
+    fn first_packet(&mut self, place: u32, first: u8) -> Option<First> {
         if first == 0 {
             return None;
         }

@@ -97,7 +97,7 @@ pub struct Subscription(Arc<Channel>);
 impl Subscription {
     /// The next delivery, if there is one.
     pub fn try_next(&self) -> Option<Delivery> {
-        Self::take(&mut self.0.lock())
+        Self::next_delivery(&mut self.0.lock())
     }
 
     /// The next delivery, waiting for it at most as long as `patience`. None also when the graph is
@@ -106,7 +106,7 @@ impl Subscription {
         let end = Instant::now() + patience;
         let mut queue = self.0.lock();
         loop {
-            if let Some(delivery) = Self::take(&mut queue) {
+            if let Some(delivery) = Self::next_delivery(&mut queue) {
                 return Some(delivery);
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -128,7 +128,7 @@ impl Subscription {
         Closer(Arc::downgrade(&self.0))
     }
 
-    fn take(queue: &mut Queue) -> Option<Delivery> {
+    fn next_delivery(queue: &mut Queue) -> Option<Delivery> {
         if let Some(delivery) = queue.waiting.pop_front() {
             return Some(delivery);
         }
@@ -173,7 +173,7 @@ impl Subscribers {
     }
 
     /// Tells all of `event`, waiting for none.
-    pub fn tell(&mut self, event: Event) {
+    pub fn publish(&mut self, event: Event) {
         let event = Arc::new(event);
         self.0.retain(|weak| {
             let Some(channel) = weak.upgrade() else {

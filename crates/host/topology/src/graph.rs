@@ -787,7 +787,7 @@ impl Graph {
             kind,
         });
         if self.subscribers.any() {
-            self.subscribers.tell(Event {
+            self.subscribers.publish(Event {
                 seq: self.seq,
                 time: self.time,
                 change: change(),

@@ -111,7 +111,7 @@ pub fn plan(steps: &[Checked], sources: &Sources<'_>) -> Plan {
         }
         let mut shape = Shape::default();
         while let Some(next) = steps.next_if(|next| shape.takes(&next.action)) {
-            shape.take(&next.action);
+            shape.apply(&next.action);
         }
         let access = match id {
             Some(id) => Access::Id(id),
@@ -153,7 +153,7 @@ impl Shape {
         }
     }
 
-    fn take(&mut self, action: &Action) {
+    fn apply(&mut self, action: &Action) {
         match action {
             Action::Dedup(keys) => self.dedup = Some(keys.clone()),
             Action::Sort(order, key) => self.sort = Some((*order, key.clone())),

@@ -167,11 +167,13 @@ fn main() -> std::io::Result<()> {
                 ..Drain::at(now)
             };
             let socket = &agent.socket;
-            agent.exporter.tell(agent.store.touched(), &drain, |bytes| {
-                datagrams += 1;
-                refused += u64::from(socket.send(bytes).is_err());
-                Offered::Taken
-            });
+            agent
+                .exporter
+                .export(agent.store.touched(), &drain, |bytes| {
+                    datagrams += 1;
+                    refused += u64::from(socket.send(bytes).is_err());
+                    Offered::Taken
+                });
             records += agent.keys.len() as u64;
             let due = Duration::from_secs_f64(records as f64 / rate);
             std::thread::sleep(due.saturating_sub(begin.elapsed()));

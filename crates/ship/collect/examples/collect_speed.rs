@@ -82,7 +82,7 @@ fn datagrams(conversations: u32, ports: u32) -> (Vec<(u64, Vec<u8>)>, u64) {
             });
         }
         store.end_drain();
-        exporter.tell(store.touched(), &Drain::at(now), |bytes| {
+        exporter.export(store.touched(), &Drain::at(now), |bytes| {
             all.push((now, bytes.to_vec()));
             Offered::Taken
         });

@@ -238,7 +238,7 @@ impl Collector {
             wrong = wrong.and(done);
         }
         self.add_samples(stream);
-        self.take_told(&current);
+        self.apply_exported(&current);
         wrong
     }
 
@@ -291,7 +291,7 @@ impl Collector {
                     let (packet, told) = (*packet, *told);
                     self.told.push(Telling { packet, told, read });
                     if self.told.len() >= TOGETHER {
-                        self.take_told(current);
+                        self.apply_exported(current);
                     }
                 }
             }
@@ -357,7 +357,7 @@ impl Collector {
     }
 
     /// Takes what the datagram tells of conversations.
-    fn take_told(&mut self, current: &Current<'_>) {
+    fn apply_exported(&mut self, current: &Current<'_>) {
         let mut all = std::mem::take(&mut self.told);
         self.read_told(current.stream, &all);
         for Telling { packet, told, read } in all.drain(..) {
@@ -405,7 +405,7 @@ impl Collector {
         let opens = kept.then_some(current.now_ns);
         // What the agent says it told is not scaled up.
         let factor = u64::from(told.sampling.max(1));
-        self.take(
+        self.add_record(
             &reported,
             (window, opens),
             packet.sides,
@@ -415,7 +415,7 @@ impl Collector {
 
     /// Takes a record that counts in a window, which is opened again if it was closed when there is a time for that.
     /// What its stream says that it told is less by a factor.
-    pub(crate) fn take(
+    pub(crate) fn add_record(
         &mut self,
         reported: &Reported,
         (window, opens): (u64, Option<u64>),
@@ -427,7 +427,9 @@ impl Collector {
             return;
         };
         stream.got_records += 1;
-        let added = self.conversations.take(reported, stream, window, now_ns);
+        let added = self
+            .conversations
+            .add_record(reported, stream, window, now_ns);
         if !added.remembered {
             stream.forgotten_ns = stream.forgotten_ns.max(reported.last_ns);
         }

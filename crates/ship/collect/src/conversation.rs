@@ -400,7 +400,7 @@ impl Conversations {
     }
 
     /// Takes a record that counts in `window`.
-    pub(crate) fn take(
+    pub(crate) fn add_record(
         &mut self,
         told: &Reported,
         stream: &Stream,

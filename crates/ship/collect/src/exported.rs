@@ -263,7 +263,7 @@ impl Collector {
         // Exporters tell seconds or minutes after the last packet: of a window that was closed in between a line
         // more is written.
         let opens = Some(current.now_ns);
-        self.take(
+        self.add_record(
             &reported,
             (window, opens),
             telling.sides,

@@ -181,13 +181,13 @@ impl Exporter {
     }
 
     /// What was told so far.
-    pub fn told(&self) -> Exported {
+    pub fn exported(&self) -> Exported {
         self.told
     }
 
     /// Tells of records that a drain has changed, in at least one datagram: without records it says what
     /// was told before, so that a loss is known. Each datagram is handed to `offer`.
-    pub fn tell<'a>(
+    pub fn export<'a>(
         &mut self,
         records: impl Iterator<Item = &'a FlowRecord>,
         drain: &Drain<'_>,

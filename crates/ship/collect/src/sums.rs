@@ -307,7 +307,7 @@ impl Changing<'_> {
     }
 
     /// Takes what another key has given away.
-    pub(crate) fn take(&mut self, moved: &Moved, port: u16, stream: u32) {
+    pub(crate) fn add_moved(&mut self, moved: &Moved, port: u16, stream: u32) {
         let key = &mut *self.key;
         key.records = key.records.saturating_add(moved.records);
         key.rule = key.rule.min(moved.rule);

@@ -283,7 +283,7 @@ impl Windows {
         if let Ok(mut sums) =
             self.sums(moved.window, self.hashed(to), there.then_some(moved.window))
         {
-            sums.take(moved, port, stream);
+            sums.add_moved(moved, port, stream);
             let from = self.window(moved.window);
             if let Some(mut sums) = from.and_then(|open| open.at_mut(place)) {
                 sums.give(moved);

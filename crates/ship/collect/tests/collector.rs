@@ -139,7 +139,7 @@ impl Agent {
             moved: &|_| self.moved,
             ..Drain::at(now)
         };
-        self.exporter.tell(records.iter(), &drain, |bytes| {
+        self.exporter.export(records.iter(), &drain, |bytes| {
             datagrams.push(bytes.to_vec());
             Offered::Taken
         });

@@ -87,7 +87,7 @@ impl Agent {
         }
     }
 
-    fn tell(&mut self, names: &Names, now: u64, collector: &mut Collector) {
+    fn export(&mut self, names: &Names, now: u64, collector: &mut Collector) {
         self.store.begin_drain(now);
         for (update, ownership) in self.updates.drain(..) {
             self.store.apply_owned(&update, |_| ownership);
@@ -98,7 +98,7 @@ impl Agent {
             ..Drain::at(now)
         };
         let address = self.address;
-        self.exporter.tell(self.store.touched(), &drain, |bytes| {
+        self.exporter.export(self.store.touched(), &drain, |bytes| {
             collector.datagram(address, bytes, now);
             Offered::Taken
         });
@@ -215,7 +215,7 @@ fn a_thousand_services_are_found_again() {
         let from = chosen.below(HOSTS);
         for turn in 0..HOSTS {
             let now = START + round * 3 * SECOND + turn as u64 * SECOND / 50;
-            agents[(from + turn * 37) % HOSTS].tell(&names, now, &mut collector);
+            agents[(from + turn * 37) % HOSTS].export(&names, now, &mut collector);
             collector.close(now, &mut |line| found.add(&line.into()));
         }
     }

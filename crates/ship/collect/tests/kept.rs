@@ -48,7 +48,7 @@ fn drain(exporter: &mut Exporter, now: u64, port: u16) -> Vec<u8> {
     };
     let record = FlowRecord::new(&update, u64::from(port), 1, 1, 1);
     let mut datagrams = Vec::new();
-    exporter.tell([record].iter(), &Drain::at(now), |bytes| {
+    exporter.export([record].iter(), &Drain::at(now), |bytes| {
         datagrams.push(bytes.to_vec());
         Offered::Taken
     });

@@ -22,7 +22,7 @@ fn standard(record: &FlowRecord, both_directions: bool) -> Vec<Seen> {
         both_directions,
     });
     let mut seen = Vec::new();
-    exporter.tell([record].into_iter(), &Drain::at(2), |bytes| {
+    exporter.export([record].into_iter(), &Drain::at(2), |bytes| {
         let datagram = sflow::decode(bytes).unwrap();
         for sample in datagram.samples() {
             let Sample::Flow(sample) = sample.unwrap() else {

@@ -117,7 +117,7 @@ fn tshark_finds_nothing_malformed() {
         known: &Owners,
         ..Drain::at(1)
     };
-    exporter.tell(records.iter(), &drain, |datagram| {
+    exporter.export(records.iter(), &drain, |datagram| {
         datagrams += 1;
         infos += tcp_infos(datagram);
         file.extend(record(datagram));

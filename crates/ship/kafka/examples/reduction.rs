@@ -103,7 +103,7 @@ fn publish(mix: &Mix, conversations: u32) -> (u64, u64) {
         datagram: 1_400,
         both_directions: false,
     });
-    exporter.tell(store.touched(), &Drain::at(now), |bytes| {
+    exporter.export(store.touched(), &Drain::at(now), |bytes| {
         collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, now);
         Offered::Taken
     });

@@ -23,7 +23,7 @@ impl Producer {
     }
 
     /// Does not happen.
-    pub fn look(&mut self) {
+    pub fn poll(&mut self) {
         match *self {}
     }
 

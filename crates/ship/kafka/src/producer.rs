@@ -105,8 +105,8 @@ impl Producer {
     }
 
     /// To be called now and then: says what is wrong, and replaces a client that cannot go on.
-    pub fn look(&mut self) {
-        self.state.look(self.client.in_flight_count());
+    pub fn poll(&mut self) {
+        self.state.report(self.client.in_flight_count());
         let Some((code, reason)) = self.client.client().fatal_error() else {
             return;
         };
@@ -134,7 +134,7 @@ impl Producer {
             Some((code, reason)) => self.state.settle(cause_of(code), &reason),
             None => self.state.settle(Cause::NotSent, &""),
         }
-        self.state.look(0);
+        self.state.report(0);
     }
 
     /// Gives up what is not acknowledged yet, and counts it.

@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Says that brokers are away as long as lines wait for them.
-    pub(crate) fn look(&self, waiting: i32) {
+    pub(crate) fn report(&self, waiting: i32) {
         if self.away.load(Relaxed) && waiting > 0 && self.may_say(AWAY) {
             let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
             tracing::warn!(

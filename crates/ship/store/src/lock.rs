@@ -24,7 +24,7 @@ pub(crate) struct DirLock {
 
 impl DirLock {
     /// Makes the directory if there is none, and takes it.
-    pub fn take(dir: &Path) -> Result<Self, StoreError> {
+    pub fn acquire(dir: &Path) -> Result<Self, StoreError> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)

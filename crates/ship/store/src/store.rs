@@ -144,7 +144,7 @@ impl Store {
     /// When another process has it, when it was written by a later program, when there are other files
     /// in the directory, or when the kernel refuses to read or make it.
     pub fn open(dir: &Path, config: StoreConfig) -> Result<Self, StoreError> {
-        let lock = DirLock::take(dir)?;
+        let lock = DirLock::acquire(dir)?;
         let open = |name, tag, limits| Log::open(dir, name, tag, limits, config.retry_interval);
         let shared = Arc::new(Shared {
             graph: Mutex::new(open("graph", GRAPH, config.graph)?),

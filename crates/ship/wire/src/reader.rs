@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    pub(crate) fn take(
+    pub(crate) fn read(
         &mut self,
         need: usize,
         what: &'static str,
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn part(&mut self, need: usize, what: &'static str) -> Result<Self, DecodeError> {
         let at = self.at;
-        let bytes = self.take(need, what)?;
+        let bytes = self.read(need, what)?;
         Ok(Self { bytes, at })
     }
 
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         let length = self.u32(what)? as usize;
         let part = self.part(length, what)?;
         let padding = length.wrapping_neg() % 4;
-        self.take(padding.min(self.left()), what)?;
+        self.read(padding.min(self.left()), what)?;
         Ok(part)
     }
 }

@@ -125,7 +125,7 @@ impl Interface {
     }
 
     /// The time in ns that the ticks stand for, as exactly as ns can say it (rounded down).
-    fn told_ns(&self, ns: u64) -> u64 {
+    fn rounded_ns(&self, ns: u64) -> u64 {
         let ticks = u128::from(self.ticks(ns));
         let ns = match self.resolution.unwrap_or(6) {
             r if r & 0x80 != 0 => (ticks * 1_000_000_000) >> (r & 0x7f),
@@ -242,7 +242,7 @@ impl Capture {
                 }
                 (Format::PcapNg, Block::Simple) => 0,
                 (Format::PcapNg, _) => {
-                    self.interfaces[record.interface].told_ns(record.timestamp_ns)
+                    self.interfaces[record.interface].rounded_ns(record.timestamp_ns)
                 }
             };
         }

@@ -143,7 +143,7 @@ impl Health {
         self
     }
 
-    fn look(&self) -> Found {
+    fn measure(&self) -> Found {
         let history = self.kept.upgrade().map(|kept| FoundHistory {
             directory: kept.directory.display().to_string(),
             store: kept.history.stats(),
@@ -186,7 +186,7 @@ impl Health {
 
     /// For /metrics.
     pub fn write_metrics(&self, out: &mut Exposition) {
-        let found = self.look();
+        let found = self.measure();
         graph::metrics::write(out, &found.graph, found.discovery.as_ref());
         if let Some(history) = &found.history {
             metrics::history(out, history);
@@ -208,7 +208,7 @@ impl Health {
 
     /// For /api/status.
     pub fn status(&self) -> HealthStatus {
-        let found = self.look();
+        let found = self.measure();
         HealthStatus {
             graph: GraphStatus::of(&found.graph),
             discovery: found.discovery.as_ref().map(DiscoveryStatus::of),

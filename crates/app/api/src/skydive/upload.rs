@@ -48,7 +48,7 @@ impl Uploads {
     }
 
     /// Counts a file: the identifier that its flows have as `CaptureID`, and its packets.
-    fn take(&self, bytes: &[u8]) -> anyhow::Result<(CaptureSet, ReadSoFar)> {
+    fn count(&self, bytes: &[u8]) -> anyhow::Result<(CaptureSet, ReadSoFar)> {
         let mut file = CaptureFile::new("the body", bytes)?;
         let runner = &self.runner;
         let config = &runner.config;
@@ -134,7 +134,7 @@ async fn count_file(
 ) -> Result<Answer<CountedFile>, ApiError> {
     blocking(move || {
         let (set, read) = uploads
-            .take(&body)
+            .count(&body)
             .map_err(|error| ApiError::bad_request(skua_output::one_line(&error)))?;
         let counted = CountedFile {
             uuid: set.id,

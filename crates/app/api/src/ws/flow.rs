@@ -113,7 +113,7 @@ impl FlowFeed {
                 return;
             }
             let feed = self.clone();
-            let done = tokio::task::spawn_blocking(move || feed.tell(&told)).await;
+            let done = tokio::task::spawn_blocking(move || feed.publish(&told)).await;
             match done {
                 Ok(newest) => told = newest,
                 Err(error) => return tracing::error!(%error, "subscribers of flows get nothing"),
@@ -129,7 +129,7 @@ impl FlowFeed {
     }
 
     /// Tells of what changed since others were told; how far that is.
-    fn tell(&self, told: &SentUpTo) -> SentUpTo {
+    fn publish(&self, told: &SentUpTo) -> SentUpTo {
         let mut newest = SentUpTo::new();
         let mut flows = 0;
         for (shared, set) in self.analyzer.flow_states() {
@@ -266,13 +266,13 @@ impl Subscriber {
                 },
                 changed = self.drained.changed() => {
                     changed.map_err(|_| Gone)?;
-                    self.tell_stats().await?;
+                    self.send_stats().await?;
                 }
             }
         }
     }
 
-    async fn tell_stats(&mut self) -> Result<(), Gone> {
+    async fn send_stats(&mut self) -> Result<(), Gone> {
         if !self.stats {
             return Ok(());
         }

@@ -258,7 +258,7 @@ impl Subscriber {
         loop {
             tokio::select! {
                 text = self.socket.next() => self.heard(&text?).await?,
-                mail = self.mailbox.next() => self.tell(mail).await?,
+                mail = self.mailbox.next() => self.send(mail).await?,
             }
         }
     }
@@ -372,9 +372,9 @@ impl Subscriber {
         }
     }
 
-    async fn tell(&mut self, mail: Mail) -> Result<(), Gone> {
+    async fn send(&mut self, mail: Mail) -> Result<(), Gone> {
         if self.filter.is_some() && !matches!(mail, Mail::Closed) {
-            return self.look_again().await;
+            return self.refresh().await;
         }
         match mail {
             // What is in the last sync already.
@@ -389,7 +389,7 @@ impl Subscriber {
     }
 
     /// Something has changed: asks the filter again, and tells what is different.
-    async fn look_again(&mut self) -> Result<(), Gone> {
+    async fn refresh(&mut self) -> Result<(), Gone> {
         // Much comes at once, and the answer holds all of it.
         tokio::time::sleep(PAUSE).await;
         while let Some(mail) = self.mailbox.try_next() {

@@ -42,12 +42,12 @@ async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Gone> {
     loop {
         tokio::select! {
             text = socket.next() => {
-                if let Err(why) = watches.take(&text?) {
+                if let Err(why) = watches.handle_message(&text?) {
                     socket.send(serde_json::json!({"Error": why}).to_string()).await?;
                 }
             }
             () = due(&watches) => {
-                if let Some(text) = watches.look().await {
+                if let Some(text) = watches.poll().await {
                     socket.send(text).await?;
                 }
             }
@@ -61,7 +61,7 @@ async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Gone> {
                 rested = 0;
                 let analyzer = hub.analyzer.clone();
                 let (after, text) = crate::ws::blocking(move || {
-                    let (export, begins) = map::look(&analyzer);
+                    let (export, begins) = map::snapshot(&analyzer);
                     let changes = picture.changes(export, begins, unix_ms());
                     let text = (told.is_none() || !changes.is_empty())
                         .then(|| serde_json::to_string(&changes).unwrap_or_default());

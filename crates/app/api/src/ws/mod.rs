@@ -76,7 +76,7 @@ pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> OpenApiRouter {
 /// Work for a subscriber, on a thread and with a turn of its client.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
     let turn = match work::client() {
-        Some((turns, key)) => Some(turns.take(&key).await.map_err(|_| Gone)?),
+        Some((turns, key)) => Some(turns.acquire(&key).await.map_err(|_| Gone)?),
         None => None,
     };
     let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
@@ -97,7 +97,7 @@ struct SocketSlot {
 }
 
 impl SocketSlots {
-    fn take(self: &Arc<Self>, client: ClientKey) -> Option<SocketSlot> {
+    fn acquire(self: &Arc<Self>, client: ClientKey) -> Option<SocketSlot> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.get(&client).copied().unwrap_or_default();
         if own >= self.most_of_one || taken.values().sum::<usize>() >= self.most {
@@ -138,7 +138,7 @@ mod tests {
             most_of_one: 2,
             taken: Mutex::default(),
         });
-        let take = |name: &str| places.take(ClientKey::Named(name.into()));
+        let take = |name: &str| places.acquire(ClientKey::Named(name.into()));
         let held = [take("a"), take("a")];
         assert!(held.iter().all(Option::is_some));
         assert!(take("a").is_none());

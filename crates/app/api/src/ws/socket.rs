@@ -78,7 +78,7 @@ impl Asked {
             let client = ClientKey::Address(network(self.peer.address));
             (self.gate.turns.clone(), client)
         });
-        let Some(seat) = hub.places.take(client.clone()) else {
+        let Some(seat) = hub.places.acquire(client.clone()) else {
             let text = "too many WebSockets are open\n";
             return (
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -129,7 +129,7 @@ fn identity(row: &Map<String, Value>) -> u64 {
     }
 }
 
-fn told(row: &Map<String, Value>) -> SentRow {
+fn sent_row(row: &Map<String, Value>) -> SentRow {
     SentRow {
         identity: identity(row),
         values: row
@@ -170,7 +170,7 @@ impl List {
             && self.found == found
             && rows.len() == self.rows.len();
         let tell = |(number, row): (usize, &Map<String, Value>)| {
-            let after = told(row);
+            let after = sent_row(row);
             let place = places.get(&after.identity).copied();
             let other = place.and_then(|p| Some((p, difference(&self.rows[p], row, &after)?)));
             now.push(after);
@@ -218,7 +218,7 @@ impl Watches {
     }
 
     /// Takes what a client says; an error is what is wrong with it.
-    pub fn take(&mut self, text: &str) -> Result<(), String> {
+    pub fn handle_message(&mut self, text: &str) -> Result<(), String> {
         let said: Subscription = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if said.watch.len() > LISTS {
             return Err(format!("at most {LISTS} lists can be watched at a time"));
@@ -249,7 +249,7 @@ impl Watches {
     }
 
     /// Looks at the list whose turn it is; the message about it, when there is something to tell.
-    pub async fn look(&mut self) -> Option<String> {
+    pub async fn poll(&mut self) -> Option<String> {
         let first = self.lists.iter_mut().min_by_key(|(_, list)| list.due);
         let (key, list) = first?;
         let answer = get(self.routes.clone(), &list.path).await;
@@ -349,15 +349,15 @@ mod tests {
             r#"{"Watch": {"1": "/api/flows", "2": "/api/flows", "3": "/api/flows",
                 "4": "/api/flows", "5": "/api/flows"}}"#,
         ] {
-            assert!(watches.take(wrong).is_err(), "{wrong}");
+            assert!(watches.handle_message(wrong).is_err(), "{wrong}");
         }
         assert!(watches.due().is_none());
         watches
-            .take(r#"{"Watch": {"1": "/api/flows?limit=3"}}"#)
+            .handle_message(r#"{"Watch": {"1": "/api/flows?limit=3"}}"#)
             .unwrap();
         assert!(watches.due().is_some());
         assert!(watches.map);
-        watches.take(r#"{"Map": false}"#).unwrap();
+        watches.handle_message(r#"{"Map": false}"#).unwrap();
         assert!(watches.due().is_none() && !watches.map);
     }
 }

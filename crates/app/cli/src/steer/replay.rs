@@ -73,7 +73,7 @@ fn feed<R: Read>(
             for reference in &mut references {
                 let fate = reference.packet(packet.data, packet.timestamp_ns).fate;
                 if let Some(event) = event(reference.detector(), packet.timestamp_ns, fate) {
-                    tell(&mut out, &event, json)?;
+                    write_event(&mut out, &event, json)?;
                 }
             }
         }
@@ -120,7 +120,7 @@ fn event(detector: &Detector, time_ns: u64, fate: Classification) -> Option<Valu
     })
 }
 
-fn tell(out: &mut impl Write, event: &Value, json: bool) -> io::Result<()> {
+fn write_event(out: &mut impl Write, event: &Value, json: bool) -> io::Result<()> {
     if json {
         return writeln!(out, "{event}");
     }

@@ -113,7 +113,7 @@ async fn listen(endpoint: &Endpoint, sender: &Sender) -> anyhow::Result<()> {
             continue;
         };
         let message: Value = serde_json::from_str(&message).context("a message is no JSON")?;
-        if let Some(event) = past.take(&message)
+        if let Some(event) = past.event_of(&message)
             && sender.send(Input::Event(event)).is_err()
         {
             return Ok(());
@@ -163,7 +163,7 @@ impl Was {
 
 impl Past {
     /// Takes a message; returns what there is to tell of it.
-    fn take(&mut self, message: &Value) -> Option<Event> {
+    fn event_of(&mut self, message: &Value) -> Option<Event> {
         let element = &message["Obj"];
         let event = match message["Type"].as_str()? {
             "SyncReply" | "Sync" => {
@@ -241,19 +241,21 @@ mod tests {
     fn a_change_is_told_with_what_is_other() {
         let mut past = Past::default();
         let added = node("NodeAdded", &json!({"State": "UP", "MTU": 1500}));
-        assert_eq!(past.take(&added).unwrap().event, "added");
+        assert_eq!(past.event_of(&added).unwrap().event, "added");
         let counted = json!({"State": "UP", "MTU": 1500, "Metric": {"RxBytes": 1}});
-        assert!(past.take(&node("NodeUpdated", &counted)).is_none());
-        let changed = past.take(&node("NodeUpdated", &json!({"State": "DOWN"})));
+        assert!(past.event_of(&node("NodeUpdated", &counted)).is_none());
+        let changed = past.event_of(&node("NodeUpdated", &json!({"State": "DOWN"})));
         let changed = changed.unwrap();
         assert_eq!(changed.what, "State=DOWN, no MTU");
         assert_eq!((&*changed.kind, &*changed.name), ("veth", "eth0"));
         let edge = json!({"Type": "EdgeAdded", "Obj": {
             "Parent": "x", "Child": "a", "Metadata": {"RelationType": "ownership"},
         }});
-        assert_eq!(past.take(&edge).unwrap().name, "x eth0");
+        assert_eq!(past.event_of(&edge).unwrap().name, "x eth0");
         assert_eq!(
-            past.take(&node("NodeDeleted", &json!({}))).unwrap().event,
+            past.event_of(&node("NodeDeleted", &json!({})))
+                .unwrap()
+                .event,
             "deleted"
         );
         assert!(past.0.is_empty());
@@ -268,7 +270,7 @@ mod tests {
             json!({"Type": "Sync"}),
             json!({"Type": 5}),
         ] {
-            assert!(past.take(&message).is_none());
+            assert!(past.event_of(&message).is_none());
         }
     }
 }

@@ -40,7 +40,7 @@ impl io::Write for LogBuffer {
 }
 
 /// The lines that have come.
-pub fn take() -> Vec<String> {
+pub fn drain() -> Vec<String> {
     let mut lines = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     lines.drain(..).collect()
 }

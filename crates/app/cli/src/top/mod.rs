@@ -95,7 +95,7 @@ fn takes_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-fn look(arguments: &TopArguments, variable: impl Fn(&str) -> Option<String>) -> Look {
+fn appearance(arguments: &TopArguments, variable: impl Fn(&str) -> Option<String>) -> Look {
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     let dumb = variable("TERM").is_some_and(|term| term == "dumb" || term.starts_with("vt"));
     Look {
@@ -113,7 +113,7 @@ pub fn top(arguments: &TopArguments) -> anyhow::Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("this needs a terminal; `skua flows` and the like print tables");
     }
-    let look = look(arguments, |name| std::env::var(name).ok());
+    let look = appearance(arguments, |name| std::env::var(name).ok());
     skua_top::ratatui::crossterm::style::force_color_output(look.color);
     let (sender, inbox) = sync_channel(WAITING);
     let own;
@@ -213,7 +213,7 @@ impl Shown {
                     Ok(input) => input,
                     Err(RecvTimeoutError::Timeout) => {
                         let before = self.app.gone.is_some();
-                        self.look_at_the_clock();
+                        self.update_clock();
                         if self.app.gone.is_some() != before {
                             break;
                         }
@@ -221,10 +221,10 @@ impl Shown {
                     }
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 };
-                self.look_at_the_clock();
+                self.update_clock();
                 // Whoever presses a key sees at once what it does.
                 let hurry = matches!(input, Input::Key(_) | Input::Resized | Input::Made(..));
-                if let Some(end) = self.take(input, &mut screen)? {
+                if let Some(end) = self.handle_input(input, &mut screen)? {
                     return end;
                 }
                 if hurry {
@@ -234,7 +234,7 @@ impl Shown {
                 // All that is there by now is shown at once.
                 for _ in 0..WAITING {
                     let Ok(input) = inbox.try_recv() else { break };
-                    if let Some(end) = self.take(input, &mut screen)? {
+                    if let Some(end) = self.handle_input(input, &mut screen)? {
                         return end;
                     }
                 }
@@ -243,13 +243,13 @@ impl Shown {
         }
     }
 
-    fn look_at_the_clock(&mut self) {
+    fn update_clock(&mut self) {
         self.app.now = time_of_day();
         self.app.tick(self.begin.elapsed());
     }
 
     /// Does what an input means; returns how all ends, when it does.
-    fn take(
+    fn handle_input(
         &mut self,
         input: Input,
         screen: &mut Screen,
@@ -263,7 +263,8 @@ impl Shown {
             },
             Input::Resized => {}
             Input::Answered(request, answer) => {
-                self.app.take(&request, answer, self.begin.elapsed());
+                self.app
+                    .handle_answer(&request, answer, self.begin.elapsed());
             }
             Input::Made(make, done) => self.app.made(&make, done),
             Input::Event(event) => {
@@ -273,7 +274,7 @@ impl Shown {
             }
             Input::End(end) => return Ok(Some(end)),
         }
-        for line in log::take() {
+        for line in log::drain() {
             self.app.event("log", "", "", &line);
         }
         Ok(None)

@@ -22,7 +22,7 @@ impl Sink for Kafka {
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {
-        self.0.look();
+        self.0.poll();
         Ok(())
     }
 

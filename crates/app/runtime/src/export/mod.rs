@@ -95,7 +95,7 @@ impl Destination {
     /// Nothing more goes there than what waits, and what was told in all, so that the loss of the last is known, too.
     fn close(&self) {
         self.exporter()
-            .tell([].into_iter(), &Drain::at(unix_ns()), |bytes| {
+            .export([].into_iter(), &Drain::at(unix_ns()), |bytes| {
                 self.queue.offer(bytes)
             });
         self.queue.close();
@@ -109,7 +109,7 @@ impl Destination {
             refused,
             not_ip,
             ..
-        } = self.exporter().told();
+        } = self.exporter().exported();
         let losses = &self.queue.losses;
         let spool = self.spool.as_deref();
         let of_spool = |read: fn(&spool::Counts) -> &AtomicU64| {
@@ -392,7 +392,7 @@ impl Collectors {
             let records = records.filter(|(_, turn)| **turn == own);
             destination
                 .exporter()
-                .tell(records.map(|(record, _)| record), &drain, |bytes| {
+                .export(records.map(|(record, _)| record), &drain, |bytes| {
                     destination.queue.offer(bytes)
                 });
         }

@@ -115,7 +115,7 @@ impl Own {
             *skipped += u64::from(!taken);
             taken
         });
-        self.exporter.tell(records, &drain, |bytes| {
+        self.exporter.export(records, &drain, |bytes| {
             collector.datagram(IpAddr::from(Ipv4Addr::LOCALHOST), bytes, now_ns);
             Offered::Taken
         });

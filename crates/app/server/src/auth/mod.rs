@@ -336,7 +336,7 @@ impl Authenticator {
         }
         self.may_try(peer)?;
         let key = ClientKey::Address(network(peer.address));
-        let Ok(turn) = self.checks.take(&key).await else {
+        let Ok(turn) = self.checks.acquire(&key).await else {
             return Err(Refusal::Busy);
         };
         // Others from there may have failed meanwhile.
@@ -417,7 +417,7 @@ impl Authenticator {
     /// Begins a session for who has such a code.
     pub fn log_in_by_code(&self, peer: &Peer, code: &str) -> Result<(Identity, String), Refusal> {
         let (hash, users) = (tokens::hash(code), self.users());
-        let identity = lock(&self.proven).take_code(&hash, &users, Instant::now());
+        let identity = lock(&self.proven).redeem_code(&hash, &users, Instant::now());
         self.begin(identity.ok_or_else(|| wrong(peer))?, None)
     }
 

@@ -173,7 +173,7 @@ impl Proven {
     }
 
     /// Who has this code, which is over then.
-    pub fn take_code(
+    pub fn redeem_code(
         &mut self,
         hash: &TokenHash,
         users: &Arc<Users>,
@@ -263,10 +263,10 @@ mod tests {
         };
         let first = code(&mut proven);
         assert_eq!(proven.session(&first, &users, now), None, "no session");
-        assert_eq!(proven.take_code(&first, &users, now), Some(identity()));
-        assert_eq!(proven.take_code(&first, &users, now), None, "once");
+        assert_eq!(proven.redeem_code(&first, &users, now), Some(identity()));
+        assert_eq!(proven.redeem_code(&first, &users, now), None, "once");
         let late = code(&mut proven);
-        assert_eq!(proven.take_code(&late, &users, now + CODE), None, "late");
+        assert_eq!(proven.redeem_code(&late, &users, now + CODE), None, "late");
         for _ in 0..2 * CODES {
             code(&mut proven);
         }

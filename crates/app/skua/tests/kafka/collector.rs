@@ -56,7 +56,7 @@ impl Agent {
     }
 
     /// Conversations of so many further clients.
-    fn tell(&mut self, clients: u32) {
+    fn export(&mut self, clients: u32) {
         let now = now_ns();
         self.store.begin_drain(now);
         for client in self.next..self.next + clients {
@@ -83,7 +83,7 @@ impl Agent {
         self.next += clients;
         self.store.end_drain();
         self.exporter
-            .tell(self.store.touched(), &Drain::at(now), |bytes| {
+            .export(self.store.touched(), &Drain::at(now), |bytes| {
                 self.socket.send(bytes).unwrap();
                 Offered::Taken
             });
@@ -117,7 +117,7 @@ fn what_is_on_standard_output_is_in_the_topic_though_the_broker_is_killed() {
     let mut agent = Agent::new(collector.address);
     let mut tell = |times: u32| {
         for _ in 0..times {
-            agent.tell(50);
+            agent.export(50);
             sleep(Duration::from_millis(50));
         }
     };

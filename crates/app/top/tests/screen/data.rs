@@ -153,7 +153,7 @@ pub fn answer_all(app: &mut App, second: u64) {
                 }
                 (topic, _) => answer(topic, app.dependencies),
             };
-            app.take(&request, Ok(answer), Duration::from_secs(second));
+            app.handle_answer(&request, Ok(answer), Duration::from_secs(second));
         }
     }
 }

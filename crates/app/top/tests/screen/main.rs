@@ -162,7 +162,7 @@ fn an_order_and_a_filter_are_asked_for() {
     assert!(asked.contains(r#"("sort", "bytes")"#), "{asked}");
     assert!(asked.contains(r#"("filter", "tcp port 443")"#), "{asked}");
     assert!(asked.contains(r#"("limit", "32")"#), "{asked}");
-    app.take(
+    app.handle_answer(
         &request,
         Err(Failure::Refused("syntax error in 'tcp prt'".into())),
         Duration::from_secs(10),
@@ -189,7 +189,7 @@ fn frozen_nothing_is_asked_and_nothing_changes() {
     assert!(app.requests().is_empty());
     let before = screen(&mut app, SMALL);
     assert!(before.contains("FROZEN"), "{before}");
-    app.take(&late, Ok(Answer::Rows(Vec::new())), Duration::from_secs(10));
+    app.handle_answer(&late, Ok(Answer::Rows(Vec::new())), Duration::from_secs(10));
     app.event("added", "veth", "veth9", "");
     app.tick(Duration::from_secs(99));
     assert_eq!(before, screen(&mut app, SMALL));
@@ -202,7 +202,7 @@ fn when_nobody_answers_the_last_view_stays_greyed() {
     let mut app = app(COLORED, View::Flows, SMALL);
     screen(&mut app, SMALL);
     let request = app.requests().remove(0);
-    app.take(
+    app.handle_answer(
         &request,
         Err(Failure::Gone("connection refused".into())),
         Duration::from_secs(10),
@@ -211,7 +211,7 @@ fn when_nobody_answers_the_last_view_stays_greyed() {
     golden("gone", &text(&gone));
     let greyed = |y| gone[(1, y)].modifier.contains(Modifier::DIM);
     assert!(!greyed(1) && greyed(3) && greyed(4) && greyed(20));
-    app.take(
+    app.handle_answer(
         &request,
         Ok(Answer::Object(status(11))),
         Duration::from_secs(11),
@@ -294,7 +294,7 @@ fn flows_of_agents_are_asked_for_in_gremlin() {
     let mut app = app(COLORED, View::Flows, SMALL);
     let request = app.requests().remove(0);
     let status = json!({"rung": "", "fleet": {"agents": []}});
-    app.take(
+    app.handle_answer(
         &request,
         Ok(Answer::Object(status)),
         Duration::from_secs(10),
@@ -307,7 +307,7 @@ fn flows_of_agents_are_asked_for_in_gremlin() {
         "Host": "web1", "Interface": "eth0", "NodeTID": "t-1", "UUID": "u", "LayersPath": "Ethernet/IPv4/TCP",
         "Network": {"A": "10.0.0.1", "B": "10.0.0.2"}, "Transport": {"Protocol": "TCP", "A": 5, "B": 443},
     });
-    app.take(
+    app.handle_answer(
         &request,
         Ok(Answer::Rows(vec![flow])),
         Duration::from_secs(11),
@@ -371,7 +371,7 @@ proptest! {
                     Topic::Status => Answer::Object(answers[0].clone()),
                     _ => Answer::Rows(answers.clone()),
                 };
-                app.take(&request, Ok(answer), Duration::from_secs(at as u64));
+                app.handle_answer(&request, Ok(answer), Duration::from_secs(at as u64));
             }
             let drawn = buffer(&mut app, (width, height));
             let shown = text(&drawn);

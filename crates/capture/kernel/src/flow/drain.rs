@@ -326,7 +326,7 @@ impl FlowTable {
                             Some(tcp) => tcp,
                             None => tcp.insert(self.map_tcp(first, length)?),
                         };
-                        out.take(slot, &tcp.elements()[i], began, None);
+                        out.drain_entry(slot, &tcp.elements()[i], began, None);
                     }
                 }
             }
@@ -360,7 +360,7 @@ impl FlowTable {
         let mut take = |message: &[u8]| {
             if let Some(ended) = Ended::read(message) {
                 let first_ns = ended.slot.first.load(Relaxed);
-                out.take(&ended.slot, &ended.tcp, first_ns, Some(EndReason::Closed));
+                out.drain_entry(&ended.slot, &ended.tcp, first_ns, Some(EndReason::Closed));
                 out.stats.ended += 1;
             }
         };
@@ -398,7 +398,7 @@ impl FlowTable {
                 let i = (dying[at] & INDEX_MASK) as usize - first;
                 let reason = REASONS[(dying[at] >> REASON_SHIFT) as usize];
                 let first_ns = slots[i].first.load(Acquire);
-                out.take(&slots[i], &tcp[i], first_ns, Some(reason));
+                out.drain_entry(&slots[i], &tcp[i], first_ns, Some(reason));
                 if reason == EndReason::Evicted {
                     self.eviction.evicted(self.hash(&slots[i]));
                 }
@@ -455,7 +455,13 @@ struct Output<'a> {
 impl Output<'_> {
     /// Takes the counters of an entry that began at `first_ns`, and hands out the difference, if there is one or the
     /// entry ends.
-    fn take(&mut self, slot: &Slot, tcp_slot: &TcpSlot, first_ns: u64, end: Option<EndReason>) {
+    fn drain_entry(
+        &mut self,
+        slot: &Slot,
+        tcp_slot: &TcpSlot,
+        first_ns: u64,
+        end: Option<EndReason>,
+    ) {
         let mut taken = TakenCounters::of(slot);
         if taken.is_empty() && end.is_none() {
             return;
@@ -573,7 +579,7 @@ mod tests {
             sink: &mut |update: &FlowUpdate| updates.push(*update),
             offset: 0,
         };
-        out.take(&entry.slot, &entry.tcp, first_ns, None);
+        out.drain_entry(&entry.slot, &entry.tcp, first_ns, None);
         updates
     }
 

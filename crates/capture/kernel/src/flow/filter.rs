@@ -59,7 +59,7 @@ impl FilterProgram {
         left: BorrowedFd<'_>,
         purpose: Purpose,
     ) -> Result<Self, KernelError> {
-        let lease = Lease::take(1, purpose)?;
+        let lease = Lease::acquire(1, purpose)?;
         let array = program_array()?;
         join(&array, MATCHED, flow)?;
         join(&array, LEFT_OUT, left)?;
@@ -92,7 +92,7 @@ impl FilterProgram {
 impl FilterProgram {
     /// A tc program that goes on to `matched`; all else passes it without further ado.
     pub(crate) fn before(filter: &Filter, matched: BorrowedFd<'_>) -> Result<Self, KernelError> {
-        let lease = Lease::take(1, Purpose::Any)?;
+        let lease = Lease::acquire(1, Purpose::Any)?;
         let array = program_array()?;
         join(&array, MATCHED, matched)?;
         let rung = Rung::TcSwap;

@@ -96,10 +96,10 @@ impl Dump {
             .map_err(|e| failed(e.into()))?;
         loop {
             // The kernel makes the first part when it is asked, each other when one was read.
-            watch.take(&mut self.looks)?;
+            watch.drain(&mut self.looks)?;
             let (_, length) = rustix::net::recv(socket, &mut self.part[..], RecvFlags::empty())
                 .map_err(|e| failed(e.into()))?;
-            watch.take(&mut self.looks)?;
+            watch.drain(&mut self.looks)?;
             if ends(self.part.get(..length).unwrap_or_default()).map_err(failed)? {
                 return Ok(());
             }
@@ -174,7 +174,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Takes what was noted.
-    fn take(&self, to: &mut Vec<RawLook>) -> Result<(), KernelError> {
+    fn drain(&self, to: &mut Vec<RawLook>) -> Result<(), KernelError> {
         let read = |map: &libbpf_rs::Map<'_>, key: u32| {
             map.lookup(&key.to_ne_bytes(), MapFlags::ANY)
                 .map_err(map_failed)

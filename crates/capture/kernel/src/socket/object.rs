@@ -49,7 +49,7 @@ impl Rung {
     }
 
     /// The hooks of looks at what is open.
-    pub(super) fn look(self) -> &'static str {
+    pub(super) fn snapshot_hooks(self) -> &'static str {
         match self {
             Self::Btf => "iter/task_file, iter/bpf_sk_storage_map",
             Self::HashRing | Self::HashPerf => "kprobe/sock_diag_save_cookie, proc_tgid_stat",

@@ -187,7 +187,7 @@ fn observe(tracer: &mut SocketTracer, config: &SocketTracerConfig) -> Result<See
         // until the end, for its number would be used again.
         let (netns, _kept) = from_exchange.recv().unwrap_or_default();
         // The number may have been another's before.
-        take(tracer, 0, &mut Seen::default())?;
+        drain(tracer, 0, &mut Seen::default())?;
         tracer.open(&mut |update| {
             if update.netns == netns && update.state == SocketState::Listen {
                 seen.listeners_open += 1;
@@ -195,7 +195,7 @@ fn observe(tracer: &mut SocketTracer, config: &SocketTracerConfig) -> Result<See
         })?;
         let _ = to_exchange.send(());
         while !exchange.is_finished() {
-            take(tracer, netns, &mut seen)?;
+            drain(tracer, netns, &mut seen)?;
             std::thread::sleep(Duration::from_millis(1));
         }
         match exchange.join() {
@@ -209,7 +209,7 @@ fn observe(tracer: &mut SocketTracer, config: &SocketTracerConfig) -> Result<See
         }
         let deadline = Instant::now() + PATIENCE;
         loop {
-            take(tracer, netns, &mut seen)?;
+            drain(tracer, netns, &mut seen)?;
             if seen.complete(config, tracer) || Instant::now() > deadline {
                 return Ok(seen);
             }
@@ -219,7 +219,7 @@ fn observe(tracer: &mut SocketTracer, config: &SocketTracerConfig) -> Result<See
 }
 
 /// Takes what ended; what is not of our namespace is kept for the first drains.
-fn take(tracer: &mut SocketTracer, netns: u32, seen: &mut Seen) -> Result<(), KernelError> {
+fn drain(tracer: &mut SocketTracer, netns: u32, seen: &mut Seen) -> Result<(), KernelError> {
     let mut early = std::mem::take(&mut tracer.early);
     tracer.ended(&mut |update| {
         if update.netns == netns {
@@ -292,7 +292,7 @@ fn judge(
         1,
         HookStatus {
             capability: "open sockets",
-            hook: tracer.rung.look().into(),
+            hook: tracer.rung.snapshot_hooks().into(),
             state: if open {
                 HookState::Active
             } else {

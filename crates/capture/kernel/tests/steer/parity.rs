@@ -168,7 +168,7 @@ fn any_threshold(random: &mut Random) -> String {
 /// What an event and a verdict must agree on.
 type Comparable = (u32, bool, i64, i64, i64, u64);
 
-fn told(event: &Event) -> Comparable {
+fn comparable(event: &Event) -> Comparable {
     let Event {
         channel,
         fired,
@@ -226,10 +226,14 @@ fn compare(random: &mut Random, detector: &Detector, packets: usize) -> (u64, u6
             }
         }
         if number % 500 == 0 {
-            steering.events(|event| events.push(told(&event))).unwrap();
+            steering
+                .events(|event| events.push(comparable(&event)))
+                .unwrap();
         }
     }
-    steering.events(|event| events.push(told(&event))).unwrap();
+    steering
+        .events(|event| events.push(comparable(&event)))
+        .unwrap();
     assert_eq!(events, wanted);
     let (counts, tally) = (steering.counts().unwrap(), reference.tally());
     assert_eq!(

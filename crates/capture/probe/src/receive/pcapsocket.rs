@@ -366,7 +366,7 @@ fn room(shared: &Shared) -> bool {
         .max_by_key(|slot| slot.connection.lock().heard.elapsed());
     if let Some(slot) = longest {
         tracing::info!(peer = %slot.connection.peer, "silent for long, and others wait: closed");
-        slot.worker.tell_to_stop();
+        slot.worker.request_stop();
         // Told once.
         slot.connection.lock().heard = Instant::now();
         lock(&shared.received).lose(ReceiveCause::ConnectionLimit, 1);
@@ -399,7 +399,7 @@ impl Probe for PcapSocketProbe {
         // All are told first, so that they finish at the same time.
         let mut slots = std::mem::take(&mut *lock(&self.shared.slots));
         for slot in &mut slots {
-            slot.worker.tell_to_stop();
+            slot.worker.request_stop();
         }
         for slot in slots {
             let connection = slot.connection;

@@ -243,7 +243,7 @@ fn run<E: Engine>(shared: &Shared<E>, socket: &Socket, end: &OwnedFd) {
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
         let readable = await_readable(socket.as_fd(), end, None);
-        while take(shared, socket, &mut buffer) {}
+        while receive(shared, socket, &mut buffer) {}
         if readable == Readable::End {
             return;
         }
@@ -251,7 +251,7 @@ fn run<E: Engine>(shared: &Shared<E>, socket: &Socket, end: &OwnedFd) {
 }
 
 /// Counts some datagrams; false when there are no more now.
-fn take<E: Engine>(shared: &Shared<E>, socket: &Socket, buffer: &mut [u8]) -> bool {
+fn receive<E: Engine>(shared: &Shared<E>, socket: &Socket, buffer: &mut [u8]) -> bool {
     let mut guard = shared.lock();
     let State {
         engine,

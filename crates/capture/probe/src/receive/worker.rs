@@ -37,7 +37,7 @@ impl Worker {
     }
 
     /// Tells the thread to end without waiting for it.
-    pub(super) fn tell_to_stop(&mut self) {
+    pub(super) fn request_stop(&mut self) {
         self.alive = None;
     }
 
@@ -49,7 +49,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.tell_to_stop();
+        self.request_stop();
         if let Some(thread) = self.thread.take() {
             // A panic has been printed by the thread itself.
             let _ = thread.join();

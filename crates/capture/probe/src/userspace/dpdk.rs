@@ -160,7 +160,7 @@ impl DpdkProbe {
     }
 
     /// Looks whether the device is there, and gets it back when it was gone.
-    fn look(&mut self) {
+    fn reopen(&mut self) {
         self.next_look = Instant::now() + LOOK;
         match &self.port {
             Some(port) => match port.gone() {
@@ -223,7 +223,7 @@ impl Probe for DpdkProbe {
         until: Option<Instant>,
     ) -> Result<Wake, ProbeError> {
         if Instant::now() >= self.next_look {
-            self.look();
+            self.reopen();
         }
         let look = until.map_or(self.next_look, |until| until.min(self.next_look));
         wait_for(&self.shared.wakeups, caller, self.next_drain, Some(look))

@@ -382,7 +382,7 @@ impl Probe for UserspaceProbe {
     fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         // All are told first, so that they finish at the same time.
         for reader in self.interfaces.captures_mut() {
-            reader.tell_to_stop();
+            reader.request_stop();
         }
         // Of the same moment as what was counted.
         self.interfaces.read_counters();

@@ -118,7 +118,7 @@ fn poll(mut queue: Queue, list: &Mutex<Vec<Watcher>>, stop: &AtomicBool) {
     let _polling = queue.register_thread();
     let mut rest = SHORTEST;
     while !stop.load(Ordering::Acquire) {
-        match take(&mut queue, list) {
+        match poll_burst(&mut queue, list) {
             Burst::MOST => rest = SHORTEST,
             0 => {
                 std::thread::sleep(rest);
@@ -131,14 +131,14 @@ fn poll(mut queue: Queue, list: &Mutex<Vec<Watcher>>, stop: &AtomicBool) {
         }
     }
     for _ in 0..LAST_BURSTS {
-        if take(&mut queue, list) == 0 {
+        if poll_burst(&mut queue, list) == 0 {
             break;
         }
     }
 }
 
 /// Counts a burst; how many packets were in it.
-fn take(queue: &mut Queue, list: &Mutex<Vec<Watcher>>) -> usize {
+fn poll_burst(queue: &mut Queue, list: &Mutex<Vec<Watcher>>) -> usize {
     let mut watchers = lock(list);
     if watchers.is_empty() {
         // Nobody has come yet: what is in the queue is for who does.

@@ -59,7 +59,7 @@ impl Reader {
     }
 
     /// Has the thread finish without waiting for it.
-    pub(super) fn tell_to_stop(&mut self) {
+    pub(super) fn request_stop(&mut self) {
         self.alive = None;
     }
 
@@ -71,7 +71,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.tell_to_stop();
+        self.request_stop();
         if let Some(thread) = self.thread.take() {
             // A panic has been printed by the thread itself.
             let _ = thread.join();

@@ -191,12 +191,12 @@ impl Containers {
     }
 
     /// Whether inotify tells of whatever can come: that there is a container at all.
-    fn told_of_all(&self) -> bool {
+    fn notified_of_all(&self) -> bool {
         self.inotify.is_some() && !self.groups && !self.omitted && !self.unwatched.get()
     }
 
     /// Brings the graph up to date.
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         let mut alive: HashMap<String, (u32, OwnerId)> = HashMap::new();
         self.unwatched.set(false);
         let groups = self.groups();
@@ -344,12 +344,12 @@ impl Source for Containers {
     fn work(&mut self, _: bool) {
         let now = Instant::now();
         self.read_events();
-        self.look();
+        self.refresh();
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);
         self.next = match end < self.settling {
             true => Some(end + AGAIN),
-            false => (!self.told_of_all()).then(|| next_tick(self.common.interval)),
+            false => (!self.notified_of_all()).then(|| next_tick(self.common.interval)),
         };
     }
 }

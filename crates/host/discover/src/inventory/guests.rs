@@ -125,7 +125,7 @@ impl Guests {
         found
     }
 
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         let holders = self.holders();
         let gone: Vec<_> = self
             .known
@@ -277,7 +277,7 @@ impl Source for Guests {
         // Somebody whose device stays may have ended.
         let ended = |(pid, start): &(u32, u64)| procfs::start_ns(*pid) != Some(*start);
         if called || self.again || self.known.keys().any(ended) {
-            self.look();
+            self.refresh();
         }
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);

@@ -83,7 +83,7 @@ impl Listeners {
         self.wake.call();
     }
 
-    fn take(&self) -> Option<Arc<[ListeningProcess]>> {
+    fn take_snapshot(&self) -> Option<Arc<[ListeningProcess]>> {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let new = std::mem::take(&mut told.new);
         told.all.clone().filter(|_| new)
@@ -162,7 +162,7 @@ impl Processes {
         ])
     }
 
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         let processes = self.now.clone();
         let alive: HashSet<_> = processes.iter().map(key).collect();
         let known = self.known.keys().copied();
@@ -232,13 +232,13 @@ impl Source for Processes {
     }
 
     fn work(&mut self, _: bool) {
-        if let Some(now) = self.listeners.take() {
+        if let Some(now) = self.listeners.take_snapshot() {
             self.now = now;
             self.told = true;
         }
         // Until the probe has looked, nothing is known to be gone.
         if self.told {
-            self.look();
+            self.refresh();
             self.writer.settle();
         }
         // For those beyond the limit there may be some.

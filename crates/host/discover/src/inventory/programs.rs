@@ -63,7 +63,7 @@ impl Programs {
         }
     }
 
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         let spaces = place::spaces(&self.common.graph, &self.common.host);
         let mut all = 0;
         let mut seen = HashMap::new();
@@ -225,7 +225,7 @@ impl Source for Programs {
 
     fn work(&mut self, _: bool) {
         let now = Instant::now();
-        self.look();
+        self.refresh();
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);
         self.next = Some(next_tick(self.common.interval));

@@ -118,7 +118,7 @@ impl Rules {
         !self.missing && self.followed.values().any(|followed| followed.changed)
     }
 
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         let spaces = self.find();
         for (inode, followed) in &mut self.followed {
             let mut told = 0;
@@ -244,7 +244,7 @@ impl Source for Rules {
     fn work(&mut self, called: bool) {
         let now = Instant::now();
         if called || self.waits() {
-            self.look();
+            self.refresh();
         }
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);

@@ -65,7 +65,7 @@ impl Watcher {
             .spawn(move || {
                 while !events.is_closed() {
                     match events.next(PATIENCE) {
-                        Some(Delivery::Event(event)) => follower.take(&event.change),
+                        Some(Delivery::Event(event)) => follower.apply(&event.change),
                         Some(Delivery::Lost(_)) => call(follower.calls.all()),
                         None => {}
                     }
@@ -100,7 +100,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn take(&mut self, change: &Change) {
+    fn apply(&mut self, change: &Change) {
         let (node, updated) = match change {
             Change::NodeAdded(node) | Change::NodeDeleted(node) => (node, false),
             Change::NodeUpdated(node) => (node, true),

@@ -51,7 +51,7 @@ impl Wake {
     }
 
     /// Takes the calls.
-    pub fn take(&self) -> bool {
+    pub fn clear(&self) -> bool {
         rustix::io::read(&*self.0, &mut [0; 8]).is_ok()
     }
 
@@ -149,7 +149,7 @@ fn wait(
         waiting.push(PollFd::from_borrowed_fd(*descriptor, PollFlags::IN));
     }
     let ready = poll(&mut waiting, Some(&timeout))?;
-    wake.take();
+    wake.clear();
     Ok(ready > 0)
 }
 
@@ -180,7 +180,7 @@ mod tests {
         }
 
         fn work(&mut self, called: bool) {
-            self.told.take();
+            self.told.clear();
             self.quiet_until = Instant::now() + self.rest;
             let _ = self.tell.send(called);
         }

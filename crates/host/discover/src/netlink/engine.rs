@@ -306,7 +306,7 @@ impl Engine {
             self.due.remove(&(due, key));
             self.write_neighbours(key, now);
         }
-        if self.look_for_namespaces.take(now) {
+        if self.look_for_namespaces.take_due(now) {
             self.refresh();
         }
         let numbers: Vec<u16> = self.spaces.keys().copied().collect();

@@ -186,7 +186,7 @@ impl State {
 
     /// Takes what the kernel does not tell when it changes: XDP programs that are attached by BPF links,
     /// and the owner of tun and tap. False: that is as before.
-    pub fn take_untold(&mut self, now: Interface) -> bool {
+    pub fn update_unannounced(&mut self, now: Interface) -> bool {
         let was = &mut self.interface;
         let tun = was.link.kind.as_deref() == Some("tun") && was.data != now.data;
         let changed = tun || was.xdp != now.xdp;

@@ -25,7 +25,7 @@ impl Engine {
                 if !listing.consistent {
                     space.resync.wish(Instant::now());
                 }
-                self.take(number, listing);
+                self.apply_listing(number, listing);
             }
             Err(error) => {
                 space
@@ -36,7 +36,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn take(&mut self, number: u16, mut listing: Listing) {
+    pub(super) fn apply_listing(&mut self, number: u16, mut listing: Listing) {
         counters::add(&self.counters.omitted_entries, listing.omitted);
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
@@ -91,7 +91,7 @@ impl Engine {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
         };
-        if space.resync.take(now) {
+        if space.resync.take_due(now) {
             counters::add(&self.counters.resyncs, 1);
             let emptied = self.read_out(number);
             let broken = self.spaces.get(&number).is_some_and(|space| space.broken);
@@ -104,7 +104,7 @@ impl Engine {
             }
             return;
         }
-        if space.list_routes.take(now) {
+        if space.list_routes.take_due(now) {
             match space.listed_routes(self.config.max_routes) {
                 Ok((routes, omitted)) => {
                     let before = space.routes.interfaces();
@@ -120,8 +120,8 @@ impl Engine {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
         };
-        if space.check_routes.take(now) {
-            let looked = space.look_for_missing_routes();
+        if space.check_routes.take_due(now) {
+            let looked = space.remove_missing_routes();
             space.check_routes.took(now);
             match looked {
                 Ok(()) => self.drop_missing_routes(number),
@@ -131,7 +131,7 @@ impl Engine {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
         };
-        if space.list_vlans.take(now) {
+        if space.list_vlans.take_due(now) {
             match space.listed_vlans() {
                 Ok(mut vlans) => {
                     space.list_vlans.took(now);
@@ -156,7 +156,7 @@ impl Engine {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
         };
-        if space.list_forwarding.take(Instant::now()) {
+        if space.list_forwarding.take_due(Instant::now()) {
             self.list_forwarding(number, Instant::now());
         }
     }
@@ -270,7 +270,7 @@ impl Engine {
                     return unknown.push(*interface);
                 };
                 let counted = state.count(interface.counters, now);
-                if state.take_untold(*interface) || counted {
+                if state.update_unannounced(*interface) || counted {
                     changed.push((number, ifindex));
                 }
             });

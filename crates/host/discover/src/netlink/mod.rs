@@ -166,7 +166,7 @@ impl Loop {
                         self.engine.look_for_namespaces.wish(Instant::now());
                     }
                     WISH => {
-                        self.wish.take();
+                        self.wish.clear();
                         self.engine.look_for_namespaces.wish(Instant::now());
                     }
                     _ => self.engine.look_for_namespaces.wish(Instant::now()),

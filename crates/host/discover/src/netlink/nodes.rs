@@ -62,7 +62,7 @@ impl Engine {
             space.check_routes.wish(Instant::now());
         }
         if let Some(other) = other {
-            self.look_for_other_end(other);
+            self.refresh_other_end(other);
         }
     }
 

@@ -116,13 +116,17 @@ impl Engine {
             index == Some(key.1) && self.space_of(other.0, id) == Some(key.0)
         });
         if !told {
-            self.look_for_other_end(other);
+            self.refresh_other_end(other);
         }
     }
 
     /// Reads anew where the other end of a pair is.
-    pub(super) fn look_for_other_end(&mut self, key: LinkKey) {
-        let Some(now) = self.spaces.get_mut(&key.0).and_then(|s| s.look_at(key.1)) else {
+    pub(super) fn refresh_other_end(&mut self, key: LinkKey) {
+        let Some(now) = self
+            .spaces
+            .get_mut(&key.0)
+            .and_then(|s| s.read_interface(key.1))
+        else {
             return;
         };
         let id = now.link.link_netnsid;

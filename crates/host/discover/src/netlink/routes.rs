@@ -115,7 +115,7 @@ impl Routes {
             }
         };
         for at in old.into_iter().rev() {
-            touched.extend(self.take(&key, at));
+            touched.extend(self.remove_entry(&key, at));
         }
         let first = route.hops.first().map_or(0, |hop| hop.ifindex);
         if self.out.get(&first).map_or(0, BTreeSet::len) >= self.most {
@@ -141,13 +141,13 @@ impl Routes {
             v6 && known.route.kind == route.kind && grows(&route.hops, &known.route.hops)
         };
         if let Some(at) = list.iter().position(same) {
-            return (self.take(&key, at), false);
+            return (self.remove_entry(&key, at), false);
         }
         if let Some(at) = list.iter().position(some) {
             // The kernel takes single ways out of an IPv6 route.
             let mut rest = list[at].route.clone();
             rest.hops.retain(|hop| !route.hops.contains(hop));
-            let mut touched = self.take(&key, at);
+            let mut touched = self.remove_entry(&key, at);
             touched.extend(self.add(rest, false).0);
             return (touched, false);
         }
@@ -163,7 +163,7 @@ impl Routes {
                 }
                 (Touched::from([first]), false)
             }
-            1 if !v6 => (self.take(&key, 0), false),
+            1 if !v6 => (self.remove_entry(&key, 0), false),
             _ => (Touched::new(), true),
         }
     }
@@ -183,7 +183,7 @@ impl Routes {
             let key = Key::of(route);
             let list = self.by_key.get(&key).map_or(&[][..], Vec::as_slice);
             if let Some(at) = list.iter().position(|entry| entry.route == *route) {
-                touched.extend(self.take(&key, at));
+                touched.extend(self.remove_entry(&key, at));
             }
         }
         touched
@@ -196,7 +196,7 @@ impl Routes {
     }
 
     /// Takes an entry out of the table.
-    fn take(&mut self, key: &Key, at: usize) -> Touched {
+    fn remove_entry(&mut self, key: &Key, at: usize) -> Touched {
         let mut touched = Touched::new();
         let Some(list) = self.by_key.get_mut(key) else {
             return touched;

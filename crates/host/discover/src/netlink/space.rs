@@ -168,7 +168,7 @@ impl Again {
     }
 
     /// Whether it is due; then it no longer is.
-    pub fn take(&mut self, now: Instant) -> bool {
+    pub fn take_due(&mut self, now: Instant) -> bool {
         let due = self.due.is_some_and(|due| due <= now);
         if due {
             self.due = None;
@@ -267,7 +267,7 @@ impl Space {
             let mut consistent = false;
             for _ in 0..ATTEMPTS {
                 listing.clear(dump, config);
-                consistent = dump.ask(requests, |event| listing.take(event, config))?;
+                consistent = dump.ask(requests, |event| listing.add(event, config))?;
                 if consistent {
                     break;
                 }
@@ -296,7 +296,7 @@ impl Space {
     }
 
     /// Finds the routes that are there no more.
-    pub fn look_for_missing_routes(&mut self) -> Result<(), Error> {
+    pub fn remove_missing_routes(&mut self) -> Result<(), Error> {
         let mut present = HashSet::new();
         let routes = &self.routes;
         Dump::Routes.ask(&mut self.sockets.requests, |event| match event {
@@ -354,7 +354,7 @@ impl Space {
     }
 
     /// One interface as it is now; none when it is gone.
-    pub fn look_at(&mut self, ifindex: u32) -> Option<Interface> {
+    pub fn read_interface(&mut self, ifindex: u32) -> Option<Interface> {
         let mut found = None;
         let asked = Dump::Link(ifindex).ask(&mut self.sockets.requests, |event| {
             if let RouteEvent::Link(interface) = event {
@@ -403,7 +403,7 @@ impl Listing {
         }
     }
 
-    fn take(&mut self, event: RouteEvent, config: &DiscoveryConfig) {
+    fn add(&mut self, event: RouteEvent, config: &DiscoveryConfig) {
         let refused = match event {
             RouteEvent::Link(interface) => {
                 self.interfaces.push(*interface);
@@ -448,16 +448,16 @@ mod tests {
     fn what_takes_long_is_done_seldom() {
         let mut again = Again::default();
         let now = Instant::now();
-        assert!(!again.take(now));
+        assert!(!again.take_due(now));
         again.wish(now);
-        assert!(again.take(now) && !again.take(now));
+        assert!(again.take_due(now) && !again.take_due(now));
         // It took a second; so there are 19 s of rest.
         let Some(begun) = now.checked_sub(Duration::from_secs(1)) else {
             return;
         };
         again.took(begun);
         again.wish(now);
-        assert!(!again.take(now + Duration::from_secs(18)));
-        assert!(again.take(now + Duration::from_secs(22)));
+        assert!(!again.take_due(now + Duration::from_secs(18)));
+        assert!(again.take_due(now + Duration::from_secs(22)));
     }
 }

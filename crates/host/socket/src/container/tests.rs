@@ -9,7 +9,7 @@ const B: &str = "7be92808767a667f35c8505cbf40d14e931ef6db5b0210329cf193b15ba9d60
 const UID: &str = "1d6f0f7e-4b5a-4c0e-9d3b-9b3c7a2f8e11";
 
 /// A place in short: `RUNTIME ID[ in RUNTIME ID][ of NAMESPACE][ by USER][ pod UID][ unit UNIT]`.
-fn told(path: &str) -> String {
+fn described(path: &str) -> String {
     let id = |id: &str| id.replace(A, "A").replace(B, "B");
     let place = place(path.replace("$A", A).replace("$B", B).as_bytes());
     let mut parts = Vec::new();
@@ -40,7 +40,7 @@ fn check(cases: &[(&str, &str)]) {
         let path = path
             .replace("$UID", UID)
             .replace("$U_ID", &UID.replace('-', "_"));
-        assert_eq!(told(&path), *expected, "{path}");
+        assert_eq!(described(&path), *expected, "{path}");
     }
 }
 

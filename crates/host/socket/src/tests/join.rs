@@ -74,7 +74,7 @@ fn both_sides_of_a_conversation_on_this_host_are_known() {
     let mut store = store(SocketStoreConfig::default());
     let client = tcp(1, 1, "10.0.0.9:40000", "10.0.0.2:80", Opener::Local);
     let server = tcp(2, 2, "10.0.0.2:80", "10.0.0.9:40000", Opener::Remote);
-    look(&mut store, &[(client, 3), (server, 4)]);
+    snapshot(&mut store, &[(client, 3), (server, 4)]);
     // Seen in either namespace, or in a third one that it passes.
     for netns in [1, 2, 3, 0] {
         let found = joined(&store, 6, netns, "10.0.0.9:40000", "10.0.0.2:80");
@@ -101,7 +101,7 @@ fn the_namespace_itself_goes_first_and_elsewhere_only_one_may_be() {
     let ends = ("127.0.0.1:40000", "127.0.0.1:80");
     let here = tcp(1, 1, ends.0, ends.1, Opener::Local);
     let there = tcp(2, 2, ends.0, ends.1, Opener::Local);
-    look(&mut store, &[(here, 3), (there, 4)]);
+    snapshot(&mut store, &[(here, 3), (there, 4)]);
     assert_eq!(joined(&store, 6, 1, ends.0, ends.1), [3, 0]);
     assert_eq!(joined(&store, 6, 2, ends.0, ends.1), [4, 0]);
     assert_eq!(joined(&store, 6, 3, ends.0, ends.1), [0, 0], "either");
@@ -115,7 +115,7 @@ fn what_has_ended_stays_joinable_for_a_while() {
     store.ended(&ended(client, End::Closed), owner(3), &Names::new());
     for (seconds, found) in [(1, 3), (20, 3), (40, 3), (60, 3), (80, 3), (100, 0)] {
         store.begin_drain(NOON + seconds * S);
-        look(&mut store, &[]);
+        snapshot(&mut store, &[]);
         let joined = joined(&store, 6, 1, ends.0, ends.1);
         assert_eq!(joined, [found, 0], "{seconds}");
     }
@@ -257,7 +257,7 @@ fn udp_without_connect_is_known_by_its_port_and_the_addresses_of_its_namespace()
     let mut client = listener(2, 2, Protocol::Udp, "[::]:40000");
     client.opener = Opener::Local;
     client.remote = Some(address("10.0.0.2:53"));
-    look(&mut store, &[(server, 3), (client, 4)]);
+    snapshot(&mut store, &[(server, 3), (client, 4)]);
     let ends = ("10.0.0.9:40000", "10.0.0.2:53");
     assert_eq!(
         joined(&store, 17, 1, ends.0, ends.1),
@@ -302,7 +302,7 @@ fn the_side_that_serves_is_found_by_the_best_rule() {
     let mut store = store(SocketStoreConfig::default());
     let waits = listener(1, 1, Protocol::Tcp, "10.0.0.2:50000");
     let old = tcp(2, 1, "10.0.0.2:7000", "10.0.0.9:40001", Opener::Unknown);
-    look(&mut store, &[(waits, 3), (old, 4)]);
+    snapshot(&mut store, &[(waits, 3), (old, 4)]);
     let rule = |one, other| service(&store, one, other);
     assert_eq!(
         rule("10.0.0.2:50000", "10.0.0.9:40000"),

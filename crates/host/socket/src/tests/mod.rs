@@ -98,7 +98,7 @@ fn store(config: SocketStoreConfig) -> SocketStore {
 }
 
 /// A look that sees these sockets, each with the owner of its number.
-fn look(store: &mut SocketStore, sockets: &[(SocketUpdate, u32)]) {
+fn snapshot(store: &mut SocketStore, sockets: &[(SocketUpdate, u32)]) {
     store.begin_look();
     for (update, number) in sockets {
         store.seen(update, owner(*number));

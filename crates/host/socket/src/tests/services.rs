@@ -64,15 +64,15 @@ fn a_connection_within_the_host_is_counted_once() {
     for order in 0..3 {
         let mut store = store(SocketStoreConfig::default());
         match order {
-            0 => look(&mut store, &[(server, 4), (client, 3)]),
+            0 => snapshot(&mut store, &[(server, 4), (client, 3)]),
             1 => {
                 store.ended(&ended(server, End::Closed), owner(4), &names);
                 store.ended(&ended(client, End::Closed), owner(3), &names);
-                look(&mut store, &[]);
+                snapshot(&mut store, &[]);
             }
             _ => {
                 store.ended(&ended(server, End::Closed), owner(4), &names);
-                look(&mut store, &[(client, 3)]);
+                snapshot(&mut store, &[(client, 3)]);
             }
         }
         let call = only(&mut store, CallsBy::Dependency);
@@ -92,7 +92,7 @@ fn callers_from_elsewhere_are_addresses_and_what_is_called_elsewhere_too() {
     let mut store = store(SocketStoreConfig::default());
     let server = tcp(1, 1, "10.0.0.2:80", "192.0.2.7:40000", Opener::Remote);
     let client = tcp(2, 1, "10.0.0.2:40000", "192.0.2.9:443", Opener::Local);
-    look(&mut store, &[(server, 4), (client, 4)]);
+    snapshot(&mut store, &[(server, 4), (client, 4)]);
     let mut found = all(&mut store, CallsBy::Dependency);
     found.sort_by_key(|c| c.port);
     let (client, server) = (found[0].client.clone(), found[0].server.clone());
@@ -140,7 +140,7 @@ fn failures_are_told_apart() {
     ] {
         store.ended(&socket, owner(3), &names);
     }
-    look(&mut store, &[]);
+    snapshot(&mut store, &[]);
     let sums = only(&mut store, CallsBy::Client).sums;
     assert_eq!(sums.connections, 7);
     assert_eq!((sums.failed, sums.refused, sums.timed_out), (3, 1, 2));
@@ -154,7 +154,7 @@ fn what_nobody_calls_yet_is_a_service() {
     let dns = listener(2, 1, Protocol::Udp, "10.0.0.2:53");
     // A UDP socket at an ephemeral port waits for answers.
     let asks = listener(3, 1, Protocol::Udp, "0.0.0.0:40000");
-    look(&mut store, &[(web, 3), (dns, 4), (asks, 5)]);
+    snapshot(&mut store, &[(web, 3), (dns, 4), (asks, 5)]);
     let mut found = all(&mut store, CallsBy::Server);
     found.sort_by_key(|c| c.port);
     let ports: Vec<_> = found.iter().map(|c| (c.protocol, c.port)).collect();
@@ -175,7 +175,7 @@ fn the_kernels_sums_flow_into_the_same_tables() {
     for (pair, number) in pairs().into_iter().rev() {
         store.pair(&pair, owner(number), &Names::new());
     }
-    look(&mut store, &[]);
+    snapshot(&mut store, &[]);
     let call = only(&mut store, CallsBy::Dependency);
     assert_eq!(call.client.unwrap().service, "service 3");
     assert_eq!(call.server.unwrap().service, "service 4");
@@ -191,18 +191,18 @@ fn the_kernels_sums_flow_into_the_same_tables() {
 fn new_connections_per_second_are_those_since_the_last_drain() {
     let names = Names::new();
     let mut store = store(SocketStoreConfig::default());
-    look(&mut store, &[]);
+    snapshot(&mut store, &[]);
     store.begin_drain(NOON + 5 * S);
     let open = tcp(1, 1, "10.0.0.9:40000", "192.0.2.9:443", Opener::Local);
     let short = tcp(2, 1, "10.0.0.9:40001", "192.0.2.9:443", Opener::Local);
     store.ended(&ended(short, End::Closed), owner(3), &names);
-    look(&mut store, &[(open, 3)]);
+    snapshot(&mut store, &[(open, 3)]);
     let rate = |store: &mut SocketStore| only(store, CallsBy::Dependency).sums.rate;
     assert_eq!(rate(&mut store), 0.5);
     // That the open one ends is nothing new.
     store.begin_drain(NOON + 9 * S);
     store.ended(&ended(open, End::Closed), owner(3), &names);
-    look(&mut store, &[]);
+    snapshot(&mut store, &[]);
     assert_eq!(rate(&mut store), 0.0);
 }
 

@@ -15,10 +15,10 @@ fn history(sockets: usize) -> SocketStoreConfig {
 fn a_socket_that_two_looks_miss_has_vanished() {
     let mut store = store(SocketStoreConfig::default());
     let socket = tcp(1, 1, "10.0.0.9:40000", "10.0.0.2:80", Opener::Local);
-    look(&mut store, &[(socket, 3)]);
-    look(&mut store, &[]);
+    snapshot(&mut store, &[(socket, 3)]);
+    snapshot(&mut store, &[]);
     assert_eq!(store.open().count(), 1, "its end may be told yet");
-    look(&mut store, &[]);
+    snapshot(&mut store, &[]);
     assert_eq!(store.open().count(), 0);
     let record = store.closed().next().unwrap();
     assert_eq!(record.end, Some(End::Vanished));
@@ -34,9 +34,9 @@ fn in_aggregate_mode_what_is_gone_is_in_a_pair() {
         ..SocketStoreConfig::default()
     });
     let socket = tcp(1, 1, "10.0.0.9:40000", "10.0.0.2:80", Opener::Local);
-    look(&mut store, &[(socket, 3)]);
-    look(&mut store, &[]);
-    look(&mut store, &[]);
+    snapshot(&mut store, &[(socket, 3)]);
+    snapshot(&mut store, &[]);
+    snapshot(&mut store, &[]);
     let counts = store.counts();
     assert_eq!((counts.vanished, store.closed().count()), (0, 0));
 }
@@ -46,7 +46,7 @@ fn what_is_known_better_stays() {
     let mut store = store(SocketStoreConfig::default());
     let mut socket = tcp(1, 1, "10.0.0.9:40000", "10.0.0.2:80", Opener::Local);
     socket.task_rule = TaskRule::Connect;
-    look(&mut store, &[(socket, 3)]);
+    snapshot(&mut store, &[(socket, 3)]);
     // At the end the local port is gone, only the closer is left, and nobody knows who began.
     let mut end = ended(socket, End::ResetRemote);
     end.task_rule = TaskRule::Close;
@@ -65,9 +65,9 @@ fn what_is_known_better_stays() {
     // A better rule wins: the worker accepted what the listener's maker was held for.
     let mut accepted = tcp(2, 1, "10.0.0.2:80", "10.0.0.9:40001", Opener::Remote);
     accepted.task_rule = TaskRule::Listener;
-    look(&mut store, &[(accepted, 6)]);
+    snapshot(&mut store, &[(accepted, 6)]);
     accepted.task_rule = TaskRule::Accept;
-    look(&mut store, &[(accepted, 7)]);
+    snapshot(&mut store, &[(accepted, 7)]);
     assert_eq!(store.open().next().unwrap().owner, owner(7));
 }
 
@@ -81,7 +81,7 @@ fn what_was_found_is_there_until_it_goes_and_nothing_else_ever_is() {
     let mut found = std::collections::HashMap::new();
     for id in 0..10 {
         let open = connection(100 + id);
-        look(&mut store, &[(open, 3)]);
+        snapshot(&mut store, &[(open, 3)]);
         store.ended(&ended(connection(id), End::Closed), None, &Names::new());
         let all: Vec<_> = store.all().map(|(place, r)| (place, r.id)).collect();
         assert_eq!(all.len(), store.open().count() + store.closed().count());
@@ -116,7 +116,7 @@ fn history_and_open_sockets_are_bounded() {
             (tcp(id, 1, &local, "10.0.0.2:80", Opener::Local), 1)
         })
         .collect();
-    look(&mut store, &sockets);
+    snapshot(&mut store, &sockets);
     assert_eq!((store.open().count(), store.counts().not_kept), (2, 3));
     assert!(store.counts().not_joined > 0, "the index is bounded, too");
 }
@@ -134,15 +134,15 @@ fn without_history_nothing_that_ended_is_kept() {
 fn only_what_changed_counts_as_changed() {
     let mut store = store(SocketStoreConfig::default());
     let mut socket = tcp(1, 1, "10.0.0.9:40000", "10.0.0.2:80", Opener::Local);
-    look(&mut store, &[(socket, 3)]);
+    snapshot(&mut store, &[(socket, 3)]);
     store.begin_drain(NOON + 2 * S);
     socket.now_ns = NOON + 2 * S;
-    look(&mut store, &[(socket, 3)]);
+    snapshot(&mut store, &[(socket, 3)]);
     let record = store.open().next().unwrap();
     assert_eq!((record.updated_ns, record.now_ns), (NOON + S, NOON + 2 * S));
     store.begin_drain(NOON + 3 * S);
     socket.tcp.as_mut().unwrap().bytes_sent += 1;
-    look(&mut store, &[(socket, 3)]);
+    snapshot(&mut store, &[(socket, 3)]);
     assert_eq!(store.open().next().unwrap().updated_ns, NOON + 3 * S);
 }
 

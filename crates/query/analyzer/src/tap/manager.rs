@@ -669,7 +669,7 @@ impl Run {
                 Err(error) => self.error = Some(error),
             }
         }
-        running.look();
+        running.reconcile();
     }
 }
 

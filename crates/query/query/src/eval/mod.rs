@@ -160,13 +160,13 @@ impl Budget<'_> {
         self.work.set(work);
         // Looking at the clock costs more than most pieces of work.
         if work.is_multiple_of(256) {
-            self.look()
+            self.check_time()
         } else {
             ControlFlow::Continue(())
         }
     }
 
-    fn look(&self) -> ControlFlow<()> {
+    fn check_time(&self) -> ControlFlow<()> {
         if self.cancel.load(Ordering::Relaxed) {
             return self.fail(Class::Cancelled, "cancelled");
         }
@@ -285,7 +285,7 @@ impl Run<'_> {
     }
 
     fn op(&mut self, op: &Op, stage: Stage) -> Done<Stage> {
-        let _ = self.budget.look();
+        let _ = self.budget.check_time();
         self.budget.check()?;
         let stage = match op {
             Op::Scan(scan) => self.scan(scan, stage)?,

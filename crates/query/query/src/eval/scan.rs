@@ -159,7 +159,7 @@ impl<'a, T> Shaper<'a, T> {
     }
 
     /// Takes one; `id` is what it is when no keys are given. Breaks when no more are wanted.
-    fn take(
+    fn push(
         &mut self,
         record: &dyn Record,
         id: impl FnOnce() -> Option<String>,
@@ -282,7 +282,7 @@ impl Run<'_> {
             if !passes(&scan.filters, &**item) || found_before(&**item, before) {
                 return ControlFlow::Continue(());
             }
-            shaper.take(
+            shaper.push(
                 &**item,
                 || id(item),
                 || Seen {
@@ -354,7 +354,7 @@ impl Run<'_> {
                 let tracking = flow.get("TrackingID").or_else(|| flow.get("UUID"));
                 tracking.as_ref().map(identity)
             };
-            shaper.take(flow, id, || flow.keep(&mut texts))
+            shaper.push(flow, id, || flow.keep(&mut texts))
         };
         // The nodes may leave less to look at than what is asked of the flows.
         let tid: Arc<str> = "NodeTID".into();

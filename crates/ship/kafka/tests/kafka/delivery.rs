@@ -87,7 +87,7 @@ fn a_killed_broker_loses_and_doubles_nothing() {
                         one.put(&line(put.fetch_add(1, Relaxed)));
                     }
                 }
-                one.look();
+                one.poll();
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
@@ -148,7 +148,7 @@ fn tls_and_passwords() {
     let mut guest = user("guest", "guest");
     guest.put(&line(2));
     wait_for("refusal", || {
-        guest.look();
+        guest.poll();
         lost(&guest, Cause::NotAuthorized) == 1
     });
     guest.finish();

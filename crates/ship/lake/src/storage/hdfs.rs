@@ -74,7 +74,7 @@ fn unfinished(path: &str) -> String {
     format!("{directory}/.{name}{UNFINISHED}")
 }
 
-fn told(error: HdfsError) -> io::Error {
+fn io_error(error: HdfsError) -> io::Error {
     use io::ErrorKind as Kind;
     let (kind, text) = match error {
         HdfsError::IOError(error) => return error,

@@ -152,7 +152,7 @@ fn code(text: &str) -> Option<&str> {
 }
 
 /// What S3 said, if it did; else what the client says.
-fn told(error: &Error) -> String {
+fn explained(error: &Error) -> String {
     let line = whole_line(error);
     match (code(&line), element(&line, "Message")) {
         (Some(code), Some(message)) => format!("{code}: {message}"),

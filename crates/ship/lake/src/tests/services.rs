@@ -55,7 +55,7 @@ fn top_talkers_of_a_fleet_can_be_asked_for_by_the_names_of_services() {
         known: &Names,
         ..Drain::at(now)
     };
-    exporter.tell(records.iter(), &drain, |bytes| {
+    exporter.export(records.iter(), &drain, |bytes| {
         collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, now);
         Offered::Taken
     });

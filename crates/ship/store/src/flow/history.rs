@@ -58,7 +58,7 @@ impl FlowBatch {
         });
     }
 
-    fn take(&mut self) -> std::vec::Drain<'_, Waiting> {
+    fn drain(&mut self) -> std::vec::Drain<'_, Waiting> {
         if self.current.rows() > 0 {
             self.close();
         }
@@ -99,7 +99,7 @@ impl FlowHistory {
     /// Hands the changes in a batch to the disk, and empties it. Never waits: what does not fit into
     /// the queue is counted as lost.
     pub fn append(&self, batch: &mut FlowBatch) {
-        for block in batch.take() {
+        for block in batch.drain() {
             if let Err(block) = self.writer.queue.push(block) {
                 let mut log = self.shared.flows();
                 log.lose(Cause::Queue, block.rows.into());

@@ -45,7 +45,7 @@ impl FlowLookup<'_> {
     }
 
     /// The key and the flow of a row, if it is wanted; an error when the row makes no sense.
-    fn take<'a>(&self, rows: &Rows<'a, '_>, at: usize) -> Result<Option<StoredFlow<'a>>, ()> {
+    fn read_row<'a>(&self, rows: &Rows<'a, '_>, at: usize) -> Result<Option<StoredFlow<'a>>, ()> {
         let key = rows.key(at).ok_or(())?;
         let wanted = match self {
             Self::All => true,
@@ -218,7 +218,7 @@ fn scan_rows(
         if shown.flows.contains(&key) {
             continue;
         }
-        let Some(mut flow) = lookup.take(rows, at)? else {
+        let Some(mut flow) = lookup.read_row(rows, at)? else {
             continue;
         };
         shown.flows.insert(key);

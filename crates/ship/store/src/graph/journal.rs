@@ -203,7 +203,7 @@ impl Writer {
             self.say_alive();
         }
         while let Some(delivery) = self.subscription.try_next() {
-            self.take(delivery);
+            self.append(delivery);
         }
         self.write_batch();
     }
@@ -211,17 +211,17 @@ impl Writer {
     /// Takes what comes within a short time, or until there is much.
     fn gather(&mut self, first: Delivery) {
         let end = Instant::now() + self.shared.config.gather;
-        self.take(first);
+        self.append(first);
         while self.batch.payload.len() < FRAME_BYTES {
             let left = end.saturating_duration_since(Instant::now());
             match self.subscription.next(left) {
-                Some(delivery) => self.take(delivery),
+                Some(delivery) => self.append(delivery),
                 None => return,
             }
         }
     }
 
-    fn take(&mut self, delivery: Delivery) {
+    fn append(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::Event(event) if event.seq <= self.covered => {}
             Delivery::Event(event) if self.broken => {

@@ -419,7 +419,7 @@ impl Decoder {
             }
             outcome.templates += 1;
             session.learn(told, self.limits.templates, &mut self.fields);
-            for held in self.hold.take(&message.key, id) {
+            for held in self.hold.release(&message.key, id) {
                 self.release(&held, sink, outcome);
             }
         }

@@ -80,7 +80,7 @@ impl<K: PartialEq> Hold<K> {
     }
 
     /// Takes those out that wait for a template.
-    pub(super) fn take(&mut self, session: &K, template: u16) -> Vec<Held<K>> {
+    pub(super) fn release(&mut self, session: &K, template: u16) -> Vec<Held<K>> {
         let wanted = |held: &Held<K>| held.template == template && held.session == *session;
         if !self.sets.iter().any(wanted) {
             return Vec::new();

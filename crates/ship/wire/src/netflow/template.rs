@@ -68,7 +68,7 @@ impl Template {
                 VARIABLE => variable(reader)?,
                 length => usize::from(length),
             };
-            take(field.element, reader.take(length, WHAT)?);
+            take(field.element, reader.read(length, WHAT)?);
         }
         Ok(())
     }

@@ -152,7 +152,7 @@ fn definition_of<'a>(body: &mut Reader<'a>) -> Result<(u8, Name<'a>), DecodeErro
         if length > NAME {
             return Err(before.error(Problem::Length { what: WHAT, length }));
         }
-        let bytes = body.take(length, WHAT)?;
+        let bytes = body.read(length, WHAT)?;
         std::str::from_utf8(bytes).map_err(|_| before.error(Problem::Text(WHAT)))
     };
     let [process, container, unit] = lengths;
@@ -167,7 +167,7 @@ fn definition_of<'a>(body: &mut Reader<'a>) -> Result<(u8, Name<'a>), DecodeErro
         unit: part(unit)?,
     };
     let padding = lengths.iter().sum::<usize>().wrapping_neg() % 4;
-    body.take(padding.min(body.left()), WHAT)?;
+    body.read(padding.min(body.left()), WHAT)?;
     Ok((number, name))
 }
 

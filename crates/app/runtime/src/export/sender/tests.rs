@@ -56,7 +56,7 @@ impl Setup {
     fn tell(&mut self) {
         let queue = &self.queue;
         self.exporter
-            .tell([].into_iter(), &Drain::at(unix_ns()), |bytes| {
+            .export([].into_iter(), &Drain::at(unix_ns()), |bytes| {
                 let offered = queue.offer(bytes);
                 assert_eq!(offered, Offered::Taken);
                 offered
@@ -139,7 +139,7 @@ fn a_collector_that_falls_silent_gets_all_of_it_later_also_after_a_restart() {
     socket.set_nonblocking(true).unwrap();
     while socket.recv(&mut hidden).is_ok() {}
     socket.set_nonblocking(false).unwrap();
-    let told = way.exporter.told().datagrams;
+    let told = way.exporter.exported().datagrams;
     way.stop();
     let left = counts.datagrams.load(Relaxed);
     assert!(left > 20, "{left}");
@@ -215,7 +215,7 @@ fn what_is_refused_is_kept_and_comes_when_somebody_listens() {
         std::thread::sleep(Duration::from_millis(20));
         counts.kept.load(Relaxed) > 20
     });
-    let told = way.exporter.told().datagrams;
+    let told = way.exporter.exported().datagrams;
     let socket = UdpSocket::bind(to).unwrap();
     let mut collector = Collector::new(&CollectorConfig::default());
     until("all to come", || {

@@ -24,8 +24,6 @@ mod tap;
 mod tests;
 pub mod ws;
 
-use std::cell::Cell;
-
 use axum::{
     Extension, Router,
     extract::{Query, State as Extract},
@@ -33,7 +31,7 @@ use axum::{
     routing::any,
 };
 use serde::{Deserialize, Serialize};
-use skua_flow::{FlowRecord, SortBy};
+use skua_flow::{SortBy, View};
 use skua_probe::LiveAddresses;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -184,7 +182,29 @@ struct FlowsParameters {
     active: Option<bool>,
     since: Option<u64>,
     format: Option<String>,
-    by: Option<groups::By>,
+    by: Option<FlowsBy>,
+}
+
+/// What an answer is by.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum FlowsBy {
+    Process,
+    Container,
+    Service,
+    /// No sums: each conversation at each interface.
+    Point,
+}
+
+impl FlowsBy {
+    fn groups(self) -> Option<groups::By> {
+        match self {
+            Self::Process => Some(groups::By::Process),
+            Self::Container => Some(groups::By::Container),
+            Self::Service => Some(groups::By::Service),
+            Self::Point => None,
+        }
+    }
 }
 
 /// Parameters as they are, each perhaps several times.
@@ -210,7 +230,8 @@ struct AllFlowsParameters {
     since: Option<String>,
     /// How lines are written, `json` or `csv`; json when left out
     format: Option<String>,
-    /// Sums instead of each conversation: `process`, `container` or `service`; of the lake up to six fields, separated by commas
+    /// Sums instead of each conversation: `process`, `container` or `service`; `point` for each conversation at each interface that has
+    /// seen it; of the lake up to six fields, separated by commas
     by: Option<String>,
     /// Of the lake: before this moment, or so long ago
     until: Option<String>,
@@ -295,7 +316,7 @@ async fn flows(
             )));
         }
     };
-    if parameters.by.is_some() && parameters.offset.is_some() {
+    if parameters.by.and_then(FlowsBy::groups).is_some() && parameters.offset.is_some() {
         return Err(ApiError::bad_request(
             "`offset` pages through conversations, not through sums",
         ));
@@ -308,24 +329,22 @@ async fn flows(
             Err(error) => return answering.ready(ApiError::bad_request(error).into_response()),
         };
         let state = shared.fresh();
-        let since = parameters.since.unwrap_or(0);
-        let active = parameters.active.unwrap_or(false);
-        let found = Cell::new(0u64);
         let offset = parameters.offset.unwrap_or(0);
         let query = skua_flow::Query {
-            filter: |r: &FlowRecord| {
-                let fits = r.updated_ns > since
-                    && !(active && r.end.is_some())
-                    && filter.as_ref().is_none_or(|filter| filter.matches(r));
-                found.set(found.get() + u64::from(fits));
-                fits
+            updated_after_ns: parameters.since.unwrap_or(0),
+            active_only: parameters.active.unwrap_or(false),
+            view: match parameters.by {
+                Some(FlowsBy::Point) => View::Points,
+                _ => View::Conversations,
             },
             sort,
             limit: parameters
                 .limit
                 .unwrap_or(usize::MAX)
                 .saturating_add(offset),
-        };
+            ..skua_flow::Query::all()
+        }
+        .with_filter(|r| filter.as_ref().is_none_or(|filter| filter.matches(r)));
         let kind = if csv {
             "text/csv"
         } else {
@@ -337,18 +356,19 @@ async fn flows(
             answering.begin_with(kind, numbers)
         };
         // The state is not held while somebody takes the answer.
-        let sent = match parameters.by {
+        let sent = match parameters.by.and_then(FlowsBy::groups) {
             None => {
-                let places = state.store.find(&query);
+                let (places, all) = state.store.find(&query);
                 drop(state);
-                let mut body = begin(found.get());
+                let mut body = begin(all as u64);
                 let chosen = places.get(offset..).unwrap_or_default();
-                flow_lines::send_flows(&mut body, &shared, chosen, csv).and_then(|()| body.finish())
+                flow_lines::send_flows(&mut body, &shared, &query, chosen, csv)
+                    .and_then(|()| body.finish())
             }
             Some(by) => {
-                let groups = groups::sorted(&state, by, &query);
+                let (groups, all) = groups::sorted(&state, by, &query);
                 drop(state);
-                let mut body = begin(found.get());
+                let mut body = begin(all);
                 groups::send(&mut body, &groups, csv).and_then(|()| body.finish())
             }
         };

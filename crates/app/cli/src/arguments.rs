@@ -37,8 +37,8 @@ pub struct FlowsArguments {
     /// Only conversations that have not ended
     #[arg(long)]
     pub active: bool,
-    /// Sums by process, container or service instead of each conversation; with --since by up to six
-    /// fields (docs/lake.md)
+    /// Sums by process, container or service instead of each conversation; point: each conversation at
+    /// each interface; with --since sums by up to six fields (docs/lake.md)
     #[arg(long, value_name = "WHAT,…")]
     pub by: Option<String>,
     #[command(flatten)]

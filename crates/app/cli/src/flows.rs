@@ -9,7 +9,7 @@ use anyhow::bail;
 use skua_client as client;
 use skua_client::Client;
 use skua_config::Config;
-use skua_flow::{FlowRecord, Query};
+use skua_flow::{Query, View};
 use skua_output as output;
 use skua_output::{OutputFormat, Printer};
 use skua_runtime::{
@@ -61,9 +61,22 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     capture(arguments, duration)
 }
 
+/// `--by` of the view that lists each conversation at each interface.
+const BY_POINT: &str = "point";
+
 /// What is summed up by.
 fn by(arguments: &FlowsArguments) -> anyhow::Result<Option<groups::By>> {
-    arguments.by.as_deref().map(groups::By::named).transpose()
+    let by = arguments.by.as_deref().filter(|by| *by != BY_POINT);
+    by.map(groups::By::named).transpose()
+}
+
+/// What rows are of. Who names interfaces wants to compare them.
+fn view(arguments: &FlowsArguments) -> View {
+    if arguments.by.as_deref() == Some(BY_POINT) || !arguments.capture.interface.is_empty() {
+        View::Points
+    } else {
+        View::Conversations
+    }
 }
 
 fn printer(arguments: &FlowsArguments) -> anyhow::Result<Printer> {
@@ -116,9 +129,12 @@ fn select(state: &State, arguments: &FlowsArguments, since: u64) -> anyhow::Resu
     let mut lines = Vec::new();
     let csv = arguments.print.output == OutputFormat::Csv;
     let query = Query {
-        filter: |r: &FlowRecord| r.updated_ns > since && !(arguments.active && r.end.is_some()),
+        updated_after_ns: since,
+        active_only: arguments.active,
+        view: view(arguments),
         sort: arguments.sort.by()?,
         limit: arguments.limit.unwrap_or(usize::MAX),
+        ..Query::all()
     };
     match by(arguments)? {
         None => write_flows(&mut lines, state, &query, csv),
@@ -138,13 +154,13 @@ fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<
             active: arguments.active,
             since,
             csv: arguments.print.output == OutputFormat::Csv,
-            by: by(arguments)?.map(groups::By::name),
+            by: arguments.by.as_deref(),
         })?;
         if !arguments.follow {
             return printer.finish(&lines);
         }
         // Groups are sums: all of them, at each look.
-        if arguments.by.is_none() {
+        if by(arguments)?.is_none() {
             since = drained;
         }
         printer.follow(&lines)?;

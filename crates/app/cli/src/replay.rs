@@ -89,9 +89,9 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         &mut lines,
         &state,
         &Query {
-            filter: |_: &_| true,
             sort: arguments.sort.by()?,
             limit: arguments.limit.unwrap_or(usize::MAX),
+            ..Query::all()
         },
         arguments.print.output == OutputFormat::Csv,
     );

@@ -70,7 +70,8 @@ pub struct FlowsQuery<'a> {
     pub active: bool,
     pub since: u64,
     pub csv: bool,
-    /// What is summed up by: process, container or service.
+    /// What is summed up by: process, container or service; or `point`, which lists each conversation at each
+    /// interface.
     pub by: Option<&'a str>,
 }
 

@@ -1,31 +1,32 @@
 //! Conversations as lines of JSON or CSV.
 
-use skua_flow::{FlowRecord, Found, Query};
+use skua_flow::{FlowRecord, Found, Merged, Query};
 use std::io;
 
 use crate::state::{Shared, State};
 
-/// Writes records as JSON or CSV lines (without CSV header).
+/// Writes conversations as JSON or CSV lines (without CSV header).
 pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
     lines: &mut Vec<u8>,
     state: &State,
     query: &Query<F>,
     csv: bool,
 ) {
-    for record in state.store.query(query) {
-        write_flow(lines, state, record, csv);
+    for merged in state.store.query(query) {
+        write_flow(lines, state, &merged, csv);
     }
 }
 
-/// The same for records that were found before, as they are now. The state is let go of between some of them
-/// and the next, and never held while they are taken.
+/// The same for conversations that were found before, as they are now. The state is not locked while lines are
+/// sent.
 ///
 /// # Errors
 ///
 /// What they are written to fails.
-pub fn send_flows(
+pub fn send_flows<F: Fn(&FlowRecord) -> bool>(
     out: &mut impl io::Write,
     shared: &Shared,
+    query: &Query<F>,
     found: &[Found],
     csv: bool,
 ) -> io::Result<()> {
@@ -34,8 +35,8 @@ pub fn send_flows(
     let mut lines = Vec::new();
     for some in found.chunks(AT_ONCE) {
         let state = shared.lock();
-        for record in some.iter().filter_map(|found| state.store.at(*found)) {
-            write_flow(&mut lines, &state, record, csv);
+        for merged in some.iter().filter_map(|at| state.store.at(*at, query)) {
+            write_flow(&mut lines, &state, &merged, csv);
         }
         drop(state);
         out.write_all(&lines)?;
@@ -44,11 +45,11 @@ pub fn send_flows(
     Ok(())
 }
 
-fn write_flow(lines: &mut Vec<u8>, state: &State, record: &FlowRecord, csv: bool) {
-    let interface = state.interface_of(record);
-    let mut line = state.store.line(record, &interface);
+fn write_flow(lines: &mut Vec<u8>, state: &State, merged: &Merged<'_>, csv: bool) {
+    let interface = state.interface_of(&merged.record);
+    let mut line = state.store.line(merged, &interface);
     if let Some(sockets) = &state.sockets {
-        line.parties = sockets.parties(record);
+        line.parties = sockets.parties(&merged.record);
     }
     // Writing to memory does not fail.
     if csv {

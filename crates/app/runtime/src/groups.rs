@@ -34,7 +34,7 @@ impl By {
         let mut all = Self::value_variants().iter().copied();
         all.find(|by| by.name() == name).with_context(|| {
             format!(
-                "cannot sum up by \"{name}\": process, container or service; with --since 1h, of the lake, \
+                "cannot sum up by \"{name}\": process, container or service, or point for each interface alone; with --since 1h, of the lake, \
                  by up to six of more fields"
             )
         })
@@ -249,11 +249,18 @@ impl Group {
     }
 }
 
-/// Sums up conversations. One between two processes of this host is counted with both, from the view
+/// Sums up conversations, each once however many points have seen it. One between two processes of this host is counted with both, from the view
 /// of each; with the same on both sides, and by service, once.
-fn groups<F: Fn(&FlowRecord) -> bool>(state: &State, by: By, wanted: &F) -> Vec<Group> {
+fn groups<F: Fn(&FlowRecord) -> bool>(
+    state: &State,
+    by: By,
+    query: &Query<F>,
+) -> (Vec<Group>, u64) {
+    let mut conversations = 0;
     let mut groups: HashMap<Key<'_>, Group> = HashMap::new();
-    for record in state.store.iter().filter(|r| wanted(r)) {
+    for merged in state.store.conversations(query) {
+        conversations += 1;
+        let record = &*merged.record;
         let rate = state.store.rate(record);
         let parties = state
             .sockets
@@ -320,21 +327,19 @@ fn groups<F: Fn(&FlowRecord) -> bool>(state: &State, by: By, wanted: &F) -> Vec<
             }
         }
     }
-    groups
-        .into_iter()
-        .map(|(key, group)| Group {
-            name: match key.address {
-                Some(address) => match key.service {
-                    Some((_, port)) => SocketAddr::new(address, port).to_string(),
-                    None => address.to_string(),
-                },
-                None => key.name.to_owned(),
+    let groups = groups.into_iter().map(|(key, group)| Group {
+        name: match key.address {
+            Some(address) => match key.service {
+                Some((_, port)) => SocketAddr::new(address, port).to_string(),
+                None => address.to_string(),
             },
-            place: key.place.to_owned(),
-            port: key.service.map(|(_, port)| port),
-            ..group
-        })
-        .collect()
+            None => key.name.to_owned(),
+        },
+        place: key.place.to_owned(),
+        port: key.service.map(|(_, port)| port),
+        ..group
+    });
+    (groups.collect(), conversations)
 }
 
 /// The service of a conversation, and whether it is `lo`.
@@ -380,12 +385,16 @@ pub fn write<F: Fn(&FlowRecord) -> bool>(
     csv: bool,
 ) {
     // Writing to memory does not fail.
-    let _ = send(lines, &sorted(state, by, query), csv);
+    let _ = send(lines, &sorted(state, by, query).0, csv);
 }
 
-/// The groups that a query asks for.
-pub fn sorted<F: Fn(&FlowRecord) -> bool>(state: &State, by: By, query: &Query<F>) -> Vec<Group> {
-    let mut found = groups(state, by, &query.filter);
+/// The groups that a query asks for, and how many conversations it asks for.
+pub fn sorted<F: Fn(&FlowRecord) -> bool>(
+    state: &State,
+    by: By,
+    query: &Query<F>,
+) -> (Vec<Group>, u64) {
+    let (mut found, conversations) = groups(state, by, query);
     found.sort_by(|a, b| {
         let total = |g: &Group| g.sent + g.received;
         match query.sort {
@@ -398,7 +407,7 @@ pub fn sorted<F: Fn(&FlowRecord) -> bool>(state: &State, by: By, query: &Query<F
         .then_with(|| (&a.name, &a.place, a.port).cmp(&(&b.name, &b.place, b.port)))
     });
     found.truncate(query.limit);
-    found
+    (found, conversations)
 }
 
 /// Writes groups as JSON or CSV lines (without CSV header).
@@ -506,7 +515,7 @@ pub fn documentation() -> String {
 
 const DOCUMENTATION: &str = "\
 With `skua flows --by` conversations are summed up: those that are in the history. One between two
-processes of this host is counted with both, as each sees it; a conversation that is seen at two
-interfaces counts at both.
+processes of this host is counted with both, as each sees it. A conversation that several interfaces see
+is counted once: of each direction the most that one of them counted.
 
 ";

@@ -26,6 +26,9 @@ pub struct FlowSums {
     pub seen: Sum,
     /// Those in flows, without those inside tunnels.
     pub in_flows: Sum,
+    /// Those of `in_flows` with each conversation once, however many interfaces have seen it: of each direction the most that one
+    /// of them counted. Null when conversations are not kept.
+    pub conversations: Option<Sum>,
     /// Those lost, by cause.
     pub lost: BTreeMap<&'static str, Sum>,
     /// Those left out as the configuration wants it, by cause.
@@ -200,6 +203,7 @@ impl FlowSums {
         Self {
             seen: sum(account.seen()),
             in_flows: sum(account.in_flows()),
+            conversations: store.conversations.map(sum),
             lost,
             left_out,
             notes,
@@ -332,6 +336,12 @@ fn text(account: &Account, store: &Summary) -> String {
         ("seen".to_owned(), account.seen()),
         ("in flows".to_owned(), account.in_flows()),
     ];
+    if let Some(once) = store
+        .conversations
+        .filter(|once| *once != account.in_flows())
+    {
+        lines.push(("each conversation once".to_owned(), once));
+    }
     for (cause, name, sum) in account.causes() {
         let what = match cause_kind(cause) {
             CauseKind::Lost => "lost",

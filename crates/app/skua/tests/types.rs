@@ -328,7 +328,9 @@ fn the_filter_of_a_packet_socket_gives_them_too() {
                     store.apply(update);
                 })
                 .unwrap();
-            let line = |r| serde_json::to_value(store.line(r, "vb")).unwrap();
+            let line = |r: &skua_flow::FlowRecord| {
+                serde_json::to_value(store.line(&r.into(), "vb")).unwrap()
+            };
             store.iter().map(line).collect::<Vec<_>>()
         })
         .unwrap();

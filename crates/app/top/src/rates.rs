@@ -43,7 +43,13 @@ impl Rates {
     pub fn update(&mut self, status: &Value, at: Duration) -> Option<Vec<Value>> {
         let summary = &status["summary"];
         let sum = |value: &Value| value.as_u64().unwrap_or(0);
-        let seen = &summary["seen"];
+        // Each conversation once, however many interfaces see it; without a history only the interfaces' sums are known.
+        let once = &summary["conversations"];
+        let seen = if once.is_null() {
+            &summary["seen"]
+        } else {
+            once
+        };
         let sums = [
             sum(&seen["bytes"]),
             sum(&seen["packets"]),
@@ -116,6 +122,16 @@ mod tests {
         assert!(rates.bits.is_empty());
         let interfaces = rates.update(&status(3000), Duration::from_secs(3)).unwrap();
         assert_eq!(rates.bits, [8000.0]);
+        // What three interfaces see of one conversation is its rate once.
+        let once = |bytes: u64| {
+            let mut status = status(3 * bytes);
+            status["summary"]["conversations"] = json!({"bytes": bytes, "packets": 10});
+            status
+        };
+        let mut conversations = Rates::default();
+        conversations.update(&once(1000), Duration::from_secs(1));
+        conversations.update(&once(3000), Duration::from_secs(3));
+        assert_eq!(conversations.bits, [8000.0]);
         assert_eq!(interfaces[0]["rate"]["in_bits_per_second"], 8000.0);
         // A new process counts from nothing.
         rates.update(&status(0), Duration::from_secs(4));

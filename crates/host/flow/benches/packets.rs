@@ -183,10 +183,11 @@ fn store(flows: usize) {
     );
     let start = Clock::start();
     let query = Query {
-        filter: |record: &skua_flow::FlowRecord| record.key.proto == 6,
         sort: SortBy::Bytes,
         limit: 100,
-    };
+        ..Query::all()
+    }
+    .with_filter(|record| record.key.proto == 6);
     let top = store.query(&query);
     println!(
         "{:32} {:7.1} ns a record",

@@ -126,9 +126,25 @@ skua_record::for_each_tcp_counter!(tcp_counters);
 
 /// Fields up to the flags of TCP.
 const UP_TO_TCP: &[Field] = &[
-    Field::new("interface", String, "", "", "name of the interface", |l| {
-        Value::Text(l.interface)
-    }),
+    Field::new(
+        "interface",
+        String,
+        "",
+        "",
+        "name of the interface; of several that of this host's own network namespace that was there first",
+        |l| Value::Text(l.interface),
+    ),
+    Field::new(
+        "points",
+        Integer,
+        "points",
+        "one point",
+        "how many points (interfaces) have seen the conversation; counters are the most that one of them counted, in each direction",
+        |l| match l.points {
+            0 | 1 => Value::Absent,
+            more => Value::Integer(more.into()),
+        },
+    ),
     Field::new(
         "layers",
         String,

@@ -12,6 +12,7 @@ mod ends;
 pub mod fields;
 mod index;
 pub mod key;
+mod merge;
 pub mod names;
 pub mod numbered;
 pub mod point;
@@ -39,7 +40,7 @@ pub use raw_packets::{
     PacketBuffer, RawPacket, RawPacketLimits, RawPacketStats, RawPackets, SeenPacket,
 };
 pub use record::{FlowLine, FlowRecord, Interval, Party, Rate, Service, ServiceRule, TcpState};
-pub use store::{FlowStore, Found, Ownership, Query, SortBy, StoreLimits, Summary};
+pub use store::{FlowStore, Found, Merged, Ownership, Query, SortBy, StoreLimits, Summary, View};
 pub use table::{
     Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, Sampled, TableConfig,
 };

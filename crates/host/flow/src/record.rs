@@ -351,6 +351,7 @@ impl FlowRecord {
         FlowLine {
             record: self,
             interface,
+            points: 1,
             rate: self.interval.rate(),
             parties: [Party::default(); 2],
         }
@@ -394,6 +395,8 @@ pub struct FlowLine<'a> {
     pub record: &'a FlowRecord,
     /// Name of its interface.
     pub interface: &'a str,
+    /// How many points the record is merged of.
+    pub points: u32,
     /// The current rate, see [`crate::FlowStore::rate`].
     pub rate: Rate,
     /// Who owns the sockets of `lo` and `hi`.

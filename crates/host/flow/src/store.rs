@@ -5,9 +5,11 @@ use crate::{
     Service,
     ends::Ends,
     index::{Index, KeyHash, Slot},
+    merge::{Merge, stands_before},
     slab::Slab,
 };
 use std::{
+    borrow::Cow,
     cmp::Ordering,
     collections::{HashMap, VecDeque},
     hash::{BuildHasher as _, RandomState},
@@ -56,8 +58,9 @@ impl Default for StoreLimits {
 
 impl StoreLimits {
     /// Bytes of index and lists per record at worst: a slot of the hash table with its tag just
-    /// after it doubled, the lists of free and ended places at twice their length, marks of endpoints.
-    const BESIDE: usize = 18 + 16 + Ends::BYTES;
+    /// after it doubled, the lists of free and ended places at twice their length, marks of endpoints, links of
+    /// conversations.
+    const BESIDE: usize = 18 + 16 + Ends::BYTES + Merge::BYTES;
 
     /// The most records within both limits; at least one.
     fn max_records(&self) -> usize {
@@ -74,6 +77,9 @@ pub struct Summary {
     pub counted: Counters,
     /// Packets and bytes of flows inside tunnels.
     pub inside_tunnels: Counters,
+    /// Packets and bytes of all conversations outside of tunnels, each once however many points have seen it: of each
+    /// direction the most that one point counted. None where no conversations are kept.
+    pub conversations: Option<Counters>,
     /// Records since the start.
     pub flows: u64,
     /// Records of active conversations now.
@@ -102,15 +108,77 @@ pub enum SortBy {
     First,
 }
 
+/// What the records of an answer are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum View {
+    /// Each conversation once, however many points have seen it.
+    #[default]
+    Conversations,
+    /// Each conversation at each point that has seen it.
+    Points,
+}
+
 /// What to take out of a store.
 #[derive(Clone, Copy)]
 pub struct Query<F> {
-    /// Which records.
+    /// Which records; a conversation is merged of those of its points that fit.
     pub filter: F,
+    /// Only what a drain has changed after this moment, ns since the Unix epoch; 0 for all.
+    pub updated_after_ns: u64,
+    /// Only what has not ended.
+    pub active_only: bool,
+    /// What an answer's records are of.
+    pub view: View,
     /// Order.
     pub sort: SortBy,
     /// The most records.
     pub limit: usize,
+}
+
+impl Query<fn(&FlowRecord) -> bool> {
+    /// All conversations, those with the highest rate first.
+    pub fn all() -> Self {
+        Self {
+            filter: |_| true,
+            updated_after_ns: 0,
+            active_only: false,
+            view: View::default(),
+            sort: SortBy::default(),
+            limit: usize::MAX,
+        }
+    }
+}
+
+impl<F> Query<F> {
+    /// The same with another filter.
+    pub fn with_filter<G: Fn(&FlowRecord) -> bool>(self, filter: G) -> Query<G> {
+        Query {
+            filter,
+            updated_after_ns: self.updated_after_ns,
+            active_only: self.active_only,
+            view: self.view,
+            sort: self.sort,
+            limit: self.limit,
+        }
+    }
+}
+
+/// A conversation of an answer.
+pub struct Merged<'a> {
+    /// The record that stands for it, with what its other points know.
+    pub record: Cow<'a, FlowRecord>,
+    /// How many points of those that the query asks for have seen it.
+    pub points: u32,
+}
+
+impl<'a> From<&'a FlowRecord> for Merged<'a> {
+    /// What one point knows.
+    fn from(record: &'a FlowRecord) -> Self {
+        Self {
+            record: Cow::Borrowed(record),
+            points: 1,
+        }
+    }
 }
 
 /// Where a record was found, to be asked for again when the store was let go of meanwhile.
@@ -163,6 +231,8 @@ pub struct FlowStore {
     places: Slab<StoredRecord>,
     /// Who speaks in the record of each place.
     ends: Ends,
+    /// Which places are of one conversation.
+    merge: Merge,
     /// Places of active records by key.
     active: Index,
     /// Places of ended records, oldest first.
@@ -202,6 +272,7 @@ impl FlowStore {
                 },
             ),
             ends: Ends::new(secret),
+            merge: Merge::new(secret),
             active: Index::default(),
             ended: VecDeque::new(),
             hand: 0,
@@ -216,7 +287,10 @@ impl FlowStore {
             // restart in a history, are not the same.
             next_serial: RandomState::new().hash_one(0),
             put: HashMap::new(),
-            summary: Summary::default(),
+            summary: Summary {
+                conversations: Some(Counters::default()),
+                ..Summary::default()
+            },
         }
     }
 
@@ -335,6 +409,7 @@ impl FlowStore {
         let place = match self.places.insert(new) {
             Some(place) => {
                 self.ends.set(place, &record.key);
+                self.join(place);
                 if !over && let Slot::Free(slot) = self.active.entry(hash, |_| false) {
                     slot.insert(place);
                 }
@@ -408,12 +483,14 @@ impl FlowStore {
                         if !update.end.is_some_and(is_over) {
                             slot.insert(place);
                         }
+                        self.join(place);
                         place
                     }
                     None => self.replace(new),
                 }
             }
         };
+        self.count_once(place, update);
         self.queue_when_ended(place);
         if let Some(touched) = &mut self.touched {
             touched.push(place);
@@ -421,11 +498,43 @@ impl FlowStore {
         place
     }
 
+    fn join(&mut self, place: u32) {
+        let places = &self.places;
+        self.merge.join(place, |place| &places[place].record);
+    }
+
+    /// Adds to the sum of conversations what an update adds to the most that one point counted.
+    fn count_once(&mut self, place: u32, update: &FlowUpdate) {
+        if update.key.tunnel().is_some() {
+            return;
+        }
+        let own = &self.places[place].record;
+        let mut others = [Counters::default(); 2];
+        for other in self.merge.others(place) {
+            let record = &self.places[other].record;
+            if record.key.tunnel().is_none() {
+                others[0].raise(record.lo_sent);
+                others[1].raise(record.hi_sent);
+            }
+        }
+        for (own, (others, new)) in [
+            (own.lo_sent, (others[0], update.lo_sent)),
+            (own.hi_sent, (others[1], update.hi_sent)),
+        ] {
+            let beyond = |own: u64, others: u64, new: u64| own.saturating_sub(others).min(new);
+            *self.summary.conversations.get_or_insert_default() += Counters {
+                packets: beyond(own.packets, others.packets, new.packets),
+                bytes: beyond(own.bytes, others.bytes, new.bytes),
+            };
+        }
+    }
+
     /// Puts a new record into the full store.
     fn replace(&mut self, new: StoredRecord) -> u32 {
         let place = self.evict();
         self.places[place] = new;
         self.ends.set(place, &new.record.key);
+        self.join(place);
         if !new.record.end.is_some_and(is_over) {
             let hash = KeyHash::new(&new.record.key, &self.secret);
             let slot = self.active.entry(hash, |_| false);
@@ -461,6 +570,8 @@ impl FlowStore {
         if !self.put.is_empty() {
             self.put.remove(&self.places[place].record.serial);
         }
+        let places = &self.places;
+        self.merge.leave(place, |place| &places[place].record);
         self.summary.evicted += 1;
         self.summary.evicted_counted += self.places[place].record.total();
         place
@@ -541,36 +652,89 @@ impl FlowStore {
         self.drained_ns
     }
 
-    /// The records that a query asks for.
-    pub fn query<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<&FlowRecord> {
-        let found = self.find(query);
-        found.into_iter().filter_map(|at| self.at(at)).collect()
+    /// The conversations that a query asks for, in its order.
+    pub fn query<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<Merged<'_>> {
+        let (found, _) = self.find(query);
+        let found = found.into_iter().filter_map(|at| self.at(at, query));
+        found.collect()
     }
 
-    /// Where the records are that a query asks for, 16 bytes for each.
-    pub fn find<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<Found> {
-        let record = |found: &Found| &self.places[found.place].record;
+    /// Where the conversations are that a query asks for, 16 bytes for each, and how many there are, those beyond its
+    /// limit included.
+    pub fn find<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> (Vec<Found>, usize) {
         let mut found: Vec<Found> = (0..self.places.end())
-            .filter_map(|place| {
-                let StoredRecord { record, used, .. } = &self.places[place];
-                let serial = record.serial;
-                (*used && (query.filter)(record)).then_some(Found { place, serial })
+            .filter(|place| self.merged(*place, query).is_some())
+            .map(|place| Found {
+                place,
+                serial: self.places[place].record.serial,
             })
             .collect();
-        let order = |a: &Found, b: &Found| self.order(query.sort, record(b), record(a));
-        if query.limit < found.len() {
+        let all = found.len();
+        let record = |found: &Found| self.merge(found.place, query).record;
+        let order = |a: &Found, b: &Found| self.order(query.sort, &record(b), &record(a));
+        if query.limit < all {
             // Only what is shown has to be sorted.
             found.select_nth_unstable_by(query.limit, order);
             found.truncate(query.limit);
         }
         found.sort_unstable_by(order);
-        found
+        (found, all)
     }
 
-    /// A record that was found before, as it is now; none when it has gone.
-    pub fn at(&self, found: Found) -> Option<&FlowRecord> {
+    /// A conversation that was found before, as it is now; none when it has gone.
+    pub fn at<F: Fn(&FlowRecord) -> bool>(
+        &self,
+        found: Found,
+        query: &Query<F>,
+    ) -> Option<Merged<'_>> {
         let place = &self.places[found.place];
-        (place.used && place.record.serial == found.serial).then_some(&place.record)
+        (place.used && place.record.serial == found.serial).then(|| self.merge(found.place, query))
+    }
+
+    /// All conversations that a query asks for, in no order.
+    pub fn conversations<F: Fn(&FlowRecord) -> bool>(
+        &self,
+        query: &Query<F>,
+    ) -> impl Iterator<Item = Merged<'_>> {
+        (0..self.places.end()).filter_map(|place| self.merged(place, query))
+    }
+
+    /// The conversation for which the record at a place stands, if a query asks for it.
+    fn merged<F: Fn(&FlowRecord) -> bool>(
+        &self,
+        place: u32,
+        query: &Query<F>,
+    ) -> Option<Merged<'_>> {
+        let StoredRecord { record, used, .. } = &self.places[place];
+        if !used || !(query.filter)(record) {
+            return None;
+        }
+        let stands_before = |other: u32| {
+            let other = &self.places[other].record;
+            stands_before(other, record) && (query.filter)(other)
+        };
+        if query.view == View::Conversations && self.merge.others(place).any(stands_before) {
+            return None;
+        }
+        let merged = self.merge(place, query);
+        let wanted = merged.record.updated_ns > query.updated_after_ns
+            && !(query.active_only && merged.record.end.is_some());
+        wanted.then_some(merged)
+    }
+
+    /// The record at a place with what the conversation's other points know, as far as a query asks for them.
+    fn merge<F: Fn(&FlowRecord) -> bool>(&self, place: u32, query: &Query<F>) -> Merged<'_> {
+        let mut merged = Merged::from(&self.places[place].record);
+        if query.view == View::Conversations {
+            for other in self.merge.others(place) {
+                let record = &self.places[other].record;
+                if (query.filter)(record) {
+                    merged.record.to_mut().merge(record);
+                    merged.points += 1;
+                }
+            }
+        }
+        merged
     }
 
     fn order(&self, sort: SortBy, a: &FlowRecord, b: &FlowRecord) -> Ordering {
@@ -595,11 +759,12 @@ impl FlowStore {
         }
     }
 
-    /// A record with its current rate and its interface's name, ready to be written.
-    pub fn line<'a>(&self, record: &'a FlowRecord, interface: &'a str) -> FlowLine<'a> {
+    /// A conversation with its current rate and its interface's name, ready to be written.
+    pub fn line<'a>(&self, merged: &'a Merged<'_>, interface: &'a str) -> FlowLine<'a> {
         FlowLine {
-            rate: self.rate(record),
-            ..record.line(interface)
+            rate: self.rate(&merged.record),
+            points: merged.points,
+            ..merged.record.line(interface)
         }
     }
 

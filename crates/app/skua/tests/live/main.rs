@@ -19,6 +19,7 @@ mod lake;
 mod large_answers;
 mod links;
 mod namespaces;
+mod once;
 mod own_lines;
 mod queries;
 mod segments;

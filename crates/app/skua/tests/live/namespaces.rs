@@ -17,7 +17,7 @@ fn wired(near: &Net) -> Net {
     far
 }
 
-fn attached(skua: &Skua, net: &Net) -> Option<()> {
+pub fn attached(skua: &Skua, net: &Net) -> Option<()> {
     let report = skua.summary();
     let points = report.0["interfaces"].as_array().unwrap();
     points

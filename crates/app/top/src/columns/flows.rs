@@ -62,7 +62,10 @@ pub const FLOW_COLUMNS: [Column; 15] = [
         title: "INTERFACE",
         right: false,
         rank: 5,
-        cell: |f| text(&f["interface"]),
+        cell: |f| match f["points"].as_u64() {
+            Some(points) => format!("{} +{}", text(&f["interface"]), points.saturating_sub(1)),
+            None => text(&f["interface"]),
+        },
     },
     Column {
         title: "PROTO",

@@ -5,6 +5,7 @@ mod addresses;
 mod conservation;
 mod endpoints;
 mod first;
+mod merge;
 mod packets;
 mod records;
 mod tcp;

@@ -2,8 +2,8 @@
 
 use super::{packets::*, *};
 use crate::{
-    EndReason, FlowRecord, FlowStore, FlowUpdate, HashKey, Ownership, Party, Query, Service,
-    ServiceRule, SortBy, StoreLimits,
+    EndReason, FlowRecord, FlowStore, FlowUpdate, HashKey, Merged, Ownership, Party, Query,
+    Service, ServiceRule, SortBy, StoreLimits,
     fields::{self, FIELDS, FieldType},
 };
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn json_of(frames: &[Vec<u8>]) -> Value {
     let store = records(frames);
     let found: Vec<_> = store.iter().collect();
     assert_eq!(found.len(), 1);
-    serde_json::to_value(store.line(found[0], "eth0")).unwrap()
+    serde_json::to_value(store.line(&found[0].into(), "eth0")).unwrap()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn json_has_the_promised_shape() {
     let record = store.iter().next().unwrap();
     let id = format!("{:012x}", record.id);
     assert_eq!(record.id, record.key.id48(&HashKey::new(SEED)));
-    let line = serde_json::to_string(&store.line(record, "eth0")).unwrap();
+    let line = serde_json::to_string(&store.line(&record.into(), "eth0")).unwrap();
     let expected = format!(
         concat!(
             r#"{{"interface":"eth0","layers":"Ethernet/Dot1Q/IPv4/UDP","protocol":"udp","#,
@@ -296,7 +296,9 @@ fn csv_has_the_fields_of_json() {
                 lo: true,
                 by: ServiceRule::Listening,
             });
-            let mut line = store.line(&record, "eth0");
+            let mut merged = Merged::from(&record);
+            merged.points = 2;
+            let mut line = store.line(&merged, "eth0");
             line.parties = [Party {
                 process: "curl",
                 pid: 7,
@@ -379,7 +381,7 @@ fn the_schema_describes_what_is_written() {
     for record in store.iter() {
         check(
             &schema,
-            &serde_json::to_value(store.line(record, "eth0")).unwrap(),
+            &serde_json::to_value(store.line(&record.into(), "eth0")).unwrap(),
         );
     }
 }
@@ -387,10 +389,11 @@ fn the_schema_describes_what_is_written() {
 #[test]
 fn csv_quotes_names_that_need_it() {
     let store = records(&[there(b"")]);
-    let line = store.line(store.iter().next().unwrap(), "a,\"b");
+    let merged = store.iter().next().unwrap().into();
+    let line = store.line(&merged, "a,\"b");
     let mut row = Vec::new();
     fields::write_csv_row(&mut row, &line).unwrap();
-    assert!(row.starts_with(b"\"a,\"\"b\",Ethernet/IPv4/UDP,"));
+    assert!(row.starts_with(b"\"a,\"\"b\",,Ethernet/IPv4/UDP,"));
 }
 
 #[test]
@@ -522,15 +525,13 @@ fn queries() {
     }
     let found = |sort, limit, least: u64| -> Vec<u64> {
         let query = Query {
-            filter: |record: &FlowRecord| record.total().bytes >= least,
             sort,
             limit,
-        };
-        store
-            .query(&query)
-            .iter()
-            .map(|r| r.total().bytes)
-            .collect()
+            ..Query::all()
+        }
+        .with_filter(|record| record.total().bytes >= least);
+        let found = store.query(&query);
+        found.iter().map(|m| m.record.total().bytes).collect()
     };
     assert_eq!(found(SortBy::Bytes, 3, 0), [998, 997, 996]);
     assert_eq!(found(SortBy::Rate, 2, 0), [998, 997]);

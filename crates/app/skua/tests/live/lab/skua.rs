@@ -240,7 +240,7 @@ impl Skua {
     /// All conversations, with everything that was sent before the call.
     pub fn flows(&self) -> Vec<Value> {
         std::thread::sleep(AGE);
-        parse_lines(&self.get("/api/flows"))
+        parse_lines(&self.get("/api/flows?by=point"))
     }
 
     /// Sums with everything that was sent before the call.

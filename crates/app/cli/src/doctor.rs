@@ -5,10 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use skua_client::Client;
-use skua_config::{
-    Config, Permission,
-    arguments::{ANALYZER, AnalyzerArguments},
-};
+use skua_config::{Config, Permission, arguments::AnalyzerArguments};
 use skua_kernel::{
     HookKind,
     flow::{FlowTable, FlowTableConfig, Proof, Rung, prove},
@@ -43,13 +40,13 @@ pub fn doctor(arguments: &DoctorArguments) -> anyhow::Result<()> {
 /// Status of the `skua run` that answers, if one does; else why not, where one was expected.
 fn running(analyzer: &AnalyzerArguments) -> Result<Option<Value>, String> {
     let address = &analyzer.address;
-    let asked = Client::connect(analyzer).and_then(|client| {
+    let asked = Client::reach(analyzer).and_then(|client| {
         client
             .map(|client| client.object("/api/status"))
             .transpose()
     });
     match asked {
-        Ok(None) if address != ANALYZER => Err(format!(
+        Ok(None) if analyzer.is_named() => Err(format!(
             "nothing answers at {address}: it has not started yet, or has ended; its log says more"
         )),
         Ok(status) => Ok(status),

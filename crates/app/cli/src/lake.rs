@@ -34,10 +34,11 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     };
     let question = asked.question()?;
     let csv = arguments.print.output == OutputFormat::Csv;
-    let here = configured(
-        arguments.lake.lake.as_ref(),
-        arguments.capture.config.as_deref(),
-    )?;
+    let lake = arguments.lake.lake.as_ref();
+    let here = match lake.is_none() && arguments.analyzer.is_named() {
+        true => None,
+        false => configured(lake, arguments.capture.config.as_deref())?,
+    };
     let (lines, damaged) = match here {
         Some(location) => {
             let answer = Lake::open(&location)?.ask(&question)?;

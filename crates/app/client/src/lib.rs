@@ -190,8 +190,29 @@ fn listening(place: &str) -> anyhow::Result<Option<SocketAddr>> {
 }
 
 impl Client {
-    /// A client when something listens there, none when nothing does.
+    /// A client; none when nothing answers at the default address. At an address that was named an answer is wanted:
+    /// what this host knows is not an answer of that one.
+    ///
+    /// # Errors
+    ///
+    /// Nothing answers at the address that was named, or it cannot be asked.
     pub fn connect(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<Self>> {
+        match Self::reach(analyzer)? {
+            None if analyzer.is_named() => bail!(
+                "nothing answers at {}: start `skua run` or `skua analyzer` there, or leave --analyzer out \
+                 (and SKUA_ANALYZER) to see this host",
+                analyzer.address
+            ),
+            client => Ok(client),
+        }
+    }
+
+    /// A client when something listens there, none when nothing does.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be asked.
+    pub fn reach(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<Self>> {
         if let Some(path) = local_path(&analyzer.address) {
             return Self::connect_local(analyzer, path);
         }

@@ -129,6 +129,13 @@ pub struct AnalyzerArguments {
     pub client_key: Option<PathBuf>,
 }
 
+impl AnalyzerArguments {
+    /// Whether another one than this host's `skua run` is meant.
+    pub fn is_named(&self) -> bool {
+        self.address != ANALYZER
+    }
+}
+
 #[derive(Args, Debug)]
 #[command(after_help = crate::explain())]
 pub struct ConfigArguments {

@@ -9,13 +9,10 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use skua_client::Client;
 use skua_config as config;
-use skua_config::{
-    Config,
-    arguments::{ANALYZER, AnalyzerArguments},
-};
+use skua_config::{Config, arguments::AnalyzerArguments};
 use skua_daemon as daemon;
 
 use crate::top::{Input, Sender, TopArguments};
@@ -42,9 +39,6 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
     if capture.interface.is_empty() {
         if Client::connect(asked)?.is_some() {
             return Ok(None);
-        }
-        if asked.address != ANALYZER {
-            bail!("nothing answers at {}", asked.address);
         }
     }
     let config = Config::load(capture.config.as_deref())?.with_arguments(capture)?;

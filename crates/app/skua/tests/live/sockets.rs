@@ -380,12 +380,19 @@ fn without_a_running_one_sockets_are_looked_at_on_the_spot() {
     let served = server(&wire.near, 7500, 10);
     let out = skua::output(
         &wire.near,
-        "sockets --listen --port 7500 --output json --analyzer 127.0.0.1:1",
+        "sockets --listen --port 7500 --output json --duration 1s",
     );
     let found = parse_lines(&String::from_utf8(out.stdout).unwrap());
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0]["pid"], served.pid());
     assert_eq!(found[0]["state"], "listen");
+    // Who asks another host is not shown this one.
+    for command in ["sockets", "services", "flows", "flows --since 1h"] {
+        let out = skua::output(&wire.near, &format!("{command} --analyzer 127.0.0.1:1"));
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && out.stdout.is_empty(), "{command}");
+        assert!(text.contains("nothing answers at 127.0.0.1:1"), "{text}");
+    }
 }
 
 #[test]

@@ -1,15 +1,11 @@
 //! From records to rows.
 
-use skua_record::TcpCounters;
-use std::{
-    borrow::Cow,
-    collections::HashMap,
-    net::{IpAddr, SocketAddr},
-};
+use std::{borrow::Cow, collections::HashMap, fmt::Display, net::SocketAddr};
 
 use foldhash::fast::RandomState;
-use skua_collect::Line;
-use skua_flow::{Counters, FlowKey, FlowRecord, Network, Party, fields::end_name, names};
+use skua_collect::{Line, fields::Own};
+use skua_flow::{Counters, FlowKey, FlowLine, FlowRecord, Network, Party, Rate, names};
+use skua_record::{Aggregation, Field, FieldType, Record, TcpCounters, Value};
 
 use crate::{
     batch::Batch,
@@ -127,59 +123,62 @@ pub(crate) fn put_flow(
         batch.set(row, flow::BEGUN, 1);
     }
     batch.set(row, flow::TIME, record.last_ns / 1_000);
-    put_owners(batch, row, change);
-    let [ab, ba] = record.by_a(added);
-    for (column, more) in [
-        (flow::AB_PACKETS, ab.packets),
-        (flow::AB_BYTES, ab.bytes),
-        (flow::BA_PACKETS, ba.packets),
-        (flow::BA_BYTES, ba.bytes),
-    ] {
-        batch.sum(row, column, more);
-    }
-    match record.end {
-        Some(end) => batch.set_text(row, flow::END, end_name(end)),
-        None => batch.clear_text(row, flow::END),
-    }
-    if record.key.proto == 6 {
-        put_tcp(batch, row, record, counted);
+    put_service(batch, row, change);
+    // What this row adds, in the place of the sums since the conversation began.
+    let mut adds = *record;
+    adds.lo_sent = record.interval.lo_sent;
+    adds.hi_sent = record.interval.hi_sent;
+    adds.tcp.counters = counted.unwrap_or_default();
+    let line = FlowLine {
+        record: &adds,
+        interface: &change.interface,
+        rate: Rate::default(),
+        parties: change.parties,
+    };
+    for (column, field) in &flow::DEFINED {
+        if row == before || field.aggregation != Aggregation::Same {
+            let value = (field.value)(&line);
+            let number = match &value {
+                Value::Other(own) => own.number(),
+                _ => None,
+            };
+            put(batch, (row, *column), field, &value, number);
+        }
     }
     true
 }
 
-fn put_tcp(batch: &mut Batch, row: usize, record: &FlowRecord, added: Option<TcpCounters>) {
-    if let Some(state) = record.tcp_state() {
-        batch.set_text(row, flow::TCP_STATE, state.name());
-    }
-    if let Some(rtt) = record.handshake_rtt_ns() {
-        batch.set(row, flow::HANDSHAKE_RTT, rtt);
-    }
-    let [ab, ba] = record.by_a(record.tcp.flags);
-    batch.set(row, flow::AB_FLAGS, ab.into());
-    batch.set(row, flow::BA_FLAGS, ba.into());
-    let added = added.unwrap_or_default().all();
-    for (column, more) in (flow::TCP_COUNTERS..).zip(added.as_flattened()) {
-        batch.sum(row, column, (*more).into());
+/// Puts a value into the column of its field; `number` is that of a value that only this kind of record has.
+pub(crate) fn put<R: Record, O: Display>(
+    batch: &mut Batch,
+    (row, column): (usize, usize),
+    field: &Field<R>,
+    value: &Value<'_, O>,
+    number: Option<u64>,
+) {
+    let number = match value {
+        Value::Absent if field.aggregation == Aggregation::Latest => {
+            return batch.clear_text(row, column);
+        }
+        // It may have been known before.
+        Value::Absent => return,
+        Value::Text(text) => return batch.set_text(row, column, text),
+        Value::Integer(number) => Some(*number),
+        Value::Time(ns) => Some(ns / 1_000),
+        Value::Number(_) | Value::Numeral(_) | Value::Ip(_) | Value::Other(_) => number,
+    };
+    match number {
+        Some(more) if field.aggregation == Aggregation::Sum => batch.sum(row, column, more),
+        Some(number) if field.column_kind != FieldType::String => batch.set(row, column, number),
+        _ => batch.set_text(row, column, &value.to_string()),
     }
 }
 
-/// What stays the same as long as a conversation goes on.
+/// What has another form here than in records, and stays the same as long as a conversation goes on.
 fn put_key(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
-    let record = change.record;
-    let key = &record.key;
-    let mut text = |column, value: &dyn std::fmt::Display| {
-        batch.set_text(row, column, &value.to_string());
-    };
-    let (a, a_port) = record.a();
-    let (b, b_port) = record.b();
-    text(flow::A_ADDRESS, &Address(key, a));
-    text(flow::B_ADDRESS, &Address(key, b));
-    text(flow::PROTOCOL, &names::Protocol(key));
-    batch.set(row, flow::START, record.first_ns / 1_000);
+    let key = &change.record.key;
     batch.set_text(row, flow::HOST, change.host);
-    batch.set_text(row, flow::INTERFACE, &change.interface);
-    batch.set(row, flow::ID, record.id);
-    batch.set(row, flow::SAMPLING, record.sampling.max(1).into());
+    batch.set(row, flow::SAMPLING, change.record.sampling.max(1).into());
     if key.ethernet() {
         batch.set_text(row, flow::LINK, "ethernet");
     }
@@ -189,51 +188,19 @@ fn put_key(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
     {
         batch.set(row, column, vlan.into());
     }
-    if key.network() == Network::None {
-        batch.set(row, flow::ETHERTYPE, key.detail.into());
-    } else {
+    if key.network() != Network::None {
         batch.set(row, flow::IP_PROTOCOL, key.proto.into());
-        batch.set(row, flow::A_PORT, a_port.into());
-        batch.set(row, flow::B_PORT, b_port.into());
-    }
-    if key.is_icmp() {
-        let [kind, code] = key.lo_port;
-        batch.set(row, flow::ICMP_TYPE, kind.into());
-        batch.set(row, flow::ICMP_CODE, code.into());
-        batch.set(row, flow::ICMP_ID, key.detail.into());
-    }
-    if let Some(tunnel) = key.tunnel() {
-        batch.set_text(row, flow::TUNNEL, names::tunnel(tunnel));
-        batch.set(row, flow::TUNNEL_ID, record.tunnel_id.into());
     }
 }
 
-/// What may become known later.
-fn put_owners(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
+/// Name of the service, which may become known later.
+fn put_service(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
     let record = change.record;
-    let [a, b] = record.by_a(change.parties);
-    for (first, party) in [(flow::A_ADDRESS, a), (flow::B_ADDRESS, b)] {
-        let at = |column: usize| first + column - flow::A_ADDRESS;
-        batch.set_name(row, at(flow::A_PROCESS), party.process);
-        if party.pid > 0 {
-            batch.set(row, at(flow::A_PID), party.pid.into());
-        }
-        match (party.user, party.uid) {
-            ("", Some(uid)) => batch.set_text(row, at(flow::A_USER), &uid.to_string()),
-            (name, _) => batch.set_name(row, at(flow::A_USER), name),
-        }
-        batch.set_name(row, at(flow::A_CONTAINER), party.container);
-        batch.set_name(row, at(flow::A_POD), party.pod);
-        batch.set_name(row, at(flow::A_UNIT), party.unit);
-    }
     let Some(found) = record.service else { return };
-    let is_a = found.lo == record.lo_first;
-    batch.set_text(row, flow::SERVICE_SIDE, if is_a { "a" } else { "b" });
-    batch.set_text(row, flow::SERVICE_BY, found.by.name());
-    let (party, (address, port)) = if is_a {
-        (a, record.a())
-    } else {
-        (b, record.b())
+    let [a, b] = record.by_a(change.parties);
+    let (party, (address, port)) = match found.lo == record.lo_first {
+        true => (a, record.a()),
+        false => (b, record.b()),
     };
     match service_of(&party) {
         "" => match record.key.ip(address) {
@@ -258,24 +225,6 @@ fn service_of<'a>(party: &Party<'a>) -> &'a str {
     }
 }
 
-/// An endpoint's address as records show it.
-struct Address<'a>(&'a FlowKey, &'a [u8; 16]);
-
-impl std::fmt::Display for Address<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0.ip(self.1) {
-            Some(ip) => ip.fmt(f),
-            None if self.0.ethernet() => {
-                for (place, byte) in self.1[10..].iter().enumerate() {
-                    write!(f, "{}{byte:02x}", if place == 0 { "" } else { ":" })?;
-                }
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-}
-
 /// Adds a line of a collector on a host.
 pub(crate) fn put_line(batch: &mut Batch, collector: &str, line: &Line<'_>) {
     let row = batch.add();
@@ -285,79 +234,18 @@ pub(crate) fn put_line(batch: &mut Batch, collector: &str, line: &Line<'_>) {
         kind: if line.client.is_ipv4() { 1 } else { 2 },
         ..FlowKey::default()
     };
-    let ip = |ip: IpAddr| ip.to_canonical().to_string();
     batch.set_text(row, service::COLLECTOR, collector);
     batch.set_text(row, service::PROTOCOL, &names::Protocol(&key).to_string());
-    batch.set_text(row, service::CLIENT, &ip(line.client));
-    batch.set_text(row, service::SERVER, &ip(line.server));
-    batch.set_text(row, service::SERVICE_BY, line.service_by);
-    for (column, name) in [
-        (service::CLIENT_SERVICE, line.client_service),
-        (service::SERVER_SERVICE, line.server_service),
-    ] {
-        batch.set_name(row, column, name);
+    batch.set(row, service::SECONDS, (line.seconds * 1e9) as u64);
+    for (column, field) in &service::DEFINED {
+        match (field.value)(line) {
+            Value::Other(Own::Ports(list)) => {
+                batch.set_list(*column, list.iter().map(|port| (*port).into()));
+            }
+            value => put(batch, (row, *column), field, &value, None),
+        }
     }
-    let between = &line.between_hosts;
-    for (columns, sum) in [
-        (
-            [service::CLIENT_PACKETS, service::CLIENT_BYTES],
-            &line.client_sent,
-        ),
-        (
-            [service::SERVER_PACKETS, service::SERVER_BYTES],
-            &line.server_sent,
-        ),
-        (
-            [
-                service::BETWEEN_CLIENT_PACKETS,
-                service::BETWEEN_CLIENT_BYTES,
-            ],
-            &between.client_sent,
-        ),
-        (
-            [
-                service::BETWEEN_SERVER_PACKETS,
-                service::BETWEEN_SERVER_BYTES,
-            ],
-            &between.server_sent,
-        ),
-    ] {
-        let sum = Counters::new(sum.packets, sum.bytes);
-        batch.set(row, columns[0], sum.packets);
-        batch.set(row, columns[1], sum.bytes);
-    }
-    for (column, value) in [
-        (service::WINDOW, line.window / 1_000),
-        (service::SECONDS, (line.seconds * 1e9) as u64),
-        (service::IP_PROTOCOL, line.protocol.into()),
-        (service::PORT, line.port.into()),
-        (service::CLIENT_RETRANSMITTED, line.retransmitted.client),
-        (service::SERVER_RETRANSMITTED, line.retransmitted.server),
-        (service::BEGUN, line.begun),
-        (service::ENDED, line.ended),
-        (service::RESET, line.reset),
-        (service::REFUSED, line.refused),
-        (service::TIMED_OUT, line.timed_out),
-        (service::ROUND_TRIP_COUNT, line.rtt.sums.count),
-        (service::ROUND_TRIP_SUM, line.rtt.sums.sum_us),
-        (service::ROUND_TRIP_MIN, line.rtt.sums.min_us),
-        (service::ROUND_TRIP_MAX, line.rtt.sums.max_us),
-        (service::RTT_COUNT, line.handshake.count),
-        (service::RTT_SUM, line.handshake.sum_us),
-        (service::RTT_MIN, line.handshake.min_us),
-        (service::RTT_MAX, line.handshake.max_us),
-        (service::CLIENT_PORTS_BEYOND, line.client_ports.beyond),
-        (service::RECORDS, line.records),
-        (service::SAMPLES, line.samples),
-        (service::AGENTS, line.agents.into()),
-        (service::JOINED, line.joined),
-    ] {
-        batch.set(row, column, value);
-    }
-    let ports = line.client_ports.list.iter();
-    batch.set_list(service::CLIENT_PORTS, ports.map(|port| (*port).into()));
-    let mut classes: Vec<_> = line.rtt.classes.classes().collect();
-    classes.sort_unstable();
+    let classes = Own::classes(line.rtt.classes);
     // As wide as numbers of times and conversations in a window can be read.
     let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let middles = classes.iter().map(|(middle, _)| number(*middle));

@@ -7,6 +7,9 @@ use parquet::{
     errors::ParquetError,
     schema::types::{SchemaDescPtr, SchemaDescriptor, Type},
 };
+use skua_collect::fields::FIELDS as LINES;
+use skua_flow::fields::FIELDS;
+use skua_record::{Aggregation, Field, FieldType, Record, same};
 
 /// What a column holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +40,7 @@ impl Kind {
 }
 
 /// A column.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Column {
     /// Name in the file.
     pub name: &'static str,
@@ -51,6 +54,8 @@ pub struct Column {
     pub meaning: &'static str,
     /// Whether there is a bloom filter.
     pub bloom: bool,
+    /// What it has of a field, as the documentation says it; none for columns of the lake alone.
+    defined: Option<&'static str>,
 }
 
 impl Column {
@@ -68,12 +73,36 @@ impl Column {
             unit,
             meaning,
             bloom: false,
+            defined: None,
         }
     }
 
-    const fn with_bloom(mut self) -> Self {
-        self.bloom = true;
-        self
+    /// That of a field.
+    const fn of<R: Record>(name: &'static str, field: &Field<R>) -> Self {
+        let kind = match field.column_kind {
+            FieldType::Time => Kind::Time,
+            FieldType::Integer => Kind::Long,
+            FieldType::Integer32 => Kind::Int,
+            FieldType::String => Kind::Text,
+            FieldType::Integers => Kind::Ints,
+            FieldType::Number | FieldType::Pairs | FieldType::Strings => {
+                panic!("no column has this type")
+            }
+        };
+        let mut column = Self::new(name, kind, field.absent, field.unit, field.meaning);
+        column.defined = Some(match field.aggregation {
+            Aggregation::Sum => ", of this row",
+            _ if field.kind as u8 != field.column_kind as u8 => "; here a number",
+            _ => "",
+        });
+        column.bloom = Self::is_address(name);
+        column
+    }
+
+    /// Whether it is an address, which has a bloom filter.
+    const fn is_address(name: &str) -> bool {
+        let (flows, lines) = (["a_address", "b_address"], ["client", "server"]);
+        same(name, flows[0]) || same(name, flows[1]) || same(name, lines[0]) || same(name, lines[1])
     }
 
     /// Whether values may be missing.
@@ -156,8 +185,9 @@ impl Table {
             String::from("| column | type | unit | meaning | null |\n|---|---|---|---|---|\n");
         for column in self.columns() {
             let bloom = if column.bloom { "; bloom filter" } else { "" };
+            let here = column.defined.unwrap_or_default();
             text += &format!(
-                "| `{}` | {}{bloom} | {} | {} | {} |\n",
+                "| `{}` | {}{bloom} | {} | {}{here} | {} |\n",
                 column.name,
                 column.kind.name(),
                 column.unit,
@@ -220,253 +250,251 @@ fn list(name: &str) -> Result<Type, ParquetError> {
         .build()
 }
 
-/// Numbers the columns of a table.
+/// Numbers the columns of a table by their names.
 macro_rules! places {
-    ($($name:ident),* $(,)?) => { places!(@ 0usize; $($name,)*); };
-    (@ $at:expr; $name:ident, $($rest:ident,)*) => {
-        #[allow(dead_code, reason = "those of `b` are found by those of `a`")]
-        pub(crate) const $name: usize = $at;
-        places!(@ $at + 1; $($rest,)*);
+    ($columns:expr; $($name:ident $column:literal),* $(,)?) => {
+        $(pub(crate) const $name: usize = super::place($columns, $column);)*
     };
-    (@ $at:expr;) => { pub(crate) const COUNT: usize = $at; };
 }
 
-/// Places of the columns of `flows`; from `TCP_COUNTERS` on those of `a` and `b` in turn.
+/// The column of a name; that there is one, the compiler finds out.
+const fn place(columns: &[Column], name: &str) -> usize {
+    let mut at = 0;
+    while !same(columns[at].name, name) {
+        at += 1;
+    }
+    at
+}
+
+/// Places of the columns of `flows` that are read or written by their names. Those of `a` and `b` have the same order.
 pub(crate) mod flow {
     places!(
-        TIME,
-        START,
-        HOST,
-        INTERFACE,
-        PROTOCOL,
-        IP_PROTOCOL,
-        SERVICE,
-        SERVICE_SIDE,
-        SERVICE_BY,
-        A_ADDRESS,
-        A_PORT,
-        A_PROCESS,
-        A_PID,
-        A_USER,
-        A_CONTAINER,
-        A_POD,
-        A_UNIT,
-        B_ADDRESS,
-        B_PORT,
-        B_PROCESS,
-        B_PID,
-        B_USER,
-        B_CONTAINER,
-        B_POD,
-        B_UNIT,
-        AB_PACKETS,
-        AB_BYTES,
-        BA_PACKETS,
-        BA_BYTES,
-        BEGUN,
-        END,
-        TCP_STATE,
-        HANDSHAKE_RTT,
-        AB_FLAGS,
-        BA_FLAGS,
-        LINK,
-        VLAN,
-        INNER_VLAN,
-        ETHERTYPE,
-        ICMP_TYPE,
-        ICMP_CODE,
-        ICMP_ID,
-        TUNNEL,
-        TUNNEL_ID,
-        SAMPLING,
-        ID,
-        TCP_COUNTERS,
+        super::FLOWS;
+        TIME "time",
+        START "start",
+        HOST "host",
+        PROTOCOL "protocol",
+        IP_PROTOCOL "ip_protocol",
+        SERVICE "service",
+        SERVICE_SIDE "service_side",
+        A_ADDRESS "a_address",
+        A_PORT "a_port",
+        A_PROCESS "a_process",
+        A_PID "a_pid",
+        A_USER "a_user",
+        A_CONTAINER "a_container",
+        A_POD "a_pod",
+        A_UNIT "a_unit",
+        B_ADDRESS "b_address",
+        B_PORT "b_port",
+        AB_PACKETS "ab_packets",
+        AB_BYTES "ab_bytes",
+        BA_PACKETS "ba_packets",
+        BA_BYTES "ba_bytes",
+        BEGUN "begun",
+        END "end",
+        HANDSHAKE_RTT "tcp_handshake_rtt",
+        AB_FLAGS "tcp_ab_flags",
+        BA_FLAGS "tcp_ba_flags",
+        LINK "link",
+        VLAN "vlan",
+        INNER_VLAN "inner_vlan",
+        ETHERTYPE "ethertype",
+        ICMP_TYPE "icmp_type",
+        ICMP_CODE "icmp_code",
+        ICMP_ID "icmp_id",
+        SAMPLING "sampling",
+        AB_RETRANSMITTED "tcp_ab_retransmitted",
+        BA_RETRANSMITTED "tcp_ba_retransmitted",
     );
 
-    /// Those of `a` and `b` (a test looks at their names).
-    pub(crate) const RETRANSMITTED: [usize; 2] = [TCP_COUNTERS, TCP_COUNTERS + 1];
+    /// Fields of flow records and their columns.
+    pub(crate) static DEFINED: super::Placed<
+        skua_flow::fields::Flows,
+        { super::defined(super::FIELDS) },
+    > = super::placed(super::FLOWS, super::FIELDS);
+
+    /// Those of `a` and `b`.
+    pub(crate) const RETRANSMITTED: [usize; 2] = [AB_RETRANSMITTED, BA_RETRANSMITTED];
 }
 
 /// Places of the columns of `services`.
 pub(crate) mod service {
+    /// Fields of lines and their columns.
+    pub(crate) static DEFINED: super::Placed<
+        skua_collect::fields::Lines,
+        { super::defined(super::LINES) },
+    > = super::placed(super::SERVICES, super::LINES);
+
     places!(
-        WINDOW,
-        SECONDS,
-        COLLECTOR,
-        PROTOCOL,
-        IP_PROTOCOL,
-        CLIENT,
-        SERVER,
-        PORT,
-        SERVICE_BY,
-        CLIENT_PACKETS,
-        CLIENT_BYTES,
-        SERVER_PACKETS,
-        SERVER_BYTES,
-        CLIENT_RETRANSMITTED,
-        SERVER_RETRANSMITTED,
-        BEGUN,
-        ENDED,
-        RESET,
-        RTT_COUNT,
-        RTT_SUM,
-        RTT_MIN,
-        RTT_MAX,
-        CLIENT_PORTS,
-        CLIENT_PORTS_BEYOND,
-        RECORDS,
-        SAMPLES,
-        AGENTS,
-        JOINED,
-        BETWEEN_CLIENT_PACKETS,
-        BETWEEN_CLIENT_BYTES,
-        BETWEEN_SERVER_PACKETS,
-        BETWEEN_SERVER_BYTES,
-        CLIENT_SERVICE,
-        SERVER_SERVICE,
-        REFUSED,
-        TIMED_OUT,
-        ROUND_TRIP_COUNT,
-        ROUND_TRIP_SUM,
-        ROUND_TRIP_MIN,
-        ROUND_TRIP_MAX,
-        ROUND_TRIP_CLASSES,
-        ROUND_TRIP_COUNTS,
+        super::SERVICES;
+        WINDOW "window",
+        SECONDS "window_length",
+        COLLECTOR "collector",
+        PROTOCOL "protocol",
+        CLIENT "client",
+        SERVER "server",
+        PORT "port",
+        CLIENT_PACKETS "client_packets",
+        CLIENT_BYTES "client_bytes",
+        SERVER_PACKETS "server_packets",
+        SERVER_BYTES "server_bytes",
+        CLIENT_RETRANSMITTED "client_retransmitted",
+        SERVER_RETRANSMITTED "server_retransmitted",
+        BEGUN "begun",
+        ENDED "ended",
+        RTT_COUNT "rtt_count",
+        RTT_SUM "rtt_sum",
+        ROUND_TRIP_CLASSES "round_trip_classes",
+        ROUND_TRIP_COUNTS "round_trip_counts",
     );
 }
 
-const _: () = assert!(FLOWS_BUT_TCP.len() + 1 == flow::COUNT && SERVICES.len() == service::COUNT);
-
 use Kind::{Int, Ints, Long, Text, Time};
 
-const NO_OWNER: &str = "not known, or not on this host";
-const NO_TCP: &str = "not TCP";
 const NO_IP: &str = "without IP";
-const NO_ICMP: &str = "not ICMP";
 const NO_SERVICE: &str = "not known";
 const NEVER: &str = "";
-const OLDER: &str = "in files of versions without it";
 
 const FLOWS: &[Column] = &{
-    const ALL: usize = FLOWS_BUT_TCP.len() + TCP_COUNTERS.len();
-    skua_record::joined::<_, ALL>(&[FLOWS_BUT_TCP, TCP_COUNTERS])
+    const DEFINED: [Column; defined(FIELDS)] = columns_of(FIELDS);
+    const ALL: usize = OF_FLOWS.len() + DEFINED.len();
+    skua_record::joined::<_, ALL>(&[OF_FLOWS, &DEFINED])
 };
 
-macro_rules! tcp_counters {
-    ($($field:ident, $name:literal, $skydive:literal, $what:literal;)*) => {
-        const TCP_COUNTERS: &[Column] = &[$(
-            Column::new(concat!("tcp_ab_", $name), Int, NO_TCP, "segments", concat!("segments of `a` ", $what, ", of this row")),
-            Column::new(concat!("tcp_ba_", $name), Int, NO_TCP, "segments", concat!("segments of `b` ", $what, ", of this row")),
-        )*];
-    };
+/// How many columns some fields have.
+const fn defined<R: Record>(fields: &[Field<R>]) -> usize {
+    let (mut count, mut field) = (0, 0);
+    while field < fields.len() {
+        count += fields[field].column.of_value().is_some() as usize;
+        field += 1;
+    }
+    count
 }
-skua_record::for_each_tcp_counter!(tcp_counters);
 
+/// The columns of fields.
+const fn columns_of<R: Record, const N: usize>(fields: &[Field<R>]) -> [Column; N] {
+    let mut all = [OF_FLOWS[0]; N];
+    let (mut at, mut field) = (0, 0);
+    while field < fields.len() {
+        if let Some(name) = fields[field].column.of_value() {
+            all[at] = Column::of(name, &fields[field]);
+            at += 1;
+        }
+        field += 1;
+    }
+    all
+}
+
+/// Fields with the places of their columns.
+type Placed<R, const N: usize> = [(usize, &'static Field<R>); N];
+
+const fn placed<R: Record, const N: usize>(
+    columns: &[Column],
+    fields: &'static [Field<R>],
+) -> Placed<R, N> {
+    let mut all = [(0, &fields[0]); N];
+    let (mut at, mut field) = (0, 0);
+    while field < fields.len() {
+        if let Some(name) = fields[field].column.of_value() {
+            all[at] = (place(columns, name), &fields[field]);
+            at += 1;
+        }
+        field += 1;
+    }
+    all
+}
+
+/// Columns that no field of flow records has in this form.
 #[rustfmt::skip]
-const FLOWS_BUT_TCP: &[Column] = &[
+const OF_FLOWS: &[Column] = &[
     Column::new("time", Time, NEVER, "", "last packet of what the row counts; the row belongs to the day and hour of this time"),
-    Column::new("start", Time, NEVER, "", "first packet of the conversation"),
     Column::new("host", Text, NEVER, "", "host where it was seen"),
-    Column::new("interface", Text, NEVER, "", "interface where it was seen"),
-    Column::new("protocol", Text, NEVER, "", "as in flow records: `tcp`, `icmpv6`, `arp`"),
     Column::new("ip_protocol", Int, NO_IP, "", "IP protocol"),
     Column::new("service", Text, NO_SERVICE, "", "what is called: the container, else the systemd service, else the process that offers it; else its address and port"),
-    Column::new("service_side", Text, NO_SERVICE, "", "`a` or `b`: which side offers the service"),
-    Column::new("service_by", Text, NO_SERVICE, "", "how that is known, as in flow records"),
-    Column::new("a_address", Text, NEVER, "", "address of the side that spoke first: IP, or MAC without IP").with_bloom(),
-    Column::new("a_port", Int, NO_IP, "", "its transport port, 0 for protocols without ports"),
-    Column::new("a_process", Text, NO_OWNER, "", "process that has its socket"),
-    Column::new("a_pid", Int, NO_OWNER, "", "its process identifier"),
-    Column::new("a_user", Text, NO_OWNER, "", "its user"),
-    Column::new("a_container", Text, NO_OWNER, "", "its container"),
-    Column::new("a_pod", Text, NO_OWNER, "", "its Kubernetes pod"),
-    Column::new("a_unit", Text, NO_OWNER, "", "its systemd unit"),
-    Column::new("b_address", Text, NEVER, "", "address of the other side").with_bloom(),
-    Column::new("b_port", Int, NO_IP, "", "its transport port"),
-    Column::new("b_process", Text, NO_OWNER, "", "process that has its socket"),
-    Column::new("b_pid", Int, NO_OWNER, "", "its process identifier"),
-    Column::new("b_user", Text, NO_OWNER, "", "its user"),
-    Column::new("b_container", Text, NO_OWNER, "", "its container"),
-    Column::new("b_pod", Text, NO_OWNER, "", "its Kubernetes pod"),
-    Column::new("b_unit", Text, NO_OWNER, "", "its systemd unit"),
-    Column::new("ab_packets", Long, NEVER, "packets", "packets on the wire from `a` to `b` that this row adds"),
-    Column::new("ab_bytes", Long, NEVER, "bytes", "link-layer bytes from `a` to `b` that this row adds"),
-    Column::new("ba_packets", Long, NEVER, "packets", "packets from `b` to `a` that this row adds"),
-    Column::new("ba_bytes", Long, NEVER, "bytes", "bytes from `b` to `a` that this row adds"),
     Column::new("begun", Int, NEVER, "", "1 in the first row of a conversation, else 0"),
-    Column::new("end", Text, "still active", "", "why the conversation ended, as in flow records; only in its last row"),
-    Column::new("tcp_state", Text, "no flags seen", "", "state at `time`, as in flow records"),
-    Column::new("tcp_handshake_rtt", Long, "handshake not seen", "ns", "SYN to ACK; the same in all rows of a conversation that come after it"),
-    Column::new("tcp_ab_flags", Int, NO_TCP, "", "flags seen from `a` since the conversation began, bits as in the TCP header (RFC 9293)"),
-    Column::new("tcp_ba_flags", Int, NO_TCP, "", "flags seen from `b`"),
     Column::new("link", Text, "no link-layer header", "", "`ethernet`"),
     Column::new("vlan", Int, "without tag", "", "outer VLAN identifier"),
     Column::new("inner_vlan", Int, "without a second tag", "", "inner VLAN identifier"),
-    Column::new("ethertype", Int, "with IP", "", "EtherType"),
-    Column::new("icmp_type", Int, NO_ICMP, "", "ICMP or ICMPv6 type"),
-    Column::new("icmp_code", Int, NO_ICMP, "", "code"),
-    Column::new("icmp_id", Int, NO_ICMP, "", "identifier of queries, else 0"),
-    Column::new("tunnel", Text, "not inside a tunnel", "", "what it was found inside: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`; its bytes are part of those of the tunnel's own rows, too"),
-    Column::new("tunnel_id", Long, "not inside a tunnel", "", "VNI, GRE key or MPLS label"),
     Column::new("sampling", Int, NEVER, "", "one in so many packets was counted; 1: all"),
-    Column::new("id", Long, NEVER, "", "`id` of flow records as a number: of the conversation at this capture point"),
 ];
 
+const SERVICES: &[Column] = &{
+    const DEFINED: [Column; defined(LINES)] = columns_of(LINES);
+    const ALL: usize = OF_SERVICES.len() + DEFINED.len();
+    skua_record::joined::<_, ALL>(&[OF_SERVICES, &DEFINED])
+};
+
+/// Columns that no field of lines has in this form.
 #[rustfmt::skip]
-const SERVICES: &[Column] = &[
-    Column::new("window", Time, NEVER, "", "beginning of the window; the row belongs to the day and hour of this time"),
+const OF_SERVICES: &[Column] = &[
     Column::new("window_length", Long, NEVER, "ns", "length of the window"),
     Column::new("collector", Text, NEVER, "", "host of the collector"),
     Column::new("protocol", Text, NEVER, "", "as in flow records: `tcp`, `udp`; a number where there is no name"),
-    Column::new("ip_protocol", Int, NEVER, "", "IP protocol"),
-    Column::new("client", Text, NEVER, "", "address of who uses the service").with_bloom(),
-    Column::new("server", Text, NEVER, "", "address of who offers it").with_bloom(),
-    Column::new("port", Int, NEVER, "", "its port"),
-    Column::new("service_by", Text, NEVER, "", "how the service's side is known"),
-    Column::new("client_packets", Long, NEVER, "packets", "packets that the client sent"),
-    Column::new("client_bytes", Long, NEVER, "bytes", "their bytes"),
-    Column::new("server_packets", Long, NEVER, "packets", "packets that the server sent"),
-    Column::new("server_bytes", Long, NEVER, "bytes", "their bytes"),
-    Column::new("client_retransmitted", Long, NEVER, "segments", "segments of the client that came again"),
-    Column::new("server_retransmitted", Long, NEVER, "segments", "segments of the server that came again"),
-    Column::new("begun", Long, NEVER, "", "conversations that began"),
-    Column::new("ended", Long, NEVER, "", "conversations that ended"),
-    Column::new("reset", Long, NEVER, "", "of these, by RST"),
-    Column::new("rtt_count", Long, NEVER, "", "handshakes whose time is known"),
-    Column::new("rtt_sum", Long, NEVER, "µs", "sum of their times, SYN to ACK"),
-    Column::new("rtt_min", Long, NEVER, "µs", "the least, 0 without"),
-    Column::new("rtt_max", Long, NEVER, "µs", "the greatest, 0 without"),
-    Column::new("client_ports", Ints, NEVER, "", "first ports of the client"),
-    Column::new("client_ports_beyond", Long, NEVER, "", "further conversations, whose ports are not in the list"),
-    Column::new("records", Long, NEVER, "", "records that were summed up"),
-    Column::new("samples", Long, NEVER, "", "sampled packets that were: with some the sums are estimates"),
-    Column::new("agents", Int, NEVER, "", "agents that exported it, at most 4 by name"),
-    Column::new("joined", Long, NEVER, "", "conversations that a second host exported"),
-    Column::new("between_client_packets", Long, NEVER, "packets", "packets of the client that one of two hosts counted and the other did not"),
-    Column::new("between_client_bytes", Long, NEVER, "bytes", "their bytes"),
-    Column::new("between_server_packets", Long, NEVER, "packets", "packets of the server that one of two hosts counted and the other did not"),
-    Column::new("between_server_bytes", Long, NEVER, "bytes", "their bytes"),
-    Column::new("client_service", Text, NO_SERVICE, "", "name of the service that the client is: container, unit or process"),
-    Column::new("server_service", Text, NO_SERVICE, "", "name of the service that is offered"),
-    Column::new("refused", Long, OLDER, "", "of `ended`, attempts that were answered with RST"),
-    Column::new("timed_out", Long, OLDER, "", "of `ended`, attempts that were not answered"),
-    Column::new("round_trip_count", Long, OLDER, "", "conversations whose round-trip time is known: of its handshake, else as a socket measured"),
-    Column::new("round_trip_sum", Long, OLDER, "µs", "sum of these times"),
-    Column::new("round_trip_min", Long, OLDER, "µs", "the least, 0 without"),
-    Column::new("round_trip_max", Long, OLDER, "µs", "the greatest, 0 without"),
     Column::new("round_trip_classes", Ints, NEVER, "µs", "middles of the classes of these times, the least first, as `rtt.classes` in collector.md; add up counts of the same middle"),
     Column::new("round_trip_counts", Ints, NEVER, "", "how many are in each of these classes, in the same order"),
 ];
 
 #[cfg(test)]
 mod tests {
+    use skua_record::Name;
+
     use super::*;
 
     #[test]
-    fn places_of_counters_have_their_names() {
-        let name = |place: usize| Table::Flows.columns()[place].name;
-        let names = flow::RETRANSMITTED.map(name);
-        assert_eq!(names, ["tcp_ab_retransmitted", "tcp_ba_retransmitted"]);
+    fn every_field_has_a_column_or_a_reason() {
+        let flows = FIELDS.iter().map(|f| (Table::Flows, f.path, f.column));
+        let lines = LINES.iter().map(|f| (Table::Services, f.path, f.column));
+        for (table, path, column) in flows.chain(lines) {
+            match column {
+                Name::Undefined => panic!("{path}: define a column, or say why not"),
+                Name::Without(why) => assert!(!why.is_empty(), "{path}"),
+                Name::Value(name) | Name::Own(name) => {
+                    let columns = table.columns().iter();
+                    let found: Vec<_> = columns.filter(|column| column.name == name).collect();
+                    let [found] = found[..] else {
+                        panic!("{name}: {} times", found.len());
+                    };
+                    let derived = matches!(column, Name::Value(_));
+                    assert_eq!(found.defined.is_some(), derived, "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_field_is_a_new_column() {
+        type FlowField = Field<skua_flow::fields::Flows>;
+        const NEW: &[FlowField] = &[
+            FlowField::new(
+                "tcp.new",
+                FieldType::Integer32,
+                "segments",
+                "not TCP",
+                "new",
+                |_| skua_record::Value::Integer(7),
+            )
+            .is(Aggregation::Sum)
+            .column("tcp_new"),
+            FlowField::new("other", FieldType::String, "", "", "elsewhere", |_| {
+                skua_record::Value::Absent
+            })
+            .no_column("not wanted"),
+        ];
+        let [column]: [Column; defined(NEW)] = columns_of(NEW);
+        assert_eq!(
+            (column.name, column.kind, column.unit),
+            ("tcp_new", Kind::Int, "segments")
+        );
+        assert!(column.optional());
+        let mut batch = crate::batch::Batch::new(Table::Flows);
+        let row = batch.add();
+        let place = flow::AB_RETRANSMITTED;
+        for sum in [7, 14] {
+            let value = skua_record::Value::<skua_record::NoOther>::Integer(7);
+            crate::rows::put(&mut batch, (row, place), &NEW[0], &value, None);
+            assert_eq!(batch.number(row, place), sum);
+        }
     }
 
     #[test]

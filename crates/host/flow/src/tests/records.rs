@@ -87,6 +87,17 @@ fn json_of_tcp_icmp_arp_and_tunnels() {
         })
     );
 
+    let ecn = json_of(&[
+        client(SYN | ECE | CWR, 1, b""),
+        server(SYN | ACK | ECE, 1, b""),
+        client(ACK | CWR, 2, b"asks"),
+        server(ACK, 2, b""),
+    ]);
+    assert_eq!(
+        (&ecn["tcp"]["ab_ecn"], &ecn["tcp"]["ba_ecn"]),
+        (&json!("EC"), &json!("E"))
+    );
+
     let icmp4 = json_of(&[ethernet(0x0800, &ipv4(1, 2, 1, &icmp(8, 0, 77)))]);
     assert_eq!(icmp4["icmp"], json!({"type": 8, "code": 0, "id": 77}));
     assert_eq!(
@@ -271,8 +282,8 @@ fn csv_has_the_fields_of_json() {
     let all = [
         vec![there(b""), back(b"x")],
         vec![
-            client(SYN, 1, b""),
-            server(SYN | ACK, 1, b""),
+            client(SYN | ECE | CWR, 1, b""),
+            server(SYN | ACK | ECE, 1, b""),
             client(ACK, 2, b""),
         ],
         vec![ethernet(0x8100, &tag(1, 0x88a8, &tag(2, 0x0806, &[])))],
@@ -329,7 +340,8 @@ fn csv_has_the_fields_of_json() {
                         items.join(" ")
                     }
                     Some(number) => {
-                        let integer = field.kind == FieldType::Integer;
+                        let integer =
+                            matches!(field.kind, FieldType::Integer | FieldType::Integer32);
                         assert!(number.is_u64() == integer, "{}", field.path);
                         let text = number.to_string();
                         text.strip_suffix(".0").unwrap_or(&text).to_owned()

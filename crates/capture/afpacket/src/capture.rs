@@ -47,7 +47,7 @@ enum State {
     Running,
     /// The interface went down; what was captured before is still being handed over until then.
     GoingDown(Instant),
-    /// That it is down has been told.
+    /// The interface is down, and that was reported.
     Down,
     Gone,
 }
@@ -55,7 +55,7 @@ enum State {
 impl AfPacketCapture {
     /// Opens a capture in the calling thread's network namespace.
     ///
-    /// On an interface that is down this succeeds, and the first wait tells.
+    /// On an interface that is down this succeeds, and the first wait reports it.
     pub fn open(options: &Options) -> Result<Self, Error> {
         let capture = Self::prepare(options)?;
         capture.start(options)?;
@@ -271,7 +271,7 @@ impl AfPacketCapture {
 
     fn poll_socket(&self, timeout: Option<Duration>) -> Result<PollFlags, Error> {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::ERR)];
-        // What does not fit is longer than anybody waits.
+        // A timeout that does not fit is as good as none.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
@@ -280,14 +280,14 @@ impl AfPacketCapture {
         }
     }
 
-    /// Takes the error that the socket has to tell.
+    /// Reads the socket's pending error.
     fn read_error(&mut self) -> Result<(), Error> {
         let code = sys::get_option(&self.socket, libc::SOL_SOCKET, libc::SO_ERROR, 0)
             .map_err(self.failed("asking for the socket's error"))?;
         match code {
             libc::ENETDOWN => {
-                // The block that is being filled comes when its time is over; that takes the
-                // kernel up to twice as long as asked for.
+                // The block that is being filled comes when its timeout is over, for which the kernel may
+                // need twice the configured time.
                 self.state = State::GoingDown(
                     Instant::now() + 2 * self.block_timeout + Duration::from_millis(20),
                 );

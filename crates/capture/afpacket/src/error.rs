@@ -53,7 +53,7 @@ pub enum Error {
     Unsupported {
         /// Interface that was to be captured.
         interface: String,
-        /// What was asked for, and since which kernel it exists.
+        /// The requested action, and the kernel version that introduced it.
         action: &'static str,
         /// The kernel's answer.
         source: io::Error,

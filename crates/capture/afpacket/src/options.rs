@@ -8,7 +8,7 @@ pub const MAX_RING_BYTES: usize = 1 << 30;
 const MIN_BLOCK_BYTES: usize = 16 << 10;
 /// As the kernel takes it; larger blocks are hard to find in fragmented memory.
 const MAX_BLOCK_BYTES: usize = 4 << 20;
-/// Longest packet that can be asked for: what a block leaves of 64 KiB is the rest's business.
+/// Longest snaplen that can be requested.
 const MAX_SNAPLEN: u32 = 256 << 10;
 
 /// How the packets of an interface are spread over several sockets (PACKET_FANOUT_…).

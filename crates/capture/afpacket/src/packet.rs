@@ -1,6 +1,6 @@
 //! One captured packet, as the kernel hands it over.
 
-/// Way of a packet, and whom it was for (PACKET_HOST…, linux/if_packet.h).
+/// Direction of a packet, and its addressee (PACKET_HOST…, linux/if_packet.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Received, for this machine.
@@ -13,7 +13,7 @@ pub enum Direction {
     OtherHost,
     /// Sent by this machine.
     Outgoing,
-    /// Not known: libpcap does not tell.
+    /// Not known: libpcap does not report it.
     Unknown,
 }
 

@@ -156,7 +156,7 @@ impl PacketSource for PcapCapture {
         packets: &mut dyn FnMut(&Packet<'_>),
     ) -> Result<u64, Error> {
         let mut fds = [PollFd::new(&self.capture, PollFlags::IN | PollFlags::ERR)];
-        // What does not fit is longer than anybody waits.
+        // A timeout that does not fit is as good as none.
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -168,7 +168,7 @@ impl PacketSource for PcapCapture {
                 });
             }
         }
-        // Also when nothing woke us up: libpcap looks whether the interface is still there.
+        // Even when the poll timed out: libpcap checks whether the interface still exists.
         let mut count = 0;
         let read = self.capture.dispatch(None, |packet| {
             count += 1;

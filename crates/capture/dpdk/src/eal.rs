@@ -33,7 +33,7 @@ pub(crate) fn logged(level: u32, text: &str) {
     }
 }
 
-/// Calls DPDK; a failure (a negated error number) is told in its own words if it had any.
+/// Calls DPDK; a failure (a negated error number) is reported in DPDK's own words if it logged any.
 pub(crate) fn complaining<T>(call: impl FnOnce() -> Result<T, i32>) -> Result<T, String> {
     let take = || {
         COMPLAINT
@@ -51,7 +51,7 @@ pub(crate) fn complaining<T>(call: impl FnOnce() -> Result<T, i32>) -> Result<T,
     })
 }
 
-/// Starts DPDK with these arguments, if nobody has done so before.
+/// Starts DPDK with these arguments, unless it runs already.
 pub(crate) fn start(arguments: &[String]) -> Result<(), Error> {
     static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
     if !sys::BUILT {

@@ -72,9 +72,9 @@ pub struct PortInfo {
     pub ifindex: u32,
     /// Whether it has a link.
     pub up: bool,
-    /// Whether the device is gone, as its driver says.
+    /// Whether the device was removed, as its driver says.
     pub removed: bool,
-    /// Queues that are received by.
+    /// Number of receive queues.
     pub queues: u16,
 }
 
@@ -217,7 +217,7 @@ pub struct Burst<'a> {
 /// A packet, from its Ethernet header on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Packet<'a> {
-    /// What is there of it: all, if it is not longer than 10,240 bytes.
+    /// The captured bytes: all, if the packet is not longer than 10,240 bytes.
     pub data: &'a [u8],
     /// Bytes on the wire, without a tag that was taken off and without the frame check sequence.
     pub length: u32,
@@ -241,7 +241,7 @@ impl Burst<'_> {
         self.count
     }
 
-    /// The packets; they can be looked at several times.
+    /// The packets; they can be iterated several times.
     pub fn packets(&self) -> impl Iterator<Item = Packet<'_>> {
         (0..self.count).map(|number| self.buffers.packet(number))
     }

@@ -249,7 +249,7 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Frees what is there and takes what a queue has; how many.
+    /// Frees the previous packets and receives from a queue; returns how many.
     pub(crate) fn receive(&mut self, port: &Opened, queue: u16) -> usize {
         self.free();
         // SAFETY: there is room for MOST packets; the port is open, and only one thread has this queue.

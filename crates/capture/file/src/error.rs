@@ -85,7 +85,7 @@ pub enum Problem {
         "packet of {packet} bytes does not fit into its block of {block} bytes; file is damaged"
     )]
     PacketBeyondBlock {
-        /// Captured length as the block tells it.
+        /// Captured length in the block.
         packet: u32,
         /// Block length.
         block: u32,
@@ -96,7 +96,7 @@ pub enum Problem {
          file is damaged"
     )]
     BlockLength {
-        /// Length that it tells.
+        /// The length in its header.
         length: u32,
         /// Least length of a block of its type.
         least: u32,

@@ -7,7 +7,7 @@ const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// The length of the section is not told.
+/// The length of the section is not given.
 const UNKNOWN_LENGTH: u64 = u64::MAX;
 
 const COMMENT: u16 = 1;
@@ -201,7 +201,7 @@ fn put32(block: &mut Vec<u8>, value: u32) {
     block.extend_from_slice(&value.to_le_bytes());
 }
 
-/// To four bytes: blocks begin with eight, so the length of what is there decides.
+/// Pads to four bytes. Blocks begin with eight bytes, so the buffer's length decides.
 fn pad(block: &mut Vec<u8>) {
     block.resize(block.len().next_multiple_of(4), 0);
 }

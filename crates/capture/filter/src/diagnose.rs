@@ -9,10 +9,10 @@ use crate::filter::compile_with;
 use crate::suggest;
 use crate::token::{Token, tokens};
 
-/// Compiling again and again may look names up by DNS: it ends after this time.
+/// Limits the repeated compilations, which may resolve names by DNS.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Tries of expressions, as long as there is time.
+/// Compiles variants of an expression until the time is over.
 pub(crate) struct Attempts<'a> {
     library: &'a Capture<Dead>,
     until: Instant,

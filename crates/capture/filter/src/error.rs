@@ -79,7 +79,7 @@ pub enum FilterError {
         /// A similar expression that libpcap takes.
         suggestion: Option<String>,
     },
-    /// The expression asks for something that is not in the packet.
+    /// The expression needs something that is not in the packet.
     #[error(
         "filter '{}': 'inbound', 'outbound' and other things that are not in the packet cannot be \
          filtered on; every flow has both directions",

@@ -63,15 +63,15 @@ struct Compiled {
 }
 
 impl Filter {
-    /// Compiles an expression (`man 7 pcap-filter`), or gives what was made of it before: the last
-    /// 64 are kept. One is compiled at a time.
+    /// Compiles an expression (`man 7 pcap-filter`), or returns a cached result: the last 64 are kept. One
+    /// is compiled at a time.
     ///
     /// Names of ports and protocols are those of /etc/services and /etc/protocols; names of hosts and
-    /// networks are refused, so nothing is asked of the DNS.
+    /// networks are refused, so no DNS query is sent.
     /// `ip broadcast` knows no netmask: it means 0.0.0.0 and 255.255.255.255.
     ///
     /// # Errors
-    /// libpcap does not take the expression, or it asks for something that is not in the packet.
+    /// libpcap rejects the expression, or it needs something that is not in the packet.
     pub fn compile(expression: &str, link: LinkType) -> Result<Self, FilterError> {
         check_size(expression)?;
         cache::compiled(expression, link, || Self::compile_anew(expression, link))

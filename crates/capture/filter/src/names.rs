@@ -1,4 +1,4 @@
-//! Names in expressions that libpcap would look up outside: of hosts, networks and stations.
+//! Names in expressions that libpcap would resolve outside: of hosts, networks and stations.
 //!
 //! libpcap asks the resolver (so perhaps the DNS) for each word that is neither a keyword nor a number
 //! nor an address, unless it is the name of a port or a protocol; those are in local files.
@@ -144,7 +144,7 @@ const KEYWORDS: [&str; 133] = [
     "icmp6-multicastrouterterm",
 ];
 
-/// What is said instead of looking a name up.
+/// The error instead of resolving a name.
 pub(crate) const REFUSED: &str =
     "names of hosts and networks are not looked up: give the address of";
 
@@ -152,8 +152,8 @@ pub(crate) const REFUSED: &str =
 pub(crate) enum Checked<'a> {
     /// All of it.
     Fine,
-    /// There is a name that it would look up. With an address in the place of each such name the
-    /// expression shows what else is wrong with it.
+    /// There is a name that libpcap would resolve. `without` has an address in place of each such name, so
+    /// that compiling it shows other errors of the expression.
     Name { name: &'a str, without: String },
     /// There is a word with letters that libpcap does not know.
     Foreign,
@@ -166,7 +166,7 @@ enum Names {
     Hosts,
 }
 
-/// Looks for names that would be looked up.
+/// Finds names that libpcap would resolve.
 pub(crate) fn check(expression: &str) -> Checked<'_> {
     let mut names = Names::Hosts;
     let mut outside = Vec::new();

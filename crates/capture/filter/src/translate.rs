@@ -131,7 +131,7 @@ mod xdp {
     pub(super) const DATA_END: i16 = 4;
 }
 
-/// Highest offset that is looked for directly in packet memory; the verifier takes up to 65,535.
+/// Highest offset that is read directly from packet memory; the verifier allows up to 65,535.
 const MAX_DIRECT: i32 = 0x7fff;
 
 /// Where the VLAN tag belongs: behind the two MAC addresses.
@@ -145,10 +145,9 @@ const MAX_COPY: u32 = 96;
 
 /// Stack slots, relative to r10.
 ///
-/// All that is written as a register's value is 4 bytes in the upper half of an aligned double word:
-/// there the verifier (up to 6.18 at least) does not remember what it knew about the value. That
-/// is wanted: knowing more about each round of a loop, it would walk every path of every round anew,
-/// until it gives up.
+/// Every register value is stored as 4 bytes in the upper half of an aligned double word: there the
+/// verifier (up to 6.18 at least) does not track what it knew about the value. That is intended: if it knew
+/// more about each round of a loop, it would walk every path of every round again, until its limit.
 mod stack {
     /// Where a register is stored and loaded again to be forgotten.
     pub(super) const FORGET: i16 = -4;

@@ -30,7 +30,7 @@ pub enum Direction {
 /// How a program hangs on an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HookKind {
-    /// A tcx link: gone with the process.
+    /// A tcx link: the kernel detaches it when the process ends.
     Tcx,
     /// A classifier on the clsact queueing discipline, direct action.
     Clsact,
@@ -64,12 +64,12 @@ impl HookKind {
     }
 }
 
-/// Priority of our classifiers, and the first of the handles under which several of them stand side
-/// by side. Whatever an earlier run left under one is replaced, should it have been killed together
-/// with the process that was to detach it ([`orphans`]).
+/// Priority of our classifiers, and the first of the handles that several of them use side by side. A
+/// classifier that a killed run left under such a handle is replaced ([`orphans`] detaches it unless that
+/// process was killed, too).
 const CLSACT_PRIORITY: u32 = 0xc0de;
 const CLSACT_HANDLE: u32 = 0x5c0a;
-/// Handles that are tried before one is made of the program's number, which nobody else has.
+/// Handles that are tried before one is made of the program's number, which is unique.
 const CLSACT_HANDLES: u32 = 16;
 
 /// A program attached to one direction of one interface. Detaches when dropped, from any thread.
@@ -123,8 +123,7 @@ impl Attachment {
         }
     }
 
-    /// As [`new`](Self::new), in a namespace that ends with the calling thread: nobody needs to
-    /// clean up there.
+    /// As [`new`](Self::new), in a namespace that ends with the calling thread: no cleanup is needed.
     pub(crate) fn in_passing_namespace(
         program: BorrowedFd<'_>,
         ifindex: u32,
@@ -278,7 +277,7 @@ impl Drop for Attachment {
         } = &self.hook
         {
             if let Err(error) = in_namespace(netns, || detach_clsact(*classifier)) {
-                // The interface is gone, and the classifier with it.
+                // The interface was removed, and the classifier with it.
                 tracing::debug!(?classifier, %error, "was gone before it was detached");
             }
             if *guarded {
@@ -404,8 +403,7 @@ fn name_of_xdp(ifindex: u32) -> Option<String> {
     Some(format!(" ({}, number {id})", info.name))
 }
 
-/// A packet socket whose filter is the program. It is bound last, so that nothing passes it
-/// unfiltered.
+/// A packet socket whose filter is the program. It is bound last, so that no packet passes it unfiltered.
 fn socket(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the result is checked.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -473,8 +471,8 @@ fn hook_point(ifindex: u32, direction: Direction) -> libbpf_sys::bpf_tc_hook {
     }
 }
 
-/// A handle of our own at a place in the calling thread's namespace. Who has one holds a name there
-/// (an abstract Unix address), which goes with the process: what stands under a handle whose name is
+/// Claims a handle of our own in the calling thread's namespace. The owner of a handle holds an abstract
+/// Unix address, which the kernel frees when the process ends: a classifier under a handle whose address is
 /// free was left behind.
 fn claim_handle(
     ifindex: u32,

@@ -132,7 +132,7 @@ fn candidates(root: &Path, release: &Release) -> Vec<PathBuf> {
     paths.into_iter().map(|p| root.join(p)).collect()
 }
 
-/// Whether a file has what every socket program wants.
+/// Checks that a file has the types that all socket programs need.
 fn check(path: &Path) -> Result<(), String> {
     let types = Btf::from_path(path).map_err(|e| e.to_string())?;
     for name in ["sock", "tcp_sock", "task_struct"] {

@@ -40,7 +40,7 @@ unsafe extern "C" fn unmap_clean(
     // SAFETY: there are as many headers as it says, and they stay as long as the object.
     let headers = unsafe { std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
     let page = rustix::param::page_size() as u64;
-    // The kernel's own object is not of a file; it has no dynamic loader's name to tell it by but this.
+    // The kernel's own object has no file; only its name in the dynamic loader's list identifies it.
     if is_vdso(object) {
         return 0;
     }

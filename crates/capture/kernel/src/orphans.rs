@@ -1,9 +1,10 @@
-//! Classifiers outlive the process that attached them, unlike links. So that they do not outlive a
-//! killed one, a second process knows them and detaches them when the first is gone.
+//! Classifiers outlive the process that attached them, unlike links. So that they do not outlive a killed
+//! process, a second process keeps a list of them and detaches them when the first ends.
 //!
-//! The second process is the program itself, started with the subcommand [`SUBCOMMAND`] and one end
-//! of a socket pair as its standard input. It learns of each classifier before it is attached and
-//! after it is detached. When the other end closes, however that came, it detaches what is left.
+//! The second process is the program itself, started with the subcommand [`SUBCOMMAND`] and one end of a
+//! socket pair as its standard input. The first process announces each classifier before it attaches it and
+//! after it has detached it. When the other end closes, for any reason, the second process detaches the
+//! rest.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -63,7 +64,7 @@ pub(crate) struct Classifier {
     pub program: u32,
 }
 
-/// What is told about a classifier.
+/// What is announced about a classifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
     Attaching,
@@ -109,7 +110,7 @@ pub(crate) fn attaching(netns: &File, classifier: Classifier) {
     log_event(Event::Attaching, netns, classifier);
 }
 
-/// To be called once a classifier is gone.
+/// Announces that a classifier was detached.
 pub(crate) fn detached(netns: &File, classifier: Classifier) {
     log_event(Event::Detached, netns, classifier);
 }
@@ -230,7 +231,7 @@ impl Rooms {
             Event::Attaching => room.classifiers.insert(classifier),
             Event::Detached => room.classifiers.remove(&classifier),
         };
-        // A namespace lives as long as somebody holds it open.
+        // An open file keeps a namespace alive.
         if room.classifiers.is_empty() {
             self.0.remove(&id);
         }

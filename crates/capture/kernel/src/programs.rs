@@ -1,4 +1,4 @@
-//! Which programs are attached, as the kernel lists them, whoever attached them.
+//! All programs that are attached to an interface, as the kernel lists them.
 
 use std::{
     io,

@@ -55,14 +55,14 @@ pub struct Modes {
     pub full_duplex: Option<bool>,
 }
 
-/// What ethtool tells of an interface.
+/// Ethtool's notifications about an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EthtoolEvent {
     /// Its features: a bit for each of [`Ethtool::feature_names`], set when active.
     Features(u32, Vec<u8>),
     /// Its speed and duplex.
     Modes(u32, Modes),
-    /// The kernel had to drop notifications: ask for all again.
+    /// The kernel had to drop notifications: everything must be listed again.
     Lost,
 }
 
@@ -258,7 +258,7 @@ impl Ethtool {
                 .map(drop),
         };
         match asked {
-            // Gone meanwhile, or without such a thing, or the kernel is too old to be asked this.
+            // Removed meanwhile, or without such a property, or the kernel is too old for this request.
             Err(Error::Netlink { source, .. })
                 if [rustix::io::Errno::NODEV, rustix::io::Errno::OPNOTSUPP]
                     .iter()

@@ -1,4 +1,4 @@
-//! What rtnetlink tells, by itself or when asked.
+//! Messages of rtnetlink: notifications and answers.
 
 use crate::attribute::Attributes;
 use crate::{
@@ -50,12 +50,12 @@ pub mod groups {
     pub const NEXTHOP: u32 = 32;
 }
 
-/// Something that rtnetlink tells.
+/// An event of rtnetlink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteEvent {
-    /// An interface is there, or something about it has changed.
+    /// An interface appeared, or something about it has changed.
     Link(Box<Interface>),
-    /// An interface is gone from this namespace.
+    /// An interface was removed from this namespace.
     LinkGone {
         /// Index that it had.
         ifindex: u32,
@@ -66,7 +66,7 @@ pub enum RouteEvent {
     PortVlans {
         /// Index of the port.
         ifindex: u32,
-        /// All that it has now; none when the message does not tell.
+        /// All that it has now; none when the message has no list.
         vlans: Option<Vec<PortVlan>>,
     },
     /// An address came.
@@ -88,9 +88,9 @@ pub enum RouteEvent {
     NeighbourGone(Neighbour),
     /// The identifiers of namespaces, relative to this one, are others.
     NamespaceIds,
-    /// Next hops that routes share have changed or gone; routes may have gone with them.
+    /// Next hops that routes share have changed or were removed; routes may have been removed with them.
     NextHops,
-    /// The kernel had to drop notifications, or one could not be read: ask for all again.
+    /// The kernel had to drop notifications, or one could not be read: everything must be listed again.
     Lost,
 }
 

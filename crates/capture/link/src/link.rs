@@ -37,7 +37,7 @@ pub struct LinkStats {
     pub rx_errors: u64,
     /// Packets that could not be sent.
     pub tx_errors: u64,
-    /// Received packets that were dropped for want of room.
+    /// Received packets that were dropped because a buffer was full.
     pub rx_dropped: u64,
     /// Packets that were dropped instead of sent.
     pub tx_dropped: u64,

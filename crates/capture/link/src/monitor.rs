@@ -24,14 +24,13 @@ pub enum Notice<'a> {
         /// What it says.
         payload: &'a [u8],
     },
-    /// The kernel had to drop notifications, or one could not be read: ask for all again.
+    /// The kernel had to drop notifications, or one could not be read: everything must be listed again.
     Lost,
 }
 
 /// Follows multicast groups in one network namespace: that in which it was opened.
 ///
-/// Open it before what it tells about is listed, so that nothing falls in between. It keeps its
-/// namespace alive.
+/// Open it before listing what it reports, so that no change is missed. It keeps its namespace alive.
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Most namespaces that are followed at once; how many were left out is told.
+/// Most namespaces that are followed at once; the number of omitted ones is reported.
 pub const MAX_NAMESPACES: usize = 4096;
 /// Where iproute2 and container runtimes keep named namespaces.
 pub const NAMED: &str = "/run/netns";
@@ -28,8 +28,8 @@ pub struct NamespaceId {
 
 /// A network namespace, held open.
 ///
-/// As long as this is held the kernel keeps the namespace with its interfaces alive, even when
-/// nobody else uses it: drop it when [`Namespaces::refresh`] reports it as gone.
+/// While this is held the kernel keeps the namespace with its interfaces alive, even when it has no other
+/// user: drop it when [`Namespaces::refresh`] reports it as removed.
 #[derive(Debug)]
 pub struct Namespace {
     /// Number given by this process: 0 is its own namespace, the others start at 1.
@@ -143,8 +143,8 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// Finds the namespaces: the own one only, or with `all` also those under `/run/netns` and
-    /// those of all processes (as far as rights allow to look).
+    /// Finds the namespaces: the own one only, or with `all` also those under `/run/netns` and those of all
+    /// processes that we may read.
     pub fn discover(all: bool) -> Result<Self, Error> {
         let wanted = if all { Wanted::All } else { Wanted::None };
         let mut namespaces = Self::own(wanted)?;
@@ -152,7 +152,7 @@ impl Namespaces {
         Ok(namespaces)
     }
 
-    /// The own one only, until others are asked for by [`select`](Self::select).
+    /// The own one only, until [`select`](Self::select) selects others.
     pub fn selected() -> Result<Self, Error> {
         Self::own(Wanted::Inodes(BTreeSet::new()))
     }
@@ -166,16 +166,16 @@ impl Namespaces {
         })
     }
 
-    /// Holds those with these inode numbers and, but for our own, no others. They are looked for
-    /// now, under `/run/netns` and by processes. One that is not there, or goes, is not looked for
-    /// again: another one may get its number.
+    /// Holds the namespaces with these inode numbers and, apart from our own, no others. They are searched
+    /// once, under `/run/netns` and by processes. A missing or ended one is not searched again: another one
+    /// may get its number.
     pub fn select(&mut self, inodes: BTreeSet<u64>) -> Result<Changes, Error> {
         self.wanted = Wanted::Inodes(inodes);
         self.refresh()
     }
 
-    /// Looks again. Numbers of namespaces that stay do not change, and a number is given to
-    /// another namespace only after all others have had their turn.
+    /// Lists the namespaces again. Numbers of namespaces that stay do not change, and a number is reused
+    /// only after all others have been used.
     pub fn refresh(&mut self) -> Result<Changes, Error> {
         let mut changes = Changes::default();
         self.omitted = 0;
@@ -186,7 +186,7 @@ impl Namespaces {
         };
         let own = self.list.first().map(|own| own.id.inode);
         let mut found = HashMap::new();
-        // Nothing to look for when no other is wanted.
+        // No search when no other is selected.
         if inodes.is_none_or(|inodes| inodes.iter().any(|inode| Some(*inode) != own)) {
             found = find_named()?;
             find_of_processes(&mut found)?;
@@ -256,8 +256,7 @@ impl Namespaces {
             .find(|namespace| namespace.number == number)
     }
 
-    /// How many namespaces the last look left out because there are more than
-    /// [`MAX_NAMESPACES`].
+    /// How many namespaces the last refresh omitted because there are more than [`MAX_NAMESPACES`].
     pub fn omitted(&self) -> usize {
         self.omitted
     }
@@ -278,7 +277,7 @@ struct Found {
     path: PathBuf,
     /// File name under `/run/netns`.
     named: Option<String>,
-    /// Processes in it: the lowest, and all others only as long as the look lasts.
+    /// Processes in it: the lowest, and all others only during the refresh.
     pids: Vec<u32>,
 }
 
@@ -339,7 +338,7 @@ fn find_named() -> Result<HashMap<NamespaceId, Found>, Error> {
     Ok(found)
 }
 
-/// Adds the namespaces of all processes that may be looked at.
+/// Adds the namespaces of all processes that we may read.
 fn find_of_processes(found: &mut HashMap<NamespaceId, Found>) -> Result<(), Error> {
     let entries = std::fs::read_dir("/proc").map_err(|e| file_error("/proc", e))?;
     for entry in entries.flatten() {
@@ -351,7 +350,7 @@ fn find_of_processes(found: &mut HashMap<NamespaceId, Found>) -> Result<(), Erro
             continue;
         };
         let path = entry.path().join("ns/net");
-        // It may have ended, or not be ours to look at.
+        // It may have ended, or we may not read it.
         let Ok(id) = identify(&path) else { continue };
         let seen = found.entry(id).or_insert_with(|| Found {
             path,

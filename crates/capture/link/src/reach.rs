@@ -32,7 +32,7 @@ pub struct Reach {
     pub ifindex: u32,
     /// Address that they are sent from.
     pub source: IpAddr,
-    /// MAC address of the next hop; none when it is not known yet. It is being asked for then.
+    /// MAC address of the next hop; none when it is not known yet. The kernel is resolving it then.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -44,8 +44,8 @@ fn octets(address: IpAddr) -> (u8, Vec<u8>) {
 }
 
 impl Reach {
-    /// Asks in the calling thread's namespace; none when there is no way that leads there by unicast.
-    /// The kernel is made to ask for the next hop's MAC address, or to see whether it is still there.
+    /// Finds the route in the calling thread's namespace; none when it is not a unicast one. Makes the
+    /// kernel resolve the next hop's MAC address, or confirm it.
     ///
     /// # Errors
     /// The kernel refuses, or there is no route.
@@ -72,7 +72,7 @@ impl Reach {
             return Ok(None);
         };
         let mut known = neighbour(&mut requests, ifindex, hop)?;
-        // An entry that somebody has set for good would be one no more if the kernel were asked to use it.
+        // A permanent entry would lose that state if the kernel were told to confirm it.
         if known.is_none_or(|(_, state)| state & NUD_SURE == 0) {
             ask(&mut requests, ifindex, hop)?;
             known = neighbour(&mut requests, ifindex, hop)?;

@@ -81,7 +81,7 @@ pub fn create_veth(near: (&Namespace, &str), far: (&Namespace, &str)) -> Result<
         let mode = Attributes::default().with(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
         let spec = Attributes::default().nest(AF_INET6, mode);
         let quiet = Attributes::after(&link_request(ifindex)).nest(IFLA_AF_SPEC, spec);
-        // Where there is no IPv6, nobody speaks it.
+        // Fails where there is no IPv6, which is as good.
         let _ = Requests::open_in(Protocol::Route, namespace)?.change(RTM_SETLINK, quiet.bytes());
         Ok(ifindex)
     };

@@ -141,7 +141,7 @@ pub struct Level {
 pub struct Decoded {
     /// The frame itself.
     pub outer: Level,
-    /// What it carries, when tunnels are looked into.
+    /// What it carries, when tunnels are decoded.
     pub child: Option<Level>,
     /// What the child carries.
     pub grandchild: Option<Level>,

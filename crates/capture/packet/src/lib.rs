@@ -56,10 +56,10 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What to look for.
+/// What to decode.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Options {
-    /// Look into tunnels (`flow.tunnels`).
+    /// Decode tunnels (`flow.tunnels`).
     pub tunnels: bool,
 }
 

@@ -31,7 +31,7 @@ pub struct Plain<'a> {
     pub dst: [u64; 2],
     /// Source and destination port in network byte order, as one little-endian word.
     pub ports: u32,
-    /// Header of TCP without its options, and length of the payload: read when asked for.
+    /// Header of TCP without its options, and length of the payload: decoded on demand.
     tcp: Option<(&'a [u8; 20], u32)>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Plain<'a> {
         Some(transport::segment(header, payload_len))
     }
 
-    // Not inlined, for a CPU would be made to look at the port in any case.
+    // Not inlined: the CPU would load the port in any case.
     #[inline(never)]
     fn may_be_tunnel(&self) -> bool {
         tunnel::is_udp_tunnel(self.dst_port())

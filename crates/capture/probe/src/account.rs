@@ -88,7 +88,7 @@ pub fn cause_kind(cause: Cause) -> CauseKind {
 pub struct Account {
     /// By (namespace number, interface index).
     pub points: BTreeMap<(u16, u32), PointAccount>,
-    /// Capture points that are gone, added up.
+    /// Sum of the capture points that have left.
     pub gone: PointAccount,
     /// Entries made in the flow table since the start.
     pub inserted: u64,
@@ -122,7 +122,7 @@ impl Account {
 }
 
 impl Account {
-    /// All points, also those that are gone.
+    /// All points, including those that have left.
     pub fn all_points(&self) -> impl Iterator<Item = &PointAccount> {
         self.points.values().chain([&self.gone])
     }
@@ -173,7 +173,7 @@ impl Account {
     }
 }
 
-/// Adds what a point counted to another, as when it is gone.
+/// Adds what one point counted to another, for example to the sum of those that have left.
 pub(crate) fn add_point(sum: &mut PointAccount, point: &PointAccount) {
     sum.flows += point.flows;
     for i in 0..point.ingress.len() {

@@ -1,4 +1,4 @@
-//! The address set of a running probe, which anybody may change at any time.
+//! The address set of a running probe, which can be changed at any time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,8 +17,8 @@ struct Inner {
     most: u32,
     /// Replaced at the end of a change.
     set: Mutex<Arc<AddressSet>>,
-    /// Locked for the whole of a change, which may take a second: whoever only asks for the set,
-    /// like a drain, must not wait for that.
+    /// Locked during a whole change, which may take a second. Readers of the set, such as a drain, must not
+    /// wait for that: they lock `set` alone.
     apply: Mutex<Apply>,
 }
 
@@ -95,7 +95,7 @@ impl LiveAddresses {
     }
 }
 
-/// What the locks guard is replaced as a whole: nobody leaves it half-changed.
+/// The locks guard values that are only replaced as a whole, never left half-changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -115,7 +115,7 @@ impl EbpfProbe {
             let refusal = probe.follow(number)?;
             refused = refused.or(refusal);
         }
-        // Nothing of what was asked for would be seen; without names others may come.
+        // All named interfaces were refused, so nothing would be seen; without names others may appear.
         if let Some(error) = refused
             && !probe.config.interfaces.is_empty()
             && probe.interfaces.attached().is_empty()
@@ -149,7 +149,7 @@ impl EbpfProbe {
         Ok(())
     }
 
-    /// Has programs send all packets while somebody watches.
+    /// Makes programs send all packets while a live stream is open.
     fn watchers_changed(&mut self) -> Result<(), ProbeError> {
         let Some((packets, ring)) = &mut self.packets else {
             return Ok(());

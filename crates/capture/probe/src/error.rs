@@ -15,9 +15,9 @@ pub enum ProbeError {
     /// No such interface.
     #[error("no interface is called {name}{suggestion}")]
     UnknownInterface {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// ` (did you mean …?)` or a list of what there is.
+        /// ` (did you mean …?)` or a list of the existing names.
         suggestion: String,
     },
     /// The interface's packets cannot be read.

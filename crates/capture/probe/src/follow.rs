@@ -27,7 +27,7 @@ impl Scope {
         }
     }
 
-    /// Finds the namespaces to look into.
+    /// Finds the namespaces to watch.
     pub fn watch(&self, all_netns: bool) -> Result<Watch, ProbeError> {
         match self {
             Self::Names(names) => Watch::start(all_netns, names),
@@ -93,7 +93,7 @@ pub(crate) trait Follow {
         self.interfaces().scope.points().cloned()
     }
 
-    /// An interface is there or has changed: attaches if that is wanted. An error has been told.
+    /// An interface appeared or has changed: attaches if it is selected. Errors have been logged.
     fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
         let Some(link) = self.interfaces().newcomer(number, link) else {
             return Ok(());
@@ -109,8 +109,8 @@ pub(crate) trait Follow {
         }
     }
 
-    /// Begins to follow a namespace and takes note of its interfaces. Not watching one of them is no reason
-    /// to end; what was said of the first such is returned.
+    /// Starts to follow a namespace and attaches to its interfaces. One that cannot be watched is no reason
+    /// to stop; the first such error is returned.
     fn follow(&mut self, number: u16) -> Result<Option<ProbeError>, ProbeError> {
         let mut refused = None;
         for link in self.watch().follow(number)? {
@@ -152,7 +152,7 @@ pub(crate) trait Follow {
         }
     }
 
-    /// Looks whether namespaces came or went.
+    /// Finds namespaces that came or went.
     fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
         let before = self.watch().inodes();
         let changes = self.watch().refresh();
@@ -170,7 +170,7 @@ pub(crate) trait Follow {
                 self.interfaces().put_crowded_out(key, link);
                 continue;
             }
-            // By then it may be gone, or another's.
+            // The interface may have been removed or replaced by now.
             if let Ok(Some(link)) = self.watch().link(key.0, link.ifindex) {
                 let _ = self.link_seen(key.0, link);
             }

@@ -33,18 +33,18 @@ pub(crate) struct Interfaces<C> {
     pub scope: Scope,
     pub watch: Watch,
     points: BTreeMap<Key, Point<C>>,
-    /// Points whose interface is gone but whose counters were not yet taken.
+    /// Points whose interface was removed but whose counters have not been read yet.
     leaving: Vec<Key>,
-    /// Interfaces that cannot be captured, so that we complain once.
+    /// Interfaces that cannot be captured, so that this is logged once.
     refused: HashSet<Key>,
-    /// Interfaces for which there were too many programs: tried again when some are gone.
+    /// Interfaces for which there were too many programs: tried again when some were unloaded.
     crowded_out: BTreeMap<Key, Link>,
-    /// What was counted but for what is in the points.
+    /// All counts except those in `points`.
     pub account: Account,
 }
 
 impl<C> Interfaces<C> {
-    /// Looks for the namespaces; nothing is captured yet.
+    /// Finds the namespaces; nothing is captured yet.
     pub fn new(
         interfaces: &[String],
         points: Option<&LivePoints>,
@@ -97,15 +97,15 @@ impl<C> Interfaces<C> {
         self.watch.inode(number).unwrap_or_default()
     }
 
-    /// Takes note of what captures an interface now.
+    /// Records what captures an interface now.
     pub fn joined(&mut self, number: u16, link: Link, hook: &'static str, capture: C) {
         let (key, inode) = ((number, link.ifindex), self.inode(number));
         let namespace = self.watch.namespace(number);
         let namespace = namespace.map(|n| n.name.clone()).unwrap_or_default();
         tracing::info!(interface = link.name, namespace, hook, "attached");
         self.crowded_out.remove(&key);
-        // One with this index may be gone since the last drain, and its counters not taken yet: what takes its
-        // place is the same capture point, which goes on.
+        // An interface with this index may have been removed since the last drain, with its counters not
+        // yet read: its successor continues the same capture point.
         self.leaving.retain(|leaving| *leaving != key);
         let mut account = match self.points.remove(&key) {
             Some(point) => point.account,
@@ -126,11 +126,11 @@ impl<C> Interfaces<C> {
         self.points.insert(key, point);
     }
 
-    /// Takes note that an interface cannot be captured: not until it changes, or not at all, which is
-    /// complained of once. Whether it may be later.
+    /// Records that an interface cannot be captured: until it changes, or at all, which is logged once.
+    /// Returns whether it can be later.
     pub fn failed(&mut self, number: u16, link: &Link, error: &ProbeError) -> bool {
         let inode = self.inode(number);
-        // libpcap wants it to be up: once it is, it is seen again.
+        // libpcap requires that it is up: once it is, the monitor reports it again.
         let down = matches!(
             error,
             ProbeError::Capture(skua_afpacket::Error::InterfaceDown { .. })
@@ -171,7 +171,7 @@ impl<C> Interfaces<C> {
         down
     }
 
-    /// Ends to capture an interface, which may be gone.
+    /// Stops capturing an interface, which may have been removed.
     pub fn left(&mut self, key: Key) {
         self.refused.remove(&key);
         if let Some(point) = self.points.get_mut(&key) {
@@ -182,13 +182,14 @@ impl<C> Interfaces<C> {
         }
     }
 
-    /// Forgets interfaces that are gone and were not watched for want of programs.
+    /// Forgets interfaces that were removed before there were enough programs to watch them.
     pub fn forget(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
         self.crowded_out
             .retain(|(netns, ifindex), _| *netns != number || !gone(*ifindex));
     }
 
-    /// Those that are not watched for want of programs, to be tried again or put back.
+    /// Takes the interfaces that are not watched because there were too many programs, to try them again or
+    /// put them back.
     pub fn take_crowded_out(&mut self) -> BTreeMap<Key, Link> {
         std::mem::take(&mut self.crowded_out)
     }
@@ -250,7 +251,7 @@ impl<C> Interfaces<C> {
         }
     }
 
-    /// After their last counters are taken: those that are gone.
+    /// Takes the removed interfaces, after their last counters were read.
     pub fn take_leaving(&mut self) -> Vec<Key> {
         let leaving = std::mem::take(&mut self.leaving);
         for key in &leaving {

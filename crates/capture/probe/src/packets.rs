@@ -54,7 +54,7 @@ impl PacketsConfig {
     }
 }
 
-/// The packets of a probe, for whoever asks for those of a flow or wants to watch. Clones are the same.
+/// The packets of a probe: those kept of a flow, and live streams. Clones share one hub.
 #[derive(Clone)]
 pub struct Packets(Arc<Hub>);
 
@@ -66,7 +66,7 @@ struct Hub {
     dropped: AtomicU64,
     /// Number of streams, to be asked without a lock.
     watchers: AtomicUsize,
-    /// Streams have all packets from the moment when they are asked for.
+    /// Streams have all packets from the moment when they are opened.
     at_once: bool,
     /// Readable when streams come or go (an eventfd).
     wake: OwnedFd,
@@ -101,7 +101,7 @@ impl Packets {
         Self::make(config, true)
     }
 
-    /// For programs that have to be told that somebody watches.
+    /// For programs, which must learn when the first stream opens and the last one closes.
     pub(crate) fn of_programs(config: PacketsConfig) -> Result<Self, ProbeError> {
         Self::make(config, false)
     }
@@ -125,7 +125,7 @@ impl Packets {
         })))
     }
 
-    /// What was asked for.
+    /// The configuration of the packets.
     pub fn config(&self) -> PacketsConfig {
         self.0.config
     }
@@ -186,7 +186,7 @@ impl Packets {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Whether packets need not be looked at one by one: none are kept, and nobody watches.
+    /// Whether packets need not be handed over one by one: none are kept, and no stream is open.
     pub fn is_idle(&self) -> bool {
         self.0.config.first == 0 && self.watchers() == 0
     }

@@ -1,4 +1,4 @@
-//! The capture points of a running probe, which anybody may change at any time.
+//! The capture points of a running probe, which can be changed at any time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,8 +39,8 @@ pub enum PointState {
     Active,
     /// It cannot be attached to, and why. It is tried again when it is added again.
     Refused(String),
-    /// There is no such interface, or not any more. It is counted again should it come back in the
-    /// same namespace; else it is looked for when the set is replaced or it is added.
+    /// There is no such interface (any more). It is counted again when it comes back in the same namespace;
+    /// else it is searched again when the set is replaced or it is added.
     Gone,
 }
 
@@ -106,8 +106,7 @@ impl LivePoints {
         Ok(live)
     }
 
-    /// Has these points and no others. Those that stay keep their state; those that are gone are
-    /// looked for again.
+    /// Replaces the set of points. Those that stay keep their state; missing ones are searched again.
     pub fn replace(&self, points: PointSet) {
         self.edit(|table| {
             table.retain(|point, state| *state != PointState::Gone && points.contains(point));
@@ -117,7 +116,7 @@ impl LivePoints {
         });
     }
 
-    /// Adds a point; one that is refused or gone is tried again.
+    /// Adds a point; one that was refused or is missing is tried again.
     pub fn add(&self, point: PointId) {
         self.edit(|table| {
             let state = table.entry(point).or_insert_with(PointState::new);
@@ -215,7 +214,7 @@ impl LivePoints {
         }
     }
 
-    /// Notes that interfaces of a namespace are gone.
+    /// Records that interfaces of a namespace were removed.
     pub(crate) fn note_gone(&self, netns: u64, gone: impl Fn(u32) -> bool) {
         for (point, state) in &mut self.lock().points {
             if point.netns == netns && gone(point.ifindex) {

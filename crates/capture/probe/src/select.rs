@@ -127,7 +127,7 @@ impl Selection {
         })
     }
 
-    /// Whether the filter looks at most at the headers that are in the first `bytes` of a packet.
+    /// Whether the filter reads no byte beyond the first `bytes` of a packet, of headers.
     pub fn looks_no_further_than(&self, bytes: u32) -> bool {
         let near = |filter: &Filter| filter.instructions().iter().all(|i| near(i, bytes));
         self.filters

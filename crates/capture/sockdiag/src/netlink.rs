@@ -1,4 +1,4 @@
-//! Netlink sockets: one that asks for sockets, one that hears of their end.
+//! Netlink sockets: one that lists sockets, one that receives their ends.
 
 use crate::record::{self, Family, Record, SOCK_DIAG_BY_FAMILY};
 use crate::{Error, account};
@@ -29,8 +29,8 @@ const GROUPS: [(u32, &str); 4] = [
     (4, "SKNLGRP_INET6_UDP_DESTROY"),
 ];
 
-/// Asks for the sockets of one network namespace: that in which it was opened. It needs no
-/// rights. While it is open it keeps its namespace alive.
+/// Lists the sockets of one network namespace: that in which it was opened. It needs no rights. While it is
+/// open it keeps its namespace alive.
 #[derive(Debug)]
 pub struct DiagSocket {
     socket: Socket,
@@ -141,8 +141,7 @@ impl DiagSocket {
     }
 }
 
-/// A connection of which only the SYN has come is no socket yet: the kernel tells nothing of it
-/// but its addresses.
+/// A connection of which only the SYN has come is no socket yet: the kernel reports only its addresses.
 fn is_request(record: &Record) -> bool {
     record.state == SocketState::SynRecv && record.info.is_none()
 }

@@ -1,8 +1,8 @@
-//! Whose socket: processes and the sockets in their file tables (`/proc/PID/fd`).
+//! Owners of sockets: processes and the sockets in their file tables (`/proc/PID/fd`).
 //!
-//! Reading all file tables costs a system call for each open file of the host. So a table is read
-//! when its process is new, when a socket turns up whose owner is not known, and else in turn, a
-//! part of the processes with each look.
+//! Reading all file tables costs a system call for each open file of the host. So a table is read when its
+//! process is new, when a socket without a known owner appears, and else in turn, a part of the processes
+//! with each poll.
 
 use crate::cgroup::Hierarchies;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
@@ -17,9 +17,9 @@ use std::path::PathBuf;
 const MAX_HELD: usize = 1 << 20;
 /// Most processes that are followed.
 const MAX_PROCESSES: usize = 1 << 17;
-/// Each look reads the tables of at least one in so many processes again.
+/// Each poll reads the tables of at least one in so many processes again.
 const TURN: usize = 16;
-/// In how many looks a socket without a holder is searched in all tables; later, only as turns go.
+/// In how many polls a socket without a holder is searched in all tables; later, only in turn.
 const SEARCHES: u8 = 2;
 /// Room for directory entries of one system call.
 const DIRECTORY_BUFFER: usize = 32 << 10;
@@ -31,9 +31,9 @@ struct Process {
     directory: u64,
     parent: u32,
     task: Task,
-    /// Number of the look that saw it last.
+    /// Number of the poll that saw it last.
     seen: u32,
-    /// Number of the look that read its file table last.
+    /// Number of the poll that read its file table last.
     read: u32,
     /// It was found to hold a socket.
     holds: bool,
@@ -44,25 +44,25 @@ struct Process {
 struct Holder {
     pid: u32,
     directory: u64,
-    /// Number of the look that saw it last in the holder's table.
+    /// Number of the poll that saw it last in the holder's table.
     read: u32,
 }
 
-/// All processes that may be looked at, and which of them hold which sockets.
+/// All processes that we may read, and which of them hold which sockets.
 #[derive(Debug)]
 pub(crate) struct Processes {
     root: PathBuf,
     hierarchies: Hierarchies,
     by_pid: HashMap<u32, Process>,
     holders: HashMap<u32, Holder>,
-    /// Sockets that were searched for in vain, and in how many looks.
+    /// Sockets that were not found, and in how many polls.
     orphans: HashMap<u32, u8>,
     look: u32,
     buffer: Box<[MaybeUninit<u8>]>,
 }
 
 impl Processes {
-    /// Knows nobody yet.
+    /// Starts without processes.
     pub fn new() -> Self {
         Self::at("/proc".into())
     }
@@ -79,8 +79,8 @@ impl Processes {
         }
     }
 
-    /// Looks for the holders of these sockets, by inode. It never fails: what may not be looked
-    /// at, or vanishes meanwhile, holds nothing.
+    /// Finds the holders of these sockets, by inode. It never fails: a process that we may not read, or
+    /// that ends meanwhile, holds nothing.
     pub fn scan(&mut self, sockets: &HashSet<u32>) {
         self.look = self.look.wrapping_add(1);
         self.holders.retain(|inode, _| sockets.contains(inode));
@@ -261,7 +261,7 @@ impl Processes {
         }
     }
 
-    /// Reads who a process is, and its parent; none when it is gone.
+    /// Reads a process's identity and its parent; none when it has ended.
     fn describe(&self, pid: u32) -> Option<(Task, u32)> {
         let directory = self.root.join(pid.to_string());
         let stat = std::fs::read(directory.join("stat")).ok()?;

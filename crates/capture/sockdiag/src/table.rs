@@ -1,4 +1,4 @@
-//! Sockets that are known: what the last look saw, who owns them, when they began.
+//! Known sockets: what the last poll saw, their owners, when they began.
 
 use crate::account::{self, Before, Certainty};
 use crate::record::Record;
@@ -6,12 +6,12 @@ use skua_socket::{End, Opener, Protocol, SocketState, SocketUpdate, Task, TaskRu
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-/// Most sockets that are remembered between looks.
+/// Most sockets that are kept between polls.
 const MAX_SOCKETS: usize = 1 << 19;
-/// Most sockets that are remembered as ended before the kernel said so.
+/// Most sockets that are remembered as vanished before the kernel has reported their end.
 const MAX_TOLD: usize = 1 << 16;
-/// In how many looks a socket may be missing until it counts as vanished. Its end may be on the
-/// way: the kernel tells it from a work queue.
+/// In how many polls a socket may be missing until it counts as vanished. Its end may be on the way: the
+/// kernel sends it from a work queue.
 const GRACE_LOOKS: u32 = 1;
 
 /// A socket: network namespace and cookie. Before Linux 5.10 cookies are of a namespace.
@@ -33,9 +33,9 @@ struct Known {
     generation: u16,
     start_ns: u64,
     established_ns: u64,
-    /// Time of the look that saw it last.
+    /// Time of the poll that saw it last.
     seen_ns: u64,
-    /// Number of that look.
+    /// Number of that poll.
     look: u32,
 }
 
@@ -48,28 +48,28 @@ pub(crate) struct Table {
     sockets: HashMap<Key, Known>,
     /// Owners of listening sockets.
     listeners: HashMap<ListenerKey, Task>,
-    /// Sockets that were told as vanished and that the kernel may still report.
+    /// Sockets that were reported as vanished and whose end the kernel may still report.
     told: HashSet<Key>,
     /// Cookies are unique on the host.
     host_cookies: bool,
     look: u32,
     look_ns: u64,
-    /// Time of the look before; 0: this is the first.
+    /// Time of the previous poll; 0: this is the first.
     before_ns: u64,
     table_full: u64,
     unrecorded: u64,
 }
 
 impl Table {
-    /// A look begins.
+    /// Starts a poll.
     pub fn begin(&mut self, now_ns: u64) {
         self.look = self.look.wrapping_add(1);
         self.before_ns = self.look_ns;
         self.look_ns = now_ns;
     }
 
-    /// The look has seen a socket. A connection that a socket had before the present one has
-    /// ended: it is given to `sink`.
+    /// Adds a socket that the poll has seen. An earlier connection of the same socket has ended: it is
+    /// given to `sink`.
     pub fn see(&mut self, netns: u32, record: &Record, sink: &mut dyn FnMut(&SocketUpdate)) {
         self.host_cookies |= record.cookie_of_host;
         let key = Key {
@@ -80,7 +80,7 @@ impl Table {
         let mut generation = 0;
         if let Some(known) = self.sockets.get_mut(&key) {
             if known.look == look {
-                // Changes meanwhile make a dump tell some twice.
+                // Changes during a dump make the kernel list some twice.
                 return;
             }
             if known.is_same_connection(record) {
@@ -104,7 +104,7 @@ impl Table {
         self.sockets.insert(key, known);
     }
 
-    /// Inodes of the sockets that the look has seen.
+    /// Inodes of the sockets that the poll has seen.
     pub fn inodes(&self) -> HashSet<u32> {
         let seen = self
             .sockets
@@ -115,8 +115,8 @@ impl Table {
             .collect()
     }
 
-    /// The look is over: gives every open socket to `sink`, and those that have vanished.
-    /// `holder` tells whose an inode is; `complete` of which namespaces all sockets were seen.
+    /// Ends a poll: gives every open socket to `sink`, and those that have vanished. `holder` gives an
+    /// inode's owner; `complete` the namespaces of which all sockets were seen.
     pub fn finish<'a>(
         &mut self,
         holder: &dyn Fn(u32) -> Option<&'a Task>,
@@ -217,7 +217,7 @@ impl Table {
         sink(&update);
     }
 
-    /// A socket that no look has seen.
+    /// A socket that no poll has seen.
     fn short_lived(
         &self,
         key: Key,
@@ -245,7 +245,7 @@ impl Table {
             if ended.established {
                 known.established_ns = known.start_ns;
             } else {
-                // It has no time of data: all that is known is that it began after the look.
+                // It has no time of data: all that is known is that it began after the poll.
                 known.start_ns = self.look_ns;
             }
             let mut update = known.update(key, self.host_cookies, now_ns, Some(ended.end));
@@ -263,7 +263,7 @@ impl Table {
         self.listeners.retain(|place, _| keep(place.0));
     }
 
-    /// Sockets at looks for which there was no room.
+    /// Open sockets that did not fit into the table, once per poll.
     pub fn table_full(&self) -> u64 {
         self.table_full
     }
@@ -354,7 +354,7 @@ impl Known {
         if self.opener == Opener::Unknown {
             self.opener = Opener::Remote;
         }
-        // Without an inode nobody has accepted it, or nobody has it any more.
+        // Without an inode no process has accepted it, or none has it any more.
         if self.rule == TaskRule::Unknown
             && self.opener == Opener::Remote
             && self.record.inode == 0

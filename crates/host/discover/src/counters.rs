@@ -30,9 +30,9 @@ pub struct Counters {
     pub processes: u64,
     /// Holders of tap and tun devices that have a node now.
     pub guests: u64,
-    /// BPF programs on interfaces at the last look.
+    /// BPF programs on interfaces at the last poll.
     pub programs: u64,
-    /// Namespaces with rules of nftables at the last look.
+    /// Namespaces with rules of nftables at the last poll.
     pub rulesets: u64,
     /// Times that the rules of a namespace could not be read.
     pub rulesets_failed: u64,

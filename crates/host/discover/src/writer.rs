@@ -77,8 +77,8 @@ impl Writer {
         }
     }
 
-    /// Adds a node, whose identifier is made of `identity`; none when there is no room. Of a node that an
-    /// earlier run left only the keys in `owned` are replaced.
+    /// Adds a node, whose identifier is made of `identity`; none when the limit was reached. Of a node that
+    /// an earlier run left only the keys in `owned` are replaced.
     pub fn add_node(&mut self, identity: &str, owned: &[&str], metadata: Map) -> Option<Arc<str>> {
         if self.nodes >= self.most {
             counters::add(&self.counters.omitted_nodes, 1);
@@ -217,8 +217,8 @@ impl Writer {
         }
     }
 
-    /// Has a node hang below `parent` by one edge; `hangs` is the parent and the edge of before, which may
-    /// be gone: parents are others'.
+    /// Puts a node below `parent` by one edge; `hangs` is the previous parent and edge, which may have been
+    /// removed: parents belong to other writers.
     pub fn hang(&mut self, hangs: &mut Hangs, parent: &Arc<str>, child: &str, relation: &str) {
         if let Some((before, edge)) = hangs.take() {
             let there = self.graph.read().current_edge(&edge).is_some();
@@ -232,7 +232,7 @@ impl Writer {
         *hangs = edge.map(|edge| (parent.clone(), edge));
     }
 
-    /// Deletes an edge, which may be gone with one of its ends.
+    /// Deletes an edge, which may have been removed with one of its ends.
     pub fn drop_edge(&mut self, id: &str) {
         if self.graph.read().current_edge(id).is_some() {
             self.remove_edge(id);

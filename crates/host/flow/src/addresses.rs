@@ -167,7 +167,7 @@ impl FromStr for Prefix {
     }
 }
 
-/// What somebody may have meant who wrote no prefix.
+/// A suggestion for text that is no prefix.
 fn hint(address: &str, length: Option<&str>) -> String {
     let as_mask = |mask: &str| ipnet::ipv4_mask_to_prefix(mask.parse().ok()?).ok();
     let meant = match length {

@@ -20,7 +20,7 @@ impl<T> Default for Numbered<T> {
     }
 }
 
-/// Which numbers are in use; made by who goes through all records.
+/// Which numbers are in use, collected by a pass over all records.
 #[derive(Debug, Default)]
 pub struct Used(HashMap<u32, bool>);
 
@@ -164,7 +164,7 @@ mod tests {
         };
         let values = [3, 0, 4, 1, 2];
         let numbers = values.map(|n| numbered.insert(n).unwrap());
-        // They have gone round.
+        // The numbers have wrapped around.
         assert_eq!(numbers.map(|n| n.get()), [u32::MAX - 1, u32::MAX, 1, 2, 3]);
         let mut used = Used::default();
         numbers.iter().for_each(|number| used.note(*number, false));

@@ -59,10 +59,10 @@ pub enum Cause {
     Truncated,
     /// Could not be read at all.
     NoDecode,
-    /// Lost before it was looked at, for want of room in the packet ring (packets as captured; their
-    /// bytes are not known).
+    /// Lost before decoding, because the packet ring was full (packets as captured; their bytes are not
+    /// known).
     RingFull,
-    /// Lost by a network card for want of a buffer (DPDK; bytes are not known).
+    /// Lost by a network card that had no free buffer (DPDK; bytes are not known).
     NoBuffer,
     /// Came to a network card with an error (DPDK; bytes are not known).
     DeviceError,
@@ -75,13 +75,12 @@ pub enum Cause {
     TagBytes,
     /// Note: flows inside tunnels that found no entry; the parent has the packets.
     ChildFull,
-    /// Note: packets that were to be kept as the first of their flow, and that the ring to user
-    /// space had no room for.
+    /// Note: packets to keep as the first of their flow that did not fit into the ring to user space.
     RawLost,
-    /// Note: packets for a live stream that the ring to user space had no room for.
+    /// Note: packets for a live stream that did not fit into the ring to user space.
     LiveLost,
-    /// Note: SYNs counted in the closed connection before them between the same ports, because the
-    /// ring had no room to send that one away (packets, no bytes).
+    /// Note: SYNs counted in the previous closed connection between the same ports, because the ring to
+    /// send that one was full (packets, no bytes).
     ReuseMerged,
 }
 

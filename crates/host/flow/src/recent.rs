@@ -52,7 +52,7 @@ impl Recent {
         }
     }
 
-    /// A place worth a look, and whether there its `lo` sent the packet.
+    /// A slot that may have the packet's flow, and whether there its `lo` sent the packet.
     #[inline]
     pub(crate) fn get(&self, packet: &Plain<'_>) -> Option<(u32, bool)> {
         self.find(tag(packet.src, packet.dst, packet.ports))

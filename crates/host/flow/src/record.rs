@@ -58,7 +58,7 @@ impl Interval {
     }
 }
 
-/// State of a TCP conversation as its flags tell.
+/// State of a TCP conversation as its flags show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpState {
     /// A SYN and nothing after it.
@@ -88,7 +88,7 @@ impl TcpState {
         }
     }
 
-    /// The state that flags of both sides tell, none when they tell nothing.
+    /// The state that flags of both sides show, none when they show nothing.
     pub fn of(tcp: &TcpUpdate) -> Option<Self> {
         let [lo, hi] = tcp.flags;
         let either = lo | hi;
@@ -143,8 +143,8 @@ pub struct FlowRecord {
     pub tcp: TcpUpdate,
     /// VNI, GRE key or MPLS label of a flow inside a tunnel.
     pub tunnel_id: u32,
-    /// One in so many packets was counted, 1: all. Counters of captures of our own are not scaled
-    /// up; those of flows that others tell of (sFlow, NetFlow, IPFIX) are.
+    /// One in so many packets was counted, 1: all. Counters of our own captures are not scaled up; those
+    /// from exporters (sFlow, NetFlow, IPFIX) are.
     pub sampling: u32,
     /// Whether `lo` spoke first, so that it is `a`.
     pub lo_first: bool,
@@ -154,9 +154,9 @@ pub struct FlowRecord {
     pub owners: [Option<NonZeroU32>; 2],
     /// Which side offers a service.
     pub service: Option<Service>,
-    /// How often owners were looked for.
+    /// How often owners were searched.
     pub joins: u8,
-    /// Which ways the packets of each side took. Not in histories.
+    /// In which directions the packets of each side passed. Not in histories.
     pub directions: Directions,
 }
 

@@ -19,8 +19,8 @@ use std::{
 /// less than this, for one packet alone has no rate.
 const FIRST_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// With how many updates the owners of a conversation are looked for: its sockets may be met a
-/// little later than its first packets, but mostly the other side is on another host for ever.
+/// With how many updates the owners of a conversation are searched: its sockets may be reported a little
+/// later than its first packets, but mostly the other side is on another host for ever.
 pub const JOINS: u8 = 3;
 /// How far the kernel's time of a packet may lag, nanoseconds: a tick of the slowest clock (HZ=100).
 const TICK_NS: u64 = 10_000_000;
@@ -113,7 +113,7 @@ pub struct Query<F> {
     pub limit: usize,
 }
 
-/// Where a record was found, to be asked for again when the store was let go of meanwhile.
+/// Where a record was found, to read it again after the store was unlocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
     place: u32,
@@ -174,11 +174,12 @@ pub struct FlowStore {
     drained_ns: u64,
     /// Time since the drain before, none with the first.
     interval_ns: Option<u64>,
-    /// Places of the records that this drain touched, when somebody wants to know; one may be there twice.
+    /// Places of the records that this drain touched, once [`FlowStore::note_touched`] was called; one may
+    /// be there twice.
     touched: Option<Vec<u32>>,
-    /// Places of the records whose owners are asked for once more with the next drain.
+    /// Places of the records whose owners are searched once more with the next drain.
     unowned: Vec<u32>,
-    /// Records that were touched and left before anybody could know.
+    /// Records that were touched and removed before they could be reported.
     untold: u64,
     /// The serial of the next record that this store makes.
     next_serial: u64,
@@ -232,7 +233,7 @@ impl FlowStore {
         }
     }
 
-    /// From now on [`touched`](Self::touched) tells what each drain touches.
+    /// From now on [`touched`](Self::touched) lists what each drain touches.
     pub fn note_touched(&mut self) {
         self.touched.get_or_insert_default();
     }
@@ -245,8 +246,7 @@ impl FlowStore {
         }
     }
 
-    /// The records that the last drain touched; nothing before [`note_touched`](Self::note_touched) was
-    /// asked for.
+    /// The records that the last drain touched; none before [`note_touched`](Self::note_touched).
     pub fn touched(&self) -> impl Iterator<Item = &FlowRecord> {
         let places = self.touched.iter().flatten();
         places.map(|place| &self.places[*place].record)
@@ -274,7 +274,7 @@ impl FlowStore {
         let place = self.sum_up(update);
         let record = &mut self.places[place].record;
         ask(record, &mut owners);
-        // Its socket may have come after the last look at sockets, and no packet need follow.
+        // Its socket may have been opened after the last poll of sockets, and no packet need follow.
         if wants_owners(record)
             && record.last_ns.saturating_add(TICK_NS) >= self.drained_ns
             && self.unowned.len() < MAX_UNOWNED
@@ -284,9 +284,9 @@ impl FlowStore {
         &self.places[place].record
     }
 
-    /// Asks for the owners that were not known when the last drain read its conversations, of those
-    /// that had packets after its look at sockets. Belongs between [`begin_drain`](Self::begin_drain)
-    /// and the first update.
+    /// Searches the owners that were not known when the last drain read its conversations, of those that
+    /// had packets after its poll of sockets. Belongs between [`begin_drain`](Self::begin_drain) and the
+    /// first update.
     pub fn ask_again(&mut self, mut owners: impl FnMut(&FlowRecord) -> Ownership) {
         for place in std::mem::take(&mut self.unowned) {
             let record = &mut self.places[place].record;
@@ -295,7 +295,7 @@ impl FlowStore {
             if record.owners != known
                 && let Some(touched) = &mut self.touched
             {
-                // What the drain before has added was told then.
+                // The previous drain's increase was reported then.
                 record.interval.lo_sent = Counters::default();
                 record.interval.hi_sent = Counters::default();
                 touched.push(place);
@@ -303,9 +303,9 @@ impl FlowStore {
         }
     }
 
-    /// Puts a record that was made elsewhere in the place of what was known of it, by its serial. One of
-    /// the same key with another serial is another conversation between the same ports; the one before has
-    /// ended, though nobody said so.
+    /// Replaces a record by its serial with one that was made elsewhere. One of the same key with another
+    /// serial is another conversation between the same ports; the previous one has ended, though no message
+    /// said so.
     pub fn put(&mut self, record: FlowRecord) {
         let hash = KeyHash::new(&record.key, &self.secret);
         let over = record.end.is_some_and(is_over);
@@ -346,7 +346,7 @@ impl FlowStore {
         self.queue_when_ended(place);
     }
 
-    /// Ended records are the first to go when there is no room.
+    /// Ended records are the first to be dropped when the store is full.
     fn queue_when_ended(&mut self, place: u32) {
         let kept = &mut self.places[place];
         if kept.record.end.is_some() && !std::mem::replace(&mut kept.queued, true) {
@@ -541,13 +541,13 @@ impl FlowStore {
         self.drained_ns
     }
 
-    /// The records that a query asks for.
+    /// The records that match a query.
     pub fn query<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<&FlowRecord> {
         let found = self.find(query);
         found.into_iter().filter_map(|at| self.at(at)).collect()
     }
 
-    /// Where the records are that a query asks for, 16 bytes for each.
+    /// Where the records are that match a query, 16 bytes for each.
     pub fn find<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<Found> {
         let record = |found: &Found| &self.places[found.place].record;
         let mut found: Vec<Found> = (0..self.places.end())
@@ -567,7 +567,7 @@ impl FlowStore {
         found
     }
 
-    /// A record that was found before, as it is now; none when it has gone.
+    /// A record that was found before, as it is now; none when it was dropped.
     pub fn at(&self, found: Found) -> Option<&FlowRecord> {
         let place = &self.places[found.place];
         (place.used && place.record.serial == found.serial).then_some(&place.record)

@@ -33,7 +33,7 @@ pub struct TableConfig {
     pub max_entries: usize,
     /// An entry ends after this much silence (`flow.idle_timeout`), none: never.
     pub idle_timeout: Option<Duration>,
-    /// Look into tunnels (`flow.tunnels`).
+    /// Decode tunnels (`flow.tunnels`).
     pub tunnels: bool,
     /// Secret of the key hash.
     pub seed: u64,
@@ -218,8 +218,7 @@ pub struct FlowTable {
     addresses: Option<Arc<AddressSet>>,
     /// Entries made since the start.
     inserted: u64,
-    /// By place, how many packets [`FlowTable::count_first`] told of an entry; as long as it needs
-    /// to be.
+    /// By place, how many packets [`FlowTable::count_first`] reported of an entry; extended on demand.
     told: Vec<u8>,
 }
 
@@ -335,7 +334,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Has the table count what is there.
+    /// Has the table count the pending packets.
     pub fn flush(&mut self, table: &mut FlowTable) {
         table.batch(&self.packets[..self.len]);
         self.len = 0;
@@ -570,8 +569,8 @@ impl FlowTable {
         }
     }
 
-    /// The segments of a super-packet repeat the headers of what it carries inside, too: then
-    /// tunnels are looked into also when their flows are not wanted.
+    /// The segments of a super-packet repeat the inner headers, too: then tunnels are decoded also when
+    /// their flows are not counted.
     fn options_for(&self, frame: &Frame<'_>) -> Options {
         Options {
             tunnels: self.options.tunnels || frame.segments > 1,
@@ -875,7 +874,7 @@ impl FlowTable {
         self.points.add(point, cause, amount.all());
     }
 
-    /// Counts packets that the caller lost or could not give: an unknown link type, no room.
+    /// Counts packets that the caller lost or could not give: an unknown link type, a full buffer.
     pub fn count(&mut self, point: CapturePoint, cause: Cause, counters: Counters) {
         self.points.add(point, cause, counters);
     }
@@ -885,7 +884,7 @@ impl FlowTable {
         self.points.iter()
     }
 
-    /// Forgets the counters of an interface that is gone.
+    /// Forgets the counters of an interface that was removed.
     pub fn remove_point(&mut self, netns: u16, ifindex: u32) {
         self.points.remove(netns, ifindex);
     }

@@ -170,7 +170,7 @@ impl Tcp {
         }
     }
 
-    /// What a drain yields; differences begin anew.
+    /// Returns the details for a drain, and resets the differences.
     pub(crate) fn drain(&self, details: Option<&mut Details>) -> TcpUpdate {
         let mut update = TcpUpdate {
             flags: self.flags,

@@ -1,4 +1,4 @@
-//! A client that comes back by itself.
+//! A client that reconnects automatically.
 
 use crate::{
     Change, DATABASE, Error, Monitored, Target,
@@ -76,10 +76,10 @@ impl ClientConfig {
     }
 }
 
-/// Who is told what is in the monitored tables. Called on the client's thread; while a call lasts
-/// nothing more is read. An error ends the connection, which is then made anew.
+/// Receives the rows of the monitored tables. Called on the client's thread; while a call lasts nothing
+/// more is read. An error ends the connection, and the client reconnects.
 pub trait Watcher: Send + 'static {
-    /// There is a connection, and these are all rows. What was known before holds no longer.
+    /// There is a connection, and these are all rows. Earlier rows are no longer valid.
     fn begin(&mut self, rows: Vec<Change>) -> Result<(), Error>;
     /// What one update changed.
     fn change(&mut self, changes: Vec<Change>) -> Result<(), Error>;
@@ -157,7 +157,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts to connect, and to tell `watcher` what is in the tables.
+    /// Starts to connect, and to give `watcher` the rows of the tables.
     pub fn start(
         config: ClientConfig,
         monitored: Vec<Monitored>,
@@ -328,7 +328,7 @@ impl<W: Watcher> Worker<W> {
         }
     }
 
-    /// Nobody gets an answer any more. Returns whether the watcher had rows.
+    /// Fails all pending requests. Returns whether the watcher had rows.
     fn hang_up(&self, why: &Error) -> bool {
         let mut link = self.shared.lock();
         let pending = std::mem::take(&mut link.pending);
@@ -417,7 +417,7 @@ impl<W: Watcher> Worker<W> {
 
     fn answer(&self, id: Option<u64>, message: Message) {
         let Some(id) = id else {
-            // What nobody waits for has a text as identifier.
+            // The client's own requests have a text as identifier.
             let ours = |id: Box<RawValue>| matches!(id.get(), "\"echo\"" | "\"lock\"");
             if !message.id.is_some_and(ours) {
                 count(&self.shared.counted.unknown);

@@ -31,7 +31,7 @@ pub struct Change {
     pub table: &'static str,
     /// Its identifier.
     pub id: Uuid,
-    /// All its monitored columns; none when it is gone.
+    /// All its monitored columns; none when it was deleted.
     pub row: Option<Row>,
 }
 

@@ -95,7 +95,7 @@ impl Stream {
         })
     }
 
-    /// Ends the connection for both sides; whoever reads is told.
+    /// Shuts the connection down in both directions, which wakes up the reader.
     pub fn close(&self) {
         let _ = match &self.socket {
             Socket::Unix(stream) => stream.shutdown(Shutdown::Both),

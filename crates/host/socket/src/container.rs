@@ -132,7 +132,7 @@ pub(crate) fn place(path: &[u8]) -> CgroupPath {
 
 enum Component {
     Container(Found),
-    /// A process beside a container that looks after it.
+    /// A runtime's process beside a container, which monitors it.
     Monitor,
     Other,
 }

@@ -39,7 +39,7 @@ struct Entry {
     local: u32,
     netns: u32,
     owner: Option<OwnerId>,
-    /// Tells it from others that have the same endpoints, before it or after.
+    /// Distinguishes it from earlier and later sockets with the same endpoints.
     id: u64,
     life: Span,
     measured: Measured,
@@ -60,7 +60,7 @@ impl Lived for Entry {
     }
 }
 
-/// What a socket's TCP has measured of its connection, as of the last look.
+/// TCP measurements of a socket, as of the last poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Measured {
     /// Smoothed round-trip time, µs; 0 unknown.
@@ -152,7 +152,7 @@ impl SocketIndex {
         self.addresses.insert(netns, addresses);
     }
 
-    /// The addresses of a namespace; none when nobody has said which they are.
+    /// The addresses of a namespace; none when they were not set.
     pub fn addresses(&self, netns: u32) -> Option<impl Iterator<Item = IpAddr>> {
         Some(self.addresses.get(&netns)?.iter().copied())
     }
@@ -286,7 +286,7 @@ impl SocketIndex {
         self.listeners.forget_before(ns);
     }
 
-    /// Whether there is no room for half as many more.
+    /// Whether less than a quarter of the limit is free.
     pub fn is_tight(&self) -> bool {
         self.connected > self.limit / 4 * 3
     }
@@ -483,7 +483,7 @@ impl SocketIndex {
         };
         match self.sides(&pair, netns, span)[0] {
             Found::One(entry) => return peer(entry.owner),
-            // The kernel's sums do not tell which of several processes each connection was of.
+            // The kernel's sums do not say which of several processes each connection was of.
             Found::Several(one) if self.sums => return peer(one.owner),
             Found::Several(_) => return peer(None),
             Found::Nothing => {}

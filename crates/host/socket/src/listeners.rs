@@ -14,7 +14,7 @@ use crate::{
     record::is_wildcard,
 };
 
-/// Of more sockets at one address those of a time are not looked for one by one.
+/// With more sockets at one address, those of a time are not searched one by one.
 const MOST: usize = 64;
 
 /// A socket that waits.
@@ -174,7 +174,7 @@ impl Listeners {
         self.len = len;
     }
 
-    /// Whether somebody may wait at a port.
+    /// Whether there may be a listener at a port.
     #[inline]
     pub fn may_listen(&self, protocol: Protocol, port: u16) -> bool {
         self.ports[protocol as usize][usize::from(port) / 64] >> (port % 64) & 1 != 0

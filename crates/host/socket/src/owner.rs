@@ -54,8 +54,8 @@ pub struct Owner {
     /// Its name: the first thread's, or the executable's where that one is cut. Empty where several
     /// have different ones.
     pub process: String,
-    /// Path of its executable, as its own mount namespace has it; only the last component where the
-    /// process was gone (or hidden) when it was looked at.
+    /// Path of its executable, as its own mount namespace has it; only the last component where the process
+    /// had ended (or was hidden) before it was read.
     pub executable: Option<Arc<str>>,
     /// Effective user.
     pub uid: u32,
@@ -135,13 +135,13 @@ impl Container {
 pub struct Pod {
     /// Its UID, from the control group's path.
     pub uid: Option<String>,
-    /// Its name, when the runtime told it.
+    /// Its name, when the runtime reported it.
     pub name: Option<String>,
-    /// Its namespace, when the runtime told it.
+    /// Its namespace, when the runtime reported it.
     pub namespace: Option<String>,
 }
 
-/// Where to look, and how much to keep.
+/// Where to read, and how much to keep.
 #[derive(Clone, Debug)]
 pub struct OwnersConfig {
     /// Most owners at a time.
@@ -154,11 +154,11 @@ pub struct OwnersConfig {
     pub cgroup_rescan: Duration,
     /// Where the process file system is mounted.
     pub proc: PathBuf,
-    /// Tells where control groups are mounted.
+    /// The list of mounts, for the control groups' hierarchies.
     pub mountinfo: PathBuf,
     /// Names of users.
     pub passwd: PathBuf,
-    /// Container runtimes to ask for names.
+    /// Container runtimes to query for names.
     pub runtimes: RuntimeConfig,
 }
 
@@ -185,13 +185,13 @@ pub struct OwnerCounters {
     /// Owners of nothing but ended sockets and conversations that made room for others; those have
     /// no owner any more.
     pub owners_forgotten: u64,
-    /// Processes gone before they were looked at, or hidden (`hidepid`).
+    /// Processes that had ended before they were read, or are hidden (`hidepid`).
     pub processes_gone: u64,
-    /// Processes whose pid was another's when it was looked at.
+    /// Processes whose pid was another's when they were read.
     pub pids_reused: u64,
-    /// Processes that `/proc` did not tell about for another reason.
+    /// Processes that `/proc` did not describe for another reason.
     pub processes_unreadable: u64,
-    /// Processes that ran another executable when they were looked at.
+    /// Processes that ran another executable when they were read.
     pub executed: u64,
     /// Owners whose control group was not found.
     pub cgroups_unknown: u64,
@@ -265,7 +265,7 @@ struct Slot {
     /// None of what several share.
     key: Option<Key>,
     comm: [u8; 16],
-    /// What its path told of containers.
+    /// The containers in its path.
     containment: Option<Arc<Containment>>,
 }
 
@@ -276,7 +276,7 @@ impl Slot {
     }
 }
 
-/// What a path tells of containers; owners in the same share one [`Container`].
+/// The containers in a path; owners with the same share one [`Container`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Containment {
     outer: Found,
@@ -295,7 +295,7 @@ enum Asking {
     At { when: Instant, tries: u32 },
     /// In the queue, or with the runtime.
     Asked { tries: u32 },
-    /// Answered, or there is nobody to ask.
+    /// Answered, or there is no runtime to query.
     Done,
 }
 
@@ -311,7 +311,7 @@ pub struct Owners {
     /// Owners by the hash of their keys.
     by_key: HashTable<(u64, OwnerId)>,
     hasher: RandomState,
-    /// How often an owner was asked for.
+    /// How often an owner was requested.
     asked: u64,
     /// Executables, users, control groups and units: most processes share them with others.
     texts: Texts,
@@ -360,9 +360,8 @@ impl Owners {
         }
     }
 
-    /// The owner that `task` is. One that was not seen before is looked up in `/proc`: at most four
-    /// system calls' worth of reading, and never what belongs to another process. None: the task is
-    /// unknown (pid 0), or there is no room, which is counted.
+    /// The owner of `task`. A new one is read from `/proc`, in at most four system calls, and never from
+    /// another process. None: the task is unknown (pid 0), or the limit was reached, which is counted.
     pub fn intern(&mut self, task: &Task) -> Option<OwnerId> {
         if task.pid == 0 {
             return None;
@@ -419,8 +418,8 @@ impl Owners {
         self.slots.is_empty()
     }
 
-    /// A control group was made: its id as in [`Task::cgroup`] (also its mark) and its path from the root of its
-    /// hierarchy. For groups that are gone before anybody can list them.
+    /// A control group was made: its id as in [`Task::cgroup`] (with its mark) and its path from the root
+    /// of its hierarchy. For groups that end before they can be listed.
     pub fn note_cgroup(&mut self, id: u64, path: &[u8]) {
         self.cgroups.note(id, path);
     }

@@ -35,7 +35,7 @@ pub struct SocketRecord {
     pub start_ns: u64,
     /// Established, ns since the Unix epoch; 0: never, or not seen.
     pub established_ns: u64,
-    /// Last look or end, ns since the Unix epoch.
+    /// Last poll or end, ns since the Unix epoch.
     pub now_ns: u64,
     /// Drain with which the record changed last, ns since the Unix epoch.
     pub updated_ns: u64,
@@ -116,7 +116,7 @@ impl SocketRecord {
         self.remote.filter(|_| !self.listens())
     }
 
-    /// From its begin to its end, or to the last look that saw it: after that another socket may have its
+    /// From its begin to its end, or to the last poll that saw it: after that another socket may have its
     /// endpoints.
     pub fn life(&self) -> Span {
         Span {
@@ -125,7 +125,7 @@ impl SocketRecord {
         }
     }
 
-    /// Time from the begin to the end or the last look, ns; none when the begin is not known.
+    /// Time from the begin to the end or the last poll, ns; none when the begin is not known.
     pub fn age_ns(&self) -> Option<u64> {
         (self.start_ns != 0).then(|| self.now_ns.saturating_sub(self.start_ns))
     }

@@ -20,7 +20,7 @@ pub enum Party {
     Service(u32),
     /// Another host, or a process that nobody knows.
     Address(IpAddr),
-    /// All others: there was no room for more.
+    /// All others, when there were too many.
     Others,
 }
 
@@ -60,7 +60,7 @@ pub struct Sums {
     pub to_server: u64,
     /// Payload from server to client.
     pub to_client: u64,
-    /// Segments sent by those of our sockets that were looked at.
+    /// Segments sent by our sockets that were polled.
     pub segments: u64,
     /// Of them sent again.
     pub retransmits: u64,
@@ -68,7 +68,7 @@ pub struct Sums {
     pub rtt: RttSum,
     /// First begin that is known, ns since the Unix epoch.
     pub first_ns: u64,
-    /// Last end or look, ns since the Unix epoch.
+    /// Last end or poll, ns since the Unix epoch.
     pub last_ns: u64,
     /// Begun in the current window.
     begun: u64,
@@ -332,7 +332,7 @@ impl Services {
         let Some(number) = self.numbers.remove(former) else {
             return;
         };
-        // Another container of this name was there: made anew, mostly.
+        // Another container of this name existed: mostly it was created again.
         if let Some(&known) = self.numbers.get(now) {
             let (from, to) = (Party::Service(number), Party::Service(known));
             let moved: Vec<_> = self
@@ -525,7 +525,7 @@ impl Services {
     }
 }
 
-/// The ends of a connection; none without peer, or when nobody knows which side serves.
+/// The ends of a connection; none without peer, or when it is not known which side serves.
 fn ends(record: &SocketRecord, side: Option<ServiceSide>) -> Option<Ends> {
     Some(Ends {
         protocol: record.protocol,

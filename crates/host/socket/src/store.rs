@@ -14,7 +14,7 @@ use crate::{
     service::pair_endpoints,
 };
 
-/// Ended connections that wait to be summed up until both ends have been looked at.
+/// Most ended connections that wait to be summed up until both ends have been polled.
 const PENDING: usize = 16_384;
 /// Dependencies that are kept apart.
 const DEPENDENCIES: usize = 65_536;
@@ -35,8 +35,8 @@ pub struct SocketStoreConfig {
     pub max_sockets: usize,
     /// Memory for sockets that have ended, bytes.
     pub history: usize,
-    /// Ended connections come summed up ([`PairUpdate`]): a socket that is gone at a look is in a
-    /// pair, not lost.
+    /// Ended connections come summed up ([`PairUpdate`]): a socket that a poll no longer sees is in a pair,
+    /// not lost.
     pub aggregate: bool,
     /// Ports that the host gives to those who call (`net.ipv4.ip_local_port_range`).
     pub ephemeral: RangeInclusive<u16>,
@@ -60,7 +60,7 @@ pub struct SocketCounts {
     pub seen: u64,
     /// Sockets that ended; those of pairs included.
     pub ended: u64,
-    /// Of them gone without a word.
+    /// Of them those that vanished without an end.
     pub vanished: u64,
     /// Open sockets beyond the limit.
     pub not_kept: u64,
@@ -70,22 +70,22 @@ pub struct SocketCounts {
     pub in_pairs: u64,
     /// Sockets beyond the limit in the index for flows.
     pub not_joined: u64,
-    /// Conversations of which several sockets of different owners fit when they were first asked for (the
-    /// ports were used again, or several processes wait at one), so that no pid is named.
+    /// Conversations that matched several sockets of different owners at the first search (the ports were
+    /// reused, or several processes listen at one), so that no pid is named.
     pub ambiguous: u64,
-    /// Connections that were summed up under others for lack of room for their dependency.
+    /// Connections that were summed up under others because there were too many dependencies.
     pub other_dependencies: u64,
 }
 
 struct Open {
     record: SocketRecord,
-    /// The look that saw it last.
+    /// The poll that saw it last.
     look: u64,
-    /// The look before did not see it.
+    /// The previous poll did not see it.
     missing: bool,
 }
 
-/// Where a socket was found. It may be gone when it is looked for there later.
+/// Where a socket was found. It may have been dropped when it is read there later.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FoundSocket {
     /// Open, by its identifier.
@@ -196,7 +196,7 @@ impl SocketStore {
         }
     }
 
-    /// Says that a look at all open sockets begins.
+    /// Starts a poll of all open sockets.
     pub fn begin_look(&mut self) {
         self.look += 1;
     }
@@ -229,8 +229,8 @@ impl SocketStore {
         self.open.insert(update.id, open);
     }
 
-    /// Says that the look is over. A socket that two looks in a row did not see, and whose end nobody
-    /// told, has vanished: between one look and the word of its end there may be a moment.
+    /// Ends a poll. A socket that two polls in a row did not see, and whose end was not reported, has
+    /// vanished: its end may be reported a moment after a poll that missed it.
     pub fn end_look(&mut self, names: &dyn ServiceNames) {
         let mut gone = Vec::new();
         for (id, open) in &mut self.open {
@@ -398,7 +398,7 @@ impl SocketStore {
         &self.index
     }
 
-    /// The index, to tell it of addresses.
+    /// The index, to set addresses.
     pub fn index_mut(&mut self) -> &mut SocketIndex {
         &mut self.index
     }
@@ -421,7 +421,7 @@ impl SocketStore {
         open.chain(ended.map(|(record, number)| (FoundSocket::Ended(number), record)))
     }
 
-    /// What is there where a socket was found, if it still is.
+    /// The socket at a place where one was found, if it is still there.
     pub fn at(&self, found: FoundSocket) -> Option<&SocketRecord> {
         match found {
             FoundSocket::Open(id) => self.open.get(&id).map(|open| &open.record),

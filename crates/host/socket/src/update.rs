@@ -47,7 +47,7 @@ pub enum SocketState {
 /// Who began a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Opener {
-    /// Not known: older than the probe, and no listening socket tells.
+    /// Not known: older than the probe, and no listening socket shows it.
     #[default]
     Unknown,
     /// This side, by `connect` (or the first send of an unbound UDP socket).
@@ -99,7 +99,7 @@ pub enum TaskRule {
     Create,
     /// It made the listening socket that the connection came in by.
     Listener,
-    /// Nobody is known.
+    /// Not known.
     #[default]
     Unknown,
 }
@@ -119,8 +119,8 @@ pub enum End {
     TimedOut,
     /// Another error, as errno: EHOSTUNREACH, ENETUNREACH, …
     Error(i32),
-    /// The socket was there at one look and gone at the next, without an event: its last numbers
-    /// are those of the last look.
+    /// A poll saw the socket and the next one did not, without an event: its last numbers are those of the
+    /// last poll.
     Vanished,
 }
 
@@ -155,7 +155,7 @@ pub struct TcpMetrics {
     pub delivery_rate: u64,
 }
 
-/// State of a socket: as seen at a look ([`end`](Self::end) none) or at its end.
+/// State of a socket: as polled ([`end`](Self::end) none) or at its end.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SocketUpdate {
     /// The kernel's socket cookie; another number with the same promise where there is none:
@@ -183,7 +183,7 @@ pub struct SocketUpdate {
     pub start_ns: u64,
     /// Established, ns since the Unix epoch; 0: never, or not seen.
     pub established_ns: u64,
-    /// Time of this look or of the end, ns since the Unix epoch.
+    /// Time of this poll or of the end, ns since the Unix epoch.
     pub now_ns: u64,
     /// Why it ended; none while it is open.
     pub end: Option<End>,

@@ -1,4 +1,4 @@
-//! Changes of the graph, and who is told about them.
+//! Changes of the graph, and its subscribers.
 
 use crate::{Edge, Node};
 use serde::{Deserialize, Serialize};
@@ -66,8 +66,8 @@ pub struct Event {
 pub enum Delivery {
     /// The next event.
     Event(Arc<Event>),
-    /// So many events did not fit into the queue. The subscriber has to look at the graph itself
-    /// again, and goes on with what follows.
+    /// So many events did not fit into the queue. The subscriber has to read the graph itself again, and
+    /// continues with the next events.
     Lost(u64),
 }
 
@@ -152,7 +152,7 @@ impl Closer {
     }
 }
 
-/// Everyone who is told.
+/// All subscribers.
 #[derive(Default)]
 pub(crate) struct Subscribers(Vec<Weak<Channel>>);
 
@@ -167,12 +167,12 @@ impl Subscribers {
         Subscription(channel)
     }
 
-    /// Whether there is someone to tell.
+    /// Whether there are subscribers.
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Tells all of `event`, waiting for none.
+    /// Queues `event` for all subscribers, without waiting for any.
     pub fn publish(&mut self, event: Event) {
         let event = Arc::new(event);
         self.0.retain(|weak| {

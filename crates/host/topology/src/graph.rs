@@ -53,8 +53,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// A million nodes, two million edges, 4 MiB of metadata each; indexes on what captures and
-    /// flows are looked up by.
+    /// A million nodes, two million edges, 4 MiB of metadata each; indexes on the keys by which captures
+    /// and flows are found.
     fn default() -> Self {
         let keys = |keys: &[&str]| keys.iter().map(|key| key.to_string()).collect();
         Self {
@@ -118,7 +118,7 @@ pub enum GraphError {
     /// Lists and maps inside each other.
     #[error("metadata of {0:?} is nested deeper than {MAX_DEPTH} levels")]
     TooDeep(Arc<str>),
-    /// A moment is asked for that is not kept (any more).
+    /// The requested moment is not kept (any more).
     #[error("nothing is kept of that time; history begins at {begins} ms")]
     BeforeHistory {
         /// Ms since the Unix epoch.
@@ -147,7 +147,7 @@ const MAX_DEPTH: usize = 32;
 pub enum Patch {
     /// Puts a value there.
     Set(Box<str>, Value),
-    /// Takes away what is there.
+    /// Removes the value.
     Remove(Box<str>),
 }
 
@@ -179,7 +179,7 @@ pub struct Stats {
     pub nodes: usize,
     /// Edges that exist.
     pub edges: usize,
-    /// Events that can be looked at.
+    /// Events that can be read.
     pub events: usize,
     /// Number of the last event.
     pub last_event: u64,
@@ -187,7 +187,7 @@ pub struct Stats {
     pub begins: Option<i64>,
     /// Bytes that [`HistoryLimits::max_bytes`] counts.
     pub history_bytes: usize,
-    /// Those who are told of changes.
+    /// Subscribers to changes.
     pub subscribers: usize,
     /// Each index of nodes with the number of its values.
     pub node_indexes: Vec<(String, usize)>,
@@ -215,9 +215,8 @@ struct Logged {
 
 /// A graph with its history, in memory.
 ///
-/// Elements never change: each change makes a new version and keeps the old one for the history.
-/// Time is told with each change; it should be that of one clock, and where it goes back it is taken
-/// to stand still.
+/// Elements never change: each change makes a new version and keeps the old one for the history. Each
+/// change comes with its time, of one clock; where that goes back the graph's time stands still.
 pub struct Graph {
     config: Config,
     pub(crate) nodes: Table<Node>,
@@ -481,8 +480,8 @@ impl Graph {
         }
     }
 
-    /// Tells of all changes from now on. At most `capacity` events wait; further ones are lost, and
-    /// the subscriber is told how many.
+    /// Subscribes to all changes from now on. At most `capacity` events wait; further ones are lost, and
+    /// the subscriber gets their number.
     pub fn subscribe(&mut self, capacity: usize) -> Subscription {
         self.subscribers.subscribe(capacity)
     }

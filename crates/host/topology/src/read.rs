@@ -1,4 +1,4 @@
-//! Looking at a graph through a window.
+//! Reading a graph through a window.
 
 use crate::{
     Direction, Edge, Graph, GraphError, IndexKey, Node, Window, element::Element, table::Table,
@@ -6,10 +6,10 @@ use crate::{
 };
 use std::{ops::ControlFlow, sync::Arc};
 
-/// What to look through.
+/// Which elements to read.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
-    /// All there is.
+    /// All.
     All,
     /// The element with this identifier.
     Id(&'a str),

@@ -14,7 +14,7 @@ impl SharedGraph {
         Self::from(Graph::new(config))
     }
 
-    /// To look at it.
+    /// Locks the graph for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, Graph> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -206,7 +206,7 @@ impl<T: Element> Table<T> {
             }
             let part = window.within(old.span);
             if old.item.base().deleted_at.is_some() && old.span.until > window.known {
-                // At that moment nobody knew.
+                // At that moment the deletion was not known.
                 visit(&unmarked(old.item.clone()), part)?;
             } else {
                 visit(&old.item, part)?;

@@ -1,4 +1,4 @@
-//! Files that tests make and nobody else has.
+//! Files of tests, of which each has its own name.
 
 use std::{
     io::Write as _,

@@ -5,10 +5,10 @@
 //! after a grace period no program can still hold it, its last counters are taken and its slot
 //! becomes free.
 //!
-//! Whatever has the same key comes in its order. When ports are used again the program sends what
-//! the entry has to a ring and begins the entry anew. A drain therefore reads the clock, then the
-//! ring, and hands out only entries that began before that: their predecessors were in the ring, or
-//! ended with an earlier drain. Younger ones wait for the next drain.
+//! Connections of one key are reported in order. When ports are reused, the program sends the entry's
+//! counters to a ring and starts the entry again. A drain therefore reads the clock, then the ring, and
+//! reports only entries that began before that: their predecessors were in the ring, or ended with an
+//! earlier drain. Younger entries wait for the next drain.
 
 use skua_record::TcpCounters;
 use std::{
@@ -105,7 +105,7 @@ struct Taken {
 }
 
 fn take_u64(counter: &AtomicU64) -> Taken {
-    // A plain look first: an exchange would dirty the line of every quiet flow.
+    // Load first: an exchange would dirty the cache line of every quiet flow.
     if counter.load(Relaxed) == 0 {
         return Taken::default();
     }
@@ -215,7 +215,7 @@ impl FlowTable {
         }
     }
 
-    /// How long the entries have been quiet at least that must go; none when nobody has to.
+    /// Entries that were quiet for at least this long must be evicted; none: no entry must.
     fn quiet_cutoff(&mut self, now: u64) -> Result<Option<u64>, KernelError> {
         let mut census = QuietCensus::new();
         let mut returned = 0;
@@ -281,7 +281,7 @@ impl FlowTable {
             let first = window * WINDOW;
             let length = WINDOW.min(count - first);
             let slots = self.map_slots(first, length)?;
-            // Mapping costs more than reading: only where there is somebody.
+            // Mapping costs more than reading: only for windows that have entries.
             let mut tcp: Option<Window<TcpSlot>> = None;
             for (i, slot) in slots.elements().iter().enumerate().rev() {
                 let state = slot.state.load(Acquire);
@@ -345,7 +345,7 @@ impl FlowTable {
         Ok(stats)
     }
 
-    /// Where the programs begin to look for an entry, as in `find_slot` of bpf/flow/table.h.
+    /// The slot at which the programs start to probe, as in `find_slot` of bpf/flow/table.h.
     fn probe_start(&self, slot: &Slot) -> usize {
         (((self.hash(slot) >> 32) * u64::from(self.settings.slot_count)) >> 32) as usize
     }
@@ -469,7 +469,7 @@ impl Output<'_> {
         let seen = slot.seen.load(Relaxed);
         let mut last_ns = slot.last.load(Relaxed);
         let mut tcp = None;
-        // This thread may have been kept waiting since somebody looked at when it began.
+        // The ports may have been reused since `first` was read above.
         if slot.first.load(SeqCst) == first_ns {
             tcp = Some(tcp_slot);
         } else {
@@ -477,7 +477,7 @@ impl Output<'_> {
             if taken.is_empty() {
                 return;
             }
-            // The rest of what is known of the connection before is in the ring.
+            // The other details of the previous connection are in the ring.
             last_ns = first_ns;
         }
         let [lo_sent, hi_sent] = taken.sums();

@@ -1,8 +1,8 @@
-//! When the table is about to overflow: how many entries have to go, and which.
+//! When the table is about to overflow: how many entries must be evicted, and which.
 //!
-//! The first packets of many conversations that last look like a storm of short ones. So who was
-//! evicted is remembered: one that comes back was no storm, and when all that are known have room
-//! together nobody has to go.
+//! The first packets of many long conversations resemble a storm of short ones. So evicted keys are
+//! remembered: a key that comes back was no storm, and when all known conversations fit together none is
+//! evicted.
 
 mod absent;
 #[cfg(test)]
@@ -12,11 +12,11 @@ use absent::Absent;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How long it may take at least, and is reckoned with at most, from a call until room is made, in
-/// ns. The most is that of a machine whose processors are all taken by the storm.
+/// Least and most time, in ns, that is expected from a wake-up until entries have been evicted. The most
+/// was that of a machine whose processors were all busy with the storm.
 const REACTION_NS: [u64; 2] = [SECOND / 10, SECOND * 3 / 4];
 
-/// When room is made, then for what comes in so many times of reaction.
+/// An eviction frees slots for what comes in this many reaction times.
 const REACTIONS: u64 = 3;
 
 /// Entries that a table is to hold.
@@ -57,7 +57,7 @@ pub(super) struct Moment {
     pub wanted: u64,
 }
 
-/// What is known of how the table fills up, and who goes when it does.
+/// The rate at which the table fills up, and which entries are evicted when it does.
 #[derive(Debug)]
 pub(super) struct Eviction {
     limits: Limits,
@@ -91,8 +91,8 @@ fn faded(per_second: u64, ns: u64) -> u64 {
 }
 
 impl Eviction {
-    /// For a table that is to hold so many entries between drains, and holds so many at most, made
-    /// at `now_ns`. Keys are told to it by their hashes.
+    /// For a table that is to hold `max_entries` between drains, and `most_entries` at most, made at
+    /// `now_ns`. Keys are given by their hashes.
     pub(super) fn new(max_entries: u32, most_entries: u32, now_ns: u64) -> Self {
         let usual = u64::from(max_entries);
         let limits = Limits {
@@ -119,7 +119,8 @@ impl Eviction {
         new
     }
 
-    /// A drain begins. Tells whether it must be looked at who came, for [`excess`](Self::excess).
+    /// A drain begins. Returns whether new entries must be checked by [`was_evicted`](Self::was_evicted),
+    /// for [`excess`](Self::excess).
     pub(super) fn begin(&mut self, now: Moment) -> bool {
         self.before = std::mem::replace(&mut self.begun, now);
         let elapsed = self.elapsed();
@@ -134,7 +135,7 @@ impl Eviction {
         look
     }
 
-    /// Whether an entry that was made then counts for this drain: is to be asked for by
+    /// Whether an entry with this first packet is new in this drain, and must be checked by
     /// [`was_evicted`](Self::was_evicted).
     pub(super) fn is_new(&self, first_ns: u64) -> bool {
         self.before.ns <= first_ns && first_ns < self.begun.ns
@@ -201,8 +202,8 @@ impl Eviction {
         } else {
             crowd.saturating_sub(now.live)
         };
-        // Not too few at a time: each call costs a drain. But a table that was overrun while it was drained refuses whatever
-        // comes, be it little, and the next drain makes room for sure.
+        // Not too few entries per call: each call costs a drain. A table that overflowed during its drain
+        // refuses whatever comes, so the next drain evicts at once.
         let step = if now.live > crowd {
             1
         } else {
@@ -269,7 +270,7 @@ impl QuietCensus {
         self.steps[doublings as usize * PARTS + part] += 1;
     }
 
-    /// The least time of quiet, in ns, by which at least `excess` entries can be told; 0: all.
+    /// The shortest quiet time, in ns, that selects at least `excess` entries; 0: all.
     pub(super) fn cutoff(&self, excess: u64) -> u64 {
         let mut counted = 0;
         for step in (PARTS_SHIFT as usize * PARTS + 1..64 * PARTS).rev() {

@@ -1,5 +1,5 @@
-//! The programs for further network namespaces: shared by all of them where the kernel lets a program ask for
-//! the namespace of a packet (6.2), else some for each, of which there cannot be many ([`crate::budget`]).
+//! The programs for further network namespaces. All share them where a program can read the namespace of a
+//! packet (6.2); else each has its own, so there cannot be many ([`crate::budget`]).
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -41,7 +41,7 @@ pub(super) struct Further {
 }
 
 impl Further {
-    /// Takes note of a namespace. `load` loads the shared programs.
+    /// Adds a namespace. `load` loads the shared programs.
     pub(super) fn add(
         &mut self,
         number: u16,
@@ -77,9 +77,9 @@ impl Further {
         let (Some(inode), Some(shared)) = (self.inodes.remove(&number), &self.shared) else {
             return;
         };
-        // Its inode may be another's by now, which then has been told after it.
+        // A newer namespace, announced later, may have this inode now.
         if self.inodes.values().all(|other| *other != inode) {
-            // Not there is as good as deleted.
+            // A missing entry is as good as a deleted one.
             let _ = unset(shared, inode);
         }
     }
@@ -110,7 +110,7 @@ impl Further {
     }
 }
 
-/// Tells the programs of a namespace.
+/// Adds a namespace to the programs' map.
 fn set(shared: &FlowObject, inode: u32, number: u32) -> Result<(), KernelError> {
     let entry = [inode.to_ne_bytes(), number.to_ne_bytes()].concat();
     let [inode, number] = [inode, number].map(u32::to_ne_bytes);

@@ -48,8 +48,8 @@ impl Rung {
         }
     }
 
-    /// Name and bytes of its object; that for whoever wants packets, too, is another one, so that
-    /// the others do not pay for it.
+    /// Name and bytes of its object. The object that also sends packets is a separate one, so that others
+    /// do not pay for it.
     fn bytes(self, packets: bool) -> (&'static str, &'static [u8]) {
         match (self, packets) {
             (Self::TcSwap, false) => ("flow_tc", object!("flow_tc")),

@@ -30,7 +30,7 @@ const RING_BYTES: std::ops::RangeInclusive<u32> = 1 << 18..=1 << 28;
 /// Which packets are sent, and how much of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketConfig {
-    /// The first packets of each entry; 0: none, but all of them while somebody watches.
+    /// The first packets of each entry; 0: none, but all of them while a live stream is open.
     pub first: u8,
     /// Bytes of a packet from its link header on, at least 1 and at most 65,536.
     pub bytes: u32,
@@ -127,13 +127,13 @@ impl PacketRing {
         })
     }
 
-    /// Readable when packets should be taken: at once while somebody watches, else when the ring
+    /// Readable when packets should be drained: at once while a live stream is open, else when the ring
     /// fills up.
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.ring.wake()
     }
 
-    /// Says whether somebody watches. When this returns, all programs know.
+    /// Sets whether a live stream is open. All programs use the new value when this returns.
     ///
     /// # Errors
     ///

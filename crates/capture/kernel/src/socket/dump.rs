@@ -1,5 +1,5 @@
-//! Looking at what is open on kernels without iterators: the kernel dumps its sockets (sock_diag(7)),
-//! and a program sees each of them pass, in the thread that asks. The dump itself is thrown away.
+//! Snapshots of open sockets on kernels without iterators: the kernel dumps its sockets (sock_diag(7)), and
+//! a program sees each of them pass, in the requesting thread. The dump itself is discarded.
 
 use std::{collections::HashMap, os::fd::OwnedFd};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::KernelError;
 
-/// A part of a dump is no longer than this, so it has no more sockets than `looks` has room for.
+/// Longest part of a dump, so that it has no more sockets than the map `looks` holds.
 const PART_BYTES: usize = 16 << 10;
 /// As `OWNED_AT_ONCE` in `bpf/socket/hash.bpf.c`.
 const OWNED_AT_ONCE: usize = 16;
@@ -41,7 +41,7 @@ fn map_failed(error: libbpf_rs::Error) -> KernelError {
     failed(std::io::Error::other(error))
 }
 
-/// A look at the sockets of all network namespaces that can be reached.
+/// A snapshot of the sockets of all network namespaces that can be reached.
 #[derive(Default)]
 pub(super) struct Dump {
     part: Vec<u8>,
@@ -49,7 +49,7 @@ pub(super) struct Dump {
 }
 
 impl Dump {
-    /// Looks.
+    /// Takes a snapshot.
     pub(super) fn run(
         &mut self,
         main: &Attached,
@@ -106,7 +106,7 @@ impl Dump {
         }
     }
 
-    /// Finds in the file tables who has those open of which nothing better is known.
+    /// Finds the owners of sockets without a better rule in the file tables.
     fn find_owners(&mut self, watch: &Watch<'_>) -> Result<(), KernelError> {
         let mut wanted: HashMap<u64, Vec<usize>> = HashMap::new();
         for (place, look) in self.looks.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Dump {
     }
 }
 
-/// While it lives, the programs note what this thread looks at.
+/// While it lives, the programs record the sockets that this thread dumps.
 struct Watch<'a> {
     control: libbpf_rs::Map<'a>,
     looks: libbpf_rs::Map<'a>,
@@ -190,7 +190,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Gives sockets to the process that has them open: its task, unless it has gone.
+    /// Sets the owner of sockets to the process that has them open, unless it has ended.
     fn give(
         &self,
         pid: u32,
@@ -280,7 +280,7 @@ mod tests {
         assert!(!ends(&socket).unwrap());
         assert!(ends(&[socket, message(NLMSG_DONE, &[0; 4])].concat()).unwrap());
         assert!(!ends(&[]).unwrap());
-        // No room, or rubbish, is no endless loop.
+        // A truncated or invalid message does not loop forever.
         assert!(ends(&[0; 64]).is_err());
         let refused = ends(&message(NLMSG_ERROR, &(-libc::ENOENT).to_ne_bytes()));
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENOENT));

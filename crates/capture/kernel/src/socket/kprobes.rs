@@ -50,7 +50,7 @@ const ALWAYS: &[Capability] = &[
     Capability {
         name: UDP_CONNECT,
         ways: &[
-            // From 6.18 on the functions of older kernels are there and nobody calls them.
+            // Since 6.18 the functions of older kernels exist but are never called.
             &[
                 begin("socket_udp_connect", "udp_connect"),
                 end("socket_udp_connected", "udp_connect"),
@@ -84,7 +84,7 @@ const SENDS: Capability = Capability {
     ]],
 };
 
-/// Without these there are no looks at what is open.
+/// Without these there are no snapshots of open sockets.
 const LOOKS: [Probe; 2] = [
     begin("socket_looked", "sock_diag_save_cookie"),
     begin("socket_owner", "proc_tgid_stat"),

@@ -151,7 +151,7 @@ impl RawRecord {
         u32::from(self.rule) >= c::RULE_FILE
     }
 
-    /// The owner is who has it open.
+    /// Sets the owner to the task that has the socket open.
     pub fn owned_by_file(&mut self, task: &RawTask) {
         self.task = *task;
         self.rule = c::RULE_FILE as u8;

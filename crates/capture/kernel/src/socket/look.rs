@@ -1,4 +1,4 @@
-//! Looking at what is open: reading the kernel's iterators.
+//! Snapshots of open sockets, by the kernel's iterators or its dump.
 
 use std::io::Read as _;
 
@@ -14,7 +14,7 @@ use crate::KernelError;
 /// A read of an iterator gives at most 32 KiB (BPF_SEQ_FILE_BUFF of kernel/bpf/bpf_iter.c).
 const READ_BYTES: usize = 64 << 10;
 
-/// How a rung looks at what is open.
+/// How a rung takes a snapshot of open sockets.
 pub(super) enum Looker {
     /// By iterators: over the file tables, then over the sockets that are known.
     Iterators {
@@ -27,7 +27,7 @@ pub(super) enum Looker {
 }
 
 impl Looker {
-    /// Makes known what is open, and who has it open.
+    /// Records the open sockets and their owners in the kernel's map.
     pub(super) fn find(&mut self, main: &Attached) -> Result<(), KernelError> {
         match self {
             Self::Iterators { files, buffer, .. } => buffer.run(files, &mut |_| {}),

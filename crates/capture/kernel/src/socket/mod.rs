@@ -49,7 +49,7 @@ pub struct SocketTracerConfig {
     /// Room for ended sockets from drain to drain, bytes; rounded up to a power of two. A socket
     /// takes 240.
     pub ring_bytes: u32,
-    /// Types of the running kernel, for one that does not tell them itself.
+    /// Types of the running kernel, for a kernel that does not export them.
     pub btf: Option<PathBuf>,
 }
 
@@ -201,8 +201,8 @@ impl SocketTracer {
         })
     }
 
-    /// Looks at all open sockets of all network namespaces, listening ones included. A socket that
-    /// changes meanwhile may come twice, or only at the next look.
+    /// Reports all open sockets of all network namespaces, listening ones included. A socket that changes
+    /// meanwhile may be reported twice, or only in the next snapshot.
     pub fn open(&mut self, sink: &mut dyn FnMut(&SocketUpdate)) -> Result<(), KernelError> {
         let clock = Clock(clock::unix_offset_ns());
         self.looker.run(&self.main, &mut |record| {
@@ -230,8 +230,8 @@ impl SocketTracer {
         })
     }
 
-    /// Tells the control groups that were made since: id and path below the hierarchy's root.
-    /// Of a storm only the first few thousand are kept.
+    /// Reports the control groups that were made since the last call: id and path below the hierarchy's
+    /// root. Of a storm only the first few thousand are kept.
     pub fn cgroups(&mut self, sink: &mut dyn FnMut(u64, &[u8])) {
         let Some((ring, _)) = &mut self.paths else {
             return;

@@ -48,7 +48,7 @@ impl Rung {
         }
     }
 
-    /// The hooks of looks at what is open.
+    /// The hooks of snapshots of open sockets.
     pub(super) fn snapshot_hooks(self) -> &'static str {
         match self {
             Self::Btf => "iter/task_file, iter/bpf_sk_storage_map",

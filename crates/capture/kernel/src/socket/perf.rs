@@ -90,7 +90,7 @@ impl Perf {
         unsafe { BorrowedFd::borrow_raw(libbpf_sys::perf_buffer__epoll_fd(self.buffer.as_ptr())) }
     }
 
-    /// Takes what is there.
+    /// Drains all buffers.
     pub(super) fn drain(&mut self, sink: &mut Sink<'_>) -> Result<(), KernelError> {
         let mut calls = [epoll::Event {
             flags: epoll::EventFlags::empty(),

@@ -1,5 +1,5 @@
-//! Proving the hooks: that programs load and attach does not show that they ever run. So we talk to
-//! ourselves in a network namespace of our own and look what of it was seen.
+//! Proving the hooks: that programs load and attach does not show that they ever run. So this process talks
+//! to itself in a network namespace of its own and checks what the programs recorded.
 
 use std::{
     fs::File,
@@ -61,7 +61,7 @@ const PATH_HOOKS_WITHOUT_BTF: &[Hook] = &[Hook {
     hook: "raw_tp/cgroup_mkdir",
 }];
 
-/// What tells paths of control groups on a rung.
+/// The hooks that report paths of control groups on a rung.
 pub(super) fn path_hooks(rung: Rung) -> &'static [Hook] {
     match rung {
         Rung::Btf | Rung::HashRing => PATH_HOOKS,
@@ -311,7 +311,7 @@ fn judge(
 /// The number of the exchange's namespace, and what keeps it from being used again.
 type Ready = (u32, Option<File>);
 
-/// Talks; tells its namespace when there is something to look at, and goes on when that was done.
+/// Runs the exchange; sends its namespace when a snapshot can be taken, and continues after that.
 fn exchange(ready: &Sender<Ready>, looked: &Receiver<()>) -> Result<(), KernelError> {
     private_network::enter()?;
     talk(ready, looked).map_err(|source| KernelError::System {
@@ -333,7 +333,7 @@ fn talk(ready: &Sender<Ready>, looked: &Receiver<()>) -> io::Result<()> {
     converse(&mut client, &mut server)?;
     drop((client, server));
 
-    // Servers that do not ask for the address are seen by other hooks.
+    // Other hooks cover servers that do not request the address.
     let mut client = TcpStream::connect_timeout(&address, PATIENCE)?;
     let mut server = accept_unnamed(&listener)?;
     converse(&mut client, &mut server)?;

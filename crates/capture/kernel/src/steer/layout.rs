@@ -25,7 +25,7 @@ fn threshold(threshold: Threshold) -> (u8, u32) {
 }
 
 impl Settings {
-    /// `looks`: the program looks itself whether its target is up.
+    /// `looks`: the program itself reads whether its target is up.
     pub(super) fn new(detector: &Detector, link: LinkKind, looks: bool) -> Self {
         let (threshold_kind, threshold) = self::threshold(detector.threshold);
         let (release_kind, release) = self::threshold(detector.release);

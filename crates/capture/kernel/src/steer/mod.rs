@@ -1,5 +1,5 @@
-//! Detectors in the kernel: loading the program, attaching it, telling it that we are there and where
-//! packets go, and reading what it knows.
+//! Detectors in the kernel: loading and attaching the program, renewing its watchdog, setting its
+//! destinations, and reading its state.
 
 mod device;
 mod layout;
@@ -203,11 +203,11 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Loads the programs of a detector for interfaces whose packets begin so.
+    /// Loads the programs of a detector for interfaces of this link type.
     ///
     /// # Errors
     ///
-    /// The kernel does not take them, or the expression needs a header that is not there.
+    /// The kernel rejects them, or the expression needs a header that this link type lacks.
     pub fn load(detector: &Detector, link: LinkKind) -> Result<Self, KernelError> {
         let sends = detector.action.destination().is_some() && !detector.dry_run;
         let finder = sends.then(Finder::get).flatten();
@@ -269,7 +269,7 @@ impl Steering {
         program(&self.object)
     }
 
-    /// What finds the state of targets for [`Target::device`]; none where programs cannot look there.
+    /// Finds the state of targets for [`Target::device`]; none where programs cannot read it.
     pub fn finder(&self) -> Option<&'static Finder> {
         self.finder
     }

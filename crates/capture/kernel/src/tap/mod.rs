@@ -47,9 +47,9 @@ pub struct TapChoice {
     pub tap: u32,
     /// Pcap expression; empty: all packets.
     pub filter: String,
-    /// Whose packets.
+    /// Addresses of which a packet must have one.
     pub parties: Parties,
-    /// Only packets of sockets that [`TapMaps::set_sockets`] is told of.
+    /// Only packets of the sockets that [`TapMaps::set_sockets`] sets.
     pub sockets: bool,
     /// One packet of so many, by chance; 0 and 1: all.
     pub sampling: u32,
@@ -148,7 +148,7 @@ fn program<'a>(object: &'a Loaded, name: &'static str) -> Result<BorrowedFd<'a>,
         .ok_or(KernelError::Missing(name))
 }
 
-/// What all programs of a tap share, whatever it comes to choose.
+/// What all programs of a tap share, for any selection.
 pub struct TapMaps {
     counters: MapHandle,
     buckets: MapHandle,
@@ -189,7 +189,7 @@ impl TapMaps {
         })
     }
 
-    /// Makes what a changed choice needs besides.
+    /// Creates what a changed selection needs in addition.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -210,8 +210,8 @@ impl TapMaps {
         self.sockets = sockets;
     }
 
-    /// The sockets whose packets are wanted, by a look that began at `looked_ns` (CLOCK_MONOTONIC), and
-    /// whose next connections are. What was wanted until then stays for three seconds.
+    /// Sets the sockets to copy, from a poll that began at `looked_ns` (CLOCK_MONOTONIC), and the tasks
+    /// whose next connections are copied. Sockets of the previous set stay for three seconds.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -7,7 +7,7 @@ use skua_flow::Prefix;
 use super::layout::host_bit;
 use crate::bindings::tap as c;
 
-/// As what an address is looked for.
+/// Which address of a packet is compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Role(u32);
 
@@ -25,7 +25,7 @@ impl Role {
     }
 }
 
-/// Whose packets are wanted. Nobody's set is everybody's.
+/// Addresses of which a packet must have one. An empty set selects all packets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parties {
     prefixes: BTreeMap<(IpAddr, u8), Role>,
@@ -126,7 +126,7 @@ impl Parties {
         words.into_iter().flat_map(u64::to_ne_bytes).collect()
     }
 
-    /// Which sets are looked at.
+    /// The sets that the program has to search.
     pub(super) fn flags(&self) -> u32 {
         let sets = [
             ("hosts4", c::TAP_HOSTS4),

@@ -1,4 +1,4 @@
-//! Sockets whose packets are wanted, and the program that adds those of processes that connect.
+//! The sockets to copy, and the program that adds those of processes that connect.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -35,18 +35,18 @@ pub struct TapSocket {
     pub protocol: u8,
     /// Its own end.
     pub local: SocketAddr,
-    /// The other end; none: whoever talks to it.
+    /// The other end; none: any.
     pub remote: Option<SocketAddr>,
 }
 
-/// By what processes are known whose next connections are wanted.
+/// Selects processes whose next connections are copied.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TapTask {
     /// Number in the initial pid namespace.
     Process(u32),
     /// Name, of which 15 bytes count.
     Name(String),
-    /// Id of a control group, as the socket probe tells it of tasks.
+    /// Id of a control group, as the socket probe reports it for tasks.
     Group(u64),
 }
 
@@ -164,8 +164,8 @@ impl SocketSet {
         }
     }
 
-    /// These are wanted, by a look that began at a moment (CLOCK_MONOTONIC, ns), and no others but
-    /// those that the kernel added since, and those that were wanted just before.
+    /// Sets the sockets to copy, from a poll that began at `looked_ns` (CLOCK_MONOTONIC). Sockets that the
+    /// kernel added since then, and those of the previous set, stay.
     pub(super) fn set(&mut self, wanted: &[TapSocket], looked_ns: u64) -> Result<(), KernelError> {
         let changed = || failed("cannot change the sockets of a tap");
         let keys: HashSet<Key> = wanted.iter().map(TapSocket::key).collect();
@@ -249,7 +249,7 @@ impl SocketSet {
         Ok(())
     }
 
-    /// Whose connections are added as they begin; those beyond the kernel's room are found by looks alone.
+    /// Tasks whose connections are added as they begin; those that exceed the map are found by polls alone.
     pub(super) fn set_tasks(&mut self, wanted: &BTreeSet<TapTask>) -> Result<(), KernelError> {
         let Some(connect) = &self.connect else {
             return Ok(());

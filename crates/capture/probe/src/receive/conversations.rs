@@ -48,14 +48,13 @@ impl ConversationRecord {
     }
 }
 
-/// What was told of a conversation since the last drain.
+/// What exporters reported of a conversation since the last drain.
 struct Entry {
     update: FlowUpdate,
-    /// When it was told of last, ns since the Unix epoch by our clock: exporters' times may be long
-    /// ago.
+    /// Time of the last report, ns since the Unix epoch by our clock: exporters' times may be long ago.
     heard_ns: u64,
     changed: bool,
-    /// Ways that packets of a side (0 lo, 1 hi) took: bit 0 in, 1 out.
+    /// Directions in which packets of a side (0 lo, 1 hi) were seen: bit 0 in, 1 out.
     ways: [u8; 2],
     /// Its exporter said that it is over.
     ended: bool,

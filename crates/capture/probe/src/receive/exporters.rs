@@ -1,5 +1,4 @@
-//! Who tells of flows, and of which interfaces: what stands in place of namespaces and interfaces in
-//! flow keys.
+//! Exporters and their interfaces, numbered to stand in place of namespaces and interfaces in flow keys.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -34,7 +33,7 @@ pub(super) struct Port {
 pub(super) struct Exporters {
     numbers: HashMap<Identity, u16>,
     ports: HashMap<(u16, u32), Port>,
-    /// In place of those that there is no room for.
+    /// In place of those that exceed the limit.
     other: Port,
 }
 

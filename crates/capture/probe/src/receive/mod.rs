@@ -1,5 +1,5 @@
-//! Receivers: flows and packets that others tell of. sFlow, NetFlow and IPFIX come as datagrams,
-//! packets as pcap or pcapng over TCP. `docs/receivers.md` says what happens to them.
+//! Receivers of flows and packets from exporters. sFlow, NetFlow and IPFIX come as datagrams, packets as
+//! pcap or pcapng over TCP. `docs/receivers.md` describes how they are counted.
 
 mod conversations;
 mod engine;

@@ -36,7 +36,7 @@ const NAME: &str = "pcapsocket";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The most capture points with an account of their own.
 const MOST_POINTS: usize = 4096;
-/// Between looks for a free place while somebody waits.
+/// Between checks for a free slot while a connection waits.
 const RETRY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
@@ -87,7 +87,7 @@ struct Shared {
     slots: Mutex<Vec<Slot>>,
     received: Mutex<Received>,
     addresses: Mutex<Arc<AddressSet>>,
-    /// Readable when somebody wants a drain (an eventfd).
+    /// Readable when a drain is requested (an eventfd).
     wakeups: OwnedFd,
     allow: AllowList,
     config: PcapSocketConfig,
@@ -265,7 +265,7 @@ impl PcapSocketProbe {
         }
     }
 
-    /// The account of a connection that is gone goes to the sum of such.
+    /// Adds the account of a closed connection to the sum of such.
     fn forget(&mut self, number: u16) {
         let keys: Vec<(u16, u32)> = self
             .points
@@ -293,7 +293,7 @@ fn live_addresses(shared: &Arc<Shared>) -> LiveAddresses {
     })
 }
 
-/// Accepts connections until it is told to end.
+/// Accepts connections until the thread has to stop.
 fn accept(shared: &Arc<Shared>, listener: &TcpListener, end: &OwnedFd) {
     let mut number = FIRST_EXPORTER;
     loop {
@@ -311,7 +311,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, end: &OwnedFd) {
         let (socket, peer) = match listener.accept() {
             Ok((socket, peer)) => (socket, unmapped(peer)),
             Err(error) => {
-                // It is gone again, or descriptors are short for the moment.
+                // The peer has closed, or descriptors are short for the moment.
                 tracing::debug!(%error, "accepting failed");
                 if await_readable(end.as_fd(), end, Some(&RETRY)) != Readable::Silent {
                     return;
@@ -349,8 +349,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, end: &OwnedFd) {
     }
 }
 
-/// Whether there is room for one more connection; while somebody waits, one that is silent for long
-/// loses its place.
+/// Whether one more connection fits; else one that was silent for long is closed.
 fn room(shared: &Shared) -> bool {
     let mut slots = lock(&shared.slots);
     if slots.len() < shared.config.max_connections {
@@ -367,7 +366,7 @@ fn room(shared: &Shared) -> bool {
     if let Some(slot) = longest {
         tracing::info!(peer = %slot.connection.peer, "silent for long, and others wait: closed");
         slot.worker.request_stop();
-        // Told once.
+        // Counted once.
         slot.connection.lock().heard = Instant::now();
         lock(&shared.received).lose(ReceiveCause::ConnectionLimit, 1);
     }
@@ -396,7 +395,7 @@ impl Probe for PcapSocketProbe {
 
     fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         drop(self.acceptor.take());
-        // All are told first, so that they finish at the same time.
+        // All are signalled first, so that they finish at the same time.
         let mut slots = std::mem::take(&mut *lock(&self.shared.slots));
         for slot in &mut slots {
             slot.worker.request_stop();

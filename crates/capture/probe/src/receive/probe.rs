@@ -238,7 +238,7 @@ impl<E: Engine> DatagramProbe<E> {
     }
 }
 
-/// Takes datagrams from the socket until it is told to end, and then what is left in it.
+/// Reads datagrams from the socket until the thread has to stop, and then those still queued.
 fn run<E: Engine>(shared: &Shared<E>, socket: &Socket, end: &OwnedFd) {
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
@@ -343,7 +343,7 @@ impl<E: Engine> Probe for DatagramProbe<E> {
     }
 
     fn namespaces(&self) -> Vec<WatchedNamespace> {
-        // What others tell of is in no namespace of this host.
+        // Exporters' interfaces are in no namespace of this host.
         Vec::new()
     }
 

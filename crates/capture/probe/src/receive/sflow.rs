@@ -77,7 +77,7 @@ pub struct InterfaceSample {
     pub ethernet: Option<EthernetCounters>,
 }
 
-/// Counts what sFlow datagrams tell.
+/// Counts the samples of sFlow datagrams.
 pub struct Sflow {
     flows: FlowTable,
     exporters: Exporters,

@@ -159,7 +159,7 @@ impl Socket {
     }
 }
 
-/// Answers who has sent to a [`Socket`].
+/// Sends answers to the senders of a [`Socket`].
 pub struct Answering {
     socket: UdpSocket,
     v6: bool,
@@ -170,7 +170,7 @@ impl Answering {
     ///
     /// # Errors
     ///
-    /// When the socket has no room, or there is no way.
+    /// When the socket's queue is full, or there is no route.
     pub fn send(&self, bytes: &[u8], to: SocketAddr) -> std::io::Result<()> {
         let to = match to.ip() {
             // As at a socket of both families.

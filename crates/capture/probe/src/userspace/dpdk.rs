@@ -23,9 +23,9 @@ use crate::{
 
 /// Name of the hook.
 const NAME: &str = "dpdk";
-/// Between looks whether the device is still there.
+/// Interval of checks whether the device still exists.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between attempts to get back one that is gone.
+/// Interval of attempts to open a removed device again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Where flows of a port are: in no network namespace of the kernel.
 const POINT: CapturePoint = CapturePoint {
@@ -41,7 +41,7 @@ pub struct DpdkConfig {
     pub device: String,
     /// How DPDK is started and ports are opened.
     pub settings: Settings,
-    /// Packets that can be had besides flows; none: they are not looked at one by one.
+    /// Packets to keep or stream in addition to flows; none: packets are only counted.
     pub packets: Option<PacketsConfig>,
     /// The flow table.
     pub table: FlowTableConfig,
@@ -49,7 +49,7 @@ pub struct DpdkConfig {
     pub scan_interval: Duration,
 }
 
-/// The status of a port, for whoever asks while the probe works. Clones are the same.
+/// The status of a port, readable while the probe works. Clones share it.
 #[derive(Clone)]
 pub struct PortWatch(Arc<Mutex<(PointState, PortInfo)>>);
 
@@ -63,7 +63,7 @@ impl PortWatch {
         self.lock().0.clone()
     }
 
-    /// What it was when it was last looked at.
+    /// Its description at the last check.
     pub fn info(&self) -> PortInfo {
         self.lock().1.clone()
     }
@@ -159,7 +159,7 @@ impl DpdkProbe {
         self.point.attached = false;
     }
 
-    /// Looks whether the device is there, and gets it back when it was gone.
+    /// Checks whether the device exists, and opens it again when it was removed.
     fn reopen(&mut self) {
         self.next_look = Instant::now() + LOOK;
         match &self.port {

@@ -44,8 +44,8 @@ const RINGS: [(usize, usize); 3] = [(16, 8 << 20), (64, 2 << 20), (1024, 256 << 
 pub enum Capture {
     /// A ring shared with the kernel (TPACKET_V3).
     Afpacket,
-    /// libpcap. It does not tell super-packets (GSO, GRO) apart nor which way a packet goes: they
-    /// count as one packet of their length, and everything as received.
+    /// libpcap. It reports neither super-packets (GSO, GRO) nor a packet's direction: they count as one
+    /// packet of their length, and all packets as received.
     Pcap,
 }
 
@@ -70,7 +70,7 @@ pub struct UserspaceConfig {
     pub all_netns: bool,
     /// Capture points, in place of both.
     pub points: Option<LivePoints>,
-    /// Packets that can be had besides flows; none: they are not looked at one by one.
+    /// Packets to keep or stream in addition to flows; none: packets are only counted.
     pub packets: Option<PacketsConfig>,
     /// The flow table.
     pub table: FlowTableConfig,
@@ -166,12 +166,11 @@ pub struct UserspaceProbe {
 }
 
 impl UserspaceProbe {
-    /// Begins to capture on the interfaces that are there.
+    /// Starts to capture on the existing interfaces.
     ///
     /// # Errors
     ///
-    /// When the filter is wrong, an interface that was asked for is not there, or the right to
-    /// capture is missing.
+    /// When the filter is wrong, a named interface does not exist, or the right to capture is missing.
     pub fn start(config: UserspaceConfig) -> Result<Self, ProbeError> {
         let seed = config.table.hash_seed;
         let selection = Selection::new(&config.table.filter, config.table.sampling, seed as u32)?;
@@ -330,7 +329,7 @@ impl Follow for UserspaceProbe {
     }
 
     fn wait_for_detached(&mut self) -> Result<(), ProbeError> {
-        // Readers have counted all before they are gone.
+        // Readers have counted everything before they end.
         Ok(())
     }
 }
@@ -380,7 +379,7 @@ impl Probe for UserspaceProbe {
     }
 
     fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
-        // All are told first, so that they finish at the same time.
+        // All are signalled first, so that they finish at the same time.
         for reader in self.interfaces.captures_mut() {
             reader.request_stop();
         }

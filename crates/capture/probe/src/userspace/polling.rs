@@ -28,7 +28,7 @@ const VLAN: u16 = 0x8100;
 /// The ports that are polled, by name. Held while captures of them come and go.
 static PORTS: Mutex<BTreeMap<String, Polled>> = Mutex::new(BTreeMap::new());
 
-/// A port with the threads that poll it. Dropping it ends them, after what is there was counted.
+/// A port with the threads that poll it. Dropping it ends them, after the queued packets were counted.
 struct Polled {
     port: Arc<Port>,
     /// The kernel's interface behind it, if it has one that is ours to see.
@@ -141,7 +141,7 @@ fn poll(mut queue: Queue, list: &Mutex<Vec<Watcher>>, stop: &AtomicBool) {
 fn poll_burst(queue: &mut Queue, list: &Mutex<Vec<Watcher>>) -> usize {
     let mut watchers = lock(list);
     if watchers.is_empty() {
-        // Nobody has come yet: what is in the queue is for who does.
+        // No reader has subscribed yet: packets stay in the queue for the first.
         return 0;
     }
     let burst = queue.receive();

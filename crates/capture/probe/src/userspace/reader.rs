@@ -20,7 +20,7 @@ use crate::{Packets, ProbeError, Selection};
 
 /// How long the last packets of an interface that went down are waited for.
 const LAST_PACKETS: Duration = Duration::from_millis(500);
-/// Rest after an interface was told to be down.
+/// Pause after an interface was reported as down.
 const REST: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,

@@ -17,7 +17,7 @@ use crate::{ProbeError, Selection};
 
 /// Bytes kept of each packet: all headers, but for absurdly long chains of them.
 const HEADERS: u32 = 512;
-/// When the filter looks further.
+/// When the filter reads beyond the headers.
 const WHOLE_PACKET: u32 = 256 << 10;
 /// A packet waits at most so long for its block to fill.
 const BLOCK_TIMEOUT_MS: u32 = 100;
@@ -28,11 +28,11 @@ const SMALL_BLOCK_BYTES: usize = 64 << 10;
 /// Blocks that a ring has at least.
 const BLOCKS: usize = 4;
 
-/// What is to be had of packets.
+/// The part of packets that a capture must hand over.
 pub(super) struct Wanted<'a> {
-    /// The filter that looks at them.
+    /// The filter that reads them.
     pub selection: &'a Selection,
-    /// Bytes that somebody wants to see.
+    /// Bytes of packets that are kept or streamed.
     pub packet_bytes: u32,
 }
 
@@ -105,7 +105,7 @@ impl Source {
         self.ring_bytes
     }
 
-    /// Gives what is there to `take`, waiting for it at most `timeout`; false when nothing is.
+    /// Gives available packets to `take`, waiting for them at most `timeout`; false when there were none.
     pub(super) fn read(
         &mut self,
         timeout: Duration,

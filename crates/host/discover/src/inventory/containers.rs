@@ -1,7 +1,7 @@
 //! Containers, by their control groups.
 //!
-//! inotify tells of groups that come and go, and of the unified hierarchy also when a group gets its
-//! first process or loses its last.
+//! inotify announces groups that come and go, and of the unified hierarchy also when a group gets its first
+//! process or loses its last.
 
 use super::{
     Common,
@@ -38,14 +38,14 @@ use std::{
 pub(super) const NAME: &str = "container";
 /// Containers at most.
 const MOST: usize = 4_096;
-/// Control groups that are looked at, and watched, at most.
+/// Most control groups that are read and watched.
 const MOST_GROUPS: usize = 16_384;
-/// Of the time, looking takes at most one part in this many.
+/// Polling takes at most one part in this many of the time.
 const SHARE: u32 = 20;
-/// Between one look and the next at least.
+/// Least time between two polls.
 const PAUSE: Duration = Duration::from_millis(50);
-/// After a container came it is looked at that often, that long: runtimes move its first process to
-/// its network namespace, and answer questions, without telling anybody.
+/// After a container came it is polled that often, that long: its runtime moves the first process to its
+/// network namespace, and can answer requests, without notice.
 const AGAIN: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_secs(5);
 
@@ -66,19 +66,19 @@ pub(super) struct Containers {
     writer: Writer,
     owners: Owners,
     mounts: Vec<CgroupMount>,
-    /// Has namespaces looked for.
+    /// Has namespaces listed.
     wish: Wake,
     inotify: Option<OwnedFd>,
     known: BTreeMap<String, Known>,
     /// There are more groups than are watched.
     omitted: bool,
-    /// There are groups of containers: their processes may move, and not all groups tell of theirs.
+    /// There are groups of containers: their processes may move, and not all groups announce theirs.
     groups: bool,
     /// There are groups that could not be watched.
     unwatched: Cell<bool>,
     settled: bool,
     next: Option<Instant>,
-    /// When a look may begin that somebody asked for.
+    /// When the next requested poll may begin.
     earliest: Instant,
     settling: Instant,
 }
@@ -113,7 +113,7 @@ impl Containers {
         }
     }
 
-    /// Reads away what inotify has to tell: what there is now is looked at anyway.
+    /// Discards inotify's events: the poll reads everything.
     fn read_events(&self) {
         let Some(inotify) = &self.inotify else { return };
         let mut room = [const { MaybeUninit::<u8>::uninit() }; 8_192];
@@ -190,7 +190,7 @@ impl Containers {
         found
     }
 
-    /// Whether inotify tells of whatever can come: that there is a container at all.
+    /// Whether inotify announces every possible change, that is, the first container.
     fn notified_of_all(&self) -> bool {
         self.inotify.is_some() && !self.groups && !self.omitted && !self.unwatched.get()
     }

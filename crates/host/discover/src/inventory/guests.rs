@@ -1,8 +1,8 @@
-//! Virtual machines, and whoever else holds a tap or tun device.
+//! Virtual machines, and other processes that hold a tap or tun device.
 //!
 //! The kernel says of each descriptor of `/dev/net/tun` which device it drives (`iff:` in
-//! `/proc/PID/fdinfo`). Processes are looked through when a device comes, goes, or changes its state,
-//! which it does when somebody opens or closes it.
+//! `/proc/PID/fdinfo`). Processes are searched when a device comes, goes, or changes its state, as it does
+//! when a process opens or closes it.
 
 use super::{
     Common,
@@ -28,7 +28,7 @@ use std::{
 pub(super) const NAME: &str = "guest";
 /// Holders at most.
 const MOST: usize = 4_096;
-/// A device is told of before who makes it has done so in full: it is looked at again.
+/// A device is announced before its process has set it up completely: it is polled again.
 const AGAIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 const SHARE: u32 = 20;
@@ -244,7 +244,7 @@ fn holder(
     })
 }
 
-/// What QEMU is told by `-name [guest=]NAME[,…]`, in which `,,` is a comma.
+/// The name in QEMU's `-name [guest=]NAME[,…]`, in which `,,` is a comma.
 fn machine_name(arguments: &[Vec<u8>]) -> Option<String> {
     let at = arguments
         .iter()
@@ -274,7 +274,7 @@ impl Source for Guests {
 
     fn work(&mut self, called: bool) {
         let now = Instant::now();
-        // Somebody whose device stays may have ended.
+        // The holder of a device that stays may have ended.
         let ended = |(pid, start): &(u32, u64)| procfs::start_ns(*pid) != Some(*start);
         if called || self.again || self.known.keys().any(ended) {
             self.refresh();
@@ -285,7 +285,7 @@ impl Source for Guests {
         self.again = called;
         self.next = match called {
             true => Some(end + AGAIN),
-            // Without any, only a device can bring one, and of that we are told.
+            // Without any, only a new device can bring one, and that is announced.
             false => (!self.known.is_empty()).then(|| next_tick(self.common.interval)),
         };
     }

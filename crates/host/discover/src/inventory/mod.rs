@@ -1,9 +1,9 @@
 //! What is on and in the network: containers, processes that listen, guests, BPF programs, rules of
 //! nftables.
 //!
-//! Each is looked at by a thread of its own, for some of what they ask may hang. One more follows the
-//! graph itself and calls those that a change matters to: a namespace that has come gets containers and
-//! rules, a tap may have got a guest.
+//! Each is polled by a thread of its own, because some requests may hang. One more thread follows the graph
+//! and calls those that a change matters to: a new namespace may have containers and rules, a tap may have
+//! got a guest.
 
 mod containers;
 mod guests;
@@ -93,8 +93,8 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    /// Begins to look. What an earlier run left of parts that are not wanted any more goes. `wish` has
-    /// namespaces looked for.
+    /// Starts the threads. Nodes that an earlier run left of parts that are now disabled are removed.
+    /// `wish` has namespaces listed.
     pub fn start(
         config: &DiscoveryConfig,
         graph: &SharedGraph,
@@ -114,7 +114,7 @@ impl Inventory {
         let mut workers = Vec::new();
         let mut calls = Calls::default();
         let mut listeners = None;
-        // Before the first look: what comes meanwhile is told.
+        // Before the first poll: later changes come as events.
         let events = graph.write().subscribe(watcher::QUEUE);
         if wanted.containers {
             let wake = Wake::new()?;

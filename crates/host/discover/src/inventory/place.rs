@@ -6,7 +6,7 @@ use std::{collections::HashMap, ops::ControlFlow, os::unix::fs::MetadataExt as _
 
 use crate::{counters, counters::Shared, writer::now_ms};
 
-/// Nodes that are looked at under one lock.
+/// Nodes that are read under one lock.
 const PART: usize = 1_024;
 
 /// A network namespace that has a node: the host's own, or another.
@@ -19,7 +19,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// The namespace, held as long as the value; none when it is gone or another is there now.
+    /// The namespace, held by the value; none when it has ended or another has its place.
     pub fn open(&self) -> Option<Namespace> {
         if self.own {
             return Namespace::own().ok();
@@ -134,7 +134,7 @@ pub(super) fn show(
         return;
     }
     let mut graph = graph.write();
-    // It may have gone meanwhile.
+    // The node may have been removed meanwhile.
     if is_so(&graph) {
         return;
     }

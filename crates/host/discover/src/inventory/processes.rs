@@ -41,7 +41,7 @@ const KEYS: &[&str] = &[
 
 #[derive(Debug, Default)]
 struct LastReport {
-    /// What was told last.
+    /// The last report.
     all: Option<Arc<[ListeningProcess]>>,
     /// Whether that was not taken yet.
     new: bool,
@@ -236,7 +236,7 @@ impl Source for Processes {
             self.now = now;
             self.told = true;
         }
-        // Until the probe has looked, nothing is known to be gone.
+        // Until the probe has reported, no process is known to have ended.
         if self.told {
             self.refresh();
             self.writer.settle();

@@ -48,7 +48,7 @@ pub(super) fn executable(pid: u32) -> Option<Vec<u8>> {
     Some(link.as_os_str().as_bytes().to_vec())
 }
 
-/// A process as the socket probe would tell of it.
+/// A process as the socket probe would report it.
 pub(super) fn task(pid: u32) -> Option<Task> {
     let start_ns = start_ns(pid)?;
     let status = read(&folder(pid).join("status"))?;

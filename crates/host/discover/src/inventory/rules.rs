@@ -1,7 +1,7 @@
 //! Rules of nftables, as the command `nft` prints them.
 //!
-//! The kernel tells that rules have changed (NFNLGRP_NFTABLES); what they are only `nft` can say in the
-//! words that people know.
+//! The kernel announces that rules have changed (NFNLGRP_NFTABLES); only `nft` prints them in the known
+//! syntax.
 
 use super::{
     Common,
@@ -72,7 +72,7 @@ impl Rules {
         }
     }
 
-    /// Follows the namespaces that there are. One that is gone must not be kept alive.
+    /// Follows the present namespaces. One that has ended must not be kept alive.
     fn find(&mut self) -> HashMap<u64, Space> {
         let spaces = place::spaces(&self.common.graph, &self.common.host);
         self.followed.retain(|inode, followed| {

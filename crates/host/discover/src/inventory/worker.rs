@@ -1,4 +1,4 @@
-//! A thread that looks at something when it is called, when descriptors say so, or when it is time.
+//! A thread that polls a source when it is called, when descriptors are readable, or when it is time.
 
 use crate::DiscoveryError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -15,20 +15,20 @@ use std::{
 /// How long to sleep at a time when there is nothing to wait for but calls.
 const RESTING: Duration = Duration::from_secs(3_600);
 
-/// What a worker looks at.
+/// What a worker polls.
 pub(super) trait Source: Send + 'static {
     /// Descriptors that become readable when there is something new; `work` reads them empty.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }
 
-    /// When to look without being called; none when nothing can have changed that nobody tells of.
+    /// When to poll without a call; none when all changes are announced.
     fn next(&self) -> Option<Instant>;
 
-    /// Until when it rests, whoever calls: looking is not to take too much of the time.
+    /// Until when the source rests, calls included: polling must not take too much of the time.
     fn quiet_until(&self) -> Instant;
 
-    /// Looks; `called`: not only because it is time.
+    /// Polls; `called`: not only because it is time.
     fn work(&mut self, called: bool);
 }
 
@@ -45,7 +45,7 @@ impl Wake {
         )))
     }
 
-    /// Has the worker look soon. Several calls before it does are one.
+    /// Makes the worker poll soon. Several calls before that are one.
     pub fn call(&self) {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
@@ -70,7 +70,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Begins to look.
+    /// Starts the thread.
     pub fn start(name: &str, wake: Wake, source: impl Source) -> Result<Self, DiscoveryError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopping, called) = (stop.clone(), wake.clone());
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Says when it looks, whether it was called; rests after each look.
+    /// Sends whether each poll was called; rests after each.
     struct Looks {
         tell: Sender<bool>,
         rest: Duration,

@@ -1,4 +1,4 @@
-//! The namespaces that are followed, and what the kernel tells of them.
+//! The namespaces that are followed, and the kernel's events of them.
 
 use super::{
     interface::{self, State},
@@ -22,9 +22,9 @@ const NAME: &str = "netlink";
 pub(super) const IFF_UP: u32 = 1;
 /// Datagrams that are taken from one namespace before the others have their turn.
 pub(super) const READ_AT_ONCE: usize = 64;
-/// Times that as many are taken before a namespace is listed anew; no queue has more.
+/// Times that as many are read before a namespace is listed again; no queue has more.
 pub(super) const MOST_WAITING: u32 = 4_096;
-/// Times that as many are taken before routes are looked for again.
+/// Times that as many are read before routes are listed again.
 pub(super) const MOST_ROUNDS: u32 = 64;
 /// Keys of the nodes of namespaces that are ours.
 pub(super) const NAMESPACE_KEYS: &[&str] = &[
@@ -48,7 +48,7 @@ pub(super) struct Engine {
     pub namespaces: Namespaces,
     pub spaces: BTreeMap<u16, Space>,
     pub waiting: Waiting,
-    /// Namespaces that are opened or closed and that whoever waits has to know about.
+    /// Namespaces that were opened or closed, for the thread that waits on their descriptors.
     pub opened: Vec<u16>,
     /// Interfaces whose neighbours are to be written, by when.
     pub due: BTreeSet<(Instant, LinkKey)>,
@@ -219,7 +219,7 @@ impl Engine {
         self.count_namespaces();
     }
 
-    /// Ends to follow a namespace that is gone.
+    /// Stops following a namespace that has ended.
     fn remove_space(&mut self, number: u16) {
         if let Some(node) = self.refused.remove(&number) {
             self.writer.remove_node(&node);
@@ -256,7 +256,7 @@ impl Engine {
         }
     }
 
-    /// Looks which namespaces there are.
+    /// Lists the namespaces.
     pub fn refresh(&mut self) {
         let begun = Instant::now();
         let changes = match self.namespaces.refresh() {

@@ -1,4 +1,4 @@
-//! What the kernel tells, applied one by one.
+//! Events of the kernel, applied one by one.
 
 use super::{
     engine::{Engine, IFF_UP},
@@ -11,7 +11,7 @@ use skua_link::{Address, EthtoolEvent, Interface, Neighbour, RouteEvent};
 use std::time::Instant;
 
 impl Engine {
-    /// Takes what a namespace's monitor has to tell. True: there may be more.
+    /// Reads and applies the events of a namespace's monitor. True: there may be more.
     pub(super) fn read(&mut self, number: u16, most: usize) -> bool {
         let Some(space) = self.spaces.get_mut(&number) else {
             return false;
@@ -39,7 +39,7 @@ impl Engine {
         }
     }
 
-    /// Takes what ethtool has to tell of a namespace.
+    /// Reads and applies the notifications of ethtool in a namespace.
     pub(super) fn read_ethtool(&mut self, number: u16, most: usize) {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
@@ -107,7 +107,7 @@ impl Engine {
                         }
                         state.vlans = vlans;
                     }
-                    // Either it is not about VLANs, or the last one is gone.
+                    // Either it is not about VLANs, or the last VLAN was removed.
                     None if state.vlans.is_empty() => return,
                     None => return space.list_vlans.wish(now),
                 }
@@ -122,7 +122,7 @@ impl Engine {
                 }
             }
             RouteEvent::AddressGone(address) => {
-                // Routes that send from it may have gone with it.
+                // The kernel may have removed routes that send from it.
                 space.check_routes.wish(now);
                 if let Some(state) = space.links.get_mut(&address.ifindex) {
                     let before = state.addresses.len();
@@ -236,7 +236,7 @@ impl Engine {
             let state = space.new_state(interface, &self.config);
             space.links.insert(key.1, state);
             if bridge {
-                // It does not tell the VLANs that it begins with.
+                // The kernel does not report the VLANs that it begins with.
                 space.list_vlans.wish(Instant::now());
             }
             space.fill_new(key.1);
@@ -248,11 +248,11 @@ impl Engine {
         };
         let was = &state.interface;
         if was.flags & IFF_UP != 0 && interface.flags & IFF_UP == 0 {
-            // The kernel does not tell of the IPv4 routes that it drops now.
+            // The kernel does not report the IPv4 routes that it drops now.
             space.check_routes.wish(Instant::now());
         }
         if was.link.master != interface.link.master {
-            // Its own address may become the bridge's, of which the kernel does not tell.
+            // Its own address may become the bridge's, which the kernel does not report.
             space.list_forwarding.wish(Instant::now());
         }
         let modes = (was.flags, was.operstate) != (interface.flags, interface.operstate);
@@ -267,7 +267,7 @@ impl Engine {
     }
 }
 
-/// True: there was no room for it.
+/// True: the limit was reached.
 pub(super) fn add_address(state: &mut State, address: Address, most: usize) -> bool {
     if state.addresses.contains(&address) {
         return false;

@@ -66,7 +66,7 @@ struct Metric {
 
 fn metric(counters: &Counters, start: i64, last: i64) -> Value {
     let some = counters.iter().zip(COUNTER_NAMES).enumerate();
-    // The first eight are what everyone asks for; of the others only what there is.
+    // The first eight are always written; of the others only those above 0.
     let some = some.filter(|(at, (number, _))| *at < 8 || **number > 0);
     let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let mut entries: Vec<(Arc<str>, Value)> = some
@@ -184,8 +184,8 @@ impl State {
         self.metric.update(counters, now)
     }
 
-    /// Takes what the kernel does not tell when it changes: XDP programs that are attached by BPF links,
-    /// and the owner of tun and tap. False: that is as before.
+    /// Updates what the kernel does not announce: XDP programs that are attached by BPF links, and the
+    /// owner of tun and tap. False: unchanged.
     pub fn update_unannounced(&mut self, now: Interface) -> bool {
         let was = &mut self.interface;
         let tun = was.link.kind.as_deref() == Some("tun") && was.data != now.data;

@@ -1,4 +1,4 @@
-//! Asking for what the kernel does not tell by itself, and for all when something was lost.
+//! Lists what the kernel does not announce, and everything when notifications were lost.
 
 use super::{
     engine::{Engine, MOST_ROUNDS, MOST_WAITING, READ_AT_ONCE},
@@ -86,7 +86,7 @@ impl Engine {
         self.write_space(number);
     }
 
-    /// Asks a namespace again for what the kernel did not tell or what was lost.
+    /// Lists what a namespace's kernel did not announce or what was lost.
     pub(super) fn repair(&mut self, number: u16, now: Instant) {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
@@ -161,15 +161,15 @@ impl Engine {
         }
     }
 
-    /// Takes all that waits before a listing: it is older than what is listed, and would come after it.
-    /// Nor does the kernel tell anything, not even that more is lost, until a queue that was full is
-    /// empty (`netlink_overrun`). False: there is always more.
+    /// Reads all queued events before a listing: they are older than it, and would be applied after it. The
+    /// kernel sends nothing, not even that more is lost, until a queue that was full is empty
+    /// (`netlink_overrun`). False: there is always more.
     fn read_out(&mut self, number: u16) -> bool {
         (0..MOST_WAITING).any(|_| !self.read(number, READ_AT_ONCE))
     }
 
     /// Lists the forwarding tables again: when a port leaves its bridge or one of its VLANs, its own
-    /// address becomes the bridge's, of which the kernel does not tell.
+    /// address becomes the bridge's, which the kernel does not announce.
     fn list_forwarding(&mut self, number: u16, begun: Instant) {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
@@ -197,8 +197,8 @@ impl Engine {
         }
     }
 
-    /// Takes away routes that have gone without notice. Of others the notice may be waiting: these are to go
-    /// when their turn comes, so that the history has what happened in its order.
+    /// Removes routes that were dropped without notice. The notice of others may still be queued: these are
+    /// removed in their turn, so that the history has the right order.
     pub(super) fn drop_missing_routes(&mut self, number: u16) {
         let missing = |engine: &Self| {
             let space = engine.spaces.get(&number);
@@ -249,8 +249,8 @@ impl Engine {
         }
     }
 
-    /// Reads the counters of all interfaces, and what else the kernel does not tell of; takes those in
-    /// beyond the limit before.
+    /// Reads the counters of all interfaces, and what else the kernel does not announce; adds interfaces
+    /// that exceeded the limit before.
     pub(super) fn count(&mut self) {
         let now = writer::now_ms();
         let numbers: Vec<u16> = self.spaces.keys().copied().collect();
@@ -288,7 +288,7 @@ impl Engine {
     }
 }
 
-/// Gives an interface what a listing says of it; for how many addresses there was no room.
+/// Sets an interface's properties from a listing; returns how many addresses exceeded the limit.
 fn fill(
     space: &mut Space,
     ifindex: u32,

@@ -2,7 +2,7 @@
 //!
 //! One thread waits for the monitors of all namespaces, for changes of the mounts (which is how named
 //! namespaces come and go), for the end of the processes that others are named after, and for the next time
-//! to read counters. It applies what the kernel tells one by one, in its order.
+//! to read counters. It applies the kernel's events one by one, in their order.
 
 mod engine;
 mod events;
@@ -28,7 +28,7 @@ use rustix::{
 use skua_topology::SharedGraph;
 use std::{collections::HashMap, os::fd::OwnedFd, sync::Arc, thread::JoinHandle, time::Instant};
 
-/// Descriptors that are looked at in one turn.
+/// Most descriptors that are handled in one turn.
 const READY_AT_ONCE: usize = 64;
 
 /// What is waited for: the kind in the upper half, the number of the namespace in the lower one.
@@ -61,7 +61,7 @@ impl Provider {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(DiscoveryError::system("epoll"))?;
         let follow = config.all_netns;
-        // Before namespaces are looked for, so that none can come in between.
+        // Opened before namespaces are listed, so that no change is missed.
         let mounts = follow.then(open_mounts).flatten();
         let waiting = Loop {
             epoll,
@@ -109,8 +109,8 @@ impl Drop for Provider {
     }
 }
 
-/// The mounts of our mount namespace: `ip netns add` mounts a file, and `ip netns del` unmounts it. A
-/// watch on the directory would only tell of the file, before it is a namespace.
+/// The mounts of our mount namespace: `ip netns add` mounts a file, and `ip netns del` unmounts it. A watch
+/// on the directory would only report the file, before it is a namespace.
 fn open_mounts() -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     rustix::fs::open("/proc/self/mountinfo", flags, Mode::empty()).ok()

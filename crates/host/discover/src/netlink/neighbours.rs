@@ -70,7 +70,7 @@ impl Neighbours {
         self.omitted > 0 && self.entries.len() < self.most / 2
     }
 
-    /// Takes an entry; the second value says that there was no room for it.
+    /// Adds an entry; the second value says that the limit was reached.
     pub fn set(&mut self, neighbour: Neighbour) -> (Changed, bool) {
         if !is_told(&neighbour) {
             return (Changed::No, false);
@@ -128,9 +128,9 @@ impl Neighbours {
     }
 }
 
-/// Of some entries the kernel does not tell when they come. In the neighbour table: those that it makes
-/// for addresses that need no resolution, and those that it has just begun to resolve. In the
-/// forwarding table: what an interface that is no bridge and no tunnel receives besides its own address.
+/// The kernel does not announce some entries when they come. In the neighbour table: those that it makes
+/// for addresses that need no resolution, and those that it has just begun to resolve. In the forwarding
+/// table: what an interface that is no bridge and no tunnel receives in addition to its own address.
 fn is_told(neighbour: &Neighbour) -> bool {
     if neighbour.forwarding {
         let tunnel = neighbour.ip.is_some() || neighbour.vni.is_some();

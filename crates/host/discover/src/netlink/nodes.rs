@@ -13,7 +13,7 @@ use skua_topology::{Map, Value};
 use std::{sync::Arc, time::Instant};
 
 impl Engine {
-    /// Makes the node of an interface that is known. False: there is no room.
+    /// Makes the node of a known interface. False: the limit was reached.
     pub(super) fn add_node(&mut self, key: LinkKey) -> bool {
         let Some(space) = self.spaces.get_mut(&key.0) else {
             return false;
@@ -24,7 +24,7 @@ impl Engine {
         };
         let owner = space.node.clone();
         let Some(id) = self.writer.add_node(&identity, &self.keys, metadata) else {
-            // It is looked at again when counters are read.
+            // It is tried again when counters are read.
             self.left_out = true;
             space.links.remove(&key.1);
             return false;
@@ -47,12 +47,12 @@ impl Engine {
         self.arrived(key);
     }
 
-    /// An interface is gone from its namespace.
+    /// Removes an interface that has left its namespace.
     pub(super) fn gone(&mut self, key: LinkKey, moved: bool) {
         let Some(state) = self.state(key) else {
             return;
         };
-        // The kernel does not tell the other end of a pair when this one has moved.
+        // The kernel does not report the other end of a pair when this one has moved.
         let other = state.edges.link_space.zip(state.interface.link.link);
         let other = other.filter(|_| moved && state.is_pair());
         self.remove_link(key);

@@ -107,7 +107,7 @@ impl Engine {
         };
         self.set_edge(child, Slot::Lower, None);
         self.set_edge(parent, Slot::Lower, Some((parent, child, Some("veth"))));
-        // The kernel does not tell an end when the other one has come or has moved.
+        // The kernel does not report an end when the other one has come or has moved.
         let says = self.state(other).map(|state| {
             let link = &state.interface.link;
             (link.link, link.link_netnsid)
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Reads anew where the other end of a pair is.
+    /// Reads again where the other end of a pair is.
     pub(super) fn refresh_other_end(&mut self, key: LinkKey) {
         let Some(now) = self
             .spaces

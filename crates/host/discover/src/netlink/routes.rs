@@ -92,7 +92,7 @@ impl Routes {
             .collect()
     }
 
-    /// Takes a route; the second value says that there was no room for it.
+    /// Adds a route; the second value says that the limit was reached.
     pub fn add(&mut self, route: Route, replaces: bool) -> (Touched, bool) {
         let key = Key::of(&route);
         let mut touched = Touched::new();
@@ -131,7 +131,7 @@ impl Routes {
         (touched, false)
     }
 
-    /// Takes a route away; the second value says that it cannot be told which one it was.
+    /// Removes a route; the second value says that it is not clear which one it was.
     pub fn remove(&mut self, route: &Route) -> (Touched, bool) {
         let key = Key::of(route);
         let list = self.by_key.get(&key).map_or(&[][..], Vec::as_slice);

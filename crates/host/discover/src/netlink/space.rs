@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// All that the kernel tells by itself; interfaces first, without which nothing can be followed.
+/// All that the kernel reports unasked; interfaces first, without which nothing can be followed.
 const GROUPS: [u32; 8] = [
     groups::LINK,
     groups::NEIGH,
@@ -29,7 +29,7 @@ const GROUPS: [u32; 8] = [
     groups::NEXTHOP,
 ];
 
-/// A list is asked for at most so often when the kernel says that it changed underway.
+/// How often a list is requested when the kernel says that it changed underway.
 const ATTEMPTS: u32 = 4;
 
 /// The sockets in a namespace. They keep it alive.
@@ -108,7 +108,7 @@ pub(super) struct Listing {
     pub vlans: HashMap<u32, Vec<PortVlan>>,
     pub features: HashMap<u32, Vec<u8>>,
     pub modes: HashMap<u32, Modes>,
-    /// Addresses, routes and neighbours for which there was no room.
+    /// Addresses, routes and neighbours beyond the limits.
     pub omitted: u64,
     /// False: things changed while they were listed.
     pub consistent: bool,
@@ -129,8 +129,8 @@ pub(super) struct Space {
     pub sockets: Sockets,
     pub links: BTreeMap<u32, State>,
     pub routes: Routes,
-    /// Entries of forwarding tables of interfaces that are not known yet: a bridge tells of its own
-    /// address before it tells of itself.
+    /// Entries of forwarding tables of interfaces that are not known yet: a bridge announces its own
+    /// address before it announces itself.
     pub early: Vec<Neighbour>,
     /// Numbers of namespaces by their identifiers here.
     pub known_ids: HashMap<i32, u16>,
@@ -138,7 +138,7 @@ pub(super) struct Space {
     pub unknown_ids: HashSet<i32>,
     /// Everything is to be listed again.
     pub resync: Again,
-    /// Routes may have gone without notice.
+    /// Routes may have been removed without notice.
     pub check_routes: Again,
     /// Those that have, or of which the notice is still to be read.
     pub missing_routes: HashSet<Route>,
@@ -230,7 +230,7 @@ impl Space {
         }
     }
 
-    /// A new interface, without what is asked for besides.
+    /// A new interface, without the properties that need further requests.
     pub fn new_state(&self, interface: Interface, config: &DiscoveryConfig) -> State {
         State::new(
             interface,
@@ -284,7 +284,7 @@ impl Space {
                 }
                 EthtoolEvent::Lost => {}
             };
-            // What ethtool does not tell is left out.
+            // What ethtool cannot read is left out.
             let asked = ethtool
                 .features(None, &mut take)
                 .and_then(|()| ethtool.modes(None, &mut take));
@@ -309,7 +309,7 @@ impl Space {
         Ok(())
     }
 
-    /// All routes that are there now, and for how many there was no room.
+    /// All present routes, and how many exceeded the limit.
     pub fn listed_routes(&mut self, most: usize) -> Result<(Routes, u64), Error> {
         let mut routes = Routes::new(most);
         let mut omitted = 0;
@@ -336,7 +336,7 @@ impl Space {
         Ok(vlans)
     }
 
-    /// The forwarding tables of all interfaces, and for how many entries there was no room.
+    /// The forwarding tables of all interfaces, and how many entries exceeded the limit.
     pub fn listed_forwarding(
         &mut self,
         most: usize,
@@ -353,7 +353,7 @@ impl Space {
         Ok((tables, omitted))
     }
 
-    /// One interface as it is now; none when it is gone.
+    /// One interface as it is now; none when it was removed.
     pub fn read_interface(&mut self, ifindex: u32) -> Option<Interface> {
         let mut found = None;
         let asked = Dump::Link(ifindex).ask(&mut self.sockets.requests, |event| {

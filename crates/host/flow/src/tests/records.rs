@@ -584,8 +584,8 @@ fn owners_are_looked_for_with_the_first_updates_only() {
     assert_eq!(asked, 1, "both sides are known");
 }
 
-/// A socket that opens after the look at sockets, just before flows are read, is found by the next
-/// drain, though no packet follows.
+/// A socket that opens after the poll of sockets, just before flows are read, is found by the next drain,
+/// though no packet follows.
 #[test]
 fn owners_that_come_late_are_found_without_another_packet() {
     let mut store = store(10);

@@ -25,7 +25,7 @@ struct Foreign {
 }
 
 impl Inner {
-    /// Removes what owners left that are gone, in one transaction for each bridge.
+    /// Removes what ended owners left, in one transaction for each bridge.
     pub fn clean_up(&self) -> Result<Cleaned, Error> {
         let foreign = self.watch.read(|rows| self.foreign(rows));
         let mut gone: HashMap<Other, bool> = HashMap::new();
@@ -101,7 +101,7 @@ impl Inner {
         Ok(gone)
     }
 
-    /// Puts back what was there before owners that are gone, one after the other.
+    /// Restores the values from before ended owners, one after the other.
     fn restore(
         &self,
         bridge: Uuid,
@@ -117,8 +117,8 @@ impl Inner {
             .first()
             .and_then(|result| operation::selected(result).first());
         let mut previous = found.and_then(export::previous);
-        // What was before may itself be of one that is gone. It holds what was before it, so it
-        // grows shorter.
+        // The previous value may itself be of an ended owner. It holds the one before it, so the chain gets
+        // shorter.
         let mut seen = HashSet::new();
         while let Some(row) = &previous {
             let row = json!(row);

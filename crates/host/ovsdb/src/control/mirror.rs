@@ -44,9 +44,9 @@ pub struct MirrorSpec {
 pub enum MirrorState {
     /// As it was made.
     Active,
-    /// It is there, and all ports that it was made for are gone.
+    /// It exists, but all ports that it was made for were removed.
     SelectionGone,
-    /// Somebody else removed it, or its bridge, or its interface.
+    /// Another client removed it, or its bridge, or its interface.
     Removed,
     /// There is no connection to the database now.
     Unknown,
@@ -192,7 +192,7 @@ impl Mirror {
     }
 
     /// Removes it and its interface, and waits until Open vSwitch has done so. Dropping does the same
-    /// without telling how it went.
+    /// without reporting errors.
     pub fn remove(mut self) -> Result<(), Error> {
         self.take_down()
     }

@@ -34,8 +34,8 @@ struct Inner {
     leftovers: Mutex<Vec<Vec<Value>>>,
 }
 
-/// Makes mirrors and exporters. Each is removed when its handle is; all are when the process that made
-/// them is gone and another connects.
+/// Makes mirrors and exporters. Each is removed with its handle; after a process that made some has ended,
+/// the next one that connects removes them.
 #[derive(Clone)]
 pub struct OvsControl(Arc<Inner>);
 

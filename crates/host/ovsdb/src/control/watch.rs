@@ -37,7 +37,7 @@ impl Watch {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the rows as they are now; none while there is no connection.
+    /// Reads the rows as they are now; none while there is no connection.
     pub fn read<T>(&self, look: impl FnOnce(&Database) -> T) -> Option<T> {
         let seen = self.lock();
         seen.connected.then(|| look(&seen.rows))
@@ -52,7 +52,7 @@ impl Watch {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// From now on it is said when somebody removes this row.
+    /// From now on the removal of this row is logged.
     pub fn expect(&self, table: &'static str, id: Uuid) {
         self.lock().expected.insert((table, id));
     }

@@ -9,7 +9,7 @@ use skua_topology::{Edge, Graph, GraphError, IndexKey, Lookup, Map, Node, Patch,
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc, time::Instant};
 use uuid::Uuid;
 
-/// Rows whose elements are written before others may look at the graph.
+/// Rows whose elements are written under one lock of the graph.
 const PART: usize = 256;
 
 /// What is in the graph of a row.
@@ -106,7 +106,7 @@ fn is_virtual(kind: &str) -> bool {
 }
 
 impl State {
-    /// Brings into the graph what has to be looked at again.
+    /// Applies all dirty rows to the graph.
     pub fn apply(&mut self) {
         let keys = self.take_dirty();
         if keys.is_empty() {
@@ -317,7 +317,7 @@ impl State {
         placed.edges.retain(|link| {
             let stays = wanted.edges.contains(link);
             if !stays {
-                // With a node that went it may have gone, too.
+                // It may have been removed with a node.
                 let _ = graph.delete_edge(&link.id, now);
             }
             stays
@@ -392,7 +392,7 @@ impl State {
                     kind_before,
                 });
                 match done {
-                    // It went a moment ago; we are about to be told.
+                    // It was deleted a moment ago; its event is to come.
                     Err(GraphError::NoNode(_)) => Ok(()),
                     other => other,
                 }

@@ -25,7 +25,7 @@ pub struct OvsConfig {
     pub client: ClientConfig,
     /// Name of this host, as its node and those of its interfaces have it.
     pub host: String,
-    /// What the nodes and edges get as origin. Nobody else may use it.
+    /// The origin of the nodes and edges, which no other writer may use.
     pub origin: String,
     /// Inode number of the network namespace that Open vSwitch has its interfaces in; none: that of
     /// this process.
@@ -77,7 +77,7 @@ pub struct OvsCounters {
     pub updates: u64,
     /// Nodes and edges that the graph refused.
     pub refused: u64,
-    /// Changes of the graph that were missed: then everything is looked at again.
+    /// Events of the graph that were missed: then all rows are applied again.
     pub missed: u64,
     /// How often everything was removed because the database stayed away.
     pub forgotten: u64,
@@ -95,7 +95,7 @@ pub struct OvsTopology {
 
 /// Changes of the graph that may wait for us.
 const QUEUE: usize = 65_536;
-/// Of these, how many are looked at before the graph is changed.
+/// Of these, how many are read before the graph is changed.
 const BATCH: usize = 4_096;
 /// Longest time until a stop is noticed.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The rows, what of the graph depends on which of them, and what has to be looked at again.
+//! The rows, which parts of the graph depend on them, and which have to be applied again.
 
 use super::{
     OvsConfig, OvsCounters,
@@ -67,14 +67,14 @@ pub(super) struct State {
     /// Until when interfaces wait for a node of others.
     pub waiting: HashMap<Uuid, Instant>,
     pub host_node: Option<Arc<str>>,
-    /// How often we deleted nodes of which the graph has not told us yet.
+    /// How often we deleted nodes whose deletion the graph has not reported yet.
     pub deleted: HashMap<Arc<str>, u32>,
     pub counters: OvsCounters,
-    /// What has to be looked at again.
+    /// Rows that have to be applied again.
     dirty: BTreeSet<Key>,
     /// Since when there is no connection.
     away_since: Option<Instant>,
-    /// Whether what a former run left was looked for.
+    /// Whether the nodes that a former run left were searched.
     swept: bool,
 }
 
@@ -172,7 +172,7 @@ impl State {
         due.map(|due| due.saturating_duration_since(now))
     }
 
-    /// Who has waited long enough?
+    /// Applies interfaces again that have waited long enough.
     pub fn clock(&mut self, now: Instant) {
         let due = self.waiting.iter().filter(|(_, until)| now >= **until);
         let due: Vec<_> = due.map(|(id, _)| (Kind::Interface, *id)).collect();
@@ -244,7 +244,7 @@ impl State {
             match self.deleted.get_mut(&node.id) {
                 Some(1) => drop(self.deleted.remove(&node.id)),
                 Some(times) => *times -= 1,
-                // Somebody else removes our nodes; with them went edges.
+                // Another writer removed our nodes; with them went edges.
                 None => self.recheck(),
             }
         } else if let Some(key) = self.by_node.get(&node.id).copied() {
@@ -313,7 +313,7 @@ impl State {
         self.dirty.extend(self.placed.keys());
     }
 
-    /// What has to be looked at again, in the order of [`Kind`].
+    /// The rows that have to be applied again, in the order of [`Kind`].
     pub fn take_dirty(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.dirty).into_iter().collect()
     }
@@ -377,7 +377,7 @@ impl State {
         let name = |row: &Row| row.text("name").map(Box::<str>::from);
         let (old_name, new_name) = (old.and_then(name), new.and_then(name));
         let meter = new.and_then(|row| Meter::new(row, now));
-        // Who names one as its peer that came, went or changed, has to look again.
+        // Interfaces that name one as peer that came, went or changed, must be applied again.
         let peers = [old, new].map(|row| row.and_then(peer).map(Box::<str>::from));
         let gone = new.is_none();
         if old_name != new_name {
@@ -427,7 +427,7 @@ fn relinked(
     let kept: HashSet<_> = new.iter().collect();
     let mut changed = Vec::new();
     for child in old {
-        // It may have gone to another parent already.
+        // It may have moved to another parent already.
         if !kept.contains(child) && parents.get(child) == Some(&parent) {
             parents.remove(child);
             changed.push(*child);

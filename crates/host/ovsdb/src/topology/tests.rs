@@ -135,10 +135,10 @@ enum Step {
     Host(Option<bool>),
     /// The changes since the last one come as an update.
     Update,
-    /// What the graph told is heard.
+    /// The graph's events are read.
     Hear,
     Disconnect,
-    /// Somebody deletes all nodes of the host.
+    /// Another writer deletes all nodes of the host.
     Wipe,
 }
 
@@ -347,7 +347,7 @@ proptest! {
         prop_assert_eq!(run.content(), bare.content());
     }
 
-    /// Rows that no database has: what is nobody's, many times the same, in circles.
+    /// Rows that no database has: without a parent, repeated, in circles.
     #[test]
     fn no_rows_break_it(
         updates in prop::collection::vec(
@@ -410,7 +410,7 @@ fn waiting_ends_in_time_and_what_stays_away_is_forgotten() {
     );
     state.clock(now);
     assert_eq!(state.counters().waiting, 1);
-    // The clock says that it is time; who looks then sees so by the clock of the machine.
+    // The clock says that it is time; `apply` then reads the machine's clock.
     state.waiting.values_mut().for_each(|until| *until = now);
     state.clock(std::time::Instant::now());
     assert_eq!((state.counters().nodes, state.counters().waiting), (3, 0));

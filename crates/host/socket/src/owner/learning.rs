@@ -16,7 +16,7 @@ const TRIES: u32 = 8;
 const SHORT: usize = 12;
 
 impl Owners {
-    /// The container that a path tells of; asked about when it is new.
+    /// The container in a path; its runtime is queried when it is new.
     pub(super) fn container(
         &mut self,
         containment: Containment,
@@ -92,12 +92,12 @@ impl Owners {
         }
     }
 
-    /// Looks for control groups that were not known, and lists them again for that.
+    /// Searches unknown control groups, and lists the hierarchies again for that.
     pub(super) fn find_cgroups(&mut self) {
         self.settle_pending();
         if !self.pending.is_empty() && self.cgroups.list() {
             self.settle_pending();
-            // What the list does not have is gone.
+            // Groups that the list does not have were removed.
             self.pending.clear();
         }
     }
@@ -136,7 +136,7 @@ impl Owners {
 }
 
 impl CachedContainer {
-    /// Asks when it is time to; false: there is no room for more questions.
+    /// Queries the runtime when it is time; false: the queue of queries is full.
     fn ask(&mut self, found: &Found, lookups: &mut Lookups, now: Instant) -> bool {
         match self.asking {
             Asking::At { when, tries } if when <= now => {

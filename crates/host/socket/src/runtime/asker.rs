@@ -74,7 +74,7 @@ impl Asker {
         })
     }
 
-    /// The first names that a socket tells, else the failure that says most.
+    /// The first answer of a socket, else the most specific failure.
     pub(super) fn ask(&mut self, found: &Found) -> Answer {
         let mut failure = Fail::Unreachable;
         for socket in sockets(&self.config, found) {
@@ -114,7 +114,7 @@ impl Asker {
         match answer {
             Ok(_) | Err(Fail::Unknown) => breaker.good(),
             Err(Fail::Timeout | Fail::Rubbish) => breaker.bad(Instant::now()),
-            // Costs nothing to try again.
+            // Cheap to try again.
             Err(Fail::Unreachable | Fail::Suspended) => {}
         }
         answer

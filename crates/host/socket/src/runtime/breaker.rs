@@ -36,7 +36,7 @@ impl Breaker {
         }
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether there was no failure.
     pub(super) fn is_good(&self) -> bool {
         self.failures == 0
     }

@@ -125,7 +125,7 @@ impl Names {
     }
 }
 
-/// A name that a runtime told, made safe; none when it is empty.
+/// A name from a runtime, made safe; none when it is empty.
 pub(super) fn text(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| shown(name.as_bytes(), NAME))
 }

@@ -1,4 +1,4 @@
-//! Container runtimes asked for names, on a thread of their own: they may hang.
+//! Queries container runtimes for names, on a thread of their own: a query may hang.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -64,7 +64,7 @@ pub struct RuntimeCounters {
     pub answered: u64,
     /// No runtime knows the container.
     pub unknown: u64,
-    /// No socket there, or nobody accepts.
+    /// The socket does not exist or does not accept.
     pub unreachable: u64,
     /// No answer in time.
     pub timeout: u64,
@@ -76,7 +76,7 @@ pub struct RuntimeCounters {
     pub queue_full: u64,
 }
 
-/// What a runtime told of a container.
+/// A runtime's description of a container.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Names {
     /// The runtime, where the path does not say it.
@@ -174,7 +174,7 @@ impl Lookups {
     }
 }
 
-/// Begins the thread. It ends when nobody takes its answers any more.
+/// Starts the thread. It ends when the receiver of its answers is dropped.
 fn begin(config: &RuntimeConfig) -> Option<Ends> {
     let (questions, to_ask) = channel::<Found>();
     let (answered, answers) = channel();

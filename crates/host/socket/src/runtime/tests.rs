@@ -37,7 +37,7 @@ fn nobody() -> RuntimeConfig {
     }
 }
 
-/// A server on a unix socket; how often somebody came.
+/// A server on a unix socket, with the number of its connections.
 struct Listening {
     folder: TempDir,
     came: Arc<AtomicUsize>,
@@ -169,7 +169,7 @@ fn rubbish_is_not_believed() {
         "[]".to_owned(),
         "{}".to_owned(),
         format!(r#"{{"Id":"{ID}","Name":7}}"#),
-        // Another container than asked for.
+        // Another container than requested.
         format!(r#"{{"Id":"{other}","Name":"/x","Config":{{}}}}"#),
         format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)),
     ];

@@ -84,7 +84,7 @@ fn both_sides_of_a_conversation_on_this_host_are_known() {
         service(&store, "10.0.0.2:80", "10.0.0.9:40000"),
         Some((true, ServiceRule::Kernel))
     );
-    // Other ports, another protocol: nobody's.
+    // Other ports, another protocol: no socket's.
     assert_eq!(
         joined(&store, 6, 1, "10.0.0.9:40001", "10.0.0.2:80"),
         [0, 0]
@@ -157,10 +157,10 @@ fn ports_that_are_used_again_belong_to_the_socket_that_was_there() {
     assert_eq!(at(220, 230), [0, 0], "no look has seen it since");
     // Packets that follow the end, of a conversation that began before it.
     assert_eq!(at(105, 150), [4, 0]);
-    // In between nobody was there.
+    // In between there was no socket.
     assert_eq!(at(50, 60), [0, 0]);
     assert_eq!(store.counts().ambiguous, 0);
-    // One record of all three uses is nobody's, which is counted.
+    // One record of all three uses has no single owner, which is counted.
     assert_eq!(at(1, 208), [0, 0]);
     assert_eq!(store.counts().ambiguous, 1);
 }
@@ -337,7 +337,7 @@ fn any_socket() -> impl Strategy<Value = (SocketUpdate, u32)> {
     (1..4u32, endpoint(), endpoint(), life, 1..4u32).prop_map(
         |(netns, local, remote, (start, length), number)| {
             let mut socket = tcp(0, netns, &local, &remote, Opener::Unknown);
-            // Some began before anybody watched.
+            // Some began before the probe.
             socket.start_ns = if start == 0 { 0 } else { NOON + start * S };
             socket.now_ns = NOON + (start + length.unwrap_or(1)) * S;
             socket.end = length.map(|_| End::Closed);

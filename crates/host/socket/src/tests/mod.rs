@@ -97,7 +97,7 @@ fn store(config: SocketStoreConfig) -> SocketStore {
     store
 }
 
-/// A look that sees these sockets, each with the owner of its number.
+/// A poll that sees these sockets, each with the owner of its number.
 fn snapshot(store: &mut SocketStore, sockets: &[(SocketUpdate, u32)]) {
     store.begin_look();
     for (update, number) in sockets {

@@ -47,7 +47,7 @@ fn what_is_known_better_stays() {
     let mut socket = tcp(1, 1, "10.0.0.9:40000", "10.0.0.2:80", Opener::Local);
     socket.task_rule = TaskRule::Connect;
     snapshot(&mut store, &[(socket, 3)]);
-    // At the end the local port is gone, only the closer is left, and nobody knows who began.
+    // At the end the local port is cleared, only the closer is known, and the opener is not.
     let mut end = ended(socket, End::ResetRemote);
     end.task_rule = TaskRule::Close;
     end.local = address("0.0.0.0:0");

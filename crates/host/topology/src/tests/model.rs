@@ -391,7 +391,7 @@ proptest! {
             let seq = log.iter().rposition(|other| other.time <= event.time).unwrap() + 1;
             prop_assert_eq!(graph.at(event.time).unwrap().hi, seq as u64);
         }
-        // What is kept of the events is what subscribers were told.
+        // The kept events are those that subscribers got.
         let again: Vec<Event> = graph.events_since(floor).unwrap().collect();
         let told: Vec<Event> = log[floor as usize..].iter().map(|event| Event::clone(event)).collect();
         prop_assert_eq!(again, told);

@@ -24,7 +24,7 @@ pub enum Outcome {
         /// Offset of the record or block that is cut off.
         offset: u64,
     },
-    /// All of these packets and nothing to complain about.
+    /// All of these packets and no error.
     Fine {
         /// Packets in the file.
         packets: usize,

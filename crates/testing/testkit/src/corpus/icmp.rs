@@ -73,7 +73,7 @@ fn echo(t: &mut Trace) {
         // The same identifier asked from the other side shares the entry.
         t.push(v4_back().icmp(8, 0, 4711, sequence).zeros(10));
     }
-    // A reply that nobody asked for.
+    // A reply without a request.
     t.push(v4().icmp(0, 0, 5, 0).zeros(10));
 }
 

@@ -416,7 +416,7 @@ fn jumbo(t: &mut Trace) {
             .udp(40_000, 7)
             .zeros(65_535 - 8),
     );
-    // Longer than any length field: what a super-packet looks like that offloading cut off late.
+    // Longer than any length field: like a super-packet that offloading has not cut yet.
     let longer = crate::layer::Ipv4 {
         total_length: Some(0),
         ..crate::layer::Ipv4::between("10.0.0.1", "10.0.0.2")

@@ -103,7 +103,7 @@ impl Absent {
         self.young.count() + self.old.count()
     }
 
-    /// Whether nobody is remembered, also of those that came back.
+    /// Whether no key is remembered, returned ones included.
     pub(super) fn is_empty(&self) -> bool {
         self.young.words.is_empty() && self.old.words.is_empty()
     }

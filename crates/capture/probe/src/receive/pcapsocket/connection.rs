@@ -90,7 +90,7 @@ impl Connection {
         lock(&self.stream)
     }
 
-    /// Takes note of bytes that came.
+    /// Counts received bytes.
     pub(super) fn heard(&self, bytes: usize) {
         let mut stream = self.lock();
         stream.bytes += bytes as u64;

@@ -1,5 +1,5 @@
-//! Samples that tell of a packet's headers instead of showing them: the headers are made again, so
-//! that such samples go the same way as others.
+//! Samples that describe a packet's headers instead of carrying them: the headers are rebuilt, so that such
+//! samples are counted like others.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ const ETHERNET_LEN: usize = 14;
 const MOST: usize = ETHERNET_LEN + 40 + 20;
 const TCP: u8 = 6;
 
-/// What was told of a packet.
+/// The described headers of a packet.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Headers {
     pub(super) ethernet: Option<EthernetFrame>,

@@ -152,7 +152,7 @@ enum socket_loss {
 /* What one answer of the kernel's dump was about. Only the thread that asks runs the program. */
 struct look_control {
 	__u32 thread; /* that takes a snapshot; 0: none */
-	__u32 looked; /* records in `looks` */
+	__u32 looked; /* number of records in `looks` */
 	__u32 owned;  /* sockets in `owned` */
 	__u32 pid;    /* owner of these sockets */
 };

@@ -48,7 +48,7 @@ fn write_flow(lines: &mut Vec<u8>, state: &State, record: &FlowRecord, csv: bool
     let interface = state.interface_of(record);
     let mut line = state.store.line(record, &interface);
     if let Some(sockets) = &state.sockets {
-        line.parties = sockets.parties(record);
+        line.owners = sockets.parties(record);
     }
     // Writing to memory does not fail.
     if csv {

@@ -27,7 +27,7 @@ pub enum Error {
         interface: String,
     },
     /// The interface was deleted or moved to another network namespace. No packets will come.
-    #[error("{interface}: the interface is gone")]
+    #[error("{interface}: the interface was removed")]
     InterfaceGone {
         /// Interface that was captured.
         interface: String,

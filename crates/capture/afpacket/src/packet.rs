@@ -97,11 +97,11 @@ pub struct Packet<'a> {
     pub timestamp_ns: u64,
     /// VLAN tag that is not in `data`.
     pub vlan: Option<Vlan>,
-    /// Way of the packet.
+    /// Direction of the packet.
     pub direction: Direction,
-    /// Index of the interface; 0 where libpcap captures.
+    /// Index of the interface; 0 with libpcap.
     pub ifindex: u32,
-    /// For a super-packet: how it is cut. Always `None` where libpcap captures.
+    /// For a super-packet: how it is cut. Always `None` with libpcap.
     pub gso: Option<Gso>,
 }
 

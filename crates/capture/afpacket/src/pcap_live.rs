@@ -1,9 +1,8 @@
-//! Live capture through libpcap, for where its filter language or its knowledge of odd devices is
-//! wanted more than speed.
+//! Live capture through libpcap, where its filter language or its support of unusual devices matters more
+//! than speed.
 //!
-//! libpcap does not say how super-packets are cut nor which way a packet goes: [`Packet::gso`] is
-//! `None` and [`Packet::direction`] unknown. A VLAN tag that was taken out of a packet is put back
-//! into its data.
+//! libpcap reports neither how super-packets are cut nor a packet's direction: [`Packet::gso`] is `None`
+//! and [`Packet::direction`] unknown. A VLAN tag that was removed from a packet is put back into its data.
 
 use crate::{CaptureStats, Direction, Error, Packet, PacketSource, filter, sys};
 use pcap::{Active, Capture, Precision};
@@ -106,7 +105,7 @@ impl PcapCapture {
             .precision(Precision::Nano)
             .open()
             .map_err(failed)?
-            // libpcap would wait for ever on a quiet interface; waiting is done here.
+            // libpcap would wait for ever on a quiet interface, so this code polls.
             .setnonblock()
             .map_err(failed)?;
         if !options.filter.is_empty() {

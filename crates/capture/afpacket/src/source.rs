@@ -1,4 +1,4 @@
-//! What the ways of capturing in user space have in common.
+//! What AF_PACKET and libpcap have in common.
 
 use crate::{Error, Packet};
 use std::time::Duration;

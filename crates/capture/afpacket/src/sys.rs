@@ -114,7 +114,7 @@ pub(crate) fn attach_filter(socket: &impl AsFd, program: &[BpfInstruction]) -> i
     check(result)
 }
 
-/// Binds to one interface and a protocol (ETH_P_…), packets of which come from then on; 0: none come.
+/// Binds to one interface and a protocol (ETH_P_…), whose packets it receives from then on; 0: none.
 pub(crate) fn bind(socket: &OwnedFd, ifindex: i32, protocol: u16) -> io::Result<()> {
     let mut address = empty_address();
     address.sll_protocol = protocol.to_be();

@@ -80,7 +80,7 @@ pub enum Problem {
     /// A packet's length is impossible.
     #[error("packet record of {0} bytes exceeds {MAX_PACKET_BYTES}; file is cut off or damaged")]
     PacketTooLong(u32),
-    /// A packet reaches beyond the block that it is in.
+    /// A packet exceeds its block.
     #[error(
         "packet of {packet} bytes does not fit into its block of {block} bytes; file is damaged"
     )]
@@ -110,7 +110,7 @@ pub enum Problem {
     /// The byte-order magic of a section header is wrong.
     #[error("wrong byte-order magic in a section header; file is damaged")]
     ByteOrder,
-    /// An option reaches beyond its block.
+    /// An option exceeds its block.
     #[error("option {code} of {length} bytes reaches beyond its block; file is damaged")]
     Option {
         /// Option code.

@@ -56,7 +56,7 @@ pub struct Interface {
     pub link_type: u16,
 }
 
-/// Where the next packet lies in the buffer.
+/// The next packet's position in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     interface: u32,

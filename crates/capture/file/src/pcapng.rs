@@ -174,7 +174,7 @@ impl PcapNg {
             let window = input.available().windows(8);
             let next = window.clone().position(|head| self.may_begin(head));
             let Some(at) = next else {
-                // The last bytes may be the begin of one.
+                // The last bytes may be the start of one.
                 input.consume(window.len());
                 continue;
             };

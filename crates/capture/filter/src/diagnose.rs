@@ -1,4 +1,4 @@
-//! Finds where an expression goes wrong. libpcap says only "syntax error".
+//! Finds the error in an expression. libpcap says only "syntax error".
 
 use std::time::{Duration, Instant};
 
@@ -98,14 +98,14 @@ fn first_unexpected<'t, 'e>(
     Some((good, tokens.get(good)))
 }
 
-/// The token with which libpcap's reason against the expression comes up.
+/// The token that triggers libpcap's error.
 fn first_refused(
     attempts: &Attempts<'_>,
     expression: &str,
     tokens: &[Token<'_>],
     reason: &str,
 ) -> Option<usize> {
-    // A libpcap reason that is not a syntax error comes up as soon as a primitive is complete.
+    // A libpcap error that is not a syntax error appears as soon as a primitive is complete.
     let is_refused = |count: usize| {
         let beginnings = completed(expression, tokens.get(..count)?, &["", "= 1"])?;
         for beginning in beginnings {

@@ -62,7 +62,7 @@ fn names(reason: &str, token: &str) -> bool {
 /// Why an expression is no filter. Every message is one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FilterError {
-    /// libpcap does not take the expression.
+    /// libpcap rejects the expression.
     #[error(
         "filter '{}': {}{}",
         excerpt(expression, place.as_ref().map_or(0, |place| place.column)),

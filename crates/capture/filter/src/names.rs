@@ -1,7 +1,7 @@
 //! Names in expressions that libpcap would resolve outside: of hosts, networks and stations.
 //!
-//! libpcap asks the resolver (so perhaps the DNS) for each word that is neither a keyword nor a number
-//! nor an address, unless it is the name of a port or a protocol; those are in local files.
+//! libpcap calls the resolver (so perhaps the DNS) for each word that is neither a keyword nor a number nor
+//! an address, unless it is the name of a port or a protocol; those are in local files.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -146,7 +146,7 @@ const KEYWORDS: [&str; 133] = [
 
 /// The error instead of resolving a name.
 pub(crate) const REFUSED: &str =
-    "names of hosts and networks are not looked up: give the address of";
+    "names of hosts and networks are not resolved: give the address of";
 
 /// What libpcap may be given of an expression.
 pub(crate) enum Checked<'a> {
@@ -176,7 +176,7 @@ pub(crate) fn check(expression: &str) -> Checked<'_> {
     for Token { text, start } in tokens(expression) {
         match text {
             "(" => outside.push(names),
-            // A list after a bracket goes on as before it.
+            // A list continues after a bracket.
             ")" => names = outside.pop().unwrap_or(Names::Hosts),
             "[" => brackets += 1,
             "]" => brackets = brackets.saturating_sub(1),
@@ -205,7 +205,7 @@ pub(crate) fn check(expression: &str) -> Checked<'_> {
     }
 }
 
-/// Whether libpcap takes the word as it is.
+/// Whether libpcap accepts the word without resolving it.
 fn is_literal(word: &str) -> bool {
     // `/8` after a space is a word of its own here.
     let (address, mask) = match word.split_once('/') {

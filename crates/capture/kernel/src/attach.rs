@@ -27,7 +27,7 @@ pub enum Direction {
     Egress,
 }
 
-/// How a program hangs on an interface.
+/// How a program is attached to an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HookKind {
     /// A tcx link: the kernel detaches it when the process ends.
@@ -83,7 +83,7 @@ enum Hook {
     /// A tcx or XDP link; closing it detaches.
     Link(HookKind, #[allow(dead_code, reason = "held open")] OwnedFd),
     Socket(#[allow(dead_code, reason = "held open")] OwnedFd),
-    /// A classifier goes only by asking the namespace that it is in.
+    /// A classifier is detached only by a request in its namespace.
     Clsact {
         netns: File,
         classifier: Classifier,
@@ -229,8 +229,8 @@ impl Attachment {
         }
     }
 
-    /// Keeps it attached when the process ends without having dropped it, until the path is removed. To be
-    /// removed by who drops it, too. tcx only: the others go with the process.
+    /// Keeps it attached when the process ends without having dropped it, until the path is removed, which
+    /// is also required after a drop. tcx only: the others are detached with the process.
     pub(crate) fn pin(&self, path: &Path) -> io::Result<()> {
         match &self.hook {
             Hook::Link(HookKind::Tcx, link) => pin(link.as_fd(), path),
@@ -241,8 +241,8 @@ impl Attachment {
         }
     }
 
-    /// Whether it still hangs on an interface: a link outlives its interface. Of what is no link it is
-    /// not known, and said to be so.
+    /// Whether it is still attached to an interface: a link outlives its interface. True for other hooks,
+    /// for which this is not known.
     pub fn is_there(&self) -> bool {
         let Hook::Link(HookKind::Tcx, link) = &self.hook else {
             return true;
@@ -250,11 +250,11 @@ impl Attachment {
         let mut info = libbpf_sys::bpf_link_info::default();
         let mut size = size_of_val(&info) as u32;
         // SAFETY: link is open, and info is as long as size says.
-        let asked = unsafe {
+        let result = unsafe {
             libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut size)
         };
         // SAFETY: the kernel has filled in the member for the link's type, which is tcx.
-        asked < 0 || unsafe { info.__bindgen_anon_1.tcx.ifindex } != 0
+        result < 0 || unsafe { info.__bindgen_anon_1.tcx.ifindex } != 0
     }
 
     /// The kind of hook.
@@ -278,7 +278,7 @@ impl Drop for Attachment {
         {
             if let Err(error) = in_namespace(netns, || detach_clsact(*classifier)) {
                 // The interface was removed, and the classifier with it.
-                tracing::debug!(?classifier, %error, "was gone before it was detached");
+                tracing::debug!(?classifier, %error, "was removed before it was detached");
             }
             if *guarded {
                 orphans::detached(netns, *classifier);
@@ -391,14 +391,14 @@ fn name_of_xdp(ifindex: u32) -> Option<String> {
         ..Default::default()
     };
     // SAFETY: options is valid, with its size set, and outlives the call.
-    let asked = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &mut options) };
+    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &mut options) };
     let numbers = [
         options.prog_id,
         options.drv_prog_id,
         options.skb_prog_id,
         options.hw_prog_id,
     ];
-    let id = numbers.into_iter().find(|id| asked == 0 && *id != 0)?;
+    let id = numbers.into_iter().find(|id| result == 0 && *id != 0)?;
     let info = crate::program_info(id).ok()?;
     Some(format!(" ({}, number {id})", info.name))
 }

@@ -52,7 +52,7 @@ impl KernelTypes {
         Ok(found.map_or(Self::Missing, Self::File))
     }
 
-    /// What to give to libbpf; none lets it take the kernel's own.
+    /// The file for libbpf; none: libbpf reads the kernel's own.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),

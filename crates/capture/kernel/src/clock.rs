@@ -40,8 +40,8 @@ fn tick_after(monotonic_ns: u64, now: Instant, interval: Duration) -> Instant {
 /// How far two readings of the offset may differ by their error alone, or by a clock that is slewed for a
 /// moment, ns.
 const SAME_NS: u64 = 1_000_000;
-/// Readings of the offset at one time: of those that an interrupt or another process came between, the
-/// best counts.
+/// Readings of the offset at one time: the best one counts, because an interrupt or another process may
+/// have delayed the others.
 const READINGS: usize = 4;
 /// The offset that is in use; 0 before the first.
 static OFFSET: AtomicI64 = AtomicI64::new(0);

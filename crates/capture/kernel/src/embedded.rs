@@ -16,7 +16,7 @@ use crate::{
 
 macro_rules! object {
     ($name:literal) => {{
-        // ELF parsing wants alignment, which include_bytes! alone does not promise.
+        // ELF parsing needs alignment, which include_bytes! does not guarantee.
         #[repr(C, align(8))]
         struct Aligned<T: ?Sized>(T);
         static BYTES: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(

@@ -1,4 +1,4 @@
-//! What libbpf prints goes to our log, and the last lines into error messages.
+//! Sends libbpf's output to our log, and its last lines into error messages.
 
 use std::sync::Mutex;
 

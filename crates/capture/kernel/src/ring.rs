@@ -94,7 +94,7 @@ impl Ring {
         )
         .map_err(|e| failed(e.into()))?;
         let target = Target::default();
-        // That it can be mapped is to be known now.
+        // Fails now when it cannot be mapped.
         drop(Mapped::new(&map, &target)?);
         Ok(Self {
             map,
@@ -136,7 +136,7 @@ impl Ring {
             // SAFETY: the ring buffer is ours alone (&mut self).
             unsafe { libbpf_sys::ring_buffer__consume_n(ring, most as _) }
         });
-        // Programs that call will call again soon: mapping and unmapping takes a while.
+        // Programs that wake us will do so again soon: mapping and unmapping takes a while.
         if !called {
             self.mapped = None;
         }

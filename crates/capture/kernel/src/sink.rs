@@ -7,7 +7,7 @@
 
 use std::{cell::Cell, ffi::c_void, ptr::NonNull, rc::Rc};
 
-/// Takes a message.
+/// Receives messages.
 pub(crate) type Sink<'a> = dyn FnMut(&[u8]) + 'a;
 
 /// Where the messages of the drain that runs go; none between drains.

@@ -110,7 +110,7 @@ fn bitmap(words: &[u8]) -> Vec<u8> {
     words.flat_map(u32::to_le_bytes).collect()
 }
 
-/// Asks ethtool in one network namespace: that in which it was opened.
+/// Queries ethtool in one network namespace: that in which it was opened.
 #[derive(Debug)]
 pub struct Ethtool {
     requests: Requests,
@@ -182,7 +182,7 @@ impl Ethtool {
         ifindex: Option<u32>,
         take: impl FnMut(EthtoolEvent),
     ) -> Result<(), Error> {
-        self.ask(ETHTOOL_MSG_FEATURES_GET, ifindex, take)
+        self.request(ETHTOOL_MSG_FEATURES_GET, ifindex, take)
     }
 
     /// Names of the features that are active on an interface.
@@ -228,11 +228,11 @@ impl Ethtool {
         ifindex: Option<u32>,
         take: impl FnMut(EthtoolEvent),
     ) -> Result<(), Error> {
-        self.ask(ETHTOOL_MSG_LINKMODES_GET, ifindex, take)
+        self.request(ETHTOOL_MSG_LINKMODES_GET, ifindex, take)
     }
 
-    /// Asks and hands out the answers; there is none for interfaces that have no such thing.
-    fn ask(
+    /// Sends a request and hands out the answers; there is none for interfaces without the property.
+    fn request(
         &mut self,
         command: u8,
         ifindex: Option<u32>,

@@ -56,7 +56,7 @@ pub enum RouteEvent {
     /// An interface appeared, or something about it has changed.
     Link(Box<Interface>),
     /// An interface was removed from this namespace.
-    LinkGone {
+    LinkRemoved {
         /// Index that it had.
         ifindex: u32,
         /// It lives on in another namespace.
@@ -71,8 +71,8 @@ pub enum RouteEvent {
     },
     /// An address came.
     Address(Address),
-    /// An address went.
-    AddressGone(Address),
+    /// An address was removed.
+    AddressRemoved(Address),
     /// A route came.
     Route {
         /// The route.
@@ -80,13 +80,13 @@ pub enum RouteEvent {
         /// In place of one to the same destination.
         replaces: bool,
     },
-    /// A route went.
-    RouteGone(Route),
+    /// A route was removed.
+    RouteRemoved(Route),
     /// A neighbour or an entry of a forwarding table came or changed.
     Neighbour(Neighbour),
-    /// A neighbour or an entry of a forwarding table went.
-    NeighbourGone(Neighbour),
-    /// The identifiers of namespaces, relative to this one, are others.
+    /// A neighbour or an entry of a forwarding table was removed.
+    NeighbourRemoved(Neighbour),
+    /// The identifiers of namespaces, relative to this one, have changed.
     NamespaceIds,
     /// Next hops that routes share have changed or were removed; routes may have been removed with them.
     NextHops,
@@ -122,19 +122,19 @@ impl RouteEvent {
             RTM_NEWLINK if has_name(payload) => {
                 interface::decode(payload)?.map(|interface| Self::Link(Box::new(interface)))
             }
-            RTM_DELLINK => crate::link::decode(payload)?.map(|gone| Self::LinkGone {
+            RTM_DELLINK => crate::link::decode(payload)?.map(|gone| Self::LinkRemoved {
                 ifindex: gone.link.ifindex,
                 moved: gone.moved_to.is_some(),
             }),
             RTM_NEWADDR => address::decode(payload).map(Self::Address),
-            RTM_DELADDR => address::decode(payload).map(Self::AddressGone),
+            RTM_DELADDR => address::decode(payload).map(Self::AddressRemoved),
             RTM_NEWROUTE => route::decode(payload).map(|route| Self::Route {
                 route,
                 replaces: flags & NLM_F_REPLACE != 0,
             }),
-            RTM_DELROUTE => route::decode(payload).map(Self::RouteGone),
+            RTM_DELROUTE => route::decode(payload).map(Self::RouteRemoved),
             RTM_NEWNEIGH => neighbour::decode(payload).map(Self::Neighbour),
-            RTM_DELNEIGH => neighbour::decode(payload).map(Self::NeighbourGone),
+            RTM_DELNEIGH => neighbour::decode(payload).map(Self::NeighbourRemoved),
             RTM_NEWNSID | RTM_DELNSID => Some(Self::NamespaceIds),
             RTM_NEWNEXTHOP | RTM_DELNEXTHOP => Some(Self::NextHops),
             _ => None,
@@ -167,8 +167,8 @@ pub enum Dump {
 }
 
 impl Dump {
-    /// Asks, and hands out what the kernel lists. False: it says that things changed underway.
-    pub fn ask(
+    /// Lists objects and hands them out. False: the kernel says that they changed meanwhile.
+    pub fn request(
         self,
         requests: &mut Requests,
         mut take: impl FnMut(RouteEvent),

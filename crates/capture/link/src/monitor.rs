@@ -64,7 +64,7 @@ impl Monitor {
         })
     }
 
-    /// Opens a monitor in `namespace`; it goes on watching there.
+    /// Opens a monitor in `namespace`; it stays there.
     pub fn open_in(
         protocol: Protocol,
         groups: &[u32],
@@ -74,8 +74,8 @@ impl Monitor {
         namespace.enter(|| Self::open(protocol, groups, queue))?
     }
 
-    /// Hands out the notifications that are there, in the order in which they happened, without
-    /// waiting; at most so many datagrams. True: all are read.
+    /// Hands out the queued notifications, in the order in which they happened, without waiting; at most so
+    /// many datagrams. True: all are read.
     pub fn read(&mut self, most: usize, mut take: impl FnMut(Notice<'_>)) -> Result<bool, Error> {
         for _ in 0..most {
             self.buffer.clear();

@@ -74,7 +74,7 @@ impl Reach {
         let mut known = neighbour(&mut requests, ifindex, hop)?;
         // A permanent entry would lose that state if the kernel were told to confirm it.
         if known.is_none_or(|(_, state)| state & NUD_SURE == 0) {
-            ask(&mut requests, ifindex, hop)?;
+            resolve(&mut requests, ifindex, hop)?;
             known = neighbour(&mut requests, ifindex, hop)?;
         }
         Ok(Some(Self {
@@ -92,7 +92,7 @@ fn neighbour(
     hop: IpAddr,
 ) -> Result<Option<([u8; 6], u16)>, Error> {
     let mut found = None;
-    Dump::Neighbours.ask(requests, |event| {
+    Dump::Neighbours.request(requests, |event| {
         if let RouteEvent::Neighbour(neighbour) = event
             && neighbour.ifindex == ifindex
             && neighbour.ip == Some(hop)
@@ -106,7 +106,7 @@ fn neighbour(
 }
 
 /// Has the kernel use an entry of its neighbours, as a packet would.
-fn ask(requests: &mut Requests, ifindex: u32, hop: IpAddr) -> Result<(), Error> {
+fn resolve(requests: &mut Requests, ifindex: u32, hop: IpAddr) -> Result<(), Error> {
     let (family, bytes) = octets(hop);
     // struct ndmsg
     let mut head = [0; 12];

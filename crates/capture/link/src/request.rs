@@ -56,7 +56,7 @@ impl Requests {
         })
     }
 
-    /// Opens a socket in `namespace`; it goes on asking there.
+    /// Opens a socket in `namespace`; it stays there.
     pub fn open_in(protocol: Protocol, namespace: &Namespace) -> Result<Self, Error> {
         namespace.enter(|| Self::open(protocol))?
     }

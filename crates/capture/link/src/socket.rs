@@ -36,7 +36,7 @@ impl LinkSocket {
         Ok(Self(Requests::open(Protocol::Route)?))
     }
 
-    /// Opens a socket in `namespace`; it goes on asking there.
+    /// Opens a socket in `namespace`; it stays there.
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         namespace.enter(Self::open)?
     }
@@ -148,7 +148,7 @@ impl LinkMonitor {
         Ok(Self(monitor))
     }
 
-    /// Opens a monitor in `namespace`; it goes on watching there.
+    /// Opens a monitor in `namespace`; it stays there.
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         namespace.enter(Self::open)?
     }

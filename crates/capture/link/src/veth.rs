@@ -58,7 +58,7 @@ fn named(name: &str) -> Attributes {
 }
 
 /// Makes a veth pair, `near` in one namespace and `far` in another or the same one, for frames of any
-/// length. They have no ARP, no addresses of IPv6, and are down. Gives back their indices.
+/// length. They have no ARP, no IPv6 addresses, and are down. Returns their indices.
 ///
 /// # Errors
 /// A name is taken, or the kernel refuses.
@@ -88,7 +88,7 @@ pub fn create_veth(near: (&Namespace, &str), far: (&Namespace, &str)) -> Result<
     Ok((index(near)?, index(far)?))
 }
 
-/// Removes an interface; of a veth pair the other end goes, too.
+/// Removes an interface; of a veth pair also the other end.
 ///
 /// # Errors
 /// It is not there, or cannot be removed.

@@ -1,4 +1,4 @@
-//! The short way through the headers of most packets.
+//! The fast path through the headers of most packets.
 
 use crate::{
     Frame, LinkType, Network, Options, TcpSegment,
@@ -46,7 +46,7 @@ impl<'a> Plain<'a> {
         {
             return None;
         }
-        // As far as UDP over IPv4 reaches, which is the shortest.
+        // The shortest case, UDP over IPv4.
         let head: &[u8; IPV4_END + 8] = frame.data.first_chunk()?;
         match be16(head[12], head[13]) {
             ETHERTYPE_IPV4 => {

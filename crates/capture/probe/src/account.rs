@@ -56,7 +56,7 @@ pub enum CauseKind {
     Lost,
     /// The packets are in no flow because the user wanted so.
     LeftOut,
-    /// The packets are in flows; this is said besides.
+    /// The packets are in flows; this is additional information.
     Note,
 }
 
@@ -89,7 +89,7 @@ pub struct Account {
     /// By (namespace number, interface index).
     pub points: BTreeMap<(u16, u32), PointAccount>,
     /// Sum of the capture points that have left.
-    pub gone: PointAccount,
+    pub removed: PointAccount,
     /// Entries made in the flow table since the start.
     pub inserted: u64,
     /// Live entries now.
@@ -124,7 +124,7 @@ impl Account {
 impl Account {
     /// All points, including those that have left.
     pub fn all_points(&self) -> impl Iterator<Item = &PointAccount> {
-        self.points.values().chain([&self.gone])
+        self.points.values().chain([&self.removed])
     }
 
     /// Packets and bytes in flows, without those inside tunnels.

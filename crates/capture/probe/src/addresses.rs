@@ -29,11 +29,11 @@ pub struct AddressChange {
     pub added: u64,
     /// Those that had the other mark before.
     pub changed: u64,
-    /// Those that were taken out.
+    /// Removed prefixes.
     pub removed: u64,
 }
 
-/// How a set is to be changed.
+/// A change of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressEdit<'a> {
     /// Put these in; those that are there get this mark.
@@ -45,8 +45,8 @@ pub enum AddressEdit<'a> {
 }
 
 impl LiveAddresses {
-    /// A set that may have so many prefixes at most. `apply` brings one into force; when it returns,
-    /// no packet that comes later is judged by the one before.
+    /// A set with at most `most` prefixes. `apply` applies one to the probe; after it returns, no packet is
+    /// judged by the previous set.
     pub fn new(
         most: u32,
         apply: impl FnMut(&Arc<AddressSet>) -> Result<(), ProbeError> + Send + 'static,
@@ -83,8 +83,8 @@ impl LiveAddresses {
         let (set, change) = edited(&self.set(), edit);
         let most = self.0.most;
         if set.len() > most as usize {
-            let wanted = set.len();
-            return Err(ProbeError::TooManyAddresses { wanted, most });
+            let requested = set.len();
+            return Err(ProbeError::TooManyAddresses { requested, most });
         }
         if change != AddressChange::default() {
             let set = Arc::new(set);

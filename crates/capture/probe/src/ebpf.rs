@@ -32,7 +32,7 @@ pub struct EbpfConfig {
     pub all_netns: bool,
     /// Capture points, in place of both.
     pub points: Option<LivePoints>,
-    /// Packets that can be had besides flows; none: nothing is paid for that.
+    /// Packets to keep or stream in addition to flows; none: the programs have no code for that.
     pub packets: Option<PacketsConfig>,
     /// The flow table.
     pub table: FlowTableConfig,
@@ -141,7 +141,7 @@ impl EbpfProbe {
         &self.proofs
     }
 
-    /// Takes the packets that programs sent.
+    /// Drains the packets that programs sent.
     fn take_packets(&mut self) -> Result<(), ProbeError> {
         if let Some((packets, ring)) = &mut self.packets {
             while ring.drain(&mut |packet| packets.record(packet))? {}
@@ -335,7 +335,7 @@ impl Probe for EbpfProbe {
 
     fn describe(&self) -> Description {
         Description {
-            // Of those that are attached one may have become another kind: generic XDP.
+            // A hook may have fallen back to another kind: generic XDP.
             hook: self
                 .interfaces
                 .captures()

@@ -1,4 +1,4 @@
-//! The interfaces that a probe captures: which are to be, what captures there, and what was counted.
+//! The interfaces that a probe captures: which are selected, their captures, and their accounts.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -78,7 +78,7 @@ impl<C> Interfaces<C> {
         attached.map(|(key, _)| *key).collect()
     }
 
-    /// An interface that is there or has changed, when it is to be captured and is not yet.
+    /// An interface that appeared or has changed, when it is selected and not captured yet.
     pub fn newcomer(&mut self, number: u16, link: Link) -> Option<Link> {
         let key = (number, link.ifindex);
         if let Some(point) = self.points.get_mut(&key)
@@ -89,8 +89,8 @@ impl<C> Interfaces<C> {
             point.link = link;
             return None;
         }
-        let wanted = self.scope.wants(self.inode(number), &link) && !self.refused.contains(&key);
-        wanted.then_some(link)
+        let selected = self.scope.wants(self.inode(number), &link) && !self.refused.contains(&key);
+        selected.then_some(link)
     }
 
     fn inode(&self, number: u16) -> u64 {
@@ -209,7 +209,7 @@ impl<C> Interfaces<C> {
         self.points.values().filter_map(|p| p.capture.as_ref())
     }
 
-    /// Ends to capture all; their counters go on until [`ended`](Self::ended).
+    /// Stops all captures; their counters stay until [`ended`](Self::ended).
     pub fn end(&mut self) {
         for point in self.points.values_mut() {
             point.capture = None;
@@ -245,7 +245,7 @@ impl<C> Interfaces<C> {
         for (key, traffic) in traffic {
             let account = match self.points.get_mut(key) {
                 Some(point) => &mut point.account,
-                None => &mut self.account.gone,
+                None => &mut self.account.removed,
             };
             account.flows += *traffic;
         }
@@ -256,7 +256,7 @@ impl<C> Interfaces<C> {
         let leaving = std::mem::take(&mut self.leaving);
         for key in &leaving {
             if let Some(point) = self.points.remove(key) {
-                add_point(&mut self.account.gone, &point.account);
+                add_point(&mut self.account.removed, &point.account);
             }
         }
         leaving
@@ -310,7 +310,7 @@ impl<C> Interfaces<C> {
     }
 }
 
-/// How long to wait; or what to wake up for, when it is time for that. Who rests has no drains.
+/// How long to wait; or the reason to wake up. A resting probe has no drains.
 pub(crate) fn patience(
     next_drain: Instant,
     until: Option<Instant>,

@@ -126,7 +126,7 @@ impl LivePoints {
         });
     }
 
-    /// Takes a point out.
+    /// Removes a point.
     pub fn remove(&self, point: PointId) {
         self.edit(|table| {
             table.remove(&point);
@@ -152,8 +152,8 @@ impl LivePoints {
         self.lock().points.get(&point).cloned()
     }
 
-    /// Waits until the probe has carried out all changes that were made before this call; false when
-    /// it has not by then. The probe does so while it waits ([`crate::Probe::wait`]).
+    /// Waits until the probe has applied all changes that were made before this call; false on timeout. The
+    /// probe does so while it waits ([`crate::Probe::wait`]).
     pub fn settle(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         let mut table = self.lock();
@@ -201,7 +201,7 @@ impl LivePoints {
         self.0.settled.notify_all();
     }
 
-    /// Whether a point is to be attached to when its interface is there.
+    /// Whether a point should be attached to when its interface appears.
     pub(crate) fn awaits(&self, point: PointId) -> bool {
         let state = self.state(point);
         matches!(state, Some(PointState::Waiting(_) | PointState::Gone))
@@ -215,7 +215,7 @@ impl LivePoints {
     }
 
     /// Records that interfaces of a namespace were removed.
-    pub(crate) fn note_gone(&self, netns: u64, gone: impl Fn(u32) -> bool) {
+    pub(crate) fn mark_removed(&self, netns: u64, gone: impl Fn(u32) -> bool) {
         for (point, state) in &mut self.lock().points {
             if point.netns == netns && gone(point.ifindex) {
                 *state = PointState::Gone;
@@ -262,8 +262,8 @@ mod tests {
         assert_eq!(live.state(point(1)), Some(PointState::Active));
         assert!(live.awaits(point(2)) && live.awaits(point(3)));
         live.remove(point(1));
-        live.note_gone(1, |ifindex| ifindex == 3);
-        live.note_gone(2, |_| true);
+        live.mark_removed(1, |ifindex| ifindex == 3);
+        live.mark_removed(2, |_| true);
         let names: Vec<_> = live.states().iter().map(|(_, s)| s.name()).collect();
         assert_eq!(names, ["waiting", "gone"]);
     }

@@ -18,9 +18,9 @@ use crate::{ProbeError, Wake, WatchedNamespace};
 /// What happened to interfaces of the namespace with the number.
 pub(crate) enum Change {
     /// An interface is there, or has changed.
-    Seen(u16, Link),
+    Updated(u16, Link),
     /// An interface was removed.
-    Gone(u16, u32),
+    Removed(u16, u32),
     /// All interfaces that exist; all others were removed.
     All(u16, Vec<Link>),
 }
@@ -228,8 +228,8 @@ impl Watch {
         };
         for event in monitor.read()? {
             changes.push(match event {
-                LinkEvent::New(link) => Change::Seen(number, link),
-                LinkEvent::Deleted { ifindex, .. } => Change::Gone(number, ifindex),
+                LinkEvent::New(link) => Change::Updated(number, link),
+                LinkEvent::Deleted { ifindex, .. } => Change::Removed(number, ifindex),
                 LinkEvent::Resync => match self.namespaces.get(number) {
                     Some(namespace) => Change::All(number, LinkSocket::open_in(namespace)?.list()?),
                     None => continue,
@@ -264,7 +264,7 @@ impl Watch {
 
     fn let_go(&mut self, changes: Result<Changes, skua_link::Error>) -> Changes {
         let changes = changes.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot look for network namespaces");
+            tracing::warn!(%error, "cannot list network namespaces");
             Changes::default()
         });
         self.monitors
@@ -287,8 +287,8 @@ impl Watch {
     }
 }
 
-/// Whether an interface is to be watched: it has one of the names, or without names it is up and none
-/// that Skua made for itself.
+/// Whether an interface should be watched: it has one of the names, or without names it is up and was not
+/// made by Skua itself.
 pub(crate) fn wanted(names: &[String], link: &Link) -> bool {
     if names.is_empty() {
         link.up && !skua_link::is_own_interface(&link.name)

@@ -99,7 +99,7 @@ fn metrics(info: &TcpInfo, sent_control: u64, received_control: u64) -> TcpMetri
 /// What was known of a connection before it was destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Before {
-    /// Who opened, or who must have opened because the local port is a listening one.
+    /// The opener, or the remote side because the local port is a listening one.
     pub opener: Opener,
     /// The last poll saw no listening socket by which it could have come in.
     pub no_listener: bool,
@@ -141,7 +141,7 @@ pub(crate) fn ended(record: &Record, info: &TcpInfo, before: Before) -> Ended {
         (Opener::Unknown, _) if !established => Opener::Local,
         (Opener::Unknown, Some(0)) => Opener::Remote,
         (Opener::Unknown, Some(2)) => Opener::Local,
-        // A SYN or a FIN: had it come in, there would have been a listening socket, most likely.
+        // A SYN or a FIN: an incoming connection would most likely have had a listening socket.
         (Opener::Unknown, Some(1)) if before.no_listener => Opener::Local,
         (known, _) => known,
     };

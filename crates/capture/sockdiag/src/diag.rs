@@ -20,7 +20,7 @@ struct Watched {
     id: NamespaceId,
     query: DiagSocket,
     monitor: Option<DestroyMonitor>,
-    /// Notifications that the kernel had dropped when it was asked last.
+    /// Dropped notifications at the last reading of the kernel's counter.
     dropped: u64,
     syn_retries: u8,
     /// The last poll saw all sockets.
@@ -66,14 +66,14 @@ impl SockDiag {
     /// Watches these namespaces from now on, and no others. Sockets of a namespace that is left
     /// out are forgotten without an end.
     pub fn set_namespaces<'a>(&mut self, namespaces: impl Iterator<Item = &'a Namespace>) {
-        let wanted: Vec<&Namespace> = namespaces.collect();
-        let is_wanted = |id: NamespaceId| wanted.iter().any(|namespace| namespace.id == id);
-        self.namespaces.retain(|watched| is_wanted(watched.id));
-        self.refused.retain(|(id, _)| is_wanted(*id));
+        let selected: Vec<&Namespace> = namespaces.collect();
+        let is_selected = |id: NamespaceId| selected.iter().any(|namespace| namespace.id == id);
+        self.namespaces.retain(|watched| is_selected(watched.id));
+        self.refused.retain(|(id, _)| is_selected(*id));
         let kept = &self.namespaces;
         self.table
             .keep_namespaces(&|netns| kept.iter().any(|watched| inode(watched.id) == netns));
-        for namespace in wanted {
+        for namespace in selected {
             let is_known = self.namespaces.iter().any(|w| w.id == namespace.id)
                 || self.refused.iter().any(|(id, _)| *id == namespace.id);
             if !is_known {
@@ -143,10 +143,10 @@ impl SockDiag {
         for watched in &mut self.namespaces {
             let netns = inode(watched.id);
             let table = &mut self.table;
-            let seen = watched
+            let result = watched
                 .query
-                .dump_all(&mut |record| table.see(netns, record, sink));
-            watched.complete = seen.is_ok();
+                .dump_all(&mut |record| table.observe(netns, record, sink));
+            watched.complete = result.is_ok();
         }
         self.processes.scan(&self.table.inodes());
         // A socket that ended during the poll is reported as ended, not as open.
@@ -228,7 +228,7 @@ impl Watched {
         Ok((watched, proof))
     }
 
-    /// Notifications dropped since this was asked last; at least one.
+    /// Notifications dropped since the last call; at least one.
     fn drops(&mut self) -> u64 {
         let Some(monitor) = &self.monitor else {
             return 0;

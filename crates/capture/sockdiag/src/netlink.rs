@@ -48,7 +48,7 @@ impl DiagSocket {
         })
     }
 
-    /// Opens a socket in `namespace`; it goes on asking there.
+    /// Opens a socket in `namespace`; it stays there.
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         namespace.enter(Self::open)?
     }
@@ -114,9 +114,8 @@ impl DiagSocket {
         Ok(())
     }
 
-    /// TCP's metrics of all connections, by socket cookie: for probes that know the rest. `opener`
-    /// says who opened; where it does not know, the numbers are asked, see
-    /// [`account::opener_of_open`].
+    /// TCP's metrics of all connections, by socket cookie: for probes that know the rest. `opener` gives
+    /// the opener; where it does not know, the numbers decide, see [`account::opener_of_open`].
     pub fn tcp_metrics(
         &mut self,
         opener: &mut dyn FnMut(u64) -> Opener,
@@ -195,8 +194,8 @@ impl DestroyMonitor {
         })
     }
 
-    /// Takes the notifications that are there, without waiting. After a flood some may be left:
-    /// the descriptor is then still readable.
+    /// Reads the queued notifications, without waiting. After a flood some may be left: the descriptor is
+    /// then still readable.
     pub fn read(&mut self, sink: &mut dyn FnMut(&Record)) -> Result<Heard, Error> {
         let mut heard = Heard::default();
         for _ in 0..READ_AT_MOST {

@@ -48,7 +48,7 @@ pub struct Record {
     pub local: SocketAddr,
     /// The other side; its port is 0 when there is none (any more).
     pub remote: SocketAddr,
-    /// Received bytes that nobody has read; listening sockets: connections that wait for accept.
+    /// Received bytes that were not read yet; listening sockets: connections that wait for accept.
     pub rqueue: u32,
     /// TCP: sequence numbers written but not acknowledged (SYN and FIN count as one each);
     /// listening sockets: the most connections that may wait.

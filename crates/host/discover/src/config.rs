@@ -26,8 +26,8 @@ pub struct DiscoveryConfig {
     pub max_forwarding: usize,
     /// Further kinds of nodes.
     pub inventory: InventoryConfig,
-    /// Room for notifications of one namespace until they are read, in bytes. The kernel takes it only
-    /// as they come.
+    /// Queue for notifications of one namespace until they are read, in bytes. The kernel allocates it only
+    /// on demand.
     pub queue_bytes: usize,
 }
 

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 
 /// Places per piece. A growing table never moves what it holds.
 const PIECE: usize = 1024;
-/// Marks that are compared before it is asked whether one was the right one: the compiler makes vectors of it.
+/// Marks that are compared before the result is checked: the compiler makes vectors of it.
 const ROW: usize = 64;
 
 /// What an endpoint is searched by.

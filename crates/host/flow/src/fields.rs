@@ -5,7 +5,7 @@ use crate::{
     EndReason, FlowKey, FlowLine, Network,
     community::CommunityId,
     names::{self, Layers, Protocol, TcpFlags},
-    record::Party,
+    record::ConversationOwner,
 };
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 pub use skua_record::FieldType;
@@ -167,7 +167,7 @@ const UP_TO_TCP: &[Field] = &[
         "",
         NO_OWNER,
         "name of the process that has its socket",
-        |l| Value::nonempty(party(l, true).process),
+        |l| Value::nonempty(owner(l, true).process),
     ),
     Field::new(
         "a.pid",
@@ -175,7 +175,7 @@ const UP_TO_TCP: &[Field] = &[
         "",
         NO_OWNER,
         "its process identifier",
-        |l| Value::nonzero(party(l, true).pid.into()),
+        |l| Value::nonzero(owner(l, true).pid.into()),
     ),
     Field::new(
         "a.user",
@@ -183,7 +183,7 @@ const UP_TO_TCP: &[Field] = &[
         "",
         NO_OWNER,
         "its user, a number where there is no name",
-        |l| party(l, true).user_value(),
+        |l| owner(l, true).user_value(),
     ),
     Field::new(
         "a.container",
@@ -191,13 +191,13 @@ const UP_TO_TCP: &[Field] = &[
         "",
         NO_OWNER,
         "its container: the name, else the identifier",
-        |l| Value::nonempty(party(l, true).container),
+        |l| Value::nonempty(owner(l, true).container),
     ),
     Field::new("a.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
-        Value::nonempty(party(l, true).pod)
+        Value::nonempty(owner(l, true).pod)
     }),
     Field::new("a.unit", String, "", NO_OWNER, "its systemd unit", |l| {
-        Value::nonempty(party(l, true).unit)
+        Value::nonempty(owner(l, true).unit)
     }),
     Field::new(
         "b.address",
@@ -221,7 +221,7 @@ const UP_TO_TCP: &[Field] = &[
         "",
         NO_OWNER,
         "name of the process that has the socket of `b`",
-        |l| Value::nonempty(party(l, false).process),
+        |l| Value::nonempty(owner(l, false).process),
     ),
     Field::new(
         "b.pid",
@@ -229,7 +229,7 @@ const UP_TO_TCP: &[Field] = &[
         "",
         NO_OWNER,
         "its process identifier",
-        |l| Value::nonzero(party(l, false).pid.into()),
+        |l| Value::nonzero(owner(l, false).pid.into()),
     ),
     Field::new(
         "b.user",
@@ -237,7 +237,7 @@ const UP_TO_TCP: &[Field] = &[
         "",
         NO_OWNER,
         "its user, a number where there is no name",
-        |l| party(l, false).user_value(),
+        |l| owner(l, false).user_value(),
     ),
     Field::new(
         "b.container",
@@ -245,13 +245,13 @@ const UP_TO_TCP: &[Field] = &[
         "",
         NO_OWNER,
         "its container: the name, else the identifier",
-        |l| Value::nonempty(party(l, false).container),
+        |l| Value::nonempty(owner(l, false).container),
     ),
     Field::new("b.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
-        Value::nonempty(party(l, false).pod)
+        Value::nonempty(owner(l, false).pod)
     }),
     Field::new("b.unit", String, "", NO_OWNER, "its systemd unit", |l| {
-        Value::nonempty(party(l, false).unit)
+        Value::nonempty(owner(l, false).unit)
     }),
     Field::new(
         "ab.packets",
@@ -549,9 +549,9 @@ fn own<'a, T>(value: Option<T>, some: impl FnOnce(T) -> Own<'a>) -> Value<'a> {
     Value::or_absent(value, |value| Value::Other(some(value)))
 }
 
-/// What is known of the owner of `a`, or of `b`.
-fn party<'a>(line: &FlowLine<'a>, a: bool) -> Party<'a> {
-    let [first, second] = line.record.by_a(line.parties);
+/// The owner of `a`, or of `b`.
+fn owner<'a>(line: &FlowLine<'a>, a: bool) -> ConversationOwner<'a> {
+    let [first, second] = line.record.by_a(line.owners);
     if a { first } else { second }
 }
 
@@ -572,7 +572,7 @@ fn tcp<'a>(
 
 fn icmp<'a>(line: &FlowLine<'a>, value: impl FnOnce([u8; 2], u16) -> Option<u64>) -> Value<'a> {
     let key = &line.record.key;
-    // Type 0 is a reply and never in a key: 0 stands for a header that was cut off.
+    // Type 0 is a reply and never in a key: 0 means a truncated header.
     if !key.is_icmp() || key.lo_port == [0; 2] {
         return Value::Absent;
     }

@@ -3,7 +3,7 @@
 use crate::Counters;
 use hashbrown::HashMap;
 
-/// Way of a packet through an interface.
+/// Direction of a packet at an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Direction {
     /// Into the host; also packets of files that do not say.
@@ -20,12 +20,12 @@ pub struct CapturePoint {
     pub netns: u16,
     /// Interface index.
     pub ifindex: u32,
-    /// Way through the interface. It is no part of the flow key.
+    /// Direction at the interface. It is no part of the flow key.
     pub direction: Direction,
 }
 
 impl CapturePoint {
-    /// Takes the counters of all points beyond the most that are kept.
+    /// Has the counters of all points above the limit.
     pub const OTHER: Self = Self {
         netns: u16::MAX,
         ifindex: 0,

@@ -150,7 +150,7 @@ pub struct FlowRecord {
     pub lo_first: bool,
     /// Why the conversation ended, none while it is active.
     pub end: Option<EndReason>,
-    /// Who owns the sockets of `lo` and `hi`: numbers of the caller's, who filled them in.
+    /// The owners of the sockets of `lo` and `hi`: numbers of the caller, who set them.
     pub owners: [Option<NonZeroU32>; 2],
     /// Which side offers a service.
     pub service: Option<Service>,
@@ -352,14 +352,14 @@ impl FlowRecord {
             record: self,
             interface,
             rate: self.interval.rate(),
-            parties: [Party::default(); 2],
+            owners: [ConversationOwner::default(); 2],
         }
     }
 }
 
-/// What is known of the process that owns a side's socket. Empty or 0: not known.
+/// The process that owns a side's socket. Empty or 0: not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Party<'a> {
+pub struct ConversationOwner<'a> {
     /// Name of the process; any characters.
     pub process: &'a str,
     /// Process identifier.
@@ -376,7 +376,7 @@ pub struct Party<'a> {
     pub unit: &'a str,
 }
 
-impl<'a> Party<'a> {
+impl<'a> ConversationOwner<'a> {
     /// Value of a field for the user.
     pub fn user_value<O>(&self) -> skua_record::Value<'a, O> {
         match (self.user, self.uid) {
@@ -397,7 +397,7 @@ pub struct FlowLine<'a> {
     /// The current rate, see [`crate::FlowStore::rate`].
     pub rate: Rate,
     /// Who owns the sockets of `lo` and `hi`.
-    pub parties: [Party<'a>; 2],
+    pub owners: [ConversationOwner<'a>; 2],
 }
 
 impl Serialize for FlowLine<'_> {

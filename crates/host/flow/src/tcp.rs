@@ -72,7 +72,7 @@ impl Tcp {
         (lo | hi) & RST != 0 || lo & hi & FIN != 0
     }
 
-    /// Accounts a segment sent by `side` and finds out who opened.
+    /// Accounts a segment sent by `side` and finds the opener.
     #[inline]
     pub(crate) fn segment(
         &mut self,

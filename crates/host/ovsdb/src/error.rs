@@ -1,4 +1,4 @@
-//! What can go wrong with a database, and with what is asked of it.
+//! Errors of a database, and of requests to it.
 
 use std::{io, time::Duration};
 

@@ -255,7 +255,7 @@ impl Inbox {
         })
     }
 
-    /// From now on `what` has to come in time; none: nothing is awaited.
+    /// From now on `what` has to come in time; none: no deadline.
     pub fn expect(&self, what: Option<&'static str>) {
         let deadline = what.map(|what| (Instant::now() + self.patience, what));
         self.gauge.deadline.set(deadline);

@@ -79,8 +79,7 @@ struct Sink<'m> {
     changes: Vec<Change>,
 }
 
-/// Reads the tables of an update, row by row: so that no more of them is in memory at once than is
-/// kept.
+/// Reads the tables of an update, row by row, so that no more of them is in memory than is kept.
 struct Tables<'s, 'm>(&'s mut Sink<'m>);
 
 impl<'de> DeserializeSeed<'de> for Tables<'_, '_> {
@@ -178,7 +177,7 @@ pub fn schema(result: &str) -> Result<HashMap<String, HashSet<String>>, Error> {
     Ok(tables.map(|(name, table)| (name, columns(table))).collect())
 }
 
-/// The request object of `monitor`: what is wanted and exists.
+/// The request object of `monitor`: the monitored columns that exist.
 pub(crate) fn monitor_request(
     monitored: &[Monitored],
     schema: &HashMap<String, HashSet<String>>,

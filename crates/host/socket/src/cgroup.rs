@@ -44,7 +44,7 @@ struct Hierarchy {
     kind: Kind,
     /// Where it is mounted.
     mounted: PathBuf,
-    /// What of it is mounted there: empty for all, else the path of the group.
+    /// The mounted part: empty for all, else the path of the group.
     root: Vec<u8>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Cgroups {
     max: usize,
     pause: Duration,
     next: Option<Instant>,
-    /// Groups beyond the limit.
+    /// Groups above the limit.
     pub(crate) full: u64,
     /// Groups that could not be listed.
     pub(crate) unreadable: u64,
@@ -152,8 +152,8 @@ impl Cgroups {
         let known = self.paths.get(&id);
         let before = known.map_or(0, |known| known.path.len());
         let bytes = self.bytes - before + entry.path.len();
-        let no_room = known.is_none() && self.paths.len() >= self.max;
-        if no_room || bytes > self.max.saturating_mul(PATH) {
+        let full = known.is_none() && self.paths.len() >= self.max;
+        if full || bytes > self.max.saturating_mul(PATH) {
             self.full += 1;
             return;
         }
@@ -181,8 +181,8 @@ impl Cgroups {
 
     /// Forgets listed paths, and announced ones when they take more than half of the limit.
     fn make_room(&mut self) {
-        let told = self.paths.values().filter(|entry| entry.listed.is_none());
-        let (groups, bytes) = told.fold((0, 0), |(groups, bytes), entry| {
+        let announced = self.paths.values().filter(|entry| entry.listed.is_none());
+        let (groups, bytes) = announced.fold((0, 0), |(groups, bytes), entry| {
             (groups + 1, bytes + entry.path.len())
         });
         let keep = groups <= self.max / 2 && bytes <= self.max.saturating_mul(PATH) / 2;
@@ -251,7 +251,7 @@ impl Hierarchy {
 fn read_mounts(path: &Path) -> Vec<u8> {
     use std::io::Read;
     let mut text = Vec::new();
-    // Without it there are no hierarchies, and paths come from elsewhere.
+    // Without the file there are no hierarchies, and paths come from elsewhere.
     let _ = fs::File::open(path).and_then(|file| file.take(MOUNTS).read_to_end(&mut text));
     text
 }

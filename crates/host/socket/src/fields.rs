@@ -195,7 +195,7 @@ pub const FIELDS: &[Field] = &[
         String,
         "RFC 3339, UTC",
         "",
-        "time of the end or of the last look; the numbers are of this moment",
+        "time of the end or of the last poll; the numbers are of this moment",
         |l| Value::Time(l.record.now_ns),
     ),
     Field::new(
@@ -211,7 +211,7 @@ pub const FIELDS: &[Field] = &[
         String,
         "",
         "still open",
-        "why it ended: `closed`, `reset-local` (this side sent a RST), `reset-remote`, `refused`, `timed-out`, `error` (see `errno`), `vanished` (gone without a word: the numbers are those of the last look)",
+        "why it ended: `closed`, `reset-local` (this side sent a RST), `reset-remote`, `refused`, `timed-out`, `error` (see `errno`), `vanished` (no event reported its end: the numbers are those of the last poll)",
         |l| Value::or_absent(l.record.end, |end| Value::Text(end.name())),
     ),
     Field::new(

@@ -27,7 +27,7 @@ const CGROUP: usize = 1024;
 /// Bytes of a place in the table of what two owners share.
 const SHARED: usize = size_of::<((OwnerId, OwnerId), Option<OwnerId>)>() + 1;
 
-/// Names an [`Owner`] in its [`Owners`]. Small, for it stands in every record of a socket or flow.
+/// Names an [`Owner`] in its [`Owners`]. Small, because every record of a socket or flow has one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OwnerId(NonZeroU32);
 
@@ -87,15 +87,15 @@ impl Owner {
 /// A container.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Container {
-    /// Who runs it.
+    /// The runtime.
     pub runtime: Runtime,
     /// Full id; with LXC and nspawn its name.
     pub id: String,
-    /// Name, when the runtime told it.
+    /// Name, when its runtime reported one.
     pub name: Option<String>,
-    /// Image that it was made from, when the runtime told it.
+    /// Image that it was made from, when its runtime reported one.
     pub image: Option<String>,
-    /// Labels by name, when the runtime told them; at most 64.
+    /// Labels by name, when its runtime reported them; at most 64.
     pub labels: Vec<(String, String)>,
     /// Kubernetes pod.
     pub pod: Option<Pod>,
@@ -180,7 +180,7 @@ impl Default for OwnersConfig {
 /// What could not be found out, by cause; since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OwnerCounters {
-    /// Owners beyond the limit, at each socket.
+    /// Owners above the limit, at each socket.
     pub owners_full: u64,
     /// Owners of nothing but ended sockets and conversations that made room for others; those have
     /// no owner any more.
@@ -195,7 +195,7 @@ pub struct OwnerCounters {
     pub executed: u64,
     /// Owners whose control group was not found.
     pub cgroups_unknown: u64,
-    /// Control groups beyond the limit.
+    /// Control groups above the limit.
     pub cgroups_full: u64,
     /// Control groups whose path is too deep to be listed.
     pub cgroups_unreadable: u64,
@@ -291,7 +291,7 @@ struct CachedContainer {
 
 /// How far the question for a container's names got.
 enum Asking {
-    /// Not asked yet, or no answer: ask at that time.
+    /// Not queried yet, or no answer: query at that time.
     At { when: Instant, tries: u32 },
     /// In the queue, or with the runtime.
     Asked { tries: u32 },
@@ -312,7 +312,7 @@ pub struct Owners {
     by_key: HashTable<(u64, OwnerId)>,
     hasher: RandomState,
     /// How often an owner was requested.
-    asked: u64,
+    requests: u64,
     /// Executables, users, control groups and units: most processes share them with others.
     texts: Texts,
     /// What several share, by two of them.
@@ -350,7 +350,7 @@ impl Owners {
             renames: Renames::default(),
             by_key: HashTable::new(),
             hasher: RandomState::new(),
-            asked: 0,
+            requests: 0,
             texts: Texts::default(),
             shared: HashMap::new(),
             containers: HashMap::new(),
@@ -366,21 +366,21 @@ impl Owners {
         if task.pid == 0 {
             return None;
         }
-        self.asked += 1;
+        self.requests += 1;
         let key = Key::of(task);
         let hash = self.hasher.hash_one(key);
         let is_it = |(other, id): &(u64, OwnerId)| {
             *other == hash && self.slot(*id).is_some_and(|slot| slot.key == Some(key))
         };
         if let Some(&(_, id)) = self.by_key.find(hash, is_it) {
-            self.use_again(id, task);
+            self.reuse(id, task);
             return Some(id);
         }
         if self.is_full() {
             self.counters.owners_full += 1;
             return None;
         }
-        let slot = self.look_up(task, key);
+        let slot = self.describe(task, key);
         let is_pending = slot.owner.cgroup.is_none() && task.cgroup != 0;
         let id = self.add(slot)?;
         if is_pending {
@@ -396,7 +396,7 @@ impl Owners {
     }
 
     fn add(&mut self, mut slot: Slot) -> Option<OwnerId> {
-        slot.last_used = self.asked;
+        slot.last_used = self.requests;
         let memory = slot.memory();
         let id = self.slots.insert(slot).map(OwnerId)?;
         self.memory += memory;
@@ -424,22 +424,21 @@ impl Owners {
         self.cgroups.note(id, path);
     }
 
-    /// Takes over what is known since: answers of container runtimes, new users, control groups.
-    /// Quick but for the listing of control groups, which happens when one is unknown, and at most
-    /// as often as the configuration says. To be called regularly.
+    /// Applies what is new: answers of container runtimes, new users, control groups. Quick except for the
+    /// listing of control groups, which happens when one is unknown, and at most as often as the
+    /// configuration says. Call it regularly.
     pub fn refresh(&mut self) {
         if self.users.refresh() {
             self.name_users();
         }
         self.find_cgroups();
         self.take_answers();
-        self.ask();
+        self.request_names();
     }
 
-    /// Frees owners that nobody uses, when there are many (three quarters of a limit). `note` notes each
-    /// id that is in use, and whether by something that goes on. When that frees too few, those
-    /// that only ended sockets and conversations have are forgotten, least recently used first, and counted.
-    /// How many were freed.
+    /// Frees unused owners, when there are many (three quarters of a limit). `note` records each id that is
+    /// in use, and whether by an active socket or conversation. When that frees too few, owners of ended
+    /// ones only are forgotten, least recently used first, and counted. Returns how many were freed.
     pub fn sweep(&mut self, note: impl FnOnce(&mut Used)) -> usize {
         if !self.has_reached(3) {
             return 0;
@@ -540,11 +539,11 @@ impl Owners {
         self.slots.get(id.0)
     }
 
-    fn use_again(&mut self, id: OwnerId, task: &Task) {
+    fn reuse(&mut self, id: OwnerId, task: &Task) {
         let Some(slot) = self.slots.get_mut(id.0) else {
             return;
         };
-        slot.last_used = self.asked;
+        slot.last_used = self.requests;
         // The first thread's name changes while a process runs.
         if slot.comm != task.comm {
             slot.comm = task.comm;
@@ -554,7 +553,7 @@ impl Owners {
         }
     }
 
-    fn look_up(&mut self, task: &Task, key: Key) -> Slot {
+    fn describe(&mut self, task: &Task, key: Key) -> Slot {
         let mut owner = Owner {
             pid: task.pid,
             start_ns: task.start_ns,

@@ -23,7 +23,7 @@ const DEPENDENCIES: usize = 65_536;
 const JOINABLE_NS: u64 = 90_000_000_000;
 /// … and for so many intervals between drains.
 const JOINABLE_DRAINS: u64 = 3;
-/// What is not joinable any more is forgotten that often, ns.
+/// How often sockets that are no longer joinable are forgotten, ns.
 const FORGET_NS: u64 = 15_000_000_000;
 /// Ports from here on are not for services alone (RFC 6335 section 6).
 const WELL_KNOWN: u16 = 1024;
@@ -38,7 +38,7 @@ pub struct SocketStoreConfig {
     /// Ended connections come summed up ([`PairUpdate`]): a socket that a poll no longer sees is in a pair,
     /// not lost.
     pub aggregate: bool,
-    /// Ports that the host gives to those who call (`net.ipv4.ip_local_port_range`).
+    /// Ports that the host gives to clients (`net.ipv4.ip_local_port_range`).
     pub ephemeral: RangeInclusive<u16>,
 }
 
@@ -62,13 +62,13 @@ pub struct SocketCounts {
     pub ended: u64,
     /// Of them those that vanished without an end.
     pub vanished: u64,
-    /// Open sockets beyond the limit.
+    /// Open sockets above the limit.
     pub not_kept: u64,
-    /// Ended sockets that left the history for lack of room.
+    /// Ended sockets that were dropped from the full history.
     pub evicted: u64,
     /// Ended connections that came summed up.
     pub in_pairs: u64,
-    /// Sockets beyond the limit in the index for flows.
+    /// Sockets above the limit of the index for flows.
     pub not_joined: u64,
     /// Conversations that matched several sockets of different owners at the first search (the ports were
     /// reused, or several processes listen at one), so that no pid is named.
@@ -80,7 +80,7 @@ pub struct SocketCounts {
 struct Open {
     record: SocketRecord,
     /// The poll that saw it last.
-    look: u64,
+    poll: u64,
     /// The previous poll did not see it.
     missing: bool,
 }
@@ -105,7 +105,7 @@ pub struct SocketStore {
     pending: Vec<(SocketRecord, bool)>,
     begun: Vec<u64>,
     pending_pairs: Vec<(PairUpdate, Option<OwnerId>)>,
-    look: u64,
+    poll: u64,
     now_ns: u64,
     interval_ns: u64,
     forgot_ns: u64,
@@ -126,7 +126,7 @@ impl SocketStore {
             pending: Vec::new(),
             begun: Vec::new(),
             pending_pairs: Vec::new(),
-            look: 0,
+            poll: 0,
             now_ns: 0,
             interval_ns: 0,
             forgot_ns: 0,
@@ -155,7 +155,7 @@ impl SocketStore {
         }
     }
 
-    /// Takes a socket that has ended.
+    /// Records the end of a socket.
     pub fn ended(
         &mut self,
         update: &SocketUpdate,
@@ -197,16 +197,16 @@ impl SocketStore {
     }
 
     /// Starts a poll of all open sockets.
-    pub fn begin_look(&mut self) {
-        self.look += 1;
+    pub fn begin_poll(&mut self) {
+        self.poll += 1;
     }
 
     /// Takes an open socket.
-    pub fn seen(&mut self, update: &SocketUpdate, owner: Option<OwnerId>) {
-        let look = self.look;
+    pub fn observe(&mut self, update: &SocketUpdate, owner: Option<OwnerId>) {
+        let poll = self.poll;
         if let Some(open) = self.open.get_mut(&update.id) {
             open.record.apply(update, owner, self.now_ns);
-            open.look = look;
+            open.poll = poll;
             open.missing = false;
             self.index.put(&open.record);
             return;
@@ -223,7 +223,7 @@ impl SocketStore {
         }
         let open = Open {
             record,
-            look,
+            poll,
             missing: false,
         };
         self.open.insert(update.id, open);
@@ -231,17 +231,17 @@ impl SocketStore {
 
     /// Ends a poll. A socket that two polls in a row did not see, and whose end was not reported, has
     /// vanished: its end may be reported a moment after a poll that missed it.
-    pub fn end_look(&mut self, names: &dyn ServiceNames) {
-        let mut gone = Vec::new();
+    pub fn end_poll(&mut self, names: &dyn ServiceNames) {
+        let mut vanished = Vec::new();
         for (id, open) in &mut self.open {
-            if open.look == self.look {
+            if open.poll == self.poll {
                 continue;
             }
             if std::mem::replace(&mut open.missing, true) {
-                gone.push(*id);
+                vanished.push(*id);
             }
         }
-        for id in gone {
+        for id in vanished {
             let Some(Open { mut record, .. }) = self.open.remove(&id) else {
                 continue;
             };
@@ -256,7 +256,7 @@ impl SocketStore {
             self.close(record, true, names);
         }
         self.settle(names);
-        // Many may have been open at once; the room for them is not kept for ever.
+        // Many may have been open at once; their memory is not kept for ever.
         if self.open.capacity() > 4 * self.open.len().max(1024) {
             self.open.shrink_to_fit();
         }
@@ -268,7 +268,7 @@ impl SocketStore {
     }
 
     /// Learns what processes share that wait at one port; `shared` says it of two owners. Belongs after
-    /// [`end_look`](Self::end_look).
+    /// [`end_poll`](Self::end_poll).
     pub fn share_ports(&mut self, shared: &mut dyn FnMut(OwnerId, OwnerId) -> Option<OwnerId>) {
         self.index.share_ports(shared);
     }
@@ -339,8 +339,8 @@ impl SocketStore {
         side(lo, by)
     }
 
-    /// Whether a socket that waits offers something: TCP always, UDP unless its port is one of those
-    /// that the host gives to those who call.
+    /// Whether an unconnected socket offers a service: TCP always, UDP unless its port is one of those that
+    /// the host gives to clients.
     fn offers(&self, record: &SocketRecord) -> bool {
         record.state == SocketState::Listen || !self.config.ephemeral.contains(&record.local.port())
     }

@@ -15,13 +15,13 @@ pub enum Change {
     NodeAdded(Arc<Node>),
     /// A node has other metadata.
     NodeUpdated(Arc<Node>),
-    /// A node went, after its edges.
+    /// A node was deleted, after its edges.
     NodeDeleted(Arc<Node>),
     /// An edge came.
     EdgeAdded(Arc<Edge>),
     /// An edge has other metadata.
     EdgeUpdated(Arc<Edge>),
-    /// An edge went.
+    /// An edge was deleted.
     EdgeDeleted(Arc<Edge>),
 }
 
@@ -100,8 +100,7 @@ impl Subscription {
         Self::next_delivery(&mut self.0.lock())
     }
 
-    /// The next delivery, waiting for it at most as long as `patience`. None also when the graph is
-    /// no more.
+    /// The next delivery, waiting for it at most `patience`. None also when the graph was dropped.
     pub fn next(&self, patience: Duration) -> Option<Delivery> {
         let end = Instant::now() + patience;
         let mut queue = self.0.lock();
@@ -118,7 +117,7 @@ impl Subscription {
         }
     }
 
-    /// Whether the graph is no more, or [`Closer::close`] was called.
+    /// Whether the graph was dropped, or [`Closer::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.0.lock().closed
     }

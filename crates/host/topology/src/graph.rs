@@ -48,7 +48,7 @@ pub struct Config {
     pub max_metadata_bytes: usize,
     /// Keys of nodes that have an index, as [`Node::at`] understands them.
     pub node_indexes: Vec<String>,
-    /// Keys of edges that have an index. The relation has one besides, for each node.
+    /// Indexed keys of edges. The relation is always indexed, for each node.
     pub edge_indexes: Vec<String>,
 }
 
@@ -124,8 +124,8 @@ pub enum GraphError {
         /// Ms since the Unix epoch.
         begins: i64,
     },
-    /// While a query ran, the limits of the history passed what it looked at.
-    #[error("the history that was looked at has passed its limits meanwhile")]
+    /// While a query ran, the history that it read exceeded its limits and was dropped.
+    #[error("the history that the query read was dropped meanwhile: it exceeded its limits")]
     Forgotten,
     /// Events are not in order.
     #[error("event {found} cannot follow event {last}")]
@@ -256,8 +256,7 @@ impl Graph {
         }
     }
 
-    /// Adds a node at `now` (ms since the Unix epoch). Times and revision that it brings along stay,
-    /// as far as they are not 0.
+    /// Adds a node at `now` (ms since the Unix epoch). Its own times and revision stay if they are not 0.
     pub fn add_node(&mut self, node: Node, now: i64) -> Result<Arc<Node>, GraphError> {
         self.check_new_node(&node)?;
         let now = self.tick(now);
@@ -492,8 +491,7 @@ impl Graph {
         self.trim();
     }
 
-    /// The events after the one with number `seq`, as far as they are kept: an error when some are
-    /// forgotten.
+    /// The events after the one with number `seq`: an error when some are forgotten.
     pub fn events_since(&self, seq: u64) -> Result<impl Iterator<Item = Event> + '_, GraphError> {
         if seq < self.floor {
             return Err(GraphError::Forgotten);
@@ -545,7 +543,7 @@ impl Graph {
         })
     }
 
-    /// All that was true at some moment of the `duration` ms before `end`, as far as it is kept.
+    /// All that was true at some moment of the `duration` ms before `end`, within the kept history.
     pub fn between(&self, end: i64, duration: i64) -> Result<Window, GraphError> {
         let hi = self.seq_at(end)?;
         let from = end.saturating_sub(duration.max(0));
@@ -571,7 +569,7 @@ impl Graph {
         Ok(self.floor + self.log.partition_point(|logged| logged.time <= time) as u64)
     }
 
-    /// Whether all that `window` looks at is still kept.
+    /// Whether all of `window` is still kept.
     pub fn remembers(&self, window: Window) -> bool {
         window.lo >= self.floor
     }
@@ -681,11 +679,11 @@ impl Graph {
         (slot, edge)
     }
 
-    /// Whether an element may be added as far as its identifier and metadata go.
+    /// Checks whether the identifier and metadata of a new element are valid.
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// The first invalid one.
     pub fn check_new(&self, element: &Node) -> Result<(), GraphError> {
         if element.id.is_empty() || element.id.len() > MAX_ID {
             return Err(GraphError::BadId);

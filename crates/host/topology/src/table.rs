@@ -201,7 +201,7 @@ impl<T: Element> Table<T> {
             .past
             .partition_point(|old| old.span.until <= window.lo);
         for old in entry.past.range(first..) {
-            if !window.sees(old.span) {
+            if !window.includes(old.span) {
                 break;
             }
             let part = window.within(old.span);

@@ -45,7 +45,7 @@ impl Window {
         (both.lo <= both.hi).then_some(both)
     }
 
-    pub(crate) fn sees(&self, span: Span) -> bool {
+    pub(crate) fn includes(&self, span: Span) -> bool {
         span.since <= self.hi && span.until > self.lo
     }
 

@@ -1,7 +1,7 @@
 //! The fields of flows in queries, under Skydive's names where it has them.
 
 use crate::flow::FlowView;
-use skua_flow::{Counters, EndReason, Network, Party, TcpState};
+use skua_flow::{ConversationOwner, Counters, EndReason, Network, TcpState};
 use skua_query::Leaf;
 use std::fmt::{self, Write as _};
 
@@ -188,7 +188,7 @@ fn sum(f: &FlowView<'_>, side: Side) -> Counters {
     side.of([f.record.ab(), f.record.ba()])
 }
 
-fn party<'a>(f: &FlowView<'a>, side: Side) -> Party<'a> {
+fn party<'a>(f: &FlowView<'a>, side: Side) -> ConversationOwner<'a> {
     side.of(f.by_a(f.parties))
 }
 
@@ -196,12 +196,12 @@ fn party<'a>(f: &FlowView<'a>, side: Side) -> Party<'a> {
 fn either(
     f: &FlowView<'_>,
     visit: &mut Visit<'_>,
-    show: fn(&Party<'_>, &mut Visit<'_>) -> bool,
+    show: fn(&ConversationOwner<'_>, &mut Visit<'_>) -> bool,
 ) -> bool {
     [A, B].into_iter().any(|side| show(&party(f, side), visit))
 }
 
-fn user(party: &Party<'_>, visit: &mut Visit<'_>) -> bool {
+fn user(party: &ConversationOwner<'_>, visit: &mut Visit<'_>) -> bool {
     match (party.user, party.uid) {
         ("", Some(uid)) => written(visit, format_args!("{uid}")),
         (name, _) => text(visit, name),

@@ -9,7 +9,9 @@ use std::{
 
 use foldhash::fast::RandomState;
 use skua_collect::Line;
-use skua_flow::{Counters, FlowKey, FlowRecord, Network, Party, fields::end_name, names};
+use skua_flow::{
+    ConversationOwner, Counters, FlowKey, FlowRecord, Network, fields::end_name, names,
+};
 
 use crate::{
     batch::Batch,
@@ -28,7 +30,7 @@ pub struct FlowChange<'a> {
     /// Interface where it was seen.
     pub interface: Cow<'a, str>,
     /// Who owns the sockets of `lo` and `hi`.
-    pub parties: [Party<'a>; 2],
+    pub parties: [ConversationOwner<'a>; 2],
 }
 
 /// What distinguishes conversations.
@@ -248,7 +250,7 @@ fn put_owners(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
 }
 
 /// Name of what an owner offers, by the rule of `skua services` (`skua_socket::Owner::service`).
-fn service_of<'a>(party: &Party<'a>) -> &'a str {
+fn service_of<'a>(party: &ConversationOwner<'a>) -> &'a str {
     if !party.container.is_empty() {
         return party.container;
     }

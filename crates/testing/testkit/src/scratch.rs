@@ -29,7 +29,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A path that nobody else has.
+/// A path without other users.
 pub fn scratch(name: &str) -> Scratch {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -235,7 +235,7 @@ fn shown(record: &SocketRecord, sockets: &Sockets) -> Value {
         add("Last", Value::Int(ms(record.now_ns)));
     }
     if let Some(owner) = sockets.owner(record) {
-        let party = skua_socket::party(owner);
+        let party = skua_socket::conversation_owner(owner);
         add("Name", text(&owner.process));
         let executable = owner.executable.as_deref();
         add("Process", text(executable.unwrap_or(&owner.process)));

@@ -67,8 +67,8 @@ pub(super) struct Eviction {
     before: Moment,
     /// `wanted` at which the programs call.
     call: u64,
-    /// New entries per second of late, and those of them that had not been evicted. A storm is not
-    /// forgotten in one quiet moment.
+    /// Recent rates of new entries per second, and of those that had not been evicted before. They fade
+    /// slowly, so that a quiet moment does not hide a storm.
     per_second: u64,
     fresh_per_second: u64,
     /// From a call until room is made, of late, in ns.
@@ -85,7 +85,7 @@ fn rate(entries: u64, ns: u64) -> u64 {
     scaled(entries, SECOND, ns)
 }
 
-/// What is left of a rate after a time without: half after a second.
+/// A rate after a time without events: half after a second.
 fn faded(per_second: u64, ns: u64) -> u64 {
     scaled(per_second, SECOND, SECOND.saturating_add(ns))
 }
@@ -128,11 +128,11 @@ impl Eviction {
         self.per_second = faded(self.per_second, elapsed).max(rate(self.made(), elapsed));
         self.fresh_per_second = faded(self.fresh_per_second, elapsed);
         let coming = self.coming(self.per_second, self.made());
-        let look = !self.limits.fit(now.live, coming) || !self.absent.is_empty();
-        if !look {
+        let check_new = !self.limits.fit(now.live, coming) || !self.absent.is_empty();
+        if !check_new {
             self.came_back(0);
         }
-        look
+        check_new
     }
 
     /// Whether an entry with this first packet is new in this drain, and must be checked by
@@ -141,14 +141,14 @@ impl Eviction {
         self.before.ns <= first_ns && first_ns < self.begun.ns
     }
 
-    /// Whether the conversation with this hash of its key was evicted and had not come back.
-    /// Wrong for one of some 30 that were not.
+    /// Whether the conversation with this hash of its key was evicted and had not come back. True for about
+    /// one of 30 that were not evicted.
     pub(super) fn was_evicted(&mut self, hash: u64) -> bool {
         self.absent.comes_back(hash)
     }
 
-    /// Entries that have to go so that none of those to come is refused, when so many of those
-    /// that came had only been evicted.
+    /// Entries to evict so that no coming one is refused, when `returned` of the new ones had been evicted
+    /// before.
     pub(super) fn excess(&mut self, returned: u64) -> u64 {
         let made = self.made();
         let fresh = made.saturating_sub(returned);
@@ -188,16 +188,15 @@ impl Eviction {
         self.set_call(now);
     }
 
-    /// The programs call when so many entries were wanted since the start: when half of the room
-    /// is taken that there is up to what the table usually holds, or beyond that up to a crowd; at
-    /// once when there are more than a crowd.
+    /// The programs wake user space at this many new entries since the start: when half of the free slots
+    /// are used, up to the usual size of the table, or beyond that up to `crowd`; at once above `crowd`.
     pub(super) fn call(&self) -> u64 {
         self.call
     }
 
     fn set_call(&mut self, now: Moment) {
         let Limits { usual, crowd, .. } = self.limits;
-        let room = if now.live < usual {
+        let free_entries = if now.live < usual {
             usual - now.live
         } else {
             crowd.saturating_sub(now.live)
@@ -207,7 +206,7 @@ impl Eviction {
         let step = if now.live > crowd {
             1
         } else {
-            (room / 2).max(usual / 32).max(1)
+            (free_entries / 2).max(usual / 32).max(1)
         };
         self.call = now.wanted + step;
     }
@@ -226,18 +225,18 @@ impl Eviction {
         self.fresh_per_second = self.fresh_per_second.max(rate(fresh, self.elapsed()));
     }
 
-    /// What is to come at a rate. That of a long time does not show a storm that had only just begun
-    /// when the programs called: then as many may come again as were made.
+    /// Entries to expect at a rate. The average over a long time hides a storm that had only just begun at
+    /// the wake-up: then as many may come again as were made.
     fn coming(&self, per_second: u64, made: u64) -> Coming {
-        let again = if self.called() && self.elapsed() > SECOND {
+        let burst = if self.called() && self.elapsed() > SECOND {
             made
         } else {
             0
         };
         let now = scaled(per_second, self.reaction_ns, SECOND);
         Coming {
-            now: now.max(again),
-            next: now.saturating_mul(2).max(again),
+            now: now.max(burst),
+            next: now.saturating_mul(2).max(burst),
         }
     }
 

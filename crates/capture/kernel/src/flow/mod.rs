@@ -124,7 +124,7 @@ pub struct FlowTable {
     dying: Vec<u32>,
     /// Freed slots that the last drain had to leave as tombstones.
     tombs: usize,
-    /// How the table fills up, and who goes when it does.
+    /// How the table fills up, and which entries are evicted.
     eviction: Eviction,
     /// Connections whose ports were used again.
     ended: Ring,
@@ -342,8 +342,7 @@ impl FlowTable {
             .unwrap_or_default())
     }
 
-    /// The means to change the address set, of which there must be one at a time; none without
-    /// `max_addresses`.
+    /// A handle to change the address set, of which there must be only one; none without `max_addresses`.
     ///
     /// # Errors
     ///
@@ -439,7 +438,7 @@ impl FlowTable {
 pub struct Wakeups(libbpf_rs::RingBuffer<'static>);
 
 impl Wakeups {
-    /// Takes the calls that are there.
+    /// Discards the pending wake-ups.
     pub fn clear(&self) {
         // The messages are empty, and an error cannot be reported here.
         let _ = self.0.consume();

@@ -50,7 +50,7 @@ impl Further {
     ) -> Result<(), KernelError> {
         if self.shared.is_none() {
             self.missed = self.missed.saturating_add(1);
-            // A kernel that has none says so quickly; one that was only short of something is asked again.
+            // A kernel without the feature refuses quickly; a shortage may be over, so it is tried again.
             if self.missed.is_power_of_two() && self.missed <= MOST_ATTEMPTS {
                 self.shared = load().unwrap_or_else(|error| {
                     tracing::warn!(%error, "a network namespace gets programs of its own: at most 240 do");
@@ -84,7 +84,7 @@ impl Further {
         }
     }
 
-    /// Whether they are shared; none as long as there was no namespace.
+    /// Whether they are shared; none before the first namespace.
     pub(super) fn shares(&self) -> Option<bool> {
         match &self.shared {
             Some(_) => Some(true),
@@ -150,7 +150,7 @@ fn place(inode: [u8; 4]) -> [u8; 4] {
 
 fn failed(error: libbpf_rs::Error) -> KernelError {
     KernelError::System {
-        what: "cannot tell the programs of a network namespace",
+        what: "cannot add a network namespace to the programs' map",
         source: io::Error::other(error),
     }
 }

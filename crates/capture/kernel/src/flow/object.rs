@@ -15,7 +15,7 @@ use crate::{
     embedded::{self, Loaded, object},
 };
 
-/// A rung: one object, and what of the kernel it uses.
+/// A rung: one object, and the kernel features that it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rung {
     /// tc programs that claim slots by compare-and-swap, coarse clock: 5.12.
@@ -82,7 +82,7 @@ impl Rung {
         }
     }
 
-    /// What its programs return for a packet that goes on.
+    /// The programs' return value for a packet that passes.
     pub(super) fn verdict(self) -> i32 {
         match self {
             Self::TcSwap | Self::TcLock => -1,

@@ -1,4 +1,4 @@
-//! Packets that the flow programs send besides counting them.
+//! Packets that the flow programs send in addition to counting them.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -67,13 +67,13 @@ pub struct SentPacket<'a> {
     pub key: FlowKey,
     /// Place among the first packets of its entry from 1 on; none: it is not one of them.
     pub index: Option<u8>,
-    /// It is for those who watch.
+    /// It is for live streams.
     pub live: bool,
     /// When, ns since the Unix epoch.
     pub time_ns: u64,
-    /// Way through the interface.
+    /// Direction at the interface.
     pub direction: Direction,
-    /// How the bytes begin.
+    /// Type of the first header.
     pub link: LinkKind,
     /// Length of the whole packet in bytes, without `tag`.
     pub length: u32,
@@ -143,8 +143,7 @@ impl PacketRing {
         self.grace.wait()
     }
 
-    /// Takes the packets that are there, in the order in which they were sent; true when there may
-    /// be more.
+    /// Hands out the pending packets, in the order in which they were sent; true when there may be more.
     ///
     /// # Errors
     ///

@@ -5,7 +5,6 @@ mod cgroup;
 mod dump;
 mod kprobes;
 mod layout;
-mod look;
 mod messages;
 mod namespaces;
 mod object;
@@ -13,6 +12,7 @@ mod owners;
 mod pairs;
 mod perf;
 mod proof;
+mod snapshot;
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -26,12 +26,12 @@ use crate::{KernelError, KernelTypes, clock, embedded, ring::Ring};
 pub(crate) use cgroup::open_root;
 use dump::Dump;
 use layout::{CgroupMade, Clock, Plain as _, RawRecord, Settings};
-use look::{Look, Looker};
 use messages::Messages;
 use object::Attached;
 pub use object::Rung;
 use pairs::Pairs;
 use perf::Perf;
+use snapshot::{IteratorBuffer, Snapshot};
 
 /// What a tracer is made with.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ pub struct SocketTracer {
     ended: Messages,
     paths: Option<(Messages, Attached)>,
     pairs: Option<Pairs>,
-    looker: Looker,
+    snapshot: Snapshot,
     /// Objects on the maps of `main`.
     _beside: Vec<Attached>,
     main: Attached,
@@ -139,7 +139,7 @@ impl SocketTracer {
         let mut hooks = Vec::new();
         let mut beside = Vec::new();
         // The hooks that name owners first: what begins then is complete.
-        let looker = match rung {
+        let snapshot = match rung {
             Rung::Btf => {
                 let cgroup =
                     cgroup::open_root().and_then(|root| main.cgroup(settings, config, &root));
@@ -148,16 +148,16 @@ impl SocketTracer {
                 beside.extend(note(&mut hooks, proof::ACCEPT_HOOKS, accept));
                 main.attach()?;
                 let (files, open) = main.iterators()?;
-                Looker::Iterators {
+                Snapshot::Iterators {
                     files,
                     open,
-                    buffer: Look::new(),
+                    buffer: IteratorBuffer::new(),
                 }
             }
             Rung::HashRing | Rung::HashPerf => {
                 hooks = kprobes::attach(&mut main, config)?;
                 main.attach()?;
-                Looker::Dump(Dump::default())
+                Snapshot::Dump(Dump::default())
             }
         };
         let paths = object::paths(rung, config, PATH_RING_BYTES).and_then(|attached| {
@@ -171,7 +171,7 @@ impl SocketTracer {
             ended,
             paths,
             pairs,
-            looker,
+            snapshot,
             _beside: beside,
             main,
             hooks,
@@ -179,7 +179,7 @@ impl SocketTracer {
             early_pairs: Vec::new(),
         };
         // What was open before.
-        tracer.looker.find(&tracer.main)?;
+        tracer.snapshot.find(&tracer.main)?;
         Ok(tracer)
     }
 
@@ -188,7 +188,7 @@ impl SocketTracer {
         Some(self.ended.wake())
     }
 
-    /// Takes the sockets that ended since.
+    /// Hands out the sockets that ended since the last call.
     pub fn ended(&mut self, sink: &mut dyn FnMut(&SocketUpdate)) -> Result<(), KernelError> {
         for update in self.early.drain(..) {
             sink(&update);
@@ -205,15 +205,15 @@ impl SocketTracer {
     /// meanwhile may be reported twice, or only in the next snapshot.
     pub fn open(&mut self, sink: &mut dyn FnMut(&SocketUpdate)) -> Result<(), KernelError> {
         let clock = Clock(clock::unix_offset_ns());
-        self.looker.run(&self.main, &mut |record| {
+        self.snapshot.run(&self.main, &mut |record| {
             if let Some(update) = record.update(clock) {
                 sink(&update);
             }
         })
     }
 
-    /// Takes the sums of connections that ended since (aggregate mode; else there are none). Each
-    /// is in exactly one drain.
+    /// Hands out the sums of connections that ended since the last call (aggregate mode; else there are
+    /// none). Each connection is in exactly one drain.
     pub fn pairs(&mut self, sink: &mut dyn FnMut(&PairUpdate)) -> Result<(), KernelError> {
         for update in self.early_pairs.drain(..) {
             sink(&update);
@@ -245,7 +245,7 @@ impl SocketTracer {
                 sink(made.id, path);
             }
         });
-        // They only help where the mounted hierarchy is asked too late.
+        // They only help where the mounted hierarchy is read too late.
         if let Err(error) = drained {
             tracing::debug!(%error, "no paths of control groups");
         }
@@ -260,8 +260,8 @@ impl SocketTracer {
         }
     }
 
-    /// How often the kernel refused a socket's storage; it is asked up to four times (`track_storage.h`), and
-    /// a socket that gets none is counted as `table_full`.
+    /// How often the kernel refused a socket's storage; the program tries up to four times
+    /// (`track_storage.h`), and a socket that gets none is counted as `table_full`.
     pub fn storage_refusals(&self) -> u64 {
         self.count(3)
     }

@@ -53,7 +53,7 @@ impl Perf {
     pub(super) fn new(map: BorrowedFd<'_>, bytes: u32) -> Result<Self, KernelError> {
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1).max(1);
         let pages = (bytes as usize / PAGE / cpus).max(FEWEST_PAGES);
-        // Rounded down: together they are to take no more than was allowed.
+        // Rounded down: together they must not exceed the limit.
         let pages = 1 << pages.ilog2();
         let mut attributes = libbpf_sys::perf_event_attr {
             type_: libbpf_sys::PERF_TYPE_SOFTWARE,

@@ -59,9 +59,9 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// That of this process; none when the kernel does not take it.
+    /// The finder of this process; none when the kernel rejects the program.
     pub(super) fn get() -> Option<&'static Self> {
-        // To find the kernel's fields takes longer than all the rest of a detector's start.
+        // Finding the kernel's fields takes longer than the rest of a detector's start.
         static FINDER: OnceLock<Option<Finder>> = OnceLock::new();
         let load = || {
             Self::load()
@@ -111,7 +111,7 @@ impl Finder {
         };
         let (key, map) = (0u32, self.answer.as_raw_fd());
         // SAFETY: key and value are as long as the map's, and outlive the call.
-        let asked = unsafe {
+        let result = unsafe {
             libbpf_sys::bpf_map_update_elem(
                 map,
                 (&raw const key).cast(),
@@ -119,7 +119,7 @@ impl Finder {
                 0,
             )
         };
-        if asked < 0 {
+        if result < 0 {
             return Err(KernelError::last("cannot ask for an interface"));
         }
         // The kernel requires a packet; the program does not read it.
@@ -135,7 +135,7 @@ impl Finder {
         let ran =
             unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &mut options) };
         if ran < 0 {
-            return Err(KernelError::last("cannot look for an interface"));
+            return Err(KernelError::last("cannot find an interface's state"));
         }
         // SAFETY: as above; the kernel writes as many bytes as the value has.
         let answered = unsafe {

@@ -67,7 +67,7 @@ fn name(namespace: u64, detector: &str, number: u32) -> String {
 fn lock(folder: &Path) -> Option<File> {
     let lock = File::open(folder).ok()?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-    // Who had it may just have removed it.
+    // The previous owner may just have removed it.
     let same = |there: std::fs::Metadata| lock.metadata().is_ok_and(|l| l.ino() == there.ino());
     folder.metadata().is_ok_and(same).then_some(lock)
 }
@@ -110,7 +110,7 @@ impl Pins {
             // One that was there already may be open to others.
             .and_then(|()| std::fs::set_permissions(&root, Permissions::from_mode(0o700)))
             .map_err(failed("cannot make a folder for pins"))?;
-        let namespace = namespace().map_err(failed("cannot tell the network namespace"))?;
+        let namespace = namespace().map_err(failed("cannot identify the network namespace"))?;
         let mut pins = None;
         for number in 0..NUMBERS {
             let folder = root.join(name(namespace, detector, number));

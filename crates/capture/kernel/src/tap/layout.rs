@@ -101,7 +101,7 @@ pub struct SourceCounters {
     pub dropped: [Count; Cause::ALL.len()],
 }
 
-/// What happened to copies on their way to a monitor.
+/// Results of copies sent to a monitor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MonitorCounters {
     /// Handed to its interface.

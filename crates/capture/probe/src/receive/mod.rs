@@ -17,7 +17,7 @@ pub use pcapsocket::{PcapSocketConfig, PcapSocketProbe};
 pub use probe::{AllowList, DatagramProbe, ReceiverConfig};
 pub use received::{ReceiveCause, Received};
 pub use sflow::{InterfaceSample, SflowCounters, SflowProbe};
-pub use socket::{Answering, MANY, Room, Socket};
+pub use socket::{Answering, MANY, ReceiveBuffers, Socket};
 
 /// Port of sFlow (IANA).
 pub const SFLOW_PORT: u16 = 6343;

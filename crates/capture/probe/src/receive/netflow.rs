@@ -108,7 +108,7 @@ impl Engine for Netflow {
                 conversations.lose(point, Cause::Truncated, sent(0) + sent(1));
                 return;
             };
-            let told = ConversationRecord {
+            let record = ConversationRecord {
                 point,
                 joins,
                 ports: Ports::of(&level.transport, level.network),
@@ -123,7 +123,7 @@ impl Engine for Netflow {
                 source_opened: flow.opened_by_source(),
                 ended: flow.has_ended(),
             };
-            conversations.add(&told, now_ns);
+            conversations.add(&record, now_ns);
         });
         match number {
             Some(None) => received.lose(ReceiveCause::ExportersFull, 1),

@@ -1,5 +1,5 @@
-//! The receiver of packets: a TCP port that takes streams of pcap or pcapng, each of which goes the
-//! way of `skua replay`.
+//! The receiver of packets: a TCP port that accepts streams of pcap or pcapng, each of which is counted as
+//! by `skua replay`.
 
 mod connection;
 mod source;
@@ -45,9 +45,9 @@ const RETRY: Timespec = Timespec {
 /// What the receiver is to do.
 #[derive(Clone, Debug)]
 pub struct PcapSocketConfig {
-    /// Where it listens. Nothing but an explicit address makes it listen beyond loopback.
+    /// Where it listens. Only an explicit address makes it listen beyond loopback.
     pub listen: SocketAddr,
-    /// Prefixes of senders that are listened to; empty for all.
+    /// Prefixes of accepted senders; empty for all.
     pub allow: Vec<Prefix>,
     /// The flow table; its entries are shared out among the connections.
     pub table: FlowTableConfig,
@@ -184,7 +184,7 @@ impl PcapSocketProbe {
         received
     }
 
-    /// Takes what a connection counted; true when that was the last.
+    /// Drains a connection's table; true when that was the last time.
     fn drain_connection(
         &mut self,
         connection: &Connection,
@@ -223,7 +223,7 @@ impl PcapSocketProbe {
         key: (u16, u32),
     ) -> &mut PointAccount {
         if self.points.len() >= MOST_POINTS && !self.points.contains_key(&key) {
-            return &mut self.account.gone;
+            return &mut self.account.removed;
         }
         self.points.entry(key).or_insert_with(|| PointAccount {
             interface: stream.interface_name(connection.peer, key.1),
@@ -233,7 +233,7 @@ impl PcapSocketProbe {
         })
     }
 
-    /// Takes what all connections counted, and removes those that have ended.
+    /// Drains the tables of all connections, and removes those that have ended.
     fn drain_all(&mut self, last: bool, sink: &mut dyn FnMut(&FlowUpdate)) {
         let shared = Arc::clone(&self.shared);
         let connections: Vec<Arc<Connection>> = lock(&shared.slots)
@@ -246,9 +246,9 @@ impl PcapSocketProbe {
                 ended.push(connection.number);
             }
         }
-        let gone: Vec<Slot> = {
+        let closed: Vec<Slot> = {
             let mut slots = lock(&shared.slots);
-            let (gone, kept) = std::mem::take(&mut *slots)
+            let (closed, kept) = std::mem::take(&mut *slots)
                 .into_iter()
                 .partition(|slot| ended.contains(&slot.connection.number));
             *slots = kept;
@@ -256,10 +256,10 @@ impl PcapSocketProbe {
                 .iter()
                 .map(|slot| slot.connection.lock().flows.len() as u64)
                 .sum();
-            gone
+            closed
         };
         // Their threads are joined here, without the lock.
-        drop(gone);
+        drop(closed);
         for number in ended {
             self.forget(number);
         }
@@ -274,7 +274,7 @@ impl PcapSocketProbe {
             .collect();
         for key in keys {
             if let Some(point) = self.points.remove(&key) {
-                add_point(&mut self.account.gone, &point);
+                add_point(&mut self.account.removed, &point);
             }
         }
     }
@@ -302,7 +302,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, end: &OwnedFd) {
             Readable::Silent => continue,
             Readable::Ready => {}
         }
-        if !room(shared) {
+        if !has_free_slot(shared) {
             if await_readable(end.as_fd(), end, Some(&RETRY)) != Readable::Silent {
                 return;
             }
@@ -350,7 +350,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, end: &OwnedFd) {
 }
 
 /// Whether one more connection fits; else one that was silent for long is closed.
-fn room(shared: &Shared) -> bool {
+fn has_free_slot(shared: &Shared) -> bool {
     let mut slots = lock(&shared.slots);
     if slots.len() < shared.config.max_connections {
         return true;

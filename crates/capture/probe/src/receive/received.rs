@@ -15,13 +15,13 @@ pub enum ReceiveCause {
     SequenceGap,
     /// Datagrams that the kernel dropped because our socket's queue was full.
     QueueFull,
-    /// Datagrams of exporters beyond the most that are known at a time.
+    /// Datagrams of exporters above the limit of known ones.
     ExportersFull,
     /// Flow samples without a record that describes a packet.
     NoPacket,
     /// Datagrams, or connections, of senders that are not on the allow list (chosen).
     NotAllowed,
-    /// Connections beyond the most at a time, or that were too slow.
+    /// Connections above the limit, or that were too slow.
     ConnectionLimit,
 }
 
@@ -77,7 +77,7 @@ pub struct Received {
     pub exporters: u64,
     /// Losses by cause.
     pub lost: [u64; ReceiveCause::ALL.len()],
-    /// What was last wrong with a datagram, and who sent it.
+    /// The last error of a datagram, and its sender.
     pub last_error: Option<String>,
 }
 

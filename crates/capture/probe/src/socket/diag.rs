@@ -83,7 +83,7 @@ impl SocketProbe for DiagProbe {
     }
 
     fn describe(&self) -> String {
-        "sock_diag, looked at with every drain".to_owned()
+        "sock_diag, polled with every drain".to_owned()
     }
 
     fn map_memory(&self) -> Vec<(String, u64)> {

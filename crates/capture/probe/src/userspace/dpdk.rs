@@ -24,9 +24,9 @@ use crate::{
 /// Name of the hook.
 const NAME: &str = "dpdk";
 /// Interval of checks whether the device still exists.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of attempts to open a removed device again.
-const AGAIN: Duration = Duration::from_secs(5);
+const REOPEN_INTERVAL: Duration = Duration::from_secs(5);
 /// Where flows of a port are: in no network namespace of the kernel.
 const POINT: CapturePoint = CapturePoint {
     netns: FIRST_EXPORTER,
@@ -82,7 +82,7 @@ pub struct DpdkProbe {
     point: PointAccount,
     account: Account,
     next_drain: Instant,
-    next_look: Instant,
+    next_check: Instant,
 }
 
 impl DpdkProbe {
@@ -115,7 +115,7 @@ impl DpdkProbe {
             )))),
             account: Account::default(),
             next_drain: Instant::now() + config.scan_interval,
-            next_look: Instant::now() + LOOK,
+            next_check: Instant::now() + CHECK_INTERVAL,
             config,
         };
         probe.attach()?;
@@ -161,9 +161,9 @@ impl DpdkProbe {
 
     /// Checks whether the device exists, and opens it again when it was removed.
     fn reopen(&mut self) {
-        self.next_look = Instant::now() + LOOK;
+        self.next_check = Instant::now() + CHECK_INTERVAL;
         match &self.port {
-            Some(port) => match port.gone() {
+            Some(port) => match port.removal() {
                 None => {
                     let info = port.info().unwrap_or_default();
                     self.watch.lock().1 = info;
@@ -171,13 +171,13 @@ impl DpdkProbe {
                 Some(why) => {
                     self.detach();
                     self.watch.lock().0 = PointState::Refused(why.to_string());
-                    self.next_look = Instant::now() + AGAIN;
+                    self.next_check = Instant::now() + REOPEN_INTERVAL;
                 }
             },
             None => {
                 if let Err(error) = self.attach() {
                     self.watch.lock().0 = PointState::Refused(error.to_string());
-                    self.next_look = Instant::now() + AGAIN;
+                    self.next_check = Instant::now() + REOPEN_INTERVAL;
                 }
             }
         }
@@ -222,11 +222,16 @@ impl Probe for DpdkProbe {
         caller: Option<BorrowedFd<'_>>,
         until: Option<Instant>,
     ) -> Result<Wake, ProbeError> {
-        if Instant::now() >= self.next_look {
+        if Instant::now() >= self.next_check {
             self.reopen();
         }
-        let look = until.map_or(self.next_look, |until| until.min(self.next_look));
-        wait_for(&self.shared.wakeups, caller, self.next_drain, Some(look))
+        let wait_until = until.map_or(self.next_check, |until| until.min(self.next_check));
+        wait_for(
+            &self.shared.wakeups,
+            caller,
+            self.next_drain,
+            Some(wait_until),
+        )
     }
 
     fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {

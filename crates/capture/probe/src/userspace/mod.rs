@@ -33,10 +33,10 @@ use crate::{
     watch::{link_kind, thread_cpu_ns},
 };
 use reader::Reader;
-use source::{Source, Wanted};
+use source::{CaptureNeeds, Source};
 
-/// Memory of packet rings: up to so many of them take so many bytes each. Altogether less than
-/// 512 MiB; then no further interface is watched.
+/// Memory of packet rings: up to so many of them have so many bytes each. All together less than 512 MiB;
+/// then no further interface is watched.
 const RINGS: [(usize, usize); 3] = [(16, 8 << 20), (64, 2 << 20), (1024, 256 << 10)];
 
 /// How packets come to user space.
@@ -98,7 +98,7 @@ impl Default for UserspaceConfig {
 /// The table, and when it calls for a drain.
 struct Table {
     flows: FlowTable,
-    /// Call when so many entries have been made; none: it has called.
+    /// Number of entries at which to request a drain; none: it was requested.
     wake_at: Option<u64>,
 }
 
@@ -193,7 +193,7 @@ impl UserspaceProbe {
         };
         for number in numbers {
             for link in probe.interfaces.watch.follow(number)? {
-                match probe.link_seen(number, link) {
+                match probe.link_updated(number, link) {
                     // It would be the same with every other.
                     Err(ProbeError::Capture(error @ skua_afpacket::Error::Denied { .. }))
                         if number == 0 =>
@@ -254,8 +254,8 @@ fn ring_bytes(rings: usize) -> Option<usize> {
         .map(|(_, bytes)| *bytes)
 }
 
-/// Which entries a drain ends: the fuller the table, the shorter they may be quiet. (The kernel's
-/// table goes by how fast new ones come; here a drain costs too little to be sparing.)
+/// Which entries a drain ends: the fuller the table, the shorter they may be quiet. (The kernel's table
+/// uses the rate of new entries; here a drain is cheap.)
 pub(crate) fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
     const SECOND: u64 = 1_000_000_000;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -307,11 +307,11 @@ impl Follow for UserspaceProbe {
         // Each interface has a sequence of random numbers of its own.
         selection.reseed(u32::from(number) << 16 ^ link.ifindex);
         selection.prepare(link_type)?;
-        let wanted = Wanted {
+        let needs = CaptureNeeds {
             selection: &selection,
             packet_bytes: self.config.packets.map_or(0, |packets| packets.bytes),
         };
-        let open = || Source::open(self.config.capture, link, link_type, ring_bytes, &wanted);
+        let open = || Source::open(self.config.capture, link, link_type, ring_bytes, &needs);
         let source = self.interfaces.watch.enter(number, open)??;
         // libpcap may have its own idea of how packets of this interface start.
         selection.prepare(source.link_type().ok_or_else(unsupported)?)?;

@@ -1,4 +1,4 @@
-//! The two ways of capturing, behind one face.
+//! AF_PACKET and libpcap behind one interface.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -19,7 +19,7 @@ use crate::{ProbeError, Selection};
 const HEADERS: u32 = 512;
 /// When the filter reads beyond the headers.
 const WHOLE_PACKET: u32 = 256 << 10;
-/// A packet waits at most so long for its block to fill.
+/// Longest time that a packet waits for its block to fill.
 const BLOCK_TIMEOUT_MS: u32 = 100;
 /// Size of one block: large enough for a super-packet where whole packets are kept.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -29,7 +29,7 @@ const SMALL_BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS: usize = 4;
 
 /// The part of packets that a capture must hand over.
-pub(super) struct Wanted<'a> {
+pub(super) struct CaptureNeeds<'a> {
     /// The filter that reads them.
     pub selection: &'a Selection,
     /// Bytes of packets that are kept or streamed.
@@ -56,10 +56,10 @@ impl Source {
         link: &Link,
         link_type: LinkType,
         ring_bytes: usize,
-        wanted: &Wanted<'_>,
+        needs: &CaptureNeeds<'_>,
     ) -> Result<Self, ProbeError> {
-        let snaplen = match wanted.selection.looks_no_further_than(HEADERS) {
-            true => wanted.packet_bytes.clamp(HEADERS, WHOLE_PACKET),
+        let snaplen = match needs.selection.reads_within(HEADERS) {
+            true => needs.packet_bytes.clamp(HEADERS, WHOLE_PACKET),
             false => WHOLE_PACKET,
         };
         let kind = match capture {
@@ -128,8 +128,7 @@ impl Source {
         }
     }
 
-    /// Takes no further packets in, gives what is still there to `take`, and returns the final
-    /// counters.
+    /// Stops receiving, gives the remaining packets to `take`, and returns the final counters.
     pub(super) fn finish(
         &mut self,
         mut take: impl FnMut(&mut dyn Iterator<Item = Packet<'_>>),

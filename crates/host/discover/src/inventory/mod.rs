@@ -110,13 +110,13 @@ impl Inventory {
             interval: config.metric_interval,
             counters: counters.clone(),
         };
-        let wanted = &config.inventory;
+        let enabled = &config.inventory;
         let mut workers = Vec::new();
         let mut calls = Calls::default();
         let mut listeners = None;
         // Before the first poll: later changes come as events.
         let events = graph.write().subscribe(watcher::QUEUE);
-        if wanted.containers {
+        if enabled.containers {
             let wake = Wake::new()?;
             let source = containers::Containers::new(common.clone(), wish);
             workers.push(Worker::start("discover-cont", wake.clone(), source)?);
@@ -124,17 +124,17 @@ impl Inventory {
         } else {
             common.writer(containers::NAME, 0).settle();
         }
-        if wanted.processes {
+        if enabled.processes {
             let wake = Wake::new()?;
-            let told = Listeners::new(wake.clone());
-            let source = processes::Processes::new(common.clone(), told.clone());
+            let listening = Listeners::new(wake.clone());
+            let source = processes::Processes::new(common.clone(), listening.clone());
             workers.push(Worker::start("discover-proc", wake.clone(), source)?);
             calls.processes = Some(wake);
-            listeners = Some(told);
+            listeners = Some(listening);
         } else {
             common.writer(processes::NAME, 0).settle();
         }
-        if wanted.guests {
+        if enabled.guests {
             let wake = Wake::new()?;
             let source = guests::Guests::new(common.clone());
             workers.push(Worker::start("discover-vm", wake.clone(), source)?);
@@ -142,7 +142,7 @@ impl Inventory {
         } else {
             common.writer(guests::NAME, 0).settle();
         }
-        if wanted.programs {
+        if enabled.programs {
             let wake = Wake::new()?;
             let source = programs::Programs::new(common.clone());
             workers.push(Worker::start("discover-bpf", wake.clone(), source)?);
@@ -150,7 +150,7 @@ impl Inventory {
         } else {
             place::clear(graph, counters, &config.host, programs::KEY);
         }
-        if wanted.nftables {
+        if enabled.nftables {
             let wake = Wake::new()?;
             let source = rules::Rules::new(common.clone());
             workers.push(Worker::start("discover-nft", wake.clone(), source)?);

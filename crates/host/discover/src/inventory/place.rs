@@ -1,4 +1,4 @@
-//! What of the graph others made: the host, namespaces, interfaces.
+//! Nodes of other writers: the host, namespaces, interfaces.
 
 use skua_link::{Namespace, NamespaceId};
 use skua_topology::{Graph, IndexKey, Lookup, Map, Node, Patch, Scan, SharedGraph, Value};
@@ -149,7 +149,7 @@ pub(super) fn show(
     }
 }
 
-/// Takes a key from all nodes of a host: what an earlier run left there.
+/// Removes a key from all nodes of a host, which an earlier run left there.
 pub(super) fn clear(graph: &SharedGraph, shared: &Shared, host: &str, key: &str) {
     let mut having = Vec::new();
     visit(graph, host, Lookup::All, |node| {

@@ -15,7 +15,7 @@ fn folder(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
-/// A file's content, as far as it is read.
+/// A file's content, up to a limit.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = fs::File::open(path).ok()?;

@@ -141,7 +141,7 @@ impl Follower {
         if !tap && xdp.is_none() && !self.interfaces.contains_key(&node.id) {
             return;
         }
-        // Who opens a tap changes its state; counters do not matter.
+        // A process that opens a tap changes its state; counters do not matter.
         let now = [value("State"), value("LinkFlags"), xdp];
         let before = self.interfaces.insert(node.id.clone(), now.clone());
         let before = before.unwrap_or_default();

@@ -50,7 +50,7 @@ impl Wake {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes the calls.
+    /// Clears the calls.
     pub fn clear(&self) -> bool {
         rustix::io::read(&*self.0, &mut [0; 8]).is_ok()
     }
@@ -159,16 +159,16 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// Sends whether each poll was called; rests after each.
-    struct Looks {
-        tell: Sender<bool>,
+    struct TestSource {
+        sender: Sender<bool>,
         rest: Duration,
         quiet_until: Instant,
-        told: Wake,
+        ready: Wake,
     }
 
-    impl Source for Looks {
+    impl Source for TestSource {
         fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-            vec![self.told.descriptor().as_fd()]
+            vec![self.ready.descriptor().as_fd()]
         }
 
         fn next(&self) -> Option<Instant> {
@@ -180,44 +180,44 @@ mod tests {
         }
 
         fn work(&mut self, called: bool) {
-            self.told.clear();
+            self.ready.clear();
             self.quiet_until = Instant::now() + self.rest;
-            let _ = self.tell.send(called);
+            let _ = self.sender.send(called);
         }
     }
 
     fn start(rest: Duration) -> (Worker, Wake, Wake, Receiver<bool>) {
-        let (tell, looks) = channel();
-        let (wake, told) = (Wake::new().unwrap(), Wake::new().unwrap());
-        let source = Looks {
-            tell,
+        let (sender, polls) = channel();
+        let (wake, ready) = (Wake::new().unwrap(), Wake::new().unwrap());
+        let source = TestSource {
+            sender,
             rest,
             quiet_until: Instant::now(),
-            told: told.clone(),
+            ready: ready.clone(),
         };
         let worker = Worker::start("looks", wake.clone(), source).unwrap();
-        assert!(looks.recv().unwrap(), "at the start it looks");
-        (worker, wake, told, looks)
+        assert!(polls.recv().unwrap(), "at the start it looks");
+        (worker, wake, ready, polls)
     }
 
     #[test]
     fn without_a_time_it_looks_when_it_is_called_or_told() {
-        let (worker, wake, told, looks) = start(Duration::ZERO);
-        for waking in [&wake, &told, &wake] {
+        let (worker, wake, ready, polls) = start(Duration::ZERO);
+        for waking in [&wake, &ready, &wake] {
             waking.call();
-            assert!(looks.recv().unwrap());
+            assert!(polls.recv().unwrap());
         }
         drop(worker);
-        assert!(looks.recv().is_err(), "nobody called");
+        assert!(polls.recv().is_err(), "nobody called");
     }
 
     #[test]
     fn while_it_rests_it_does_not_look_and_can_be_ended() {
-        let (worker, wake, told, looks) = start(RESTING);
-        for waking in [&told, &wake, &told, &wake] {
+        let (worker, wake, ready, polls) = start(RESTING);
+        for waking in [&ready, &wake, &ready, &wake] {
             waking.call();
         }
         drop(worker);
-        assert!(looks.recv().is_err());
+        assert!(polls.recv().is_err());
     }
 }

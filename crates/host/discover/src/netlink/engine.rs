@@ -5,7 +5,7 @@ use super::{
     nodes::namespace_metadata,
     relations::{LinkKey, OWNERSHIP, Waiting},
     routes::Routes,
-    space::{Again, Features, Sockets, Space},
+    space::{Features, Retry, Sockets, Space},
 };
 use crate::{DiscoveryConfig, DiscoveryError, counters, counters::Shared, host, writer::Writer};
 use skua_kernel::next_tick;
@@ -54,7 +54,7 @@ pub(super) struct Engine {
     pub due: BTreeSet<(Instant, LinkKey)>,
     /// When counters are read next.
     pub tick: Instant,
-    pub look_for_namespaces: Again,
+    pub list_namespaces: Retry,
     host: Arc<str>,
     /// Metadata of the host's node that never changes.
     pub about_host: Vec<(Arc<str>, Value)>,
@@ -100,7 +100,7 @@ impl Engine {
             waiting: Waiting::default(),
             opened: Vec::new(),
             due: BTreeSet::new(),
-            look_for_namespaces: Again::default(),
+            list_namespaces: Retry::default(),
             features: Features::default(),
             refused: HashMap::new(),
             warned: HashSet::new(),
@@ -186,12 +186,12 @@ impl Engine {
                 early: Vec::new(),
                 known_ids: HashMap::new(),
                 unknown_ids: HashSet::new(),
-                resync: Again::default(),
-                check_routes: Again::default(),
+                resync: Retry::default(),
+                check_routes: Retry::default(),
                 missing_routes: HashSet::new(),
-                list_routes: Again::default(),
-                list_vlans: Again::default(),
-                list_forwarding: Again::default(),
+                list_routes: Retry::default(),
+                list_vlans: Retry::default(),
+                list_forwarding: Retry::default(),
                 broken: false,
             },
         );
@@ -205,7 +205,7 @@ impl Engine {
         if let Some(namespace) = self.namespaces.get(number) {
             if self.warned.insert(namespace.id) {
                 let name = namespace.name.as_str();
-                tracing::warn!(name, %error, "cannot look into this network namespace");
+                tracing::warn!(name, %error, "cannot read this network namespace");
             }
             if number != 0 {
                 let (_, path) = name_and_path(namespace);
@@ -261,7 +261,7 @@ impl Engine {
         let begun = Instant::now();
         let changes = match self.namespaces.refresh() {
             Ok(changes) => changes,
-            Err(error) => return self.failed("cannot look for network namespaces", &error),
+            Err(error) => return self.failed("cannot list network namespaces", &error),
         };
         for number in changes.removed {
             self.remove_space(number);
@@ -285,7 +285,7 @@ impl Engine {
         let alive: HashSet<NamespaceId> = self.namespaces.list().iter().map(|n| n.id).collect();
         self.warned.retain(|id| alive.contains(id));
         self.count_namespaces();
-        self.look_for_namespaces.took(begun);
+        self.list_namespaces.finished(begun);
     }
 
     fn count_namespaces(&self) {
@@ -306,7 +306,7 @@ impl Engine {
             self.due.remove(&(due, key));
             self.write_neighbours(key, now);
         }
-        if self.look_for_namespaces.take_due(now) {
+        if self.list_namespaces.take_due(now) {
             self.refresh();
         }
         let numbers: Vec<u16> = self.spaces.keys().copied().collect();
@@ -322,7 +322,7 @@ impl Engine {
 
     /// When there is something to do next.
     pub fn next(&self) -> Instant {
-        let again = self.spaces.values().flat_map(|space| {
+        let retries = self.spaces.values().flat_map(|space| {
             [
                 space.resync.due,
                 space.check_routes.due,
@@ -332,8 +332,8 @@ impl Engine {
             ]
         });
         let due = self.due.first().map(|(due, _)| *due);
-        again
-            .chain([due, self.look_for_namespaces.due])
+        retries
+            .chain([due, self.list_namespaces.due])
             .flatten()
             .fold(self.tick, Instant::min)
     }

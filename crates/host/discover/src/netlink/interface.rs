@@ -1,4 +1,4 @@
-//! What is known of one interface, and its metadata.
+//! One interface, and its metadata.
 
 use super::{kinds, names, neighbours::Neighbours, relations::Edges};
 use crate::ident;
@@ -6,7 +6,7 @@ use skua_link::{Address, COUNTER_NAMES, Interface, Modes, PortVlan, XdpMode};
 use skua_topology::{Map, Value};
 use std::{path::Path, sync::Arc, time::Instant};
 
-/// Keys of interfaces that are ours, besides those of [`kinds::KEYS`].
+/// Our keys of interfaces, in addition to those of [`kinds::KEYS`].
 const KEYS: &[&str] = &[
     "AddressesOmitted",
     "Alias",
@@ -112,11 +112,11 @@ pub(super) struct Location<'a> {
     pub owner: &'a str,
     /// Inode of its namespace.
     pub inode: u64,
-    /// Name of the namespace that its other end lies in.
+    /// Name of the namespace of its other end.
     pub link_namespace: Option<&'a str>,
 }
 
-/// What is known of one interface.
+/// The state of one interface.
 #[derive(Debug)]
 pub(super) struct State {
     /// Identifier of its node.
@@ -133,9 +133,9 @@ pub(super) struct State {
     pub features: Option<Value>,
     pub vlans: Vec<PortVlan>,
     pub edges: Edges,
-    /// When what has changed about neighbours is to be written.
+    /// When changes of neighbours have to be written.
     pub due: Option<Instant>,
-    /// When it was written last.
+    /// When they were written last.
     pub written: Option<Instant>,
     driver: Option<String>,
     metric: Metric,

@@ -19,18 +19,18 @@ impl Engine {
         };
         let begun = Instant::now();
         let listed = space.list(&self.config);
-        space.resync.took(begun);
+        space.resync.finished(begun);
         match listed {
             Ok(listing) => {
                 if !listing.consistent {
-                    space.resync.wish(Instant::now());
+                    space.resync.request(Instant::now());
                 }
                 self.apply_listing(number, listing);
             }
             Err(error) => {
                 space
                     .resync
-                    .wish(Instant::now() + self.config.neighbour_interval);
+                    .request(Instant::now() + self.config.neighbour_interval);
                 self.failed("cannot list a network namespace", &error);
             }
         }
@@ -46,7 +46,7 @@ impl Engine {
         let known = space.links.keys().copied();
         let gone: Vec<u32> = known.filter(|ifindex| !here.contains(ifindex)).collect();
         for ifindex in gone {
-            self.gone((number, ifindex), true);
+            self.link_removed((number, ifindex), true);
         }
         let mut new = Vec::new();
         let mut old = Vec::new();
@@ -100,7 +100,7 @@ impl Engine {
             }
             self.list(number);
             if !emptied && let Some(space) = self.spaces.get_mut(&number) {
-                space.resync.wish(Instant::now());
+                space.resync.request(Instant::now());
             }
             return;
         }
@@ -109,7 +109,7 @@ impl Engine {
                 Ok((routes, omitted)) => {
                     let before = space.routes.interfaces();
                     space.routes = routes;
-                    space.list_routes.took(now);
+                    space.list_routes.finished(now);
                     let touched: Touched = &before | &space.routes.interfaces();
                     counters::add(&self.counters.omitted_entries, omitted);
                     self.write_routes(number, &touched);
@@ -121,9 +121,9 @@ impl Engine {
             return;
         };
         if space.check_routes.take_due(now) {
-            let looked = space.remove_missing_routes();
-            space.check_routes.took(now);
-            match looked {
+            let checked = space.remove_missing_routes();
+            space.check_routes.finished(now);
+            match checked {
                 Ok(()) => self.drop_missing_routes(number),
                 Err(error) => self.failed("cannot list routes", &error),
             }
@@ -134,7 +134,7 @@ impl Engine {
         if space.list_vlans.take_due(now) {
             match space.listed_vlans() {
                 Ok(mut vlans) => {
-                    space.list_vlans.took(now);
+                    space.list_vlans.finished(now);
                     let mut changed = Vec::new();
                     for (ifindex, state) in &mut space.links {
                         let new = vlans.remove(ifindex).unwrap_or_default();
@@ -144,7 +144,7 @@ impl Engine {
                         }
                     }
                     if !changed.is_empty() {
-                        space.list_forwarding.wish(Instant::now());
+                        space.list_forwarding.request(Instant::now());
                     }
                     for key in changed {
                         self.write(key);
@@ -176,7 +176,7 @@ impl Engine {
         };
         let most = self.config.max_forwarding;
         let listed = space.listed_forwarding(most);
-        space.list_forwarding.took(begun);
+        space.list_forwarding.finished(begun);
         match listed {
             Ok((mut tables, omitted)) => {
                 counters::add(&self.counters.omitted_entries, omitted);
@@ -216,11 +216,11 @@ impl Engine {
         };
         let gone = std::mem::take(&mut space.missing_routes);
         if rounds == MOST_ROUNDS {
-            return space.check_routes.wish(Instant::now());
+            return space.check_routes.request(Instant::now());
         }
         let touched = space.routes.drop_all(&gone);
         if space.routes.wants_listing() {
-            space.list_routes.wish(Instant::now());
+            space.list_routes.request(Instant::now());
         }
         self.write_routes(number, &touched);
     }
@@ -242,7 +242,7 @@ impl Engine {
             Err(error) => {
                 space
                     .resync
-                    .wish(Instant::now() + self.config.neighbour_interval);
+                    .request(Instant::now() + self.config.neighbour_interval);
                 self.failed("cannot follow a network namespace", &error);
                 false
             }
@@ -261,7 +261,7 @@ impl Engine {
             };
             let links = &mut space.links;
             let (mut changed, mut unknown) = (Vec::new(), Vec::new());
-            let asked = skua_link::Dump::Links.ask(&mut space.sockets.requests, |event| {
+            let result = skua_link::Dump::Links.request(&mut space.sockets.requests, |event| {
                 let RouteEvent::Link(interface) = event else {
                     return;
                 };
@@ -277,11 +277,11 @@ impl Engine {
             for key in changed {
                 self.write(key);
             }
-            if let Err(error) = asked {
+            if let Err(error) = result {
                 self.failed("cannot read counters", &error);
             } else if room && self.left_out {
                 for interface in unknown {
-                    self.seen(number, interface);
+                    self.link_updated(number, interface);
                 }
             }
         }

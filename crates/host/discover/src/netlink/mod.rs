@@ -47,13 +47,13 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    /// Fills the graph, then follows what changes; also gives the identifier of the host's node. Who calls
-    /// `wish` knows of a namespace that may be new.
+    /// Fills the graph, then follows changes; also returns the identifier of the host's node. A call of
+    /// `request` lists namespaces again.
     pub fn start(
         config: DiscoveryConfig,
         graph: SharedGraph,
         counters: Arc<Shared>,
-        wish: Wake,
+        request: Wake,
     ) -> Result<(Self, Arc<str>), DiscoveryError> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(DiscoveryError::system("eventfd"))?;
@@ -67,11 +67,11 @@ impl Provider {
             epoll,
             mounts,
             processes: HashMap::new(),
-            wish,
+            request,
             engine: Engine::new(config, graph, counters)?,
         };
         waiting
-            .wait_for(waiting.wish.descriptor(), WISH, epoll::EventFlags::IN)
+            .wait_for(waiting.request.descriptor(), WISH, epoll::EventFlags::IN)
             .map_err(DiscoveryError::system("epoll"))?;
         waiting
             .wait_for(&*stop, STOP, epoll::EventFlags::IN)
@@ -120,7 +120,7 @@ struct Loop {
     engine: Engine,
     epoll: OwnedFd,
     mounts: Option<OwnedFd>,
-    wish: Wake,
+    request: Wake,
     /// Processes that namespaces are named after, by number of the namespace.
     processes: HashMap<u16, (String, OwnedFd)>,
 }
@@ -163,13 +163,13 @@ impl Loop {
                     ETHTOOL => self.engine.read_ethtool(number, READ_AT_ONCE),
                     PROCESS => {
                         self.processes.remove(&number);
-                        self.engine.look_for_namespaces.wish(Instant::now());
+                        self.engine.list_namespaces.request(Instant::now());
                     }
                     WISH => {
-                        self.wish.clear();
-                        self.engine.look_for_namespaces.wish(Instant::now());
+                        self.request.clear();
+                        self.engine.list_namespaces.request(Instant::now());
                     }
-                    _ => self.engine.look_for_namespaces.wish(Instant::now()),
+                    _ => self.engine.list_namespaces.request(Instant::now()),
                 }
             }
             self.engine.work(Instant::now());
@@ -189,15 +189,15 @@ impl Loop {
                 let _ = self.wait_for(monitor, ETHTOOL | token, flags);
             }
             if let Err(error) = added {
-                // There is no more room for descriptors: what changes is seen at the next listing.
+                // Out of descriptors: changes are seen at the next listing.
                 tracing::warn!(%error, "cannot wait for changes of a network namespace");
             }
         }
         self.follow_processes();
     }
 
-    /// Waits for the end of the processes that namespaces are named after: with the last one a
-    /// namespace goes, unless we keep it.
+    /// Waits for the end of the processes that namespaces are named after: a namespace ends with the last
+    /// one, unless we keep it.
     fn follow_processes(&mut self) {
         let namespaces = &self.engine.namespaces;
         self.processes

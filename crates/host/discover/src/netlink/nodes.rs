@@ -1,4 +1,4 @@
-//! Writing down what is known of namespaces and interfaces.
+//! Writes the nodes of namespaces and interfaces.
 
 use super::{
     engine::{Engine, NAMESPACE_KEYS},
@@ -48,7 +48,7 @@ impl Engine {
     }
 
     /// Removes an interface that has left its namespace.
-    pub(super) fn gone(&mut self, key: LinkKey, moved: bool) {
+    pub(super) fn link_removed(&mut self, key: LinkKey, moved: bool) {
         let Some(state) = self.state(key) else {
             return;
         };
@@ -59,7 +59,7 @@ impl Engine {
         if let Some(space) = self.spaces.get_mut(&key.0)
             && !space.routes.interfaces().is_empty()
         {
-            space.check_routes.wish(Instant::now());
+            space.check_routes.request(Instant::now());
         }
         if let Some(other) = other {
             self.refresh_other_end(other);
@@ -81,7 +81,7 @@ impl Engine {
         self.writer.remove_node(&state.id);
     }
 
-    /// Writes what is known of an interface.
+    /// Writes an interface's node.
     pub(super) fn write(&mut self, key: LinkKey) {
         let other = self.state(key).and_then(|state| state.edges.link_space);
         let other = other.and_then(|number| self.spaces.get(&number));

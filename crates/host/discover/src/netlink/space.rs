@@ -136,33 +136,33 @@ pub(super) struct Space {
     pub known_ids: HashMap<i32, u16>,
     /// Identifiers here of namespaces that are not followed.
     pub unknown_ids: HashSet<i32>,
-    /// Everything is to be listed again.
-    pub resync: Again,
+    /// Everything has to be listed again.
+    pub resync: Retry,
     /// Routes may have been removed without notice.
-    pub check_routes: Again,
+    pub check_routes: Retry,
     /// Those that have, or of which the notice is still to be read.
     pub missing_routes: HashSet<Route>,
-    /// Routes are to be listed again.
-    pub list_routes: Again,
-    /// VLANs of ports are to be listed again.
-    pub list_vlans: Again,
-    /// Forwarding tables are to be listed again.
-    pub list_forwarding: Again,
-    /// The sockets failed and are to be opened again.
+    /// Routes have to be listed again.
+    pub list_routes: Retry,
+    /// VLANs of ports have to be listed again.
+    pub list_vlans: Retry,
+    /// Forwarding tables have to be listed again.
+    pub list_forwarding: Retry,
+    /// The sockets failed and have to be opened again.
     pub broken: bool,
 }
 
-/// Something that is to be done again, but takes at most a twentieth of the time.
+/// A repeated request, which takes at most a twentieth of the time.
 #[derive(Debug, Default)]
-pub(super) struct Again {
+pub(super) struct Retry {
     /// When it is due.
     pub due: Option<Instant>,
     not_before: Option<Instant>,
 }
 
-impl Again {
-    /// Makes it due as soon as may be.
-    pub fn wish(&mut self, now: Instant) {
+impl Retry {
+    /// Makes it due as soon as allowed.
+    pub fn request(&mut self, now: Instant) {
         let soonest = self.not_before.map_or(now, |earliest| earliest.max(now));
         self.due = Some(self.due.map_or(soonest, |due| due.min(soonest)));
     }
@@ -177,7 +177,7 @@ impl Again {
     }
 
     /// Notes how long it took.
-    pub fn took(&mut self, begun: Instant) {
+    pub fn finished(&mut self, begun: Instant) {
         let now = Instant::now();
         let rest = now.saturating_duration_since(begun) * 19;
         self.not_before = Some(now + rest.min(Duration::from_secs(60)));
@@ -267,7 +267,7 @@ impl Space {
             let mut consistent = false;
             for _ in 0..ATTEMPTS {
                 listing.clear(dump, config);
-                consistent = dump.ask(requests, |event| listing.add(event, config))?;
+                consistent = dump.request(requests, |event| listing.add(event, config))?;
                 if consistent {
                     break;
                 }
@@ -285,21 +285,21 @@ impl Space {
                 EthtoolEvent::Lost => {}
             };
             // What ethtool cannot read is left out.
-            let asked = ethtool
+            let result = ethtool
                 .features(None, &mut take)
                 .and_then(|()| ethtool.modes(None, &mut take));
-            if let Err(error) = asked {
+            if let Err(error) = result {
                 tracing::debug!(%error, "ethtool");
             }
         }
         Ok(listing)
     }
 
-    /// Finds the routes that are there no more.
+    /// Finds the routes that the kernel has removed.
     pub fn remove_missing_routes(&mut self) -> Result<(), Error> {
         let mut present = HashSet::new();
         let routes = &self.routes;
-        Dump::Routes.ask(&mut self.sockets.requests, |event| match event {
+        Dump::Routes.request(&mut self.sockets.requests, |event| match event {
             RouteEvent::Route { route, .. } if routes.has(&route) => {
                 present.insert(route);
             }
@@ -313,7 +313,7 @@ impl Space {
     pub fn listed_routes(&mut self, most: usize) -> Result<(Routes, u64), Error> {
         let mut routes = Routes::new(most);
         let mut omitted = 0;
-        Dump::Routes.ask(&mut self.sockets.requests, |event| {
+        Dump::Routes.request(&mut self.sockets.requests, |event| {
             if let RouteEvent::Route { route, .. } = event {
                 omitted += u64::from(routes.add(route, false).1);
             }
@@ -324,7 +324,7 @@ impl Space {
     /// The VLANs of all ports.
     pub fn listed_vlans(&mut self) -> Result<HashMap<u32, Vec<PortVlan>>, Error> {
         let mut vlans = HashMap::new();
-        Dump::PortVlans.ask(&mut self.sockets.requests, |event| {
+        Dump::PortVlans.request(&mut self.sockets.requests, |event| {
             if let RouteEvent::PortVlans {
                 ifindex,
                 vlans: Some(of_port),
@@ -343,7 +343,7 @@ impl Space {
     ) -> Result<(HashMap<u32, Neighbours>, u64), Error> {
         let mut tables = HashMap::new();
         let mut omitted = 0;
-        Dump::Forwarding.ask(&mut self.sockets.requests, |event| {
+        Dump::Forwarding.request(&mut self.sockets.requests, |event| {
             if let RouteEvent::Neighbour(entry) = event {
                 let table = tables.entry(entry.ifindex);
                 let table = table.or_insert_with(|| Neighbours::new(most));
@@ -356,16 +356,16 @@ impl Space {
     /// One interface as it is now; none when it was removed.
     pub fn read_interface(&mut self, ifindex: u32) -> Option<Interface> {
         let mut found = None;
-        let asked = Dump::Link(ifindex).ask(&mut self.sockets.requests, |event| {
+        let result = Dump::Link(ifindex).request(&mut self.sockets.requests, |event| {
             if let RouteEvent::Link(interface) = event {
                 found = Some(*interface);
             }
         });
-        asked.ok()?;
+        result.ok()?;
         found
     }
 
-    /// Asks ethtool about one interface: speed and duplex, and if wished the features.
+    /// Queries ethtool about one interface: speed and duplex, and on request the features.
     pub fn ask_ethtool(&mut self, ifindex: u32, features: Option<&mut Features>) {
         let Some(ethtool) = &mut self.sockets.ethtool else {
             return;
@@ -446,17 +446,17 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_done_seldom() {
-        let mut again = Again::default();
+        let mut again = Retry::default();
         let now = Instant::now();
         assert!(!again.take_due(now));
-        again.wish(now);
+        again.request(now);
         assert!(again.take_due(now) && !again.take_due(now));
         // It took a second; so there are 19 s of rest.
         let Some(begun) = now.checked_sub(Duration::from_secs(1)) else {
             return;
         };
-        again.took(begun);
-        again.wish(now);
+        again.finished(begun);
+        again.request(now);
         assert!(!again.take_due(now + Duration::from_secs(18)));
         assert!(again.take_due(now + Duration::from_secs(22)));
     }

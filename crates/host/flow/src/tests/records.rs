@@ -2,8 +2,8 @@
 
 use super::{packets::*, *};
 use crate::{
-    EndReason, FlowRecord, FlowStore, FlowUpdate, HashKey, Ownership, Party, Query, Service,
-    ServiceRule, SortBy, StoreLimits,
+    ConversationOwner, EndReason, FlowRecord, FlowStore, FlowUpdate, HashKey, Ownership, Query,
+    Service, ServiceRule, SortBy, StoreLimits,
     fields::{self, FIELDS, FieldType},
 };
 use serde_json::{Value, json};
@@ -297,7 +297,7 @@ fn csv_has_the_fields_of_json() {
                 by: ServiceRule::Listening,
             });
             let mut line = store.line(&record, "eth0");
-            line.parties = [Party {
+            line.owners = [ConversationOwner {
                 process: "curl",
                 pid: 7,
                 user: "",
@@ -605,21 +605,17 @@ fn owners_that_come_late_are_found_without_another_packet() {
     store.end_drain();
 
     store.begin_drain(NOON + 2 * S);
-    store.ask_again(|_| found);
+    store.retry_owners(|_| found);
     store.end_drain();
     let owned: Vec<_> = store.iter().filter(|r| r.owners == found.owners).collect();
-    assert_eq!(
-        owned.len(),
-        1,
-        "the other was there when sockets were looked at"
-    );
+    assert_eq!(owned.len(), 1, "the other existed when sockets were polled");
     assert_eq!(owned[0].key, late.key);
     let touched: Vec<_> = store.touched().map(|r| r.key).collect();
-    assert_eq!(touched, [late.key], "who follows the store is told");
+    assert_eq!(touched, [late.key], "followers of the store get it");
     assert_eq!(owned[0].last_ns, late.last_ns);
 
     store.begin_drain(NOON + 3 * S);
-    store.ask_again(|_| panic!("asked once"));
+    store.retry_owners(|_| panic!("asked once"));
     assert_eq!(store.touched().count(), 0);
 }
 

@@ -86,8 +86,8 @@ impl Pair {
 
     fn check(&self) {
         let (flows, sum) = sums(&self.agent);
-        let told = (self.before.0 + flows, self.before.1 + sum);
-        assert_eq!(sums(&self.analyzer), told);
+        let expected = (self.before.0 + flows, self.before.1 + sum);
+        assert_eq!(sums(&self.analyzer), expected);
     }
 }
 

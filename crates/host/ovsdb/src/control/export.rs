@@ -121,7 +121,7 @@ const PREVIOUS: &str = "skua-previous";
 /// Attempts when other clients change the row meanwhile.
 const ATTEMPTS: usize = 5;
 
-/// An exporter of ours. What was there before comes back when it goes.
+/// An exporter of ours. The previous one is restored when it is dropped.
 pub struct BridgeExport {
     inner: Arc<Inner>,
     place: (&'static str, &'static str),

@@ -1,4 +1,4 @@
-//! Whose the things are that we make.
+//! Owners of the rows that we make.
 
 use crate::{Client, Error, Row};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ impl Owner {
         super::operation::map(ours.into_iter().chain(more))
     }
 
-    /// Whose a row is, when it is another's of our kind.
+    /// The owner of a row, when it is another process of our kind.
     pub fn other(&self, row: &Row) -> Option<Other> {
         let id = Uuid::try_parse(row.text_at("external_ids", OWNER)?).ok()?;
         let process = row.text_at("external_ids", PROCESS).unwrap_or("");
@@ -79,12 +79,12 @@ pub(super) struct Other {
 
 impl Other {
     /// Whether it has ended, as far as that can be found out.
-    pub fn is_gone(&self, client: &Client) -> Result<bool, Error> {
+    pub fn has_ended(&self, client: &Client) -> Result<bool, Error> {
         let process = self.process();
         if process == Some(true) {
             return Ok(false);
         }
-        // When a process ends the server may take a moment to notice that its connection did.
+        // When a process ends the server may take a moment to notice that its connection has ended.
         let attempts = if process == Some(false) { ATTEMPTS } else { 1 };
         for attempt in 0..attempts {
             if attempt > 0 {

@@ -30,8 +30,8 @@ pub struct OvsConfig {
     /// Inode number of the network namespace that Open vSwitch has its interfaces in; none: that of
     /// this process.
     pub netns: Option<u64>,
-    /// How long an interface that the kernel may have waits for the node that the discovery of links
-    /// makes. Then it gets one of its own, which goes when the other comes.
+    /// How long an interface that the kernel may have waits for the node that the discovery of links makes.
+    /// Then it gets one of its own, which is removed when the other comes.
     pub settle: Duration,
     /// How long nodes stay, as `disconnected`, when the database does not answer.
     pub forget_after: Duration,
@@ -101,8 +101,8 @@ const BATCH: usize = 4_096;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl OvsTopology {
-    /// Starts to connect, and to write into `graph`. That it cannot connect is no error: it goes on
-    /// trying. The graph needs indexes on `Name` and `Type`, as it has by default.
+    /// Starts to connect, and to write into `graph`. Failing to connect is no error: it tries again. The
+    /// graph needs indexes on `Name` and `Type`, as it has by default.
     pub fn start(config: OvsConfig, graph: SharedGraph) -> Result<Self, Error> {
         let netns = match config.netns {
             Some(inode) => inode,
@@ -159,7 +159,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is read of the database.
+/// The monitored tables and columns.
 fn monitored(statistics: bool) -> Vec<Monitored> {
     let mut interface = vec![
         "name",

@@ -2,7 +2,7 @@
 
 use super::{
     OvsConfig, OvsCounters,
-    apply::{Placed, metadata_of},
+    apply::{Applied, metadata_of},
     metadata::Truth,
     meter::Meter,
 };
@@ -21,7 +21,7 @@ pub(super) const BRIDGE: &str = "Bridge";
 pub(super) const PORT: &str = "Port";
 pub(super) const INTERFACE: &str = "Interface";
 
-/// Tables, those first whose nodes others hang on.
+/// Tables, parents first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
     System,
@@ -61,7 +61,7 @@ pub(super) struct State {
     /// By interface.
     pub meters: HashMap<Uuid, Meter>,
     /// What is in the graph of each row.
-    pub placed: HashMap<Key, Placed>,
+    pub applied: HashMap<Key, Applied>,
     /// The rows by nodes, ours and others'.
     pub by_node: HashMap<Arc<str>, Key>,
     /// Until when interfaces wait for a node of others.
@@ -99,7 +99,7 @@ impl State {
             port_of: HashMap::new(),
             by_name: HashMap::new(),
             meters: HashMap::new(),
-            placed: HashMap::new(),
+            applied: HashMap::new(),
             by_node: HashMap::new(),
             waiting: HashMap::new(),
             host_node: None,
@@ -119,7 +119,7 @@ impl State {
             rows: self.rows.len() as u64,
             bytes: self.rows.bytes() as u64,
             waiting: self.waiting.len() as u64,
-            ..self.count_placed(self.counters)
+            ..self.count_applied(self.counters)
         }
     }
 
@@ -250,10 +250,10 @@ impl State {
         } else if let Some(key) = self.by_node.get(&node.id).copied() {
             // It may have come again since, and have got our metadata already.
             let there = self.graph_has(&node.id);
-            if let Some(placed) = self.placed.get_mut(&key) {
-                placed.edges.clear();
+            if let Some(applied) = self.applied.get_mut(&key) {
+                applied.edges.clear();
                 if !there {
-                    placed.node = None;
+                    applied.node = None;
                 }
             }
             if !there {
@@ -265,8 +265,8 @@ impl State {
 
     /// Nothing is known to be in the graph.
     fn recheck(&mut self) {
-        for placed in self.placed.values_mut() {
-            placed.edges.clear();
+        for applied in self.applied.values_mut() {
+            applied.edges.clear();
         }
         self.all_dirty();
     }
@@ -291,12 +291,12 @@ impl State {
         self.host_node = found;
     }
 
-    /// All that hangs on the host's node.
+    /// Marks all children of the host's node.
     fn roots_dirty(&mut self) {
         for (table, kind) in [(SYSTEM, Kind::System), (BRIDGE, Kind::Bridge)] {
             for (id, _) in self.rows.rows(table) {
-                if let Some(placed) = self.placed.get_mut(&(kind, id)) {
-                    placed.edges.clear();
+                if let Some(applied) = self.applied.get_mut(&(kind, id)) {
+                    applied.edges.clear();
                 }
                 self.dirty.insert((kind, id));
             }
@@ -310,7 +310,7 @@ impl State {
                 self.dirty.extend(keys);
             }
         }
-        self.dirty.extend(self.placed.keys());
+        self.dirty.extend(self.applied.keys());
     }
 
     /// The rows that have to be applied again, in the order of [`Kind`].
@@ -417,7 +417,7 @@ fn references(row: Option<&Row>, column: &str) -> Vec<Uuid> {
     row.map_or_else(Vec::new, |row| row.uuids(column).collect())
 }
 
-/// Notes whose children these are now; gives back those for which that changed.
+/// Records the children of a parent; returns those whose parent changed.
 fn relinked(
     parents: &mut HashMap<Uuid, Uuid>,
     parent: Uuid,
@@ -441,7 +441,7 @@ fn relinked(
     changed
 }
 
-/// Which interface a patch port wants to be connected to.
+/// The interface that a patch port connects to.
 pub(super) fn peer(row: &Row) -> Option<&str> {
     match row.text("type") {
         Some("patch") => row.text_at("options", "peer"),

@@ -130,7 +130,7 @@ fn used_again() -> SocketStore {
         socket.start_ns = NOON + at * S;
         socket.now_ns = NOON + (at + 1) * S;
         match number {
-            5 => store.seen(&socket, owner(5)),
+            5 => store.observe(&socket, owner(5)),
             _ => store.ended(
                 &ended(socket, End::Closed),
                 owner(number as u32),
@@ -200,7 +200,7 @@ fn a_restarted_server_does_not_answer_for_the_one_before() {
     let mut now = listener(2, 1, Protocol::Udp, "0.0.0.0:53");
     now.start_ns = NOON + 2 * S;
     now.now_ns = NOON + 9 * S;
-    store.seen(&now, owner(4));
+    store.observe(&now, owner(4));
     let at = |store: &SocketStore, second: u64| {
         let times = (NOON + second * S + S / 2, NOON + second * S + S / 2 + 1);
         joined_in(
@@ -216,7 +216,7 @@ fn a_restarted_server_does_not_answer_for_the_one_before() {
     let mut other = listener(5, 1, Protocol::Udp, "0.0.0.0:53");
     other.start_ns = NOON + 3 * S;
     other.now_ns = NOON + 9 * S;
-    store.seen(&other, owner(6));
+    store.observe(&other, owner(6));
     assert_eq!(at(&store, 5), [0, 0]);
     assert_eq!(store.counts().ambiguous, 1);
     // What they share is named.
@@ -236,7 +236,7 @@ fn who_has_many_sockets_at_a_port_is_known_and_so_is_what_many_share() {
             let id = u64::from(1000 * owners + number);
             let local = format!("10.0.0.2:{}", 53 * owners);
             let socket = listener(id, netns(owners), Protocol::Udp, &local);
-            store.seen(&socket, owner(1 + number % owners));
+            store.observe(&socket, owner(1 + number % owners));
         }
     }
     store.share_ports(&mut |one, other| if one == other { Some(one) } else { owner(9) });
@@ -361,7 +361,7 @@ proptest! {
             if socket.end.is_some() {
                 store.ended(&socket, owner(number), &Names::new());
             } else {
-                store.seen(&socket, owner(number));
+                store.observe(&socket, owner(number));
             }
             list.push((socket, number));
         }

@@ -1,4 +1,4 @@
-//! Services and who calls them.
+//! Services and their clients.
 
 use super::*;
 use crate::{
@@ -268,8 +268,8 @@ fn a_container_keeps_its_sums_when_it_gets_its_name() {
         store.ended(&ended(client, End::Closed), owner(3), names);
     };
     call(1, &mut store, &names);
-    store.begin_look();
-    store.end_look(&names);
+    store.begin_poll();
+    store.end_poll(&names);
     names.learn("shop");
     // Also when nothing more comes of it.
     let found = calls(&mut store, &names, CallsBy::Dependency);
@@ -279,12 +279,12 @@ fn a_container_keeps_its_sums_when_it_gets_its_name() {
     // Created again it begins with its id again.
     names.names.0[3] = "0123456789ab".to_owned();
     call(2, &mut store, &names);
-    store.begin_look();
-    store.end_look(&names);
+    store.begin_poll();
+    store.end_poll(&names);
     names.learn("shop");
     call(3, &mut store, &names);
-    store.begin_look();
-    store.end_look(&names);
+    store.begin_poll();
+    store.end_poll(&names);
     for by in [CallsBy::Dependency, CallsBy::Client] {
         let found = calls(&mut store, &names, by);
         assert_eq!(found.len(), 1, "{found:?}");

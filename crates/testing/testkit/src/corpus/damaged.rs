@@ -1,4 +1,4 @@
-//! Capture files that are damaged, cut off or of a kind that nobody supports here.
+//! Capture files that are damaged, cut off or of a kind without support here.
 
 use super::named;
 use crate::capture::{ByteOrder, Capture, Format, LinkType, block};

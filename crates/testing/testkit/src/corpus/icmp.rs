@@ -123,7 +123,7 @@ fn errors(t: &mut Trace) {
         .build();
     t.push(v4_back().icmp(11, 0, 0, 0).payload(&ping));
     t.push(v4().icmp(11, 1, 0, 0).payload(&ping));
-    // Types that nobody assigned.
+    // Unassigned types.
     t.push(v4().icmp(44, 3, 7, 1).zeros(8));
     t.push(v4_back().icmp(255, 255, 7, 1).zeros(8));
 }

@@ -23,7 +23,7 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "ethertypes",
-        about: "EtherTypes that nobody decodes, and the border 0x05ff to 0x0600",
+        about: "EtherTypes that are not decoded, and the border 0x05ff to 0x0600",
         make: ethertypes,
     },
     Entry {
@@ -53,7 +53,7 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "pppoe",
-        about: "PPPoE discovery and session, which we count without looking in",
+        about: "PPPoE discovery and session, which we count without decoding",
         make: pppoe,
     },
     Entry {

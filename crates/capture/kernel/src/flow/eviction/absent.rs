@@ -1,5 +1,5 @@
-//! Who was evicted and may come back: a Bloom filter in two generations, a hundredth of the
-//! table's memory while there are any, and none otherwise.
+//! Evicted keys that may come back: a Bloom filter in two generations. It takes a hundredth of the table's
+//! memory while there are any, and none otherwise.
 
 use std::mem;
 

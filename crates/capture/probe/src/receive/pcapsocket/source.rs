@@ -85,7 +85,7 @@ impl Read for Source<'_> {
             }
             match self.socket.read(buffer) {
                 Ok(length) => {
-                    self.connection.heard(length);
+                    self.connection.count_received(length);
                     return Ok(length);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

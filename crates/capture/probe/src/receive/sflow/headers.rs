@@ -27,9 +27,9 @@ pub(super) struct Buffer {
 
 impl Buffer {
     fn put(&mut self, bytes: &[u8]) {
-        let room = self.bytes.as_flattened_mut();
+        let buffer = self.bytes.as_flattened_mut();
         let end = self.length + bytes.len();
-        if let Some(place) = room.get_mut(self.length..end) {
+        if let Some(place) = buffer.get_mut(self.length..end) {
             place.copy_from_slice(bytes);
             self.length = end;
         }
@@ -48,7 +48,7 @@ impl Buffer {
 }
 
 impl Headers {
-    /// The packet as far as it is known; none when nothing is.
+    /// A packet with the known headers; none when none is known.
     pub(super) fn frame<'a>(&self, buffer: &'a mut Buffer) -> Option<Frame<'a>> {
         let (link, wire_len) = match (&self.ethernet, &self.ip) {
             (Some(ethernet), _) => (LinkType::Ethernet, ethernet.length),

@@ -77,14 +77,13 @@ struct level {
 	__u8 inner_tunnel; /* enum flow_tunnel, 0: no next level */
 	__u8 malformed;
 	__u8 super;  /* GSO or GRO packet: lengths in headers are not the packet's */
-	__u8 follow; /* look for a tunnel */
+	__u8 follow; /* decode tunnels, too */
 	__u8 ports;  /* this level has ports, or type and code */
 };
 
 /*
  * The level being decoded. In a map instead of on the stack so that the functions below can be
- * global: the verifier then looks at each once, whatever led to it. These programs never nest on a
- * CPU.
+ * global: the verifier then checks each once, for all callers. These programs never nest on a CPU.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

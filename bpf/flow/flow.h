@@ -65,8 +65,9 @@ struct flow_counters {
 };
 
 /*
- * In each counter of an entry from when its ports were used again until the next drain takes it. A
- * drain that began to look at the entry before that knows by it what is of which connection.
+ * Added to each counter of an entry from when its ports were reused until the next drain reads it.
+ * A drain that read the entry's `first` before that can tell by it which packets are of which
+ * connection.
  */
 #define COUNTED_ANEW (1ull << 62)
 
@@ -115,7 +116,7 @@ struct flow_control {
 	__u64 freed;	     /* by user space */
 	__u64 wake_at;	     /* wake user space when inserted + refused gets there */
 	__u64 address_set;   /* ADDRESSES_… */
-	__u64 live;	     /* somebody wants all packets (SKUA_PACKETS) */
+	__u64 live;	     /* a live stream of all packets is open (SKUA_PACKETS) */
 	__u64 ended_wake_at; /* wake user space when ended gets there */
 	__u64 pad1[3];
 };
@@ -126,8 +127,8 @@ struct flow_control {
 #define ADDRESSES_HAS_INCLUDE 4
 
 /*
- * Key of the address trie. Before the address stands what chooses one of four tries in it, so that
- * one map, and one look-up, serves them all.
+ * Key of the address trie. The first bytes choose one of four sets, so that one map and one lookup
+ * serve them all.
  */
 struct address_key {
 	__u32 prefix_length; /* of all that follows */
@@ -164,14 +165,13 @@ enum point_cause {
 	NOTE_TAG_BYTES,
 	NOTE_CHILD_FULL, /* packets of tunnelled flows that found no entry; the parent counted them
 			  */
-	NOTE_RAW_LOST,	 /* packets that were to be kept and found no room in the ring */
-	NOTE_LIVE_LOST,	 /* packets that somebody watched and that found no room in the ring */
-	NOTE_REUSE_MERGED, /* SYNs counted in the closed connection before them: no room to send it
-			    */
+	NOTE_RAW_LOST,	 /* packets to keep that did not fit into the ring */
+	NOTE_LIVE_LOST,	 /* packets of a live stream that did not fit into the ring */
+	NOTE_REUSE_MERGED, /* SYNs counted in the previous closed connection: the ring was full */
 	CAUSE_MAX,
 };
 
-#define PROBES 128 /* slots looked at before the table counts as full */
+#define PROBES 128 /* slots probed before the table counts as full */
 
 /* In every network namespace. */
 #define LOOPBACK_IFINDEX 1
@@ -214,7 +214,7 @@ struct flow_settings {
 	__u32 most_entries; /* live entries at most, in bursts */
 	__u32 sampling;	    /* 1:N */
 	__u16 netns;	    /* number of the network namespace, goes into every key */
-	__u8 tunnels;	    /* look into tunnels */
+	__u8 tunnels;	    /* decode tunnels */
 	__u8 coarse_clock;  /* bpf_ktime_get_coarse_ns is there, 5.11 */
 	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
 	__u8 exclude_self;  /* leave out sockets marked in own_sockets */
@@ -227,7 +227,7 @@ struct flow_settings {
 
 /* Bits of packet_head.why. */
 #define PACKET_FIRST 1 /* it is one of the first of its flow */
-#define PACKET_LIVE  2 /* somebody watches */
+#define PACKET_LIVE  2 /* for live streams */
 
 /* Before the bytes of a packet in the ring. */
 struct packet_head {

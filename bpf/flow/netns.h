@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The number of the network namespace of a packet, which goes into every key. Programs of one
- * namespace have it as a constant. Those that all further namespaces share (SKUA_SHARED, 6.2) read
- * the namespace from the packet's interface and look its number up.
+ * namespace have it as a constant. Programs that all further namespaces share (SKUA_SHARED, 6.2)
+ * read the namespace from the packet's interface and find its number in a map.
  */
 #pragma once
 #include "maps.h"
@@ -23,10 +23,10 @@ struct namespace_entry {
 };
 
 /*
- * All namespaces, by inode. User space adds one before it attaches there, and takes it out when it
- * is gone. The array before it, by the last bits of the inode, saves most packets that look-up; it
- * has the first one of those that fall on a place, and 0 where there is none: what stands there
- * never changes while its packets come.
+ * All namespaces, by inode. User space adds one before it attaches there, and removes it when the
+ * namespace has ended. The array before it, indexed by the inode's last bits, saves most packets
+ * the lookup: each element has the first namespace with these bits, or 0, and never changes while
+ * packets of that namespace come.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

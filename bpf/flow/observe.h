@@ -100,7 +100,7 @@ static __always_inline __u64 ports_and_point(__be16 lo_port, __be16 hi_port, __u
 
 /*
  * The common case, read in place and every field of the packet written once. Returns false when
- * decode_level() has to look; start_level() then begins anew.
+ * decode_level() is needed; start_level() then starts again.
  */
 static __always_inline bool decode_fast(context *ctx, struct packet *p, bool ethernet,
 					__u8 direction, __u16 netns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Telling our own traffic by its sockets, not by ports: settings.exclude_self. */
+/* Recognizes our own traffic by its sockets, not by ports: settings.exclude_self. */
 #pragma once
 #include "decode.h"
 

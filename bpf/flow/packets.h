@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Packets for user space besides what is counted: the first ones of each entry, and all that are
- * counted while somebody watches. Only in the objects that are built with SKUA_PACKETS; the others
- * have none of this.
+ * Packets for user space in addition to counters: the first ones of each entry, and all counted
+ * ones while a live stream is open. Only in the objects that are built with SKUA_PACKETS.
  */
 #pragma once
 #include "decode.h"

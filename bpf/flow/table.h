@@ -40,8 +40,8 @@ static __always_inline __u64 now_coarse(void)
 }
 
 /*
- * NH (UMAC, 1999) over the halves of each word: whoever does not know the secret finds two keys of
- * one sum with a probability of at most 2^-31. The same function as FlowKey::hash64.
+ * NH (UMAC, 1999) over the halves of each word: without the secret, the probability of finding two
+ * keys of one sum is at most 2^-31. The same function as FlowKey::hash64.
  */
 static __always_inline __u64 flow_hash(const struct flow_key *key)
 {
@@ -196,8 +196,8 @@ static __always_inline struct flow_control *the_control(void)
 }
 
 /*
- * Called for each entry that is wanted: wakes user space once when the table fills up. What the
- * full table refuses counts, too, or nobody would come once it is full.
+ * Called for each new entry: wakes user space once when the table fills up. Entries that the full
+ * table refuses count, too; else nothing would wake user space once it is full.
  */
 static __always_inline void call_for_drain(struct flow_control *ctl)
 {
@@ -226,9 +226,9 @@ static __always_inline bool table_full(const struct flow_control *ctl)
 }
 
 /*
- * The live entry of the key, or a new one; NULL when there is no room. `place` receives its index,
- * `fresh` whether it was made for this packet. The table has PROBES slots more than places, so
- * that probing never wraps.
+ * The live entry of the key, or a new one; NULL when the table is full. `place` receives its index,
+ * `fresh` whether it was made for this packet. The table has PROBES slots more than places, so that
+ * probing never wraps.
  *
  * Two CPUs that see a new conversation at once may make two entries; user space adds them up.
  */
@@ -422,14 +422,14 @@ static __always_inline bool ports_used_again(const struct flow_slot *slot, const
 #define MOST_TRIES 4
 
 /*
- * Sends what the entry has of the connection before to user space, and begins it again with this
- * packet. So ports may be used again any number of times and there is one entry of them.
+ * Sends the entry's counters of the previous connection to user space, and starts the entry again
+ * with this packet. So ports may be reused any number of times with one entry.
  *
- * The order matters to the drain: the record has its place in the ring before the time is read
- * that becomes `first`. Whoever reads the clock and then all of the ring has the predecessors of
- * every entry that is older than that. `first` is written before the counters are taken: a drain
- * that finds `first` as it was after it has taken the counters has only those of the connection
- * before.
+ * The order matters to the drain: the record is reserved in the ring before the time is read that
+ * becomes `first`. A reader that reads the clock and then all of the ring has the predecessors of
+ * every entry that is older than that. `first` is written before the counters are read: when
+ * `first` has not changed after the drain has read the counters, these are of the previous
+ * connection only.
  */
 static __always_inline void begin_again(struct flow_slot *slot, __u32 index, const struct packet *p)
 {
@@ -481,7 +481,7 @@ won:
 	call_for_ended(ctl);
 }
 
-/* Counts the packet in its flow, or by cause when there is no room. Returns whether in a flow. */
+/* Counts the packet in its flow, or by cause when the table is full. Returns whether in a flow. */
 static __always_inline bool count_packet(struct packet *p)
 {
 	const __u32 side = p->from_hi & 1;

@@ -68,7 +68,7 @@ struct sock_common {
 	unsigned long skc_flags;
 	struct {
 		__s64 counter;
-	} skc_cookie; /* 0 until somebody asks for it */
+	} skc_cookie; /* 0 until a cookie is requested */
 };
 
 struct socket;

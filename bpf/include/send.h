@@ -9,7 +9,7 @@
  *   SEND_LOAD(to, bytes)   takes bytes from the begin of the packet; negative when that fails
  *   SEND_FLAGS             how user space is woken
  *
- * and has the ring `packets`, the labels `full` (the ring has no room) and `failed`, and `bytes`,
+ * and has the ring `packets`, the labels `full` (the ring is full) and `failed`, and `bytes`,
  * an
  * __u64 from 1 to PACKET_MOST.
  */

@@ -40,7 +40,7 @@ int BPF_PROG(socket_destroyed, struct sock *sk)
 	if (!tp)
 		return 0;
 	if (!track_is_of(track, sk)) {
-		/* The listener had no room, or its owner knows nothing of it. */
+		/* The listener was full, or its owner is unknown. */
 		if (!tp->bytes_received && !tp->bytes_acked)
 			return 0;
 		track_accepted(track, sk);
@@ -49,7 +49,7 @@ int BPF_PROG(socket_destroyed, struct sock *sk)
 	if (!tp->segs_out && track->state != TCP_LISTEN)
 		return 0;
 	track->flags |= TRACK_ENDED;
-	/* In which state it ended is gone. Most end by both FINs. */
+	/* The state in which it ended is lost. Most end by both FINs. */
 	state = track->state;
 	if (state != TCP_LISTEN && tp->segs_in && sk->sk_err != ECONNREFUSED)
 		state = TCP_LAST_ACK;
@@ -70,7 +70,7 @@ int BPF_PROG(socket_reset, struct sock *sk)
 	return 0;
 }
 
-/* Looks into the file tables: finds sockets that are older than we are, and who has them now. */
+/* Walks the file tables: finds sockets that are older than we are, and who has them now. */
 SEC("iter/task_file")
 int socket_files(struct bpf_iter__task_file *context)
 {

@@ -12,8 +12,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define GO_ON 1
 
 /*
- * The socket, for reading: the verifier lets nobody calculate with the pointer that a program was
- * given, but with the number in the track.
+ * The socket, for reading: the verifier forbids arithmetic with the pointer that a program was
+ * given, but not with the number in the track.
  */
 static __always_inline struct sock *readable(struct socket_track *track)
 {
@@ -38,7 +38,7 @@ static __always_inline struct socket_track *udp_begins(struct bpf_sock *sk, __u8
 }
 
 /*
- * A TCP connection begins. The change to SYN-SENT would tell, too, but tracing programs may miss
+ * A TCP connection begins. The change to SYN-SENT would show it, too, but tracing programs may miss
  * it, see socket_destroyed, and with it the owner.
  */
 static __always_inline void tcp_begins(struct bpf_sock *sk)
@@ -53,7 +53,7 @@ static __always_inline void tcp_begins(struct bpf_sock *sk)
 	track->state = TCP_CLOSE; /* not begun if connect fails before */
 	track->flags = TRACK_CONNECTING;
 	track->rule = RULE_UNKNOWN;
-	/* Anew, though the process may be the same: it may have become another program. */
+	/* Set again although the process may be the same: it may run another program now. */
 	track->task.pid = 0;
 	track_owner(track, RULE_CONNECT);
 }
@@ -173,7 +173,7 @@ static __always_inline int named(struct bpf_sock_addr *context)
 		return GO_ON;
 	if (!track_is_of(track, sk)) /* TCP fast open: accepted before it is established */
 		track_accepted(track, sk);
-	/* An owner that was found later than at accept only asked for the name. */
+	/* An owner that was found after accept only requested the name. */
 	if (track->rule > RULE_FILE)
 		track_owner(track, RULE_ACCEPT);
 	return GO_ON;

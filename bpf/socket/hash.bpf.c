@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * The rung for kernels without socket storage in tracing programs (5.4, 5.10; those without BTF are
- * given it in a file): raw tracepoints for TCP's states, kprobes for the rest. Nothing here wants
- * BTF inside the kernel.
+ * The rung for kernels without socket storage in tracing programs (5.4, 5.10; user space has a file
+ * of types for those without BTF): raw tracepoints for TCP's states, kprobes for the rest. Nothing
+ * here needs BTF inside the kernel.
  *
- * Looking at what is open: user space has the kernel dump its sockets (sock_diag), which shows each
- * of them to socket_looked, in the thread that asked.
+ * Snapshots of open sockets: user space has the kernel dump its sockets (sock_diag), which shows
+ * each of them to socket_looked, in the requesting thread.
  */
 #define SKUA_HASH
 #include "lifecycle.h"
@@ -64,7 +64,7 @@ static __always_inline void listener_ends(struct sock *sk)
 		bpf_map_delete_elem(&listeners, &key);
 }
 
-/* A connection that came in is its listener's, until somebody accepts it. */
+/* An incoming connection is its listener's until a process accepts it. */
 static __always_inline void inherit(struct sock *sk)
 {
 	struct socket_track *track = track_make(sk);
@@ -330,7 +330,7 @@ int BPF_KPROBE(socket_udp_destroy, struct sock *sk)
 	return 0;
 }
 
-/* ---- looks ---- */
+/* ---- snapshots ---- */
 
 #define LOOKED_AT_ONCE 1024
 #define OWNED_AT_ONCE  16

@@ -61,7 +61,9 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 		}
 		track_begin(track, sk, new == TCP_SYN_SENT ? OPENER_LOCAL : OPENER_UNKNOWN);
 		track->state = new;
-		/* Anew, though the process may be the same: it may have become another program. */
+		/*
+		 * Set again although the process may be the same: it may run another program now.
+		 */
 		track->rule = RULE_UNKNOWN;
 		track->task.pid = 0;
 		track_owner(track, RULE_CONNECT);
@@ -100,7 +102,7 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 		track = track_find(sk);
 		if (track) {
 			if (!track_is_of(track, sk)) {
-				/* Never got through: the listener has no room, or is gone. */
+				/* Never established: the listener was full, or has ended. */
 				if (old == TCP_SYN_RECV && !READ(tp, bytes_received))
 					return;
 				track_accepted(track, sk);

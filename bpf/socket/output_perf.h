@@ -69,7 +69,7 @@ static __always_inline void records_send(void *context, __u32 before)
 
 	if (!places || before >= RECORD_PLACES || places->taken == before)
 		return;
-	/* The kernel tells when there is no room, so what it counts itself is not needed. */
+	/* The kernel reports a full buffer, so its own count is not needed. */
 	if (bpf_perf_event_output(context, &ended, BPF_F_CURRENT_CPU, record_at(places, before),
 				  sizeof(struct socket_record)))
 		count_loss(LOSS_RING_FULL);

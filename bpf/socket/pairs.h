@@ -66,7 +66,7 @@ static __always_inline struct pair_sums *pair_find(struct pair_key *key, struct 
 	if (failed && failed != -EEXIST)
 		return NULL;
 	sums = bpf_map_lookup_elem(inner, key);
-	/* Whoever else finds it new writes the same. */
+	/* Any other CPU that finds it new writes the same. */
 	if (sums && track)
 		__builtin_memcpy(&sums->task, &track->task, sizeof(sums->task));
 	return sums;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* Paths of control groups as they are made: some are gone before anybody can look. */
+/* Paths of control groups as they are made: some end before user space can read them. */
 #ifndef SKUA_PERF
 #define SKUA_DIRECT
 #endif
@@ -93,7 +93,7 @@ int BPF_PROG(socket_cgroup_made, struct cgroup *cgroup, const char *path)
 	to->made.id = read_node_id(node) | (version_1 ? CGROUP_V1 : 0);
 	to->made.length = size - 1;
 	to->made.pad = 0;
-	/* Without room it is left out: user space still has the mounted hierarchy to look into. */
+	/* Dropped when full: user space can still read the mounted hierarchy. */
 #ifdef SKUA_PERF
 	bpf_perf_event_output(ctx, &paths, BPF_F_CURRENT_CPU, to, sizeof(to->made) + size);
 #else

@@ -8,7 +8,7 @@
 #pragma once
 #include <linux/types.h>
 
-/* Hierarchies number their groups alike: this bit of an id tells version 1's. */
+/* Both hierarchies number their groups alike: this bit of an id marks version 1's. */
 #define CGROUP_V1 (1ULL << 63)
 
 struct socket_task {
@@ -71,7 +71,7 @@ struct socket_tcp {
 	__u32 pad;
 };
 
-/* A socket at a look or at its end. */
+/* A socket in a snapshot or at its end. */
 struct socket_record {
 	__u64 id;
 	__u64 start_ns;
@@ -145,16 +145,16 @@ enum socket_loss {
 	LOSS_RING_FULL,
 	LOSS_TABLE_FULL,
 	LOSS_PAIRS_FULL,
-	STORAGE_REFUSED, /* no loss by itself: the kernel is asked again, see track_make */
+	STORAGE_REFUSED, /* no loss: the program requests the storage again, see track_make */
 	LOSSES,
 };
 
 /* What one answer of the kernel's dump was about. Only the thread that asks runs the program. */
 struct look_control {
-	__u32 thread; /* who looks; 0: nobody */
-	__u32 looked; /* records in `looks` */
+	__u32 thread; /* that takes a snapshot; 0: none */
+	__u32 looked; /* number of records in `looks` */
 	__u32 owned;  /* sockets in `owned` */
-	__u32 pid;    /* whose sockets these are */
+	__u32 pid;    /* owner of these sockets */
 };
 
 struct look {

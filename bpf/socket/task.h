@@ -45,9 +45,9 @@ static __always_inline int read_hierarchy(struct cgroup *cgroup)
 }
 
 /*
- * The control group in the hierarchy of version 1 that tells containers and services apart; 0:
- * there is none, or the task is in its root. Which hierarchy that is, user space knows by the same
- * rule: that of `pids`, and that of `memory` only where `pids` is not version 1's.
+ * The control group in the hierarchy of version 1 that separates containers and services; 0: none,
+ * or the task is in its root. User space selects the hierarchy by the same rule: that of `pids`,
+ * and that of `memory` only where `pids` is not version 1's.
  */
 static __always_inline __u64 read_v1_cgroup(struct css_set *set)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What is remembered of a socket from its begin to its end. Programs ask for it by track_find and
- * track_make only, so that another kind of map can stand behind them.
+ * The state of a socket from its begin to its end. Programs access it by track_find and track_make
+ * only, so that another kind of map can stand behind them.
  */
 #pragma once
 #include "maps.h"
@@ -89,7 +89,7 @@ static __always_inline void track_accepted(struct socket_track *track, const voi
 	track->state = TCP_SYN_RECV;
 }
 
-/* The running task owns the socket, whoever did before. */
+/* Makes the running task the socket's owner. */
 static __always_inline void track_take(struct socket_track *track, __u8 rule)
 {
 	struct task_struct *task = CURRENT_TASK();

@@ -17,9 +17,9 @@ struct {
 static const struct socket_track no_track SEC(".rodata.zero");
 
 /*
- * A number with the promise of a socket cookie. The kernel gives cookies only to sockets whose
- * cookie somebody asked for, which a tracing program cannot, and counts them up from 1: far below
- * ours. Two at the same time differ by the CPU; 56 bits of ns are two years of uptime.
+ * A number as unique as a socket cookie. The kernel gives a socket a cookie only on request, which
+ * a tracing program cannot make, and counts cookies up from 1: far below ours. Two at the same time
+ * differ by the CPU; 56 bits of ns are two years of uptime.
  */
 static __always_inline __u64 new_id(void)
 {
@@ -64,7 +64,7 @@ static __always_inline __u64 track_id(struct socket_track *track, struct sock *s
 	return cookie ? cookie : new_id();
 }
 
-/* Whether there was ever no room for a track. */
+/* Whether the table of tracks was ever full. */
 static volatile bool table_was_full;
 
 /* It is counted when the socket ends, so that it is counted once. */

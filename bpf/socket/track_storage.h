@@ -12,7 +12,7 @@ struct {
 #define track_find(sk) ((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, 0))
 
 /*
- * Fails not only for want of memory but also where another processor makes or drops the first
+ * Fails not only when memory is short but also where another processor makes or drops the first
  * storage of the same socket at that moment (-EAGAIN in bpf_local_storage_update, which leaves
  * further attempts to the caller).
  */

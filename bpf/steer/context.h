@@ -8,7 +8,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-/* Bytes of a packet that are looked at directly: headers may take as many. */
+/* Bytes of a packet that are read directly: headers may take as many. */
 #define HEADERS 256
 /* Bytes of a frame's two addresses. */
 #define MACS 12
@@ -73,7 +73,7 @@ static __always_inline bool is_aggregated(const steer_context *ctx)
 	return ctx->gso_segs > 1;
 }
 
-/* Into the linear part with what is looked at directly. Nothing else changes. */
+/* Moves the bytes that are read directly into the linear part. Nothing else changes. */
 static __always_inline void straighten(steer_context *ctx)
 {
 	__u32 linear = ctx->data_end - ctx->data;

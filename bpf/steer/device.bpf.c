@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Finds where the kernel keeps whether an interface is up, for steer.bpf.c to look there before it
- * sends a packet. Attached nowhere: user space has it run by a test run, in the interface's
- * namespace.
+ * Finds where the kernel keeps the state of an interface, so that steer.bpf.c can check that it is
+ * up before it sends a packet. It is not attached: user space runs it by a test run, in the
+ * interface's namespace.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A sample into the moving average of its channel, and whether the channel stands fired.
+ * Adds a sample to the moving average of its channel, and decides whether the channel is fired.
  * crates/act/steer/src/judge.rs is the same in Rust.
  *
- * Several CPUs may have samples of one channel. What decides is one word, exchanged as a whole: so
- * each sample meets the average that the one before it left, and each firing is told once. A spin
- * lock does the same for twice the time (docs/performance.md).
+ * Several CPUs may have samples of one channel. All of its state is one word, exchanged atomically:
+ * so each sample meets the average that the one before it left, and each firing is reported once. A
+ * spin lock does the same for twice the time (docs/performance.md).
  */
 #pragma once
 #include "maps.h"
@@ -26,7 +26,7 @@ struct steer_verdict {
 	__s64 before;
 	__s64 after;
 	__u64 count;
-	/* Far enough to begin the time of hold anew. */
+	/* Far enough to start the hold time again. */
 	bool moved;
 	bool fired;
 	/* It did not before, or it did. */

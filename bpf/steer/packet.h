@@ -19,7 +19,7 @@
 #define NEXT_FRAGMENT	 44
 #define NEXT_AUTH	 51
 #define NEXT_DESTINATION 60
-/* Extension headers that are looked behind. */
+/* Extension headers that are skipped. */
 #define EXTENSIONS 6
 
 #define IP_OFFSET_AND_MORE  0x3fff

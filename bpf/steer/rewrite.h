@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Changing the headers of a packet at tc. After a first change has gone well none fails. */
+/* Changing the headers of a packet at tc. Once a first change has succeeded none fails. */
 #pragma once
 #include "packet.h"
 

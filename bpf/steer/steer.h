@@ -111,7 +111,7 @@ struct steer_settings {
 	__u8 address_six;
 	/* Network order. */
 	__u16 port;
-	/* Where steer_control says it looks whether the target is up. */
+	/* Whether the program reads the target's state where steer_control says. */
 	__u8 looks;
 	__u8 pad[5];
 	__u8 address[16];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Before the SYN of a connection is sent, in the system call of the process that connects: if it is
- * wanted, its socket gets known to the tap, so that not even the SYN is missed. Whom this misses,
- * and who was not meant after all, user space puts right with its next look.
+ * Before the SYN of a connection is sent, in the system call of the process that connects: a
+ * selected process's socket is added to the tap, so that not even the SYN is missed. User space
+ * corrects missing and wrong sockets with its next poll.
  */
 #define SKUA_DIRECT_TASK
 #include "../socket/task.h"

@@ -211,8 +211,8 @@ static __always_inline int store_tunnel(struct __sk_buff *skb, const struct tap_
 }
 
 /*
- * Puts a tunnel around the copy, whose tags go into it. What would not fit into the interface is
- * cut: dropped it would tell less, and fragments are lost on the way.
+ * Encapsulates the copy in a tunnel, tags included. A copy that would exceed the interface's MTU is
+ * cut: a dropped one would show less, and fragments are lost on the way.
  */
 static __always_inline int encapsulate(struct __sk_buff *skb, const struct tap_monitor *m,
 				       bool *cut)

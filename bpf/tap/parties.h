@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Whose packets are copied: by sets of addresses, of which any may match, and by sockets. */
+/* Which packets are copied: by sets of addresses, of which any may match, and by sockets. */
 #pragma once
 #include "sockets.h"
 #include "tap.h"
@@ -20,8 +20,8 @@ struct {
 
 /*
  * A bit for each address of hosts4 and hosts6, by a hash of it: where the bit is not set the
- * address is in neither, which is cheaper to know than by a look-up there. The kernel puts look-ups
- * in arrays into the program.
+ * address is in neither, which is cheaper than a lookup there. The kernel inlines lookups in
+ * arrays.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

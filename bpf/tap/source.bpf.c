@@ -71,7 +71,7 @@ static __always_inline void fill_head(struct __sk_buff *skb, struct tap_packet *
 #define SEND_LOAD(to, bytes) bpf_skb_load_bytes(skb, 0, to, bytes)
 #define SEND_FLAGS	     0
 
-/* As bpf_clone_redirect(): 0, or positive when there is no room, or negative. */
+/* As bpf_clone_redirect(): 0, or positive when the queue is full, or negative. */
 __noinline int send_packet(struct __sk_buff *skb, __u32 source)
 {
 	__u64 bytes = skb->len;

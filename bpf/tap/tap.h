@@ -25,7 +25,7 @@
 #define TAP_BALANCE   (1 << 8)
 #define TAP_PARTIES   (TAP_HOSTS4 | TAP_HOSTS6 | TAP_PREFIXES4 | TAP_PREFIXES6 | TAP_MACS)
 
-/* As what an address is looked for: values of the sets. */
+/* Which address of a packet is compared: values of the sets. */
 #define ROLE_SOURCE	 1
 #define ROLE_DESTINATION 2
 
@@ -35,7 +35,7 @@ enum tap_cause {
 	TAP_SAMPLED,	/* left out by sampling */
 	TAP_RATE_LIMIT, /* over the rate */
 	TAP_NO_MONITOR, /* no monitor is up */
-	TAP_FULL,	/* the monitor's queue, or the ring, has no room */
+	TAP_FULL,	/* the monitor's queue or the ring is full */
 	TAP_TOO_BIG,	/* longer than the monitor takes */
 	TAP_FAILED,	/* the kernel could not copy or send it */
 	TAP_COPY,	/* is a copy itself */
@@ -60,7 +60,7 @@ struct tap_monitor_counters {
 	struct tap_count cut;
 	struct tap_count too_big;
 	struct tap_count failed;
-	struct tap_count strange; /* no copies: somebody else sends here */
+	struct tap_count strange; /* no copies: another program sends here */
 };
 
 struct tap_settings {
@@ -86,7 +86,7 @@ struct tap_source {
 struct tap_output {
 	__u32 ifindex; /* 0: nowhere */
 	__u32 monitor; /* number */
-	__u32 mtu;     /* without Ethernet header; 0: not ours to look at */
+	__u32 mtu;     /* without Ethernet header; 0: not checked here */
 	__u32 pad;
 };
 

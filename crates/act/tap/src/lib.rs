@@ -22,8 +22,8 @@ pub use skua_kernel::{
     Direction,
     flow::LinkKind,
     tap::{
-        Cause, Count, MonitorCounters, PacketReader, Parties, Role, SocketsHeld, SourceCounters,
-        TapChoice, TapSocket, TapTask, TappedPacket,
+        AddressSelection, Cause, Count, MonitorCounters, PacketReader, Role, SocketsHeld,
+        SourceCounters, TapChoice, TapSocket, TapTask, TappedPacket,
     },
 };
 pub use spec::{Source, Space, Spec, Target, Tunnel, WantedSockets};

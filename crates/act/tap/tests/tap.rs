@@ -12,7 +12,8 @@ use std::{
 
 use skua_link::{LinkSocket, Namespace, Namespaces};
 use skua_tap::{
-    Direction, Parties, Role, Space, Spec, Tap, TapChoice, TapSocket, Target, Tunnel, WantedSockets,
+    AddressSelection, Direction, Role, Space, Spec, Tap, TapChoice, TapSocket, Target, Tunnel,
+    WantedSockets,
 };
 
 const PACKETS: u64 = 50;
@@ -245,10 +246,10 @@ fn filter(expression: &str) -> TapChoice {
 
 /// As source only.
 fn addresses(prefix: &str) -> TapChoice {
-    let mut parties = Parties::default();
-    parties.add_prefix(prefix.parse().unwrap(), Role::SOURCE);
+    let mut addresses = AddressSelection::default();
+    addresses.add_prefix(prefix.parse().unwrap(), Role::SOURCE);
     TapChoice {
-        parties,
+        addresses,
         ..TapChoice::default()
     }
 }

@@ -21,7 +21,7 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skua_collect::{Collector, CollectorConfig, Line, Shard, Summary};
-use skua_probe::receive::{Answering, MANY, Room, Socket};
+use skua_probe::receive::{Answering, MANY, ReceiveBuffers, Socket};
 use skua_process::host::{secret_seed, unix_ns};
 use skua_runtime::export::seal::{KeyFile, Name as KeyName};
 
@@ -221,7 +221,7 @@ fn receive(
     ways: &[SyncSender<Arc<Batch>>],
     (stop, watched): (&AtomicBool, &Watched),
 ) -> Received {
-    let (mut room, mut full, mut told) = (Room::default(), false, Instant::now());
+    let (mut buffers, mut full, mut told) = (ReceiveBuffers::default(), false, Instant::now());
     let counted = |gate: &Gate| Received {
         dropped: socket.dropped().unwrap_or(0),
         not_allowed: gate.not_allowed,
@@ -248,7 +248,7 @@ fn receive(
         if !full {
             thread::sleep(GATHER);
         }
-        let (mut batch, more) = receive_batch(socket, &mut gate, &mut room);
+        let (mut batch, more) = receive_batch(socket, &mut gate, &mut buffers);
         batch.receiver = receiver;
         if !batch.parts.is_empty() {
             let batch = Arc::new(batch);
@@ -273,12 +273,12 @@ fn receive(
 }
 
 /// A batch; and whether there may be more now.
-fn receive_batch(socket: &Socket, gate: &mut Gate, room: &mut Room) -> (Batch, bool) {
+fn receive_batch(socket: &Socket, gate: &mut Gate, buffers: &mut ReceiveBuffers) -> (Batch, bool) {
     let mut batch = Batch {
         now_ns: unix_ns(),
         ..Batch::default()
     };
-    let taken = socket.receive_many(room, |bytes, from| {
+    let taken = socket.receive_many(buffers, |bytes, from| {
         if gate.takes(from, batch.now_ns)
             && let Some(key) = gate.opens(from, bytes, batch.now_ns)
         {

@@ -150,13 +150,13 @@ pub fn settle(table: &mut FlowTable, account: &mut Account, state: &mut State) {
     account.inserted = table.inserted();
     table.finish(|update| {
         if update.key.tunnel().is_none() {
-            account.gone.flows.ingress += update.lo_sent + update.hi_sent;
+            account.removed.flows.ingress += update.lo_sent + update.hi_sent;
         }
         state.apply(update);
     });
     for (_, counters) in table.points() {
         for (cause, sum) in counters.iter() {
-            account.gone.ingress[cause as usize] += sum;
+            account.removed.ingress[cause as usize] += sum;
         }
     }
 }

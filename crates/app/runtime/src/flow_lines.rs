@@ -49,7 +49,7 @@ fn write_flow(lines: &mut Vec<u8>, state: &State, merged: &Merged<'_>, csv: bool
     let interface = state.interface_of(&merged.record);
     let mut line = state.store.line(merged, &interface);
     if let Some(sockets) = &state.sockets {
-        line.parties = sockets.parties(&merged.record);
+        line.owners = sockets.parties(&merged.record);
     }
     // Writing to memory does not fail.
     if csv {

@@ -64,7 +64,7 @@ impl Series {
 /// was deleted and made again counts as one.
 fn series(account: &Account) -> BTreeMap<(&str, &str), Series> {
     let mut series = BTreeMap::<_, Series>::new();
-    series.entry((GONE, "")).or_default().add(&account.gone);
+    series.entry((GONE, "")).or_default().add(&account.removed);
     for point in account.points.values() {
         let labels = (point.interface.as_str(), point.netns.as_str());
         series.entry(labels).or_default().add(point);
@@ -160,7 +160,7 @@ mod tests {
 
     fn written(points: impl IntoIterator<Item = PointAccount>, gone: PointAccount) -> String {
         let mut state = State::new(0, 1, 1, 1);
-        state.account.gone = gone;
+        state.account.removed = gone;
         for (i, point) in points.into_iter().enumerate() {
             state.account.points.insert((0, i as u32), point);
         }

@@ -135,7 +135,7 @@ impl History {
     /// Takes what a drain changed.
     fn take(&self, capture: Option<Uuid>, state: &State) {
         let mut taken = self.taken();
-        let untold = state.store.untold();
+        let untold = state.store.dropped_unreported();
         if untold > 0 {
             taken.untold.insert(capture, untold);
         }

@@ -142,7 +142,7 @@ impl State {
     /// looked at since.
     pub fn join_late(&mut self) {
         if let Some(sockets) = &self.sockets {
-            self.store.ask_again(|record| sockets.join(record));
+            self.store.retry_owners(|record| sockets.join(record));
         }
     }
 

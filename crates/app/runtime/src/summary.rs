@@ -387,7 +387,7 @@ mod tests {
     fn columns_stand_below_each_other() {
         let mut account = Account::default();
         for cause in Cause::ALL {
-            account.gone.ingress[cause as usize] = Counters {
+            account.removed.ingress[cause as usize] = Counters {
                 packets: 1,
                 bytes: 60,
             };

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const TPACKET_V3: i32 = 2;
-/// With TPACKET_V3 a frame takes as much of a block as it needs; the kernel only wants to see a
-/// size that divides the block.
+/// With TPACKET_V3 a frame takes as much of a block as it needs; the kernel only requires a size that
+/// divides the block.
 const FRAME_BYTES: u32 = 2048;
 /// Have the kernel choose an unused number for a fanout group (since 4.13).
 const FANOUT_UNIQUE_ID: i32 = 0x2000;
@@ -20,7 +20,7 @@ const MAX_GROUP: usize = 64;
 /// The kernel counts in 32 bits; read so often, they cannot overflow: a block holds at most 4 MiB
 /// and a packet takes more than 64 bytes.
 const BLOCKS_BETWEEN_STATS: u32 = 4096;
-/// Give up waiting for packets that the kernel has counted and not handed over.
+/// Rounds after which to stop waiting for packets that the kernel has counted and not handed over.
 const FINISH_ROUNDS: u32 = 50;
 
 /// A capture of one interface: a socket with a ring in memory shared with the kernel.
@@ -45,9 +45,9 @@ pub struct AfPacketCapture {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// The interface went down; what was captured before is still being handed over until then.
+    /// The interface went down; packets captured before are handed over until then.
     GoingDown(Instant),
-    /// That it is down has been told.
+    /// The interface is down, and that was reported.
     Down,
     Gone,
 }
@@ -55,7 +55,7 @@ enum State {
 impl AfPacketCapture {
     /// Opens a capture in the calling thread's network namespace.
     ///
-    /// On an interface that is down this succeeds, and the first wait tells.
+    /// On an interface that is down this succeeds, and the first wait reports it.
     pub fn open(options: &Options) -> Result<Self, Error> {
         let capture = Self::prepare(options)?;
         capture.start(options)?;
@@ -118,7 +118,7 @@ impl AfPacketCapture {
             .map_err(failed("a ring of the third version (Linux 3.2)"))?;
         // Says how super-packets are cut. Has to come before the ring.
         set(libc::PACKET_VNET_HDR, 1)
-            .map_err(failed("telling super-packets apart in a ring (Linux 4.6)"))?;
+            .map_err(failed("recognizing super-packets in a ring (Linux 4.6)"))?;
         if options.loopback {
             set(libc::PACKET_IGNORE_OUTGOING, 1)
                 .map_err(failed("ignoring outgoing packets (Linux 4.20)"))?;
@@ -210,10 +210,10 @@ impl AfPacketCapture {
         )
     }
 
-    /// Waits for a block of packets, at most `timeout`. The packets stay in the shared memory; the
-    /// block goes back to the kernel when it is dropped.
+    /// Waits for a block of packets, at most `timeout`. The packets stay in the shared memory; dropping the
+    /// block returns it to the kernel.
     ///
-    /// When the interface goes down or vanishes, what was captured before comes first, then
+    /// When the interface goes down or vanishes, packets captured before come first, then
     /// [`Error::InterfaceDown`] once or [`Error::InterfaceGone`].
     pub fn poll(&mut self, timeout: Duration) -> Result<Option<Block<'_>>, Error> {
         if !self.wait(timeout)? {
@@ -271,7 +271,7 @@ impl AfPacketCapture {
 
     fn poll_socket(&self, timeout: Option<Duration>) -> Result<PollFlags, Error> {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::ERR)];
-        // What does not fit is longer than anybody waits.
+        // A timeout that does not fit is as good as none.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
@@ -280,14 +280,14 @@ impl AfPacketCapture {
         }
     }
 
-    /// Takes the error that the socket has to tell.
+    /// Reads the socket's pending error.
     fn read_error(&mut self) -> Result<(), Error> {
         let code = sys::get_option(&self.socket, libc::SOL_SOCKET, libc::SO_ERROR, 0)
             .map_err(self.failed("asking for the socket's error"))?;
         match code {
             libc::ENETDOWN => {
-                // The block that is being filled comes when its time is over; that takes the
-                // kernel up to twice as long as asked for.
+                // The block that is being filled comes when its timeout is over, for which the kernel may
+                // need twice the configured time.
                 self.state = State::GoingDown(
                     Instant::now() + 2 * self.block_timeout + Duration::from_millis(20),
                 );
@@ -369,7 +369,7 @@ impl PacketSource for AfPacketCapture {
                 match self.dispatch(self.block_timeout, packets) {
                     Ok(0) => break,
                     Ok(_) => {}
-                    // Nothing more will come; that is what is wanted here.
+                    // No more packets will come, as expected here.
                     Err(Error::InterfaceDown { .. } | Error::InterfaceGone { .. }) => break,
                     Err(error) => return Err(error),
                 }

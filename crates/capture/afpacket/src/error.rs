@@ -27,7 +27,7 @@ pub enum Error {
         interface: String,
     },
     /// The interface was deleted or moved to another network namespace. No packets will come.
-    #[error("{interface}: the interface is gone")]
+    #[error("{interface}: the interface was removed")]
     InterfaceGone {
         /// Interface that was captured.
         interface: String,
@@ -53,7 +53,7 @@ pub enum Error {
     Unsupported {
         /// Interface that was to be captured.
         interface: String,
-        /// What was asked for, and since which kernel it exists.
+        /// The requested action, and the kernel version that introduced it.
         action: &'static str,
         /// The kernel's answer.
         source: io::Error,

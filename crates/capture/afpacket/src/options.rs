@@ -6,9 +6,9 @@ use crate::{BpfInstruction, Error};
 pub const MAX_RING_BYTES: usize = 1 << 30;
 /// A frame's headers and some data must fit a block with room to spare.
 const MIN_BLOCK_BYTES: usize = 16 << 10;
-/// As the kernel takes it; larger blocks are hard to find in fragmented memory.
+/// The kernel's limit; larger blocks are hard to allocate in fragmented memory.
 const MAX_BLOCK_BYTES: usize = 4 << 20;
-/// Longest packet that can be asked for: what a block leaves of 64 KiB is the rest's business.
+/// Longest snaplen that can be requested.
 const MAX_SNAPLEN: u32 = 256 << 10;
 
 /// How the packets of an interface are spread over several sockets (PACKET_FANOUT_…).
@@ -45,8 +45,8 @@ pub struct Options {
     pub snaplen: u32,
     /// Receive also what is for other machines.
     pub promiscuous: bool,
-    /// Classic BPF program that chooses the packets; empty: all. It sees a packet without the VLAN
-    /// tag that was taken out of it.
+    /// Classic BPF program that selects the packets; empty: all. It sees a packet without the VLAN tag that
+    /// was removed from it.
     pub filter: Vec<BpfInstruction>,
 }
 

@@ -1,6 +1,6 @@
 //! One captured packet, as the kernel hands it over.
 
-/// Way of a packet, and whom it was for (PACKET_HOST…, linux/if_packet.h).
+/// Direction of a packet, and its addressee (PACKET_HOST…, linux/if_packet.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Received, for this machine.
@@ -13,7 +13,7 @@ pub enum Direction {
     OtherHost,
     /// Sent by this machine.
     Outgoing,
-    /// Not known: libpcap does not tell.
+    /// Not known: libpcap does not report it.
     Unknown,
 }
 
@@ -97,11 +97,11 @@ pub struct Packet<'a> {
     pub timestamp_ns: u64,
     /// VLAN tag that is not in `data`.
     pub vlan: Option<Vlan>,
-    /// Way of the packet.
+    /// Direction of the packet.
     pub direction: Direction,
-    /// Index of the interface; 0 where libpcap captures.
+    /// Index of the interface; 0 with libpcap.
     pub ifindex: u32,
-    /// For a super-packet: how it is cut. Always `None` where libpcap captures.
+    /// For a super-packet: how it is cut. Always `None` with libpcap.
     pub gso: Option<Gso>,
 }
 

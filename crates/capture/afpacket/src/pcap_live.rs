@@ -1,9 +1,8 @@
-//! Live capture through libpcap, for where its filter language or its knowledge of odd devices is
-//! wanted more than speed.
+//! Live capture through libpcap, where its filter language or its support of unusual devices matters more
+//! than speed.
 //!
-//! libpcap does not say how super-packets are cut nor which way a packet goes: [`Packet::gso`] is
-//! `None` and [`Packet::direction`] unknown. A VLAN tag that was taken out of a packet is put back
-//! into its data.
+//! libpcap reports neither how super-packets are cut nor a packet's direction: [`Packet::gso`] is `None`
+//! and [`Packet::direction`] unknown. A VLAN tag that was removed from a packet is put back into its data.
 
 use crate::{CaptureStats, Direction, Error, Packet, PacketSource, filter, sys};
 use pcap::{Active, Capture, Precision};
@@ -106,7 +105,7 @@ impl PcapCapture {
             .precision(Precision::Nano)
             .open()
             .map_err(failed)?
-            // libpcap would wait for ever on a quiet interface; waiting is done here.
+            // libpcap would wait for ever on a quiet interface, so this code polls.
             .setnonblock()
             .map_err(failed)?;
         if !options.filter.is_empty() {
@@ -156,7 +155,7 @@ impl PacketSource for PcapCapture {
         packets: &mut dyn FnMut(&Packet<'_>),
     ) -> Result<u64, Error> {
         let mut fds = [PollFd::new(&self.capture, PollFlags::IN | PollFlags::ERR)];
-        // What does not fit is longer than anybody waits.
+        // A timeout that does not fit is as good as none.
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -168,7 +167,7 @@ impl PacketSource for PcapCapture {
                 });
             }
         }
-        // Also when nothing woke us up: libpcap looks whether the interface is still there.
+        // Even when the poll timed out: libpcap checks whether the interface still exists.
         let mut count = 0;
         let read = self.capture.dispatch(None, |packet| {
             count += 1;

@@ -33,7 +33,7 @@ const VNET_NEEDS_CHECKSUM: u8 = 1;
 /// Flag in the kind of a super-packet: TCP with ECN.
 const VNET_GSO_ECN: u8 = 0x80;
 
-/// EtherType of a VLAN tag whose kind the kernel does not tell (before 3.14).
+/// EtherType of a VLAN tag whose kind the kernel does not report (before 3.14).
 const ETH_P_8021Q: u16 = 0x8100;
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 
@@ -70,8 +70,8 @@ impl Ring {
     }
 }
 
-/// A block of packets. It goes back to the kernel when it is dropped, also when not all of its
-/// packets have been looked at.
+/// A block of packets. It goes back to the kernel when it is dropped, even when not all of its packets have
+/// been read.
 #[derive(Debug)]
 pub struct Block<'a> {
     ring: &'a mut Ring,

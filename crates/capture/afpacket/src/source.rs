@@ -1,4 +1,4 @@
-//! What the ways of capturing in user space have in common.
+//! What AF_PACKET and libpcap have in common.
 
 use crate::{Error, Packet};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 pub struct CaptureStats {
     /// Packets that passed the filter, also those that were then lost. Super-packets count as one.
     pub received: u64,
-    /// Packets that were lost because there was no room left. (Where the kernel is older than 6.2
-    /// also UDP super-packets, which it then cannot describe.)
+    /// Packets that were lost because the ring was full. (Where the kernel is older than 6.2 also UDP
+    /// super-packets, which it then cannot describe.)
     pub drops: u64,
     /// How often the kernel found the whole ring full and froze it.
     pub freezes: u64,

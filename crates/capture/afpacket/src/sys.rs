@@ -114,7 +114,7 @@ pub(crate) fn attach_filter(socket: &impl AsFd, program: &[BpfInstruction]) -> i
     check(result)
 }
 
-/// Binds to one interface and a protocol (ETH_P_…), packets of which come from then on; 0: none come.
+/// Binds to one interface and a protocol (ETH_P_…), whose packets it receives from then on; 0: none.
 pub(crate) fn bind(socket: &OwnedFd, ifindex: i32, protocol: u16) -> io::Result<()> {
     let mut address = empty_address();
     address.sll_protocol = protocol.to_be();
@@ -130,7 +130,7 @@ pub(crate) fn bind(socket: &OwnedFd, ifindex: i32, protocol: u16) -> io::Result<
     check(result)
 }
 
-/// Index of the interface that the socket is bound to; -1 once that is gone.
+/// Index of the interface that the socket is bound to; -1 once that was removed.
 pub(crate) fn bound_ifindex(socket: &OwnedFd) -> io::Result<i32> {
     let mut address = empty_address();
     let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
@@ -166,7 +166,7 @@ fn check(result: i32) -> io::Result<()> {
     }
 }
 
-/// Where the kernel and we tell each other whose a block is (`hdr.bh1.block_status`).
+/// Whether a block belongs to the kernel or to us (`hdr.bh1.block_status`).
 const STATUS: usize = std::mem::offset_of!(libc::tpacket_block_desc, hdr)
     + std::mem::offset_of!(libc::tpacket_hdr_v1, block_status);
 

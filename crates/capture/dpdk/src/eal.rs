@@ -9,16 +9,15 @@ use std::{
 
 use crate::{Error, sys};
 
-/// The first error that DPDK wrote to its log since it was asked to do something: what follows from it is
-/// less clear.
+/// The first error that DPDK logged since the last call: consequential errors are less clear.
 static COMPLAINT: Mutex<Option<String>> = Mutex::new(None);
 
 /// Log levels of DPDK up to which a line is an error, or a warning (RTE_LOG_ERR, RTE_LOG_WARNING).
 const ERROR: u32 = 4;
 const WARNING: u32 = 5;
 
-/// Takes a piece of DPDK's log.
-#[cfg_attr(not(feature = "dpdk"), allow(dead_code, reason = "nobody logs"))]
+/// Handles a piece of DPDK's log.
+#[cfg_attr(not(feature = "dpdk"), allow(dead_code, reason = "only DPDK logs"))]
 pub(crate) fn logged(level: u32, text: &str) {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         match level {
@@ -33,7 +32,7 @@ pub(crate) fn logged(level: u32, text: &str) {
     }
 }
 
-/// Calls DPDK; a failure (a negated error number) is told in its own words if it had any.
+/// Calls DPDK; a failure (a negated error number) is reported in DPDK's own words if it logged any.
 pub(crate) fn complaining<T>(call: impl FnOnce() -> Result<T, i32>) -> Result<T, String> {
     let take = || {
         COMPLAINT
@@ -51,7 +50,7 @@ pub(crate) fn complaining<T>(call: impl FnOnce() -> Result<T, i32>) -> Result<T,
     })
 }
 
-/// Starts DPDK with these arguments, if nobody has done so before.
+/// Starts DPDK with these arguments, unless it runs already.
 pub(crate) fn start(arguments: &[String]) -> Result<(), Error> {
     static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
     if !sys::BUILT {
@@ -61,8 +60,8 @@ pub(crate) fn start(arguments: &[String]) -> Result<(), Error> {
     started.clone().map_err(Error::Start)
 }
 
-/// DPDK binds the thread that starts it to a CPU and goes on calling it its main one: so it gets one
-/// that does nothing else.
+/// DPDK binds the thread that starts it to a CPU and calls it its main one from then on: so it gets a
+/// thread without other work.
 fn begin(arguments: &[String]) -> Result<(), String> {
     let mut all = vec!["skua".to_owned()];
     if !arguments.iter().any(|argument| chooses_cpus(argument)) {
@@ -72,16 +71,17 @@ fn begin(arguments: &[String]) -> Result<(), String> {
     all.extend_from_slice(arguments);
     let all: Result<Vec<CString>, _> = all.into_iter().map(CString::new).collect();
     let all = all.map_err(|_| "an argument has a NUL in it".to_owned())?;
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let main = move || {
-        let _ = tell.send(complaining(|| sys::start(all)));
+        let _ = sender.send(complaining(|| sys::start(all)));
         loop {
             thread::park();
         }
     };
     let thread = thread::Builder::new().name("dpdk-main".into());
     thread.spawn(main).map_err(|error| error.to_string())?;
-    told.recv()
+    receiver
+        .recv()
         .unwrap_or_else(|_| Err("its thread ended".into()))
 }
 

@@ -12,8 +12,8 @@ use crate::{
     sys::{self, Buffers, Opened, Registered},
 };
 
-/// Names of the ports that are open. Held while ports are opened and closed: DPDK wants one thread at a
-/// time to do so.
+/// Names of the open ports. Locked while ports are opened and closed: DPDK allows only one thread at a
+/// time.
 static CONTROL: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// How ports are opened.
@@ -22,9 +22,9 @@ pub struct Settings {
     /// Arguments of DPDK's environment (EAL), as programs of DPDK take them before `--`. Those of the
     /// first port that is opened count.
     pub arguments: Vec<String>,
-    /// Queues to receive by, if the device has so many; among them it spreads conversations (RSS).
+    /// Receive queues, if the device has so many; it spreads conversations among them (RSS).
     pub queues: u16,
-    /// Packets that may wait in each queue, if the device takes so many.
+    /// Packets that fit into each queue, if the device allows so many.
     pub descriptors: u16,
 }
 
@@ -72,9 +72,9 @@ pub struct PortInfo {
     pub ifindex: u32,
     /// Whether it has a link.
     pub up: bool,
-    /// Whether the device is gone, as its driver says.
+    /// Whether the device was removed, as its driver says.
     pub removed: bool,
-    /// Queues that are received by.
+    /// Number of receive queues.
     pub queues: u16,
 }
 
@@ -177,7 +177,7 @@ pub struct Queue {
     queue: u16,
 }
 
-/// What the calling thread keeps as long as it polls; see [`Queue::register_thread`].
+/// State of a polling thread; see [`Queue::register_thread`].
 pub struct Polling {
     _registered: Option<Registered>,
 }
@@ -188,7 +188,7 @@ impl Queue {
         self.queue
     }
 
-    /// Makes polling from this thread faster as long as what is returned is there.
+    /// Makes polling from this thread faster while the result lives.
     pub fn register_thread(&self) -> Polling {
         Polling {
             _registered: Registered::new(),
@@ -217,9 +217,9 @@ pub struct Burst<'a> {
 /// A packet, from its Ethernet header on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Packet<'a> {
-    /// What is there of it: all, if it is not longer than 10,240 bytes.
+    /// The captured bytes: all, if the packet is not longer than 10,240 bytes.
     pub data: &'a [u8],
-    /// Bytes on the wire, without a tag that was taken off and without the frame check sequence.
+    /// Bytes on the wire, without a removed tag and without the frame check sequence.
     pub length: u32,
     /// The VLAN tag's control information, if the port took the tag off.
     pub stripped_vlan: Option<u16>,
@@ -241,7 +241,7 @@ impl Burst<'_> {
         self.count
     }
 
-    /// The packets; they can be looked at several times.
+    /// The packets; they can be iterated several times.
     pub fn packets(&self) -> impl Iterator<Item = Packet<'_>> {
         (0..self.count).map(|number| self.buffers.packet(number))
     }

@@ -20,7 +20,7 @@ const LONGEST: usize = 10_240;
 /// Of names (SKUA_DPDK_NAME).
 const NAME: usize = 64;
 
-/// `struct rte_mbuf`, of which only DPDK knows what is in it.
+/// `struct rte_mbuf`, opaque outside DPDK.
 #[repr(C)]
 struct Mbuf {
     _data: [u8; 0],
@@ -249,18 +249,18 @@ impl Default for Buffers {
 }
 
 impl Buffers {
-    /// Frees what is there and takes what a queue has; how many.
+    /// Frees the previous packets and receives from a queue; returns how many.
     pub(crate) fn receive(&mut self, port: &Opened, queue: u16) -> usize {
         self.free();
         // SAFETY: there is room for MOST packets; the port is open, and only one thread has this queue.
         let count = unsafe { skua_dpdk_receive(port.port, queue, self.packets.as_mut_ptr()) };
         self.count = usize::from(count).min(MOST);
         let all = self.packets[..self.count].iter();
-        let rooms = self.pieces.chunks_exact_mut(LONGEST);
-        for ((mbuf, view), room) in all.zip(&mut self.views).zip(rooms) {
+        let pieces = self.pieces.chunks_exact_mut(LONGEST);
+        for ((mbuf, view), piece) in all.zip(&mut self.views).zip(pieces) {
             // SAFETY: the packet was received just now and is not freed yet; there is room for LONGEST
             // bytes, as said.
-            unsafe { skua_dpdk_view(*mbuf, LONGEST as u32, room.as_mut_ptr(), view) };
+            unsafe { skua_dpdk_view(*mbuf, LONGEST as u32, piece.as_mut_ptr(), view) };
         }
         self.count
     }

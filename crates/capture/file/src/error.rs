@@ -80,12 +80,12 @@ pub enum Problem {
     /// A packet's length is impossible.
     #[error("packet record of {0} bytes exceeds {MAX_PACKET_BYTES}; file is cut off or damaged")]
     PacketTooLong(u32),
-    /// A packet reaches beyond the block that it is in.
+    /// A packet exceeds its block.
     #[error(
         "packet of {packet} bytes does not fit into its block of {block} bytes; file is damaged"
     )]
     PacketBeyondBlock {
-        /// Captured length as the block tells it.
+        /// Captured length in the block.
         packet: u32,
         /// Block length.
         block: u32,
@@ -96,7 +96,7 @@ pub enum Problem {
          file is damaged"
     )]
     BlockLength {
-        /// Length that it tells.
+        /// The length in its header.
         length: u32,
         /// Least length of a block of its type.
         least: u32,
@@ -110,7 +110,7 @@ pub enum Problem {
     /// The byte-order magic of a section header is wrong.
     #[error("wrong byte-order magic in a section header; file is damaged")]
     ByteOrder,
-    /// An option reaches beyond its block.
+    /// An option exceeds its block.
     #[error("option {code} of {length} bytes reaches beyond its block; file is damaged")]
     Option {
         /// Option code.

@@ -1,4 +1,4 @@
-//! A window on a stream: bytes are read in large pieces and looked at in place.
+//! A window on a stream: bytes are read in large pieces and parsed in place.
 
 use std::io::{self, Read};
 

@@ -1,13 +1,13 @@
 //! Reads capture files, pcap and pcapng, from a file or a pipe; [`PcapNgWriter`] writes pcapng.
 //!
 //! A streaming reader with a bounded buffer that hands out packets without copying them. Formats:
-//! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Damage is one error with the byte offset
-//! where it was met, behind which pcapng can be read on; a last record that is cut off (a writer that was killed) is a
-//! warning, and everything before it is kept.
+//! draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Damage is one error with its byte offset, after
+//! which a pcapng reader can resume; a truncated last record (of a writer that was killed) is a warning,
+//! and everything before it is kept.
 //!
-//! Written here and not taken from `pcap-parser`: the place of an error, a cut-off end told from
-//! damage, blocks of any length stepped over and link types per interface are what `skua replay`
-//! promises, and it takes a third of the time per packet (`docs/truth.md` has the numbers).
+//! Written here and not taken from `pcap-parser`: `skua replay` promises the offset of an error, truncation
+//! distinguished from damage, skipping blocks of any length, and link types per interface; and it takes a
+//! third of the time per packet (`docs/truth.md` has the numbers).
 
 mod error;
 mod input;
@@ -56,7 +56,7 @@ pub struct Interface {
     pub link_type: u16,
 }
 
-/// Where the next packet lies in the buffer.
+/// The next packet's position in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     interface: u32,
@@ -134,7 +134,7 @@ pub struct CaptureFile<R> {
     ended: bool,
     /// Packets of the batch that was handed out last; kept to save allocations.
     batch: Vec<Found>,
-    /// What stopped that batch: told when the next one is asked for.
+    /// The error that ended that batch: returned by the next call.
     failure: Option<Failure>,
 }
 
@@ -258,9 +258,9 @@ impl<R: Read> CaptureFile<R> {
         }
     }
 
-    /// After an error, or the end of a file of which the last record seems to be cut off: looks whether it can be read
-    /// further on. Then reading goes on, and this is how many bytes were stepped over. None when there is nothing
-    /// more, and for pcap, whose records cannot be told from other bytes.
+    /// Tries to read on after an error, or after a last record that seems truncated. Returns how many bytes
+    /// were skipped; none at the end of the file, and for pcap, whose records cannot be recognized among
+    /// other bytes.
     ///
     /// # Errors
     ///
@@ -326,7 +326,7 @@ impl<R> std::fmt::Debug for CaptureFile<R> {
     }
 }
 
-/// Tells the formats apart by the first bytes.
+/// Detects the format by the first bytes.
 fn start<R: Read>(input: &mut Input<R>) -> Result<Reader, Failure> {
     if !input.ensure(4)? {
         let problem = match input.available().len() {

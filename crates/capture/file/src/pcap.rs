@@ -8,7 +8,7 @@ use crate::{Found, Interface, LinkType, MAX_PACKET_BYTES, supported, u16_at, u32
 
 const FILE_HEADER: usize = 24;
 
-/// What the magic number tells.
+/// What the magic number says.
 #[derive(Clone, Copy)]
 pub(super) struct Variant {
     big: bool,

@@ -28,7 +28,7 @@ const ENHANCED_PACKET: u32 = 6;
 const FRAME: u32 = 12;
 /// An enhanced packet block up to the packet's bytes.
 const PACKET_HEADER: u32 = 28;
-/// Most bytes of a block that must be looked at: a packet and room for options.
+/// Longest block that must be read whole: a packet and space for options.
 const MAX_BLOCK: u32 = MAX_PACKET_BYTES + (1 << 20);
 
 /// An interface as the current section numbers it.
@@ -166,15 +166,15 @@ impl PcapNg {
         }
     }
 
-    /// Looks behind damage for a block that can be read, by its type and its two lengths, which are the same; false at
-    /// the end. Bytes before it are stepped over, at least one.
+    /// Searches for the next readable block after damage, by its type and its two equal lengths; false at
+    /// the end. Skips at least one byte.
     pub(super) fn resume<R: Read>(&self, input: &mut Input<R>) -> Result<bool, Failure> {
         input.skip(1)?;
         while input.ensure(FRAME as usize)? {
             let window = input.available().windows(8);
             let next = window.clone().position(|head| self.may_begin(head));
             let Some(at) = next else {
-                // The last bytes may be the begin of one.
+                // The last bytes may be the start of one.
                 input.consume(window.len());
                 continue;
             };
@@ -187,7 +187,7 @@ impl PcapNg {
         Ok(false)
     }
 
-    /// Whether a block that is looked for may begin with these bytes.
+    /// Whether a searched block may begin with these bytes.
     fn may_begin(&self, head: &[u8]) -> bool {
         const KINDS: [u32; 6] = [
             INTERFACE,
@@ -321,7 +321,7 @@ impl PcapNg {
     fn index_of(&mut self, interface: Interface) -> Option<u32> {
         let place = self.section.len();
         let identity = (interface.name.clone().ok_or(place), interface.link_type);
-        // Two of one section that look alike stay two.
+        // Two equal ones of one section stay two.
         if let Some((index, section)) = self.known.get_mut(&identity)
             && *section != self.section_number
         {

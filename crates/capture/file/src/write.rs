@@ -7,7 +7,7 @@ const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// The length of the section is not told.
+/// The length of the section is not given.
 const UNKNOWN_LENGTH: u64 = u64::MAX;
 
 const COMMENT: u16 = 1;
@@ -19,7 +19,7 @@ const PACKET_FLAGS: u16 = 2;
 /// Options are at most so long, of a length field of 16 bits.
 const MAX_OPTION: usize = 0xffff;
 
-/// Which way a packet went through its interface.
+/// Direction of a packet at its interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// Received.
@@ -39,14 +39,14 @@ pub struct Outgoing<'a> {
     pub data: &'a [u8],
     /// Length on the wire in bytes.
     pub wire_len: u32,
-    /// Which way it went, if that is known.
+    /// Its direction, if that is known.
     pub direction: Option<Direction>,
-    /// Said of it; empty for nothing.
+    /// Its comment; empty: none.
     pub comment: &'a str,
 }
 
 impl<'a> Outgoing<'a> {
-    /// A whole packet of which nothing more is known.
+    /// A whole packet without further information.
     pub fn new(interface: u32, timestamp_ns: u64, data: &'a [u8]) -> Self {
         Self {
             interface,
@@ -78,7 +78,7 @@ pub struct PcapNgWriter<W> {
 }
 
 impl<W: Write> PcapNgWriter<W> {
-    /// Begins a section; `application` is who writes it.
+    /// Begins a section; `application` is the writing program.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl<W: Write> PcapNgWriter<W> {
         &self.out
     }
 
-    /// Gives back what it wrote to.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.out
     }
@@ -201,7 +201,7 @@ fn put32(block: &mut Vec<u8>, value: u32) {
     block.extend_from_slice(&value.to_le_bytes());
 }
 
-/// To four bytes: blocks begin with eight, so the length of what is there decides.
+/// Pads to four bytes. Blocks begin with eight bytes, so the buffer's length decides.
 fn pad(block: &mut Vec<u8>) {
     block.resize(block.len().next_multiple_of(4), 0);
 }

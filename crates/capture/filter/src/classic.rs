@@ -7,10 +7,9 @@ use thiserror::Error;
 /// Number of words of scratch memory (`BPF_MEMWORDS`).
 pub(crate) const MEMORY_WORDS: u32 = 16;
 
-/// Backward jumps that a program may take before the packet is rejected. Only `protochain` makes
-/// any: one for each extension header that it steps over. A bound is needed because the kernel's
-/// verifier walks every round, and because libpcap's code for AH headers can jump for ever on a
-/// packet made for it.
+/// Backward jumps that a program may make before the packet is rejected. Only `protochain` makes any: one
+/// for each extension header that it skips. A bound is needed because the kernel's verifier walks every
+/// round, and because libpcap's code for AH headers can jump for ever on a crafted packet.
 pub const MAX_BACKWARD_JUMPS: u32 = 32;
 
 /// Start of the offsets by which Linux's own classic BPF names things that are not in the packet
@@ -58,8 +57,8 @@ pub enum ProgramError {
         /// Its operand.
         k: u32,
     },
-    /// The program reads what the kernel knows about a packet (its direction, for instance) and
-    /// not the packet.
+    /// The program reads what the kernel knows about a packet (its direction, for instance) instead of the
+    /// packet.
     #[error("instruction {at} reads something that is not in the packet")]
     Ancillary {
         /// Index of the instruction.

@@ -1,4 +1,4 @@
-//! Finds where an expression goes wrong. libpcap says only "syntax error".
+//! Finds the error in an expression. libpcap says only "syntax error".
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::filter::compile_with;
 use crate::suggest;
 use crate::token::{Token, tokens};
 
-/// Compiling again and again may look names up by DNS: it ends after this time.
+/// Limits the repeated compilations, which may resolve names by DNS.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Tries of expressions, as long as there is time.
+/// Compiles variants of an expression until the time is over.
 pub(crate) struct Attempts<'a> {
     library: &'a Capture<Dead>,
     until: Instant,
@@ -98,14 +98,14 @@ fn first_unexpected<'t, 'e>(
     Some((good, tokens.get(good)))
 }
 
-/// The token with which libpcap's reason against the expression comes up.
+/// The token that triggers libpcap's error.
 fn first_refused(
     attempts: &Attempts<'_>,
     expression: &str,
     tokens: &[Token<'_>],
     reason: &str,
 ) -> Option<usize> {
-    // A libpcap reason that is not a syntax error comes up as soon as a primitive is complete.
+    // A libpcap error that is not a syntax error appears as soon as a primitive is complete.
     let is_refused = |count: usize| {
         let beginnings = completed(expression, tokens.get(..count)?, &["", "= 1"])?;
         for beginning in beginnings {

@@ -10,9 +10,9 @@ pub(crate) struct Label(usize);
 #[derive(Debug, Default)]
 pub(crate) struct Emitter {
     insns: Vec<Insn>,
-    /// Index of the instruction that each label stands for.
+    /// Index of the instruction at each label.
     labels: Vec<Option<usize>>,
-    /// Jumps, and the label that each goes to.
+    /// Jumps, and their labels.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -22,7 +22,7 @@ impl Emitter {
         Label(self.labels.len() - 1)
     }
 
-    /// The label stands for the next instruction.
+    /// Puts the label at the next instruction.
     pub(crate) fn bind(&mut self, label: Label) {
         let here = self.insns.len();
         if let Some(place) = self.labels.get_mut(label.0) {
@@ -53,8 +53,7 @@ impl Emitter {
         self.push_jump(Insn::jump64_imm(op, register, imm, 0), label);
     }
 
-    /// True if a jump so far goes to the label. The verifier refuses instructions that nothing
-    /// leads to.
+    /// True if a jump so far goes to the label. The verifier rejects unreachable instructions.
     pub(crate) fn is_used(&self, label: Label) -> bool {
         self.jumps.iter().any(|&(_, to)| to == label)
     }

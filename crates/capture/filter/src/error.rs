@@ -62,7 +62,7 @@ fn names(reason: &str, token: &str) -> bool {
 /// Why an expression is no filter. Every message is one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FilterError {
-    /// libpcap does not take the expression.
+    /// libpcap rejects the expression.
     #[error(
         "filter '{}': {}{}",
         excerpt(expression, place.as_ref().map_or(0, |place| place.column)),
@@ -79,7 +79,7 @@ pub enum FilterError {
         /// A similar expression that libpcap takes.
         suggestion: Option<String>,
     },
-    /// The expression asks for something that is not in the packet.
+    /// The expression needs something that is not in the packet.
     #[error(
         "filter '{}': 'inbound', 'outbound' and other things that are not in the packet cannot be \
          filtered on; every flow has both directions",

@@ -19,15 +19,15 @@ pub const MAX_EXPRESSION: usize = 16 * 1024;
 /// of them.
 pub const MAX_WORDS: usize = 400;
 
-/// Most classic BPF instructions that libpcap's optimizer is given: 8,000 (a list of 125 ports) take
-/// it some 0.4 seconds, 20,000 take 4.7.
+/// Most classic BPF instructions for libpcap's optimizer: 8,000 (a list of 125 ports) take it some 0.4
+/// seconds, 20,000 take 4.7.
 pub const MAX_RAW_INSTRUCTIONS: usize = 8_000;
 
 /// Expressions of fewer words are surely below [`MAX_RAW_INSTRUCTIONS`].
 const SURELY_SMALL: usize = 100;
 
-/// libpcap's code generator calls itself once for each block of the program: that may be more than
-/// the stack of a usual thread holds. Memory is taken only as far as it is used.
+/// libpcap's code generator recurses once for each block of the program, which may exceed a usual thread's
+/// stack. Only used pages take memory.
 const COMPILER_STACK: usize = 64 * 1024 * 1024;
 
 /// What a packet begins with.
@@ -63,15 +63,15 @@ struct Compiled {
 }
 
 impl Filter {
-    /// Compiles an expression (`man 7 pcap-filter`), or gives what was made of it before: the last
-    /// 64 are kept. One is compiled at a time.
+    /// Compiles an expression (`man 7 pcap-filter`), or returns a cached result: the last 64 are kept. One
+    /// is compiled at a time.
     ///
     /// Names of ports and protocols are those of /etc/services and /etc/protocols; names of hosts and
-    /// networks are refused, so nothing is asked of the DNS.
-    /// `ip broadcast` knows no netmask: it means 0.0.0.0 and 255.255.255.255.
+    /// networks are refused, so no DNS query is sent.
+    /// `ip broadcast` has no netmask: it means 0.0.0.0 and 255.255.255.255.
     ///
     /// # Errors
-    /// libpcap does not take the expression, or it asks for something that is not in the packet.
+    /// libpcap rejects the expression, or it needs something that is not in the packet.
     pub fn compile(expression: &str, link: LinkType) -> Result<Self, FilterError> {
         check_size(expression)?;
         cache::compiled(expression, link, || Self::compile_anew(expression, link))
@@ -101,10 +101,10 @@ impl Filter {
         }
     }
 
-    /// Takes a ready classic BPF program (as `tcpdump -ddd` prints) in place of an expression.
+    /// Uses a ready classic BPF program (as `tcpdump -ddd` prints) in place of an expression.
     ///
     /// # Errors
-    /// It is not a program that can run.
+    /// The program is invalid.
     pub fn from_instructions(
         instructions: &[Instruction],
         link: LinkType,
@@ -213,7 +213,7 @@ pub(crate) fn compile_with(
     program
         .get_instructions()
         .iter()
-        // The crate keeps the fields private; its text form ("code jt jf k") is the way to them.
+        // The crate keeps the fields private; its text form ("code jt jf k") gives access to them.
         .map(|instruction| parse(&instruction.to_string()))
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| "libpcap gave an instruction that cannot be read".to_owned())

@@ -1,7 +1,7 @@
-//! Names in expressions that libpcap would look up outside: of hosts, networks and stations.
+//! Names in expressions that libpcap would resolve outside: of hosts, networks and stations.
 //!
-//! libpcap asks the resolver (so perhaps the DNS) for each word that is neither a keyword nor a number
-//! nor an address, unless it is the name of a port or a protocol; those are in local files.
+//! libpcap calls the resolver (so perhaps the DNS) for each word that is neither a keyword nor a number nor
+//! an address, unless it is the name of a port or a protocol; those are in local files.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -144,16 +144,16 @@ const KEYWORDS: [&str; 133] = [
     "icmp6-multicastrouterterm",
 ];
 
-/// What is said instead of looking a name up.
+/// The error instead of resolving a name.
 pub(crate) const REFUSED: &str =
-    "names of hosts and networks are not looked up: give the address of";
+    "names of hosts and networks are not resolved: give the address of";
 
 /// What libpcap may be given of an expression.
 pub(crate) enum Checked<'a> {
     /// All of it.
     Fine,
-    /// There is a name that it would look up. With an address in the place of each such name the
-    /// expression shows what else is wrong with it.
+    /// There is a name that libpcap would resolve. `without` has an address in place of each such name, so
+    /// that compiling it shows other errors of the expression.
     Name { name: &'a str, without: String },
     /// There is a word with letters that libpcap does not know.
     Foreign,
@@ -166,7 +166,7 @@ enum Names {
     Hosts,
 }
 
-/// Looks for names that would be looked up.
+/// Finds names that libpcap would resolve.
 pub(crate) fn check(expression: &str) -> Checked<'_> {
     let mut names = Names::Hosts;
     let mut outside = Vec::new();
@@ -176,7 +176,7 @@ pub(crate) fn check(expression: &str) -> Checked<'_> {
     for Token { text, start } in tokens(expression) {
         match text {
             "(" => outside.push(names),
-            // A list after a bracket goes on as before it.
+            // A list continues after a bracket.
             ")" => names = outside.pop().unwrap_or(Names::Hosts),
             "[" => brackets += 1,
             "]" => brackets = brackets.saturating_sub(1),
@@ -205,7 +205,7 @@ pub(crate) fn check(expression: &str) -> Checked<'_> {
     }
 }
 
-/// Whether libpcap takes the word as it is.
+/// Whether libpcap accepts the word without resolving it.
 fn is_literal(word: &str) -> bool {
     // `/8` after a space is a word of its own here.
     let (address, mask) = match word.split_once('/') {

@@ -146,7 +146,7 @@ pub(crate) fn suggest(
     let original: Words = tokens.iter().map(|token| token.text.to_owned()).collect();
     let mut words = original.clone();
     for correction in CORRECTIONS {
-        // The index fits only as long as nothing was changed.
+        // The index is valid only until the first change.
         let corrected = correction(&words, wrong.filter(|_| words == original));
         if corrected != words {
             let expression = join(&corrected);

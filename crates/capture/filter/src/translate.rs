@@ -2,10 +2,10 @@
 //!
 //! Registers: r6 the context, r7 `A`, r8 `X` (both always zero-extended), r9 the packet's length.
 //!
-//! The first bytes of the packet are copied to the stack once, as far as the program's loads with
-//! constant offset reach; those loads then are plain stack reads. All other loads go to the packet.
-//! Both go directly to its memory where the program type allows and the bytes are there, otherwise
-//! through a helper: socket filters have no other way, and a packet may lie in several pieces.
+//! The first bytes of the packet are copied to the stack once, as far as the program's loads with constant
+//! offset reach; those loads then are plain stack reads. All other loads read the packet. Both read its
+//! memory directly where the program type allows it and the bytes are in the linear part, otherwise through
+//! a helper: socket filters have only the helper, and a packet may consist of several pieces.
 //!
 //! A VLAN tag that the kernel moved out of the frame into `skb->vlan_tci` is put back into the copy
 //! (bytes 12–15), and offsets behind it are lowered by 4 when they go to the helper, so that the
@@ -52,8 +52,8 @@ impl Epilogue {
         }
     }
 
-    /// Matching packets go on to the program at `index` of a program array; `missed` is
-    /// returned when there is none. The others get the verdict `reject`.
+    /// Matching packets tail-call the program at `index` of a program array; `missed` is returned when
+    /// there is none. The others get the verdict `reject`.
     pub fn tail_call(program_array_fd: i32, index: u32, missed: i32, reject: i32) -> Self {
         let mut accept = vec![Insn::mov_reg(R1, R6)];
         accept.extend(Insn::load_map_fd(R2, program_array_fd));
@@ -131,7 +131,7 @@ mod xdp {
     pub(super) const DATA_END: i16 = 4;
 }
 
-/// Highest offset that is looked for directly in packet memory; the verifier takes up to 65,535.
+/// Highest offset that is read directly from packet memory; the verifier allows up to 65,535.
 const MAX_DIRECT: i32 = 0x7fff;
 
 /// Where the VLAN tag belongs: behind the two MAC addresses.
@@ -145,10 +145,9 @@ const MAX_COPY: u32 = 96;
 
 /// Stack slots, relative to r10.
 ///
-/// All that is written as a register's value is 4 bytes in the upper half of an aligned double word:
-/// there the verifier (up to 6.18 at least) does not remember what it knew about the value. That
-/// is wanted: knowing more about each round of a loop, it would walk every path of every round anew,
-/// until it gives up.
+/// Every register value is stored as 4 bytes in the upper half of an aligned double word: there the
+/// verifier (up to 6.18 at least) does not track what it knew about the value. That is intended: if it knew
+/// more about each round of a loop, it would walk every path of every round again, until its limit.
 mod stack {
     /// Where a register is stored and loaded again to be forgotten.
     pub(super) const FORGET: i16 = -4;
@@ -266,7 +265,7 @@ impl Plan {
     }
 }
 
-/// Where execution goes on when it comes to an instruction.
+/// Where execution continues after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Destination {
     At(usize),
@@ -421,14 +420,14 @@ impl<'a> Translator<'a> {
         self.out.jump(body);
         self.out.bind(short);
         self.clear_room();
-        // The helper does not take a length of 0; from "not equal 0" 5.4 does not conclude "at least 1".
+        // The helper rejects a length of 0; from "not equal 0" 5.4 does not conclude "at least 1".
         self.out.jump_if(JumpOp::Lt, LENGTH, 1, body);
         self.out.push(Insn::mov_reg(R4, LENGTH));
         self.copy_bytes(0, 0);
     }
 
-    /// Copies what is read of a frame's head from the packet's memory and goes on to the body; where
-    /// not all of it is in one piece, goes on here.
+    /// Copies the head of a frame from the packet's memory and jumps to the body; falls through where not
+    /// all of it is in one piece.
     fn copy_directly(&mut self, body: Label) {
         let Some((data, data_end)) = self.plan.direct() else {
             return;
@@ -466,14 +465,14 @@ impl<'a> Translator<'a> {
         self.out.bind(elsewhere);
     }
 
-    /// Makes a stack slot ordinary bytes, of which only the beginning was written and the end is not
+    /// Makes a stack slot ordinary bytes, of which only the first part was written and the rest is not
     /// read.
     ///
-    /// A register's value stored at the beginning of an aligned double word counts as spilled, and the
-    /// verifier remembers what it knows of it (since kernel 6.8 for any width). In the copy that must
-    /// not be: where one path spills and another has a helper write the same slot, the verifier of 6.18
-    /// loses its way when it traces back what an offset came from, and refuses the program
-    /// ("verifier bug: stack slot 22, total slots 0"). Any write into the rest of the slot ends it.
+    /// A register's value stored at the start of an aligned double word counts as spilled, and the verifier
+    /// tracks it (since kernel 6.8 for any width). In the copy this must not happen: where one path spills
+    /// and another has a helper write the same slot, the verifier of 6.18 fails when it traces the origin
+    /// of an offset, and rejects the program ("verifier bug: stack slot 22, total slots 0"). Any write into
+    /// the rest of the slot ends the tracking.
     fn unspill(&mut self, slot: Option<i16>) {
         if let Some(at) = slot {
             self.out.push(Insn::store_imm(Width::Byte, R10, at + 7, 0));
@@ -542,7 +541,7 @@ impl<'a> Translator<'a> {
         self.out.jump_if(JumpOp::Ne, R0, 0, self.reject);
     }
 
-    /// The verifier wants memory of which an unknown part is written to be initialised.
+    /// The verifier requires that memory is initialised of which an unknown part is written.
     fn clear_room(&mut self) {
         let mut at = self.plan.room_at();
         while at < stack::MEMORY {
@@ -720,8 +719,8 @@ impl<'a> Translator<'a> {
         let loaded = self.out.label();
         if let Some((data, data_end)) = self.plan.direct() {
             let elsewhere = self.out.label();
-            // Where the verifier knows that the offset must be beyond the maximum, 6.8 to 6.12 walk
-            // the other branch none the less, and refuse the program for it.
+            // Where the verifier knows that the offset exceeds the maximum, 6.8 to 6.12 walk the other
+            // branch all the same, and reject the program for it.
             self.forget(R2);
             self.out.jump_if(JumpOp::Gt, R2, MAX_DIRECT, elsewhere);
             self.out.push(Insn::load(Width::Word, R1, CONTEXT, data));
@@ -836,7 +835,7 @@ impl<'a> Translator<'a> {
             Operand::K(32..) if shift => self.out.push(Insn::mov_imm(A, 0)),
             Operand::K(k) => self.out.push(Insn::alu32_imm(op, A, k.cast_signed())),
             Operand::X if shift => {
-                // eBPF takes the distance modulo 32, libpcap does not.
+                // eBPF uses the distance modulo 32, libpcap does not.
                 let (in_range, done) = (self.out.label(), self.out.label());
                 self.out.jump_if(JumpOp::Lt, X, 32, in_range);
                 self.out.push(Insn::mov_imm(A, 0));

@@ -92,12 +92,12 @@ fn says_what_is_wrong_where_and_what_would_do() {
         ("host é", "syntax error at column 6, near 'é'"),
         (
             "udp or host example.com",
-            "names of hosts and networks are not looked up: give the address of 'example.com' \
+            "names of hosts and networks are not resolved: give the address of 'example.com' \
              at column 13",
         ),
         (
             "net backbone",
-            "names of hosts and networks are not looked up: give the address of 'backbone' \
+            "names of hosts and networks are not resolved: give the address of 'backbone' \
              at column 5",
         ),
         ("port foo", "unknown port 'foo' at column 6"),

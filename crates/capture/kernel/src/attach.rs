@@ -27,10 +27,10 @@ pub enum Direction {
     Egress,
 }
 
-/// How a program hangs on an interface.
+/// How a program is attached to an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HookKind {
-    /// A tcx link: gone with the process.
+    /// A tcx link: the kernel detaches it when the process ends.
     Tcx,
     /// A classifier on the clsact queueing discipline, direct action.
     Clsact,
@@ -64,12 +64,12 @@ impl HookKind {
     }
 }
 
-/// Priority of our classifiers, and the first of the handles under which several of them stand side
-/// by side. Whatever an earlier run left under one is replaced, should it have been killed together
-/// with the process that was to detach it ([`orphans`]).
+/// Priority of our classifiers, and the first of the handles that several of them use side by side. A
+/// classifier that a killed run left under such a handle is replaced ([`orphans`] detaches it unless that
+/// process was killed, too).
 const CLSACT_PRIORITY: u32 = 0xc0de;
 const CLSACT_HANDLE: u32 = 0x5c0a;
-/// Handles that are tried before one is made of the program's number, which nobody else has.
+/// Handles that are tried before one is made of the program's number, which is unique.
 const CLSACT_HANDLES: u32 = 16;
 
 /// A program attached to one direction of one interface. Detaches when dropped, from any thread.
@@ -83,7 +83,7 @@ enum Hook {
     /// A tcx or XDP link; closing it detaches.
     Link(HookKind, #[allow(dead_code, reason = "held open")] OwnedFd),
     Socket(#[allow(dead_code, reason = "held open")] OwnedFd),
-    /// A classifier goes only by asking the namespace that it is in.
+    /// A classifier is detached only by a request in its namespace.
     Clsact {
         netns: File,
         classifier: Classifier,
@@ -123,8 +123,7 @@ impl Attachment {
         }
     }
 
-    /// As [`new`](Self::new), in a namespace that ends with the calling thread: nobody needs to
-    /// clean up there.
+    /// As [`new`](Self::new), in a namespace that ends with the calling thread: no cleanup is needed.
     pub(crate) fn in_passing_namespace(
         program: BorrowedFd<'_>,
         ifindex: u32,
@@ -230,8 +229,8 @@ impl Attachment {
         }
     }
 
-    /// Keeps it attached when the process ends without having dropped it, until the path is removed. To be
-    /// removed by who drops it, too. tcx only: the others go with the process.
+    /// Keeps it attached when the process ends without having dropped it, until the path is removed, which
+    /// is also required after a drop. tcx only: the others are detached with the process.
     pub(crate) fn pin(&self, path: &Path) -> io::Result<()> {
         match &self.hook {
             Hook::Link(HookKind::Tcx, link) => pin(link.as_fd(), path),
@@ -242,8 +241,8 @@ impl Attachment {
         }
     }
 
-    /// Whether it still hangs on an interface: a link outlives its interface. Of what is no link it is
-    /// not known, and said to be so.
+    /// Whether it is still attached to an interface: a link outlives its interface. True for other hooks,
+    /// for which this is not known.
     pub fn is_there(&self) -> bool {
         let Hook::Link(HookKind::Tcx, link) = &self.hook else {
             return true;
@@ -251,11 +250,11 @@ impl Attachment {
         let mut info = libbpf_sys::bpf_link_info::default();
         let mut size = size_of_val(&info) as u32;
         // SAFETY: link is open, and info is as long as size says.
-        let asked = unsafe {
+        let result = unsafe {
             libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut size)
         };
         // SAFETY: the kernel has filled in the member for the link's type, which is tcx.
-        asked < 0 || unsafe { info.__bindgen_anon_1.tcx.ifindex } != 0
+        result < 0 || unsafe { info.__bindgen_anon_1.tcx.ifindex } != 0
     }
 
     /// The kind of hook.
@@ -278,8 +277,8 @@ impl Drop for Attachment {
         } = &self.hook
         {
             if let Err(error) = in_namespace(netns, || detach_clsact(*classifier)) {
-                // The interface is gone, and the classifier with it.
-                tracing::debug!(?classifier, %error, "was gone before it was detached");
+                // The interface was removed, and the classifier with it.
+                tracing::debug!(?classifier, %error, "was removed before it was detached");
             }
             if *guarded {
                 orphans::detached(netns, *classifier);
@@ -392,20 +391,19 @@ fn name_of_xdp(ifindex: u32) -> Option<String> {
         ..Default::default()
     };
     // SAFETY: options is valid, with its size set, and outlives the call.
-    let asked = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &mut options) };
+    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &mut options) };
     let numbers = [
         options.prog_id,
         options.drv_prog_id,
         options.skb_prog_id,
         options.hw_prog_id,
     ];
-    let id = numbers.into_iter().find(|id| asked == 0 && *id != 0)?;
+    let id = numbers.into_iter().find(|id| result == 0 && *id != 0)?;
     let info = crate::program_info(id).ok()?;
     Some(format!(" ({}, number {id})", info.name))
 }
 
-/// A packet socket whose filter is the program. It is bound last, so that nothing passes it
-/// unfiltered.
+/// A packet socket whose filter is the program. It is bound last, so that no packet passes it unfiltered.
 fn socket(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the result is checked.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -473,8 +471,8 @@ fn hook_point(ifindex: u32, direction: Direction) -> libbpf_sys::bpf_tc_hook {
     }
 }
 
-/// A handle of our own at a place in the calling thread's namespace. Who has one holds a name there
-/// (an abstract Unix address), which goes with the process: what stands under a handle whose name is
+/// Claims a handle of our own in the calling thread's namespace. The owner of a handle holds an abstract
+/// Unix address, which the kernel frees when the process ends: a classifier under a handle whose address is
 /// free was left behind.
 fn claim_handle(
     ifindex: u32,

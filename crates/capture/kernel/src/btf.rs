@@ -52,7 +52,7 @@ impl KernelTypes {
         Ok(found.map_or(Self::Missing, Self::File))
     }
 
-    /// What to give to libbpf; none lets it take the kernel's own.
+    /// The file for libbpf; none: libbpf reads the kernel's own.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -132,7 +132,7 @@ fn candidates(root: &Path, release: &Release) -> Vec<PathBuf> {
     paths.into_iter().map(|p| root.join(p)).collect()
 }
 
-/// Whether a file has what every socket program wants.
+/// Checks that a file has the types that all socket programs need.
 fn check(path: &Path) -> Result<(), String> {
     let types = Btf::from_path(path).map_err(|e| e.to_string())?;
     for name in ["sock", "tcp_sock", "task_struct"] {

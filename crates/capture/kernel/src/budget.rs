@@ -1,9 +1,10 @@
 //! How many programs this process has in the kernel at a time.
 //!
-//! A program is freed by a work item of the kernel's `events` queue, which runs 1,024 items at a time. Each of
-//! these may wait for a mutex whose owner waits for another item of the same queue: when more than 1,024 programs
-//! end together, as they do when a process is killed, nothing that needs the queue goes on, for good (seen on
-//! 6.18; docs/kernels.md). So a process never has nearly as many, whatever it watches.
+//! A program is freed by a work item of the kernel's `events` queue, which runs at most 1,024 items
+//! together. Each of these may wait for a mutex whose owner waits for another item of the same queue: when
+//! more than 1,024 programs end together, as they do when a process is killed, all users of the queue block
+//! for ever (seen on 6.18; docs/kernels.md). So a process never has nearly as many programs, however much
+//! it watches.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -59,7 +60,7 @@ impl Lease {
                     now.checked_add(programs).filter(|sum| *sum <= most)
                 })
                 .map_err(|loaded| KernelError::TooManyPrograms {
-                    wanted: programs,
+                    requested: programs,
                     loaded,
                     most,
                 })

@@ -21,9 +21,9 @@ pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC) as u64
 }
 
-/// When whoever does something once per interval does it next: when CLOCK_MONOTONIC is a multiple of the
-/// interval, between half an interval and one and a half from now. All who have the same interval wake up at
-/// once, so that the CPU is left asleep in between.
+/// The next time for work that is done once per interval: when CLOCK_MONOTONIC is a multiple of the
+/// interval, between 0.5 and 1.5 intervals from now. Timers of the same interval expire together, so the
+/// CPU sleeps in between.
 pub fn next_tick(interval: Duration) -> Instant {
     tick_after(monotonic_ns(), Instant::now(), interval)
 }
@@ -40,14 +40,14 @@ fn tick_after(monotonic_ns: u64, now: Instant, interval: Duration) -> Instant {
 /// How far two readings of the offset may differ by their error alone, or by a clock that is slewed for a
 /// moment, ns.
 const SAME_NS: u64 = 1_000_000;
-/// Readings of the offset at one time: of those that an interrupt or another process came between, the
-/// best counts.
+/// Readings of the offset at one time: the best one counts, because an interrupt or another process may
+/// have delayed the others.
 const READINGS: usize = 4;
 /// The offset that is in use; 0 before the first.
 static OFFSET: AtomicI64 = AtomicI64::new(0);
 
-/// What to add to CLOCK_MONOTONIC ns to get ns since the Unix epoch. The same for all that a process
-/// converts, so that the times of one packet agree whoever tells them, until the wall clock was set, or has
+/// What to add to CLOCK_MONOTONIC ns to get ns since the Unix epoch. All conversions in a process use the
+/// same value, so that two reports of one packet have the same time, until the wall clock is set or has
 /// been slewed by a millisecond.
 pub fn unix_offset_ns() -> i64 {
     let read = || {

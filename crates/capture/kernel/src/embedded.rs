@@ -16,7 +16,7 @@ use crate::{
 
 macro_rules! object {
     ($name:literal) => {{
-        // ELF parsing wants alignment, which include_bytes! alone does not promise.
+        // ELF parsing needs alignment, which include_bytes! does not guarantee.
         #[repr(C, align(8))]
         struct Aligned<T: ?Sized>(T);
         static BYTES: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
@@ -51,8 +51,8 @@ impl DerefMut for Loaded {
     }
 }
 
-/// Loads an object (its name, its bytes) with settings at the begin of its read-only data. `btf`:
-/// types of a kernel that does not tell them itself. `prepare` sets sizes and shares maps.
+/// Loads an object (its name, its bytes) with settings at the start of its read-only data. `btf`: types of
+/// a kernel that does not export them. `prepare` sets sizes and shares maps.
 pub(crate) fn load(
     object: (&'static str, &[u8]),
     settings: &[u8],

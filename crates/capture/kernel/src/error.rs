@@ -42,7 +42,7 @@ pub enum KernelError {
     /// The kernel was built without types and no file has them.
     #[error("types of the kernel: {0}")]
     NoTypes(String),
-    /// None of the ways to use the kernel works here.
+    /// No rung works here.
     #[error("{0}")]
     NoRung(String),
     /// The filter expression is wrong.
@@ -53,12 +53,12 @@ pub enum KernelError {
     Translate(#[from] skua_filter::TranslateError),
     /// Loading more programs would endanger the kernel.
     #[error(
-        "{wanted} more programs in the kernel would be too many: {loaded} of at most {most} are loaded \
+        "{requested} more programs in the kernel would be too many: {loaded} of at most {most} are loaded \
          (docs/kernels.md says why there is a limit)"
     )]
     TooManyPrograms {
         /// Programs that were to be loaded.
-        wanted: u32,
+        requested: u32,
         /// Those that are.
         loaded: u32,
         /// At most.

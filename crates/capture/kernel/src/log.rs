@@ -1,4 +1,4 @@
-//! What libbpf prints goes to our log, and the last lines into error messages.
+//! Sends libbpf's output to our log, and its last lines into error messages.
 
 use std::sync::Mutex;
 
@@ -34,7 +34,7 @@ pub(crate) fn forget() {
     }
 }
 
-/// The most telling of the kept lines: the verifier's last word or libbpf's last complaint.
+/// The most useful of the kept lines: the verifier's last line or libbpf's last error.
 pub(crate) fn reason(error: &libbpf_rs::Error) -> String {
     let lines = LAST_LINES.lock().map(|l| l.clone()).unwrap_or_default();
     let verifier = lines

@@ -2,12 +2,13 @@
 
 use std::{ffi::c_int, io};
 
-/// Gives back what only the start needed: the heap's free pages, and what is mapped of the code and the
+/// Releases memory that only the start needed: the heap's free pages, and mapped pages of code and
 /// constants of this program and its libraries.
 ///
-/// The latter unmaps pages of files, it frees none: they stay in the page cache, where the kernel may take them
-/// when it needs memory, and what runs on is mapped again when it is used (a minor fault for each 64 KiB). What
-/// was written to, relocations among it, is left alone. So afterwards the resident memory is that of what runs.
+/// The latter only unmaps file pages: they stay in the page cache, where the kernel may reclaim them when
+/// memory is short, and code that is still used is mapped again on access (a minor fault for each 64 KiB).
+/// Pages that were written to, relocations among them, stay. So afterwards the resident memory is that of
+/// the running code.
 pub fn release_start_memory() {
     release_free_memory();
     // SAFETY: the callback keeps to the protocol, and nothing is passed to it.
@@ -16,7 +17,7 @@ pub fn release_start_memory() {
     }
 }
 
-/// Gives back the heap's free pages, which the allocator may keep after large work.
+/// Releases the heap's free pages, which the allocator may keep after large work.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: no memory of ours is passed; the allocator gives back pages of which nobody has anything.
@@ -40,7 +41,7 @@ unsafe extern "C" fn unmap_clean(
     // SAFETY: there are as many headers as it says, and they stay as long as the object.
     let headers = unsafe { std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
     let page = rustix::param::page_size() as u64;
-    // The kernel's own object is not of a file; it has no dynamic loader's name to tell it by but this.
+    // The kernel's own object has no file; only its name in the dynamic loader's list identifies it.
     if is_vdso(object) {
         return 0;
     }
@@ -49,7 +50,7 @@ unsafe extern "C" fn unmap_clean(
             continue;
         }
         let begin = object.dlpi_addr + header.p_vaddr;
-        // The page of its end may have the begin of the next segment, which may be written to.
+        // The page of its end may contain the start of the next segment, which may be written to.
         let end = (begin + header.p_memsz) / page * page;
         let begin = begin.next_multiple_of(page);
         if begin < end {

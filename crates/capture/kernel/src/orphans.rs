@@ -1,9 +1,10 @@
-//! Classifiers outlive the process that attached them, unlike links. So that they do not outlive a
-//! killed one, a second process knows them and detaches them when the first is gone.
+//! Classifiers outlive the process that attached them, unlike links. So that they do not outlive a killed
+//! process, a second process keeps a list of them and detaches them when the first ends.
 //!
-//! The second process is the program itself, started with the subcommand [`SUBCOMMAND`] and one end
-//! of a socket pair as its standard input. It learns of each classifier before it is attached and
-//! after it is detached. When the other end closes, however that came, it detaches what is left.
+//! The second process is the program itself, started with the subcommand [`SUBCOMMAND`] and one end of a
+//! socket pair as its standard input. The first process announces each classifier before it attaches it and
+//! after it has detached it. When the other end closes, for any reason, the second process detaches the
+//! rest.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -63,7 +64,7 @@ pub(crate) struct Classifier {
     pub program: u32,
 }
 
-/// What is told about a classifier.
+/// What is announced about a classifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
     Attaching,
@@ -103,13 +104,13 @@ fn decode(message: [u8; MESSAGE]) -> (Event, Classifier) {
     )
 }
 
-/// To be called before a classifier is attached: should this process be killed just after, the
-/// other one knows.
+/// Call this before attaching a classifier: if this process is killed just after, the second process knows
+/// of it.
 pub(crate) fn attaching(netns: &File, classifier: Classifier) {
     log_event(Event::Attaching, netns, classifier);
 }
 
-/// To be called once a classifier is gone.
+/// Announces that a classifier was detached.
 pub(crate) fn detached(netns: &File, classifier: Classifier) {
     log_event(Event::Detached, netns, classifier);
 }
@@ -209,29 +210,29 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Event, Classifier, File
 }
 
 /// Classifiers of one namespace.
-struct Room {
+struct NamespaceClassifiers {
     netns: File,
     classifiers: BTreeSet<Classifier>,
 }
 
 /// All that are attached, by device and inode of their namespace.
 #[derive(Default)]
-struct Rooms(BTreeMap<(u64, u64), Room>);
+struct AttachedClassifiers(BTreeMap<(u64, u64), NamespaceClassifiers>);
 
-impl Rooms {
+impl AttachedClassifiers {
     fn note(&mut self, event: Event, classifier: Classifier, netns: File) -> io::Result<()> {
         let stat = rustix::fs::fstat(&netns)?;
         let id = (stat.st_dev, stat.st_ino);
-        let room = self.0.entry(id).or_insert_with(|| Room {
+        let namespace = self.0.entry(id).or_insert_with(|| NamespaceClassifiers {
             netns,
             classifiers: BTreeSet::new(),
         });
         match event {
-            Event::Attaching => room.classifiers.insert(classifier),
-            Event::Detached => room.classifiers.remove(&classifier),
+            Event::Attaching => namespace.classifiers.insert(classifier),
+            Event::Detached => namespace.classifiers.remove(&classifier),
         };
-        // A namespace lives as long as somebody holds it open.
-        if room.classifiers.is_empty() {
+        // An open file keeps a namespace alive.
+        if namespace.classifiers.is_empty() {
             self.0.remove(&id);
         }
         Ok(())
@@ -241,18 +242,18 @@ impl Rooms {
 /// The second process: listens until the other end of `socket` closes, then detaches the
 /// classifiers that are left, and returns how many there were.
 pub fn serve(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut rooms = Rooms::default();
+    let mut attached = AttachedClassifiers::default();
     rustix::io::write(socket, READY)?;
     while let Some((event, classifier, netns)) = receive(socket)? {
-        rooms.note(event, classifier, netns)?;
+        attached.note(event, classifier, netns)?;
     }
     let mut count = 0;
-    for room in rooms.0.values() {
-        count += room.classifiers.len();
-        let done = in_namespace(&room.netns, || {
-            for classifier in &room.classifiers {
+    for namespace in attached.0.values() {
+        count += namespace.classifiers.len();
+        let done = in_namespace(&namespace.netns, || {
+            for classifier in &namespace.classifiers {
                 if let Err(error) = detach_clsact(*classifier) {
-                    tracing::debug!(?classifier, %error, "was gone already");
+                    tracing::debug!(?classifier, %error, "was detached already");
                 }
             }
             Ok(())
@@ -303,11 +304,15 @@ mod tests {
 
     #[test]
     fn what_was_detached_is_forgotten_and_its_namespace_let_go() {
-        let mut rooms = Rooms::default();
+        let mut attached = AttachedClassifiers::default();
         let mut note = |event, classifier| {
             let netns = File::open("/proc/self/ns/net").unwrap();
-            rooms.note(event, classifier, netns).unwrap();
-            rooms.0.values().map(|r| r.classifiers.len()).sum::<usize>()
+            attached.note(event, classifier, netns).unwrap();
+            attached
+                .0
+                .values()
+                .map(|r| r.classifiers.len())
+                .sum::<usize>()
         };
         let ingress = classifier(2, Direction::Ingress);
         let egress = classifier(2, Direction::Egress);
@@ -315,7 +320,7 @@ mod tests {
         assert_eq!(note(Event::Attaching, egress), 2);
         assert_eq!(note(Event::Detached, ingress), 1);
         assert_eq!(note(Event::Detached, egress), 0);
-        assert!(rooms.0.is_empty());
+        assert!(attached.0.is_empty());
     }
 
     #[test]

@@ -48,7 +48,7 @@ mod tests {
     fn groups_of_the_other_end_are_ours() {
         let (one, _other) = UnixStream::pair().unwrap();
         // SAFETY: asked for no groups, the kernel says how many there are.
-        let wanted = unsafe { libc::getgroups(0, std::ptr::null_mut()) };
-        assert_eq!(groups(one.as_fd()).unwrap().len(), wanted as usize);
+        let count = unsafe { libc::getgroups(0, std::ptr::null_mut()) };
+        assert_eq!(groups(one.as_fd()).unwrap().len(), count as usize);
     }
 }

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 /// # Safety
 /// Every bit pattern must be valid, and there must be no implicit padding.
 pub(crate) unsafe trait Plain: Copy {
-    /// Reads one from the begin of `bytes`, if there are enough.
+    /// Reads one from the start of `bytes`, if it is long enough.
     fn read(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < size_of::<Self>() {
             return None;

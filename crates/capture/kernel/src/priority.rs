@@ -7,7 +7,7 @@ use std::io;
 pub enum IoPriority {
     /// Best effort, of a level from 0 (first) to 7.
     BestEffort(u8),
-    /// When nobody else wants the disk.
+    /// Only while the disk is idle.
     Idle,
 }
 

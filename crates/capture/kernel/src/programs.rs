@@ -1,4 +1,4 @@
-//! Which programs are attached, as the kernel lists them, whoever attached them.
+//! All programs that are attached to an interface, as the kernel lists them.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ const MOST: usize = 64;
 pub struct ProgramInfo {
     /// Its number.
     pub id: u32,
-    /// Its name, cut at 15 bytes by who loaded it; may be empty.
+    /// Its name, cut at 15 bytes by its loader; may be empty.
     pub name: String,
     /// Hash of its instructions, hexadecimal.
     pub tag: String,

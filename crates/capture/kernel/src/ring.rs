@@ -22,7 +22,7 @@ pub(crate) struct Ring {
     map: OwnedFd,
     mapped: Option<Mapped>,
     target: Target,
-    /// Watches the map by edges: what lies in it without a call from the programs wakes nobody.
+    /// Reports the map edge-triggered: messages without a wake-up from the programs wake no thread.
     wake: OwnedFd,
     /// Most messages of one drain, so that it ends however fast new ones come.
     most: usize,
@@ -94,7 +94,7 @@ impl Ring {
         )
         .map_err(|e| failed(e.into()))?;
         let target = Target::default();
-        // That it can be mapped is to be known now.
+        // Fails now when it cannot be mapped.
         drop(Mapped::new(&map, &target)?);
         Ok(Self {
             map,
@@ -110,7 +110,7 @@ impl Ring {
         self.wake.as_fd()
     }
 
-    /// Takes what is there; returns whether there may be more.
+    /// Drains the ring; returns whether there may be more.
     pub(crate) fn drain(&mut self, sink: &mut Sink<'_>) -> Result<bool, KernelError> {
         let mut calls = [epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -136,7 +136,7 @@ impl Ring {
             // SAFETY: the ring buffer is ours alone (&mut self).
             unsafe { libbpf_sys::ring_buffer__consume_n(ring, most as _) }
         });
-        // Programs that call will call again soon: mapping and unmapping takes a while.
+        // Programs that wake us will do so again soon: mapping and unmapping takes a while.
         if !called {
             self.mapped = None;
         }
@@ -152,7 +152,7 @@ impl Ring {
     /// Whether the kernel has messages for us.
     pub(crate) fn has_messages(&self) -> bool {
         let mut fds = [PollFd::new(&self.map, PollFlags::IN)];
-        // When that cannot be told, there may be some.
+        // On failure assume that there are some.
         poll(&mut fds, Some(&Timespec::default())).map_or(true, |ready| ready > 0)
     }
 }

@@ -1,13 +1,13 @@
 //! Where messages of the kernel go while libbpf hands them on.
 //!
-//! libbpf keeps the address of a [`Target`] as long as its reader lives, and calls back through it while the
-//! reader is drained. So nothing may ever claim the target for itself, neither by `&mut` nor by moving a `Box`
-//! of it: it is behind an [`Rc`], and what changes in it is a [`Cell`]. Miri watches over that
+//! libbpf keeps the address of a [`Target`] while its reader lives, and calls back through it while the
+//! reader is drained. So no code may have the target exclusively, neither by `&mut` nor by moving a `Box`
+//! of it: it is behind an [`Rc`], and what changes in it is a [`Cell`]. Miri checks that
 //! (`tests/miri/run`).
 
 use std::{cell::Cell, ffi::c_void, ptr::NonNull, rc::Rc};
 
-/// Takes a message.
+/// Receives messages.
 pub(crate) type Sink<'a> = dyn FnMut(&[u8]) + 'a;
 
 /// Where the messages of the drain that runs go; none between drains.

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn broken_attributes_end_the_reading() {
-        // Shorter than its own head, longer than what is there, and only half a head.
+        // Shorter than its own head, longer than the rest, and only half a head.
         for broken in [&[3, 0, 1, 0][..], &[8, 0, 1, 0, 5], &[8, 0], &[]] {
             assert_eq!(attributes(broken).count(), 0, "{broken:?}");
         }

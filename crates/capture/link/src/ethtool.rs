@@ -55,14 +55,14 @@ pub struct Modes {
     pub full_duplex: Option<bool>,
 }
 
-/// What ethtool tells of an interface.
+/// Ethtool's notifications about an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EthtoolEvent {
     /// Its features: a bit for each of [`Ethtool::feature_names`], set when active.
     Features(u32, Vec<u8>),
     /// Its speed and duplex.
     Modes(u32, Modes),
-    /// The kernel had to drop notifications: ask for all again.
+    /// The kernel had to drop notifications: everything must be listed again.
     Lost,
 }
 
@@ -110,7 +110,7 @@ fn bitmap(words: &[u8]) -> Vec<u8> {
     words.flat_map(u32::to_le_bytes).collect()
 }
 
-/// Asks ethtool in one network namespace: that in which it was opened.
+/// Queries ethtool in one network namespace: that in which it was opened.
 #[derive(Debug)]
 pub struct Ethtool {
     requests: Requests,
@@ -182,7 +182,7 @@ impl Ethtool {
         ifindex: Option<u32>,
         take: impl FnMut(EthtoolEvent),
     ) -> Result<(), Error> {
-        self.ask(ETHTOOL_MSG_FEATURES_GET, ifindex, take)
+        self.request(ETHTOOL_MSG_FEATURES_GET, ifindex, take)
     }
 
     /// Names of the features that are active on an interface.
@@ -228,11 +228,11 @@ impl Ethtool {
         ifindex: Option<u32>,
         take: impl FnMut(EthtoolEvent),
     ) -> Result<(), Error> {
-        self.ask(ETHTOOL_MSG_LINKMODES_GET, ifindex, take)
+        self.request(ETHTOOL_MSG_LINKMODES_GET, ifindex, take)
     }
 
-    /// Asks and hands out the answers; there is none for interfaces that have no such thing.
-    fn ask(
+    /// Sends a request and hands out the answers; there is none for interfaces without the property.
+    fn request(
         &mut self,
         command: u8,
         ifindex: Option<u32>,
@@ -258,7 +258,7 @@ impl Ethtool {
                 .map(drop),
         };
         match asked {
-            // Gone meanwhile, or without such a thing, or the kernel is too old to be asked this.
+            // Removed meanwhile, or without such a property, or the kernel is too old for this request.
             Err(Error::Netlink { source, .. })
                 if [rustix::io::Errno::NODEV, rustix::io::Errno::OPNOTSUPP]
                     .iter()

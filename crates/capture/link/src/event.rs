@@ -1,4 +1,4 @@
-//! What rtnetlink tells, by itself or when asked.
+//! Messages of rtnetlink: notifications and answers.
 
 use crate::attribute::Attributes;
 use crate::{
@@ -50,13 +50,13 @@ pub mod groups {
     pub const NEXTHOP: u32 = 32;
 }
 
-/// Something that rtnetlink tells.
+/// An event of rtnetlink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteEvent {
-    /// An interface is there, or something about it has changed.
+    /// An interface appeared, or something about it has changed.
     Link(Box<Interface>),
-    /// An interface is gone from this namespace.
-    LinkGone {
+    /// An interface was removed from this namespace.
+    LinkRemoved {
         /// Index that it had.
         ifindex: u32,
         /// It lives on in another namespace.
@@ -66,13 +66,13 @@ pub enum RouteEvent {
     PortVlans {
         /// Index of the port.
         ifindex: u32,
-        /// All that it has now; none when the message does not tell.
+        /// All that it has now; none when the message has no list.
         vlans: Option<Vec<PortVlan>>,
     },
     /// An address came.
     Address(Address),
-    /// An address went.
-    AddressGone(Address),
+    /// An address was removed.
+    AddressRemoved(Address),
     /// A route came.
     Route {
         /// The route.
@@ -80,17 +80,17 @@ pub enum RouteEvent {
         /// In place of one to the same destination.
         replaces: bool,
     },
-    /// A route went.
-    RouteGone(Route),
+    /// A route was removed.
+    RouteRemoved(Route),
     /// A neighbour or an entry of a forwarding table came or changed.
     Neighbour(Neighbour),
-    /// A neighbour or an entry of a forwarding table went.
-    NeighbourGone(Neighbour),
-    /// The identifiers of namespaces, relative to this one, are others.
+    /// A neighbour or an entry of a forwarding table was removed.
+    NeighbourRemoved(Neighbour),
+    /// The identifiers of namespaces, relative to this one, have changed.
     NamespaceIds,
-    /// Next hops that routes share have changed or gone; routes may have gone with them.
+    /// Next hops that routes share have changed or were removed; routes may have been removed with them.
     NextHops,
-    /// The kernel had to drop notifications, or one could not be read: ask for all again.
+    /// The kernel had to drop notifications, or one could not be read: everything must be listed again.
     Lost,
 }
 
@@ -122,19 +122,19 @@ impl RouteEvent {
             RTM_NEWLINK if has_name(payload) => {
                 interface::decode(payload)?.map(|interface| Self::Link(Box::new(interface)))
             }
-            RTM_DELLINK => crate::link::decode(payload)?.map(|gone| Self::LinkGone {
+            RTM_DELLINK => crate::link::decode(payload)?.map(|gone| Self::LinkRemoved {
                 ifindex: gone.link.ifindex,
                 moved: gone.moved_to.is_some(),
             }),
             RTM_NEWADDR => address::decode(payload).map(Self::Address),
-            RTM_DELADDR => address::decode(payload).map(Self::AddressGone),
+            RTM_DELADDR => address::decode(payload).map(Self::AddressRemoved),
             RTM_NEWROUTE => route::decode(payload).map(|route| Self::Route {
                 route,
                 replaces: flags & NLM_F_REPLACE != 0,
             }),
-            RTM_DELROUTE => route::decode(payload).map(Self::RouteGone),
+            RTM_DELROUTE => route::decode(payload).map(Self::RouteRemoved),
             RTM_NEWNEIGH => neighbour::decode(payload).map(Self::Neighbour),
-            RTM_DELNEIGH => neighbour::decode(payload).map(Self::NeighbourGone),
+            RTM_DELNEIGH => neighbour::decode(payload).map(Self::NeighbourRemoved),
             RTM_NEWNSID | RTM_DELNSID => Some(Self::NamespaceIds),
             RTM_NEWNEXTHOP | RTM_DELNEXTHOP => Some(Self::NextHops),
             _ => None,
@@ -167,8 +167,8 @@ pub enum Dump {
 }
 
 impl Dump {
-    /// Asks, and hands out what the kernel lists. False: it says that things changed underway.
-    pub fn ask(
+    /// Lists objects and hands them out. False: the kernel says that they changed meanwhile.
+    pub fn request(
         self,
         requests: &mut Requests,
         mut take: impl FnMut(RouteEvent),

@@ -5,9 +5,9 @@
 //! opens a [`LinkMonitor`], then lists with [`LinkSocket::list`], then applies the monitor's
 //! events; events that were already part of the list repeat it and change nothing.
 //!
-//! Who wants to know more than which interfaces there are takes [`Monitor`] and [`Requests`] instead,
-//! with [`RouteEvent`] for what rtnetlink tells (interfaces in full, addresses, routes, neighbours,
-//! VLANs of bridge ports, identifiers of namespaces) and [`Ethtool`] for the rest.
+//! For more than the list of interfaces there are [`Monitor`] and [`Requests`], with [`RouteEvent`] for
+//! messages of rtnetlink (interfaces in full, addresses, routes, neighbours, VLANs of bridge ports,
+//! identifiers of namespaces) and [`Ethtool`] for the rest.
 
 mod address;
 mod attribute;

@@ -7,9 +7,9 @@ use netlink_packet_core::{
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{LinkFlags, LinkHeader, LinkMessageBuffer, Stats64};
 
-// Attribute numbers of linux/if_link.h. Only these are read: the library's decoder of whole link
-// messages gives up on all of a message when a driver's or newer kernel's private attribute
-// surprises it, and an interface must not vanish because of that.
+// Attribute numbers of linux/if_link.h. Only these are read: the library's decoder of link messages fails
+// for the whole message at a driver's or newer kernel's private attribute, and an interface must not vanish
+// because of that.
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
@@ -37,7 +37,7 @@ pub struct LinkStats {
     pub rx_errors: u64,
     /// Packets that could not be sent.
     pub tx_errors: u64,
-    /// Received packets that were dropped for want of room.
+    /// Received packets that were dropped because a buffer was full.
     pub rx_dropped: u64,
     /// Packets that were dropped instead of sent.
     pub tx_dropped: u64,
@@ -65,11 +65,10 @@ pub struct Link {
     pub mtu: u32,
     /// Index of the bridge, bond or VRF that it is a port of.
     pub master: Option<u32>,
-    /// Index of the interface at the other end (veth) or below (vlan, macvlan), IFLA_LINK. It
-    /// lies in the namespace that `link_netnsid` says.
+    /// Index of the interface at the other end (veth) or below (vlan, macvlan), IFLA_LINK, in the namespace
+    /// of `link_netnsid`.
     pub link: Option<u32>,
-    /// Kernel's identifier, relative to this namespace, of the namespace that `link` lies in;
-    /// none: this one.
+    /// The kernel's identifier, relative to this namespace, of the namespace of `link`; none: this one.
     pub link_netnsid: Option<i32>,
     /// Counters.
     pub stats: LinkStats,

@@ -24,14 +24,13 @@ pub enum Notice<'a> {
         /// What it says.
         payload: &'a [u8],
     },
-    /// The kernel had to drop notifications, or one could not be read: ask for all again.
+    /// The kernel had to drop notifications, or one could not be read: everything must be listed again.
     Lost,
 }
 
 /// Follows multicast groups in one network namespace: that in which it was opened.
 ///
-/// Open it before what it tells about is listed, so that nothing falls in between. It keeps its
-/// namespace alive.
+/// Open it before listing what it reports, so that no change is missed. It keeps its namespace alive.
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
@@ -65,7 +64,7 @@ impl Monitor {
         })
     }
 
-    /// Opens a monitor in `namespace`; it goes on watching there.
+    /// Opens a monitor in `namespace`; it stays there.
     pub fn open_in(
         protocol: Protocol,
         groups: &[u32],
@@ -75,8 +74,8 @@ impl Monitor {
         namespace.enter(|| Self::open(protocol, groups, queue))?
     }
 
-    /// Hands out the notifications that are there, in the order in which they happened, without
-    /// waiting; at most so many datagrams. True: all are read.
+    /// Hands out the queued notifications, in the order in which they happened, without waiting; at most so
+    /// many datagrams. True: all are read.
     pub fn read(&mut self, most: usize, mut take: impl FnMut(Notice<'_>)) -> Result<bool, Error> {
         for _ in 0..most {
             self.buffer.clear();

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Most namespaces that are followed at once; how many were left out is told.
+/// Most namespaces that are followed at once; the number of omitted ones is reported.
 pub const MAX_NAMESPACES: usize = 4096;
 /// Where iproute2 and container runtimes keep named namespaces.
 pub const NAMED: &str = "/run/netns";
@@ -28,8 +28,8 @@ pub struct NamespaceId {
 
 /// A network namespace, held open.
 ///
-/// As long as this is held the kernel keeps the namespace with its interfaces alive, even when
-/// nobody else uses it: drop it when [`Namespaces::refresh`] reports it as gone.
+/// While this is held the kernel keeps the namespace with its interfaces alive, even when it has no other
+/// user: drop it when [`Namespaces::refresh`] reports it as removed.
 #[derive(Debug)]
 pub struct Namespace {
     /// Number given by this process: 0 is its own namespace, the others start at 1.
@@ -55,9 +55,9 @@ impl Namespace {
         })
     }
 
-    /// Runs `work` inside this namespace and gives back its result: on a fresh thread, unless the
-    /// caller's is in it anyway. The caller's thread never changes its namespace; sockets opened
-    /// by `work` stay in this one.
+    /// Runs `work` inside this namespace and returns its result: on a new thread, unless the caller's
+    /// thread is in it already. The caller's thread never changes its namespace; sockets opened by `work`
+    /// stay in this one.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::PermissionDenied => Error::EnterDenied {
@@ -107,23 +107,23 @@ pub fn in_namespace<T: Send>(
 pub struct Changes {
     /// Numbers of new namespaces.
     pub added: Vec<u16>,
-    /// Numbers of namespaces that nobody uses any more. Drop everything opened in them: only
-    /// this process still keeps them alive.
+    /// Numbers of namespaces without other users. Drop everything opened in them: only this process still
+    /// keeps them alive.
     pub removed: Vec<u16>,
     /// Numbers of namespaces that have another name now.
     pub renamed: Vec<u16>,
 }
 
-/// Which namespaces are held open besides our own.
+/// Which namespaces are held open in addition to our own.
 #[derive(Debug)]
-enum Wanted {
+enum Selection {
     None,
     All,
     /// Those with these inode numbers.
     Inodes(BTreeSet<u64>),
 }
 
-impl Wanted {
+impl Selection {
     fn includes(&self, id: NamespaceId) -> bool {
         match self {
             Self::None => false,
@@ -137,71 +137,71 @@ impl Wanted {
 #[derive(Debug)]
 pub struct Namespaces {
     list: Vec<Namespace>,
-    wanted: Wanted,
+    selection: Selection,
     last_number: u16,
     omitted: usize,
 }
 
 impl Namespaces {
-    /// Finds the namespaces: the own one only, or with `all` also those under `/run/netns` and
-    /// those of all processes (as far as rights allow to look).
+    /// Finds the namespaces: the own one only, or with `all` also those under `/run/netns` and those of all
+    /// processes that we may read.
     pub fn discover(all: bool) -> Result<Self, Error> {
-        let wanted = if all { Wanted::All } else { Wanted::None };
-        let mut namespaces = Self::own(wanted)?;
+        let selection = if all { Selection::All } else { Selection::None };
+        let mut namespaces = Self::own(selection)?;
         namespaces.refresh()?;
         Ok(namespaces)
     }
 
-    /// The own one only, until others are asked for by [`select`](Self::select).
+    /// The own one only, until [`select`](Self::select) selects others.
     pub fn selected() -> Result<Self, Error> {
-        Self::own(Wanted::Inodes(BTreeSet::new()))
+        Self::own(Selection::Inodes(BTreeSet::new()))
     }
 
-    fn own(wanted: Wanted) -> Result<Self, Error> {
+    fn own(selection: Selection) -> Result<Self, Error> {
         Ok(Self {
             list: vec![Namespace::own()?],
-            wanted,
+            selection,
             last_number: 0,
             omitted: 0,
         })
     }
 
-    /// Holds those with these inode numbers and, but for our own, no others. They are looked for
-    /// now, under `/run/netns` and by processes. One that is not there, or goes, is not looked for
-    /// again: another one may get its number.
+    /// Holds the namespaces with these inode numbers and, apart from our own, no others. They are searched
+    /// once, under `/run/netns` and by processes. A missing or ended one is not searched again: another one
+    /// may get its number.
     pub fn select(&mut self, inodes: BTreeSet<u64>) -> Result<Changes, Error> {
-        self.wanted = Wanted::Inodes(inodes);
+        self.selection = Selection::Inodes(inodes);
         self.refresh()
     }
 
-    /// Looks again. Numbers of namespaces that stay do not change, and a number is given to
-    /// another namespace only after all others have had their turn.
+    /// Lists the namespaces again. Numbers of namespaces that stay do not change, and a number is reused
+    /// only after all others have been used.
     pub fn refresh(&mut self) -> Result<Changes, Error> {
         let mut changes = Changes::default();
         self.omitted = 0;
-        let inodes = match &self.wanted {
-            Wanted::None => return Ok(changes),
-            Wanted::All => None,
-            Wanted::Inodes(inodes) => Some(inodes),
+        let inodes = match &self.selection {
+            Selection::None => return Ok(changes),
+            Selection::All => None,
+            Selection::Inodes(inodes) => Some(inodes),
         };
         let own = self.list.first().map(|own| own.id.inode);
         let mut found = HashMap::new();
-        // Nothing to look for when no other is wanted.
+        // No search when no other is selected.
         if inodes.is_none_or(|inodes| inodes.iter().any(|inode| Some(*inode) != own)) {
             found = find_named()?;
             find_of_processes(&mut found)?;
         }
-        found.retain(|id, _| self.wanted.includes(*id));
+        found.retain(|id, _| self.selection.includes(*id));
 
         let mut kept = Vec::with_capacity(self.list.len());
         for mut namespace in self.list.drain(..) {
             // Taking it out leaves the new ones.
-            let seen = found.remove(&namespace.id);
+            let same = found.remove(&namespace.id);
             if namespace.number == 0 {
                 kept.push(namespace);
-            } else if let Some(seen) = seen {
-                if seen.renames(&namespace.name) {
-                    namespace.name = seen.name();
+            } else if let Some(same) = same {
+                if same.renames(&namespace.name) {
+                    namespace.name = same.name();
                     changes.renamed.push(namespace.number);
                 }
                 kept.push(namespace);
@@ -214,16 +214,16 @@ impl Namespaces {
         // In order of name, so that numbers do not depend on a hash table's order.
         let mut new: Vec<Found> = found.into_values().collect();
         new.sort_by(|a, b| (a.order(), &a.path).cmp(&(b.order(), &b.path)));
-        for seen in new {
+        for found in new {
             if self.list.len() >= MAX_NAMESPACES {
                 self.omitted += 1;
                 continue;
             }
             // It may have died, or another may have taken its place, since it was seen.
-            let Ok((id, file)) = open(&seen.path) else {
+            let Ok((id, file)) = open(&found.path) else {
                 continue;
             };
-            if !self.wanted.includes(id) {
+            if !self.selection.includes(id) {
                 continue;
             }
             if self.list.iter().any(|known| known.id == id) {
@@ -233,12 +233,12 @@ impl Namespaces {
             changes.added.push(number);
             self.list.push(Namespace {
                 number,
-                name: seen.name(),
+                name: found.name(),
                 id,
                 file,
             });
         }
-        if let Wanted::Inodes(inodes) = &mut self.wanted {
+        if let Selection::Inodes(inodes) = &mut self.selection {
             inodes.retain(|inode| self.list.iter().any(|known| known.id.inode == *inode));
         }
         Ok(changes)
@@ -256,8 +256,7 @@ impl Namespaces {
             .find(|namespace| namespace.number == number)
     }
 
-    /// How many namespaces the last look left out because there are more than
-    /// [`MAX_NAMESPACES`].
+    /// How many namespaces the last refresh omitted because there are more than [`MAX_NAMESPACES`].
     pub fn omitted(&self) -> usize {
         self.omitted
     }
@@ -278,7 +277,7 @@ struct Found {
     path: PathBuf,
     /// File name under `/run/netns`.
     named: Option<String>,
-    /// Processes in it: the lowest, and all others only as long as the look lasts.
+    /// Processes in it: the lowest, and all others only during the refresh.
     pids: Vec<u32>,
 }
 
@@ -320,26 +319,26 @@ fn find_named() -> Result<HashMap<NamespaceId, Found>, Error> {
     let nsfs = device_of_nsfs()?;
     for entry in entries.flatten() {
         let path = entry.path();
-        // A file left over after its namespace was unmounted lies on another file system.
+        // A file that is left after its namespace was unmounted is on another file system.
         let Some(id) = identify(&path).ok().filter(|id| id.device == nsfs) else {
             continue;
         };
         let name = entry.file_name().to_string_lossy().into_owned();
-        let seen = found.entry(id).or_insert_with(|| Found {
+        let entry = found.entry(id).or_insert_with(|| Found {
             path: path.clone(),
             named: None,
             pids: Vec::new(),
         });
         // Of several names the first in the alphabet, whatever the directory's order.
-        if seen.named.as_ref().is_none_or(|known| name < *known) {
-            seen.named = Some(name);
-            seen.path = path;
+        if entry.named.as_ref().is_none_or(|known| name < *known) {
+            entry.named = Some(name);
+            entry.path = path;
         }
     }
     Ok(found)
 }
 
-/// Adds the namespaces of all processes that may be looked at.
+/// Adds the namespaces of all processes that we may read.
 fn find_of_processes(found: &mut HashMap<NamespaceId, Found>) -> Result<(), Error> {
     let entries = std::fs::read_dir("/proc").map_err(|e| file_error("/proc", e))?;
     for entry in entries.flatten() {
@@ -351,14 +350,14 @@ fn find_of_processes(found: &mut HashMap<NamespaceId, Found>) -> Result<(), Erro
             continue;
         };
         let path = entry.path().join("ns/net");
-        // It may have ended, or not be ours to look at.
+        // It may have ended, or we may not read it.
         let Ok(id) = identify(&path) else { continue };
-        let seen = found.entry(id).or_insert_with(|| Found {
+        let entry = found.entry(id).or_insert_with(|| Found {
             path,
             named: None,
             pids: Vec::new(),
         });
-        seen.pids.push(pid);
+        entry.pids.push(pid);
     }
     Ok(())
 }

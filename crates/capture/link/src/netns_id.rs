@@ -10,8 +10,8 @@ const RTM_GETNSID: u16 = 90;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
 
-/// Identifier of the namespace `of` in the namespace that `requests` asks in (RTM_GETNSID), none when
-/// it has none there. It is what [`crate::Link::link_netnsid`] says.
+/// Identifier of the namespace `of` in the namespace of `requests` (RTM_GETNSID), none when it has none
+/// there. It is the value of [`crate::Link::link_netnsid`].
 pub fn namespace_id(requests: &mut Requests, of: impl AsFd) -> Result<Option<i32>, Error> {
     let fd = of.as_fd().as_raw_fd();
     // struct rtgenmsg

@@ -32,7 +32,7 @@ pub struct Reach {
     pub ifindex: u32,
     /// Address that they are sent from.
     pub source: IpAddr,
-    /// MAC address of the next hop; none when it is not known yet. It is being asked for then.
+    /// MAC address of the next hop; none when it is not known yet. The kernel is resolving it then.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -44,8 +44,8 @@ fn octets(address: IpAddr) -> (u8, Vec<u8>) {
 }
 
 impl Reach {
-    /// Asks in the calling thread's namespace; none when there is no way that leads there by unicast.
-    /// The kernel is made to ask for the next hop's MAC address, or to see whether it is still there.
+    /// Finds the route in the calling thread's namespace; none when it is not a unicast one. Makes the
+    /// kernel resolve the next hop's MAC address, or confirm it.
     ///
     /// # Errors
     /// The kernel refuses, or there is no route.
@@ -72,9 +72,9 @@ impl Reach {
             return Ok(None);
         };
         let mut known = neighbour(&mut requests, ifindex, hop)?;
-        // An entry that somebody has set for good would be one no more if the kernel were asked to use it.
+        // A permanent entry would lose that state if the kernel were told to confirm it.
         if known.is_none_or(|(_, state)| state & NUD_SURE == 0) {
-            ask(&mut requests, ifindex, hop)?;
+            resolve(&mut requests, ifindex, hop)?;
             known = neighbour(&mut requests, ifindex, hop)?;
         }
         Ok(Some(Self {
@@ -92,7 +92,7 @@ fn neighbour(
     hop: IpAddr,
 ) -> Result<Option<([u8; 6], u16)>, Error> {
     let mut found = None;
-    Dump::Neighbours.ask(requests, |event| {
+    Dump::Neighbours.request(requests, |event| {
         if let RouteEvent::Neighbour(neighbour) = event
             && neighbour.ifindex == ifindex
             && neighbour.ip == Some(hop)
@@ -106,7 +106,7 @@ fn neighbour(
 }
 
 /// Has the kernel use an entry of its neighbours, as a packet would.
-fn ask(requests: &mut Requests, ifindex: u32, hop: IpAddr) -> Result<(), Error> {
+fn resolve(requests: &mut Requests, ifindex: u32, hop: IpAddr) -> Result<(), Error> {
     let (family, bytes) = octets(hop);
     // struct ndmsg
     let mut head = [0; 12];

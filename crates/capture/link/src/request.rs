@@ -56,12 +56,12 @@ impl Requests {
         })
     }
 
-    /// Opens a socket in `namespace`; it goes on asking there.
+    /// Opens a socket in `namespace`; it stays there.
     pub fn open_in(protocol: Protocol, namespace: &Namespace) -> Result<Self, Error> {
         namespace.enter(|| Self::open(protocol))?
     }
 
-    /// Asks for one thing and hands out type and payload of the messages of the answer.
+    /// Requests one object and hands out type and payload of the messages of the answer.
     pub fn get(
         &mut self,
         kind: u16,
@@ -72,8 +72,8 @@ impl Requests {
         self.answers(take).map(drop)
     }
 
-    /// Asks for all things of a kind, as [`get`](Self::get). False: the kernel says that they
-    /// changed while it listed them.
+    /// Requests all objects of a kind, as [`get`](Self::get). False: the kernel says that they changed
+    /// while it listed them.
     pub fn dump(
         &mut self,
         kind: u16,

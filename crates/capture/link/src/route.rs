@@ -17,7 +17,7 @@ const RTA_VIA: u16 = 18;
 /// A cached copy of a route, not a route.
 const RTM_F_CLONED: u32 = 0x200;
 
-/// One way that a route goes.
+/// A next hop of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NextHop {
     /// Index of the interface; 0 when there is none (unreachable, blackhole).
@@ -41,7 +41,7 @@ pub struct Route {
     pub tos: u8,
     /// Metric: the least wins.
     pub priority: u32,
-    /// Who made it (RTPROT_…, linux/rtnetlink.h).
+    /// Its origin (RTPROT_…, linux/rtnetlink.h).
     pub protocol: u8,
     /// RTN_… of linux/rtnetlink.h: 1 unicast, 2 local, 3 broadcast, 6 blackhole…
     pub kind: u8,
@@ -164,7 +164,7 @@ mod tests {
         assert!(decode(&[2, 24]).is_none());
         // RTNL_FAMILY_IPMR
         assert!(decode(&[128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_none());
-        // A way that says it is longer than the message.
+        // A next hop whose length exceeds the message.
         let message = Attributes::after(&[2, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0])
             .with(RTA_MULTIPATH, &[200, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(decode(message.bytes()).unwrap().hops[0].ifindex, 0);

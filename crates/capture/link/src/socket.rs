@@ -26,7 +26,7 @@ const READS_AT_MOST: usize = 64;
 /// Linux's number of this error, the same on all architectures that Rust's std supports.
 const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 
-/// A socket that asks for interfaces of one network namespace: that in which it was opened.
+/// A socket that lists interfaces of one network namespace: that in which it was opened.
 #[derive(Debug)]
 pub struct LinkSocket(Requests);
 
@@ -36,7 +36,7 @@ impl LinkSocket {
         Ok(Self(Requests::open(Protocol::Route)?))
     }
 
-    /// Opens a socket in `namespace`; it goes on asking there.
+    /// Opens a socket in `namespace`; it stays there.
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         namespace.enter(Self::open)?
     }
@@ -121,7 +121,7 @@ fn collect(links: &mut Vec<Link>, kind: u16, payload: &[u8]) -> Result<(), Error
 pub enum LinkEvent {
     /// It is new, or something about it (name, flags, address, master…) has changed.
     New(Link),
-    /// It is gone from this namespace: deleted, or moved to another one.
+    /// It was deleted, or moved to another namespace.
     Deleted {
         /// Index that it had.
         ifindex: u32,
@@ -136,9 +136,8 @@ pub enum LinkEvent {
 
 /// Follows the interfaces of one network namespace: that in which it was opened.
 ///
-/// Open it before the interfaces are listed, so that nothing falls in between. An open monitor
-/// keeps its namespace alive: drop it when [`crate::Namespaces::refresh`] says that the namespace
-/// is gone.
+/// Open it before the interfaces are listed, so that no change is missed. An open monitor keeps its
+/// namespace alive: drop it when [`crate::Namespaces::refresh`] reports the namespace as removed.
 #[derive(Debug)]
 pub struct LinkMonitor(Monitor);
 
@@ -149,17 +148,17 @@ impl LinkMonitor {
         Ok(Self(monitor))
     }
 
-    /// Opens a monitor in `namespace`; it goes on watching there.
+    /// Opens a monitor in `namespace`; it stays there.
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         namespace.enter(Self::open)?
     }
 
-    /// Takes the events that are there, in the order in which they happened, without waiting.
-    /// After a flood some may be left: the descriptor is then still readable.
+    /// Reads the pending events, in the order in which they happened, without waiting. After a flood some
+    /// may be left: the descriptor is then still readable.
     ///
-    /// When some were lost, [`LinkEvent::Resync`] is the last one: the kernel says so before those that
-    /// still wait, which are older than what is there now, and tells nothing until they are taken
-    /// (`netlink_overrun`).
+    /// When some were lost, [`LinkEvent::Resync`] is the last one: the kernel reports the loss before those
+    /// that are still queued, which are older than the present state, and sends nothing until they have
+    /// been read (`netlink_overrun`).
     pub fn read(&mut self) -> Result<Vec<LinkEvent>, Error> {
         let mut events = Vec::new();
         let mut lost = false;
@@ -196,7 +195,7 @@ fn resync(events: &mut Vec<LinkEvent>) {
     }
 }
 
-/// Adds what a notification tells. What cannot be read counts as lost.
+/// Adds the event of a notification. One that cannot be read counts as lost.
 fn add_event(notice: Notice<'_>, events: &mut Vec<LinkEvent>) {
     let Notice::Message { kind, payload, .. } = notice else {
         return resync(events);

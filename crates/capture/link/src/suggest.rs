@@ -3,17 +3,17 @@
 /// Names at least this similar (Jaro-Winkler, 0 to 1) are worth suggesting.
 const LEAST_SIMILARITY: f64 = 0.7;
 
-/// The at most `limit` names that are nearest to `wanted`, best first; empty when none is near.
+/// The at most `limit` names that are nearest to `typed`, best first; empty when none is near.
 /// Names of equal similarity stay in alphabetical order.
 pub fn nearest_names<'a>(
-    wanted: &str,
+    typed: &str,
     names: impl IntoIterator<Item = &'a str>,
     limit: usize,
 ) -> Vec<&'a str> {
-    let wanted = wanted.to_lowercase();
+    let typed = typed.to_lowercase();
     let mut near: Vec<(f64, &str)> = names
         .into_iter()
-        .map(|name| (strsim::jaro_winkler(&wanted, &name.to_lowercase()), name))
+        .map(|name| (strsim::jaro_winkler(&typed, &name.to_lowercase()), name))
         .filter(|(similarity, _)| *similarity >= LEAST_SIMILARITY)
         .collect();
     near.sort_by(|(a, a_name), (b, b_name)| b.total_cmp(a).then_with(|| a_name.cmp(b_name)));

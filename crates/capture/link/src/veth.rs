@@ -58,7 +58,7 @@ fn named(name: &str) -> Attributes {
 }
 
 /// Makes a veth pair, `near` in one namespace and `far` in another or the same one, for frames of any
-/// length. They have no ARP, no addresses of IPv6, and are down. Gives back their indices.
+/// length. They have no ARP, no IPv6 addresses, and are down. Returns their indices.
 ///
 /// # Errors
 /// A name is taken, or the kernel refuses.
@@ -81,14 +81,14 @@ pub fn create_veth(near: (&Namespace, &str), far: (&Namespace, &str)) -> Result<
         let mode = Attributes::default().with(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
         let spec = Attributes::default().nest(AF_INET6, mode);
         let quiet = Attributes::after(&link_request(ifindex)).nest(IFLA_AF_SPEC, spec);
-        // Where there is no IPv6, nobody speaks it.
+        // Fails where there is no IPv6, which is as good.
         let _ = Requests::open_in(Protocol::Route, namespace)?.change(RTM_SETLINK, quiet.bytes());
         Ok(ifindex)
     };
     Ok((index(near)?, index(far)?))
 }
 
-/// Removes an interface; of a veth pair the other end goes, too.
+/// Removes an interface; of a veth pair also the other end.
 ///
 /// # Errors
 /// It is not there, or cannot be removed.

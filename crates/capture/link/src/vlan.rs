@@ -19,9 +19,9 @@ const LAST: u16 = 4094;
 pub struct PortVlan {
     /// Its number.
     pub id: u16,
-    /// What comes in without a tag is of this VLAN.
+    /// Untagged ingress packets belong to this VLAN.
     pub pvid: bool,
-    /// What goes out of this VLAN goes without a tag.
+    /// Egress packets of this VLAN are untagged.
     pub untagged: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn decode(payload: &[u8]) -> Option<(u32, Option<Vec<PortVlan>>)> {
 }
 
 fn vlans(spec: &[u8]) -> Vec<PortVlan> {
-    // By number, so that however many ranges there are, there are no more VLANs than numbers.
+    // By number: the number of VLANs is bounded, however many ranges a message has.
     let mut vlans = BTreeMap::new();
     let mut first = None;
     for (kind, value) in attributes(spec) {

@@ -2,7 +2,7 @@
 
 use crate::Frame;
 
-/// Where decoding stands in a frame.
+/// A position in a frame.
 pub(crate) struct Cursor<'a> {
     data: &'a [u8],
     at: usize,
@@ -40,13 +40,13 @@ impl<'a> Cursor<'a> {
         self.data.len().saturating_sub(self.at) >= len
     }
 
-    /// Steps over `len` bytes; beyond the end only as far as header fields can say (they are small).
+    /// Skips `len` bytes; beyond the end only as far as header fields allow (they are small).
     #[inline]
     pub(crate) fn skip(&mut self, len: usize) {
         self.at += len;
     }
 
-    /// Goes to an offset that was reached before.
+    /// Goes back to an earlier offset.
     #[inline]
     pub(crate) fn seek(&mut self, at: u32) {
         self.at = at as usize;
@@ -65,7 +65,7 @@ impl<'a> Cursor<'a> {
         self.wire_len.saturating_sub(self.at())
     }
 
-    /// Whether the packet stands for several on the wire, whose IP length cannot be trusted.
+    /// Whether the packet contains several wire packets, so that its IP length cannot be trusted.
     #[inline]
     pub(crate) fn super_packet(&self) -> bool {
         self.super_packet

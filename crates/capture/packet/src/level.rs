@@ -47,7 +47,7 @@ pub enum Fragment {
     Later,
 }
 
-/// What is read of a TCP header (RFC 9293).
+/// The decoded fields of a TCP header (RFC 9293).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpSegment {
     /// Source port.
@@ -66,7 +66,7 @@ pub struct TcpSegment {
     pub payload_len: u32,
 }
 
-/// What is read of an ICMP or ICMPv6 header (RFC 792, RFC 4443).
+/// The decoded fields of an ICMP or ICMPv6 header (RFC 792, RFC 4443).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Icmp {
     /// Message type.
@@ -131,8 +131,8 @@ pub struct Level {
     pub tunnel_id: u32,
     /// Offset in the frame where this packet starts.
     pub start: u32,
-    /// Offset in the frame of the payload after this packet's last header that was understood.
-    /// It may lie beyond the captured bytes when TCP options are cut off.
+    /// Offset in the frame of the payload after this packet's last known header. It may exceed the captured
+    /// bytes when TCP options are cut off.
     pub payload: u32,
 }
 
@@ -141,7 +141,7 @@ pub struct Level {
 pub struct Decoded {
     /// The frame itself.
     pub outer: Level,
-    /// What it carries, when tunnels are looked into.
+    /// What it carries, when tunnels are decoded.
     pub child: Option<Level>,
     /// What the child carries.
     pub grandchild: Option<Level>,

@@ -34,7 +34,7 @@ pub struct Frame<'a> {
     pub link: LinkType,
     /// Tag control information of a VLAN tag that the network card stripped.
     pub stripped_vlan: Option<u16>,
-    /// `gso_segs`: wire packets that this one stands for; 0 and 1 both mean one.
+    /// `gso_segs`: number of wire packets in this one; 0 and 1 both mean one.
     pub segments: u16,
 }
 
@@ -50,16 +50,16 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Whether this stands for more than one wire packet.
+    /// Whether this contains more than one wire packet.
     pub fn is_super_packet(&self) -> bool {
         self.segments > 1
     }
 }
 
-/// What to look for.
+/// What to decode.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Options {
-    /// Look into tunnels (`flow.tunnels`).
+    /// Decode tunnels (`flow.tunnels`).
     pub tunnels: bool,
 }
 

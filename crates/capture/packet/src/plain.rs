@@ -1,4 +1,4 @@
-//! The short way through the headers of most packets.
+//! The fast path through the headers of most packets.
 
 use crate::{
     Frame, LinkType, Network, Options, TcpSegment,
@@ -31,7 +31,7 @@ pub struct Plain<'a> {
     pub dst: [u64; 2],
     /// Source and destination port in network byte order, as one little-endian word.
     pub ports: u32,
-    /// Header of TCP without its options, and length of the payload: read when asked for.
+    /// Header of TCP without its options, and length of the payload: decoded on demand.
     tcp: Option<(&'a [u8; 20], u32)>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Plain<'a> {
         {
             return None;
         }
-        // As far as UDP over IPv4 reaches, which is the shortest.
+        // The shortest case, UDP over IPv4.
         let head: &[u8; IPV4_END + 8] = frame.data.first_chunk()?;
         match be16(head[12], head[13]) {
             ETHERTYPE_IPV4 => {
@@ -103,7 +103,7 @@ impl<'a> Plain<'a> {
         Some(transport::segment(header, payload_len))
     }
 
-    // Not inlined, for a CPU would be made to look at the port in any case.
+    // Not inlined: the CPU would load the port in any case.
     #[inline(never)]
     fn may_be_tunnel(&self) -> bool {
         tunnel::is_udp_tunnel(self.dst_port())

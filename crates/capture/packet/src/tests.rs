@@ -457,7 +457,7 @@ fn assert_child(data: &[u8], tunnel: Tunnel, id: u32, start: usize) {
     assert_eq!(child.start as usize, start);
     assert_eq!(child.transport, UDP_53);
     assert_eq!(child.payload as usize, data.len() - b"inner".len());
-    // The parent is read as if there were no tunnel, and the child only when asked for.
+    // The parent is decoded as if there were no tunnel, and the child only on request.
     let without = decode(&Frame::ethernet(data), Options::default()).unwrap();
     assert_eq!((without.outer, without.child), (outer(data), None));
     // Nothing that is cut off yields half a child.
@@ -576,7 +576,7 @@ fn ip_in_ip_and_mpls() {
     assert_child(&ethernet(0x8847, &cat(&[&eight, ip])), Tunnel::Mpls, 9, 46);
     let nine = cat(&[&label(16, 0).repeat(8), &label(9, 1), ip]);
     assert_eq!(child(&ethernet(0x8847, &nine)), None);
-    // A pseudowire's control word, Ethernet: cannot be told.
+    // A pseudowire's control word, Ethernet: ambiguous.
     assert_eq!(
         child(&ethernet(0x8847, &cat(&[&label(9, 1), &[0; 40]]))),
         None

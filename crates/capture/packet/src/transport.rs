@@ -46,7 +46,7 @@ pub(crate) fn tcp_header_len(header: &[u8; 20]) -> Option<u32> {
     (len >= 20).then_some(len)
 }
 
-/// What is read of a TCP header.
+/// The decoded fields of a TCP header.
 #[inline]
 pub(crate) fn segment(header: &[u8; 20], payload_len: u32) -> TcpSegment {
     TcpSegment {

@@ -1,4 +1,4 @@
-//! Looking into tunnels.
+//! Decoding tunnels.
 
 use crate::{
     Fragment, Level, Network, Transport, Tunnel,
@@ -18,7 +18,7 @@ const VXLAN_IANA: u16 = 4789;
 const VXLAN_LINUX: u16 = 8472;
 const GENEVE: u16 = 6081;
 
-/// Whether UDP packets to a port are looked into.
+/// Whether UDP packets to a port are decoded as tunnels.
 #[inline]
 pub(crate) fn is_udp_tunnel(dst: u16) -> bool {
     matches!(dst, VXLAN_IANA | VXLAN_LINUX | GENEVE)

@@ -13,7 +13,7 @@ const PROTECTED: u8 = 0x40;
 const ORDER: u8 = 0x80;
 /// The QoS control field's bit for several MSDUs in one frame.
 const AMSDU: u8 = 0x80;
-/// Words of radiotap's bitmap that are looked at.
+/// Most words of radiotap's bitmap that are read.
 const MOST_WORDS: usize = 32;
 /// Radiotap's flags: the header is padded to four bytes.
 const PADDED: u8 = 0x20;

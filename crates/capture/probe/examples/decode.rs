@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skua_packet::{Frame, LinkType, Options};
-use skua_probe::receive::{Room, Socket};
+use skua_probe::receive::{ReceiveBuffers, Socket};
 use skua_wire::sflow::{self, Record, Sample};
 
 fn decode(bytes: &[u8]) -> u64 {
@@ -38,7 +38,7 @@ fn decode(bytes: &[u8]) -> u64 {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).ok_or("decode ADDRESS:PORT")?;
     let socket = Socket::bind(address.parse()?, 32 << 20)?;
-    let mut room = Room::default();
+    let mut buffers = ReceiveBuffers::default();
     let (mut samples, mut said) = (0, 0);
     loop {
         let timeout = Timespec {
@@ -50,6 +50,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{samples}");
             said = samples;
         }
-        while socket.receive_many(&mut room, |bytes, _| samples += decode(bytes))? > 0 {}
+        while socket.receive_many(&mut buffers, |bytes, _| samples += decode(bytes))? > 0 {}
     }
 }

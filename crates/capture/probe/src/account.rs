@@ -56,7 +56,7 @@ pub enum CauseKind {
     Lost,
     /// The packets are in no flow because the user wanted so.
     LeftOut,
-    /// The packets are in flows; this is said besides.
+    /// The packets are in flows; this is additional information.
     Note,
 }
 
@@ -88,8 +88,8 @@ pub fn cause_kind(cause: Cause) -> CauseKind {
 pub struct Account {
     /// By (namespace number, interface index).
     pub points: BTreeMap<(u16, u32), PointAccount>,
-    /// Capture points that are gone, added up.
-    pub gone: PointAccount,
+    /// Sum of the capture points that have left.
+    pub removed: PointAccount,
     /// Entries made in the flow table since the start.
     pub inserted: u64,
     /// Live entries now.
@@ -122,9 +122,9 @@ impl Account {
 }
 
 impl Account {
-    /// All points, also those that are gone.
+    /// All points, including those that have left.
     pub fn all_points(&self) -> impl Iterator<Item = &PointAccount> {
-        self.points.values().chain([&self.gone])
+        self.points.values().chain([&self.removed])
     }
 
     /// Packets and bytes in flows, without those inside tunnels.
@@ -173,7 +173,7 @@ impl Account {
     }
 }
 
-/// Adds what a point counted to another, as when it is gone.
+/// Adds what one point counted to another, for example to the sum of those that have left.
 pub(crate) fn add_point(sum: &mut PointAccount, point: &PointAccount) {
     sum.flows += point.flows;
     for i in 0..point.ingress.len() {

@@ -1,4 +1,4 @@
-//! The address set of a running probe, which anybody may change at any time.
+//! The address set of a running probe, which can be changed at any time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,8 +17,8 @@ struct Inner {
     most: u32,
     /// Replaced at the end of a change.
     set: Mutex<Arc<AddressSet>>,
-    /// Locked for the whole of a change, which may take a second: whoever only asks for the set,
-    /// like a drain, must not wait for that.
+    /// Locked during a whole change, which may take a second. Readers of the set, such as a drain, must not
+    /// wait for that: they lock `set` alone.
     apply: Mutex<Apply>,
 }
 
@@ -29,11 +29,11 @@ pub struct AddressChange {
     pub added: u64,
     /// Those that had the other mark before.
     pub changed: u64,
-    /// Those that were taken out.
+    /// Removed prefixes.
     pub removed: u64,
 }
 
-/// How a set is to be changed.
+/// A change of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressEdit<'a> {
     /// Put these in; those that are there get this mark.
@@ -45,8 +45,8 @@ pub enum AddressEdit<'a> {
 }
 
 impl LiveAddresses {
-    /// A set that may have so many prefixes at most. `apply` brings one into force; when it returns,
-    /// no packet that comes later is judged by the one before.
+    /// A set with at most `most` prefixes. `apply` applies one to the probe; after it returns, no packet is
+    /// judged by the previous set.
     pub fn new(
         most: u32,
         apply: impl FnMut(&Arc<AddressSet>) -> Result<(), ProbeError> + Send + 'static,
@@ -83,8 +83,8 @@ impl LiveAddresses {
         let (set, change) = edited(&self.set(), edit);
         let most = self.0.most;
         if set.len() > most as usize {
-            let wanted = set.len();
-            return Err(ProbeError::TooManyAddresses { wanted, most });
+            let requested = set.len();
+            return Err(ProbeError::TooManyAddresses { requested, most });
         }
         if change != AddressChange::default() {
             let set = Arc::new(set);
@@ -95,7 +95,7 @@ impl LiveAddresses {
     }
 }
 
-/// What the locks guard is replaced as a whole: nobody leaves it half-changed.
+/// The locks guard values that are only replaced as a whole, never left half-changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -32,7 +32,7 @@ pub struct EbpfConfig {
     pub all_netns: bool,
     /// Capture points, in place of both.
     pub points: Option<LivePoints>,
-    /// Packets that can be had besides flows; none: nothing is paid for that.
+    /// Packets to keep or stream in addition to flows; none: the programs have no code for that.
     pub packets: Option<PacketsConfig>,
     /// The flow table.
     pub table: FlowTableConfig,
@@ -115,7 +115,7 @@ impl EbpfProbe {
             let refusal = probe.follow(number)?;
             refused = refused.or(refusal);
         }
-        // Nothing of what was asked for would be seen; without names others may come.
+        // All named interfaces were refused, so nothing would be seen; without names others may appear.
         if let Some(error) = refused
             && !probe.config.interfaces.is_empty()
             && probe.interfaces.attached().is_empty()
@@ -141,7 +141,7 @@ impl EbpfProbe {
         &self.proofs
     }
 
-    /// Takes the packets that programs sent.
+    /// Drains the packets that programs sent.
     fn take_packets(&mut self) -> Result<(), ProbeError> {
         if let Some((packets, ring)) = &mut self.packets {
             while ring.drain(&mut |packet| packets.record(packet))? {}
@@ -149,7 +149,7 @@ impl EbpfProbe {
         Ok(())
     }
 
-    /// Has programs send all packets while somebody watches.
+    /// Makes programs send all packets while a live stream is open.
     fn watchers_changed(&mut self) -> Result<(), ProbeError> {
         let Some((packets, ring)) = &mut self.packets else {
             return Ok(());
@@ -335,7 +335,7 @@ impl Probe for EbpfProbe {
 
     fn describe(&self) -> Description {
         Description {
-            // Of those that are attached one may have become another kind: generic XDP.
+            // A hook may have fallen back to another kind: generic XDP.
             hook: self
                 .interfaces
                 .captures()

@@ -15,9 +15,9 @@ pub enum ProbeError {
     /// No such interface.
     #[error("no interface is called {name}{suggestion}")]
     UnknownInterface {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// ` (did you mean …?)` or a list of what there is.
+        /// ` (did you mean …?)` or a list of the existing names.
         suggestion: String,
     },
     /// The interface's packets cannot be read.
@@ -43,16 +43,16 @@ pub enum ProbeError {
     /// No filter can be applied to such packets.
     #[error("filters work on Ethernet and raw IP, not on link type {0:?}")]
     FilterLink(skua_packet::LinkType),
-    /// Packet rings for so many interfaces would take too much memory.
+    /// More packet rings would take too much memory.
     #[error("{0} interfaces have a packet ring already; no memory is taken for more")]
     TooManyRings(usize),
     /// The address set would be too large.
     #[error(
-        "the address set would have {wanted} prefixes, but flow.addresses.max_entries is {most}"
+        "the address set would have {requested} prefixes, but flow.addresses.max_entries is {most}"
     )]
     TooManyAddresses {
         /// Prefixes that it would have.
-        wanted: usize,
+        requested: usize,
         /// Prefixes that it may have.
         most: u32,
     },

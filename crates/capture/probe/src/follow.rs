@@ -10,7 +10,7 @@ use crate::{
     watch::{Change, Watch, wanted},
 };
 
-/// What is to be watched.
+/// The interfaces to watch.
 #[derive(Clone)]
 pub(crate) enum Scope {
     /// Interfaces of these names; without names all that are up.
@@ -27,7 +27,7 @@ impl Scope {
         }
     }
 
-    /// Finds the namespaces to look into.
+    /// Finds the namespaces to watch.
     pub fn watch(&self, all_netns: bool) -> Result<Watch, ProbeError> {
         match self {
             Self::Names(names) => Watch::start(all_netns, names),
@@ -35,7 +35,7 @@ impl Scope {
         }
     }
 
-    /// Whether an interface that is not attached to is to be.
+    /// Whether an interface should be attached to that is not yet.
     pub fn wants(&self, netns: u64, link: &Link) -> bool {
         match self {
             Self::Names(names) => wanted(names, link),
@@ -72,7 +72,7 @@ pub(crate) trait Follow {
     fn attach(&mut self, number: u16, link: &Link) -> Result<Self::Capture, ProbeError>;
     /// How it is captured, like `tcx`.
     fn hook_of(&self, capture: &Self::Capture) -> &'static str;
-    /// Waits until nothing is counted any more that comes from where it was detached.
+    /// Waits until no packet of detached interfaces is counted any more.
     fn wait_for_detached(&mut self) -> Result<(), ProbeError>;
     /// After the last interface of a namespace.
     fn namespace_removed(&mut self, number: u16) {
@@ -93,8 +93,8 @@ pub(crate) trait Follow {
         self.interfaces().scope.points().cloned()
     }
 
-    /// An interface is there or has changed: attaches if that is wanted. An error has been told.
-    fn link_seen(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
+    /// An interface appeared or has changed: attaches if it is selected. Errors have been logged.
+    fn link_updated(&mut self, number: u16, link: Link) -> Result<(), ProbeError> {
         let Some(link) = self.interfaces().newcomer(number, link) else {
             return Ok(());
         };
@@ -109,12 +109,12 @@ pub(crate) trait Follow {
         }
     }
 
-    /// Begins to follow a namespace and takes note of its interfaces. Not watching one of them is no reason
-    /// to end; what was said of the first such is returned.
+    /// Starts to follow a namespace and attaches to its interfaces. One that cannot be watched is no reason
+    /// to stop; the first such error is returned.
     fn follow(&mut self, number: u16) -> Result<Option<ProbeError>, ProbeError> {
         let mut refused = None;
         for link in self.watch().follow(number)? {
-            if let Err(error) = self.link_seen(number, link) {
+            if let Err(error) = self.link_updated(number, link) {
                 refused.get_or_insert(error);
             }
         }
@@ -124,22 +124,24 @@ pub(crate) trait Follow {
     fn links_changed(&mut self, changes: Vec<Change>) {
         for change in changes {
             match change {
-                Change::Seen(number, link) => {
-                    let _ = self.link_seen(number, link);
+                Change::Updated(number, link) => {
+                    let _ = self.link_updated(number, link);
                 }
-                Change::Gone(number, ifindex) => self.links_gone(number, |gone| gone == ifindex),
+                Change::Removed(number, ifindex) => {
+                    self.links_removed(number, |gone| gone == ifindex)
+                }
                 Change::All(number, links) => {
                     let there: HashSet<u32> = links.iter().map(|l| l.ifindex).collect();
-                    self.links_gone(number, |ifindex| !there.contains(&ifindex));
+                    self.links_removed(number, |ifindex| !there.contains(&ifindex));
                     for link in links {
-                        let _ = self.link_seen(number, link);
+                        let _ = self.link_updated(number, link);
                     }
                 }
             }
         }
     }
 
-    fn links_gone(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
+    fn links_removed(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
         self.interfaces().forget(number, &gone);
         for key in self.interfaces().attached() {
             if key.0 == number && gone(key.1) {
@@ -148,31 +150,31 @@ pub(crate) trait Follow {
         }
         let netns = self.watch().inode(number);
         if let (Some(points), Some(netns)) = (self.live_points(), netns) {
-            points.note_gone(netns, gone);
+            points.mark_removed(netns, gone);
         }
     }
 
-    /// Looks whether namespaces came or went.
+    /// Finds namespaces that came or went.
     fn refresh_namespaces(&mut self) -> Result<(), ProbeError> {
         let before = self.watch().inodes();
         let changes = self.watch().refresh();
         self.namespaces_changed(changes, &before)?;
         let recovered = self.watch().recover();
         self.links_changed(recovered);
-        self.crowded_out_again();
+        self.retry_crowded_out();
         Ok(())
     }
 
     /// Tries the interfaces again for which there were too many programs.
-    fn crowded_out_again(&mut self) {
+    fn retry_crowded_out(&mut self) {
         for (key, link) in self.interfaces().take_crowded_out() {
             if !self.has_room() {
                 self.interfaces().put_crowded_out(key, link);
                 continue;
             }
-            // By then it may be gone, or another's.
+            // The interface may have been removed or replaced by now.
             if let Ok(Some(link)) = self.watch().link(key.0, link.ifindex) {
-                let _ = self.link_seen(key.0, link);
+                let _ = self.link_updated(key.0, link);
             }
         }
     }
@@ -184,10 +186,10 @@ pub(crate) trait Follow {
         before: &[(u16, u64)],
     ) -> Result<(), ProbeError> {
         for number in changes.removed {
-            self.links_gone(number, |_| true);
+            self.links_removed(number, |_| true);
             let inode = before.iter().find(|(n, _)| *n == number);
             if let (Some(points), Some((_, netns))) = (self.live_points(), inode) {
-                points.note_gone(*netns, |_| true);
+                points.mark_removed(*netns, |_| true);
             }
             self.namespace_removed(number);
         }
@@ -212,7 +214,7 @@ pub(crate) trait Follow {
             };
             let point = id(netns, ifindex);
             if set.contains(&point) {
-                // It may have been taken out and put in again meanwhile.
+                // It may have been removed and added again meanwhile.
                 points.note(point, PointState::Active);
                 attached.insert(point);
             } else {
@@ -243,7 +245,7 @@ pub(crate) trait Follow {
         };
         match self.watch().link(number, point.ifindex) {
             Ok(Some(link)) => {
-                let _ = self.link_seen(number, link);
+                let _ = self.link_updated(number, link);
             }
             Ok(None) => points.note(point, PointState::Gone),
             Err(error) => points.note(point, PointState::Refused(error.to_string())),

@@ -1,4 +1,4 @@
-//! The interfaces that a probe captures: which are to be, what captures there, and what was counted.
+//! The interfaces that a probe captures: which are selected, their captures, and their accounts.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -33,18 +33,18 @@ pub(crate) struct Interfaces<C> {
     pub scope: Scope,
     pub watch: Watch,
     points: BTreeMap<Key, Point<C>>,
-    /// Points whose interface is gone but whose counters were not yet taken.
+    /// Points whose interface was removed but whose counters have not been read yet.
     leaving: Vec<Key>,
-    /// Interfaces that cannot be captured, so that we complain once.
+    /// Interfaces that cannot be captured, so that this is logged once.
     refused: HashSet<Key>,
-    /// Interfaces for which there were too many programs: tried again when some are gone.
+    /// Interfaces for which there were too many programs: tried again when some were unloaded.
     crowded_out: BTreeMap<Key, Link>,
-    /// What was counted but for what is in the points.
+    /// All counts except those in `points`.
     pub account: Account,
 }
 
 impl<C> Interfaces<C> {
-    /// Looks for the namespaces; nothing is captured yet.
+    /// Finds the namespaces; nothing is captured yet.
     pub fn new(
         interfaces: &[String],
         points: Option<&LivePoints>,
@@ -78,7 +78,7 @@ impl<C> Interfaces<C> {
         attached.map(|(key, _)| *key).collect()
     }
 
-    /// An interface that is there or has changed, when it is to be captured and is not yet.
+    /// An interface that appeared or has changed, when it is selected and not captured yet.
     pub fn newcomer(&mut self, number: u16, link: Link) -> Option<Link> {
         let key = (number, link.ifindex);
         if let Some(point) = self.points.get_mut(&key)
@@ -89,23 +89,23 @@ impl<C> Interfaces<C> {
             point.link = link;
             return None;
         }
-        let wanted = self.scope.wants(self.inode(number), &link) && !self.refused.contains(&key);
-        wanted.then_some(link)
+        let selected = self.scope.wants(self.inode(number), &link) && !self.refused.contains(&key);
+        selected.then_some(link)
     }
 
     fn inode(&self, number: u16) -> u64 {
         self.watch.inode(number).unwrap_or_default()
     }
 
-    /// Takes note of what captures an interface now.
+    /// Records what captures an interface now.
     pub fn joined(&mut self, number: u16, link: Link, hook: &'static str, capture: C) {
         let (key, inode) = ((number, link.ifindex), self.inode(number));
         let namespace = self.watch.namespace(number);
         let namespace = namespace.map(|n| n.name.clone()).unwrap_or_default();
         tracing::info!(interface = link.name, namespace, hook, "attached");
         self.crowded_out.remove(&key);
-        // One with this index may be gone since the last drain, and its counters not taken yet: what takes its
-        // place is the same capture point, which goes on.
+        // An interface with this index may have been removed since the last drain, with its counters not
+        // yet read: its successor continues the same capture point.
         self.leaving.retain(|leaving| *leaving != key);
         let mut account = match self.points.remove(&key) {
             Some(point) => point.account,
@@ -126,11 +126,11 @@ impl<C> Interfaces<C> {
         self.points.insert(key, point);
     }
 
-    /// Takes note that an interface cannot be captured: not until it changes, or not at all, which is
-    /// complained of once. Whether it may be later.
+    /// Records that an interface cannot be captured: until it changes, or at all, which is logged once.
+    /// Returns whether it can be later.
     pub fn failed(&mut self, number: u16, link: &Link, error: &ProbeError) -> bool {
         let inode = self.inode(number);
-        // libpcap wants it to be up: once it is, it is seen again.
+        // libpcap requires that it is up: once it is, the monitor reports it again.
         let down = matches!(
             error,
             ProbeError::Capture(skua_afpacket::Error::InterfaceDown { .. })
@@ -171,7 +171,7 @@ impl<C> Interfaces<C> {
         down
     }
 
-    /// Ends to capture an interface, which may be gone.
+    /// Stops capturing an interface, which may have been removed.
     pub fn left(&mut self, key: Key) {
         self.refused.remove(&key);
         if let Some(point) = self.points.get_mut(&key) {
@@ -182,13 +182,14 @@ impl<C> Interfaces<C> {
         }
     }
 
-    /// Forgets interfaces that are gone and were not watched for want of programs.
+    /// Forgets interfaces that were removed before there were enough programs to watch them.
     pub fn forget(&mut self, number: u16, gone: impl Fn(u32) -> bool) {
         self.crowded_out
             .retain(|(netns, ifindex), _| *netns != number || !gone(*ifindex));
     }
 
-    /// Those that are not watched for want of programs, to be tried again or put back.
+    /// Takes the interfaces that are not watched because there were too many programs, to try them again or
+    /// put them back.
     pub fn take_crowded_out(&mut self) -> BTreeMap<Key, Link> {
         std::mem::take(&mut self.crowded_out)
     }
@@ -208,7 +209,7 @@ impl<C> Interfaces<C> {
         self.points.values().filter_map(|p| p.capture.as_ref())
     }
 
-    /// Ends to capture all; their counters go on until [`ended`](Self::ended).
+    /// Stops all captures; their counters stay until [`ended`](Self::ended).
     pub fn end(&mut self) {
         for point in self.points.values_mut() {
             point.capture = None;
@@ -244,18 +245,18 @@ impl<C> Interfaces<C> {
         for (key, traffic) in traffic {
             let account = match self.points.get_mut(key) {
                 Some(point) => &mut point.account,
-                None => &mut self.account.gone,
+                None => &mut self.account.removed,
             };
             account.flows += *traffic;
         }
     }
 
-    /// After their last counters are taken: those that are gone.
+    /// Takes the removed interfaces, after their last counters were read.
     pub fn take_leaving(&mut self) -> Vec<Key> {
         let leaving = std::mem::take(&mut self.leaving);
         for key in &leaving {
             if let Some(point) = self.points.remove(key) {
-                add_point(&mut self.account.gone, &point.account);
+                add_point(&mut self.account.removed, &point.account);
             }
         }
         leaving
@@ -309,7 +310,7 @@ impl<C> Interfaces<C> {
     }
 }
 
-/// How long to wait; or what to wake up for, when it is time for that. Who rests has no drains.
+/// How long to wait; or the reason to wake up. A resting probe has no drains.
 pub(crate) fn patience(
     next_drain: Instant,
     until: Option<Instant>,

@@ -1,4 +1,4 @@
-//! Packets of a probe besides its flows: the first ones of each flow, kept, and all of them, live.
+//! Packets of a probe in addition to its flows: the first ones of each flow, kept, and all of them, live.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -11,8 +11,8 @@ use std::{
 
 use rustix::event::{EventfdFlags, eventfd};
 use skua_flow::{
-    Captured, Cause, FlowKey, FlowTable, Outcome, PacketBuffer, RawPacket, RawPacketLimits,
-    RawPacketStats, RawPackets, SeenPacket,
+    Captured, Cause, FlowKey, FlowTable, ObservedPacket, Outcome, PacketBuffer, RawPacket,
+    RawPacketLimits, RawPacketStats, RawPackets,
 };
 use skua_kernel::flow::{LinkKind, PacketConfig, SentPacket};
 use skua_packet::LinkType;
@@ -26,7 +26,7 @@ pub struct PacketsConfig {
     pub first: u8,
     /// Bytes of a packet from its link header on (`--header-size`), from 1 to 65,536.
     pub bytes: u32,
-    /// Memory for packets that are kept, bytes. Beyond, the flows that came first go.
+    /// Memory for packets that are kept, bytes. When it is full, the oldest flows' packets are dropped.
     pub memory: usize,
     /// Memory of the ring through which the kernel's programs send packets, bytes.
     pub ring_bytes: u32,
@@ -54,7 +54,7 @@ impl PacketsConfig {
     }
 }
 
-/// The packets of a probe, for whoever asks for those of a flow or wants to watch. Clones are the same.
+/// The packets of a probe: those kept of a flow, and live streams. Clones share one hub.
 #[derive(Clone)]
 pub struct Packets(Arc<Hub>);
 
@@ -64,9 +64,9 @@ struct Hub {
     streams: Mutex<Vec<Arc<Stream>>>,
     /// Packets that streams dropped, also those that are over.
     dropped: AtomicU64,
-    /// Number of streams, to be asked without a lock.
+    /// Number of streams, readable without the lock.
     watchers: AtomicUsize,
-    /// Streams have all packets from the moment when they are asked for.
+    /// Streams have all packets from the moment when they are opened.
     at_once: bool,
     /// Readable when streams come or go (an eventfd).
     wake: OwnedFd,
@@ -101,7 +101,7 @@ impl Packets {
         Self::make(config, true)
     }
 
-    /// For programs that have to be told that somebody watches.
+    /// For programs, which must learn when the first stream opens and the last one closes.
     pub(crate) fn of_programs(config: PacketsConfig) -> Result<Self, ProbeError> {
         Self::make(config, false)
     }
@@ -125,7 +125,7 @@ impl Packets {
         })))
     }
 
-    /// What was asked for.
+    /// The configuration of the packets.
     pub fn config(&self) -> PacketsConfig {
         self.0.config
     }
@@ -151,9 +151,9 @@ impl Packets {
         lock(&self.0.kept).stats()
     }
 
-    /// Begins a stream of all packets that are counted (also of those that find no entry in the
-    /// table, but not of what filter, sampling and address set leave out). Up to `most_bytes` wait
-    /// to be read; what comes beyond is dropped and counted.
+    /// Opens a stream of all packets that are counted (including those without an entry in the full table,
+    /// but not those that filter, sampling and address set leave out). Up to `most_bytes` wait to be read;
+    /// further packets are dropped and counted.
     pub fn watch(&self, most_bytes: usize) -> PacketStream {
         let stream = Arc::new(Stream {
             most_bytes,
@@ -171,8 +171,8 @@ impl Packets {
         PacketStream {
             packets: self.clone(),
             stream,
-            taken: PacketBuffer::default(),
-            told: 0,
+            read_packets: PacketBuffer::default(),
+            dropped: 0,
         }
     }
 
@@ -186,21 +186,20 @@ impl Packets {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Whether packets need not be looked at one by one: none are kept, and nobody watches.
+    /// Whether packets need not be handed over one by one: none are kept, and no stream is open.
     pub fn is_idle(&self) -> bool {
         self.0.config.first == 0 && self.watchers() == 0
     }
 
-    /// Counts a packet in a table, keeps it when it is one of the first of its flow, and gives it to
-    /// those who watch. `tag` is the VLAN tag that is not in the bytes (EtherType, tag control
-    /// information).
+    /// Counts a packet in a table, keeps it when it is one of the first of its flow, and gives it to all
+    /// streams. `tag` is the VLAN tag that is not in the bytes (EtherType, tag control information).
     pub fn count(&self, table: &mut FlowTable, packet: &Captured<'_>, tag: Option<(u16, u16)>) {
         let (outcome, first) = table.count_first(packet, self.0.config.first);
         let watched = self.watchers() > 0 && outcome != Outcome::Lost(Cause::AddressSet);
         if first.is_none() && !watched {
             return;
         }
-        let seen = SeenPacket {
+        let observed = ObservedPacket {
             time_ns: packet.now_ns,
             netns: packet.point.netns,
             ifindex: packet.point.ifindex,
@@ -211,16 +210,16 @@ impl Packets {
             data: packet.frame.data,
         };
         if let Some(first) = first {
-            lock(&self.0.kept).keep(&first.key, &seen);
+            lock(&self.0.kept).keep(&first.key, &observed);
         }
         if watched {
-            self.show(&seen);
+            self.show(&observed);
         }
     }
 
-    /// Takes what a program sent.
+    /// Records a packet that a program sent.
     pub(crate) fn record(&self, packet: &SentPacket<'_>) {
-        let seen = SeenPacket {
+        let observed = ObservedPacket {
             time_ns: packet.time_ns,
             netns: packet.key.netns,
             ifindex: packet.key.ifindex,
@@ -238,14 +237,14 @@ impl Packets {
             data: packet.data,
         };
         if packet.index.is_some() {
-            lock(&self.0.kept).keep(&packet.key, &seen);
+            lock(&self.0.kept).keep(&packet.key, &observed);
         }
         if packet.live {
-            self.show(&seen);
+            self.show(&observed);
         }
     }
 
-    fn show(&self, packet: &SeenPacket<'_>) {
+    fn show(&self, packet: &ObservedPacket<'_>) {
         for stream in lock(&self.0.streams).iter() {
             if !stream.push(packet, self.0.config.bytes as usize) {
                 self.0.dropped.fetch_add(1, Ordering::Relaxed);
@@ -253,7 +252,7 @@ impl Packets {
         }
     }
 
-    /// Streams came or went: takes the call and says whether there are any.
+    /// Clears the notice that streams came or went; returns whether there are any.
     pub(crate) fn clear_wake(&self) -> bool {
         let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
         self.watchers() > 0
@@ -267,7 +266,7 @@ impl Packets {
         }
     }
 
-    /// No more packets come.
+    /// Ends all streams.
     pub(crate) fn end(&self) {
         for stream in lock(&self.0.streams).iter() {
             lock(&stream.state).ended = true;
@@ -290,7 +289,7 @@ impl AsFd for Packets {
 
 impl Stream {
     /// False when it is dropped, as too many wait.
-    fn push(&self, packet: &SeenPacket<'_>, most: usize) -> bool {
+    fn push(&self, packet: &ObservedPacket<'_>, most: usize) -> bool {
         let mut state = lock(&self.state);
         if state.buffer.bytes() >= self.most_bytes {
             state.dropped += 1;
@@ -321,8 +320,8 @@ pub enum Streamed {
 pub struct PacketStream {
     packets: Packets,
     stream: Arc<Stream>,
-    taken: PacketBuffer,
-    told: u64,
+    read_packets: PacketBuffer,
+    dropped: u64,
 }
 
 impl PacketStream {
@@ -335,16 +334,16 @@ impl PacketStream {
 
     /// Waits for packets and takes those that are there, to be seen by [`packets`](Self::packets).
     pub fn read(&mut self, timeout: Duration) -> Streamed {
-        let mut spare = std::mem::take(&mut self.taken);
+        let mut spare = std::mem::take(&mut self.read_packets);
         spare.clear();
         let mut state = self.wait(timeout, |state| !state.buffer.is_empty() || state.ended);
         // The memory of what was read last serves what comes next.
-        let taken = std::mem::replace(&mut state.buffer, spare);
+        let read_packets = std::mem::replace(&mut state.buffer, spare);
         let (ended, dropped) = (state.ended, state.dropped);
         drop(state);
-        self.taken = taken;
-        self.told = dropped;
-        match (self.taken.is_empty(), ended) {
+        self.read_packets = read_packets;
+        self.dropped = dropped;
+        match (self.read_packets.is_empty(), ended) {
             (false, _) => Streamed::Packets,
             (true, true) => Streamed::Ended,
             (true, false) => Streamed::Nothing,
@@ -353,13 +352,13 @@ impl PacketStream {
 
     /// What the last [`read`](Self::read) took, in order.
     pub fn packets(&self) -> impl Iterator<Item = RawPacket<'_>> {
-        self.taken.iter()
+        self.read_packets.iter()
     }
 
     /// Packets that were dropped up to the last [`read`](Self::read) because they were not read in
     /// time. What the kernel's ring lost before that is in the account (`live_lost`).
     pub fn dropped(&self) -> u64 {
-        self.told
+        self.dropped
     }
 
     fn wait(
@@ -441,9 +440,9 @@ mod tests {
             count(&packets, &mut table, 2, time);
         }
         assert_eq!(stream.read(Duration::ZERO), Streamed::Packets);
-        let seen: Vec<_> = stream.packets().map(|p| (p.data[35], p.time_ns)).collect();
+        let observed: Vec<_> = stream.packets().map(|p| (p.data[35], p.time_ns)).collect();
         let expected: Vec<_> = (2..6).flat_map(|time| [(1, time), (2, time)]).collect();
-        assert_eq!(seen, expected);
+        assert_eq!(observed, expected);
         assert!(
             stream
                 .packets()

@@ -1,4 +1,4 @@
-//! The capture points of a running probe, which anybody may change at any time.
+//! The capture points of a running probe, which can be changed at any time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,8 +39,8 @@ pub enum PointState {
     Active,
     /// It cannot be attached to, and why. It is tried again when it is added again.
     Refused(String),
-    /// There is no such interface, or not any more. It is counted again should it come back in the
-    /// same namespace; else it is looked for when the set is replaced or it is added.
+    /// There is no such interface (any more). It is counted again when it comes back in the same namespace;
+    /// else it is searched again when the set is replaced or it is added.
     Gone,
 }
 
@@ -106,8 +106,7 @@ impl LivePoints {
         Ok(live)
     }
 
-    /// Has these points and no others. Those that stay keep their state; those that are gone are
-    /// looked for again.
+    /// Replaces the set of points. Those that stay keep their state; missing ones are searched again.
     pub fn replace(&self, points: PointSet) {
         self.edit(|table| {
             table.retain(|point, state| *state != PointState::Gone && points.contains(point));
@@ -117,7 +116,7 @@ impl LivePoints {
         });
     }
 
-    /// Adds a point; one that is refused or gone is tried again.
+    /// Adds a point; one that was refused or is missing is tried again.
     pub fn add(&self, point: PointId) {
         self.edit(|table| {
             let state = table.entry(point).or_insert_with(PointState::new);
@@ -127,7 +126,7 @@ impl LivePoints {
         });
     }
 
-    /// Takes a point out.
+    /// Removes a point.
     pub fn remove(&self, point: PointId) {
         self.edit(|table| {
             table.remove(&point);
@@ -153,8 +152,8 @@ impl LivePoints {
         self.lock().points.get(&point).cloned()
     }
 
-    /// Waits until the probe has carried out all changes that were made before this call; false when
-    /// it has not by then. The probe does so while it waits ([`crate::Probe::wait`]).
+    /// Waits until the probe has applied all changes that were made before this call; false on timeout. The
+    /// probe does so while it waits ([`crate::Probe::wait`]).
     pub fn settle(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         let mut table = self.lock();
@@ -202,7 +201,7 @@ impl LivePoints {
         self.0.settled.notify_all();
     }
 
-    /// Whether a point is to be attached to when its interface is there.
+    /// Whether a point should be attached to when its interface appears.
     pub(crate) fn awaits(&self, point: PointId) -> bool {
         let state = self.state(point);
         matches!(state, Some(PointState::Waiting(_) | PointState::Gone))
@@ -215,8 +214,8 @@ impl LivePoints {
         }
     }
 
-    /// Notes that interfaces of a namespace are gone.
-    pub(crate) fn note_gone(&self, netns: u64, gone: impl Fn(u32) -> bool) {
+    /// Records that interfaces of a namespace were removed.
+    pub(crate) fn mark_removed(&self, netns: u64, gone: impl Fn(u32) -> bool) {
         for (point, state) in &mut self.lock().points {
             if point.netns == netns && gone(point.ifindex) {
                 *state = PointState::Gone;
@@ -263,8 +262,8 @@ mod tests {
         assert_eq!(live.state(point(1)), Some(PointState::Active));
         assert!(live.awaits(point(2)) && live.awaits(point(3)));
         live.remove(point(1));
-        live.note_gone(1, |ifindex| ifindex == 3);
-        live.note_gone(2, |_| true);
+        live.mark_removed(1, |ifindex| ifindex == 3);
+        live.mark_removed(2, |_| true);
         let names: Vec<_> = live.states().iter().map(|(_, s)| s.name()).collect();
         assert_eq!(names, ["waiting", "gone"]);
     }

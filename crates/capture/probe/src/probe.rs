@@ -56,12 +56,12 @@ pub struct WatchedNamespace {
 /// A live source of flows. Use it from one thread: [`wait`](Self::wait), then
 /// [`drain`](Self::drain), at the end [`finish`](Self::finish).
 pub trait Probe {
-    /// Waits for the next drain. `caller` is a descriptor of the caller's that ends the wait, as
-    /// does the time `until`.
+    /// Waits for the next drain. The wait ends at `until`, or when the caller's descriptor `caller` is
+    /// readable.
     ///
     /// # Errors
     ///
-    /// When the system does not let us wait or tell us of interfaces any more.
+    /// When waiting fails, or interfaces cannot be watched any more.
     fn wait(
         &mut self,
         caller: Option<BorrowedFd<'_>>,
@@ -94,16 +94,16 @@ pub trait Probe {
     /// What it works with.
     fn describe(&self) -> Description;
 
-    /// The address set, for whoever is to change it while the probe works.
+    /// The address set, which can be changed while the probe works.
     fn addresses(&self) -> LiveAddresses;
 
-    /// The capture points, for whoever is to change them while the probe works; none when it watches
-    /// interfaces by name.
+    /// The capture points, which can be changed while the probe works; none when it watches interfaces by
+    /// name.
     fn points(&self) -> Option<LivePoints> {
         None
     }
 
-    /// The packets that are kept and can be watched; none when that was not asked for.
+    /// The kept packets and live streams; none when the configuration has neither.
     fn packets(&self) -> Option<Packets> {
         None
     }

@@ -88,8 +88,8 @@ impl Selection {
         Ok(())
     }
 
-    /// Why a packet is not to be counted, none when it is. `tag` is the VLAN tag that was taken
-    /// out of it (EtherType, tag control information): the filter sees it where it was.
+    /// Why a packet is not counted, none when it is. `tag` is the VLAN tag that was removed from it
+    /// (EtherType, tag control information): the filter sees it in its place.
     ///
     /// # Errors
     ///
@@ -127,18 +127,19 @@ impl Selection {
         })
     }
 
-    /// Whether the filter looks at most at the headers that are in the first `bytes` of a packet.
-    pub fn looks_no_further_than(&self, bytes: u32) -> bool {
-        let near = |filter: &Filter| filter.instructions().iter().all(|i| near(i, bytes));
+    /// Whether the filter reads only the first `bytes` of a packet.
+    pub fn reads_within(&self, bytes: u32) -> bool {
+        let reads_below =
+            |filter: &Filter| filter.instructions().iter().all(|i| reads_below(i, bytes));
         self.filters
             .as_ref()
-            .is_none_or(|f| near(&f.ethernet) && f.ip.as_ref().is_none_or(near))
+            .is_none_or(|f| reads_below(&f.ethernet) && f.ip.as_ref().is_none_or(reads_below))
     }
 }
 
-/// Whether an instruction reads nothing beyond `bytes`. What X holds is the end of a header: half of
-/// the bytes are left for that.
-fn near(instruction: &Instruction, bytes: u32) -> bool {
+/// Whether an instruction reads nothing beyond `bytes`. X holds the end of a header: half of the bytes are
+/// left for that.
+fn reads_below(instruction: &Instruction, bytes: u32) -> bool {
     let load = matches!(instruction.code & CLASS, CLASS_LD | CLASS_LDX);
     match instruction.code & MODE {
         MODE_ABS if load => instruction.k < bytes.saturating_sub(4),
@@ -233,10 +234,10 @@ mod tests {
     }
 
     #[test]
-    fn how_far_a_filter_looks_is_known() {
+    fn how_far_a_filter_reads_is_known() {
         let far = |expression: &str| {
             let selection = Selection::new(expression, 1, 1).unwrap();
-            !selection.looks_no_further_than(512)
+            !selection.reads_within(512)
         };
         assert!(!far("") && !far("tcp port 80 and net fd00::/8") && !far("vlan and udp"));
         assert!(far("ether[600] = 1") && far("udp[700:2] = 5"));

@@ -13,8 +13,8 @@ use crate::ProbeError;
 /// A live source of sockets. Use it from one thread: at each drain first [`ended`](Self::ended), then
 /// [`pairs`](Self::pairs), [`cgroups`](Self::cgroups) and [`open`](Self::open).
 pub trait SocketProbe {
-    /// Becomes readable when what has ended should be taken before there is no room any more; none
-    /// when there is no such moment.
+    /// Becomes readable when ended sockets must be drained before the kernel's buffer is full; none when
+    /// the rung has no such signal.
     fn wake(&self) -> Option<BorrowedFd<'_>>;
 
     /// Hands out the sockets that have ended since the last call.
@@ -24,15 +24,15 @@ pub trait SocketProbe {
     /// When they cannot be read.
     fn ended(&mut self, sink: &mut dyn FnMut(&SocketUpdate)) -> Result<(), ProbeError>;
 
-    /// Looks at all open sockets.
+    /// Reports all open sockets.
     ///
     /// # Errors
     ///
     /// When they cannot be listed.
     fn open(&mut self, sink: &mut dyn FnMut(&SocketUpdate)) -> Result<(), ProbeError>;
 
-    /// Hands out the connections that have ended since the last call, summed up; nothing unless
-    /// that was asked for.
+    /// Reports the connections that have ended since the last call, summed up by pair; none unless that is
+    /// configured.
     ///
     /// # Errors
     ///

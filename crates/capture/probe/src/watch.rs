@@ -18,10 +18,10 @@ use crate::{ProbeError, Wake, WatchedNamespace};
 /// What happened to interfaces of the namespace with the number.
 pub(crate) enum Change {
     /// An interface is there, or has changed.
-    Seen(u16, Link),
-    /// An interface is gone.
-    Gone(u16, u32),
-    /// All interfaces that are there; others are gone.
+    Updated(u16, Link),
+    /// An interface was removed.
+    Removed(u16, u32),
+    /// All interfaces that exist; all others were removed.
     All(u16, Vec<Link>),
 }
 
@@ -32,7 +32,7 @@ pub(crate) const RESTING: Duration = Duration::from_secs(3600);
 pub(crate) struct Ready<const N: usize> {
     /// Of the descriptors that were given.
     pub given: [bool; N],
-    /// Namespaces whose monitors have something to tell, for [`Watch::read`].
+    /// Namespaces whose monitors are readable, for [`Watch::read`].
     pub namespaces: Vec<u16>,
 }
 
@@ -66,7 +66,7 @@ impl Watch {
         }
     }
 
-    /// No namespace until some are asked for by [`select`](Self::select).
+    /// No namespace until [`select`](Self::select) selects some.
     pub fn selected() -> Result<Self, ProbeError> {
         Ok(Self {
             namespaces: Namespaces::selected()?,
@@ -75,8 +75,8 @@ impl Watch {
         })
     }
 
-    /// Looks for the namespaces with these inode numbers: those that are to be followed now, and
-    /// those that are followed no more, which may be our own.
+    /// Selects the namespaces with these inode numbers. Returns those to follow now, and those to follow no
+    /// more, which may include our own.
     pub fn select(&mut self, inodes: BTreeSet<u64>) -> Changes {
         let own = self.inode(0);
         let wanted = own.is_some_and(|own| inodes.contains(&own));
@@ -137,7 +137,7 @@ impl Watch {
         self.namespaces.get(number)
     }
 
-    /// The namespaces with their addresses; none where these cannot be asked for.
+    /// The namespaces with their addresses; none where these cannot be read.
     pub fn namespaces(&self) -> Vec<WatchedNamespace> {
         self.namespaces
             .list()
@@ -178,7 +178,7 @@ impl Watch {
         }
     }
 
-    /// Opens a monitor, and lists the interfaces; none when the namespace is gone.
+    /// Opens a monitor, and lists the interfaces; none when the namespace has ended.
     fn open(&mut self, number: u16) -> Result<Option<Vec<Link>>, ProbeError> {
         let Some(namespace) = self.namespaces.get(number) else {
             return Ok(None);
@@ -209,8 +209,8 @@ impl Watch {
         })
     }
 
-    /// What a namespace's monitor has to tell. One that fails is given up until
-    /// [`recover`](Self::recover): what is watched goes on meanwhile.
+    /// Reads a namespace's monitor. A monitor that fails is dropped until [`recover`](Self::recover):
+    /// capturing continues meanwhile.
     pub fn read(&mut self, number: u16) -> Vec<Change> {
         self.changes(number).unwrap_or_else(|error| {
             let namespace = self.namespaces.get(number).map(|n| n.name.as_str());
@@ -228,8 +228,8 @@ impl Watch {
         };
         for event in monitor.read()? {
             changes.push(match event {
-                LinkEvent::New(link) => Change::Seen(number, link),
-                LinkEvent::Deleted { ifindex, .. } => Change::Gone(number, ifindex),
+                LinkEvent::New(link) => Change::Updated(number, link),
+                LinkEvent::Deleted { ifindex, .. } => Change::Removed(number, ifindex),
                 LinkEvent::Resync => match self.namespaces.get(number) {
                     Some(namespace) => Change::All(number, LinkSocket::open_in(namespace)?.list()?),
                     None => continue,
@@ -255,8 +255,8 @@ impl Watch {
         changes
     }
 
-    /// Looks for namespaces again; those that are gone are not followed any more. When they cannot
-    /// be looked for, nothing has changed.
+    /// Finds namespaces again; those that have ended are not followed any more. When they cannot be listed,
+    /// nothing has changed.
     pub fn refresh(&mut self) -> Changes {
         let changes = self.namespaces.refresh();
         self.let_go(changes)
@@ -264,7 +264,7 @@ impl Watch {
 
     fn let_go(&mut self, changes: Result<Changes, skua_link::Error>) -> Changes {
         let changes = changes.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot look for network namespaces");
+            tracing::warn!(%error, "cannot list network namespaces");
             Changes::default()
         });
         self.monitors
@@ -287,8 +287,8 @@ impl Watch {
     }
 }
 
-/// Whether an interface is to be watched: it has one of the names, or without names it is up and none
-/// that Skua made for itself.
+/// Whether an interface should be watched: it has one of the names, or without names it is up and was not
+/// made by Skua itself.
 pub(crate) fn wanted(names: &[String], link: &Link) -> bool {
     if names.is_empty() {
         link.up && !skua_link::is_own_interface(&link.name)

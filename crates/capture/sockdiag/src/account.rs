@@ -1,8 +1,8 @@
 //! What the kernel's numbers mean: payload bytes without SYN and FIN, who opened, why it ended.
 //!
-//! Of a socket that has been destroyed the kernel tells neither the state in which it was nor its
-//! error. Sequence numbers tell much of it: what was acknowledged or is in flight, less the payload
-//! that was sent, is how many of SYN and FIN this side has sent.
+//! For a destroyed socket the kernel reports neither its last state nor its error. Sequence numbers show
+//! much of it: what was acknowledged or is in flight, less the payload that was sent, is how many of SYN
+//! and FIN this side has sent.
 
 use crate::record::Record;
 use crate::tcp_info::TcpInfo;
@@ -99,11 +99,11 @@ fn metrics(info: &TcpInfo, sent_control: u64, received_control: u64) -> TcpMetri
 /// What was known of a connection before it was destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Before {
-    /// Who opened, or who must have opened because the local port is a listening one.
+    /// The opener, or the remote side because the local port is a listening one.
     pub opener: Opener,
-    /// The last look saw no listening socket by which it could have come in.
+    /// The last poll saw no listening socket by which it could have come in.
     pub no_listener: bool,
-    /// State at the last look.
+    /// State at the last poll.
     pub state: Option<SocketState>,
     /// How often the namespace sends a SYN again (`net.ipv4.tcp_syn_retries`).
     pub syn_retries: u8,
@@ -141,7 +141,7 @@ pub(crate) fn ended(record: &Record, info: &TcpInfo, before: Before) -> Ended {
         (Opener::Unknown, _) if !established => Opener::Local,
         (Opener::Unknown, Some(0)) => Opener::Remote,
         (Opener::Unknown, Some(2)) => Opener::Local,
-        // A SYN or a FIN: had it come in, there would have been a listening socket, most likely.
+        // A SYN or a FIN: an incoming connection would most likely have had a listening socket.
         (Opener::Unknown, Some(1)) if before.no_listener => Opener::Local,
         (known, _) => known,
     };
@@ -169,8 +169,8 @@ pub(crate) fn ended(record: &Record, info: &TcpInfo, before: Before) -> Ended {
     } else {
         syn.unwrap_or(0)
     };
-    // The kernel does not tell whether a FIN is among the received bytes. After an end in order it
-    // nearly always is.
+    // The kernel does not report whether a FIN is among the received bytes. After an orderly end it nearly
+    // always is.
     let fin_received = before.state.is_some_and(has_received_fin) || end == End::Closed;
     Ended {
         end,

@@ -1,4 +1,4 @@
-//! The probe: looks at the sockets of several namespaces and hears of their end.
+//! The probe: polls the sockets of several namespaces and receives their ends.
 
 use crate::Error;
 use crate::netlink::{DestroyMonitor, DiagSocket};
@@ -20,10 +20,10 @@ struct Watched {
     id: NamespaceId,
     query: DiagSocket,
     monitor: Option<DestroyMonitor>,
-    /// Notifications that the kernel had dropped when it was asked last.
+    /// Dropped notifications at the last reading of the kernel's counter.
     dropped: u64,
     syn_retries: u8,
-    /// The last look saw all sockets.
+    /// The last poll saw all sockets.
     complete: bool,
 }
 
@@ -66,14 +66,14 @@ impl SockDiag {
     /// Watches these namespaces from now on, and no others. Sockets of a namespace that is left
     /// out are forgotten without an end.
     pub fn set_namespaces<'a>(&mut self, namespaces: impl Iterator<Item = &'a Namespace>) {
-        let wanted: Vec<&Namespace> = namespaces.collect();
-        let is_wanted = |id: NamespaceId| wanted.iter().any(|namespace| namespace.id == id);
-        self.namespaces.retain(|watched| is_wanted(watched.id));
-        self.refused.retain(|(id, _)| is_wanted(*id));
+        let selected: Vec<&Namespace> = namespaces.collect();
+        let is_selected = |id: NamespaceId| selected.iter().any(|namespace| namespace.id == id);
+        self.namespaces.retain(|watched| is_selected(watched.id));
+        self.refused.retain(|(id, _)| is_selected(*id));
         let kept = &self.namespaces;
         self.table
             .keep_namespaces(&|netns| kept.iter().any(|watched| inode(watched.id) == netns));
-        for namespace in wanted {
+        for namespace in selected {
             let is_known = self.namespaces.iter().any(|w| w.id == namespace.id)
                 || self.refused.iter().any(|(id, _)| *id == namespace.id);
             if !is_known {
@@ -126,30 +126,30 @@ impl SockDiag {
                 Ok(heard) => {
                     self.ring_full += heard.unreadable;
                     if heard.overrun {
-                        // How many is known only inside the namespace: `drops` looks there.
+                        // How many is known only inside the namespace: `drops` reads it there.
                         self.ring_full += watched.drops();
                     }
                 }
-                // The socket is of no use any more: ends are told by looks from now on.
+                // The monitor failed: ends are found by polls from now on.
                 Err(_) => watched.monitor = None,
             }
         }
     }
 
-    /// Looks at all sockets and gives each open one to `sink`, those that listen too. Before
-    /// that come ends that the look has found out.
+    /// Polls all sockets and gives each open one to `sink`, listening ones included. Ends that the poll has
+    /// found come first.
     pub fn open(&mut self, sink: &mut dyn FnMut(&SocketUpdate)) {
         self.table.begin(now_ns());
         for watched in &mut self.namespaces {
             let netns = inode(watched.id);
             let table = &mut self.table;
-            let seen = watched
+            let result = watched
                 .query
-                .dump_all(&mut |record| table.see(netns, record, sink));
-            watched.complete = seen.is_ok();
+                .dump_all(&mut |record| table.observe(netns, record, sink));
+            watched.complete = result.is_ok();
         }
         self.processes.scan(&self.table.inodes());
-        // What ended during the look has an end, and is not open.
+        // A socket that ended during the poll is reported as ended, not as open.
         self.ended(sink);
         let (processes, namespaces) = (&self.processes, &self.namespaces);
         self.table.finish(
@@ -162,8 +162,9 @@ impl SockDiag {
         );
     }
 
-    /// What did not become a record. `ring_full`: ends that the kernel dropped because they were
-    /// not read in time, also of sockets that would have been no record; `table_full`: open sockets (once per look) beyond the limit.
+    /// What did not become a record. `ring_full`: ends that the kernel dropped because they were not read
+    /// in time, also of sockets without a record; `table_full`: open sockets (once per poll) beyond the
+    /// limit.
     pub fn losses(&self) -> SocketLosses {
         SocketLosses {
             ring_full: self.ring_full,
@@ -172,9 +173,9 @@ impl SockDiag {
         }
     }
 
-    /// Connections that came and went between two looks and whose address and numbers the kernel
-    /// had wiped out before it told of their end: a blocking connect that failed, and a close with
-    /// a linger time of 0.
+    /// Connections that came and went between two polls and whose address and numbers the kernel had
+    /// cleared before it reported their end: a blocking connect that failed, and a close with a linger time
+    /// of 0.
     pub fn unrecorded(&self) -> u64 {
         self.table.unrecorded()
     }
@@ -227,7 +228,7 @@ impl Watched {
         Ok((watched, proof))
     }
 
-    /// Notifications dropped since this was asked last; at least one.
+    /// Notifications dropped since the last call; at least one.
     fn drops(&mut self) -> u64 {
         let Some(monitor) = &self.monitor else {
             return 0;

@@ -27,7 +27,7 @@ impl Error {
         move |source| Self::Netlink { action, source }
     }
 
-    /// The kernel does not know the protocol or the family that was asked for.
+    /// The kernel does not know the requested protocol or family.
     pub(crate) fn is_unknown_family(&self) -> bool {
         const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
         const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();

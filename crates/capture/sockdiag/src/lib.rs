@@ -1,9 +1,9 @@
 //! Sockets without BPF: the last rung of the socket probe. `docs/sockets.md` is the contract;
 //! its section 6 says what this rung cannot know.
 //!
-//! [`SockDiag`] looks at all TCP and UDP sockets over NETLINK_SOCK_DIAG, finds their owners in
-//! the processes' file tables, and hears of ended ones by the kernel's multicast groups.
-//! [`DiagSocket`] is the part below: it asks for the sockets of one network namespace.
+//! [`SockDiag`] polls all TCP and UDP sockets over NETLINK_SOCK_DIAG, finds their owners in the processes'
+//! file tables, and receives the ends of sockets from the kernel's multicast groups. [`DiagSocket`] is the
+//! part below: it lists the sockets of one network namespace.
 
 pub mod account;
 mod cgroup;

@@ -1,4 +1,4 @@
-//! Netlink sockets: one that asks for sockets, one that hears of their end.
+//! Netlink sockets: one that lists sockets, one that receives their ends.
 
 use crate::record::{self, Family, Record, SOCK_DIAG_BY_FAMILY};
 use crate::{Error, account};
@@ -29,8 +29,8 @@ const GROUPS: [(u32, &str); 4] = [
     (4, "SKNLGRP_INET6_UDP_DESTROY"),
 ];
 
-/// Asks for the sockets of one network namespace: that in which it was opened. It needs no
-/// rights. While it is open it keeps its namespace alive.
+/// Lists the sockets of one network namespace: that in which it was opened. It needs no rights. While it is
+/// open it keeps its namespace alive.
 #[derive(Debug)]
 pub struct DiagSocket {
     socket: Socket,
@@ -48,7 +48,7 @@ impl DiagSocket {
         })
     }
 
-    /// Opens a socket in `namespace`; it goes on asking there.
+    /// Opens a socket in `namespace`; it stays there.
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         namespace.enter(Self::open)?
     }
@@ -114,9 +114,8 @@ impl DiagSocket {
         Ok(())
     }
 
-    /// TCP's metrics of all connections, by socket cookie: for probes that know the rest. `opener`
-    /// says who opened; where it does not know, the numbers are asked, see
-    /// [`account::opener_of_open`].
+    /// TCP's metrics of all connections, by socket cookie: for probes that know the rest. `opener` gives
+    /// the opener; where it does not know, the numbers decide, see [`account::opener_of_open`].
     pub fn tcp_metrics(
         &mut self,
         opener: &mut dyn FnMut(u64) -> Opener,
@@ -141,8 +140,7 @@ impl DiagSocket {
     }
 }
 
-/// A connection of which only the SYN has come is no socket yet: the kernel tells nothing of it
-/// but its addresses.
+/// A connection of which only the SYN has come is no socket yet: the kernel reports only its addresses.
 fn is_request(record: &Record) -> bool {
     record.state == SocketState::SynRecv && record.info.is_none()
 }
@@ -196,8 +194,8 @@ impl DestroyMonitor {
         })
     }
 
-    /// Takes the notifications that are there, without waiting. After a flood some may be left:
-    /// the descriptor is then still readable.
+    /// Reads the queued notifications, without waiting. After a flood some may be left: the descriptor is
+    /// then still readable.
     pub fn read(&mut self, sink: &mut dyn FnMut(&Record)) -> Result<Heard, Error> {
         let mut heard = Heard::default();
         for _ in 0..READ_AT_MOST {

@@ -1,8 +1,8 @@
-//! Whose socket: processes and the sockets in their file tables (`/proc/PID/fd`).
+//! Owners of sockets: processes and the sockets in their file tables (`/proc/PID/fd`).
 //!
-//! Reading all file tables costs a system call for each open file of the host. So a table is read
-//! when its process is new, when a socket turns up whose owner is not known, and else in turn, a
-//! part of the processes with each look.
+//! Reading all file tables costs a system call for each open file of the host. So a table is read when its
+//! process is new, when a socket without a known owner appears, and else in turn, a part of the processes
+//! with each poll.
 
 use crate::cgroup::Hierarchies;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
@@ -17,9 +17,9 @@ use std::path::PathBuf;
 const MAX_HELD: usize = 1 << 20;
 /// Most processes that are followed.
 const MAX_PROCESSES: usize = 1 << 17;
-/// Each look reads the tables of at least one in so many processes again.
+/// Each poll reads the tables of at least one in so many processes again.
 const TURN: usize = 16;
-/// In how many looks a socket without a holder is searched in all tables; later, only as turns go.
+/// In how many polls a socket without a holder is searched in all tables; later, only in turn.
 const SEARCHES: u8 = 2;
 /// Room for directory entries of one system call.
 const DIRECTORY_BUFFER: usize = 32 << 10;
@@ -31,38 +31,38 @@ struct Process {
     directory: u64,
     parent: u32,
     task: Task,
-    /// Number of the look that saw it last.
+    /// Number of the poll that saw it last.
     seen: u32,
-    /// Number of the look that read its file table last.
+    /// Number of the poll that read its file table last.
     read: u32,
     /// It was found to hold a socket.
     holds: bool,
 }
 
-/// Who holds a socket.
+/// The holder of a socket.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     pid: u32,
     directory: u64,
-    /// Number of the look that saw it last in the holder's table.
+    /// Number of the poll that saw it last in the holder's table.
     read: u32,
 }
 
-/// All processes that may be looked at, and which of them hold which sockets.
+/// All processes that we may read, and which of them hold which sockets.
 #[derive(Debug)]
 pub(crate) struct Processes {
     root: PathBuf,
     hierarchies: Hierarchies,
     by_pid: HashMap<u32, Process>,
     holders: HashMap<u32, Holder>,
-    /// Sockets that were searched for in vain, and in how many looks.
+    /// Sockets that were not found, and in how many polls.
     orphans: HashMap<u32, u8>,
-    look: u32,
+    poll: u32,
     buffer: Box<[MaybeUninit<u8>]>,
 }
 
 impl Processes {
-    /// Knows nobody yet.
+    /// Starts without processes.
     pub fn new() -> Self {
         Self::at("/proc".into())
     }
@@ -74,15 +74,15 @@ impl Processes {
             by_pid: HashMap::new(),
             holders: HashMap::new(),
             orphans: HashMap::new(),
-            look: 0,
+            poll: 0,
             buffer: Box::new_uninit_slice(DIRECTORY_BUFFER),
         }
     }
 
-    /// Looks for the holders of these sockets, by inode. It never fails: what may not be looked
-    /// at, or vanishes meanwhile, holds nothing.
+    /// Finds the holders of these sockets, by inode. It never fails: a process that we may not read, or
+    /// that ends meanwhile, holds nothing.
     pub fn scan(&mut self, sockets: &HashSet<u32>) {
-        self.look = self.look.wrapping_add(1);
+        self.poll = self.poll.wrapping_add(1);
         self.holders.retain(|inode, _| sockets.contains(inode));
         self.orphans.retain(|inode, _| sockets.contains(inode));
 
@@ -90,7 +90,7 @@ impl Processes {
         for pid in &due {
             self.read_table(*pid, sockets);
         }
-        // Who held a socket and has ended holds it no more.
+        // A process that has ended holds no socket any more.
         let by_pid = &self.by_pid;
         self.holders.retain(|_, holder| {
             by_pid
@@ -98,7 +98,7 @@ impl Processes {
                 .is_some_and(|process| process.directory == holder.directory)
         });
 
-        let mut wanted: HashSet<u32> = sockets
+        let mut searched: HashSet<u32> = sockets
             .iter()
             .filter(|inode| !self.holders.contains_key(inode))
             .filter(|inode| self.orphans.get(inode).is_none_or(|n| *n < SEARCHES))
@@ -108,7 +108,7 @@ impl Processes {
         due.extend(
             self.by_pid
                 .iter()
-                .filter(|(_, process)| process.read != self.look)
+                .filter(|(_, process)| process.read != self.poll)
                 .map(|(pid, _)| *pid),
         );
         // Those first that hold sockets already, then those that were read the longest ago.
@@ -119,17 +119,17 @@ impl Processes {
         });
         let turn = due.len().div_ceil(TURN);
         let mut at = 0;
-        while at < due.len() && !wanted.is_empty() {
+        while at < due.len() && !searched.is_empty() {
             self.read_table(due[at], sockets);
-            wanted.retain(|inode| !self.holders.contains_key(inode));
+            searched.retain(|inode| !self.holders.contains_key(inode));
             at += 1;
         }
-        for inode in wanted {
+        for inode in searched {
             if self.orphans.len() < MAX_HELD {
                 *self.orphans.entry(inode).or_default() += 1;
             }
         }
-        // In turn, by age alone.
+        // The rest in turn, oldest reading first.
         let rest = due.get_mut(at..).unwrap_or_default();
         rest.sort_unstable_by_key(|pid| self.by_pid.get(pid).map(|process| process.read));
         let rest: Vec<u32> = rest.iter().take(turn.saturating_sub(at)).copied().collect();
@@ -151,7 +151,7 @@ impl Processes {
         self.by_pid.get(&holder.pid).map(|process| &process.task)
     }
 
-    /// Lists processes. Gives back the pids of new ones.
+    /// Lists processes. Returns the pids of new ones.
     fn refresh(&mut self) -> Vec<u32> {
         let mut new = Vec::new();
         let directory = rustix::fs::open(
@@ -166,12 +166,12 @@ impl Processes {
                     continue;
                 };
                 match self.by_pid.get_mut(&pid) {
-                    Some(process) if process.directory == entry.ino() => process.seen = self.look,
+                    Some(process) if process.directory == entry.ino() => process.seen = self.poll,
                     _ => new.push((pid, entry.ino())),
                 }
             }
         }
-        let look = self.look;
+        let poll = self.poll;
         new.retain(|(pid, directory)| {
             let is_known = self.by_pid.contains_key(pid);
             if self.by_pid.len() >= MAX_PROCESSES && !is_known {
@@ -186,14 +186,14 @@ impl Processes {
                     directory: *directory,
                     parent,
                     task,
-                    seen: look,
-                    read: look.wrapping_sub(1),
+                    seen: poll,
+                    read: poll.wrapping_sub(1),
                     holds: false,
                 },
             );
             true
         });
-        self.by_pid.retain(|_, process| process.seen == look);
+        self.by_pid.retain(|_, process| process.seen == poll);
         new.into_iter().map(|(pid, _)| pid).collect()
     }
 
@@ -202,7 +202,7 @@ impl Processes {
         let Some(process) = self.by_pid.get_mut(&pid) else {
             return;
         };
-        process.read = self.look;
+        process.read = self.poll;
         let Ok(directory) = open_directory(&self.root.join(pid.to_string()).join("fd")) else {
             return;
         };
@@ -239,7 +239,7 @@ impl Processes {
         let holder = Holder {
             pid,
             directory,
-            read: self.look,
+            read: self.poll,
         };
         let is_full = self.holders.len() >= MAX_HELD;
         match self.holders.get_mut(&inode) {
@@ -251,17 +251,17 @@ impl Processes {
             Some(known) if known.pid == pid => *known = holder,
             Some(known) => {
                 let by_pid = &self.by_pid;
-                let gone = by_pid
+                let ended = by_pid
                     .get(&known.pid)
                     .is_none_or(|process| process.directory != known.directory);
-                if gone || started_later(by_pid, pid, known.pid) {
+                if ended || started_later(by_pid, pid, known.pid) {
                     *known = holder;
                 }
             }
         }
     }
 
-    /// Reads who a process is, and its parent; none when it is gone.
+    /// Reads a process's identity and its parent; none when it has ended.
     fn describe(&self, pid: u32) -> Option<(Task, u32)> {
         let directory = self.root.join(pid.to_string());
         let stat = std::fs::read(directory.join("stat")).ok()?;
@@ -316,7 +316,7 @@ struct Stat<'a> {
 }
 
 impl<'a> Stat<'a> {
-    /// The name stands in parentheses and may have any bytes in it, parentheses too.
+    /// The name is in parentheses and may have any bytes in it, parentheses too.
     fn parse(line: &'a [u8]) -> Option<Self> {
         let open = line.iter().position(|byte| *byte == b'(')?;
         let close = line.iter().rposition(|byte| *byte == b')')?;
@@ -414,10 +414,10 @@ mod tests {
             assert_ne!(task.start_ns, 0);
             assert_eq!(task.uid, rustix::fs::stat("/proc/self").unwrap().st_uid);
         }
-        let gone = inode(&tcp);
+        let ended = inode(&tcp);
         drop(tcp);
         processes.scan(&HashSet::from([inode(&udp)]));
-        assert!(processes.holder(gone).is_none());
+        assert!(processes.holder(ended).is_none());
         assert!(processes.holder(inode(&udp)).is_some());
     }
 
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_given_up_is_noticed_in_turn() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let wanted = inode(&socket);
+        let searched = inode(&socket);
         let mut child = std::process::Command::new("sh")
             .args(["-c", "sleep 0.1; exec <&-; sleep 60 & wait"])
             .stdin(std::process::Stdio::from(OwnedFd::from(
@@ -473,12 +473,12 @@ mod tests {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let sockets = HashSet::from([wanted]);
+        let sockets = HashSet::from([searched]);
         let mut processes = Processes::new();
         let is_ours = (0..100).any(|_| {
             processes.scan(&sockets);
             std::thread::sleep(std::time::Duration::from_millis(5));
-            let holder = processes.holder(wanted);
+            let holder = processes.holder(searched);
             holder.is_some_and(|task| task.pid == std::process::id())
         });
         child.kill().unwrap();

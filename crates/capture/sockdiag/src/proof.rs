@@ -1,4 +1,4 @@
-//! Whether the kernel tells what it should, shown by sockets of our own.
+//! Checks with sockets of our own that the kernel reports sockets and their ends.
 
 use crate::Error;
 use crate::netlink::{DestroyMonitor, DiagSocket};
@@ -13,7 +13,7 @@ pub(crate) const EXISTING: &str = "existing";
 pub(crate) const CLOSE: &str = "close";
 pub(crate) const DUMP: &str = "sock_diag dump";
 pub(crate) const GROUPS: &str = "sock_diag destroy groups";
-/// How long the kernel may take to tell of the end of our own sockets.
+/// How long the kernel may take to report the end of our own sockets.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What was shown.
@@ -38,7 +38,7 @@ impl Default for Proof {
     }
 }
 
-/// Makes sockets of our own in the calling thread's namespace, looks for them and closes them.
+/// Makes sockets of our own in the calling thread's namespace, finds them in a dump and closes them.
 pub(crate) fn prove(
     query: &mut DiagSocket,
     monitor: Result<&mut DestroyMonitor, &mut Error>,

@@ -1,5 +1,4 @@
-//! Messages of sock_diag: what is asked, and what the kernel tells about one socket
-//! (`linux/inet_diag.h`).
+//! Messages of sock_diag: requests, and the kernel's description of a socket (`linux/inet_diag.h`).
 
 use crate::tcp_info::TcpInfo;
 use netlink_packet_core::{NLA_TYPE_MASK, NLM_F_DUMP, NLM_F_REQUEST, NlasIterator};
@@ -26,8 +25,8 @@ const REQUEST_BYTES: usize = 16 + 56;
 /// `struct inet_diag_msg`.
 const MESSAGE_BYTES: usize = 72;
 
-/// Version of the internet protocol that a look asks for. Sockets of family AF_INET6 that speak
-/// IPv4 are among [`Family::V6`].
+/// Version of the internet protocol of a request. Sockets of family AF_INET6 that use IPv4 are among
+/// [`Family::V6`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     /// AF_INET.
@@ -36,7 +35,7 @@ pub enum Family {
     V6,
 }
 
-/// What the kernel tells about a socket, as it tells it.
+/// The kernel's description of a socket, unchanged.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Record {
     /// Socket cookie. Up to Linux 5.9 it is unique in its network namespace only.
@@ -49,7 +48,7 @@ pub struct Record {
     pub local: SocketAddr,
     /// The other side; its port is 0 when there is none (any more).
     pub remote: SocketAddr,
-    /// Received bytes that nobody has read; listening sockets: connections that wait for accept.
+    /// Received bytes that were not read yet; listening sockets: connections that wait for accept.
     pub rqueue: u32,
     /// TCP: sequence numbers written but not acknowledged (SYN and FIN count as one each);
     /// listening sockets: the most connections that may wait.
@@ -94,9 +93,9 @@ pub(crate) fn request(protocol: Protocol, family: Family, sequence: u32) -> [u8;
     bytes
 }
 
-/// Reads a `struct inet_diag_msg` with its attributes. `protocol` is that which was asked for;
-/// messages of the multicast groups say it themselves. `None`: too short, or of a family,
-/// protocol or state that is not watched.
+/// Reads a `struct inet_diag_msg` with its attributes. `protocol` is that of the request; messages of the
+/// multicast groups have it themselves. `None`: too short, or of a family, protocol or state that is not
+/// watched.
 pub(crate) fn decode(payload: &[u8], protocol: Option<Protocol>) -> Option<Record> {
     let fixed: &[u8; MESSAGE_BYTES] = payload.first_chunk()?;
     let mut protocol = protocol;

@@ -1,4 +1,4 @@
-//! Sockets that are known: what the last look saw, who owns them, when they began.
+//! Known sockets: what the last poll saw, their owners, when they began.
 
 use crate::account::{self, Before, Certainty};
 use crate::record::Record;
@@ -6,13 +6,13 @@ use skua_socket::{End, Opener, Protocol, SocketState, SocketUpdate, Task, TaskRu
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-/// Most sockets that are remembered between looks.
+/// Most sockets that are kept between polls.
 const MAX_SOCKETS: usize = 1 << 19;
-/// Most sockets that are remembered as ended before the kernel said so.
-const MAX_TOLD: usize = 1 << 16;
-/// In how many looks a socket may be missing until it counts as vanished. Its end may be on the
-/// way: the kernel tells it from a work queue.
-const GRACE_LOOKS: u32 = 1;
+/// Most sockets that are remembered as vanished before the kernel has reported their end.
+const MAX_VANISHED: usize = 1 << 16;
+/// In how many polls a socket may be missing until it counts as vanished. Its end may be on the way: the
+/// kernel sends it from a work queue.
+const GRACE_POLLS: u32 = 1;
 
 /// A socket: network namespace and cookie. Before Linux 5.10 cookies are of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ struct Key {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownSocket {
     record: Record,
     task: Task,
     rule: TaskRule,
@@ -33,10 +33,10 @@ struct Known {
     generation: u16,
     start_ns: u64,
     established_ns: u64,
-    /// Time of the look that saw it last.
+    /// Time of the poll that saw it last.
     seen_ns: u64,
-    /// Number of that look.
-    look: u32,
+    /// Number of that poll.
+    poll: u32,
 }
 
 /// A listening socket's place: namespace, address (unspecified: all) and port.
@@ -45,46 +45,46 @@ type ListenerKey = (u32, IpAddr, u16);
 /// The table.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    sockets: HashMap<Key, Known>,
+    sockets: HashMap<Key, KnownSocket>,
     /// Owners of listening sockets.
     listeners: HashMap<ListenerKey, Task>,
-    /// Sockets that were told as vanished and that the kernel may still report.
-    told: HashSet<Key>,
+    /// Sockets that were reported as vanished and whose end the kernel may still report.
+    vanished: HashSet<Key>,
     /// Cookies are unique on the host.
     host_cookies: bool,
-    look: u32,
-    look_ns: u64,
-    /// Time of the look before; 0: this is the first.
+    poll: u32,
+    poll_ns: u64,
+    /// Time of the previous poll; 0: this is the first.
     before_ns: u64,
     table_full: u64,
     unrecorded: u64,
 }
 
 impl Table {
-    /// A look begins.
+    /// Starts a poll.
     pub fn begin(&mut self, now_ns: u64) {
-        self.look = self.look.wrapping_add(1);
-        self.before_ns = self.look_ns;
-        self.look_ns = now_ns;
+        self.poll = self.poll.wrapping_add(1);
+        self.before_ns = self.poll_ns;
+        self.poll_ns = now_ns;
     }
 
-    /// The look has seen a socket. A connection that a socket had before the present one has
-    /// ended: it is given to `sink`.
-    pub fn see(&mut self, netns: u32, record: &Record, sink: &mut dyn FnMut(&SocketUpdate)) {
+    /// Adds a socket that the poll has seen. An earlier connection of the same socket has ended: it is
+    /// given to `sink`.
+    pub fn observe(&mut self, netns: u32, record: &Record, sink: &mut dyn FnMut(&SocketUpdate)) {
         self.host_cookies |= record.cookie_of_host;
         let key = Key {
             netns,
             cookie: record.cookie,
         };
-        let (look, now_ns) = (self.look, self.look_ns);
+        let (poll, now_ns) = (self.poll, self.poll_ns);
         let mut generation = 0;
         if let Some(known) = self.sockets.get_mut(&key) {
-            if known.look == look {
-                // Changes meanwhile make a dump tell some twice.
+            if known.poll == poll {
+                // Changes during a dump make the kernel list some twice.
                 return;
             }
             if known.is_same_connection(record) {
-                known.see(record, look, now_ns, self.before_ns);
+                known.refresh(record, poll, now_ns, self.before_ns);
                 return;
             }
             // What was never connected is not ended by connecting it.
@@ -96,27 +96,27 @@ impl Table {
             self.table_full += 1;
             return;
         }
-        let mut known = Known::new(record, generation, look, now_ns);
+        let mut known = KnownSocket::new(record, generation, poll, now_ns);
         if self.before_ns != 0 {
             known.start_ns = began(record, now_ns, self.before_ns);
         }
-        known.see(record, look, now_ns, self.before_ns);
+        known.refresh(record, poll, now_ns, self.before_ns);
         self.sockets.insert(key, known);
     }
 
-    /// Inodes of the sockets that the look has seen.
+    /// Inodes of the sockets that the poll has seen.
     pub fn inodes(&self) -> HashSet<u32> {
         let seen = self
             .sockets
             .values()
-            .filter(|known| known.look == self.look);
+            .filter(|known| known.poll == self.poll);
         seen.map(|known| known.record.inode)
             .filter(|inode| *inode != 0)
             .collect()
     }
 
-    /// The look is over: gives every open socket to `sink`, and those that have vanished.
-    /// `holder` tells whose an inode is; `complete` of which namespaces all sockets were seen.
+    /// Ends a poll: gives every open socket to `sink`, and those that have vanished. `holder` gives an
+    /// inode's owner; `complete` the namespaces of which all sockets were seen.
     pub fn finish<'a>(
         &mut self,
         holder: &dyn Fn(u32) -> Option<&'a Task>,
@@ -125,7 +125,7 @@ impl Table {
     ) {
         self.listeners.clear();
         for (key, known) in &mut self.sockets {
-            if known.look == self.look {
+            if known.poll == self.poll {
                 known.own(holder);
                 if known.record.state == SocketState::Listen {
                     let local = known.record.local;
@@ -138,22 +138,22 @@ impl Table {
                 }
             }
         }
-        let (look, host_cookies) = (self.look, self.host_cookies);
-        let (listeners, told) = (&self.listeners, &mut self.told);
+        let (poll, host_cookies) = (self.poll, self.host_cookies);
+        let (listeners, vanished) = (&self.listeners, &mut self.vanished);
         self.sockets.retain(|key, known| {
-            if known.look == look {
+            if known.poll == poll {
                 known.come_in(key.netns, listeners);
                 sink(&known.update(*key, host_cookies, known.seen_ns, None));
                 return true;
             }
-            if !complete(key.netns) || look.wrapping_sub(known.look) <= GRACE_LOOKS {
+            if !complete(key.netns) || poll.wrapping_sub(known.poll) <= GRACE_POLLS {
                 // Still among the open ones, as last seen.
                 sink(&known.update(*key, host_cookies, known.seen_ns, None));
                 return true;
             }
             sink(&known.update(*key, host_cookies, known.seen_ns, Some(End::Vanished)));
-            if told.len() < MAX_TOLD {
-                told.insert(*key);
+            if vanished.len() < MAX_VANISHED {
+                vanished.insert(*key);
             }
             false
         });
@@ -172,7 +172,7 @@ impl Table {
             netns,
             cookie: record.cookie,
         };
-        if self.told.remove(&key) {
+        if self.vanished.remove(&key) {
             return;
         }
         let known = self.sockets.remove(&key);
@@ -217,7 +217,7 @@ impl Table {
         sink(&update);
     }
 
-    /// A socket that no look has seen.
+    /// A socket that no poll has seen.
     fn short_lived(
         &self,
         key: Key,
@@ -226,16 +226,16 @@ impl Table {
         now_ns: u64,
         sink: &mut dyn FnMut(&SocketUpdate),
     ) {
-        let mut known = Known::new(record, 0, self.look, now_ns);
-        if self.look_ns != 0 {
-            known.start_ns = began(record, now_ns, self.look_ns);
+        let mut known = KnownSocket::new(record, 0, self.poll, now_ns);
+        if self.poll_ns != 0 {
+            known.start_ns = began(record, now_ns, self.poll_ns);
         }
         if let Some(info) = &record.info {
             known.come_in(key.netns, &self.listeners);
             let before = Before {
                 opener: known.opener,
                 // `come_in` would have found it.
-                no_listener: self.look != 0,
+                no_listener: self.poll != 0,
                 state: None,
                 syn_retries,
             };
@@ -245,8 +245,8 @@ impl Table {
             if ended.established {
                 known.established_ns = known.start_ns;
             } else {
-                // It has no time of data: all that is known is that it began after the look.
-                known.start_ns = self.look_ns;
+                // It has no time of data: all that is known is that it began after the poll.
+                known.start_ns = self.poll_ns;
             }
             let mut update = known.update(key, self.host_cookies, now_ns, Some(ended.end));
             update.tcp = Some(ended.metrics);
@@ -259,11 +259,11 @@ impl Table {
     /// Forgets the sockets of namespaces that are no longer watched.
     pub fn keep_namespaces(&mut self, keep: &dyn Fn(u32) -> bool) {
         self.sockets.retain(|key, _| keep(key.netns));
-        self.told.retain(|key| keep(key.netns));
+        self.vanished.retain(|key| keep(key.netns));
         self.listeners.retain(|place, _| keep(place.0));
     }
 
-    /// Sockets at looks for which there was no room.
+    /// Open sockets that did not fit into the table, once per poll.
     pub fn table_full(&self) -> u64 {
         self.table_full
     }
@@ -274,8 +274,8 @@ impl Table {
     }
 }
 
-impl Known {
-    fn new(record: &Record, generation: u16, look: u32, now_ns: u64) -> Self {
+impl KnownSocket {
+    fn new(record: &Record, generation: u16, poll: u32, now_ns: u64) -> Self {
         let opener = match record.state {
             SocketState::UdpConnected => Opener::Local,
             _ => Opener::Unknown,
@@ -294,7 +294,7 @@ impl Known {
             start_ns: 0,
             established_ns: 0,
             seen_ns: now_ns,
-            look,
+            poll,
         }
     }
 
@@ -303,11 +303,11 @@ impl Known {
         self.record.remote == record.remote
     }
 
-    fn see(&mut self, record: &Record, look: u32, now_ns: u64, before_ns: u64) {
+    fn refresh(&mut self, record: &Record, poll: u32, now_ns: u64, before_ns: u64) {
         let was_attempt = self.record.state == SocketState::SynSent;
         self.record = *record;
         self.seen_ns = now_ns;
-        self.look = look;
+        self.poll = poll;
         if record.protocol == Protocol::Tcp && !self.settled {
             let (opener, certainty) = account::opener_of_open(record);
             if opener != Opener::Unknown {
@@ -354,7 +354,7 @@ impl Known {
         if self.opener == Opener::Unknown {
             self.opener = Opener::Remote;
         }
-        // Without an inode nobody has accepted it, or nobody has it any more.
+        // Without an inode no process has accepted it, or none has it any more.
         if self.rule == TaskRule::Unknown
             && self.opener == Opener::Remote
             && self.record.inode == 0
@@ -424,8 +424,8 @@ impl Key {
     }
 }
 
-/// When a connection that was not there at `earliest` began, at the latest: when data went through
-/// it last, or it was established.
+/// Latest possible begin of a connection that did not exist at `earliest`: when it last had data, or was
+/// established.
 fn began(record: &Record, now_ns: u64, earliest: u64) -> u64 {
     let Some(info) = &record.info else {
         return now_ns;

@@ -96,7 +96,7 @@ fn resets_are_told_with_their_side() {
     assert_eq!(ours.end, Some(End::ResetRemote));
     assert_eq!(payload(&ours), (100, 0));
 
-    // Without lingering the kernel wipes the numbers out: those of the last look remain.
+    // Without lingering the kernel clears the numbers: those of the last poll remain.
     let (client, server) = host.pair(&listener);
     send(&client, &server, 50);
     let local = client.local_addr().unwrap();

@@ -9,8 +9,8 @@ pub struct DiscoveryConfig {
     pub host: String,
     /// Whether to follow all network namespaces, or the own one only.
     pub all_netns: bool,
-    /// How often counters are read, and namespaces of processes and what the kernel does not tell are
-    /// looked for.
+    /// How often counters are read, and namespaces of processes and what the kernel does not announce are
+    /// polled.
     pub metric_interval: Duration,
     /// How often at most the neighbours and the forwarding table of one interface are written.
     pub neighbour_interval: Duration,
@@ -24,21 +24,21 @@ pub struct DiscoveryConfig {
     pub max_neighbours: usize,
     /// Entries at most of the forwarding table of one interface; further ones are in `FDBOmitted`.
     pub max_forwarding: usize,
-    /// What is looked for besides.
+    /// Further kinds of nodes.
     pub inventory: InventoryConfig,
-    /// Room for notifications of one namespace until they are read, in bytes. The kernel takes it only
-    /// as they come.
+    /// Queue for notifications of one namespace until they are read, in bytes. The kernel allocates it only
+    /// on demand.
     pub queue_bytes: usize,
 }
 
-/// What is looked for besides namespaces and interfaces; nothing by default.
+/// Kinds of nodes in addition to namespaces and interfaces; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InventoryConfig {
     /// Containers.
     pub containers: bool,
-    /// Processes that listen, as [`crate::Listeners`] is told.
+    /// Listening processes, as set in [`crate::Listeners`].
     pub processes: bool,
-    /// Virtual machines, and whoever else holds a tap or tun device.
+    /// Virtual machines, and other processes that hold a tap or tun device.
     pub guests: bool,
     /// BPF programs on interfaces.
     pub programs: bool,

@@ -11,7 +11,7 @@ pub struct Counters {
     pub resyncs: u64,
     /// Times that the kernel said that it had to drop notifications; a resync follows each.
     pub lost: u64,
-    /// Interfaces and namespaces beyond the limit of the graph.
+    /// Interfaces and namespaces above the limit of the graph.
     pub omitted_nodes: u64,
     /// Addresses, routes, neighbours and forwarding entries that were over a limit of their node, each time
     /// one came.
@@ -20,9 +20,9 @@ pub struct Counters {
     pub namespaces: u64,
     /// Namespaces that could not be entered.
     pub namespaces_refused: u64,
-    /// Namespaces now beyond the limit of how many are followed.
+    /// Namespaces now above the limit of followed ones.
     pub namespaces_omitted: u64,
-    /// Requests to the kernel that failed; they are made again.
+    /// Failed requests to the kernel; they are repeated.
     pub errors: u64,
     /// Containers that have a node now.
     pub containers: u64,
@@ -30,9 +30,9 @@ pub struct Counters {
     pub processes: u64,
     /// Holders of tap and tun devices that have a node now.
     pub guests: u64,
-    /// BPF programs on interfaces at the last look.
+    /// BPF programs on interfaces at the last poll.
     pub programs: u64,
-    /// Namespaces with rules of nftables at the last look.
+    /// Namespaces with rules of nftables at the last poll.
     pub rulesets: u64,
     /// Times that the rules of a namespace could not be read.
     pub rulesets_failed: u64,

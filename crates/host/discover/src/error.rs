@@ -5,7 +5,7 @@ use std::io;
 /// Why discovery could not start. Once it runs, whatever fails is tried again and counted.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// The own namespace could not be looked at.
+    /// The own namespace could not be read.
     #[error(transparent)]
     Link(#[from] skua_link::Error),
     /// What the thread waits with could not be made.

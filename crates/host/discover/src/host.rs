@@ -1,4 +1,4 @@
-//! What is known of the host itself.
+//! The host's own node.
 
 use crate::ident;
 use skua_topology::Value;

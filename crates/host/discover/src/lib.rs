@@ -1,8 +1,9 @@
 //! Finds what a host is wired with, and keeps the graph of it up to date.
 //!
-//! [`Discovery::start`] fills a [`SharedGraph`] with the host, its network namespaces and their
-//! interfaces, and changes it as the kernel tells. When it returns these are complete; what is on and in
-//! them (containers, processes, guests, programs, rules) follows by itself. What the nodes and edges have, and what of it comes by events, is in `docs/topology.md`.
+//! [`Discovery::start`] fills a [`SharedGraph`] with the host, its network namespaces and their interfaces,
+//! and keeps them up to date by the kernel's events. When it returns these are complete; what is on and in
+//! them (containers, processes, guests, programs, rules) follows later. `docs/topology.md` lists the
+//! properties of nodes and edges, and which of them come by events.
 //!
 //! # Providers
 //!
@@ -14,7 +15,7 @@
 //!
 //! # Identity
 //!
-//! An *identifier* is of one life of one object, a *TID* is of whatever has the same name in the same
+//! An *identifier* belongs to one life of one object, a *TID* to all objects with the same name in the same
 //! place.
 //!
 //! - The identifier of an interface is the UUIDv5 of host, boot, namespace (device and inode) and
@@ -52,13 +53,13 @@ use std::sync::Arc;
 pub struct Discovery {
     host: Arc<str>,
     counters: Arc<Shared>,
-    /// Before the other: it looks at what that wrote.
+    /// Dropped before `netlink`: it reads the nodes that `netlink` wrote.
     inventory: inventory::Inventory,
     netlink: netlink::Provider,
 }
 
 impl Discovery {
-    /// Finds all there is and writes it down, then goes on by itself.
+    /// Finds all objects and writes them into the graph, then follows their changes.
     pub fn start(config: DiscoveryConfig, graph: SharedGraph) -> Result<Self, DiscoveryError> {
         let counters = Arc::new(Shared::default());
         let wish = inventory::Wake::new()?;
@@ -87,7 +88,7 @@ impl Discovery {
         self.counters.read()
     }
 
-    /// Who is to be told which processes listen; none when these are not wanted.
+    /// Receives the list of listening processes; none when these are disabled.
     pub fn listeners(&self) -> Option<Listeners> {
         self.inventory.listeners()
     }

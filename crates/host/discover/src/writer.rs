@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Lives of identifiers that are remembered at most; beyond that the graph is asked again.
+/// Most lives of identifiers that are remembered; beyond that the graph is searched again.
 const MOST_LIVES: usize = 65_536;
 
 /// Ms since the Unix epoch.
@@ -49,8 +49,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// For the provider `name` on `host`. What an earlier run of it left in the graph is taken over
-    /// as it is found again; the rest goes with [`Writer::settle`].
+    /// For the provider `name` on `host`. Nodes that an earlier run left in the graph are adopted as they
+    /// are found again; the rest is removed by [`Writer::settle`].
     pub fn new(
         graph: SharedGraph,
         host: &str,
@@ -77,8 +77,8 @@ impl Writer {
         }
     }
 
-    /// Adds a node, whose identifier is made of `identity`; none when there is no room. Of a node that an
-    /// earlier run left only the keys in `owned` are replaced.
+    /// Adds a node, whose identifier is made of `identity`; none when the limit was reached. Of a node that
+    /// an earlier run left only the keys in `owned` are replaced.
     pub fn add_node(&mut self, identity: &str, owned: &[&str], metadata: Map) -> Option<Arc<str>> {
         if self.nodes >= self.most {
             counters::add(&self.counters.omitted_nodes, 1);
@@ -138,8 +138,8 @@ impl Writer {
         let mut graph = self.graph.write();
         let now = graph.now();
         let mut merged = metadata;
-        let looked = graph.node(id, now, &mut |node, _| {
-            // Only Open vSwitch knows that a tap is one of its internal ports, and says so.
+        let found_node = graph.node(id, now, &mut |node, _| {
+            // Only Open vSwitch knows that a tap is one of its internal ports, and sets its type.
             let internal = is_internal(&node.metadata);
             let foreign = |name: &str| !owned.contains(&name) || (internal && name == TYPE);
             let others = node.metadata.iter().filter(|(name, _)| foreign(name));
@@ -156,7 +156,7 @@ impl Writer {
             }
             ControlFlow::Break(())
         });
-        let written = looked.and_then(|_| graph.update_node(id, merged, now_ms()));
+        let written = found_node.and_then(|_| graph.update_node(id, merged, now_ms()));
         drop(graph);
         self.check(written.map(drop));
     }
@@ -217,8 +217,8 @@ impl Writer {
         }
     }
 
-    /// Has a node hang below `parent` by one edge; `hangs` is the parent and the edge of before, which may
-    /// be gone: parents are others'.
+    /// Puts a node below `parent` by one edge; `hangs` is the previous parent and edge, which may have been
+    /// removed: parents belong to other writers.
     pub fn hang(&mut self, hangs: &mut Hangs, parent: &Arc<str>, child: &str, relation: &str) {
         if let Some((before, edge)) = hangs.take() {
             let there = self.graph.read().current_edge(&edge).is_some();
@@ -232,7 +232,7 @@ impl Writer {
         *hangs = edge.map(|edge| (parent.clone(), edge));
     }
 
-    /// Deletes an edge, which may be gone with one of its ends.
+    /// Deletes an edge, which may have been removed with one of its ends.
     pub fn drop_edge(&mut self, id: &str) {
         if self.graph.read().current_edge(id).is_some() {
             self.remove_edge(id);
@@ -252,13 +252,12 @@ impl Writer {
         }
     }
 
-    /// Nodes beyond the limit; they may be tried again when there is some.
+    /// Whether the limit of nodes is reached.
     pub fn is_full(&self) -> bool {
         self.nodes >= self.most
     }
 
-    /// Who else writes may delete what is ours, and limits of the graph may be met: neither may end
-    /// discovery.
+    /// Other writers may delete our nodes, and the graph has limits: neither may end discovery.
     fn check(&self, written: Result<(), GraphError>) -> bool {
         if let Err(error) = &written {
             counters::add(&self.counters.errors, 1);
@@ -281,7 +280,7 @@ fn was_used(graph: &Graph, id: &str) -> bool {
     used
 }
 
-/// FNV-1a, 64 bits: only to remember where to go on.
+/// FNV-1a, 64 bits: only to remember where to continue.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -37,7 +37,7 @@ impl Mark {
 pub struct Prefix(IpNet);
 
 impl Prefix {
-    /// The prefix of so many bits that holds an address; none when addresses have fewer.
+    /// The prefix of so many bits that contains an address; none when addresses have fewer.
     pub fn holding(address: IpAddr, length: u8) -> Option<Self> {
         let net = IpNet::new(address, length).ok()?;
         Some(Self(net.trunc()))
@@ -167,7 +167,7 @@ impl FromStr for Prefix {
     }
 }
 
-/// What somebody may have meant who wrote no prefix.
+/// A suggestion for text that is no prefix.
 fn hint(address: &str, length: Option<&str>) -> String {
     let as_mask = |mask: &str| ipnet::ipv4_mask_to_prefix(mask.parse().ok()?).ok();
     let meant = match length {
@@ -185,7 +185,7 @@ fn hint(address: &str, length: Option<&str>) -> String {
     match meant {
         Some(net) => format!("did you mean {net}?"),
         None if address.contains(|c: char| c.is_ascii_alphabetic()) && !address.contains(':') => {
-            "names are not looked up, write addresses".to_owned()
+            "names are not resolved, write addresses".to_owned()
         }
         None => "write it like 10.0.0.0/8 or fd00::/8".to_owned(),
     }
@@ -201,9 +201,9 @@ fn short_form(address: &str) -> Option<String> {
 /// How many prefixes a set has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AddressCounts {
-    /// Of those that are counted.
+    /// Prefixes that are counted.
     pub include: u64,
-    /// Of those that are left out.
+    /// Prefixes that are left out.
     pub exclude: u64,
 }
 
@@ -247,7 +247,7 @@ impl AddressSet {
         before
     }
 
-    /// Takes a prefix out. Returns the mark that it had.
+    /// Removes a prefix. Returns the mark that it had.
     pub fn remove(&mut self, prefix: Prefix) -> Option<Mark> {
         let before = self.marks.remove(&prefix.0)?;
         *self.count(before) -= 1;
@@ -400,7 +400,7 @@ mod tests {
         assert!(error("192.168.7/16").ends_with("did you mean 192.168.0.0/16?"));
         assert!(error("10.0.0.0/255.255.0.0").ends_with("did you mean 10.0.0.0/16?"));
         assert!(error("::ffff:10.0.0.0/104").ends_with("did you mean 10.0.0.0/8?"));
-        assert!(error("example.com").contains("names are not looked up"));
+        assert!(error("example.com").contains("names are not resolved"));
         assert!(error("").contains("write it like"));
         for text in ["10.0.0.0/", "10.0.0.0/+8", "/8", "10.0.0.0/8/8", "1::2::3"] {
             assert!(error(text).contains("is no IP prefix"), "{text}");

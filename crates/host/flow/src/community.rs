@@ -20,8 +20,8 @@ impl fmt::Display for CommunityId {
 
 /// Community ID of a flow with the default seed 0; none without IP.
 ///
-/// `lo_asked` tells who sends the requests of an ICMP query, or the packets of a one-way ICMP
-/// message: both have the type and code in the key, the specification wants to know the sender.
+/// `lo_asked`: `lo` sends the requests of an ICMP query, or the packets of a one-way ICMP message. Both
+/// have the type and code in the key, and the specification needs the sender.
 pub fn community_id(key: &FlowKey, lo_asked: bool) -> Option<CommunityId> {
     let (mut from, mut to) = match key.network() {
         Network::None => return None,

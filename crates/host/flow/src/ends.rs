@@ -1,4 +1,4 @@
-//! Short marks of the endpoints of each place of a store, side by side: who looks for an address or a port
+//! Short marks of the endpoints of each place of a store, side by side: a search for an address or a port
 //! reads 4 bytes per record, in a row, instead of a record each.
 
 use crate::{FlowKey, HashKey};
@@ -6,10 +6,10 @@ use std::ops::{ControlFlow, Range};
 
 /// Places per piece. A growing table never moves what it holds.
 const PIECE: usize = 1024;
-/// Marks that are compared before it is asked whether one was the right one: the compiler makes vectors of it.
+/// Marks that are compared before the result is checked: the compiler makes vectors of it.
 const ROW: usize = 64;
 
-/// What an endpoint is looked for by.
+/// What an endpoint is searched by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Endpoint {
     /// Its address, as keys have it.
@@ -32,7 +32,7 @@ impl Ends {
     /// Bytes per place.
     pub(crate) const BYTES: usize = 2 * size_of::<[u16; 2]>();
 
-    /// With a secret nobody can choose addresses that have one mark.
+    /// The secret prevents an attacker from choosing addresses that have one mark.
     pub(crate) fn new(secret: HashKey) -> Self {
         Self {
             secret,

@@ -5,7 +5,7 @@ use crate::{
     EndReason, FlowKey, FlowLine, Network,
     community::CommunityId,
     names::{self, Layers, Protocol, TcpFlags},
-    record::Party,
+    record::ConversationOwner,
 };
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 pub use skua_record::{Aggregation, FieldType};
@@ -153,40 +153,40 @@ const UP_TO_TCP: &[Field] = &[
         |l| port(&l.record.key, l.record.a().1))
         .own_key("Transport.A").column("a_port"),
     Field::new("a.process", String, "", NO_OWNER, "name of the process that has its socket",
-        |l| Value::nonempty(party(l, true).process))
+        |l| Value::nonempty(owner(l, true).process))
         .is(Known).key("A.Process").column("a_process"),
     Field::new("a.pid", Integer32, "", NO_OWNER, "its process identifier",
-        |l| Value::nonzero(party(l, true).pid.into()))
+        |l| Value::nonzero(owner(l, true).pid.into()))
         .is(Known).key("A.PID").column("a_pid"),
     Field::new("a.user", String, "", NO_OWNER, "its user, a number where there is no name",
-        |l| party(l, true).user_value())
+        |l| owner(l, true).user_value())
         .is(Known).key("A.User").column("a_user"),
     Field::new("a.container", String, "", NO_OWNER, "its container: the name, else the identifier",
-        |l| Value::nonempty(party(l, true).container))
+        |l| Value::nonempty(owner(l, true).container))
         .is(Known).key("A.Container").column("a_container"),
-    Field::new("a.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| Value::nonempty(party(l, true).pod))
+    Field::new("a.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| Value::nonempty(owner(l, true).pod))
         .is(Known).key("A.Pod").column("a_pod"),
-    Field::new("a.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(party(l, true).unit))
+    Field::new("a.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(owner(l, true).unit))
         .is(Known).key("A.Unit").column("a_unit"),
     Field::new("b.address", String, "", "", "address of the other side", |l| address(&l.record.key, l.record.b().0))
         .own_key("Network.B").column("b_address"),
     Field::new("b.port", Integer32, "", "without IP", "its transport port", |l| port(&l.record.key, l.record.b().1))
         .own_key("Transport.B").column("b_port"),
     Field::new("b.process", String, "", NO_OWNER, "name of the process that has the socket of `b`",
-        |l| Value::nonempty(party(l, false).process))
+        |l| Value::nonempty(owner(l, false).process))
         .is(Known).key("B.Process").column("b_process"),
     Field::new("b.pid", Integer32, "", NO_OWNER, "its process identifier",
-        |l| Value::nonzero(party(l, false).pid.into()))
+        |l| Value::nonzero(owner(l, false).pid.into()))
         .is(Known).key("B.PID").column("b_pid"),
     Field::new("b.user", String, "", NO_OWNER, "its user, a number where there is no name",
-        |l| party(l, false).user_value())
+        |l| owner(l, false).user_value())
         .is(Known).key("B.User").column("b_user"),
     Field::new("b.container", String, "", NO_OWNER, "its container: the name, else the identifier",
-        |l| Value::nonempty(party(l, false).container))
+        |l| Value::nonempty(owner(l, false).container))
         .is(Known).key("B.Container").column("b_container"),
-    Field::new("b.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| Value::nonempty(party(l, false).pod))
+    Field::new("b.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| Value::nonempty(owner(l, false).pod))
         .is(Known).key("B.Pod").column("b_pod"),
-    Field::new("b.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(party(l, false).unit))
+    Field::new("b.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(owner(l, false).unit))
         .is(Known).key("B.Unit").column("b_unit"),
     Field::new("ab.packets", Integer, "packets", "", "packets on the wire from `a` to `b`",
         |l| Value::Integer(l.record.ab().packets))
@@ -322,9 +322,9 @@ fn own<'a, T>(value: Option<T>, some: impl FnOnce(T) -> Own<'a>) -> Value<'a> {
     Value::or_absent(value, |value| Value::Other(some(value)))
 }
 
-/// What is known of the owner of `a`, or of `b`.
-fn party<'a>(line: &FlowLine<'a>, a: bool) -> Party<'a> {
-    let [first, second] = line.record.by_a(line.parties);
+/// The owner of `a`, or of `b`.
+fn owner<'a>(line: &FlowLine<'a>, a: bool) -> ConversationOwner<'a> {
+    let [first, second] = line.record.by_a(line.owners);
     if a { first } else { second }
 }
 
@@ -350,7 +350,7 @@ fn ecn<'a>(line: &FlowLine<'a>, side: usize) -> Value<'a> {
 
 fn icmp<'a>(line: &FlowLine<'a>, value: impl FnOnce([u8; 2], u16) -> Option<u64>) -> Value<'a> {
     let key = &line.record.key;
-    // Type 0 is a reply and never in a key: 0 stands for a header that was cut off.
+    // Type 0 is a reply and never in a key: 0 means a truncated header.
     if !key.is_icmp() || key.lo_port == [0; 2] {
         return Value::Absent;
     }

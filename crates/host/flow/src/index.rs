@@ -55,7 +55,7 @@ impl Index {
             .map(|cell| cell.place)
     }
 
-    /// Takes out a key that is at `place`, if it is there.
+    /// Removes a key at `place`, if it is there.
     pub(crate) fn remove(&mut self, KeyHash(hash): KeyHash, place: u32) {
         let found = self
             .cells
@@ -100,7 +100,7 @@ impl KeyHash {
     }
 }
 
-/// The hash table takes the position from the low bits and a tag from the high ones.
+/// The hash table uses the low bits for the position and the high ones for a tag.
 #[inline]
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)

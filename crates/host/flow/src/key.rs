@@ -154,10 +154,10 @@ impl FlowKey {
     /// 64-bit hash of the key under a secret, the same function as `flow_hash` in
     /// `bpf/flow/table.h`: it picks the slot and names parents of tunnelled flows.
     ///
-    /// The sum of products is NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, 1999) over the
-    /// halves of each word: whoever does not know the secret finds two keys with one sum with
-    /// a probability of at most 2^-31, whichever keys they are. What follows is one to one. The
-    /// products do not depend on one another, so that a CPU computes them at the same time.
+    /// The sum of products is NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, 1999) over the halves of
+    /// each word: without the secret, the probability of finding two keys with one sum is at most 2^-31,
+    /// for any keys. The steps after it are one to one. The products do not depend on one another, so that
+    /// a CPU computes them at the same time.
     #[inline]
     pub fn hash64(&self, HashKey(secret): &HashKey) -> u64 {
         let mut hash = 0u64;

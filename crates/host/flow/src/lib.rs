@@ -37,9 +37,11 @@ pub use names::Layers;
 pub use numbered::{Numbered, Used};
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};
 pub use raw_packets::{
-    PacketBuffer, RawPacket, RawPacketLimits, RawPacketStats, RawPackets, SeenPacket,
+    ObservedPacket, PacketBuffer, RawPacket, RawPacketLimits, RawPacketStats, RawPackets,
 };
-pub use record::{FlowLine, FlowRecord, Interval, Party, Rate, Service, ServiceRule, TcpState};
+pub use record::{
+    ConversationOwner, FlowLine, FlowRecord, Interval, Rate, Service, ServiceRule, TcpState,
+};
 pub use store::{FlowStore, Found, Merged, Ownership, Query, SortBy, StoreLimits, Summary, View};
 pub use table::{
     Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, Sampled, TableConfig,

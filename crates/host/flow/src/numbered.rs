@@ -20,12 +20,12 @@ impl<T> Default for Numbered<T> {
     }
 }
 
-/// Which numbers are in use; made by who goes through all records.
+/// Which numbers are in use, collected by a pass over all records.
 #[derive(Debug, Default)]
 pub struct Used(HashMap<u32, bool>);
 
 impl Used {
-    /// A record has that number; `active`: its conversation or socket goes on.
+    /// A record has that number; `active`: its conversation or socket has not ended.
     pub fn note(&mut self, number: NonZeroU32, active: bool) {
         *self.0.entry(number.get()).or_default() |= active;
     }
@@ -89,7 +89,7 @@ impl<T> Numbered<T> {
         self.values.capacity() * (size_of::<(u32, T)>() + 1) * 8 / 7
     }
 
-    /// Takes out what no record has.
+    /// Removes values that no record has.
     pub fn take_unused(&mut self, used: &Used) -> Vec<(NonZeroU32, T)> {
         let unused = self
             .values
@@ -99,8 +99,8 @@ impl<T> Numbered<T> {
         taken
     }
 
-    /// Takes out what only ended records have, least recently used first (`last_used` of each value), until
-    /// `enough` says so of how many are left and of the value that would be next.
+    /// Removes values that only ended records have, least recently used first (`last_used` of each value),
+    /// until `enough` returns true for the number that is left and the next value.
     pub fn take_least_used<U: Ord>(
         &mut self,
         used: &Used,
@@ -164,7 +164,7 @@ mod tests {
         };
         let values = [3, 0, 4, 1, 2];
         let numbers = values.map(|n| numbered.insert(n).unwrap());
-        // They have gone round.
+        // The numbers have wrapped around.
         assert_eq!(numbers.map(|n| n.get()), [u32::MAX - 1, u32::MAX, 1, 2, 3]);
         let mut used = Used::default();
         numbers.iter().for_each(|number| used.note(*number, false));

@@ -3,7 +3,7 @@
 use crate::Counters;
 use hashbrown::HashMap;
 
-/// Way of a packet through an interface.
+/// Direction of a packet at an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Direction {
     /// Into the host; also packets of files that do not say.
@@ -20,12 +20,12 @@ pub struct CapturePoint {
     pub netns: u16,
     /// Interface index.
     pub ifindex: u32,
-    /// Way through the interface. It is no part of the flow key.
+    /// Direction at the interface. It is no part of the flow key.
     pub direction: Direction,
 }
 
 impl CapturePoint {
-    /// Takes the counters of all points beyond the most that are kept.
+    /// Has the counters of all points above the limit.
     pub const OTHER: Self = Self {
         netns: u16::MAX,
         ifindex: 0,
@@ -59,10 +59,10 @@ pub enum Cause {
     Truncated,
     /// Could not be read at all.
     NoDecode,
-    /// Lost before it was looked at, for want of room in the packet ring (packets as captured; their
-    /// bytes are not known).
+    /// Lost before decoding, because the packet ring was full (packets as captured; their bytes are not
+    /// known).
     RingFull,
-    /// Lost by a network card for want of a buffer (DPDK; bytes are not known).
+    /// Lost by a network card that had no free buffer (DPDK; bytes are not known).
     NoBuffer,
     /// Came to a network card with an error (DPDK; bytes are not known).
     DeviceError,
@@ -75,13 +75,12 @@ pub enum Cause {
     TagBytes,
     /// Note: flows inside tunnels that found no entry; the parent has the packets.
     ChildFull,
-    /// Note: packets that were to be kept as the first of their flow, and that the ring to user
-    /// space had no room for.
+    /// Note: packets to keep as the first of their flow that did not fit into the ring to user space.
     RawLost,
-    /// Note: packets for a live stream that the ring to user space had no room for.
+    /// Note: packets for a live stream that did not fit into the ring to user space.
     LiveLost,
-    /// Note: SYNs counted in the closed connection before them between the same ports, because the
-    /// ring had no room to send that one away (packets, no bytes).
+    /// Note: SYNs counted in the previous closed connection between the same ports, because the ring to
+    /// send that one was full (packets, no bytes).
     ReuseMerged,
 }
 

@@ -10,9 +10,9 @@ use crate::{Direction, FlowKey};
 const HEAD: usize = 32;
 /// A VLAN tag stands behind the two MAC addresses.
 const TAG_AT: usize = 12;
-/// Memory that a flow takes besides its packets: its key twice, the buffer, room in the map.
+/// Memory of a flow in addition to its packets: its key twice, the buffer, its share of the map.
 const FLOW_OVERHEAD: usize = 256;
-/// Buffers of flows that went, kept for flows that come; not part of the bounded memory.
+/// Buffers of dropped flows, kept for new ones; not part of the bounded memory.
 const MOST_SPARE: usize = 64;
 /// A larger buffer is not kept.
 const MOST_SPARE_BYTES: usize = 16 << 10;
@@ -25,16 +25,16 @@ const LATE_NS: u64 = 10_000_000;
 
 /// A packet as it was seen on an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SeenPacket<'a> {
+pub struct ObservedPacket<'a> {
     /// When, ns since the Unix epoch.
     pub time_ns: u64,
     /// The agent's number of the network namespace.
     pub netns: u16,
     /// Interface index there.
     pub ifindex: u32,
-    /// Way through the interface.
+    /// Direction at the interface.
     pub direction: Direction,
-    /// LINKTYPE_ number of what the bytes begin with (1 Ethernet, 101 IP).
+    /// LINKTYPE_ number of the first header (1 Ethernet, 101 IP).
     pub link_type: u32,
     /// Length of the whole packet in bytes, without `tag`.
     pub length: u32,
@@ -53,7 +53,7 @@ pub struct RawPacket<'a> {
     pub netns: u16,
     /// Interface index there.
     pub ifindex: u32,
-    /// Way through the interface.
+    /// Direction at the interface.
     pub direction: Direction,
     /// LINKTYPE_ number (1 Ethernet, 101 IP).
     pub link_type: u32,
@@ -72,7 +72,7 @@ pub struct PacketBuffer {
 
 impl PacketBuffer {
     /// Adds a packet, of which at most `most` bytes.
-    pub fn push(&mut self, packet: &SeenPacket<'_>, most: usize) {
+    pub fn push(&mut self, packet: &ObservedPacket<'_>, most: usize) {
         let tag = packet
             .tag
             .filter(|_| packet.data.len() >= TAG_AT)
@@ -133,13 +133,13 @@ impl PacketBuffer {
         self.bytes.len()
     }
 
-    /// Takes all packets out; the memory stays.
+    /// Removes all packets; the memory stays.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.packets = 0;
     }
 
-    /// Takes out the oldest packet.
+    /// Removes the oldest packet.
     fn forget_first(&mut self) {
         if let Some((_, behind)) = read(&self.bytes) {
             let gone = self.bytes.len() - behind.len();
@@ -182,11 +182,11 @@ pub struct RawPacketLimits {
     pub first: u8,
     /// Bytes of each packet.
     pub bytes: usize,
-    /// Memory for all of them in bytes: beyond, the flows that came first go.
+    /// Memory for all of them in bytes: above it, the oldest flows' packets are dropped.
     pub memory: usize,
 }
 
-/// What was kept and what went.
+/// What was kept and what was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RawPacketStats {
     /// Packets kept since the start.
@@ -232,7 +232,7 @@ impl RawPackets {
     }
 
     /// Keeps one of the first packets of a flow.
-    pub fn keep(&mut self, key: &FlowKey, packet: &SeenPacket<'_>) {
+    pub fn keep(&mut self, key: &FlowKey, packet: &ObservedPacket<'_>) {
         let first = usize::from(self.limits.first);
         if first == 0 {
             return;
@@ -309,7 +309,7 @@ impl RawPackets {
         count
     }
 
-    /// What was kept and what went.
+    /// What was kept and what was dropped.
     pub fn stats(&self) -> RawPacketStats {
         RawPacketStats {
             flows: self.flows.len() as u64,
@@ -323,8 +323,8 @@ impl RawPackets {
 mod tests {
     use super::*;
 
-    fn packet(time_ns: u64, data: &[u8]) -> SeenPacket<'_> {
-        SeenPacket {
+    fn packet(time_ns: u64, data: &[u8]) -> ObservedPacket<'_> {
+        ObservedPacket {
             time_ns,
             netns: 3,
             ifindex: 7,
@@ -363,7 +363,7 @@ mod tests {
         let bytes: Vec<u8> = (0..100).collect();
         buffer.push(&packet(5, &bytes), 64);
         buffer.push(&packet(6, &[]), 64);
-        let tagged = SeenPacket {
+        let tagged = ObservedPacket {
             tag: Some((0x8100, 0x2007)),
             ..packet(7, &bytes[..20])
         };
@@ -384,7 +384,7 @@ mod tests {
         let bytes = [9; 40];
         for most in [0, 11, 12, 14, 16, 17, 44, 60] {
             let mut buffer = PacketBuffer::default();
-            let tagged = SeenPacket {
+            let tagged = ObservedPacket {
                 tag: Some((0x88a8, 5)),
                 ..packet(7, &bytes)
             };

@@ -29,8 +29,8 @@ const NOWHERE: Cell = Cell {
     place: u32::MAX,
 };
 
-/// Hints at places by addresses and ports: one cell for all of a hash, the last two win. A hint may be wrong
-/// or out of date; who takes it compares the key there. So nothing has to be taken out, and who
+/// Hints at places by addresses and ports: one cell for all of a hash, the last two win. A hint may be
+/// wrong or out of date; its user compares the key there. So nothing has to be removed, and an attacker who
 /// aims at one cell makes others slower, never wrong; hence a hash without a secret.
 pub(crate) struct Recent {
     /// A power of two of them.
@@ -52,7 +52,7 @@ impl Recent {
         }
     }
 
-    /// A place worth a look, and whether there its `lo` sent the packet.
+    /// A slot that may have the packet's flow, and whether there its `lo` sent the packet.
     #[inline]
     pub(crate) fn get(&self, packet: &Plain<'_>) -> Option<(u32, bool)> {
         self.find(tag(packet.src, packet.dst, packet.ports))
@@ -68,7 +68,7 @@ impl Recent {
         hint(&pair[0]).or_else(|| hint(&pair[1]))
     }
 
-    /// A packet that `lo` (or else `hi`) sent went to a place.
+    /// Stores a hint: a packet that `lo` (or else `hi`) sent belongs to a place.
     #[inline]
     pub(crate) fn put(&mut self, key: &FlowKey, from_lo: bool, place: u32) {
         let tag = tag_of(key, from_lo);
@@ -84,7 +84,7 @@ impl Recent {
         }
     }
 
-    /// Makes room for the conversations of a table of so many; hints may go.
+    /// Resizes the hints for a table of so many entries; some may be lost.
     #[inline]
     pub(crate) fn fit(&mut self, entries: usize) {
         if self.pairs.len() < MOST && ROOM * entries > self.pairs.len() {

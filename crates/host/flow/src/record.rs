@@ -58,7 +58,7 @@ impl Interval {
     }
 }
 
-/// State of a TCP conversation as its flags tell.
+/// State of a TCP conversation as its flags show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpState {
     /// A SYN and nothing after it.
@@ -88,7 +88,7 @@ impl TcpState {
         }
     }
 
-    /// The state that flags of both sides tell, none when they tell nothing.
+    /// The state that flags of both sides show, none when they show nothing.
     pub fn of(tcp: &TcpUpdate) -> Option<Self> {
         let [lo, hi] = tcp.flags;
         let either = lo | hi;
@@ -143,20 +143,20 @@ pub struct FlowRecord {
     pub tcp: TcpUpdate,
     /// VNI, GRE key or MPLS label of a flow inside a tunnel.
     pub tunnel_id: u32,
-    /// One in so many packets was counted, 1: all. Counters of captures of our own are not scaled
-    /// up; those of flows that others tell of (sFlow, NetFlow, IPFIX) are.
+    /// One in so many packets was counted, 1: all. Counters of our own captures are not scaled up; those
+    /// from exporters (sFlow, NetFlow, IPFIX) are.
     pub sampling: u32,
     /// Whether `lo` spoke first, so that it is `a`.
     pub lo_first: bool,
     /// Why the conversation ended, none while it is active.
     pub end: Option<EndReason>,
-    /// Who owns the sockets of `lo` and `hi`: numbers of the caller's, who filled them in.
+    /// The owners of the sockets of `lo` and `hi`: numbers of the caller, who set them.
     pub owners: [Option<NonZeroU32>; 2],
     /// Which side offers a service.
     pub service: Option<Service>,
-    /// How often owners were looked for.
+    /// How often owners were searched.
     pub joins: u8,
-    /// Which ways the packets of each side took. Not in histories.
+    /// In which directions the packets of each side passed. Not in histories.
     pub directions: Directions,
 }
 
@@ -353,14 +353,14 @@ impl FlowRecord {
             interface,
             points: 1,
             rate: self.interval.rate(),
-            parties: [Party::default(); 2],
+            owners: [ConversationOwner::default(); 2],
         }
     }
 }
 
-/// What is known of the process that owns a side's socket. Empty or 0: not known.
+/// The process that owns a side's socket. Empty or 0: not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Party<'a> {
+pub struct ConversationOwner<'a> {
     /// Name of the process; any characters.
     pub process: &'a str,
     /// Process identifier.
@@ -377,7 +377,7 @@ pub struct Party<'a> {
     pub unit: &'a str,
 }
 
-impl<'a> Party<'a> {
+impl<'a> ConversationOwner<'a> {
     /// Value of a field for the user.
     pub fn user_value<O>(&self) -> skua_record::Value<'a, O> {
         match (self.user, self.uid) {
@@ -400,7 +400,7 @@ pub struct FlowLine<'a> {
     /// The current rate, see [`crate::FlowStore::rate`].
     pub rate: Rate,
     /// Who owns the sockets of `lo` and `hi`.
-    pub parties: [Party<'a>; 2],
+    pub owners: [ConversationOwner<'a>; 2],
 }
 
 impl Serialize for FlowLine<'_> {

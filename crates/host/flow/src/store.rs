@@ -21,15 +21,15 @@ use std::{
 /// less than this, for one packet alone has no rate.
 const FIRST_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// With how many updates the owners of a conversation are looked for: its sockets may be met a
-/// little later than its first packets, but mostly the other side is on another host for ever.
+/// With how many updates the owners of a conversation are searched: its sockets may be reported a little
+/// later than its first packets, but mostly the other side is on another host for ever.
 pub const JOINS: u8 = 3;
 /// How far the kernel's time of a packet may lag, nanoseconds: a tick of the slowest clock (HZ=100).
 const TICK_NS: u64 = 10_000_000;
 /// Records that are kept for a second question about their owners.
 const MAX_UNOWNED: usize = 16_384;
 
-/// Whose a conversation is.
+/// The owners and the service of a conversation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ownership {
     /// Who owns the sockets of `lo` and `hi`: numbers of the caller's.
@@ -188,20 +188,20 @@ pub struct Found {
     serial: u64,
 }
 
-/// Whether nothing of a conversation can come that has an entry which ended so. One that a table
-/// under pressure gave up may go on in the same record. At the end of a capture all entries end, and
-/// a conversation that two CPUs saw first at once has two.
+/// Whether no more of a conversation can come after its entry ended like this. A conversation that a full
+/// table evicted may continue in the same record. At the end of a capture all entries end, and a
+/// conversation that two CPUs saw first at once has two.
 fn is_over(end: EndReason) -> bool {
     !matches!(end, EndReason::Evicted | EndReason::Shutdown)
 }
 
-/// Whether it is worth asking for a record's owners.
+/// Whether a record's owners should be searched.
 fn wants_owners(record: &FlowRecord) -> bool {
     record.joins < JOINS && record.owners.iter().any(Option::is_none)
 }
 
-/// Asks whose a conversation is; what is known and not found again stays.
-fn ask(record: &mut FlowRecord, owners: &mut impl FnMut(&FlowRecord) -> Ownership) {
+/// Searches a conversation's owners; known ones that are not found again stay.
+fn find_owners(record: &mut FlowRecord, owners: &mut impl FnMut(&FlowRecord) -> Ownership) {
     if !wants_owners(record) {
         return;
     }
@@ -229,7 +229,7 @@ struct StoredRecord {
 /// room, ended ones.
 pub struct FlowStore {
     places: Slab<StoredRecord>,
-    /// Who speaks in the record of each place.
+    /// Marks of the endpoints in the record of each place.
     ends: Ends,
     /// Which places are of one conversation.
     merge: Merge,
@@ -237,19 +237,20 @@ pub struct FlowStore {
     active: Index,
     /// Places of ended records, oldest first.
     ended: VecDeque<u32>,
-    /// Where the search for an active record to give up goes on.
+    /// Where the search for an active record to evict continues.
     hand: u32,
     secret: HashKey,
     sampling: u32,
     drained_ns: u64,
     /// Time since the drain before, none with the first.
     interval_ns: Option<u64>,
-    /// Places of the records that this drain touched, when somebody wants to know; one may be there twice.
+    /// Places of the records that this drain touched, once [`FlowStore::note_touched`] was called; one may
+    /// be there twice.
     touched: Option<Vec<u32>>,
-    /// Places of the records whose owners are asked for once more with the next drain.
+    /// Places of the records whose owners are searched once more with the next drain.
     unowned: Vec<u32>,
-    /// Records that were touched and left before anybody could know.
-    untold: u64,
+    /// Records that were touched and removed before they could be reported.
+    dropped_unreported: u64,
     /// The serial of the next record that this store makes.
     next_serial: u64,
     /// Places of the records that were made elsewhere, by their serials.
@@ -282,7 +283,7 @@ impl FlowStore {
             interval_ns: None,
             touched: None,
             unowned: Vec::new(),
-            untold: 0,
+            dropped_unreported: 0,
             // Other in each store, process and host: serials of two that meet at an analyzer, or over a
             // restart in a history, are not the same.
             next_serial: RandomState::new().hash_one(0),
@@ -306,7 +307,7 @@ impl FlowStore {
         }
     }
 
-    /// From now on [`touched`](Self::touched) tells what each drain touches.
+    /// From now on [`touched`](Self::touched) lists what each drain touches.
     pub fn note_touched(&mut self) {
         self.touched.get_or_insert_default();
     }
@@ -319,16 +320,15 @@ impl FlowStore {
         }
     }
 
-    /// The records that the last drain touched; nothing before [`note_touched`](Self::note_touched) was
-    /// asked for.
+    /// The records that the last drain touched; none before [`note_touched`](Self::note_touched).
     pub fn touched(&self) -> impl Iterator<Item = &FlowRecord> {
         let places = self.touched.iter().flatten();
         places.map(|place| &self.places[*place].record)
     }
 
     /// Records that a drain touched and that had to go for lack of room before its end.
-    pub fn untold(&self) -> u64 {
-        self.untold
+    pub fn dropped_unreported(&self) -> u64 {
+        self.dropped_unreported
     }
 
     /// Adds an update to its record and returns the record. Of two entries with one key, the older
@@ -338,8 +338,8 @@ impl FlowStore {
         &self.places[place].record
     }
 
-    /// As [`apply`](Self::apply), and asks `owners` whose the conversation is, with its first
-    /// [`JOINS`] updates and as long as not both sides are known.
+    /// As [`apply`](Self::apply), and searches the conversation's owners by `owners`, with its first
+    /// [`JOINS`] updates and until both are known.
     pub fn apply_owned(
         &mut self,
         update: &FlowUpdate,
@@ -347,8 +347,8 @@ impl FlowStore {
     ) -> &FlowRecord {
         let place = self.sum_up(update);
         let record = &mut self.places[place].record;
-        ask(record, &mut owners);
-        // Its socket may have come after the last look at sockets, and no packet need follow.
+        find_owners(record, &mut owners);
+        // Its socket may have been opened after the last poll of sockets, and no packet need follow.
         if wants_owners(record)
             && record.last_ns.saturating_add(TICK_NS) >= self.drained_ns
             && self.unowned.len() < MAX_UNOWNED
@@ -358,18 +358,18 @@ impl FlowStore {
         &self.places[place].record
     }
 
-    /// Asks for the owners that were not known when the last drain read its conversations, of those
-    /// that had packets after its look at sockets. Belongs between [`begin_drain`](Self::begin_drain)
-    /// and the first update.
-    pub fn ask_again(&mut self, mut owners: impl FnMut(&FlowRecord) -> Ownership) {
+    /// Searches the owners that were not known when the last drain read its conversations, of those that
+    /// had packets after its poll of sockets. Belongs between [`begin_drain`](Self::begin_drain) and the
+    /// first update.
+    pub fn retry_owners(&mut self, mut owners: impl FnMut(&FlowRecord) -> Ownership) {
         for place in std::mem::take(&mut self.unowned) {
             let record = &mut self.places[place].record;
             let known = record.owners;
-            ask(record, &mut owners);
+            find_owners(record, &mut owners);
             if record.owners != known
                 && let Some(touched) = &mut self.touched
             {
-                // What the drain before has added was told then.
+                // The previous drain's increase was reported then.
                 record.interval.lo_sent = Counters::default();
                 record.interval.hi_sent = Counters::default();
                 touched.push(place);
@@ -377,15 +377,15 @@ impl FlowStore {
         }
     }
 
-    /// Puts a record that was made elsewhere in the place of what was known of it, by its serial. One of
-    /// the same key with another serial is another conversation between the same ports; the one before has
-    /// ended, though nobody said so.
+    /// Replaces a record by its serial with one that was made elsewhere. One of the same key with another
+    /// serial is another conversation between the same ports; the previous one has ended, though no message
+    /// said so.
     pub fn put(&mut self, record: FlowRecord) {
         let hash = KeyHash::new(&record.key, &self.secret);
         let over = record.end.is_some_and(is_over);
         let same_key = |place: u32| self.places[place].record.key == record.key;
         let known = self.put.get(&record.serial).copied();
-        // Serials come from elsewhere: one that is given to two conversations is no identity.
+        // Serials come from elsewhere: one that two conversations have is no identity.
         if let Some(place) = known.filter(|place| same_key(*place)) {
             self.places[place].record = record;
             if over {
@@ -421,7 +421,7 @@ impl FlowStore {
         self.queue_when_ended(place);
     }
 
-    /// Ended records are the first to go when there is no room.
+    /// Ended records are the first to be dropped when the store is full.
     fn queue_when_ended(&mut self, place: u32) {
         let kept = &mut self.places[place];
         if kept.record.end.is_some() && !std::mem::replace(&mut kept.queued, true) {
@@ -545,8 +545,8 @@ impl FlowStore {
         place
     }
 
-    /// Takes a record out of the full store and returns its place: the one that ended first, or
-    /// when all are active one that this drain did not touch, if such a one is near.
+    /// Removes a record from the full store and returns its place: the one that ended first, or when all
+    /// are active one that this drain did not touch, if such a one is near.
     fn evict(&mut self) -> u32 {
         const SEARCH: u32 = 64;
         let place = match self.next_ended() {
@@ -565,7 +565,7 @@ impl FlowStore {
             }
         };
         if self.touched.is_some() && self.places[place].record.updated_ns == self.drained_ns {
-            self.untold += 1;
+            self.dropped_unreported += 1;
         }
         if !self.put.is_empty() {
             self.put.remove(&self.places[place].record.serial);
@@ -583,7 +583,7 @@ impl FlowStore {
             self.places[place].queued = false;
             let FlowRecord { key, end, .. } = self.places[place].record;
             match end {
-                // It went on after it had left the flow table.
+                // It continued after it had left the flow table.
                 None => {}
                 Some(end) => {
                     if !is_over(end) {
@@ -609,8 +609,8 @@ impl FlowStore {
     }
 
     /// Visits the records in the places from `from` on, at most so many places, until `visit` breaks;
-    /// returns where to go on, none after the last. For who must not hold the store for long: what
-    /// changes its place meanwhile may be met twice or not at all, what stays is met once.
+    /// returns where to continue, none after the last. For callers that must not lock the store for long: a
+    /// record that changes its place meanwhile may be met twice or not at all, others are met once.
     pub fn scan(
         &self,
         from: u32,
@@ -778,7 +778,7 @@ impl FlowStore {
             }
         }
         Summary {
-            // Those that may go on are in the index and in the queue.
+            // Active ones are in the index and in the queue.
             active: self.active.len() as u64 - resting,
             ended: self.ended.len() as u64 - gone_on,
             ..self.summary

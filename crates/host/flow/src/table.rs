@@ -33,7 +33,7 @@ pub struct TableConfig {
     pub max_entries: usize,
     /// An entry ends after this much silence (`flow.idle_timeout`), none: never.
     pub idle_timeout: Option<Duration>,
-    /// Look into tunnels (`flow.tunnels`).
+    /// Decode tunnels (`flow.tunnels`).
     pub tunnels: bool,
     /// Secret of the key hash.
     pub seed: u64,
@@ -85,12 +85,12 @@ struct Entry {
     lo_first: bool,
     lo_opened: Option<bool>,
     /// As in [`Directions`].
-    ways: u8,
+    directions: u8,
 }
 
 /// Bit of [`Directions`] for packets of a side (0 lo, 1 hi) in a direction.
 #[inline]
-fn way_bit(side: usize, direction: Direction) -> u8 {
+fn direction_bit(side: usize, direction: Direction) -> u8 {
     1 << (2 * side + usize::from(direction == Direction::Egress))
 }
 
@@ -109,7 +109,7 @@ impl Entry {
             state: State::Free,
             lo_first: false,
             lo_opened: None,
-            ways: 0,
+            directions: 0,
         }
     }
 
@@ -152,7 +152,7 @@ impl Entry {
         let side = usize::from(!share.from_lo);
         let now_ns = share.now_ns;
         self.sent[side] += share.counters;
-        self.ways |= way_bit(side, share.direction);
+        self.directions |= direction_bit(side, share.direction);
         // Clocks of files may go back.
         self.first_ns = self.first_ns.min(now_ns);
         self.last_ns = self.last_ns.max(now_ns);
@@ -183,7 +183,7 @@ impl Entry {
             },
             sampling: 0,
             end,
-            directions: Directions(self.ways),
+            directions: Directions(self.directions),
         }
     }
 }
@@ -218,9 +218,8 @@ pub struct FlowTable {
     addresses: Option<Arc<AddressSet>>,
     /// Entries made since the start.
     inserted: u64,
-    /// By place, how many packets [`FlowTable::count_first`] told of an entry; as long as it needs
-    /// to be.
-    told: Vec<u8>,
+    /// By place, how many packets [`FlowTable::count_first`] reported of an entry; extended on demand.
+    first_packets: Vec<u8>,
 }
 
 /// A packet among the first of its flow.
@@ -292,14 +291,14 @@ pub struct Sampled<'a> {
     pub frame: Frame<'a>,
     /// When, ns since the Unix epoch.
     pub now_ns: u64,
-    /// It stands for so many packets of its length.
+    /// It represents so many packets of its length.
     pub rate: u32,
 }
 
 /// Packets that are looked up together, so that the memory that they need is fetched at once.
 const BATCH: usize = 16;
 
-/// Collects packets until they are worth [`FlowTable::packets`].
+/// Collects packets for a call of [`FlowTable::packets`].
 pub struct Batch<'a> {
     packets: [Captured<'a>; BATCH],
     len: usize,
@@ -321,7 +320,7 @@ impl Default for Batch<'_> {
 
 impl<'a> Batch<'a> {
     /// Adds a packet; the table counts when enough are there.
-    // By force: else each packet goes through memory on its way into the function.
+    // Forced: else each packet is copied through memory into the function.
     #[inline(always)]
     pub fn push(&mut self, table: &mut FlowTable, packet: Captured<'a>) {
         // Packets of one conversation keep their order: none overtakes those that wait.
@@ -335,7 +334,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Has the table count what is there.
+    /// Has the table count the pending packets.
     pub fn flush(&mut self, table: &mut FlowTable) {
         table.batch(&self.packets[..self.len]);
         self.len = 0;
@@ -351,7 +350,7 @@ struct Amount {
     headers: u64,
     /// Bytes of a stripped tag.
     tag: u64,
-    /// What was captured stands for so many of its kind.
+    /// The captured packets represent so many of their kind.
     rate: u64,
 }
 
@@ -408,7 +407,7 @@ impl Share {
     }
 }
 
-/// One level of a packet on its way to its entry.
+/// One level of a packet, before it is added to its entry.
 struct Arrival {
     key: FlowKey,
     hash: KeyHash,
@@ -459,7 +458,7 @@ impl FlowTable {
             points: Points::default(),
             addresses: None,
             inserted: 0,
-            told: Vec::new(),
+            first_packets: Vec::new(),
         }
     }
 
@@ -508,7 +507,7 @@ impl FlowTable {
         }
     }
 
-    /// The short way through a packet's headers, closed while a set of addresses is to be asked.
+    /// The fast path through a packet's headers, not usable with an address set.
     #[inline(always)]
     fn plain<'a>(&self, frame: &Frame<'a>) -> Option<Plain<'a>> {
         match self.addresses {
@@ -517,8 +516,8 @@ impl FlowTable {
         }
     }
 
-    /// Counts a packet of most kinds of a conversation that had one lately; false, and nothing
-    /// done, for others. Most packets need no more than this.
+    /// Counts the usual packets of a recent conversation; false, with no change, for others. Most packets
+    /// need no more than this.
     #[inline(always)]
     fn known(&mut self, packet: &Captured<'_>) -> bool {
         self.known_at(packet).is_some()
@@ -570,8 +569,8 @@ impl FlowTable {
         }
     }
 
-    /// The segments of a super-packet repeat the headers of what it carries inside, too: then
-    /// tunnels are looked into also when their flows are not wanted.
+    /// The segments of a super-packet repeat the inner headers, too: then tunnels are decoded also when
+    /// their flows are not counted.
     fn options_for(&self, frame: &Frame<'_>) -> Options {
         Options {
             tunnels: self.options.tunnels || frame.segments > 1,
@@ -687,15 +686,15 @@ impl FlowTable {
             return None;
         }
         let at = place as usize;
-        if at >= self.told.len() {
-            self.told.resize(at + 1, 0);
+        if at >= self.first_packets.len() {
+            self.first_packets.resize(at + 1, 0);
         }
-        let told = self.told.get_mut(at)?;
-        if *told >= first {
+        let first_packets = self.first_packets.get_mut(at)?;
+        if *first_packets >= first {
             return None;
         }
-        *told += 1;
-        let (key, index) = (self.entries[place].key, *told);
+        *first_packets += 1;
+        let (key, index) = (self.entries[place].key, *first_packets);
         Some(First { key, index })
     }
 
@@ -708,7 +707,7 @@ impl FlowTable {
         self.index.find(hash, equal).is_some()
     }
 
-    /// Counts a packet that stands for others, too.
+    /// Counts a packet that represents others, too.
     pub fn sampled(&mut self, sampled: &Sampled<'_>) -> Outcome {
         match self.sampled_at(sampled) {
             Ok(_) => Outcome::Counted,
@@ -875,7 +874,7 @@ impl FlowTable {
         self.points.add(point, cause, amount.all());
     }
 
-    /// Counts packets that the caller lost or could not give: an unknown link type, no room.
+    /// Counts packets that the caller lost or could not give: an unknown link type, a full buffer.
     pub fn count(&mut self, point: CapturePoint, cause: Cause, counters: Counters) {
         self.points.add(point, cause, counters);
     }
@@ -885,7 +884,7 @@ impl FlowTable {
         self.points.iter()
     }
 
-    /// Forgets the counters of an interface that is gone.
+    /// Forgets the counters of an interface that was removed.
     pub fn remove_point(&mut self, netns: u16, ifindex: u32) {
         self.points.remove(netns, ifindex);
     }
@@ -964,8 +963,8 @@ impl FlowTable {
             self.details.remove(details);
         }
         self.entries.remove(place);
-        if let Some(told) = self.told.get_mut(place as usize) {
-            *told = 0;
+        if let Some(first_packets) = self.first_packets.get_mut(place as usize) {
+            *first_packets = 0;
         }
     }
 }

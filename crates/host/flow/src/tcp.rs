@@ -72,7 +72,7 @@ impl Tcp {
         (lo | hi) & RST != 0 || lo & hi & FIN != 0
     }
 
-    /// Accounts a segment sent by `side` and finds out who opened.
+    /// Accounts a segment sent by `side` and finds the opener.
     #[inline]
     pub(crate) fn segment(
         &mut self,
@@ -170,7 +170,7 @@ impl Tcp {
         }
     }
 
-    /// What a drain yields; differences begin anew.
+    /// Returns the details for a drain, and resets the differences.
     pub(crate) fn drain(&self, details: Option<&mut Details>) -> TcpUpdate {
         let mut update = TcpUpdate {
             flags: self.flags,

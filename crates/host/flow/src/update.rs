@@ -50,7 +50,7 @@ pub enum EndReason {
     Closed,
     /// Nothing seen for the idle timeout.
     Idle,
-    /// Taken out because the table was under pressure; the conversation may go on.
+    /// Evicted because the table was full; the conversation may continue.
     Evicted,
     /// The capture ended.
     Shutdown,
@@ -72,8 +72,8 @@ pub struct TcpUpdate {
     pub lo_opened: Option<bool>,
 }
 
-/// Which ways the packets of each side took at the interface: bit 0 those of `lo` came in, bit 1 they went out;
-/// bits 2 and 3 likewise of `hi`. None: not known.
+/// In which directions the packets of each side passed the interface: bit 0 those of `lo` came in, bit 1
+/// they went out; bits 2 and 3 likewise of `hi`. None: not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Directions(pub u8);
 
@@ -110,8 +110,8 @@ pub struct FlowUpdate {
     pub tunnel_id: u32,
     /// TCP details.
     pub tcp: TcpUpdate,
-    /// One in so many packets was seen, and the counters are estimates, scaled up by that; 0: they
-    /// are what was counted.
+    /// One in so many packets was seen, and the counters are estimates, scaled up by that; 0: they are
+    /// exact.
     pub sampling: u32,
     /// Set with the last update of an entry.
     pub end: Option<EndReason>,

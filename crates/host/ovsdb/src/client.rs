@@ -1,4 +1,4 @@
-//! A client that comes back by itself.
+//! A client that reconnects automatically.
 
 use crate::{
     Change, DATABASE, Error, Monitored, Target,
@@ -76,10 +76,10 @@ impl ClientConfig {
     }
 }
 
-/// Who is told what is in the monitored tables. Called on the client's thread; while a call lasts
-/// nothing more is read. An error ends the connection, which is then made anew.
+/// Receives the rows of the monitored tables. Called on the client's thread; while a call lasts nothing
+/// more is read. An error ends the connection, and the client reconnects.
 pub trait Watcher: Send + 'static {
-    /// There is a connection, and these are all rows. What was known before holds no longer.
+    /// There is a connection, and these are all rows. Earlier rows are no longer valid.
     fn begin(&mut self, rows: Vec<Change>) -> Result<(), Error>;
     /// What one update changed.
     fn change(&mut self, changes: Vec<Change>) -> Result<(), Error>;
@@ -92,7 +92,7 @@ pub trait Watcher: Send + 'static {
 pub struct ClientCounters {
     /// Attempts to connect.
     pub attempts: u64,
-    /// Attempts that came as far as having all rows.
+    /// Attempts that received all rows.
     pub connections: u64,
     /// Connections that ended.
     pub disconnections: u64,
@@ -100,7 +100,7 @@ pub struct ClientCounters {
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Messages that nobody knows what to do with: answers that came too late, unknown requests.
+    /// Messages without use: answers that came too late, unknown requests.
     pub unknown: u64,
 }
 
@@ -157,7 +157,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts to connect, and to tell `watcher` what is in the tables.
+    /// Starts to connect, and to give `watcher` the rows of the tables.
     pub fn start(
         config: ClientConfig,
         monitored: Vec<Monitored>,
@@ -212,7 +212,7 @@ impl Client {
         }
     }
 
-    /// Asks the server and waits for the answer's result.
+    /// Sends a request and waits for the answer's result.
     pub fn request(&self, method: &str, params: Value) -> Result<Box<RawValue>, Error> {
         let patience = self.shared.config.limits.patience;
         let id = self.shared.new_id();
@@ -239,8 +239,8 @@ impl Client {
         answer
     }
 
-    /// Carries out operations (RFC 7047 section 5.2) as one transaction and gives back their
-    /// results. An error of one is an error of all: then nothing was done.
+    /// Carries out operations (RFC 7047 section 5.2) as one transaction and returns their results. When one
+    /// fails all fail, and nothing was changed.
     pub fn transact(&self, operations: Vec<Value>) -> Result<Vec<Value>, Error> {
         let mut params = vec![json!(DATABASE)];
         params.extend(operations);
@@ -294,7 +294,7 @@ impl<W: Watcher> Worker<W> {
     fn run(mut self) {
         let config = self.shared.config.clone();
         let mut pause = config.backoff;
-        let mut told = String::new();
+        let mut logged = String::new();
         while !self.shared.stopping() {
             count(&self.shared.counted.attempts);
             let begun = Instant::now();
@@ -306,7 +306,7 @@ impl<W: Watcher> Worker<W> {
             if was_ready {
                 count(&self.shared.counted.disconnections);
                 self.watcher.end(&why);
-                // A server that only just let us in may well do the same again.
+                // A server that closed at once may well do the same again.
                 if begun.elapsed() >= config.backoff_max {
                     pause = config.backoff;
                 }
@@ -315,9 +315,9 @@ impl<W: Watcher> Worker<W> {
                 break;
             }
             let why = why.to_string();
-            if was_ready || told != why {
+            if was_ready || logged != why {
                 tracing::warn!(target: "ovsdb", "{why}; trying again");
-                told = why;
+                logged = why;
             }
             let link = self.shared.lock();
             let _ = self
@@ -328,7 +328,7 @@ impl<W: Watcher> Worker<W> {
         }
     }
 
-    /// Nobody gets an answer any more. Returns whether the watcher had rows.
+    /// Fails all pending requests. Returns whether the watcher had rows.
     fn hang_up(&self, why: &Error) -> bool {
         let mut link = self.shared.lock();
         let pending = std::mem::take(&mut link.pending);
@@ -417,7 +417,7 @@ impl<W: Watcher> Worker<W> {
 
     fn answer(&self, id: Option<u64>, message: Message) {
         let Some(id) = id else {
-            // What nobody waits for has a text as identifier.
+            // The client's own requests have a text as identifier.
             let ours = |id: Box<RawValue>| matches!(id.get(), "\"echo\"" | "\"lock\"");
             if !message.id.is_some_and(ours) {
                 count(&self.shared.counted.unknown);
@@ -441,7 +441,7 @@ impl<W: Watcher> Worker<W> {
         } else {
             wire::outcome(message)
         };
-        // Who asked may have given up.
+        // The caller may have stopped waiting.
         let _ = sender.try_send(answer);
     }
 

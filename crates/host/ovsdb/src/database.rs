@@ -31,7 +31,7 @@ pub struct Change {
     pub table: &'static str,
     /// Its identifier.
     pub id: Uuid,
-    /// All its monitored columns; none when it is gone.
+    /// All its monitored columns; none when it was deleted.
     pub row: Option<Row>,
 }
 
@@ -43,8 +43,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Applies a change and gives back the row as it was before. The change is refused when all rows
-    /// together would take more than `limit` bytes.
+    /// Applies a change and returns the previous row. The change is refused when all rows together would
+    /// take more than `limit` bytes.
     pub fn apply(&mut self, change: Change, limit: usize) -> Result<Option<Row>, Error> {
         let table = self.tables.entry(change.table).or_default();
         let old = table.remove(&change.id);

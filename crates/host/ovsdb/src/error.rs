@@ -1,4 +1,4 @@
-//! What can go wrong with a database, and with what is asked of it.
+//! Errors of a database, and of requests to it.
 
 use std::{io, time::Duration};
 
@@ -62,7 +62,7 @@ pub enum Error {
     NotFound {
         /// `bridge`, `port`, …
         kind: &'static str,
-        /// What was looked for.
+        /// The name that was not found.
         name: String,
     },
     /// Open vSwitch accepted a port and could not make its interface.
@@ -73,7 +73,7 @@ pub enum Error {
         /// What Open vSwitch says.
         error: String,
     },
-    /// What is asked for makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Request(String),
     /// The interface cannot be brought up.

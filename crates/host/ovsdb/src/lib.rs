@@ -1,9 +1,8 @@
 //! Open vSwitch, seen and configured through its database.
 //!
-//! [`Client`] speaks the OVSDB management protocol (RFC 7047): it monitors tables, carries out
-//! transactions and comes back by itself when the server was away. On it stand [`OvsTopology`], which
-//! keeps the bridges, ports and interfaces in a graph, and [`OvsControl`], which makes mirrors and
-//! exporters and removes what it made.
+//! [`Client`] speaks the OVSDB management protocol (RFC 7047): it monitors tables, carries out transactions
+//! and reconnects when the server was away. On it stand [`OvsTopology`], which keeps the bridges, ports and
+//! interfaces in a graph, and [`OvsControl`], which makes mirrors and exporters and removes what it made.
 //!
 //! A server is not trusted: what it sends is bounded in size ([`Limits`]) and in time, and nothing that
 //! it sends makes this crate panic.

@@ -95,7 +95,7 @@ impl Stream {
         })
     }
 
-    /// Ends the connection for both sides; whoever reads is told.
+    /// Shuts the connection down in both directions, which wakes up the reader.
     pub fn close(&self) {
         let _ = match &self.socket {
             Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
@@ -255,7 +255,7 @@ impl Inbox {
         })
     }
 
-    /// From now on `what` has to come in time; none: nothing is awaited.
+    /// From now on `what` has to come in time; none: no deadline.
     pub fn expect(&self, what: Option<&'static str>) {
         let deadline = what.map(|what| (Instant::now() + self.patience, what));
         self.gauge.deadline.set(deadline);

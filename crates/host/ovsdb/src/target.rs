@@ -8,7 +8,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 pub enum Target {
     /// A unix socket.
     Unix(PathBuf),
-    /// A TCP port. Names are not looked up.
+    /// A TCP port. Names are not resolved.
     Tcp(SocketAddr),
 }
 

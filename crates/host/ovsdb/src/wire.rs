@@ -16,14 +16,14 @@ use uuid::Uuid;
 /// times what it takes in a message, so this also bounds what reading a row can take.
 const MAX_ROW: usize = 4 << 20;
 
-/// A message as it comes: a request, a notification (without `id`) or an answer (without `method`).
-/// Its parts are looked into only when it is known what they should be.
+/// A received message: a request, a notification (without `id`) or an answer (without `method`). Its parts
+/// are parsed only when their type is known.
 #[derive(Debug, Default, Deserialize)]
 pub struct Message {
     /// Which request this is, or answers.
     #[serde(default)]
     pub id: Option<Box<RawValue>>,
-    /// What is asked for.
+    /// The requested method.
     #[serde(default)]
     pub method: Option<String>,
     /// Of the method.
@@ -49,8 +49,8 @@ pub fn notified(params: &str, monitored: &[Monitored], limit: usize) -> Result<V
     changes(updates.get(), monitored, limit)
 }
 
-/// The changes in a `<table-updates>` object (RFC 7047 section 4.1.6). Refused when a table was not
-/// asked for, and when the rows take more than `limit` bytes of memory.
+/// The changes in a `<table-updates>` object (RFC 7047 section 4.1.6). Refused when a table is not
+/// monitored, and when the rows take more than `limit` bytes of memory.
 pub fn changes(updates: &str, monitored: &[Monitored], limit: usize) -> Result<Vec<Change>, Error> {
     let mut sink = Sink {
         monitored,
@@ -79,8 +79,7 @@ struct Sink<'m> {
     changes: Vec<Change>,
 }
 
-/// Reads the tables of an update, row by row: so that no more of them is in memory at once than is
-/// kept.
+/// Reads the tables of an update, row by row, so that no more of them is in memory than is kept.
 struct Tables<'s, 'm>(&'s mut Sink<'m>);
 
 impl<'de> DeserializeSeed<'de> for Tables<'_, '_> {
@@ -178,7 +177,7 @@ pub fn schema(result: &str) -> Result<HashMap<String, HashSet<String>>, Error> {
     Ok(tables.map(|(name, table)| (name, columns(table))).collect())
 }
 
-/// The request object of `monitor`: what is wanted and exists.
+/// The request object of `monitor`: the monitored columns that exist.
 pub(crate) fn monitor_request(
     monitored: &[Monitored],
     schema: &HashMap<String, HashSet<String>>,
@@ -208,7 +207,7 @@ pub(crate) fn outcome(message: Message) -> Result<Box<RawValue>, Error> {
 
 /// An error of the protocol, text or object, whatever else it may be.
 fn refusal(error: &str) -> Error {
-    /// Longest part of a server's text that is told.
+    /// Longest part of a server's text that is shown.
     const MOST: usize = 512;
     let cut = |text: &str| text.chars().take(MOST).collect::<String>();
     #[derive(Deserialize)]

@@ -82,15 +82,15 @@ fn main() {
             ..SocketStoreConfig::default()
         });
         store.begin_drain(NOON);
-        store.begin_look();
+        store.begin_poll();
         let started = Instant::now();
         for n in 0..CONNECTIONS {
             let (client, server) = endpoints(n);
             if ends > 0 {
-                store.seen(&socket(2 * n, client, server, Opener::Local), owner);
+                store.observe(&socket(2 * n, client, server, Opener::Local), owner);
             }
             if ends > 1 {
-                store.seen(&socket(2 * n + 1, server, client, Opener::Remote), owner);
+                store.observe(&socket(2 * n + 1, server, client, Opener::Remote), owner);
             }
         }
         let look = started.elapsed();

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 pub use skua_record::FieldType;
 use skua_record::NoOther;
 
-use crate::{EdgeKey, OwnerId, Party, Protocol, SocketStore, Sums, service::ServiceNames};
+use crate::{EdgeEnd, EdgeKey, OwnerId, Protocol, SocketStore, Sums, service::ServiceNames};
 
 /// One side of calls.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -24,9 +24,9 @@ pub struct CallEnd {
 /// Calls summed up: of a service, or from a client to a server.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Calls {
-    /// Who calls; none in the sums of a server.
+    /// The client; none in the sums of a server.
     pub client: Option<CallEnd>,
-    /// Who is called; none in the sums of a client.
+    /// The server; none in the sums of a client.
     pub server: Option<CallEnd>,
     /// Protocol.
     pub protocol: Protocol,
@@ -192,7 +192,7 @@ pub fn json_schema() -> serde_json::Value {
 pub enum CallsBy {
     /// What is called: service and port.
     Server,
-    /// Who calls.
+    /// By client.
     Client,
     /// Both.
     Dependency,
@@ -218,11 +218,11 @@ pub fn calls(store: &mut SocketStore, names: &dyn ServiceNames, by: CallsBy) -> 
     }
 }
 
-fn end(store: &SocketStore, party: Party, called: Option<IpAddr>) -> CallEnd {
-    let (service, address) = match party {
-        Party::Service(number) => (store.service_name(number).to_owned(), called),
-        Party::Address(address) => (String::new(), Some(address)),
-        Party::Others => ("(others)".to_owned(), None),
+fn end(store: &SocketStore, end: EdgeEnd, called: Option<IpAddr>) -> CallEnd {
+    let (service, address) = match end {
+        EdgeEnd::Service(number) => (store.service_name(number).to_owned(), called),
+        EdgeEnd::Address(address) => (String::new(), Some(address)),
+        EdgeEnd::Others => ("(others)".to_owned(), None),
     };
     CallEnd { service, address }
 }
@@ -245,8 +245,7 @@ impl Group {
     }
 }
 
-/// By service and port, those included that nobody called yet. Only what is on this host: what is
-/// called elsewhere is a dependency.
+/// By service and port, including those without calls. Only those on this host: others are dependencies.
 fn servers(
     store: &SocketStore,
     names: &dyn ServiceNames,
@@ -267,7 +266,7 @@ fn servers(
             .called(record.local.ip());
     }
     for (key, sums) in edges {
-        let Party::Service(number) = key.server else {
+        let EdgeEnd::Service(number) = key.server else {
             continue;
         };
         let name = store.service_name(number).to_owned();
@@ -291,7 +290,7 @@ fn servers(
         .collect()
 }
 
-/// By who calls.
+/// By client.
 fn clients(store: &SocketStore, edges: HashMap<EdgeKey, Sums>) -> Vec<Calls> {
     let mut groups: BTreeMap<(CallEnd, Protocol), Group> = BTreeMap::new();
     for (key, sums) in edges {

@@ -17,7 +17,7 @@ const PATH: usize = 256;
 /// Of the time, listing takes at most one part in this many.
 const SHARE: u32 = 20;
 
-/// Hierarchies, the one that tells best first.
+/// Hierarchies, the most informative first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
     Unified,
@@ -44,7 +44,7 @@ struct Hierarchy {
     kind: Kind,
     /// Where it is mounted.
     mounted: PathBuf,
-    /// What of it is mounted there: empty for all, else the path of the group.
+    /// The mounted part: empty for all, else the path of the group.
     root: Vec<u8>,
 }
 
@@ -55,11 +55,11 @@ pub struct CgroupMount {
     pub folder: PathBuf,
     /// Path of that root in its hierarchy; empty for the hierarchy's own.
     pub root: Vec<u8>,
-    /// Whether it is the unified hierarchy, which tells when groups become empty.
+    /// Whether it is the unified hierarchy, which announces when groups become empty.
     pub unified: bool,
 }
 
-/// The mounted hierarchies that tell of containers, by our own list of mounts.
+/// The mounted hierarchies that have containers, by our own list of mounts.
 pub fn cgroup_mounts() -> Vec<CgroupMount> {
     let all = hierarchies(&read_mounts(Path::new("/proc/self/mountinfo")));
     let mount = |hierarchy: Hierarchy| CgroupMount {
@@ -73,11 +73,11 @@ pub fn cgroup_mounts() -> Vec<CgroupMount> {
 #[derive(Debug)]
 struct Entry {
     path: Box<[u8]>,
-    /// Folder to look into, when it was listed.
+    /// Folder to list, when the path was listed.
     listed: Option<PathBuf>,
 }
 
-/// Paths of the host's control groups, as far as they were listed or told of.
+/// Paths of the host's control groups that were listed or announced.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     hierarchies: Vec<Hierarchy>,
@@ -89,7 +89,7 @@ pub(crate) struct Cgroups {
     max: usize,
     pause: Duration,
     next: Option<Instant>,
-    /// Groups beyond the limit.
+    /// Groups above the limit.
     pub(crate) full: u64,
     /// Groups that could not be listed.
     pub(crate) unreadable: u64,
@@ -120,7 +120,7 @@ impl Cgroups {
             .or_else(|| (!self.unified && version_1 != id).then(|| self.find(version_1))?)
     }
 
-    /// Whether a process may be in groups of several hierarchies that tell different things.
+    /// Whether a process may be in different groups of several hierarchies.
     pub(crate) fn is_mixed(&self) -> bool {
         self.hierarchies.len() > 1
     }
@@ -137,7 +137,7 @@ impl Cgroups {
         lives.then(|| entry.path.to_vec())
     }
 
-    /// Remembers what the kernel told.
+    /// Records a path that the kernel announced.
     pub(crate) fn note(&mut self, id: u64, path: &[u8]) {
         let entry = Entry {
             path: path.into(),
@@ -152,8 +152,8 @@ impl Cgroups {
         let known = self.paths.get(&id);
         let before = known.map_or(0, |known| known.path.len());
         let bytes = self.bytes - before + entry.path.len();
-        let no_room = known.is_none() && self.paths.len() >= self.max;
-        if no_room || bytes > self.max.saturating_mul(PATH) {
+        let full = known.is_none() && self.paths.len() >= self.max;
+        if full || bytes > self.max.saturating_mul(PATH) {
             self.full += 1;
             return;
         }
@@ -179,10 +179,10 @@ impl Cgroups {
         true
     }
 
-    /// Forgets what was listed before, and what was told when it takes more than half of the room.
+    /// Forgets listed paths, and announced ones when they take more than half of the limit.
     fn make_room(&mut self) {
-        let told = self.paths.values().filter(|entry| entry.listed.is_none());
-        let (groups, bytes) = told.fold((0, 0), |(groups, bytes), entry| {
+        let announced = self.paths.values().filter(|entry| entry.listed.is_none());
+        let (groups, bytes) = announced.fold((0, 0), |(groups, bytes), entry| {
             (groups + 1, bytes + entry.path.len())
         });
         let keep = groups <= self.max / 2 && bytes <= self.max.saturating_mul(PATH) / 2;
@@ -251,7 +251,7 @@ impl Hierarchy {
 fn read_mounts(path: &Path) -> Vec<u8> {
     use std::io::Read;
     let mut text = Vec::new();
-    // Without it there are no hierarchies, and paths come from elsewhere.
+    // Without the file there are no hierarchies, and paths come from elsewhere.
     let _ = fs::File::open(path).and_then(|file| file.take(MOUNTS).read_to_end(&mut text));
     text
 }
@@ -316,8 +316,8 @@ fn from_root(path: &[u8]) -> Vec<u8> {
     rest.strip_suffix(b"/").unwrap_or(rest).to_vec()
 }
 
-/// The path that tells most of `/proc/PID/cgroup`: one with a container, else with a unit, else any
-/// but the root; among equals the unified hierarchy's.
+/// The most informative path of `/proc/PID/cgroup`: one with a container, else with a unit, else any but
+/// the root; among equals the unified hierarchy's.
 ///
 /// Docker on a host with both versions puts containers into version 1's hierarchies and leaves
 /// `/system.slice/docker.service` in the unified one.

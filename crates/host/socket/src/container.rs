@@ -12,7 +12,7 @@ const ID: usize = 128;
 /// Longest name of a unit that is kept, characters; systemd's own limit is 255.
 const UNIT: usize = 255;
 
-/// Who runs a container.
+/// The runtime of a container.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs, reason = "names of products")]
 pub enum Runtime {
@@ -60,16 +60,16 @@ pub(crate) struct Found {
     pub(crate) id: String,
     /// Folder that holds it, where that may be a namespace of containerd.
     pub(crate) namespace: Option<String>,
-    /// User under whose slice it lies: that user's own runtime made it, or claims so.
+    /// User of its slice: that user's own runtime made it, or claims so.
     pub(crate) user: Option<u32>,
 }
 
 /// What a path says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CgroupPath {
-    /// The container that the host's runtime made: its socket may be asked about this one.
+    /// The container that the host's runtime made: its socket may be queried about this one.
     pub(crate) outer: Option<Found>,
-    /// The innermost one, where that is another: its id is chosen by who runs in the outer one.
+    /// The innermost one, where that is another: its id is chosen by the outer one's processes.
     pub(crate) inner: Option<Found>,
     /// UID of the pod, with dashes, or the hash of a static pod.
     pub(crate) pod: Option<String>,
@@ -132,7 +132,7 @@ pub(crate) fn place(path: &[u8]) -> CgroupPath {
 
 enum Component {
     Container(Found),
-    /// A process beside a container that looks after it.
+    /// A runtime's process beside a container, which monitors it.
     Monitor,
     Other,
 }

@@ -39,7 +39,7 @@ struct Entry {
     local: u32,
     netns: u32,
     owner: Option<OwnerId>,
-    /// Tells it from others that have the same endpoints, before it or after.
+    /// Distinguishes it from earlier and later sockets with the same endpoints.
     id: u64,
     life: Span,
     measured: Measured,
@@ -60,7 +60,7 @@ impl Lived for Entry {
     }
 }
 
-/// What a socket's TCP has measured of its connection, as of the last look.
+/// TCP measurements of a socket, as of the last poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Measured {
     /// Smoothed round-trip time, µs; 0 unknown.
@@ -107,7 +107,7 @@ pub struct SocketIndex {
     listeners: Listeners,
     /// Addresses of namespaces, by inode number.
     addresses: HashMap<u32, HashSet<IpAddr>>,
-    /// Entries beyond the limit.
+    /// Entries above the limit.
     dropped: u64,
 }
 
@@ -133,7 +133,7 @@ impl SocketIndex {
         }
     }
 
-    /// Sockets beyond the limit.
+    /// Sockets above the limit.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -152,7 +152,7 @@ impl SocketIndex {
         self.addresses.insert(netns, addresses);
     }
 
-    /// The addresses of a namespace; none when nobody has said which they are.
+    /// The addresses of a namespace; none when they were not set.
     pub fn addresses(&self, netns: u32) -> Option<impl Iterator<Item = IpAddr>> {
         Some(self.addresses.get(&netns)?.iter().copied())
     }
@@ -183,7 +183,7 @@ impl SocketIndex {
         self.pair(protocol.number(), endpoint(local), endpoint(remote))
     }
 
-    /// Takes a socket, or what has changed of it.
+    /// Adds a socket, or updates it.
     pub fn put(&mut self, record: &SocketRecord) {
         let life = record.life();
         if let Some(remote) = record.remote
@@ -210,8 +210,8 @@ impl SocketIndex {
         }
     }
 
-    /// Takes a pair of the aggregate mode: conversations between two addresses whose ephemeral port
-    /// is not known.
+    /// Adds a pair of the aggregate mode: conversations between two addresses whose ephemeral port is not
+    /// known.
     pub fn put_addresses(
         &mut self,
         protocol: Protocol,
@@ -286,13 +286,13 @@ impl SocketIndex {
         self.listeners.forget_before(ns);
     }
 
-    /// Whether there is no room for half as many more.
+    /// Whether less than a quarter of the limit is free.
     pub fn is_tight(&self) -> bool {
         self.connected > self.limit / 4 * 3
     }
 
-    /// The sockets of a conversation in the namespace with this inode number (0: not known), as far as they were
-    /// there when it was. Those of the namespace itself first, else the only one of any namespace with these
+    /// The sockets of a conversation in the namespace with this inode number (0: not known), that existed
+    /// when it did. Those of the namespace itself first, else the only one of any namespace with these
     /// endpoints.
     pub fn join(&self, key: &FlowKey, netns: u32, span: Span) -> Joined {
         let protocol = match key.proto {
@@ -344,7 +344,7 @@ impl SocketIndex {
             let Some(ip) = key.ip(addresses[side]) else {
                 continue;
             };
-            // Of several connections that fit none is named, nor who waits for others in their stead.
+            // With several matching connections none is named, nor a listener in their place.
             if matches!(sides[side], Found::Several(_)) {
                 continue;
             }
@@ -374,8 +374,8 @@ impl SocketIndex {
         joined
     }
 
-    /// What TCP measured of a conversation, and whether at the socket of `lo`. When both sockets are here, that of
-    /// who called.
+    /// TCP's measurements of a conversation, and whether at the socket of `lo`. When both sockets are here,
+    /// those of the client.
     pub fn measured(&self, key: &FlowKey, netns: u32, span: Span) -> Option<(bool, Measured)> {
         if key.proto != Protocol::Tcp.number() {
             return None;
@@ -414,7 +414,7 @@ impl SocketIndex {
         self.listeners.may_listen(protocol, port)
     }
 
-    /// Who waited at an address of a namespace in a time.
+    /// The listener at an address of a namespace in a time.
     fn listener(
         &self,
         protocol: Protocol,
@@ -483,7 +483,7 @@ impl SocketIndex {
         };
         match self.sides(&pair, netns, span)[0] {
             Found::One(entry) => return peer(entry.owner),
-            // The kernel's sums do not tell which of several processes each connection was of.
+            // The kernel's sums do not say which of several processes each connection was of.
             Found::Several(one) if self.sums => return peer(one.owner),
             Found::Several(_) => return peer(None),
             Found::Nothing => {}

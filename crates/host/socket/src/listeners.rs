@@ -14,7 +14,7 @@ use crate::{
     record::is_wildcard,
 };
 
-/// Of more sockets at one address those of a time are not looked for one by one.
+/// With more sockets at one address, those of a time are not searched one by one.
 const MOST: usize = 64;
 
 /// A socket that waits.
@@ -60,7 +60,7 @@ struct Common {
     calls: Option<bool>,
 }
 
-/// Who waits where a conversation goes.
+/// The listener at a conversation's destination.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting {
     /// The owner, or what several that may be meant share.
@@ -96,8 +96,8 @@ impl Group {
     }
 }
 
-/// Addresses of one port with who waits there, by the inode number of the namespace; none: all
-/// addresses of that namespace.
+/// Listeners at addresses of one port, by the inode number of the namespace; none: all addresses of that
+/// namespace.
 type Port = HashMap<Option<IpAddr>, BTreeMap<u32, Group>>;
 
 /// See the module.
@@ -121,7 +121,7 @@ impl Listeners {
         self.len * (size_of::<Listener>() + 96)
     }
 
-    /// Takes a socket, or what has changed of it; false: there are `limit` already.
+    /// Adds a socket, or updates it; false: there are `limit` already.
     pub fn put(&mut self, record: &SocketRecord, life: Span, limit: usize) -> bool {
         let (port, protocol) = (record.local.port(), record.protocol);
         if port == 0 {
@@ -174,14 +174,14 @@ impl Listeners {
         self.len = len;
     }
 
-    /// Whether somebody may wait at a port.
+    /// Whether there may be a listener at a port.
     #[inline]
     pub fn may_listen(&self, protocol: Protocol, port: u16) -> bool {
         self.ports[protocol as usize][usize::from(port) / 64] >> (port % 64) & 1 != 0
     }
 
-    /// Who waited at an address of a namespace in a time: a socket that is bound to it first. `is_local` says
-    /// whether a namespace has an address.
+    /// The listener at an address of a namespace in a time: a socket that is bound to it first. `is_local`
+    /// says whether a namespace has an address.
     pub fn find(
         &self,
         protocol: Protocol,

@@ -3,18 +3,18 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-/// How much later than told a packet may have come, ns: the kernel's coarse clock ticks every 10 ms at the
-/// slowest (HZ=100), and the wall clock's offset is held to a millisecond.
+/// How much later than its timestamp a packet may have come, ns: the kernel's coarse clock ticks every 10
+/// ms at the slowest (HZ=100), and the wall clock's offset is held to a millisecond.
 const LATE_NS: u64 = 11_000_000;
-/// So many lives before the time that is asked for are looked through: sockets with the same endpoints follow
-/// one another, so only those of both ends in several namespaces may be there at the same time.
+/// Most lives before the requested time that are searched: sockets with the same endpoints follow one
+/// another, so only those of both ends in several namespaces may exist at the same time.
 const MOST: usize = 64;
 
-/// The time from the first packet of a conversation to the last, or from the begin of a socket to its end or
-/// the last look that saw it; ns since the Unix epoch.
+/// The time from the first packet of a conversation to the last, or from the begin of a socket to its end
+/// or the last poll that saw it; ns since the Unix epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// First packet; 0 when it began before anybody watched.
+    /// First packet; 0 when it began before the probe.
     pub first_ns: u64,
     /// Last packet so far.
     pub last_ns: u64,
@@ -37,9 +37,9 @@ impl Span {
 
 /// What has a life and an owner.
 pub(crate) trait Lived {
-    /// What tells it from others with the same endpoints.
+    /// Distinguishes it from others with the same endpoints.
     fn id(&self) -> u64;
-    /// When it was there.
+    /// When it existed.
     fn life(&self) -> Span;
     /// Whether it does not matter which of both it is.
     fn is_alike(&self, other: &Self) -> bool;

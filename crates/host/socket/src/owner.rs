@@ -27,7 +27,7 @@ const CGROUP: usize = 1024;
 /// Bytes of a place in the table of what two owners share.
 const SHARED: usize = size_of::<((OwnerId, OwnerId), Option<OwnerId>)>() + 1;
 
-/// Names an [`Owner`] in its [`Owners`]. Small, for it stands in every record of a socket or flow.
+/// Names an [`Owner`] in its [`Owners`]. Small, because every record of a socket or flow has one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OwnerId(NonZeroU32);
 
@@ -54,8 +54,8 @@ pub struct Owner {
     /// Its name: the first thread's, or the executable's where that one is cut. Empty where several
     /// have different ones.
     pub process: String,
-    /// Path of its executable, as its own mount namespace has it; only the last component where the
-    /// process was gone (or hidden) when it was looked at.
+    /// Path of its executable, as its own mount namespace has it; only the last component where the process
+    /// had ended (or was hidden) before it was read.
     pub executable: Option<Arc<str>>,
     /// Effective user.
     pub uid: u32,
@@ -87,15 +87,15 @@ impl Owner {
 /// A container.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Container {
-    /// Who runs it.
+    /// The runtime.
     pub runtime: Runtime,
     /// Full id; with LXC and nspawn its name.
     pub id: String,
-    /// Name, when the runtime told it.
+    /// Name, when its runtime reported one.
     pub name: Option<String>,
-    /// Image that it was made from, when the runtime told it.
+    /// Image that it was made from, when its runtime reported one.
     pub image: Option<String>,
-    /// Labels by name, when the runtime told them; at most 64.
+    /// Labels by name, when its runtime reported them; at most 64.
     pub labels: Vec<(String, String)>,
     /// Kubernetes pod.
     pub pod: Option<Pod>,
@@ -135,13 +135,13 @@ impl Container {
 pub struct Pod {
     /// Its UID, from the control group's path.
     pub uid: Option<String>,
-    /// Its name, when the runtime told it.
+    /// Its name, when the runtime reported it.
     pub name: Option<String>,
-    /// Its namespace, when the runtime told it.
+    /// Its namespace, when the runtime reported it.
     pub namespace: Option<String>,
 }
 
-/// Where to look, and how much to keep.
+/// Where to read, and how much to keep.
 #[derive(Clone, Debug)]
 pub struct OwnersConfig {
     /// Most owners at a time.
@@ -154,11 +154,11 @@ pub struct OwnersConfig {
     pub cgroup_rescan: Duration,
     /// Where the process file system is mounted.
     pub proc: PathBuf,
-    /// Tells where control groups are mounted.
+    /// The list of mounts, for the control groups' hierarchies.
     pub mountinfo: PathBuf,
     /// Names of users.
     pub passwd: PathBuf,
-    /// Container runtimes to ask for names.
+    /// Container runtimes to query for names.
     pub runtimes: RuntimeConfig,
 }
 
@@ -180,22 +180,22 @@ impl Default for OwnersConfig {
 /// What could not be found out, by cause; since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OwnerCounters {
-    /// Owners beyond the limit, at each socket.
+    /// Owners above the limit, at each socket.
     pub owners_full: u64,
     /// Owners of nothing but ended sockets and conversations that made room for others; those have
     /// no owner any more.
     pub owners_forgotten: u64,
-    /// Processes gone before they were looked at, or hidden (`hidepid`).
+    /// Processes that had ended before they were read, or are hidden (`hidepid`).
     pub processes_gone: u64,
-    /// Processes whose pid was another's when it was looked at.
+    /// Processes whose pid was another's when they were read.
     pub pids_reused: u64,
-    /// Processes that `/proc` did not tell about for another reason.
+    /// Processes that `/proc` did not describe for another reason.
     pub processes_unreadable: u64,
-    /// Processes that ran another executable when they were looked at.
+    /// Processes that ran another executable when they were read.
     pub executed: u64,
     /// Owners whose control group was not found.
     pub cgroups_unknown: u64,
-    /// Control groups beyond the limit.
+    /// Control groups above the limit.
     pub cgroups_full: u64,
     /// Control groups whose path is too deep to be listed.
     pub cgroups_unreadable: u64,
@@ -265,7 +265,7 @@ struct Slot {
     /// None of what several share.
     key: Option<Key>,
     comm: [u8; 16],
-    /// What its path told of containers.
+    /// The containers in its path.
     containment: Option<Arc<Containment>>,
 }
 
@@ -276,7 +276,7 @@ impl Slot {
     }
 }
 
-/// What a path tells of containers; owners in the same share one [`Container`].
+/// The containers in a path; owners with the same share one [`Container`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Containment {
     outer: Found,
@@ -291,11 +291,11 @@ struct CachedContainer {
 
 /// How far the question for a container's names got.
 enum Asking {
-    /// Not asked yet, or no answer: ask at that time.
+    /// Not queried yet, or no answer: query at that time.
     At { when: Instant, tries: u32 },
     /// In the queue, or with the runtime.
     Asked { tries: u32 },
-    /// Answered, or there is nobody to ask.
+    /// Answered, or there is no runtime to query.
     Done,
 }
 
@@ -311,8 +311,8 @@ pub struct Owners {
     /// Owners by the hash of their keys.
     by_key: HashTable<(u64, OwnerId)>,
     hasher: RandomState,
-    /// How often an owner was asked for.
-    asked: u64,
+    /// How often an owner was requested.
+    requests: u64,
     /// Executables, users, control groups and units: most processes share them with others.
     texts: Texts,
     /// What several share, by two of them.
@@ -350,7 +350,7 @@ impl Owners {
             renames: Renames::default(),
             by_key: HashTable::new(),
             hasher: RandomState::new(),
-            asked: 0,
+            requests: 0,
             texts: Texts::default(),
             shared: HashMap::new(),
             containers: HashMap::new(),
@@ -360,28 +360,27 @@ impl Owners {
         }
     }
 
-    /// The owner that `task` is. One that was not seen before is looked up in `/proc`: at most four
-    /// system calls' worth of reading, and never what belongs to another process. None: the task is
-    /// unknown (pid 0), or there is no room, which is counted.
+    /// The owner of `task`. A new one is read from `/proc`, in at most four system calls, and never from
+    /// another process. None: the task is unknown (pid 0), or the limit was reached, which is counted.
     pub fn intern(&mut self, task: &Task) -> Option<OwnerId> {
         if task.pid == 0 {
             return None;
         }
-        self.asked += 1;
+        self.requests += 1;
         let key = Key::of(task);
         let hash = self.hasher.hash_one(key);
         let is_it = |(other, id): &(u64, OwnerId)| {
             *other == hash && self.slot(*id).is_some_and(|slot| slot.key == Some(key))
         };
         if let Some(&(_, id)) = self.by_key.find(hash, is_it) {
-            self.use_again(id, task);
+            self.reuse(id, task);
             return Some(id);
         }
         if self.is_full() {
             self.counters.owners_full += 1;
             return None;
         }
-        let slot = self.look_up(task, key);
+        let slot = self.describe(task, key);
         let is_pending = slot.owner.cgroup.is_none() && task.cgroup != 0;
         let id = self.add(slot)?;
         if is_pending {
@@ -397,7 +396,7 @@ impl Owners {
     }
 
     fn add(&mut self, mut slot: Slot) -> Option<OwnerId> {
-        slot.last_used = self.asked;
+        slot.last_used = self.requests;
         let memory = slot.memory();
         let id = self.slots.insert(slot).map(OwnerId)?;
         self.memory += memory;
@@ -419,28 +418,27 @@ impl Owners {
         self.slots.is_empty()
     }
 
-    /// A control group was made: its id as in [`Task::cgroup`] (also its mark) and its path from the root of its
-    /// hierarchy. For groups that are gone before anybody can list them.
+    /// A control group was made: its id as in [`Task::cgroup`] (with its mark) and its path from the root
+    /// of its hierarchy. For groups that end before they can be listed.
     pub fn note_cgroup(&mut self, id: u64, path: &[u8]) {
         self.cgroups.note(id, path);
     }
 
-    /// Takes over what is known since: answers of container runtimes, new users, control groups.
-    /// Quick but for the listing of control groups, which happens when one is unknown, and at most
-    /// as often as the configuration says. To be called regularly.
+    /// Applies what is new: answers of container runtimes, new users, control groups. Quick except for the
+    /// listing of control groups, which happens when one is unknown, and at most as often as the
+    /// configuration says. Call it regularly.
     pub fn refresh(&mut self) {
         if self.users.refresh() {
             self.name_users();
         }
         self.find_cgroups();
         self.take_answers();
-        self.ask();
+        self.request_names();
     }
 
-    /// Frees owners that nobody uses, when there are many (three quarters of a limit). `note` notes each
-    /// id that is in use, and whether by something that goes on. When that frees too few, those
-    /// that only ended sockets and conversations have are forgotten, least recently used first, and counted.
-    /// How many were freed.
+    /// Frees unused owners, when there are many (three quarters of a limit). `note` records each id that is
+    /// in use, and whether by an active socket or conversation. When that frees too few, owners of ended
+    /// ones only are forgotten, least recently used first, and counted. Returns how many were freed.
     pub fn sweep(&mut self, note: impl FnOnce(&mut Used)) -> usize {
         if !self.has_reached(3) {
             return 0;
@@ -541,11 +539,11 @@ impl Owners {
         self.slots.get(id.0)
     }
 
-    fn use_again(&mut self, id: OwnerId, task: &Task) {
+    fn reuse(&mut self, id: OwnerId, task: &Task) {
         let Some(slot) = self.slots.get_mut(id.0) else {
             return;
         };
-        slot.last_used = self.asked;
+        slot.last_used = self.requests;
         // The first thread's name changes while a process runs.
         if slot.comm != task.comm {
             slot.comm = task.comm;
@@ -555,7 +553,7 @@ impl Owners {
         }
     }
 
-    fn look_up(&mut self, task: &Task, key: Key) -> Slot {
+    fn describe(&mut self, task: &Task, key: Key) -> Slot {
         let mut owner = Owner {
             pid: task.pid,
             start_ns: task.start_ns,

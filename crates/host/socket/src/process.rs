@@ -10,7 +10,7 @@ use rustix::io::{Errno, read};
 /// Most that is read of one file in `/proc`: a dozen hierarchies' paths of 4 KiB each.
 const MOST: usize = 64 * 1024;
 
-/// Why `/proc` does not tell about a process.
+/// Why `/proc` does not describe a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProcError {
     /// No such process (any more), or hidden (`hidepid`).
@@ -30,7 +30,7 @@ impl From<Errno> for ProcError {
     }
 }
 
-/// What `/proc` told.
+/// A process's description in `/proc`.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct ProcInfo {
     /// Path of the executable as the process's mount namespace has it; any bytes.
@@ -68,8 +68,8 @@ impl Proc {
         if pid == 0 || start_ns == 0 {
             return Err(ProcError::Gone);
         }
-        // The folder stays that process's: when it is gone, reads through it fail, whoever has the
-        // pid then.
+        // The folder stays that process's: after its end reads through it fail, even when the pid is in use
+        // again.
         let folder = rustix::fs::open(
             self.root.join(pid.to_string()),
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Serialize, Serializer};
-use skua_flow::{Party, ServiceRule};
+use skua_flow::{ConversationOwner, ServiceRule};
 
 use crate::{
     End, Opener, Owner, Protocol, SocketState, SocketUpdate, Span, TaskRule, TcpMetrics, fields,
@@ -25,7 +25,7 @@ pub struct SocketRecord {
     pub local: SocketAddr,
     /// The other side.
     pub remote: Option<SocketAddr>,
-    /// Who began.
+    /// The opener.
     pub opener: Opener,
     /// Owner.
     pub owner: Option<OwnerId>,
@@ -35,7 +35,7 @@ pub struct SocketRecord {
     pub start_ns: u64,
     /// Established, ns since the Unix epoch; 0: never, or not seen.
     pub established_ns: u64,
-    /// Last look or end, ns since the Unix epoch.
+    /// Last poll or end, ns since the Unix epoch.
     pub now_ns: u64,
     /// Drain with which the record changed last, ns since the Unix epoch.
     pub updated_ns: u64,
@@ -70,7 +70,7 @@ impl SocketRecord {
         }
     }
 
-    /// Takes a later update; what that does not know any more stays as it was.
+    /// Applies a later update; values that it no longer has stay.
     pub fn apply(&mut self, update: &SocketUpdate, owner: Option<OwnerId>, updated_ns: u64) {
         let old = *self;
         *self = Self::new(update, owner, updated_ns);
@@ -116,7 +116,7 @@ impl SocketRecord {
         self.remote.filter(|_| !self.listens())
     }
 
-    /// From its begin to its end, or to the last look that saw it: after that another socket may have its
+    /// From its begin to its end, or to the last poll that saw it: after that another socket may have its
     /// endpoints.
     pub fn life(&self) -> Span {
         Span {
@@ -125,7 +125,7 @@ impl SocketRecord {
         }
     }
 
-    /// Time from the begin to the end or the last look, ns; none when the begin is not known.
+    /// Time from the begin to the end or the last poll, ns; none when the begin is not known.
     pub fn age_ns(&self) -> Option<u64> {
         (self.start_ns != 0).then(|| self.now_ns.saturating_sub(self.start_ns))
     }
@@ -155,10 +155,10 @@ pub struct ServiceSide {
 }
 
 /// What records show of an owner.
-pub fn party(owner: &Owner) -> Party<'_> {
+pub fn conversation_owner(owner: &Owner) -> ConversationOwner<'_> {
     let container = owner.container.as_deref();
     let pod = container.and_then(|c| c.pod.as_ref());
-    Party {
+    ConversationOwner {
         process: &owner.process,
         pid: owner.pid,
         user: owner.user.as_deref().unwrap_or_default(),
@@ -178,7 +178,7 @@ pub struct SocketLine<'a> {
     /// The socket.
     pub record: &'a SocketRecord,
     /// Its owner.
-    pub owner: Party<'a>,
+    pub owner: ConversationOwner<'a>,
     /// Path or name of the owner's executable, empty when not known.
     pub executable: &'a str,
     /// Which side offers the service.

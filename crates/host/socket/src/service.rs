@@ -1,4 +1,4 @@
-//! Services and who calls them: ended and open connections summed up by client and server.
+//! Services and their clients: ended and open connections summed up by client and server.
 
 use std::{
     collections::HashMap,
@@ -15,22 +15,22 @@ const WINDOW_NS: u64 = 2_000_000_000;
 
 /// Who is at an end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Party {
+pub enum EdgeEnd {
     /// A service of this host, by its number.
     Service(u32),
-    /// Another host, or a process that nobody knows.
+    /// Another host, or an unknown process.
     Address(IpAddr),
-    /// All others: there was no room for more.
+    /// All others, when there were too many.
     Others,
 }
 
 /// A dependency: which service calls which.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EdgeKey {
-    /// Who calls.
-    pub client: Party,
-    /// Who is called.
-    pub server: Party,
+    /// The client.
+    pub client: EdgeEnd,
+    /// The server.
+    pub server: EdgeEnd,
     /// Protocol.
     pub protocol: Protocol,
     /// Address that is called.
@@ -60,7 +60,7 @@ pub struct Sums {
     pub to_server: u64,
     /// Payload from server to client.
     pub to_client: u64,
-    /// Segments sent by those of our sockets that were looked at.
+    /// Segments sent by our sockets that were polled.
     pub segments: u64,
     /// Of them sent again.
     pub retransmits: u64,
@@ -68,7 +68,7 @@ pub struct Sums {
     pub rtt: RttSum,
     /// First begin that is known, ns since the Unix epoch.
     pub first_ns: u64,
-    /// Last end or look, ns since the Unix epoch.
+    /// Last end or poll, ns since the Unix epoch.
     pub last_ns: u64,
     /// Begun in the current window.
     begun: u64,
@@ -135,7 +135,7 @@ impl Sums {
         self.last_ns = self.last_ns.max(record.now_ns);
     }
 
-    /// Adds what the socket at the other end knows of the other direction.
+    /// Adds the other direction, as the socket at the other end measured it.
     fn add_health(&mut self, record: &SocketRecord) {
         if let Some(tcp) = &record.tcp {
             self.segments = self.segments.saturating_add(tcp.segments_sent);
@@ -210,18 +210,18 @@ impl RttSum {
         if all == 0 {
             return None;
         }
-        let wanted = share * all as f64;
+        let target = share * all as f64;
         let mut below = 0.0;
         for (place, count) in self.histogram.iter().enumerate() {
             let count = f64::from(*count);
-            if count > 0.0 && below + count >= wanted {
+            if count > 0.0 && below + count >= target {
                 let floor = if place == 0 {
                     0.0
                 } else {
                     (1u64 << place) as f64
                 };
                 let width = (1u64 << (place + 1)) as f64 - floor;
-                let us = floor + width * (wanted - below) / count;
+                let us = floor + width * (target - below) / count;
                 return Some(us.clamp(self.min_us.into(), self.max_us.into()));
             }
             below += count;
@@ -260,9 +260,9 @@ pub struct Services {
     edges: HashMap<EdgeKey, Sums>,
     limit: usize,
     window_ns: u64,
-    /// Connections that went to others for lack of room.
+    /// Connections that were counted under others because there were too many.
     overflowed: u64,
-    /// Changes of names that were followed.
+    /// Changes of names that were applied.
     renames: u64,
 }
 
@@ -317,7 +317,7 @@ impl Services {
         Some(number)
     }
 
-    /// Sums that were begun under a container's id go on under its name.
+    /// Moves sums under a container's id to its name.
     pub(crate) fn follow(&mut self, names: &dyn ServiceNames) {
         let Some(renames) = names.renames() else {
             return;
@@ -332,17 +332,17 @@ impl Services {
         let Some(number) = self.numbers.remove(former) else {
             return;
         };
-        // Another container of this name was there: made anew, mostly.
+        // Another container of this name existed: mostly it was created again.
         if let Some(&known) = self.numbers.get(now) {
-            let (from, to) = (Party::Service(number), Party::Service(known));
+            let (from, to) = (EdgeEnd::Service(number), EdgeEnd::Service(known));
             let moved: Vec<_> = self
                 .edges
                 .extract_if(|key, _| key.client == from || key.server == from)
                 .collect();
             for (mut key, sums) in moved {
-                for party in [&mut key.client, &mut key.server] {
-                    if *party == from {
-                        *party = to;
+                for edge_end in [&mut key.client, &mut key.server] {
+                    if *edge_end == from {
+                        *edge_end = to;
                     }
                 }
                 self.edges.entry(key).or_default().add(&sums);
@@ -353,23 +353,23 @@ impl Services {
         }
     }
 
-    fn party(
+    fn edge_end(
         &mut self,
         owner: Option<OwnerId>,
         address: IpAddr,
         names: &dyn ServiceNames,
-    ) -> Party {
+    ) -> EdgeEnd {
         match owner.and_then(|owner| names.service(owner)) {
-            None => Party::Address(address),
+            None => EdgeEnd::Address(address),
             Some(name) => match self.number(name) {
-                Some(number) => Party::Service(number),
-                None => Party::Others,
+                Some(number) => EdgeEnd::Service(number),
+                None => EdgeEnd::Others,
             },
         }
     }
 
-    /// The dependency that a connection belongs to, and whether the client's socket, which is on this
-    /// host, too, stands for it instead.
+    /// The dependency that a connection belongs to, and whether the client's socket, which is also on this
+    /// host, represents it instead.
     fn edge(
         &mut self,
         ends: &Ends,
@@ -383,9 +383,9 @@ impl Services {
             ends.remote,
             ends.life,
         );
-        let own = self.party(ends.owner, ends.local.ip(), names);
+        let own = self.edge_end(ends.owner, ends.local.ip(), names);
         let other_owner = peer.and_then(|peer| peer.owner);
-        let other = self.party(other_owner, ends.remote.ip(), names);
+        let other = self.edge_end(other_owner, ends.remote.ip(), names);
         let (client, server, called) = if ends.client_side {
             (own, other, ends.remote)
         } else {
@@ -407,7 +407,7 @@ impl Services {
         } else {
             self.overflowed += 1;
             EdgeKey {
-                client: Party::Others,
+                client: EdgeEnd::Others,
                 ..key
             }
         };
@@ -525,7 +525,7 @@ impl Services {
     }
 }
 
-/// The ends of a connection; none without peer, or when nobody knows which side serves.
+/// The ends of a connection; none without peer, or when it is not known which side serves.
 fn ends(record: &SocketRecord, side: Option<ServiceSide>) -> Option<Ends> {
     Some(Ends {
         protocol: record.protocol,

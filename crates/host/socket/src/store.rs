@@ -14,7 +14,7 @@ use crate::{
     service::pair_endpoints,
 };
 
-/// Ended connections that wait to be summed up until both ends have been looked at.
+/// Most ended connections that wait to be summed up until both ends have been polled.
 const PENDING: usize = 16_384;
 /// Dependencies that are kept apart.
 const DEPENDENCIES: usize = 65_536;
@@ -23,7 +23,7 @@ const DEPENDENCIES: usize = 65_536;
 const JOINABLE_NS: u64 = 90_000_000_000;
 /// … and for so many intervals between drains.
 const JOINABLE_DRAINS: u64 = 3;
-/// What is not joinable any more is forgotten that often, ns.
+/// How often sockets that are no longer joinable are forgotten, ns.
 const FORGET_NS: u64 = 15_000_000_000;
 /// Ports from here on are not for services alone (RFC 6335 section 6).
 const WELL_KNOWN: u16 = 1024;
@@ -35,10 +35,10 @@ pub struct SocketStoreConfig {
     pub max_sockets: usize,
     /// Memory for sockets that have ended, bytes.
     pub history: usize,
-    /// Ended connections come summed up ([`PairUpdate`]): a socket that is gone at a look is in a
-    /// pair, not lost.
+    /// Ended connections come summed up ([`PairUpdate`]): a socket that a poll no longer sees is in a pair,
+    /// not lost.
     pub aggregate: bool,
-    /// Ports that the host gives to those who call (`net.ipv4.ip_local_port_range`).
+    /// Ports that the host gives to clients (`net.ipv4.ip_local_port_range`).
     pub ephemeral: RangeInclusive<u16>,
 }
 
@@ -60,32 +60,32 @@ pub struct SocketCounts {
     pub seen: u64,
     /// Sockets that ended; those of pairs included.
     pub ended: u64,
-    /// Of them gone without a word.
+    /// Of them those that vanished without an end.
     pub vanished: u64,
-    /// Open sockets beyond the limit.
+    /// Open sockets above the limit.
     pub not_kept: u64,
-    /// Ended sockets that left the history for lack of room.
+    /// Ended sockets that were dropped from the full history.
     pub evicted: u64,
     /// Ended connections that came summed up.
     pub in_pairs: u64,
-    /// Sockets beyond the limit in the index for flows.
+    /// Sockets above the limit of the index for flows.
     pub not_joined: u64,
-    /// Conversations of which several sockets of different owners fit when they were first asked for (the
-    /// ports were used again, or several processes wait at one), so that no pid is named.
+    /// Conversations that matched several sockets of different owners at the first search (the ports were
+    /// reused, or several processes listen at one), so that no pid is named.
     pub ambiguous: u64,
-    /// Connections that were summed up under others for lack of room for their dependency.
+    /// Connections that were summed up under others because there were too many dependencies.
     pub other_dependencies: u64,
 }
 
 struct Open {
     record: SocketRecord,
-    /// The look that saw it last.
-    look: u64,
-    /// The look before did not see it.
+    /// The poll that saw it last.
+    poll: u64,
+    /// The previous poll did not see it.
     missing: bool,
 }
 
-/// Where a socket was found. It may be gone when it is looked for there later.
+/// Where a socket was found. It may have been dropped when it is read there later.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FoundSocket {
     /// Open, by its identifier.
@@ -105,7 +105,7 @@ pub struct SocketStore {
     pending: Vec<(SocketRecord, bool)>,
     begun: Vec<u64>,
     pending_pairs: Vec<(PairUpdate, Option<OwnerId>)>,
-    look: u64,
+    poll: u64,
     now_ns: u64,
     interval_ns: u64,
     forgot_ns: u64,
@@ -126,7 +126,7 @@ impl SocketStore {
             pending: Vec::new(),
             begun: Vec::new(),
             pending_pairs: Vec::new(),
-            look: 0,
+            poll: 0,
             now_ns: 0,
             interval_ns: 0,
             forgot_ns: 0,
@@ -155,7 +155,7 @@ impl SocketStore {
         }
     }
 
-    /// Takes a socket that has ended.
+    /// Records the end of a socket.
     pub fn ended(
         &mut self,
         update: &SocketUpdate,
@@ -196,17 +196,17 @@ impl SocketStore {
         }
     }
 
-    /// Says that a look at all open sockets begins.
-    pub fn begin_look(&mut self) {
-        self.look += 1;
+    /// Starts a poll of all open sockets.
+    pub fn begin_poll(&mut self) {
+        self.poll += 1;
     }
 
     /// Takes an open socket.
-    pub fn seen(&mut self, update: &SocketUpdate, owner: Option<OwnerId>) {
-        let look = self.look;
+    pub fn observe(&mut self, update: &SocketUpdate, owner: Option<OwnerId>) {
+        let poll = self.poll;
         if let Some(open) = self.open.get_mut(&update.id) {
             open.record.apply(update, owner, self.now_ns);
-            open.look = look;
+            open.poll = poll;
             open.missing = false;
             self.index.put(&open.record);
             return;
@@ -223,25 +223,25 @@ impl SocketStore {
         }
         let open = Open {
             record,
-            look,
+            poll,
             missing: false,
         };
         self.open.insert(update.id, open);
     }
 
-    /// Says that the look is over. A socket that two looks in a row did not see, and whose end nobody
-    /// told, has vanished: between one look and the word of its end there may be a moment.
-    pub fn end_look(&mut self, names: &dyn ServiceNames) {
-        let mut gone = Vec::new();
+    /// Ends a poll. A socket that two polls in a row did not see, and whose end was not reported, has
+    /// vanished: its end may be reported a moment after a poll that missed it.
+    pub fn end_poll(&mut self, names: &dyn ServiceNames) {
+        let mut vanished = Vec::new();
         for (id, open) in &mut self.open {
-            if open.look == self.look {
+            if open.poll == self.poll {
                 continue;
             }
             if std::mem::replace(&mut open.missing, true) {
-                gone.push(*id);
+                vanished.push(*id);
             }
         }
-        for id in gone {
+        for id in vanished {
             let Some(Open { mut record, .. }) = self.open.remove(&id) else {
                 continue;
             };
@@ -256,7 +256,7 @@ impl SocketStore {
             self.close(record, true, names);
         }
         self.settle(names);
-        // Many may have been open at once; the room for them is not kept for ever.
+        // Many may have been open at once; their memory is not kept for ever.
         if self.open.capacity() > 4 * self.open.len().max(1024) {
             self.open.shrink_to_fit();
         }
@@ -268,7 +268,7 @@ impl SocketStore {
     }
 
     /// Learns what processes share that wait at one port; `shared` says it of two owners. Belongs after
-    /// [`end_look`](Self::end_look).
+    /// [`end_poll`](Self::end_poll).
     pub fn share_ports(&mut self, shared: &mut dyn FnMut(OwnerId, OwnerId) -> Option<OwnerId>) {
         self.index.share_ports(shared);
     }
@@ -339,8 +339,8 @@ impl SocketStore {
         side(lo, by)
     }
 
-    /// Whether a socket that waits offers something: TCP always, UDP unless its port is one of those
-    /// that the host gives to those who call.
+    /// Whether an unconnected socket offers a service: TCP always, UDP unless its port is one of those that
+    /// the host gives to clients.
     fn offers(&self, record: &SocketRecord) -> bool {
         record.state == SocketState::Listen || !self.config.ephemeral.contains(&record.local.port())
     }
@@ -398,7 +398,7 @@ impl SocketStore {
         &self.index
     }
 
-    /// The index, to tell it of addresses.
+    /// The index, to set addresses.
     pub fn index_mut(&mut self) -> &mut SocketIndex {
         &mut self.index
     }
@@ -421,7 +421,7 @@ impl SocketStore {
         open.chain(ended.map(|(record, number)| (FoundSocket::Ended(number), record)))
     }
 
-    /// What is there where a socket was found, if it still is.
+    /// The socket at a place where one was found, if it is still there.
     pub fn at(&self, found: FoundSocket) -> Option<&SocketRecord> {
         match found {
             FoundSocket::Open(id) => self.open.get(&id).map(|open| &open.record),

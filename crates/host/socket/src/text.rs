@@ -21,7 +21,7 @@ impl Texts {
         text
     }
 
-    /// Lets go what nobody else has.
+    /// Drops texts that have no other user.
     pub fn sweep(&mut self) {
         let bytes = &mut self.bytes;
         self.texts.retain(|text| {
@@ -74,7 +74,7 @@ pub(crate) fn shown(bytes: &[u8], limit: usize) -> String {
     text
 }
 
-/// Control characters, and those without a width that change how their neighbours look.
+/// Control characters, and those without a width that change how their neighbours are displayed.
 fn misleads(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -44,10 +44,10 @@ pub enum SocketState {
     UdpUnconnected = 65,
 }
 
-/// Who began a connection.
+/// The opener of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Opener {
-    /// Not known: older than the probe, and no listening socket tells.
+    /// Not known: older than the probe, and no listening socket shows it.
     #[default]
     Unknown,
     /// This side, by `connect` (or the first send of an unbound UDP socket).
@@ -63,8 +63,8 @@ pub struct Task {
     pub pid: u32,
     /// Effective user.
     pub uid: u32,
-    /// Start of the process (its first thread), ns of CLOCK_BOOTTIME; 0 unknown. With `pid` it
-    /// names a process for ever: pids are used again.
+    /// Start of the process (its first thread), ns of CLOCK_BOOTTIME; 0 unknown. With `pid` it is unique:
+    /// pids are reused.
     pub start_ns: u64,
     /// Id of its control group: of the unified hierarchy (its directory's inode number) or, where
     /// that only has the root, of version 1's `pids`, or without that `memory`; 0 unknown.
@@ -99,7 +99,7 @@ pub enum TaskRule {
     Create,
     /// It made the listening socket that the connection came in by.
     Listener,
-    /// Nobody is known.
+    /// Not known.
     #[default]
     Unknown,
 }
@@ -119,8 +119,8 @@ pub enum End {
     TimedOut,
     /// Another error, as errno: EHOSTUNREACH, ENETUNREACH, …
     Error(i32),
-    /// The socket was there at one look and gone at the next, without an event: its last numbers
-    /// are those of the last look.
+    /// A poll saw the socket and the next one did not, without an event: its last numbers are those of the
+    /// last poll.
     Vanished,
 }
 
@@ -155,7 +155,7 @@ pub struct TcpMetrics {
     pub delivery_rate: u64,
 }
 
-/// State of a socket: as seen at a look ([`end`](Self::end) none) or at its end.
+/// State of a socket: as polled ([`end`](Self::end) none) or at its end.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SocketUpdate {
     /// The kernel's socket cookie; another number with the same promise where there is none:
@@ -172,7 +172,7 @@ pub struct SocketUpdate {
     /// The other side; none for listening and unconnected sockets. For UDP without connect the
     /// first destination.
     pub remote: Option<SocketAddr>,
-    /// Who began.
+    /// The opener.
     pub opener: Opener,
     /// Owner.
     pub task: Task,
@@ -183,7 +183,7 @@ pub struct SocketUpdate {
     pub start_ns: u64,
     /// Established, ns since the Unix epoch; 0: never, or not seen.
     pub established_ns: u64,
-    /// Time of this look or of the end, ns since the Unix epoch.
+    /// Time of this poll or of the end, ns since the Unix epoch.
     pub now_ns: u64,
     /// Why it ended; none while it is open.
     pub end: Option<End>,
@@ -223,7 +223,7 @@ pub struct PairUpdate {
     pub remote: IpAddr,
     /// Port of the side that did not open.
     pub service_port: u16,
-    /// Who began.
+    /// The opener.
     pub opener: Opener,
     /// Owner of the local sockets.
     pub task: Task,
@@ -250,11 +250,11 @@ pub struct PairUpdate {
 /// Sockets that did not become a record, by cause; since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SocketLosses {
-    /// Ends beyond the limit in the ring buffer.
+    /// Ends that did not fit into the ring buffer.
     pub ring_full: u64,
     /// Sockets for which the kernel had no memory or no free entry.
     pub table_full: u64,
-    /// Ended connections beyond the limit in the kernel's pair table.
+    /// Ended connections above the limit of the kernel's pair table.
     pub pairs_full: u64,
 }
 
@@ -289,7 +289,7 @@ pub struct HookStatus {
     pub capability: &'static str,
     /// The hook, like `tp_btf/inet_sock_set_state`.
     pub hook: String,
-    /// How it went.
+    /// Result of the proof.
     pub state: HookState,
     /// Why, when it is not active.
     pub reason: String,

@@ -79,8 +79,8 @@ impl Adjacency {
         self.0.retain(|(_, _, postings)| !postings.is_empty());
     }
 
-    /// Edges in `window` with the spans in which they had one relation; with `relation` only those
-    /// that may have it. The flag says whether it goes out.
+    /// Edges in `window` with the spans in which they had one relation; with `relation` only those that may
+    /// have it. The flag says whether the edge is outgoing.
     pub fn visit(
         &self,
         window: Window,

@@ -12,7 +12,7 @@ pub struct Node {
     /// Unique among the nodes.
     #[serde(rename = "ID")]
     pub id: Arc<str>,
-    /// What is known about it.
+    /// Its metadata.
     #[serde(default)]
     pub metadata: Map,
     /// Name of the host that it was seen on.
@@ -97,9 +97,9 @@ pub struct Edge {
     /// What it has in common with nodes.
     #[serde(flatten)]
     pub element: Node,
-    /// The node that it goes out of.
+    /// The node that it leaves.
     pub parent: Arc<str>,
-    /// The node that it goes into.
+    /// The node that it enters.
     pub child: Arc<str>,
 }
 
@@ -122,7 +122,7 @@ impl Edge {
         relation.and_then(Value::as_str).unwrap_or("")
     }
 
-    /// As [`Node::at`], besides `Parent` and `Child`, also with `@`.
+    /// As [`Node::at`], and `Parent` and `Child`, also with `@`.
     pub fn at(&self, key: &str, visit: &mut dyn FnMut(&Value) -> bool) -> bool {
         match self.end(key) {
             Some(id) => visit(&Value::Str(id.clone())),
@@ -130,7 +130,7 @@ impl Edge {
         }
     }
 
-    /// As [`Node::lookup`], besides `Parent` and `Child`, also with `@`.
+    /// As [`Node::lookup`], and `Parent` and `Child`, also with `@`.
     pub fn lookup(&self, key: &str) -> Option<Cow<'_, Value>> {
         match self.end(key) {
             Some(id) => Some(Cow::Owned(Value::Str(id.clone()))),

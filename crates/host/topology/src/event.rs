@@ -1,4 +1,4 @@
-//! Changes of the graph, and who is told about them.
+//! Changes of the graph, and its subscribers.
 
 use crate::{Edge, Node};
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,13 @@ pub enum Change {
     NodeAdded(Arc<Node>),
     /// A node has other metadata.
     NodeUpdated(Arc<Node>),
-    /// A node went, after its edges.
+    /// A node was deleted, after its edges.
     NodeDeleted(Arc<Node>),
     /// An edge came.
     EdgeAdded(Arc<Edge>),
     /// An edge has other metadata.
     EdgeUpdated(Arc<Edge>),
-    /// An edge went.
+    /// An edge was deleted.
     EdgeDeleted(Arc<Edge>),
 }
 
@@ -66,8 +66,8 @@ pub struct Event {
 pub enum Delivery {
     /// The next event.
     Event(Arc<Event>),
-    /// So many events did not fit into the queue. The subscriber has to look at the graph itself
-    /// again, and goes on with what follows.
+    /// So many events did not fit into the queue. The subscriber has to read the graph itself again, and
+    /// continues with the next events.
     Lost(u64),
 }
 
@@ -100,8 +100,7 @@ impl Subscription {
         Self::next_delivery(&mut self.0.lock())
     }
 
-    /// The next delivery, waiting for it at most as long as `patience`. None also when the graph is
-    /// no more.
+    /// The next delivery, waiting for it at most `patience`. None also when the graph was dropped.
     pub fn next(&self, patience: Duration) -> Option<Delivery> {
         let end = Instant::now() + patience;
         let mut queue = self.0.lock();
@@ -118,7 +117,7 @@ impl Subscription {
         }
     }
 
-    /// Whether the graph is no more, or [`Closer::close`] was called.
+    /// Whether the graph was dropped, or [`Closer::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.0.lock().closed
     }
@@ -152,7 +151,7 @@ impl Closer {
     }
 }
 
-/// Everyone who is told.
+/// All subscribers.
 #[derive(Default)]
 pub(crate) struct Subscribers(Vec<Weak<Channel>>);
 
@@ -167,12 +166,12 @@ impl Subscribers {
         Subscription(channel)
     }
 
-    /// Whether there is someone to tell.
+    /// Whether there are subscribers.
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Tells all of `event`, waiting for none.
+    /// Queues `event` for all subscribers, without waiting for any.
     pub fn publish(&mut self, event: Event) {
         let event = Arc::new(event);
         self.0.retain(|weak| {

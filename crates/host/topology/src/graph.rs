@@ -48,13 +48,13 @@ pub struct Config {
     pub max_metadata_bytes: usize,
     /// Keys of nodes that have an index, as [`Node::at`] understands them.
     pub node_indexes: Vec<String>,
-    /// Keys of edges that have an index. The relation has one besides, for each node.
+    /// Indexed keys of edges. The relation is always indexed, for each node.
     pub edge_indexes: Vec<String>,
 }
 
 impl Default for Config {
-    /// A million nodes, two million edges, 4 MiB of metadata each; indexes on what captures and
-    /// flows are looked up by.
+    /// A million nodes, two million edges, 4 MiB of metadata each; indexes on the keys by which captures
+    /// and flows are found.
     fn default() -> Self {
         let keys = |keys: &[&str]| keys.iter().map(|key| key.to_string()).collect();
         Self {
@@ -118,14 +118,14 @@ pub enum GraphError {
     /// Lists and maps inside each other.
     #[error("metadata of {0:?} is nested deeper than {MAX_DEPTH} levels")]
     TooDeep(Arc<str>),
-    /// A moment is asked for that is not kept (any more).
+    /// The requested moment is not kept (any more).
     #[error("nothing is kept of that time; history begins at {begins} ms")]
     BeforeHistory {
         /// Ms since the Unix epoch.
         begins: i64,
     },
-    /// While a query ran, the limits of the history passed what it looked at.
-    #[error("the history that was looked at has passed its limits meanwhile")]
+    /// While a query ran, the history that it read exceeded its limits and was dropped.
+    #[error("the history that the query read was dropped meanwhile: it exceeded its limits")]
     Forgotten,
     /// Events are not in order.
     #[error("event {found} cannot follow event {last}")]
@@ -147,7 +147,7 @@ const MAX_DEPTH: usize = 32;
 pub enum Patch {
     /// Puts a value there.
     Set(Box<str>, Value),
-    /// Takes away what is there.
+    /// Removes the value.
     Remove(Box<str>),
 }
 
@@ -179,7 +179,7 @@ pub struct Stats {
     pub nodes: usize,
     /// Edges that exist.
     pub edges: usize,
-    /// Events that can be looked at.
+    /// Events that can be read.
     pub events: usize,
     /// Number of the last event.
     pub last_event: u64,
@@ -187,7 +187,7 @@ pub struct Stats {
     pub begins: Option<i64>,
     /// Bytes that [`HistoryLimits::max_bytes`] counts.
     pub history_bytes: usize,
-    /// Those who are told of changes.
+    /// Subscribers to changes.
     pub subscribers: usize,
     /// Each index of nodes with the number of its values.
     pub node_indexes: Vec<(String, usize)>,
@@ -215,9 +215,8 @@ struct Logged {
 
 /// A graph with its history, in memory.
 ///
-/// Elements never change: each change makes a new version and keeps the old one for the history.
-/// Time is told with each change; it should be that of one clock, and where it goes back it is taken
-/// to stand still.
+/// Elements never change: each change makes a new version and keeps the old one for the history. Each
+/// change comes with its time, of one clock; where that goes back the graph's time stands still.
 pub struct Graph {
     config: Config,
     pub(crate) nodes: Table<Node>,
@@ -257,8 +256,7 @@ impl Graph {
         }
     }
 
-    /// Adds a node at `now` (ms since the Unix epoch). Times and revision that it brings along stay,
-    /// as far as they are not 0.
+    /// Adds a node at `now` (ms since the Unix epoch). Its own times and revision stay if they are not 0.
     pub fn add_node(&mut self, node: Node, now: i64) -> Result<Arc<Node>, GraphError> {
         self.check_new_node(&node)?;
         let now = self.tick(now);
@@ -481,8 +479,8 @@ impl Graph {
         }
     }
 
-    /// Tells of all changes from now on. At most `capacity` events wait; further ones are lost, and
-    /// the subscriber is told how many.
+    /// Subscribes to all changes from now on. At most `capacity` events wait; further ones are lost, and
+    /// the subscriber gets their number.
     pub fn subscribe(&mut self, capacity: usize) -> Subscription {
         self.subscribers.subscribe(capacity)
     }
@@ -493,8 +491,7 @@ impl Graph {
         self.trim();
     }
 
-    /// The events after the one with number `seq`, as far as they are kept: an error when some are
-    /// forgotten.
+    /// The events after the one with number `seq`: an error when some are forgotten.
     pub fn events_since(&self, seq: u64) -> Result<impl Iterator<Item = Event> + '_, GraphError> {
         if seq < self.floor {
             return Err(GraphError::Forgotten);
@@ -546,7 +543,7 @@ impl Graph {
         })
     }
 
-    /// All that was true at some moment of the `duration` ms before `end`, as far as it is kept.
+    /// All that was true at some moment of the `duration` ms before `end`, within the kept history.
     pub fn between(&self, end: i64, duration: i64) -> Result<Window, GraphError> {
         let hi = self.seq_at(end)?;
         let from = end.saturating_sub(duration.max(0));
@@ -572,7 +569,7 @@ impl Graph {
         Ok(self.floor + self.log.partition_point(|logged| logged.time <= time) as u64)
     }
 
-    /// Whether all that `window` looks at is still kept.
+    /// Whether all of `window` is still kept.
     pub fn remembers(&self, window: Window) -> bool {
         window.lo >= self.floor
     }
@@ -682,11 +679,11 @@ impl Graph {
         (slot, edge)
     }
 
-    /// Whether an element may be added as far as its identifier and metadata go.
+    /// Checks whether the identifier and metadata of a new element are valid.
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// The first invalid one.
     pub fn check_new(&self, element: &Node) -> Result<(), GraphError> {
         if element.id.is_empty() || element.id.len() > MAX_ID {
             return Err(GraphError::BadId);

@@ -1,10 +1,10 @@
 //! The graph of everything a host is wired with: nodes and edges with free metadata, now and in the
 //! past.
 //!
-//! [`Graph`] takes changes and tells them to [`Subscription`]s as [`Event`]s. A [`Window`] is a moment
-//! or a span of its history; everything is looked at through one. Nothing here touches a disk: who
-//! wants to keep the graph subscribes, writes the events down, and at the start gives them to
-//! [`Graph::replay`], after [`Graph::restore`] if there is a kept state.
+//! [`Graph`] takes changes and publishes them to [`Subscription`]s as [`Event`]s. A [`Window`] is a moment
+//! or a span of its history; everything is read through one. Nothing here touches a disk: to keep the
+//! graph, subscribe, write the events down, and at the start give them to [`Graph::replay`], after
+//! [`Graph::restore`] if there is a kept state.
 
 mod adjacency;
 mod element;

@@ -12,12 +12,12 @@ use std::{
 #[derive(Default)]
 pub(crate) struct Postings {
     live: Live,
-    /// By end, so that what is too old goes from the front, and what ended before a moment is skipped
-    /// in one step.
+    /// By end, so that old ones are removed from the front, and those that ended before a moment are
+    /// skipped in one step.
     past: Option<Box<VecDeque<(u32, Span)>>>,
 }
 
-/// Most values that are worth an index belong to one element.
+/// Most indexed values belong to one element.
 #[allow(clippy::box_collection)]
 #[derive(Default)]
 enum Live {
@@ -103,7 +103,7 @@ impl Postings {
         if let Some(all) = &self.past {
             let first = all.partition_point(|(_, span)| span.until <= window.lo);
             let rest = all.range(first..);
-            past.extend(rest.filter(|(slot, span)| *slot >= from && window.sees(*span)));
+            past.extend(rest.filter(|(slot, span)| *slot >= from && window.includes(*span)));
             past.sort_unstable_by_key(|(slot, span)| (*slot, span.since));
         }
         let mut past = past.into_iter().peekable();
@@ -115,7 +115,7 @@ impl Postings {
                 since,
                 until: Span::OPEN,
             };
-            match slot >= from && window.sees(span) {
+            match slot >= from && window.includes(span) {
                 true => visit(slot, span),
                 false => ControlFlow::Continue(()),
             }

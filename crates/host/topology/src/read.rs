@@ -1,4 +1,4 @@
-//! Looking at a graph through a window.
+//! Reading a graph through a window.
 
 use crate::{
     Direction, Edge, Graph, GraphError, IndexKey, Node, Window, element::Element, table::Table,
@@ -6,10 +6,10 @@ use crate::{
 };
 use std::{ops::ControlFlow, sync::Arc};
 
-/// What to look through.
+/// Which elements to read.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<'a> {
-    /// All there is.
+    /// All.
     All,
     /// The element with this identifier.
     Id(&'a str),
@@ -24,14 +24,14 @@ pub enum Scan {
     Done,
     /// There may be more from here on.
     More(u32),
-    /// The visitor wants no more.
+    /// The visitor has stopped.
     Stopped,
 }
 
 /// Visits a version and the part of the window in which it was the valid one.
 pub type Visit<'a, T> = &'a mut dyn FnMut(&Arc<T>, Window) -> ControlFlow<()>;
 
-/// What one kind of elements can be asked.
+/// Reads one kind of elements.
 fn scan<T: Element>(
     table: &Table<T>,
     window: Window,
@@ -76,9 +76,9 @@ fn scan<T: Element>(
 }
 
 impl Graph {
-    /// Visits nodes in the order in which they came (a place that became free is used again). After
-    /// about `most` of them it ends with [`Scan::More`], so that who locks the graph can let others
-    /// in; the next part begins there.
+    /// Visits nodes in the order in which they came (a freed place is used again). After about `most` of
+    /// them it returns [`Scan::More`], so that the reader can unlock the graph between parts; the next part
+    /// begins there.
     pub fn scan_nodes(
         &self,
         window: Window,

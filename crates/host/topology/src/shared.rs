@@ -3,8 +3,8 @@
 use crate::{Config, Graph};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A graph behind a lock. Who reads much takes the lock for a part at a time
-/// ([`Graph::scan_nodes`]): a [`crate::Window`] shows the same state all along.
+/// A graph behind a lock. A long reader locks it for a part at a time ([`Graph::scan_nodes`]): a
+/// [`crate::Window`] shows the same state all along.
 #[derive(Clone)]
 pub struct SharedGraph(Arc<RwLock<Graph>>);
 
@@ -14,7 +14,7 @@ impl SharedGraph {
         Self::from(Graph::new(config))
     }
 
-    /// To look at it.
+    /// Locks the graph for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, Graph> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -201,12 +201,12 @@ impl<T: Element> Table<T> {
             .past
             .partition_point(|old| old.span.until <= window.lo);
         for old in entry.past.range(first..) {
-            if !window.sees(old.span) {
+            if !window.includes(old.span) {
                 break;
             }
             let part = window.within(old.span);
             if old.item.base().deleted_at.is_some() && old.span.until > window.known {
-                // At that moment nobody knew.
+                // At that moment the deletion was not known.
                 visit(&unmarked(old.item.clone()), part)?;
             } else {
                 visit(&old.item, part)?;

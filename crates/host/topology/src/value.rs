@@ -39,8 +39,8 @@ pub struct Map(Arc<[(Arc<str>, Value)]>);
 const ARC_HEAD: usize = 16;
 
 impl Value {
-    /// The values at `path`, names separated by dots, until `visit` returns true; returns whether it
-    /// did. A list on the way stands for each of its elements; one at the end is visited as a whole.
+    /// The values at `path`, names separated by dots, until `visit` returns true; returns whether it did. A
+    /// list in the path means each of its elements; one at the end is visited as a whole.
     ///
     /// A name may itself contain dots: the whole rest of the path is tried as a name first, then the
     /// shortest beginning that is one.
@@ -255,7 +255,7 @@ impl Map {
         }
     }
 
-    /// With `value` at `path`. Names on the way that are missing or are no maps become maps.
+    /// With `value` at `path`. Names in the path that are missing or are no maps become maps.
     #[must_use]
     pub fn with(&self, path: &str, value: Value) -> Self {
         let (name, rest) = match path.split_once('.') {
@@ -317,7 +317,7 @@ impl Map {
             + self.0.iter().map(own).sum::<usize>()
     }
 
-    /// The same content, in the memory of `old` as far as it is equal, with names from `names`.
+    /// The same content, sharing the memory of equal parts of `old`, with names from `names`.
     pub(crate) fn share(self, old: &Self, names: &mut Names) -> Self {
         if self == *old {
             return old.clone();

@@ -1,6 +1,6 @@
 //! Moments and spans of the history.
 
-/// What of the history is looked at: the state at a moment, or all that was true at some moment of a
+/// The part of the history that is read: the state at a moment, or all that was true at some moment of a
 /// span. Moments are numbers of events, so that several changes within a millisecond stay apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Window {
@@ -8,7 +8,7 @@ pub struct Window {
     pub(crate) lo: u64,
     /// The state after this event is the last that counts.
     pub(crate) hi: u64,
-    /// `hi` of the window of which this one is a part: what the looker knows of.
+    /// `hi` of the window of which this one is a part: the last event that the reader knows.
     pub(crate) known: u64,
     /// Start, ms since the Unix epoch.
     pub from: i64,
@@ -45,7 +45,7 @@ impl Window {
         (both.lo <= both.hi).then_some(both)
     }
 
-    pub(crate) fn sees(&self, span: Span) -> bool {
+    pub(crate) fn includes(&self, span: Span) -> bool {
         span.since <= self.hi && span.until > self.lo
     }
 

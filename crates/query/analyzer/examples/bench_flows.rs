@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 use skua_analyzer::{FlowPast, FlowPlace, FlowSet, FlowView, Flows, Wanted};
-use skua_flow::{Counters, FlowKey, FlowRecord, FlowStore, FlowUpdate, Party, StoreLimits};
+use skua_flow::{
+    ConversationOwner, Counters, FlowKey, FlowRecord, FlowStore, FlowUpdate, StoreLimits,
+};
 use skua_query::{Limits, Prepared, RawPacket, Sources, syntax::SyntaxLimits};
 use skua_store::{FlowBatch, FlowChange, FlowContext, Store, StoreConfig};
 use skua_topology::{Config, Graph, SharedGraph};
@@ -96,7 +98,7 @@ impl FlowSet for Always {
             visit(&FlowView {
                 record,
                 place: &self.place,
-                parties: [Party::default(); 2],
+                parties: [ConversationOwner::default(); 2],
                 raw_packets: 0,
             })
         })
@@ -156,7 +158,7 @@ fn drain(set: &Always, past: &Past, batch: &mut FlowBatch, updates: &[FlowUpdate
                 node_tid: &set.place.node,
                 interface: &set.place.interface,
             },
-            parties: [Party::default(); 2],
+            parties: [ConversationOwner::default(); 2],
         });
     }
     drop(store);

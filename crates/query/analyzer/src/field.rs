@@ -4,7 +4,7 @@
 use crate::flow::FlowView;
 use hashbrown::HashMap;
 use skua_flow::{
-    EndReason, FlowLine, Network, Party, TcpState,
+    EndReason, FlowLine, Network, ConversationOwner, TcpState,
     fields::{FIELDS, Field},
 };
 use skua_query::Leaf;
@@ -84,7 +84,7 @@ static DEFINED: LazyLock<HashMap<&'static str, &'static Field>> = LazyLock::new(
 /// Shows a value as it is defined.
 fn defined(f: &FlowView<'_>, field: &Field, visit: &mut Visit<'_>) -> bool {
     let line = FlowLine {
-        parties: f.parties,
+        owners: f.parties,
         ..f.record.line(&f.place.interface)
     };
     match (field.value)(&line) {
@@ -185,7 +185,7 @@ fn port(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
     f.record.key.has_ports() && int(visit, port.into())
 }
 
-fn party<'a>(f: &FlowView<'a>, side: Side) -> Party<'a> {
+fn party<'a>(f: &FlowView<'a>, side: Side) -> ConversationOwner<'a> {
     side.of(f.by_a(f.parties))
 }
 
@@ -193,12 +193,12 @@ fn party<'a>(f: &FlowView<'a>, side: Side) -> Party<'a> {
 fn either(
     f: &FlowView<'_>,
     visit: &mut Visit<'_>,
-    show: fn(&Party<'_>, &mut Visit<'_>) -> bool,
+    show: fn(&ConversationOwner<'_>, &mut Visit<'_>) -> bool,
 ) -> bool {
     [A, B].into_iter().any(|side| show(&party(f, side), visit))
 }
 
-fn user(party: &Party<'_>, visit: &mut Visit<'_>) -> bool {
+fn user(party: &ConversationOwner<'_>, visit: &mut Visit<'_>) -> bool {
     match (party.user, party.uid) {
         ("", Some(uid)) => written(visit, format_args!("{uid}")),
         (name, _) => text(visit, name),

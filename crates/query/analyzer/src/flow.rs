@@ -1,7 +1,7 @@
 //! A flow as queries see it.
 
 use crate::field::{self, Visit};
-use skua_flow::{Counters, FlowRecord, Party};
+use skua_flow::{ConversationOwner, Counters, FlowRecord};
 use skua_query::{FlowRecord as Flow, Leaf, Record, SharedTexts};
 use skua_topology::{Map, Value};
 use std::{any::Any, sync::Arc};
@@ -27,7 +27,7 @@ pub struct FlowView<'a> {
     /// Where it was captured.
     pub place: &'a Arc<FlowPlace>,
     /// Who owns the sockets of `lo` and `hi`.
-    pub parties: [Party<'a>; 2],
+    pub parties: [ConversationOwner<'a>; 2],
     /// Packets that are kept of it.
     pub raw_packets: usize,
 }
@@ -134,7 +134,7 @@ impl Flow for FlowView<'_> {
     }
 }
 
-/// A [`Party`] that is kept.
+/// A [`ConversationOwner`] that is kept.
 #[derive(Clone, Debug, Default)]
 struct KeptParty {
     /// Process, user, container, pod and unit.
@@ -144,7 +144,7 @@ struct KeptParty {
 }
 
 impl KeptParty {
-    fn of(party: &Party<'_>, shared: &mut SharedTexts) -> Self {
+    fn of(party: &ConversationOwner<'_>, shared: &mut SharedTexts) -> Self {
         let texts = [
             party.process,
             party.user,
@@ -160,11 +160,11 @@ impl KeptParty {
         }
     }
 
-    fn party(&self) -> Party<'_> {
+    fn party(&self) -> ConversationOwner<'_> {
         let texts = self.texts.as_deref().unwrap_or_default();
         let text = |place: usize| texts.get(place).map_or("", |text| &**text);
         let [process, user, container, pod, unit] = std::array::from_fn(text);
-        Party {
+        ConversationOwner {
             process,
             pid: self.pid,
             user,

@@ -9,8 +9,8 @@ use std::{
 };
 
 use skua_flow::{
-    Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, KIND_ETHERNET, Party, Service,
-    ServiceRule, TcpUpdate,
+    ConversationOwner, Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, KIND_ETHERNET,
+    Service, ServiceRule, TcpUpdate,
 };
 use skua_lake::{FlowChange, Lake, Location, Table, Writer, WriterConfig, now_us, query::Question};
 
@@ -121,19 +121,19 @@ fn fill(place: &Location, rows: u64) -> Outcome<()> {
             ba += made.record.hi_sent.bytes;
         }
         writer.flows(drain.iter().map(|made| {
-            let client = Party {
+            let client = ConversationOwner {
                 process: &names[made.client as usize % names.len()],
                 pid: 1_000 + made.client as u32,
                 user: "app",
-                ..Party::default()
+                ..ConversationOwner::default()
             };
             let unit = &units[made.service as usize % units.len()];
-            let server = Party {
+            let server = ConversationOwner {
                 process: &unit[..unit.len() - ".service".len()],
                 pid: 1 + made.service as u32,
                 user: "root",
                 unit,
-                ..Party::default()
+                ..ConversationOwner::default()
             };
             FlowChange {
                 record: &made.record,

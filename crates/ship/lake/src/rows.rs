@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap, fmt::Display, net::SocketAddr};
 
 use foldhash::fast::RandomState;
 use skua_collect::{Line, fields::Own};
-use skua_flow::{Counters, FlowKey, FlowLine, FlowRecord, Network, Party, Rate, names};
+use skua_flow::{Counters, FlowKey, FlowLine, FlowRecord, Network, ConversationOwner, Rate, names};
 use skua_record::{Aggregation, Field, FieldType, Record, TcpCounters, Value};
 
 use crate::{
@@ -24,7 +24,7 @@ pub struct FlowChange<'a> {
     /// Interface where it was seen.
     pub interface: Cow<'a, str>,
     /// Who owns the sockets of `lo` and `hi`.
-    pub parties: [Party<'a>; 2],
+    pub parties: [ConversationOwner<'a>; 2],
 }
 
 /// What distinguishes conversations.
@@ -132,8 +132,9 @@ pub(crate) fn put_flow(
     let line = FlowLine {
         record: &adds,
         interface: &change.interface,
+        points: 1,
         rate: Rate::default(),
-        parties: change.parties,
+        owners: change.parties,
     };
     for (column, field) in &flow::DEFINED {
         if row == before || field.aggregation != Aggregation::Same {
@@ -215,7 +216,7 @@ fn put_service(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
 }
 
 /// Name of what an owner offers, by the rule of `skua services` (`skua_socket::Owner::service`).
-fn service_of<'a>(party: &Party<'a>) -> &'a str {
+fn service_of<'a>(party: &ConversationOwner<'a>) -> &'a str {
     if !party.container.is_empty() {
         return party.container;
     }

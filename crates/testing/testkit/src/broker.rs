@@ -19,7 +19,7 @@ pub struct Message {
     pub payload: Vec<u8>,
 }
 
-/// A broker with a folder of its own; both are gone when it is dropped.
+/// A broker with a folder of its own; dropping it ends the broker and removes the folder.
 #[derive(Debug)]
 pub struct Broker {
     folder: PathBuf,

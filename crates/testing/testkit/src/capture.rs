@@ -110,7 +110,7 @@ impl Interface {
         }
     }
 
-    /// The time as this interface's clock can tell it, in its ticks.
+    /// The time in ticks of this interface's clock.
     fn ticks(&self, ns: u64) -> u64 {
         let offset = self.offset_seconds.unwrap_or(0);
         let ns = i128::from(ns) - i128::from(offset) * 1_000_000_000;
@@ -231,8 +231,8 @@ impl Capture {
         }
     }
 
-    /// Sets every time to what the file format can tell of it, so that a reader gives back
-    /// exactly these records.
+    /// Rounds every time to the file format's resolution, so that a reader gives back exactly these
+    /// records.
     pub fn settle_times(&mut self) {
         for record in &mut self.records {
             record.timestamp_ns = match (self.format, record.block) {

@@ -161,7 +161,7 @@ impl Packet {
         })
     }
 
-    /// Adds an MPLS label; the bottom of the stack is found by itself.
+    /// Adds an MPLS label; the bottom of the stack is set automatically.
     pub fn mpls(self, label: u32) -> Self {
         self.layer(Mpls {
             label,

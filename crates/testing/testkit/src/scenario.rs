@@ -21,7 +21,7 @@ const LINK_TYPES: [LinkType; 6] = [
 pub struct Scenario<'a> {
     /// How all packets start.
     pub link_type: LinkType,
-    /// Whether to look into tunnels.
+    /// Whether to decode tunnels.
     pub tunnels: bool,
     /// Entries that the flow table may have, at least 1.
     pub max_entries: usize,

@@ -1,4 +1,4 @@
-//! Files that tests make and nobody else has.
+//! Files of tests, of which each has its own name.
 
 use std::{
     io::Write as _,
@@ -29,7 +29,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A path that nobody else has.
+/// A path without other users.
 pub fn scratch(name: &str) -> Scratch {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

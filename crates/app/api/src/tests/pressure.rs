@@ -176,7 +176,7 @@ fn a_filter_with_a_name_is_refused_and_nothing_is_asked_of_the_dns() {
     let running = Running::plain();
     let reply = running.get("/api/flows?filter=host+example.com");
     assert_eq!(reply.status, 400);
-    let text = "names of hosts and networks are not looked up: give the address of 'example.com'";
+    let text = "names of hosts and networks are not resolved: give the address of 'example.com'";
     assert!(reply.body.contains(text), "{}", reply.body);
     let reply =
         running.get(&slow_filter(1).replace("port+1+", &format!("port+1{}+", "+or+2".repeat(300))));

@@ -112,7 +112,7 @@ impl<'a> Packing<'a> {
             (None, _) => return none,
         };
         owners.map(|owner| {
-            let party = skua_socket::party(of.owner_of_flow(owner)?);
+            let party = skua_socket::conversation_owner(of.owner_of_flow(owner)?);
             let next = self.parties.len();
             number(*self.parties.entry(Party::of(&party)).or_insert(next))
         })

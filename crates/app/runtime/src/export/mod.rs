@@ -384,7 +384,7 @@ impl Collectors {
         let drain = Drain {
             known: &Of(state),
             moved: &|record| sets.moved(record.key.tracking_id(), record.interval.since_ns),
-            lost: state.store.untold(),
+            lost: state.store.dropped_unreported(),
             now_ns,
         };
         for (own, destination) in destinations.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! What is captured, as queries see it.
 
 use skua_analyzer::{FlowPlace, FlowSet, FlowView, Wanted};
-use skua_flow::{FlowRecord, Party};
+use skua_flow::{ConversationOwner, FlowRecord};
 use skua_query::RawPacket;
 use std::{
     num::NonZeroU32,
@@ -67,12 +67,14 @@ impl Captured {
         let packets = self.set.packets.as_ref();
         let count =
             |p: &skua_probe::Packets| p.count_of_flow(&record.key, record.first_ns, record.last_ns);
-        let mut parties = [Party::default(); 2];
+        let mut parties = [ConversationOwner::default(); 2];
         if let (Some(sockets), Some(inode)) = (&sockets.sockets, state.namespace_of(record)) {
             let owners = sockets.store.join(record, inode).owners;
             let party = |number: Option<NonZeroU32>| {
                 let owner = sockets.owner_of_flow(number);
-                owner.map(skua_socket::party).unwrap_or_default()
+                owner
+                    .map(skua_socket::conversation_owner)
+                    .unwrap_or_default()
             };
             parties = owners.map(party);
         }

@@ -171,7 +171,7 @@ impl Flows {
     }
 
     /// Who owns the sockets of a record of these.
-    pub fn parties_of(&self, record: &FlowRecord) -> [skua_flow::Party<'_>; 2] {
+    pub fn parties_of(&self, record: &FlowRecord) -> [skua_flow::ConversationOwner<'_>; 2] {
         record.owners.map(|owner| {
             let party = owner.and_then(|number| self.parties.get(number.get() as usize - 1));
             party.map(Party::show).unwrap_or_default()
@@ -253,7 +253,7 @@ pub fn number(place: usize) -> Option<NonZeroU32> {
 
 impl Party {
     /// With texts of its own.
-    pub fn of(party: &skua_flow::Party<'_>) -> Self {
+    pub fn of(party: &skua_flow::ConversationOwner<'_>) -> Self {
         let texts = [
             party.process,
             party.user,
@@ -269,9 +269,9 @@ impl Party {
     }
 
     /// As records show it.
-    pub fn show(&self) -> skua_flow::Party<'_> {
+    pub fn show(&self) -> skua_flow::ConversationOwner<'_> {
         let [process, user, container, pod, unit] = self.texts.each_ref().map(|text| &**text);
-        skua_flow::Party {
+        skua_flow::ConversationOwner {
             process,
             pid: self.pid,
             user,

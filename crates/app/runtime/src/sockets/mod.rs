@@ -9,7 +9,7 @@ mod start;
 pub mod tables;
 
 use skua_config::sockets::{Mode, Sockets as SocketSettings};
-use skua_flow::{FlowRecord, Ownership, Party};
+use skua_flow::{ConversationOwner, FlowRecord, Ownership};
 use skua_probe::{ProbeError, SocketProbe, WatchedNamespace};
 use skua_socket::{
     HookStatus, Measured, Owner, OwnerId, Owners, OwnersConfig, SocketLine, SocketLosses,
@@ -88,7 +88,7 @@ impl Sockets {
     pub fn drain(&mut self, probe: &mut dyn SocketProbe, now_ns: u64) -> Result<(), ProbeError> {
         self.store.begin_drain(now_ns);
         self.take_ended(probe)?;
-        self.store.begin_look();
+        self.store.begin_poll();
         let owners = &mut self.owners;
         let looked = probe.open(&mut |update| take(&mut self.store, owners, update));
         self.owners.refresh();
@@ -96,7 +96,7 @@ impl Sockets {
         looked?;
         // What ended while the look went on, before its ports were used again by what the look has seen.
         self.take_ended(probe)?;
-        self.store.end_look(&self.owners);
+        self.store.end_poll(&self.owners);
         let owners = &mut self.owners;
         self.store
             .share_ports(&mut |one, other| owners.shared(one, other));
@@ -148,10 +148,10 @@ impl Sockets {
     }
 
     /// What records show of both sides of a conversation.
-    pub fn parties(&self, flow: &FlowRecord) -> [Party<'_>; 2] {
+    pub fn parties(&self, flow: &FlowRecord) -> [ConversationOwner<'_>; 2] {
         flow.owners.map(|number| {
             self.owner_of_flow(number)
-                .map(skua_socket::party)
+                .map(skua_socket::conversation_owner)
                 .unwrap_or_default()
         })
     }
@@ -166,7 +166,9 @@ impl Sockets {
         let owner = self.owner(record);
         SocketLine {
             record,
-            owner: owner.map(skua_socket::party).unwrap_or_default(),
+            owner: owner
+                .map(skua_socket::conversation_owner)
+                .unwrap_or_default(),
             executable: owner
                 .and_then(|o| o.executable.as_deref())
                 .unwrap_or_default(),
@@ -181,7 +183,7 @@ fn take(store: &mut SocketStore, owners: &mut Owners, update: &SocketUpdate) {
     if update.end.is_some() {
         store.ended(update, owner, owners);
     } else {
-        store.seen(update, owner);
+        store.observe(update, owner);
     }
 }
 

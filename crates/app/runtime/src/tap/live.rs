@@ -214,7 +214,7 @@ fn owners(state: &mut State, key: &FlowKey, netns: u32, span: Span, comment: &mu
         let Some(owner) = owner.and_then(|id| sockets.owners.get(id)) else {
             continue;
         };
-        let party = skua_socket::party(owner);
+        let party = skua_socket::conversation_owner(owner);
         if !comment.is_empty() {
             *comment += ", ";
         }

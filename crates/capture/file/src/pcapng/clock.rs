@@ -41,7 +41,7 @@ impl Clock {
         self.offset_s = seconds;
     }
 
-    /// Time in ns, at the limits of its type when the file tells a time beyond them.
+    /// Time in ns, clamped to the range of its type.
     #[inline]
     pub(super) fn ns(&self, ticks: u64) -> u64 {
         match (self.unit, self.offset_s) {

@@ -27,8 +27,8 @@ const ADDRESSES_SET: u64 = c::ADDRESSES_SET as u64;
 const ADDRESSES_GENERATION: u64 = c::ADDRESSES_GENERATION as u64;
 const ADDRESSES_HAS_INCLUDE: u64 = c::ADDRESSES_HAS_INCLUDE as u64;
 
-/// Elements of the trie for sets of so many prefixes: two generations, and one more for each,
-/// without which kernels before 6.13 refuse to replace an element of a full trie.
+/// Elements of the trie for sets of this many prefixes: two generations, and one more for each, without
+/// which kernels before 6.13 refuse to replace an element of a full trie.
 pub(super) fn trie_elements(prefixes: u32) -> u32 {
     prefixes.saturating_mul(2).saturating_add(2)
 }
@@ -56,11 +56,11 @@ impl Addresses {
         })
     }
 
-    /// Brings a set into force. When this returns no program still goes by the one before.
+    /// Applies a set. When this returns all programs use it.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses: too many prefixes, no memory. Then the set before stays in force.
+    /// When the kernel refuses: too many prefixes, no memory. Then the previous set stays in use.
     pub fn set(&mut self, set: &Arc<AddressSet>) -> Result<(), KernelError> {
         let spare = 1 - self.in_force;
         self.fill(spare, set)?;

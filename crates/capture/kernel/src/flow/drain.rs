@@ -5,10 +5,10 @@
 //! after a grace period no program can still hold it, its last counters are taken and its slot
 //! becomes free.
 //!
-//! Whatever has the same key comes in its order. When ports are used again the program sends what
-//! the entry has to a ring and begins the entry anew. A drain therefore reads the clock, then the
-//! ring, and hands out only entries that began before that: their predecessors were in the ring, or
-//! ended with an earlier drain. Younger ones wait for the next drain.
+//! Connections of one key are reported in order. When ports are reused, the program sends the entry's
+//! counters to a ring and starts the entry again. A drain therefore reads the clock, then the ring, and
+//! reports only entries that began before that: their predecessors were in the ring, or ended with an
+//! earlier drain. Younger entries wait for the next drain.
 
 use skua_record::TcpCounters;
 use std::{
@@ -36,7 +36,7 @@ use crate::{KernelError, clock, mapping::Window};
 /// not grow with the table.
 const WINDOW: usize = 32_768;
 
-/// Tombstones have gathered when they are more than one in so many slots.
+/// More tombstones than one in so many slots are worth clearing.
 const MANY_TOMBS: usize = 16;
 
 /// Bits of `reason` kept with the index of a dying slot.
@@ -98,59 +98,62 @@ impl Ageing {
 
 /// What was taken of a counter.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-struct Taken {
+struct Drained {
     value: u64,
     /// It was counted after the ports were used again.
-    anew: bool,
+    after_reuse: bool,
 }
 
-fn take_u64(counter: &AtomicU64) -> Taken {
-    // A plain look first: an exchange would dirty the line of every quiet flow.
+fn drain_counter(counter: &AtomicU64) -> Drained {
+    // Load first: an exchange would dirty the cache line of every quiet flow.
     if counter.load(Relaxed) == 0 {
-        return Taken::default();
+        return Drained::default();
     }
     let found = counter.swap(0, SeqCst);
-    let anew = (COUNTED_ANEW / 2..=i64::MAX as u64).contains(&found);
-    let value = found.wrapping_sub(if anew { COUNTED_ANEW } else { 0 });
+    let after_reuse = (COUNTED_ANEW / 2..=i64::MAX as u64).contains(&found);
+    let value = found.wrapping_sub(if after_reuse { COUNTED_ANEW } else { 0 });
     // A program that cannot exchange took the same (`count_anew` of bpf/flow/table.h): what comes
     // next makes up for it.
     if value > i64::MAX as u64 {
         counter.fetch_add(value, AcqRel);
-        return Taken { value: 0, anew };
+        return Drained {
+            value: 0,
+            after_reuse,
+        };
     }
-    Taken { value, anew }
+    Drained { value, after_reuse }
 }
 
 /// What was taken of an entry: packets and bytes by lo, and by hi.
-struct TakenCounters([Taken; 4]);
+struct DrainedCounters([Drained; 4]);
 
-impl TakenCounters {
+impl DrainedCounters {
     fn words(slot: &Slot) -> [&AtomicU64; 4] {
         let [lo, hi] = &slot.sent;
         [&lo.packets, &lo.bytes, &hi.packets, &hi.bytes]
     }
 
     fn of(slot: &Slot) -> Self {
-        Self(Self::words(slot).map(take_u64))
+        Self(Self::words(slot).map(drain_counter))
     }
 
     fn is_empty(&self) -> bool {
-        self.0.iter().all(|taken| taken.value == 0)
+        self.0.iter().all(|drained| drained.value == 0)
     }
 
-    /// The ports were used again before all was taken: what is of the connection that began goes back, for the
-    /// next drain.
+    /// The ports were reused before all was read: the counters of the new connection go back, for the next
+    /// drain.
     fn give_back_newer(&mut self, slot: &Slot) {
-        for (taken, word) in self.0.iter_mut().zip(Self::words(slot)) {
-            if taken.anew {
-                word.fetch_add(taken.value, AcqRel);
-                taken.value = 0;
+        for (drained, word) in self.0.iter_mut().zip(Self::words(slot)) {
+            if drained.after_reuse {
+                word.fetch_add(drained.value, AcqRel);
+                drained.value = 0;
             }
         }
     }
 
     fn sums(&self) -> [Counters; 2] {
-        let [lo_packets, lo_bytes, hi_packets, hi_bytes] = self.0.map(|taken| taken.value);
+        let [lo_packets, lo_bytes, hi_packets, hi_bytes] = self.0.map(|drained| drained.value);
         [(lo_packets, lo_bytes), (hi_packets, hi_bytes)]
             .map(|(packets, bytes)| Counters { packets, bytes })
     }
@@ -170,7 +173,7 @@ fn make_dying(slot: &Slot, state: u32, began: u64) -> bool {
     made
 }
 
-fn take_pair(pair: &[std::sync::atomic::AtomicU32; 2]) -> [u32; 2] {
+fn drain_pair(pair: &[std::sync::atomic::AtomicU32; 2]) -> [u32; 2] {
     pair.each_ref().map(|v| {
         if v.load(Relaxed) == 0 {
             0
@@ -215,7 +218,7 @@ impl FlowTable {
         }
     }
 
-    /// How long the entries have been quiet at least that must go; none when nobody has to.
+    /// Entries that were quiet for at least this long must be evicted; none: no entry must.
     fn quiet_cutoff(&mut self, now: u64) -> Result<Option<u64>, KernelError> {
         let mut census = QuietCensus::new();
         let mut returned = 0;
@@ -270,9 +273,9 @@ impl FlowTable {
 
         self.take_ended(&mut out)?;
         let last_window = (count - 1) / WINDOW;
-        // From the end to the beginning: a tombstone before an empty slot is not needed any more,
-        // nor one before which no probe sequence of the entries behind it begins. To know the
-        // latter their keys are hashed, which is worth it only when many tombstones have gathered.
+        // Backwards: a tombstone before an empty slot is no longer needed, nor one that no probe sequence
+        // of the entries behind it crosses. To know the latter their keys are hashed, which pays only with
+        // many tombstones.
         let mut next_empty = true;
         let gathered = self.tombs > count / MANY_TOMBS;
         let mut tombs = 0;
@@ -281,7 +284,7 @@ impl FlowTable {
             let first = window * WINDOW;
             let length = WINDOW.min(count - first);
             let slots = self.map_slots(first, length)?;
-            // Mapping costs more than reading: only where there is somebody.
+            // Mapping costs more than reading: only for windows that have entries.
             let mut tcp: Option<Window<TcpSlot>> = None;
             for (i, slot) in slots.elements().iter().enumerate().rev() {
                 let state = slot.state.load(Acquire);
@@ -300,7 +303,7 @@ impl FlowTable {
                 }
                 next_empty = false;
                 if state == SLOT_BUSY {
-                    // Its key is not there yet: the farthest that it may come from.
+                    // Its key is not written yet: the earliest slot at which its probing may begin.
                     begin = begin.min((first + i).saturating_sub(PROBES as usize - 1));
                     continue;
                 }
@@ -333,7 +336,7 @@ impl FlowTable {
         }
         if !dying.is_empty() {
             self.grace.wait()?;
-            // One of them may have begun again just before it was taken out.
+            // The ports of one may have been reused just before it was made invisible.
             self.take_ended(&mut out)?;
             self.bury(&dying, &mut out)?;
         }
@@ -345,7 +348,7 @@ impl FlowTable {
         Ok(stats)
     }
 
-    /// Where the programs begin to look for an entry, as in `find_slot` of bpf/flow/table.h.
+    /// The slot at which the programs start to probe, as in `find_slot` of bpf/flow/table.h.
     fn probe_start(&self, slot: &Slot) -> usize {
         (((self.hash(slot) >> 32) * u64::from(self.settings.slot_count)) >> 32) as usize
     }
@@ -357,24 +360,24 @@ impl FlowTable {
     /// Hands out the connections that were sent because their ports were used again, all of those
     /// for which a program had taken a place in the ring before this call.
     fn take_ended(&mut self, out: &mut Output<'_>) -> Result<(), KernelError> {
-        let mut take = |message: &[u8]| {
+        let mut report = |message: &[u8]| {
             if let Some(ended) = Ended::read(message) {
                 let first_ns = ended.slot.first.load(Relaxed);
                 out.drain_entry(&ended.slot, &ended.tcp, first_ns, Some(EndReason::Closed));
                 out.stats.ended += 1;
             }
         };
-        self.ended.drain(&mut take)?;
+        self.ended.drain(&mut report)?;
         // What a program still writes holds up all behind it.
         if self.ended.has_messages() {
             self.grace.wait()?;
-            self.ended.drain(&mut take)?;
+            self.ended.drain(&mut report)?;
         }
         self.set_ended_wakeup();
         Ok(())
     }
 
-    /// Asks to be woken when half of the ring of ended connections is taken.
+    /// Sets the level at which programs wake us: half of the ring of ended connections.
     pub(super) fn set_ended_wakeup(&self) {
         let control = &self.control.elements()[0];
         let ring = u64::from(super::ended_ring_size(self.config.max_entries));
@@ -383,7 +386,7 @@ impl FlowTable {
         control.ended_wake_at.store(wake_at, Release);
     }
 
-    /// Takes the last counters of the dying entries and frees their slots.
+    /// Drains the last counters of the dying entries and frees their slots.
     fn bury(&mut self, dying: &[u32], out: &mut Output<'_>) -> Result<(), KernelError> {
         let count = self.slots();
         let mut at = 0;
@@ -427,7 +430,7 @@ impl FlowTable {
         Window::map(self.first.map("tcp_slots")?.as_fd(), first, count)
     }
 
-    /// Asks to be woken when room has to be made.
+    /// Sets the level at which programs wake us to evict entries.
     pub(super) fn set_wakeup(&self) {
         let control = &self.control.elements()[0];
         control.wake_at.store(self.eviction.call(), Release);
@@ -453,8 +456,8 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Takes the counters of an entry that began at `first_ns`, and hands out the difference, if there is one or the
-    /// entry ends.
+    /// Drains the counters of an entry that began at `first_ns`, and hands out the difference, if there is
+    /// one or the entry ends.
     fn drain_entry(
         &mut self,
         slot: &Slot,
@@ -462,25 +465,25 @@ impl Output<'_> {
         first_ns: u64,
         end: Option<EndReason>,
     ) {
-        let mut taken = TakenCounters::of(slot);
-        if taken.is_empty() && end.is_none() {
+        let mut drained = DrainedCounters::of(slot);
+        if drained.is_empty() && end.is_none() {
             return;
         }
         let seen = slot.seen.load(Relaxed);
         let mut last_ns = slot.last.load(Relaxed);
         let mut tcp = None;
-        // This thread may have been kept waiting since somebody looked at when it began.
+        // The ports may have been reused since `first` was read above.
         if slot.first.load(SeqCst) == first_ns {
             tcp = Some(tcp_slot);
         } else {
-            taken.give_back_newer(slot);
-            if taken.is_empty() {
+            drained.give_back_newer(slot);
+            if drained.is_empty() {
                 return;
             }
-            // The rest of what is known of the connection before is in the ring.
+            // The other details of the previous connection are in the ring.
             last_ns = first_ns;
         }
-        let [lo_sent, hi_sent] = taken.sums();
+        let [lo_sent, hi_sent] = drained.sums();
         let key = super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed)));
         let wall = |ns: u64| ns.saturating_add_signed(self.offset);
         let update = FlowUpdate {
@@ -525,9 +528,9 @@ fn take_tcp(tcp: &TcpSlot, seen: u32) -> TcpUpdate {
     TcpUpdate {
         flags: [seen as u8, (seen >> 8) as u8],
         counters: TcpCounters {
-            retransmitted: take_pair(&tcp.retransmitted),
-            out_of_order: take_pair(&tcp.out_of_order),
-            zero_window: take_pair(&tcp.zero_window),
+            retransmitted: drain_pair(&tcp.retransmitted),
+            out_of_order: drain_pair(&tcp.out_of_order),
+            zero_window: drain_pair(&tcp.zero_window),
         },
         server_rtt_ns: if tcp.no_syn.load(Relaxed) == 0 {
             u64::from(tcp.synack.load(Relaxed))
@@ -564,7 +567,10 @@ mod tests {
         let entry = Ended::read(&[0; size_of::<Ended>()]).unwrap();
         entry.slot.first.store(first_ns, Relaxed);
         entry.slot.last.store(first_ns + 7, Relaxed);
-        for (word, counter) in TakenCounters::words(&entry.slot).into_iter().zip(counters) {
+        for (word, counter) in DrainedCounters::words(&entry.slot)
+            .into_iter()
+            .zip(counters)
+        {
             word.store(counter, Relaxed);
         }
         entry

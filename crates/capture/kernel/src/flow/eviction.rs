@@ -1,8 +1,8 @@
-//! When the table is about to overflow: how many entries have to go, and which.
+//! When the table is about to overflow: how many entries must be evicted, and which.
 //!
-//! The first packets of many conversations that last look like a storm of short ones. So who was
-//! evicted is remembered: one that comes back was no storm, and when all that are known have room
-//! together nobody has to go.
+//! The first packets of many long conversations resemble a storm of short ones. So evicted keys are
+//! remembered: a key that comes back was no storm, and when all known conversations fit together none is
+//! evicted.
 
 mod absent;
 #[cfg(test)]
@@ -12,11 +12,11 @@ use absent::Absent;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How long it may take at least, and is reckoned with at most, from a call until room is made, in
-/// ns. The most is that of a machine whose processors are all taken by the storm.
+/// Least and most time, in ns, that is expected from a wake-up until entries have been evicted. The most
+/// was that of a machine whose processors were all busy with the storm.
 const REACTION_NS: [u64; 2] = [SECOND / 10, SECOND * 3 / 4];
 
-/// When room is made, then for what comes in so many times of reaction.
+/// An eviction frees slots for what comes in this many reaction times.
 const REACTIONS: u64 = 3;
 
 /// Entries that a table is to hold.
@@ -57,7 +57,7 @@ pub(super) struct Moment {
     pub wanted: u64,
 }
 
-/// What is known of how the table fills up, and who goes when it does.
+/// The rate at which the table fills up, and which entries are evicted when it does.
 #[derive(Debug)]
 pub(super) struct Eviction {
     limits: Limits,
@@ -67,8 +67,8 @@ pub(super) struct Eviction {
     before: Moment,
     /// `wanted` at which the programs call.
     call: u64,
-    /// New entries per second of late, and those of them that had not been evicted. A storm is not
-    /// forgotten in one quiet moment.
+    /// Recent rates of new entries per second, and of those that had not been evicted before. They fade
+    /// slowly, so that a quiet moment does not hide a storm.
     per_second: u64,
     fresh_per_second: u64,
     /// From a call until room is made, of late, in ns.
@@ -85,14 +85,14 @@ fn rate(entries: u64, ns: u64) -> u64 {
     scaled(entries, SECOND, ns)
 }
 
-/// What is left of a rate after a time without: half after a second.
+/// A rate after a time without events: half after a second.
 fn faded(per_second: u64, ns: u64) -> u64 {
     scaled(per_second, SECOND, SECOND.saturating_add(ns))
 }
 
 impl Eviction {
-    /// For a table that is to hold so many entries between drains, and holds so many at most, made
-    /// at `now_ns`. Keys are told to it by their hashes.
+    /// For a table that is to hold `max_entries` between drains, and `most_entries` at most, made at
+    /// `now_ns`. Keys are given by their hashes.
     pub(super) fn new(max_entries: u32, most_entries: u32, now_ns: u64) -> Self {
         let usual = u64::from(max_entries);
         let limits = Limits {
@@ -119,7 +119,8 @@ impl Eviction {
         new
     }
 
-    /// A drain begins. Tells whether it must be looked at who came, for [`excess`](Self::excess).
+    /// A drain begins. Returns whether new entries must be checked by [`was_evicted`](Self::was_evicted),
+    /// for [`excess`](Self::excess).
     pub(super) fn begin(&mut self, now: Moment) -> bool {
         self.before = std::mem::replace(&mut self.begun, now);
         let elapsed = self.elapsed();
@@ -127,27 +128,27 @@ impl Eviction {
         self.per_second = faded(self.per_second, elapsed).max(rate(self.made(), elapsed));
         self.fresh_per_second = faded(self.fresh_per_second, elapsed);
         let coming = self.coming(self.per_second, self.made());
-        let look = !self.limits.fit(now.live, coming) || !self.absent.is_empty();
-        if !look {
+        let check_new = !self.limits.fit(now.live, coming) || !self.absent.is_empty();
+        if !check_new {
             self.came_back(0);
         }
-        look
+        check_new
     }
 
-    /// Whether an entry that was made then counts for this drain: is to be asked for by
+    /// Whether an entry with this first packet is new in this drain, and must be checked by
     /// [`was_evicted`](Self::was_evicted).
     pub(super) fn is_new(&self, first_ns: u64) -> bool {
         self.before.ns <= first_ns && first_ns < self.begun.ns
     }
 
-    /// Whether the conversation with this hash of its key was evicted and had not come back.
-    /// Wrong for one of some 30 that were not.
+    /// Whether the conversation with this hash of its key was evicted and had not come back. True for about
+    /// one of 30 that were not evicted.
     pub(super) fn was_evicted(&mut self, hash: u64) -> bool {
         self.absent.comes_back(hash)
     }
 
-    /// Entries that have to go so that none of those to come is refused, when so many of those
-    /// that came had only been evicted.
+    /// Entries to evict so that no coming one is refused, when `returned` of the new ones had been evicted
+    /// before.
     pub(super) fn excess(&mut self, returned: u64) -> u64 {
         let made = self.made();
         let fresh = made.saturating_sub(returned);
@@ -187,26 +188,25 @@ impl Eviction {
         self.set_call(now);
     }
 
-    /// The programs call when so many entries were wanted since the start: when half of the room
-    /// is taken that there is up to what the table usually holds, or beyond that up to a crowd; at
-    /// once when there are more than a crowd.
+    /// The programs wake user space at this many new entries since the start: when half of the free slots
+    /// are used, up to the usual size of the table, or beyond that up to `crowd`; at once above `crowd`.
     pub(super) fn call(&self) -> u64 {
         self.call
     }
 
     fn set_call(&mut self, now: Moment) {
         let Limits { usual, crowd, .. } = self.limits;
-        let room = if now.live < usual {
+        let free_entries = if now.live < usual {
             usual - now.live
         } else {
             crowd.saturating_sub(now.live)
         };
-        // Not too few at a time: each call costs a drain. But a table that was overrun while it was drained refuses whatever
-        // comes, be it little, and the next drain makes room for sure.
+        // Not too few entries per call: each call costs a drain. A table that overflowed during its drain
+        // refuses whatever comes, so the next drain evicts at once.
         let step = if now.live > crowd {
             1
         } else {
-            (room / 2).max(usual / 32).max(1)
+            (free_entries / 2).max(usual / 32).max(1)
         };
         self.call = now.wanted + step;
     }
@@ -225,18 +225,18 @@ impl Eviction {
         self.fresh_per_second = self.fresh_per_second.max(rate(fresh, self.elapsed()));
     }
 
-    /// What is to come at a rate. That of a long time does not show a storm that had only just begun
-    /// when the programs called: then as many may come again as were made.
+    /// Entries to expect at a rate. The average over a long time hides a storm that had only just begun at
+    /// the wake-up: then as many may come again as were made.
     fn coming(&self, per_second: u64, made: u64) -> Coming {
-        let again = if self.called() && self.elapsed() > SECOND {
+        let burst = if self.called() && self.elapsed() > SECOND {
             made
         } else {
             0
         };
         let now = scaled(per_second, self.reaction_ns, SECOND);
         Coming {
-            now: now.max(again),
-            next: now.saturating_mul(2).max(again),
+            now: now.max(burst),
+            next: now.saturating_mul(2).max(burst),
         }
     }
 
@@ -269,7 +269,7 @@ impl QuietCensus {
         self.steps[doublings as usize * PARTS + part] += 1;
     }
 
-    /// The least time of quiet, in ns, by which at least `excess` entries can be told; 0: all.
+    /// The shortest quiet time, in ns, that selects at least `excess` entries; 0: all.
     pub(super) fn cutoff(&self, excess: u64) -> u64 {
         let mut counted = 0;
         for step in (PARTS_SHIFT as usize * PARTS + 1..64 * PARTS).rev() {

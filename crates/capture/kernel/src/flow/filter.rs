@@ -1,4 +1,4 @@
-//! A pcap expression before the flow program: a generated program that goes on to it by tail call.
+//! A pcap expression before the flow program: a generated program that tail-calls it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use crate::{
     budget::{Lease, Purpose},
 };
 
-/// Places in the array of programs that a filter program goes on to.
+/// Slots of the program array that a filter program tail-calls.
 const MATCHED: u32 = 0;
 const LEFT_OUT: u32 = 1;
 
@@ -45,7 +45,7 @@ impl FilterSet {
 pub(crate) struct FilterProgram {
     // Dropped before the lease.
     program: OwnedFd,
-    /// Keeps the programs that it goes on to.
+    /// Keeps the programs alive that it tail-calls.
     array: OwnedFd,
     _lease: Lease,
 }
@@ -90,7 +90,7 @@ impl FilterProgram {
 }
 
 impl FilterProgram {
-    /// A tc program that goes on to `matched`; all else passes it without further ado.
+    /// A tc program that tail-calls `matched`; other packets pass unchanged.
     pub(crate) fn before(filter: &Filter, matched: BorrowedFd<'_>) -> Result<Self, KernelError> {
         let lease = Lease::acquire(1, Purpose::Any)?;
         let array = program_array()?;
@@ -109,8 +109,8 @@ impl FilterProgram {
         })
     }
 
-    /// Pins what keeps the programs that it goes on to: without, they go with the last process that
-    /// has the array open, although the program itself is still attached.
+    /// Pins the array of the tail-called programs: without the pin the kernel drops them with the last
+    /// process that has the array open, although the program itself is still attached.
     pub(crate) fn pin(&self, path: &std::path::Path) -> std::io::Result<()> {
         crate::attach::pin(self.array.as_fd(), path)
     }
@@ -169,7 +169,7 @@ fn load_program(rung: Rung, code: &[[u8; 8]]) -> Result<OwnedFd, KernelError> {
         sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
         log_buf: log.as_mut_ptr().cast(),
         log_size: log.len() as u32,
-        // That of the programs that it goes on to: since 6.18 a tail call wants it to be the same.
+        // That of the tail-called programs: since 6.18 both must be the same.
         expected_attach_type: match rung {
             Rung::Xdp => libbpf_sys::BPF_XDP,
             _ => 0,

@@ -58,13 +58,13 @@ pub struct FlowTableConfig {
     pub max_entries: u32,
     /// Count one packet of N; 1 counts all.
     pub sampling: u32,
-    /// Look into tunnels.
+    /// Decode tunnels.
     pub tunnels: bool,
     /// Entry ends after this long without packets.
     pub idle_timeout: Duration,
     /// A closed TCP connection's entry ends after this long without packets.
     pub closed_timeout: Duration,
-    /// Seed of the hash, secret so that nobody can aim at one slot.
+    /// Seed of the hash, secret so that an attacker cannot aim at one slot.
     pub hash_seed: u64,
     /// Interfaces in all namespaces together at most.
     pub max_points: u32,
@@ -124,7 +124,7 @@ pub struct FlowTable {
     dying: Vec<u32>,
     /// Freed slots that the last drain had to leave as tombstones.
     tombs: usize,
-    /// How the table fills up, and who goes when it does.
+    /// How the table fills up, and which entries are evicted.
     eviction: Eviction,
     /// Connections whose ports were used again.
     ended: Ring,
@@ -204,8 +204,7 @@ impl FlowTable {
         &self.config
     }
 
-    /// Takes note of a further namespace, by its inode's number, before a program is asked for to be attached
-    /// in it.
+    /// Adds a further namespace, by its inode's number, before a program is requested for it.
     ///
     /// # Errors
     ///
@@ -219,22 +218,22 @@ impl FlowTable {
         self.further.add(number, inode, load)
     }
 
-    /// Forgets a namespace that is gone, and unloads the programs that only it had.
+    /// Removes a namespace that has ended, and unloads the programs that only it had.
     pub fn remove_namespace(&mut self, number: u16) {
         self.filter_programs
             .retain(|(serves, ..), _| *serves != Serves::One(number));
         self.further.remove(number);
     }
 
-    /// Whether further namespaces share their programs, so that any number of them can be watched. None as
-    /// long as there was none.
+    /// Whether further namespaces share their programs, so that their number is not limited. None before
+    /// the first is added.
     pub fn shares_programs(&self) -> Option<bool> {
         self.further.shares()
     }
 
-    /// The program to attach: the flow program, or the filter before it. None where the hook has
-    /// none (egress at XDP). Those of a further namespace, which [`add_namespace`](Self::add_namespace) must
-    /// know, are loaded when they are first asked for.
+    /// The program to attach: the flow program, or the filter before it. None where the hook has none
+    /// (egress at XDP). Programs of a further namespace, which [`add_namespace`](Self::add_namespace) must
+    /// have added, are loaded at the first request.
     ///
     /// # Errors
     ///
@@ -343,8 +342,7 @@ impl FlowTable {
             .unwrap_or_default())
     }
 
-    /// The means to change the address set, of which there must be one at a time; none without
-    /// `max_addresses`.
+    /// A handle to change the address set, of which there must be only one; none without `max_addresses`.
     ///
     /// # Errors
     ///
@@ -440,9 +438,9 @@ impl FlowTable {
 pub struct Wakeups(libbpf_rs::RingBuffer<'static>);
 
 impl Wakeups {
-    /// Takes the calls that are there.
+    /// Discards the pending wake-ups.
     pub fn clear(&self) {
-        // The messages carry nothing, and there is nobody to tell of an error.
+        // The messages are empty, and an error cannot be reported here.
         let _ = self.0.consume();
     }
 }
@@ -493,7 +491,7 @@ fn sum_counters(cpus: &[Vec<u8>]) -> [CauseCounters; 2] {
     sum
 }
 
-/// Sockets of ours, whose traffic is left out.
+/// Our own sockets, whose traffic is left out.
 #[derive(Debug)]
 pub struct OwnSockets(libbpf_rs::MapHandle);
 

@@ -1,5 +1,5 @@
-//! The programs for further network namespaces: shared by all of them where the kernel lets a program ask for
-//! the namespace of a packet (6.2), else some for each, of which there cannot be many ([`crate::budget`]).
+//! The programs for further network namespaces. All share them where a program can read the namespace of a
+//! packet (6.2); else each has its own, so there cannot be many ([`crate::budget`]).
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -41,7 +41,7 @@ pub(super) struct Further {
 }
 
 impl Further {
-    /// Takes note of a namespace. `load` loads the shared programs.
+    /// Adds a namespace. `load` loads the shared programs.
     pub(super) fn add(
         &mut self,
         number: u16,
@@ -50,7 +50,7 @@ impl Further {
     ) -> Result<(), KernelError> {
         if self.shared.is_none() {
             self.missed = self.missed.saturating_add(1);
-            // A kernel that has none says so quickly; one that was only short of something is asked again.
+            // A kernel without the feature refuses quickly; a shortage may be over, so it is tried again.
             if self.missed.is_power_of_two() && self.missed <= MOST_ATTEMPTS {
                 self.shared = load().unwrap_or_else(|error| {
                     tracing::warn!(%error, "a network namespace gets programs of its own: at most 240 do");
@@ -77,14 +77,14 @@ impl Further {
         let (Some(inode), Some(shared)) = (self.inodes.remove(&number), &self.shared) else {
             return;
         };
-        // Its inode may be another's by now, which then has been told after it.
+        // A newer namespace, announced later, may have this inode now.
         if self.inodes.values().all(|other| *other != inode) {
-            // Not there is as good as deleted.
+            // A missing entry is as good as a deleted one.
             let _ = unset(shared, inode);
         }
     }
 
-    /// Whether they are shared; none as long as there was no namespace.
+    /// Whether they are shared; none before the first namespace.
     pub(super) fn shares(&self) -> Option<bool> {
         match &self.shared {
             Some(_) => Some(true),
@@ -110,7 +110,7 @@ impl Further {
     }
 }
 
-/// Tells the programs of a namespace.
+/// Adds a namespace to the programs' map.
 fn set(shared: &FlowObject, inode: u32, number: u32) -> Result<(), KernelError> {
     let entry = [inode.to_ne_bytes(), number.to_ne_bytes()].concat();
     let [inode, number] = [inode, number].map(u32::to_ne_bytes);
@@ -150,7 +150,7 @@ fn place(inode: [u8; 4]) -> [u8; 4] {
 
 fn failed(error: libbpf_rs::Error) -> KernelError {
     KernelError::System {
-        what: "cannot tell the programs of a network namespace",
+        what: "cannot add a network namespace to the programs' map",
         source: io::Error::other(error),
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     embedded::{self, Loaded, object},
 };
 
-/// A rung: one object, and what of the kernel it uses.
+/// A rung: one object, and the kernel features that it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rung {
     /// tc programs that claim slots by compare-and-swap, coarse clock: 5.12.
@@ -48,8 +48,8 @@ impl Rung {
         }
     }
 
-    /// Name and bytes of its object; that for whoever wants packets, too, is another one, so that
-    /// the others do not pay for it.
+    /// Name and bytes of its object. The object that also sends packets is a separate one, so that others
+    /// do not pay for it.
     fn bytes(self, packets: bool) -> (&'static str, &'static [u8]) {
         match (self, packets) {
             (Self::TcSwap, false) => ("flow_tc", object!("flow_tc")),
@@ -82,7 +82,7 @@ impl Rung {
         }
     }
 
-    /// What its programs return for a packet that goes on.
+    /// The programs' return value for a packet that passes.
     pub(super) fn verdict(self) -> i32 {
         match self {
             Self::TcSwap | Self::TcLock => -1,

@@ -1,4 +1,4 @@
-//! Packets that the flow programs send besides counting them.
+//! Packets that the flow programs send in addition to counting them.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -30,7 +30,7 @@ const RING_BYTES: std::ops::RangeInclusive<u32> = 1 << 18..=1 << 28;
 /// Which packets are sent, and how much of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketConfig {
-    /// The first packets of each entry; 0: none, but all of them while somebody watches.
+    /// The first packets of each entry; 0: none, but all of them while a live stream is open.
     pub first: u8,
     /// Bytes of a packet from its link header on, at least 1 and at most 65,536.
     pub bytes: u32,
@@ -67,13 +67,13 @@ pub struct SentPacket<'a> {
     pub key: FlowKey,
     /// Place among the first packets of its entry from 1 on; none: it is not one of them.
     pub index: Option<u8>,
-    /// It is for those who watch.
+    /// It is for live streams.
     pub live: bool,
     /// When, ns since the Unix epoch.
     pub time_ns: u64,
-    /// Way through the interface.
+    /// Direction at the interface.
     pub direction: Direction,
-    /// How the bytes begin.
+    /// Type of the first header.
     pub link: LinkKind,
     /// Length of the whole packet in bytes, without `tag`.
     pub length: u32,
@@ -127,13 +127,13 @@ impl PacketRing {
         })
     }
 
-    /// Readable when packets should be taken: at once while somebody watches, else when the ring
+    /// Readable when packets should be drained: at once while a live stream is open, else when the ring
     /// fills up.
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.ring.wake()
     }
 
-    /// Says whether somebody watches. When this returns, all programs know.
+    /// Sets whether a live stream is open. All programs use the new value when this returns.
     ///
     /// # Errors
     ///
@@ -143,8 +143,7 @@ impl PacketRing {
         self.grace.wait()
     }
 
-    /// Takes the packets that are there, in the order in which they were sent; true when there may
-    /// be more.
+    /// Hands out the pending packets, in the order in which they were sent; true when there may be more.
     ///
     /// # Errors
     ///

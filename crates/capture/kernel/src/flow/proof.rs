@@ -45,8 +45,8 @@ const LOOPBACK: u32 = 1;
 const EXCHANGES: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Attaches the hook in a network namespace of its own, has a UDP and a TCP exchange there, and
-/// looks whether every packet was counted.
+/// Attaches the hook in a network namespace of its own, runs a UDP and a TCP exchange there, and checks
+/// that every packet was counted.
 pub fn prove(hook: HookKind) -> Proof {
     let thread = std::thread::Builder::new()
         .name("proof".into())

@@ -9,8 +9,8 @@ use rustix::{
 
 use crate::KernelError;
 
-/// Opens the root. A mount of our own that is in no namespace is tried first: it shows the root
-/// also where nobody mounted the hierarchy, or only a part of it, and goes with the descriptor.
+/// Opens the root. A mount of our own that is in no namespace is tried first: it shows the root also where
+/// the hierarchy is not mounted, or only a part of it, and ends with the descriptor.
 pub(crate) fn open_root() -> Result<OwnedFd, KernelError> {
     let failed = |source: rustix::io::Errno| KernelError::System {
         what: "cannot open the unified control group hierarchy",

@@ -1,5 +1,5 @@
-//! Looking at what is open on kernels without iterators: the kernel dumps its sockets (sock_diag(7)),
-//! and a program sees each of them pass, in the thread that asks. The dump itself is thrown away.
+//! Snapshots of open sockets on kernels without iterators: the kernel dumps its sockets (sock_diag(7)), and
+//! a program sees each of them pass, in the requesting thread. The dump itself is discarded.
 
 use std::{collections::HashMap, os::fd::OwnedFd};
 
@@ -8,14 +8,14 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags};
 use skua_socket::Protocol;
 
 use super::{
-    layout::{LookControl, Plain as _, RawLook, RawRecord, RawTask},
+    layout::{DumpControl, Plain as _, RawDumped, RawRecord, RawTask},
     namespaces,
     object::Attached,
     owners,
 };
 use crate::KernelError;
 
-/// A part of a dump is no longer than this, so it has no more sockets than `looks` has room for.
+/// Longest part of a dump, so that it has no more sockets than the map `looks` holds.
 const PART_BYTES: usize = 16 << 10;
 /// As `OWNED_AT_ONCE` in `bpf/socket/hash.bpf.c`.
 const OWNED_AT_ONCE: usize = 16;
@@ -32,7 +32,7 @@ const STATES: u32 = 0xfff & !(1 << 6);
 
 fn failed(source: std::io::Error) -> KernelError {
     KernelError::System {
-        what: "cannot look at open sockets",
+        what: "cannot list open sockets",
         source,
     }
 }
@@ -41,21 +41,21 @@ fn map_failed(error: libbpf_rs::Error) -> KernelError {
     failed(std::io::Error::other(error))
 }
 
-/// A look at the sockets of all network namespaces that can be reached.
+/// A snapshot of the sockets of all network namespaces that can be reached.
 #[derive(Default)]
 pub(super) struct Dump {
     part: Vec<u8>,
-    looks: Vec<RawLook>,
+    dumped: Vec<RawDumped>,
 }
 
 impl Dump {
-    /// Looks.
+    /// Takes a snapshot.
     pub(super) fn run(
         &mut self,
         main: &Attached,
         sink: &mut dyn FnMut(&RawRecord),
     ) -> Result<(), KernelError> {
-        self.looks.clear();
+        self.dumped.clear();
         self.part.resize(PART_BYTES, 0);
         let watch = Watch::begin(main)?;
         let mut first_error = None;
@@ -70,17 +70,17 @@ impl Dump {
             });
             // A namespace may go meanwhile; the others are no worse for that.
             if let Err(error) = result {
-                tracing::debug!(%error, "namespace not looked at");
+                tracing::debug!(%error, "cannot list the sockets of a namespace");
                 first_error.get_or_insert(error);
             }
         }
         self.find_owners(&watch)?;
         drop(watch);
-        for look in &self.looks {
-            sink(&look.record);
+        for socket in &self.dumped {
+            sink(&socket.record);
         }
         match first_error {
-            Some(error) if self.looks.is_empty() => Err(error),
+            Some(error) if self.dumped.is_empty() => Err(error),
             _ => Ok(()),
         }
     }
@@ -95,41 +95,41 @@ impl Dump {
         rustix::net::send(socket, &request(family, protocol), SendFlags::empty())
             .map_err(|e| failed(e.into()))?;
         loop {
-            // The kernel makes the first part when it is asked, each other when one was read.
-            watch.drain(&mut self.looks)?;
+            // The kernel fills the first part with the request, each other when the previous one was read.
+            watch.drain(&mut self.dumped)?;
             let (_, length) = rustix::net::recv(socket, &mut self.part[..], RecvFlags::empty())
                 .map_err(|e| failed(e.into()))?;
-            watch.drain(&mut self.looks)?;
+            watch.drain(&mut self.dumped)?;
             if ends(self.part.get(..length).unwrap_or_default()).map_err(failed)? {
                 return Ok(());
             }
         }
     }
 
-    /// Finds in the file tables who has those open of which nothing better is known.
+    /// Finds the owners of sockets without a better rule in the file tables.
     fn find_owners(&mut self, watch: &Watch<'_>) -> Result<(), KernelError> {
-        let mut wanted: HashMap<u64, Vec<usize>> = HashMap::new();
-        for (place, look) in self.looks.iter().enumerate() {
-            if look.inode != 0 && look.record.wants_file() {
-                wanted.entry(look.inode).or_default().push(place);
+        let mut by_inode: HashMap<u64, Vec<usize>> = HashMap::new();
+        for (place, socket) in self.dumped.iter().enumerate() {
+            if socket.inode != 0 && socket.record.wants_file() {
+                by_inode.entry(socket.inode).or_default().push(place);
             }
         }
-        if wanted.is_empty() {
+        if by_inode.is_empty() {
             return Ok(());
         }
         let mut by_process: HashMap<u32, Vec<usize>> = HashMap::new();
-        for (inode, pid) in owners::by_inode(&wanted) {
-            let places = wanted.remove(&inode).unwrap_or_default();
+        for (inode, pid) in owners::by_inode(&by_inode) {
+            let places = by_inode.remove(&inode).unwrap_or_default();
             by_process.entry(pid).or_default().extend(places);
         }
         for (pid, places) in by_process {
             for places in places.chunks(OWNED_AT_ONCE) {
-                let sockets = places.iter().map(|p| self.looks[*p].sk);
+                let sockets = places.iter().map(|p| self.dumped[*p].sk);
                 let Some(task) = watch.give(pid, sockets)? else {
                     break;
                 };
                 for place in places {
-                    self.looks[*place].record.owned_by_file(&task);
+                    self.dumped[*place].record.owned_by_file(&task);
                 }
             }
         }
@@ -137,10 +137,10 @@ impl Dump {
     }
 }
 
-/// While it lives, the programs note what this thread looks at.
+/// While it lives, the programs record the sockets that this thread dumps.
 struct Watch<'a> {
     control: libbpf_rs::Map<'a>,
-    looks: libbpf_rs::Map<'a>,
+    dumped: libbpf_rs::Map<'a>,
     owned: libbpf_rs::Map<'a>,
     owner: libbpf_rs::Map<'a>,
     thread: u32,
@@ -152,7 +152,7 @@ impl<'a> Watch<'a> {
     fn begin(main: &'a Attached) -> Result<Self, KernelError> {
         let watch = Self {
             control: main.map("look_control")?,
-            looks: main.map("looks")?,
+            dumped: main.map("looks")?,
             owned: main.map("owned")?,
             owner: main.map("owner_task")?,
             thread: rustix::thread::gettid().as_raw_nonzero().get() as u32,
@@ -161,36 +161,36 @@ impl<'a> Watch<'a> {
         Ok(watch)
     }
 
-    /// Forgets what was noted; `owned` sockets are to be given.
+    /// Clears the records; `owned` sockets get an owner next.
     fn set(&self, owned: u32) -> Result<(), KernelError> {
-        let control = LookControl {
+        let control = DumpControl {
             thread: self.thread,
             owned,
-            ..LookControl::default()
+            ..DumpControl::default()
         };
         self.control
             .update(&ONLY, control.bytes(), MapFlags::ANY)
             .map_err(map_failed)
     }
 
-    /// Takes what was noted.
-    fn drain(&self, to: &mut Vec<RawLook>) -> Result<(), KernelError> {
+    /// Appends the recorded sockets to `to`.
+    fn drain(&self, to: &mut Vec<RawDumped>) -> Result<(), KernelError> {
         let read = |map: &libbpf_rs::Map<'_>, key: u32| {
             map.lookup(&key.to_ne_bytes(), MapFlags::ANY)
                 .map_err(map_failed)
         };
-        let control = read(&self.control, 0)?.and_then(|b| LookControl::read(&b));
-        let looked = control.map_or(0, |c| c.looked);
-        for place in 0..looked {
-            to.extend(read(&self.looks, place)?.and_then(|b| RawLook::read(&b)));
+        let control = read(&self.control, 0)?.and_then(|b| DumpControl::read(&b));
+        let count = control.map_or(0, |c| c.looked);
+        for place in 0..count {
+            to.extend(read(&self.dumped, place)?.and_then(|b| RawDumped::read(&b)));
         }
-        if looked > 0 {
+        if count > 0 {
             self.set(0)?;
         }
         Ok(())
     }
 
-    /// Gives sockets to the process that has them open: its task, unless it has gone.
+    /// Sets the owner of sockets to the process that has them open, unless it has ended.
     fn give(
         &self,
         pid: u32,
@@ -207,14 +207,14 @@ impl<'a> Watch<'a> {
             .update(&ONLY, RawTask::default().bytes(), MapFlags::ANY)
             .map_err(map_failed)?;
         self.set(count)?;
-        let gone = owners::read_stat(pid, &mut String::new()).is_err();
+        let ended = owners::read_stat(pid, &mut String::new()).is_err();
         self.set(0)?;
         let task = self
             .owner
             .lookup(&ONLY, MapFlags::ANY)
             .map_err(map_failed)?
             .and_then(|b| RawTask::read(&b));
-        Ok(task.filter(|task| !gone && task.pid() != 0))
+        Ok(task.filter(|task| !ended && task.pid() != 0))
     }
 }
 
@@ -222,7 +222,7 @@ impl Drop for Watch<'_> {
     fn drop(&mut self) {
         let _ = self
             .control
-            .update(&ONLY, LookControl::default().bytes(), MapFlags::ANY);
+            .update(&ONLY, DumpControl::default().bytes(), MapFlags::ANY);
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
         assert!(!ends(&socket).unwrap());
         assert!(ends(&[socket, message(NLMSG_DONE, &[0; 4])].concat()).unwrap());
         assert!(!ends(&[]).unwrap());
-        // No room, or rubbish, is no endless loop.
+        // A truncated or invalid message does not loop forever.
         assert!(ends(&[0; 64]).is_err());
         let refused = ends(&message(NLMSG_ERROR, &(-libc::ENOENT).to_ne_bytes()));
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENOENT));

@@ -1,5 +1,4 @@
-//! Attaching the rung of kernels without socket storage: which function of the kernel each probe
-//! goes to.
+//! Attaches the rung of kernels without socket storage: the kernel function of each probe.
 
 use skua_socket::{HookState, HookStatus};
 
@@ -33,24 +32,24 @@ const fn end(program: &'static str, function: &'static str) -> Probe {
     }
 }
 
-/// What takes all of its probes; of several ways the first that attaches is taken.
+/// A capability with alternative sets of probes; the first that attaches completely is used.
 struct Capability {
     name: &'static str,
-    ways: &'static [&'static [Probe]],
+    alternatives: &'static [&'static [Probe]],
 }
 
 const ALWAYS: &[Capability] = &[
     Capability {
         name: ACCEPT,
-        ways: &[
+        alternatives: &[
             &[begin("socket_grafted", "security_sock_graft")],
             &[end("socket_accept", "inet_csk_accept")],
         ],
     },
     Capability {
         name: UDP_CONNECT,
-        ways: &[
-            // From 6.18 on the functions of older kernels are there and nobody calls them.
+        alternatives: &[
+            // Since 6.18 the functions of older kernels exist but are never called.
             &[
                 begin("socket_udp_connect", "udp_connect"),
                 end("socket_udp_connected", "udp_connect"),
@@ -67,7 +66,7 @@ const ALWAYS: &[Capability] = &[
     },
     Capability {
         name: CLOSE,
-        ways: &[&[
+        alternatives: &[&[
             begin("socket_tcp_close", "tcp_close"),
             begin("socket_tcp_shutdown", "tcp_shutdown"),
             begin("socket_udp_destroy", "udp_destroy_sock"),
@@ -78,14 +77,14 @@ const ALWAYS: &[Capability] = &[
 
 const SENDS: Capability = Capability {
     name: UDP_SEND,
-    ways: &[&[
+    alternatives: &[&[
         begin("socket_udp_send", "udp_sendmsg"),
         begin("socket_udp_send", "udpv6_sendmsg"),
     ]],
 };
 
-/// Without these there are no looks at what is open.
-const LOOKS: [Probe; 2] = [
+/// Without these there are no snapshots of open sockets.
+const SNAPSHOTS: [Probe; 2] = [
     begin("socket_looked", "sock_diag_save_cookie"),
     begin("socket_owner", "proc_tgid_stat"),
 ];
@@ -98,15 +97,15 @@ pub(super) fn attach(
     let mut hooks = Vec::new();
     let sends = config.udp_sends.then_some(&SENDS);
     for capability in ALWAYS.iter().chain(sends) {
-        for way in capability.ways {
-            let attached = attach_way(main, way);
+        for probes in capability.alternatives {
+            let attached = attach_all(main, probes);
             let (state, reason) = match &attached {
                 Ok(()) => (HookState::Silent, String::new()),
                 Err(error) => (HookState::Unsupported, error.to_string()),
             };
             hooks.push(HookStatus {
                 capability: capability.name,
-                hook: describe(way),
+                hook: describe(probes),
                 state,
                 reason,
             });
@@ -115,14 +114,14 @@ pub(super) fn attach(
             }
         }
     }
-    attach_way(main, &LOOKS)?;
+    attach_all(main, &SNAPSHOTS)?;
     Ok(hooks)
 }
 
 /// All of its probes, or none.
-fn attach_way(main: &mut Attached, way: &[Probe]) -> Result<(), KernelError> {
+fn attach_all(main: &mut Attached, probes: &[Probe]) -> Result<(), KernelError> {
     let before = main.links();
-    for probe in way {
+    for probe in probes {
         if let Err(error) = main.attach_probe(probe.program, probe.function, probe.at_return) {
             main.detach_from(before);
             return Err(error);
@@ -131,10 +130,10 @@ fn attach_way(main: &mut Attached, way: &[Probe]) -> Result<(), KernelError> {
     Ok(())
 }
 
-fn describe(way: &[Probe]) -> String {
-    let mut names: Vec<&str> = way.iter().map(|p| p.function).collect();
+fn describe(probes: &[Probe]) -> String {
+    let mut names: Vec<&str> = probes.iter().map(|p| p.function).collect();
     names.dedup();
-    let kind = match way {
+    let kind = match probes {
         [probe] if probe.at_return => "kretprobe",
         _ => "kprobe",
     };
@@ -149,7 +148,7 @@ mod tests {
     fn hooks_are_named_by_their_functions() {
         let names: Vec<_> = ALWAYS
             .iter()
-            .flat_map(|c| c.ways)
+            .flat_map(|c| c.alternatives)
             .map(|w| describe(w))
             .collect();
         assert_eq!(names[1], "kretprobe/inet_csk_accept");
@@ -161,9 +160,9 @@ mod tests {
         for probe in ALWAYS
             .iter()
             .chain([&SENDS])
-            .flat_map(|c| c.ways)
+            .flat_map(|c| c.alternatives)
             .flat_map(|w| w.iter())
-            .chain(&LOOKS)
+            .chain(&SNAPSHOTS)
         {
             assert!(PROBED_LATER.contains(&probe.program), "{}", probe.program);
         }

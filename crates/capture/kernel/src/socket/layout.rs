@@ -10,8 +10,9 @@ use skua_socket::{
 use crate::bindings::socket as c;
 pub(super) use crate::{
     bindings::socket::{
-        CgroupMade, Look as RawLook, LookControl, PairKey, PairSums, SocketRecord as RawRecord,
-        SocketSettings as Settings, SocketTask as RawTask, SocketTcp as RawTcp,
+        CgroupMade, Look as RawDumped, LookControl as DumpControl, PairKey, PairSums,
+        SocketRecord as RawRecord, SocketSettings as Settings, SocketTask as RawTask,
+        SocketTcp as RawTcp,
     },
     plain::Plain,
 };
@@ -19,7 +20,7 @@ pub(super) use crate::{
 /// Mean deviation that the kernel begins with.
 const NO_DEVIATION_US: u32 = 250_000;
 
-/// Turns times of CLOCK_MONOTONIC into wall-clock time: what is to be added.
+/// Converts times of CLOCK_MONOTONIC to wall-clock time: the ns to add.
 #[derive(Clone, Copy)]
 pub(super) struct Clock(pub i64);
 
@@ -146,12 +147,12 @@ impl RawTcp {
 }
 
 impl RawRecord {
-    /// Whether the file tables say better than what is known who the owner is.
+    /// Whether the file tables are a better source for the owner than the present one.
     pub fn wants_file(&self) -> bool {
         u32::from(self.rule) >= c::RULE_FILE
     }
 
-    /// The owner is who has it open.
+    /// Sets the owner to the task that has the socket open.
     pub fn owned_by_file(&mut self, task: &RawTask) {
         self.task = *task;
         self.rule = c::RULE_FILE as u8;

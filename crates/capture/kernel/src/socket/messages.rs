@@ -22,7 +22,7 @@ impl Messages {
         }
     }
 
-    /// Takes what is there.
+    /// Drains all messages.
     pub(super) fn drain(&mut self, sink: &mut Sink<'_>) -> Result<(), KernelError> {
         match self {
             Self::Ring(ring) => ring.drain(sink).map(drop),

@@ -5,7 +5,6 @@ mod cgroup;
 mod dump;
 mod kprobes;
 mod layout;
-mod look;
 mod messages;
 mod namespaces;
 mod object;
@@ -13,6 +12,7 @@ mod owners;
 mod pairs;
 mod perf;
 mod proof;
+mod snapshot;
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -26,12 +26,12 @@ use crate::{KernelError, KernelTypes, clock, embedded, ring::Ring};
 pub(crate) use cgroup::open_root;
 use dump::Dump;
 use layout::{CgroupMade, Clock, Plain as _, RawRecord, Settings};
-use look::{Look, Looker};
 use messages::Messages;
 use object::Attached;
 pub use object::Rung;
 use pairs::Pairs;
 use perf::Perf;
+use snapshot::{IteratorBuffer, Snapshot};
 
 /// What a tracer is made with.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub struct SocketTracerConfig {
     /// Room for ended sockets from drain to drain, bytes; rounded up to a power of two. A socket
     /// takes 240.
     pub ring_bytes: u32,
-    /// Types of the running kernel, for one that does not tell them itself.
+    /// Types of the running kernel, for a kernel that does not export them.
     pub btf: Option<PathBuf>,
 }
 
@@ -79,7 +79,7 @@ pub struct SocketTracer {
     ended: Messages,
     paths: Option<(Messages, Attached)>,
     pairs: Option<Pairs>,
-    looker: Looker,
+    snapshot: Snapshot,
     /// Objects on the maps of `main`.
     _beside: Vec<Attached>,
     main: Attached,
@@ -139,7 +139,7 @@ impl SocketTracer {
         let mut hooks = Vec::new();
         let mut beside = Vec::new();
         // The hooks that name owners first: what begins then is complete.
-        let looker = match rung {
+        let snapshot = match rung {
             Rung::Btf => {
                 let cgroup =
                     cgroup::open_root().and_then(|root| main.cgroup(settings, config, &root));
@@ -148,16 +148,16 @@ impl SocketTracer {
                 beside.extend(note(&mut hooks, proof::ACCEPT_HOOKS, accept));
                 main.attach()?;
                 let (files, open) = main.iterators()?;
-                Looker::Iterators {
+                Snapshot::Iterators {
                     files,
                     open,
-                    buffer: Look::new(),
+                    buffer: IteratorBuffer::new(),
                 }
             }
             Rung::HashRing | Rung::HashPerf => {
                 hooks = kprobes::attach(&mut main, config)?;
                 main.attach()?;
-                Looker::Dump(Dump::default())
+                Snapshot::Dump(Dump::default())
             }
         };
         let paths = object::paths(rung, config, PATH_RING_BYTES).and_then(|attached| {
@@ -171,7 +171,7 @@ impl SocketTracer {
             ended,
             paths,
             pairs,
-            looker,
+            snapshot,
             _beside: beside,
             main,
             hooks,
@@ -179,7 +179,7 @@ impl SocketTracer {
             early_pairs: Vec::new(),
         };
         // What was open before.
-        tracer.looker.find(&tracer.main)?;
+        tracer.snapshot.find(&tracer.main)?;
         Ok(tracer)
     }
 
@@ -188,7 +188,7 @@ impl SocketTracer {
         Some(self.ended.wake())
     }
 
-    /// Takes the sockets that ended since.
+    /// Hands out the sockets that ended since the last call.
     pub fn ended(&mut self, sink: &mut dyn FnMut(&SocketUpdate)) -> Result<(), KernelError> {
         for update in self.early.drain(..) {
             sink(&update);
@@ -201,19 +201,19 @@ impl SocketTracer {
         })
     }
 
-    /// Looks at all open sockets of all network namespaces, listening ones included. A socket that
-    /// changes meanwhile may come twice, or only at the next look.
+    /// Reports all open sockets of all network namespaces, listening ones included. A socket that changes
+    /// meanwhile may be reported twice, or only in the next snapshot.
     pub fn open(&mut self, sink: &mut dyn FnMut(&SocketUpdate)) -> Result<(), KernelError> {
         let clock = Clock(clock::unix_offset_ns());
-        self.looker.run(&self.main, &mut |record| {
+        self.snapshot.run(&self.main, &mut |record| {
             if let Some(update) = record.update(clock) {
                 sink(&update);
             }
         })
     }
 
-    /// Takes the sums of connections that ended since (aggregate mode; else there are none). Each
-    /// is in exactly one drain.
+    /// Hands out the sums of connections that ended since the last call (aggregate mode; else there are
+    /// none). Each connection is in exactly one drain.
     pub fn pairs(&mut self, sink: &mut dyn FnMut(&PairUpdate)) -> Result<(), KernelError> {
         for update in self.early_pairs.drain(..) {
             sink(&update);
@@ -230,8 +230,8 @@ impl SocketTracer {
         })
     }
 
-    /// Tells the control groups that were made since: id and path below the hierarchy's root.
-    /// Of a storm only the first few thousand are kept.
+    /// Reports the control groups that were made since the last call: id and path below the hierarchy's
+    /// root. Of a storm only the first few thousand are kept.
     pub fn cgroups(&mut self, sink: &mut dyn FnMut(u64, &[u8])) {
         let Some((ring, _)) = &mut self.paths else {
             return;
@@ -245,7 +245,7 @@ impl SocketTracer {
                 sink(made.id, path);
             }
         });
-        // They only help where the mounted hierarchy is asked too late.
+        // They only help where the mounted hierarchy is read too late.
         if let Err(error) = drained {
             tracing::debug!(%error, "no paths of control groups");
         }
@@ -260,8 +260,8 @@ impl SocketTracer {
         }
     }
 
-    /// How often the kernel refused a socket's storage; it is asked up to four times (`track_storage.h`), and
-    /// a socket that gets none is counted as `table_full`.
+    /// How often the kernel refused a socket's storage; the program tries up to four times
+    /// (`track_storage.h`), and a socket that gets none is counted as `table_full`.
     pub fn storage_refusals(&self) -> u64 {
         self.count(3)
     }

@@ -19,7 +19,7 @@ pub(super) fn all() -> Vec<File> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
     let mut add = |path: &Path| {
-        // Asked before it is opened: most processes share one namespace.
+        // Checked before it is opened: most processes share one namespace.
         if let Ok(info) = std::fs::metadata(path)
             && seen.insert((info.st_dev(), info.st_ino()))
             && let Ok(file) = File::open(path)
@@ -56,7 +56,7 @@ fn mounted(mounts: &str) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// A socket of the kernel's socket diagnosis in a namespace. A thread goes in for it and ends.
+/// A socket of the kernel's socket diagnosis in a namespace, opened by a thread that enters it and ends.
 pub(super) fn diagnosis(namespace: &File) -> Result<OwnedFd, KernelError> {
     let failed = |source: std::io::Error| KernelError::System {
         what: "cannot ask for the sockets of a network namespace",

@@ -16,7 +16,7 @@ use crate::{
     embedded::{self, Loaded, object},
 };
 
-/// A way to use the kernel for TCP's states and for what is open.
+/// The kernel features for TCP's states and for snapshots of open sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rung {
     /// BTF tracepoints, socket storage, iterators: 5.15.
@@ -48,7 +48,7 @@ impl Rung {
         }
     }
 
-    /// The hooks of looks at what is open.
+    /// The hooks of snapshots of open sockets.
     pub(super) fn snapshot_hooks(self) -> &'static str {
         match self {
             Self::Btf => "iter/task_file, iter/bpf_sk_storage_map",
@@ -156,7 +156,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Attaches a program to the begin or the return of a function of the kernel.
+    /// Attaches a program to the entry or the return of a kernel function.
     pub(super) fn attach_probe(
         &mut self,
         program: &'static str,

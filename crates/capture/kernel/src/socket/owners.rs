@@ -1,4 +1,4 @@
-//! Who has sockets open, by the file tables in /proc.
+//! Owners of open sockets, from the file tables in /proc.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ pub(super) fn by_inode(wanted: &HashMap<u64, Vec<usize>>) -> HashMap<u64, u32> {
     pids.sort_unstable();
     let mut stat = String::new();
     for pid in pids {
-        // Processes come and go meanwhile, and some are not ours to look into.
+        // Processes come and go meanwhile, and some we may not read.
         let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Aggregate mode: the sums by pairs, taken out without losing an addition.
+//! Aggregate mode: reads the sums by pairs without losing an addition.
 
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 
@@ -44,7 +44,7 @@ impl Pairs {
         })
     }
 
-    /// A map of the kind that goes into the programs' map of maps.
+    /// A template for the inner maps of the programs' map of maps.
     pub(super) fn template(&self) -> BorrowedFd<'_> {
         self.used.as_fd()
     }

@@ -53,7 +53,7 @@ impl Perf {
     pub(super) fn new(map: BorrowedFd<'_>, bytes: u32) -> Result<Self, KernelError> {
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1).max(1);
         let pages = (bytes as usize / PAGE / cpus).max(FEWEST_PAGES);
-        // Rounded down: together they are to take no more than was allowed.
+        // Rounded down: together they must not exceed the limit.
         let pages = 1 << pages.ilog2();
         let mut attributes = libbpf_sys::perf_event_attr {
             type_: libbpf_sys::PERF_TYPE_SOFTWARE,
@@ -90,7 +90,7 @@ impl Perf {
         unsafe { BorrowedFd::borrow_raw(libbpf_sys::perf_buffer__epoll_fd(self.buffer.as_ptr())) }
     }
 
-    /// Takes what is there.
+    /// Drains all buffers.
     pub(super) fn drain(&mut self, sink: &mut Sink<'_>) -> Result<(), KernelError> {
         let mut calls = [epoll::Event {
             flags: epoll::EventFlags::empty(),

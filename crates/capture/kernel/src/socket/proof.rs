@@ -1,5 +1,5 @@
-//! Proving the hooks: that programs load and attach does not show that they ever run. So we talk to
-//! ourselves in a network namespace of our own and look what of it was seen.
+//! Proving the hooks: that programs load and attach does not show that they ever run. So this process talks
+//! to itself in a network namespace of its own and checks what the programs recorded.
 
 use std::{
     fs::File,
@@ -61,7 +61,7 @@ const PATH_HOOKS_WITHOUT_BTF: &[Hook] = &[Hook {
     hook: "raw_tp/cgroup_mkdir",
 }];
 
-/// What tells paths of control groups on a rung.
+/// The hooks that report paths of control groups on a rung.
 pub(super) fn path_hooks(rung: Rung) -> &'static [Hook] {
     match rung {
         Rung::Btf | Rung::HashRing => PATH_HOOKS,
@@ -76,7 +76,7 @@ const CONNECTIONS: u64 = 2;
 
 /// What was seen of the exchange.
 #[derive(Default, Debug)]
-struct Seen {
+struct Observed {
     opened: u64,
     bytes: u64,
     refused: u64,
@@ -88,7 +88,7 @@ struct Seen {
     listeners_ended: u64,
 }
 
-impl Seen {
+impl Observed {
     /// Whether TCP's part was seen whole.
     fn tcp(&self) -> bool {
         self.opened == CONNECTIONS
@@ -158,21 +158,24 @@ pub(super) fn prove(
     let mut attempts = 3;
     loop {
         let losses = tracer.losses();
-        let seen = observe(&mut tracer, config)?;
+        let observed = observe(&mut tracer, config)?;
         attempts -= 1;
         // Others of this host may have filled what ours should go to.
-        if seen.complete(config, &tracer) || tracer.losses() == losses || attempts == 0 {
-            judge(&mut tracer, config, &seen)?;
+        if observed.complete(config, &tracer) || tracer.losses() == losses || attempts == 0 {
+            judge(&mut tracer, config, &observed)?;
             return Ok(tracer);
         }
     }
 }
 
-/// Has an exchange and takes what is seen of it.
-fn observe(tracer: &mut SocketTracer, config: &SocketTracerConfig) -> Result<Seen, KernelError> {
+/// Runs an exchange and records what the programs report of it.
+fn observe(
+    tracer: &mut SocketTracer,
+    config: &SocketTracerConfig,
+) -> Result<Observed, KernelError> {
     let (to_us, from_exchange) = channel();
     let (to_exchange, from_us) = channel();
-    let mut seen = Seen::default();
+    let mut observed = Observed::default();
     std::thread::scope(|scope| {
         // Dropped when something fails here: else the exchange would wait for ever.
         let to_exchange = to_exchange;
@@ -187,15 +190,15 @@ fn observe(tracer: &mut SocketTracer, config: &SocketTracerConfig) -> Result<See
         // until the end, for its number would be used again.
         let (netns, _kept) = from_exchange.recv().unwrap_or_default();
         // The number may have been another's before.
-        drain(tracer, 0, &mut Seen::default())?;
+        drain(tracer, 0, &mut Observed::default())?;
         tracer.open(&mut |update| {
             if update.netns == netns && update.state == SocketState::Listen {
-                seen.listeners_open += 1;
+                observed.listeners_open += 1;
             }
         })?;
         let _ = to_exchange.send(());
         while !exchange.is_finished() {
-            drain(tracer, netns, &mut seen)?;
+            drain(tracer, netns, &mut observed)?;
             std::thread::sleep(Duration::from_millis(1));
         }
         match exchange.join() {
@@ -209,21 +212,25 @@ fn observe(tracer: &mut SocketTracer, config: &SocketTracerConfig) -> Result<See
         }
         let deadline = Instant::now() + PATIENCE;
         loop {
-            drain(tracer, netns, &mut seen)?;
-            if seen.complete(config, tracer) || Instant::now() > deadline {
-                return Ok(seen);
+            drain(tracer, netns, &mut observed)?;
+            if observed.complete(config, tracer) || Instant::now() > deadline {
+                return Ok(observed);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     })
 }
 
-/// Takes what ended; what is not of our namespace is kept for the first drains.
-fn drain(tracer: &mut SocketTracer, netns: u32, seen: &mut Seen) -> Result<(), KernelError> {
+/// Drains the ended sockets; those of other namespaces are kept for the first drains.
+fn drain(
+    tracer: &mut SocketTracer,
+    netns: u32,
+    observed: &mut Observed,
+) -> Result<(), KernelError> {
     let mut early = std::mem::take(&mut tracer.early);
     tracer.ended(&mut |update| {
         if update.netns == netns {
-            seen.ended(update);
+            observed.ended(update);
         } else {
             early.push(*update);
         }
@@ -232,7 +239,7 @@ fn drain(tracer: &mut SocketTracer, netns: u32, seen: &mut Seen) -> Result<(), K
     let mut early_pairs = std::mem::take(&mut tracer.early_pairs);
     tracer.pairs(&mut |update| {
         if update.netns == netns {
-            seen.pair(update);
+            observed.pair(update);
         } else {
             early_pairs.push(*update);
         }
@@ -241,16 +248,16 @@ fn drain(tracer: &mut SocketTracer, netns: u32, seen: &mut Seen) -> Result<(), K
     Ok(())
 }
 
-/// Says of each hook how it did.
+/// Sets each hook's state by the observation.
 fn judge(
     tracer: &mut SocketTracer,
     config: &SocketTracerConfig,
-    seen: &Seen,
+    observed: &Observed,
 ) -> Result<(), KernelError> {
-    if !seen.tcp() {
+    if !observed.tcp() {
         return Err(KernelError::System {
             what: "the socket programs are attached, but silent",
-            source: io::Error::other(format!("of our own exchange they saw {seen:?}")),
+            source: io::Error::other(format!("of our own exchange they saw {observed:?}")),
         });
     }
     for hook in &mut tracer.hooks {
@@ -258,16 +265,16 @@ fn judge(
             continue;
         }
         let worked = match hook.capability {
-            UDP_CONNECT => seen.udp_connected == 1,
+            UDP_CONNECT => observed.udp_connected == 1,
             UDP_SEND if !config.udp_sends => {
                 hook.state = HookState::NotNeeded;
                 hook.reason = "switched off".into();
                 continue;
             }
-            UDP_SEND => seen.udp_sent >= 1,
-            CLOSE => seen.udp_connected + seen.udp_sent >= 1,
-            ACCEPT_NAMED => seen.accepted >= 1,
-            ACCEPT => seen.accepted == CONNECTIONS,
+            UDP_SEND => observed.udp_sent >= 1,
+            CLOSE => observed.udp_connected + observed.udp_sent >= 1,
+            ACCEPT_NAMED => observed.accepted >= 1,
+            ACCEPT => observed.accepted == CONNECTIONS,
             // To make a control group for the proof would be seen by others.
             PATHS => true,
             _ => false,
@@ -278,7 +285,7 @@ fn judge(
             hook.reason = "attached, but saw nothing of our own exchange".into();
         }
     }
-    let open = seen.listeners_open == 1;
+    let open = observed.listeners_open == 1;
     tracer.hooks.insert(
         0,
         HookStatus {
@@ -311,29 +318,29 @@ fn judge(
 /// The number of the exchange's namespace, and what keeps it from being used again.
 type Ready = (u32, Option<File>);
 
-/// Talks; tells its namespace when there is something to look at, and goes on when that was done.
-fn exchange(ready: &Sender<Ready>, looked: &Receiver<()>) -> Result<(), KernelError> {
+/// Runs the exchange; sends its namespace when a snapshot can be taken, and continues after that.
+fn exchange(ready: &Sender<Ready>, polled: &Receiver<()>) -> Result<(), KernelError> {
     private_network::enter()?;
-    talk(ready, looked).map_err(|source| KernelError::System {
+    talk(ready, polled).map_err(|source| KernelError::System {
         what: "cannot talk to ourselves",
         source,
     })
 }
 
-fn talk(ready: &Sender<Ready>, looked: &Receiver<()>) -> io::Result<()> {
+fn talk(ready: &Sender<Ready>, polled: &Receiver<()>) -> io::Result<()> {
     let netns = File::open("/proc/thread-self/ns/net")?;
     let number = netns.metadata()?.st_ino() as u32;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     let _ = ready.send((number, Some(netns)));
-    let _ = looked.recv();
+    let _ = polled.recv();
 
     let mut client = TcpStream::connect_timeout(&address, PATIENCE)?;
     let (mut server, _) = listener.accept()?;
     converse(&mut client, &mut server)?;
     drop((client, server));
 
-    // Servers that do not ask for the address are seen by other hooks.
+    // Other hooks cover servers that do not request the address.
     let mut client = TcpStream::connect_timeout(&address, PATIENCE)?;
     let mut server = accept_unnamed(&listener)?;
     converse(&mut client, &mut server)?;
@@ -345,7 +352,7 @@ fn talk(ready: &Sender<Ready>, looked: &Receiver<()>) -> io::Result<()> {
 
     let refused = TcpStream::connect_timeout(&address, PATIENCE);
     if refused.is_ok() {
-        return Err(io::Error::other("somebody else is in our own namespace"));
+        return Err(io::Error::other("another process is in our own namespace"));
     }
 
     let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;

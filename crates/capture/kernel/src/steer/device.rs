@@ -12,8 +12,7 @@ use crate::{
     embedded::{self, object},
 };
 
-/// Addresses of an interface's state in the kernel, for the steering program to look there; all zero:
-/// not known.
+/// Addresses of an interface's state in the kernel, which the steering program reads; all zero: not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Device {
     /// Its flags; those of the other end, when it is a veth.
@@ -28,8 +27,8 @@ impl Device {
         self.flags[0] != 0
     }
 
-    /// Flags and state that the program looks at, no more than it must: on the way into the other end
-    /// the kernel itself looks at that end only, and a veth has no carrier but that.
+    /// Flags and state that the program has to read. On the way into the other end of a veth the kernel
+    /// itself reads that end only, which is also the veth's carrier.
     pub(super) fn what_counts(&self, peer: bool) -> ([u64; 2], u64) {
         match self.flags {
             [_, far] if peer && far != 0 => ([far, 0], 0),
@@ -60,9 +59,9 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// That of this process; none when the kernel does not take it.
+    /// The finder of this process; none when the kernel rejects the program.
     pub(super) fn get() -> Option<&'static Self> {
-        // To find the kernel's fields takes longer than all the rest of a detector's start.
+        // Finding the kernel's fields takes longer than the rest of a detector's start.
         static FINDER: OnceLock<Option<Finder>> = OnceLock::new();
         let load = || {
             Self::load()
@@ -76,7 +75,7 @@ impl Finder {
     ///
     /// # Errors
     ///
-    /// The kernel tells nothing of its types, or does not take the program.
+    /// The kernel exports no types, or rejects the program.
     fn load() -> Result<Self, KernelError> {
         let types = KernelTypes::find(None)?;
         let name = "steer_device";
@@ -112,7 +111,7 @@ impl Finder {
         };
         let (key, map) = (0u32, self.answer.as_raw_fd());
         // SAFETY: key and value are as long as the map's, and outlive the call.
-        let asked = unsafe {
+        let result = unsafe {
             libbpf_sys::bpf_map_update_elem(
                 map,
                 (&raw const key).cast(),
@@ -120,10 +119,10 @@ impl Finder {
                 0,
             )
         };
-        if asked < 0 {
+        if result < 0 {
             return Err(KernelError::last("cannot ask for an interface"));
         }
-        // The kernel wants a packet, which the program does not look at.
+        // The kernel requires a packet; the program does not read it.
         let packet = [0u8; 64];
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
@@ -136,7 +135,7 @@ impl Finder {
         let ran =
             unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &mut options) };
         if ran < 0 {
-            return Err(KernelError::last("cannot look for an interface"));
+            return Err(KernelError::last("cannot find an interface's state"));
         }
         // SAFETY: as above; the kernel writes as many bytes as the value has.
         let answered = unsafe {

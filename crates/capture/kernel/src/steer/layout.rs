@@ -25,8 +25,8 @@ fn threshold(threshold: Threshold) -> (u8, u32) {
 }
 
 impl Settings {
-    /// `looks`: the program looks itself whether its target is up.
-    pub(super) fn new(detector: &Detector, link: LinkKind, looks: bool) -> Self {
+    /// `checks_target`: the program itself reads whether its target is up.
+    pub(super) fn new(detector: &Detector, link: LinkKind, checks_target: bool) -> Self {
         let (threshold_kind, threshold) = self::threshold(detector.threshold);
         let (release_kind, release) = self::threshold(detector.release);
         let mut settings = Self {
@@ -51,7 +51,7 @@ impl Settings {
             threshold_kind,
             release_kind,
             exact_clock: (detector.clock == Clock::Exact).into(),
-            looks: looks.into(),
+            looks: checks_target.into(),
             ..Self::default()
         };
         if let Some(channel) = &detector.channel {

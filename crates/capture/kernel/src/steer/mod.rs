@@ -1,5 +1,5 @@
-//! Detectors in the kernel: loading the program, attaching it, telling it that we are there and where
-//! packets go, and reading what it knows.
+//! Detectors in the kernel: loading and attaching the program, renewing its watchdog, setting its
+//! destinations, and reading its state.
 
 mod device;
 mod layout;
@@ -37,7 +37,7 @@ const BATCH: u32 = 256;
 /// What the programs need, as users see it.
 pub const NEEDS: &str = "tc programs with redirect to peers (5.12)";
 
-/// How a kernel takes the program.
+/// Result of loading the program on this kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trial {
     /// By which hook it is attached.
@@ -57,12 +57,12 @@ impl Trial {
     }
 }
 
-/// Whether the kernel takes the program: it is loaded, and attached to loopback of a network namespace
-/// of its own.
+/// Whether the kernel accepts the program: it is loaded, and attached to loopback of a network namespace of
+/// its own.
 ///
 /// # Errors
 ///
-/// Why not.
+/// The reason of the refusal.
 pub fn trial() -> Result<Trial, KernelError> {
     const DETECTOR: &str =
         "{name: trial, interface: lo, preset: ewma-64, match: '', action: {redirect: {to: any}}}";
@@ -203,20 +203,20 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Loads the programs of a detector for interfaces whose packets begin so.
+    /// Loads the programs of a detector for interfaces of this link type.
     ///
     /// # Errors
     ///
-    /// The kernel does not take them, or the expression needs a header that is not there.
+    /// The kernel rejects them, or the expression needs a header that this link type lacks.
     pub fn load(detector: &Detector, link: LinkKind) -> Result<Self, KernelError> {
         let sends = detector.action.destination().is_some() && !detector.dry_run;
         let finder = sends.then(Finder::get).flatten();
         // A kernel that is locked down lets no program read its memory.
-        let looking = finder.and_then(|finder| {
+        let device = finder.and_then(|finder| {
             let object = load_object(detector, link, true).ok()?;
             Some((object, finder))
         });
-        let (object, finder) = match looking {
+        let (object, finder) = match device {
             Some((object, finder)) => (object, Some(finder)),
             None => (load_object(detector, link, false)?, None),
         };
@@ -269,7 +269,7 @@ impl Steering {
         program(&self.object)
     }
 
-    /// What finds the state of targets for [`Target::device`]; none where programs cannot look there.
+    /// Finds the state of targets for [`Target::device`]; none where programs cannot read it.
     pub fn finder(&self) -> Option<&'static Finder> {
         self.finder
     }
@@ -285,12 +285,12 @@ impl Steering {
         }
     }
 
-    /// Says where packets go; none: nowhere, they go their usual way. When this returns, no packet
-    /// goes to the one before.
+    /// Sets where packets are sent; none: they take their usual way. When this returns, no packet goes to
+    /// the previous target.
     ///
     /// # Errors
     ///
-    /// Running programs cannot be waited for.
+    /// Waiting for running programs failed.
     pub fn set_target(&self, target: Option<&Target>) -> Result<(), KernelError> {
         let Some(control) = self.state() else {
             return Ok(());
@@ -393,7 +393,7 @@ impl Steering {
         Ok(found)
     }
 
-    /// Takes the events that are there.
+    /// Hands out the pending events.
     ///
     /// # Errors
     ///
@@ -419,8 +419,12 @@ impl Steering {
     }
 }
 
-fn load_object(detector: &Detector, link: LinkKind, looks: bool) -> Result<Loaded, KernelError> {
-    let settings = Settings::new(detector, link, looks);
+fn load_object(
+    detector: &Detector,
+    link: LinkKind,
+    checks_target: bool,
+) -> Result<Loaded, KernelError> {
+    let settings = Settings::new(detector, link, checks_target);
     let ring_bytes = detector.ring * size_of::<SteerSample>() as u32;
     embedded::load(
         ("steer", object!("steer")),

@@ -1,8 +1,8 @@
-//! What keeps a detector attached when its process is killed: pins in the BPF file system.
+//! Keeps a detector attached when its process is killed: pins in the BPF file system.
 //!
-//! A detector has a folder there, whose name says in which network namespace `skua` runs, the
-//! detector, and a number. Who has it holds a lock on it, which goes with the process: a folder that is
-//! not locked was left behind.
+//! A detector has a folder there, whose name has the network namespace in which `skua` runs, the detector's
+//! name, and a number. Its process holds a lock on the folder, which the kernel releases when the process
+//! ends: a folder without a lock was left behind.
 
 use std::{
     fs::{File, Permissions},
@@ -23,7 +23,7 @@ const USUAL: &str = "/sys/fs/bpf";
 const OURS: &str = "skua-steer";
 /// The pin of what is attached, beside that of the programs.
 const LINK: &str = "link";
-/// Detectors of one name at a time: the one before steers until the next is there.
+/// Most detectors of one name that exist together: the old one steers until the new one is attached.
 const NUMBERS: u32 = 16;
 
 /// The pins of a detector. Dropping it removes them; a process that is killed leaves them.
@@ -63,11 +63,11 @@ fn name(namespace: u64, detector: &str, number: u32) -> String {
     format!("{namespace}:{}:{number}", detector.replace('.', "+"))
 }
 
-/// The lock of a folder; none when somebody has it, or it is no more.
+/// The lock of a folder; none when another process has it, or the folder was removed.
 fn lock(folder: &Path) -> Option<File> {
     let lock = File::open(folder).ok()?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-    // Who had it may just have removed it.
+    // The previous owner may just have removed it.
     let same = |there: std::fs::Metadata| lock.metadata().is_ok_and(|l| l.ino() == there.ino());
     folder.metadata().is_ok_and(same).then_some(lock)
 }
@@ -81,7 +81,7 @@ fn empty(folder: &Path) {
             && let Ok(link) = libbpf_rs::Link::open(&path)
             && let Err(error) = link.detach()
         {
-            // Its interface is gone, and it is detached.
+            // Its interface was removed, which detached it.
             tracing::debug!(path = %path.display(), %error, "was detached before");
         }
         if let Err(error) = std::fs::remove_file(&path) {
@@ -110,12 +110,12 @@ impl Pins {
             // One that was there already may be open to others.
             .and_then(|()| std::fs::set_permissions(&root, Permissions::from_mode(0o700)))
             .map_err(failed("cannot make a folder for pins"))?;
-        let namespace = namespace().map_err(failed("cannot tell the network namespace"))?;
+        let namespace = namespace().map_err(failed("cannot identify the network namespace"))?;
         let mut pins = None;
         for number in 0..NUMBERS {
             let folder = root.join(name(namespace, detector, number));
             if pins.is_none() {
-                // There already: left behind, or somebody's.
+                // It exists already: left behind, or another process has it.
                 let _ = std::fs::create_dir(&folder);
             }
             match lock(&folder) {

@@ -36,7 +36,7 @@ pub enum Cause {
     RateLimit,
     /// No monitor is up.
     NoMonitor,
-    /// The monitor's queue, or the ring, has no room.
+    /// The monitor's queue or the ring is full.
     Full,
     /// Longer than the monitor takes.
     TooBig,
@@ -101,7 +101,7 @@ pub struct SourceCounters {
     pub dropped: [Count; Cause::ALL.len()],
 }
 
-/// What happened to copies on their way to a monitor.
+/// Results of copies sent to a monitor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MonitorCounters {
     /// Handed to its interface.
@@ -112,7 +112,7 @@ pub struct MonitorCounters {
     pub too_big: Count,
     /// Could not be tagged, cut or encapsulated.
     pub failed: Count,
-    /// What somebody else sent on the tap's own way.
+    /// Packets that another program sent through the tap's own interface.
     pub strange: Count,
 }
 
@@ -173,7 +173,7 @@ pub struct Output {
     pub ifindex: u32,
     /// Number of the monitor.
     pub monitor: u32,
-    /// Longest packet without its Ethernet header; 0: that is looked at later.
+    /// Longest packet without its Ethernet header; 0: not checked here.
     pub mtu: u32,
 }
 

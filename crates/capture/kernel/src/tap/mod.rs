@@ -4,8 +4,8 @@
 //! A change of what is chosen loads new programs with sets of their own, and puts them in the place of
 //! the old ones by one exchange: each packet meets all of the old choice or all of the new one.
 
+mod addresses;
 mod layout;
-mod parties;
 mod sockets;
 mod stream;
 
@@ -18,11 +18,11 @@ use std::{
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, OpenObject};
 use skua_filter::{Filter, LinkType};
 
+pub use addresses::{AddressSelection, Role};
 pub use layout::{
     Cause, Count, Encapsulation, MAX_SOURCES, Monitor, MonitorCounters, OUTPUTS, Output,
     SourceCounters,
 };
-pub use parties::{Parties, Role};
 pub use sockets::{MAX_SOCKETS, SocketSet, SocketsHeld, TapSocket, TapTask};
 pub use stream::{PacketReader, TappedPacket};
 
@@ -47,17 +47,17 @@ pub struct TapChoice {
     pub tap: u32,
     /// Pcap expression; empty: all packets.
     pub filter: String,
-    /// Whose packets.
-    pub parties: Parties,
-    /// Only packets of sockets that [`TapMaps::set_sockets`] is told of.
+    /// Addresses of which a packet must have one.
+    pub addresses: AddressSelection,
+    /// Only packets of the sockets that [`TapMaps::set_sockets`] sets.
     pub sockets: bool,
-    /// One packet of so many, by chance; 0 and 1: all.
+    /// One packet of so many, at random; 0 and 1: all.
     pub sampling: u32,
     /// Packets per second at most; 0: no limit.
     pub packet_rate: u64,
     /// Bits per second at most, from the Ethernet header on; 0: no limit.
     pub bit_rate: u64,
-    /// A packet that was copied where it came in is not copied where it goes out.
+    /// A packet that was copied at ingress is not copied at egress.
     pub dedup: bool,
     /// Conversations are spread over several monitors.
     pub balance: bool,
@@ -97,7 +97,7 @@ impl TapChoice {
         Settings {
             process: self.process,
             tap: self.tap,
-            flags: self.parties.flags()
+            flags: self.addresses.flags()
                 | bit(c::TAP_SOCKETS, self.sockets)
                 | bit(c::TAP_DEDUP, self.dedup)
                 | bit(c::TAP_RATE, limited)
@@ -148,7 +148,7 @@ fn program<'a>(object: &'a Loaded, name: &'static str) -> Result<BorrowedFd<'a>,
         .ok_or(KernelError::Missing(name))
 }
 
-/// What all programs of a tap share, whatever it comes to choose.
+/// What all programs of a tap share, for any selection.
 pub struct TapMaps {
     counters: MapHandle,
     buckets: MapHandle,
@@ -189,7 +189,7 @@ impl TapMaps {
         })
     }
 
-    /// Makes what a changed choice needs besides.
+    /// Creates what a changed selection needs in addition.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -200,7 +200,7 @@ impl TapMaps {
         Ok(())
     }
 
-    /// Takes the set of sockets out, so that the next programs have one of their own.
+    /// Takes the set of sockets, so that the next programs have one of their own.
     pub fn take_sockets(&mut self) -> Option<SocketSet> {
         self.sockets.take()
     }
@@ -210,8 +210,8 @@ impl TapMaps {
         self.sockets = sockets;
     }
 
-    /// The sockets whose packets are wanted, by a look that began at `looked_ns` (CLOCK_MONOTONIC), and
-    /// whose next connections are. What was wanted until then stays for three seconds.
+    /// Sets the sockets to copy, from a poll that began at `polled_ns` (CLOCK_MONOTONIC), and the tasks
+    /// whose next connections are copied. Sockets of the previous set stay for three seconds.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -219,13 +219,13 @@ impl TapMaps {
         &mut self,
         sockets: &[TapSocket],
         tasks: &BTreeSet<TapTask>,
-        looked_ns: u64,
+        polled_ns: u64,
     ) -> Result<(), KernelError> {
         let Some(set) = &mut self.sockets else {
             return Ok(());
         };
         set.set_tasks(tasks)?;
-        set.set(sockets, looked_ns)
+        set.set(sockets, polled_ns)
     }
 
     /// How many sockets are wanted; none when packets are not chosen by that.
@@ -290,7 +290,7 @@ pub struct SourcePrograms {
     object: Loaded,
     sources: MapHandle,
     outputs: MapHandle,
-    /// The expression before them, by link and direction; none: it takes all.
+    /// The expression before them, by link and direction; none: all packets match.
     filters: Option<Vec<((LinkKind, Direction), FilterProgram)>>,
 }
 
@@ -314,7 +314,7 @@ impl SourcePrograms {
     pub fn load(choice: &TapChoice, shared: &TapMaps) -> Result<Self, KernelError> {
         let sets: Vec<_> = SETS
             .into_iter()
-            .filter_map(|name| Some((name, choice.parties.entries(name)?)))
+            .filter_map(|name| Some((name, choice.addresses.entries(name)?)))
             .collect();
         let mut maps = vec![("counters", &shared.counters), ("buckets", &shared.buckets)];
         maps.extend(shared.packets.as_ref().map(|packets| ("packets", packets)));
@@ -339,9 +339,9 @@ impl SourcePrograms {
                     .map_err(failed("cannot fill the sets of a tap"))?;
             }
         }
-        if choice.parties.flags() & (c::TAP_HOSTS4 | c::TAP_HOSTS6) != 0 {
+        if choice.addresses.flags() & (c::TAP_HOSTS4 | c::TAP_HOSTS6) != 0 {
             let bits = map(&object, "host_bits")?;
-            bits.update(&[0; 4], &choice.parties.host_bits(), MapFlags::ANY)
+            bits.update(&[0; 4], &choice.addresses.host_bits(), MapFlags::ANY)
                 .map_err(failed("cannot fill the sets of a tap"))?;
         }
         let filters = match choice.filter.trim() {
@@ -420,9 +420,9 @@ impl SourcePrograms {
             .map_err(failed("cannot add a source to a tap"))
     }
 
-    /// Says that an interface is a source no more.
+    /// Removes an interface from the sources.
     pub fn remove_source(&self, ifindex: u32) {
-        // It need not be there.
+        // It may be missing.
         let _ = self.sources.delete(&ifindex.to_ne_bytes());
     }
 
@@ -574,10 +574,10 @@ mod tests {
                 drop(first);
                 talk(10);
                 assert_eq!(matched(), 10, "{hook:?}");
-                let mut parties = Parties::default();
-                parties.add_prefix("127.0.0.0/8".parse().unwrap(), Role::SOURCE);
+                let mut addresses = AddressSelection::default();
+                addresses.add_prefix("127.0.0.0/8".parse().unwrap(), Role::SOURCE);
                 let again = load(&TapChoice {
-                    parties,
+                    addresses,
                     ..all.clone()
                 });
                 attached

@@ -1,4 +1,4 @@
-//! Sockets whose packets are wanted, and the program that adds those of processes that connect.
+//! The sockets to copy, and the program that adds those of processes that connect.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -23,7 +23,7 @@ use crate::{
 pub const MAX_SOCKETS: usize = 131_072;
 /// `tasks` in `bpf/tap/connect.bpf.c`.
 const MAX_TASKS: usize = 4_096;
-/// How long a socket stays in the set when it is wanted no more: its last packets come when it is closed.
+/// How long a deselected socket stays in the set: its last packets come when it is closed.
 const LINGER: Duration = Duration::from_secs(3);
 /// Entries that are read with one system call.
 const BATCH: u32 = 4_096;
@@ -35,18 +35,18 @@ pub struct TapSocket {
     pub protocol: u8,
     /// Its own end.
     pub local: SocketAddr,
-    /// The other end; none: whoever talks to it.
+    /// The other end; none: any.
     pub remote: Option<SocketAddr>,
 }
 
-/// By what processes are known whose next connections are wanted.
+/// Selects processes whose next connections are copied.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TapTask {
     /// Number in the initial pid namespace.
     Process(u32),
     /// Name, of which 15 bytes count.
     Name(String),
-    /// Id of a control group, as the socket probe tells it of tasks.
+    /// Id of a control group, as the socket probe reports it for tasks.
     Group(u64),
 }
 
@@ -164,27 +164,27 @@ impl SocketSet {
         }
     }
 
-    /// These are wanted, by a look that began at a moment (CLOCK_MONOTONIC, ns), and no others but
-    /// those that the kernel added since, and those that were wanted just before.
-    pub(super) fn set(&mut self, wanted: &[TapSocket], looked_ns: u64) -> Result<(), KernelError> {
+    /// Sets the sockets to copy, from a poll that began at `polled_ns` (CLOCK_MONOTONIC). Sockets that the
+    /// kernel added since then, and those of the previous set, stay.
+    pub(super) fn set(&mut self, wanted: &[TapSocket], polled_ns: u64) -> Result<(), KernelError> {
         let changed = || failed("cannot change the sockets of a tap");
         let keys: HashSet<Key> = wanted.iter().map(TapSocket::key).collect();
-        let time = looked_ns.to_ne_bytes();
+        let time = polled_ns.to_ne_bytes();
         let mut there = 0;
-        let mut gone: Vec<Vec<u8>> = Vec::new();
+        let mut obsolete: Vec<Vec<u8>> = Vec::new();
         let entries = self
             .map
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
             .map_err(changed())?;
         for (key, value) in entries {
-            let is_wanted = <&Key>::try_from(key.as_slice()).is_ok_and(|key| keys.contains(key));
-            if is_wanted || lingers(&value, looked_ns) {
+            let is_selected = <&Key>::try_from(key.as_slice()).is_ok_and(|key| keys.contains(key));
+            if is_selected || lingers(&value, polled_ns) {
                 there += 1;
             } else {
-                gone.push(key);
+                obsolete.push(key);
             }
         }
-        for key in &gone {
+        for key in &obsolete {
             // The kernel's own hand never takes one away.
             self.map.delete(key).map_err(changed())?;
         }
@@ -208,18 +208,18 @@ impl SocketSet {
             }
         }
         self.held = there;
-        self.clear_ports(&needed, looked_ns)
+        self.clear_ports(&needed, polled_ns)
     }
 
-    /// Takes away ports that no socket has any more.
-    fn clear_ports(&self, needed: &HashSet<PortKey>, looked_ns: u64) -> Result<(), KernelError> {
+    /// Removes ports that no socket has any more.
+    fn clear_ports(&self, needed: &HashSet<PortKey>, polled_ns: u64) -> Result<(), KernelError> {
         let changed = || failed("cannot change the ports of a tap");
         let entries = self
             .ports
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
             .map_err(changed())?;
         let idle = entries.filter(|(port, since)| {
-            !lingers(since, looked_ns)
+            !lingers(since, polled_ns)
                 && <&PortKey>::try_from(port.as_slice()).is_ok_and(|port| !needed.contains(port))
         });
         let idle: Vec<Vec<u8>> = idle.map(|(port, _)| port).collect();
@@ -249,7 +249,7 @@ impl SocketSet {
         Ok(())
     }
 
-    /// Whose connections are added as they begin; those beyond the kernel's room are found by looks alone.
+    /// Tasks whose connections are added as they begin; those that exceed the map are found by polls alone.
     pub(super) fn set_tasks(&mut self, wanted: &BTreeSet<TapTask>) -> Result<(), KernelError> {
         let Some(connect) = &self.connect else {
             return Ok(());
@@ -291,10 +291,10 @@ fn create(name: &'static str, key: usize, entries: usize) -> Result<MapHandle, K
 }
 
 /// Whether what was there at a moment (a value) counts still.
-fn lingers(since: &[u8], looked_ns: u64) -> bool {
+fn lingers(since: &[u8], polled_ns: u64) -> bool {
     let since = since.first_chunk();
     let since = since.map_or(0, |time| u64::from_ne_bytes(*time));
-    since.saturating_add(LINGER.as_nanos() as u64) > looked_ns
+    since.saturating_add(LINGER.as_nanos() as u64) > polled_ns
 }
 
 /// The key of a socket's local port: network order, in the lower half of a word.

@@ -24,7 +24,7 @@ pub struct TappedPacket<'a> {
     pub time_ns: u64,
     /// Number of its source.
     pub source: u32,
-    /// Way through the interface.
+    /// Direction at the interface.
     pub direction: Direction,
     /// Length of the whole packet in bytes, without `tag`.
     pub length: u32,
@@ -76,8 +76,7 @@ impl PacketReader {
         let _ = poll(&mut fds, patience.try_into().ok().as_ref());
     }
 
-    /// Takes the packets that are there, in the order in which they were sent; true when there may be
-    /// more.
+    /// Hands out the pending packets, in the order in which they were sent; true when there may be more.
     ///
     /// # Errors
     /// The ring cannot be read.

@@ -18,10 +18,10 @@ const MOST_POINTS: usize = 4096;
 pub(super) struct ConversationRecord {
     /// Where it was counted.
     pub(super) point: CapturePoint,
-    /// Where else it passed without being counted there: if the conversation has an entry there, it
-    /// goes into that, so that both directions are in one.
+    /// Another point that it passed without being counted there. If the conversation has an entry there,
+    /// the record is added to that one, so that both directions are in one.
     pub(super) joins: Option<CapturePoint>,
-    /// The conversation as if it was a packet from source to destination.
+    /// The conversation, as of a packet from source to destination.
     pub(super) level: Level,
     /// Ports, or ICMP type and code.
     pub(super) ports: skua_flow::Ports,
@@ -48,15 +48,14 @@ impl ConversationRecord {
     }
 }
 
-/// What was told of a conversation since the last drain.
+/// What exporters reported of a conversation since the last drain.
 struct Entry {
     update: FlowUpdate,
-    /// When it was told of last, ns since the Unix epoch by our clock: exporters' times may be long
-    /// ago.
+    /// Time of the last report, ns since the Unix epoch by our clock: exporters' times may be long ago.
     heard_ns: u64,
     changed: bool,
-    /// Ways that packets of a side (0 lo, 1 hi) took: bit 0 in, 1 out.
-    ways: [u8; 2],
+    /// Directions in which packets of a side (0 lo, 1 hi) were seen: bit 0 in, 1 out.
+    directions: [u8; 2],
     /// Its exporter said that it is over.
     ended: bool,
 }
@@ -70,15 +69,15 @@ pub(super) struct Conversations {
     addresses: Option<Arc<AddressSet>>,
 }
 
-fn way(direction: Direction) -> u8 {
+fn direction_bit(direction: Direction) -> u8 {
     match direction {
         Direction::Ingress => 1,
         Direction::Egress => 2,
     }
 }
 
-fn other_way(way: u8) -> u8 {
-    3 - way
+fn other_direction_bit(bit: u8) -> u8 {
+    3 - bit
 }
 
 impl Conversations {
@@ -111,39 +110,39 @@ impl Conversations {
     }
 
     /// Counts a record that came at `now_ns`.
-    pub(super) fn add(&mut self, told: &ConversationRecord, now_ns: u64) {
-        let all = told.sent[0] + told.sent[1];
+    pub(super) fn add(&mut self, record: &ConversationRecord, now_ns: u64) {
+        let all = record.sent[0] + record.sent[1];
         let left_out = self.addresses.as_ref();
-        if left_out.is_some_and(|set| set.leaves_out(&told.level)) {
-            self.lose(told.point, Cause::AddressSet, all);
+        if left_out.is_some_and(|set| set.leaves_out(&record.level)) {
+            self.lose(record.point, Cause::AddressSet, all);
             return;
         }
-        let (point, Conversation { key, from_lo }) = self.place(told);
-        let room = self.entries.len() < self.most;
+        let (point, Conversation { key, from_lo }) = self.place(record);
+        let has_room = self.entries.len() < self.most;
         let entry = match self.entries.entry(key) {
             Slot::Occupied(slot) => slot.into_mut(),
-            Slot::Vacant(_) if !room => {
-                self.lose(told.point, Cause::table_full(key.proto), all);
+            Slot::Vacant(_) if !has_room => {
+                self.lose(record.point, Cause::table_full(key.proto), all);
                 return;
             }
             Slot::Vacant(slot) => {
                 self.inserted += 1;
-                slot.insert(Entry::new(key, told.spoke_first(from_lo), told))
+                slot.insert(Entry::new(key, record.spoke_first(from_lo), record))
             }
         };
-        entry.add(told, point.direction, from_lo, now_ns);
+        entry.add(record, point.direction, from_lo, now_ns);
     }
 
     /// Where a record is counted, and its key there.
-    fn place(&self, told: &ConversationRecord) -> (CapturePoint, Conversation) {
-        let at = |point| Conversation::new(point, &told.level, &told.ports, [0; 6]);
-        if let Some(other) = told.joins {
+    fn place(&self, record: &ConversationRecord) -> (CapturePoint, Conversation) {
+        let at = |point| Conversation::new(point, &record.level, &record.ports, [0; 6]);
+        if let Some(other) = record.joins {
             let joined = at(other);
             if self.entries.contains_key(&joined.key) {
                 return (other, joined);
             }
         }
-        (told.point, at(told.point))
+        (record.point, at(record.point))
     }
 
     /// Counts what is in no conversation.
@@ -177,25 +176,31 @@ impl Conversations {
 }
 
 impl Entry {
-    fn new(key: FlowKey, from_lo: bool, told: &ConversationRecord) -> Self {
+    fn new(key: FlowKey, from_lo: bool, record: &ConversationRecord) -> Self {
         Self {
             update: FlowUpdate {
                 key,
                 lo_first: from_lo,
-                first_ns: told.first_ns,
-                last_ns: told.last_ns,
+                first_ns: record.first_ns,
+                last_ns: record.last_ns,
                 ..FlowUpdate::default()
             },
             heard_ns: 0,
             changed: false,
-            ways: [0; 2],
+            directions: [0; 2],
             ended: false,
         }
     }
 
-    fn add(&mut self, told: &ConversationRecord, direction: Direction, from_lo: bool, now_ns: u64) {
+    fn add(
+        &mut self,
+        record: &ConversationRecord,
+        direction: Direction,
+        from_lo: bool,
+        now_ns: u64,
+    ) {
         let update = &mut self.update;
-        let [by_source, by_destination] = told.sent;
+        let [by_source, by_destination] = record.sent;
         let [source, destination] = if from_lo { [0, 1] } else { [1, 0] };
         let (lo, hi) = match from_lo {
             true => (by_source, by_destination),
@@ -203,26 +208,26 @@ impl Entry {
         };
         update.lo_sent += lo;
         update.hi_sent += hi;
-        update.tcp.flags[source] |= told.tcp_flags[0];
-        update.tcp.flags[destination] |= told.tcp_flags[1];
+        update.tcp.flags[source] |= record.tcp_flags[0];
+        update.tcp.flags[destination] |= record.tcp_flags[1];
         // Exporters send the two directions in any order: the earlier one spoke first.
-        if told.first_ns < update.first_ns {
-            update.first_ns = told.first_ns;
-            update.lo_first = told.spoke_first(from_lo);
+        if record.first_ns < update.first_ns {
+            update.first_ns = record.first_ns;
+            update.lo_first = record.spoke_first(from_lo);
         }
-        update.last_ns = update.last_ns.max(told.last_ns);
-        if let Some(opened) = told.source_opened {
+        update.last_ns = update.last_ns.max(record.last_ns);
+        if let Some(opened) = record.source_opened {
             update.tcp.lo_opened.get_or_insert(opened == from_lo);
         }
         if !by_source.is_zero() {
-            self.ways[source] |= way(direction);
+            self.directions[source] |= direction_bit(direction);
         }
         if !by_destination.is_zero() {
-            self.ways[destination] |= other_way(way(direction));
+            self.directions[destination] |= other_direction_bit(direction_bit(direction));
         }
         self.heard_ns = now_ns;
         self.changed = true;
-        self.ended = told.ended;
+        self.ended = record.ended;
     }
 
     /// Why the entry ends now, if it does.
@@ -245,12 +250,16 @@ impl Entry {
     ) {
         let update = &mut self.update;
         update.end = end;
-        update.directions = Directions(self.ways[0] | self.ways[1] << 2);
+        update.directions = Directions(self.directions[0] | self.directions[1] << 2);
         drained.updates += 1;
         let place = (update.key.netns, update.key.ifindex);
         let traffic: &mut PointTraffic = drained.traffic.entry(place).or_default();
-        for (ways, sent) in self.ways.into_iter().zip([update.lo_sent, update.hi_sent]) {
-            traffic.add(ways & 1 != 0, ways & 2 != 0, sent);
+        for (directions, sent) in self
+            .directions
+            .into_iter()
+            .zip([update.lo_sent, update.hi_sent])
+        {
+            traffic.add(directions & 1 != 0, directions & 2 != 0, sent);
         }
         sink(update);
         update.lo_sent = Counters::default();

@@ -7,7 +7,7 @@ use skua_flow::{AddressSet, Ageing, CapturePoint, Drained, FlowUpdate, PointCoun
 use super::Received;
 use crate::Watched;
 
-/// Counts what datagrams of one protocol tell. Used under a lock.
+/// Counts what datagrams of one protocol report. Used under a lock.
 pub(super) trait Engine: Send + 'static {
     /// Name of the protocol.
     const NAME: &'static str;
@@ -35,7 +35,7 @@ pub(super) trait Engine: Send + 'static {
     /// Calls `take` with the losses of each capture point since the start.
     fn points(&self, take: &mut dyn FnMut(CapturePoint, &PointCounters));
 
-    /// Interfaces that were told of.
+    /// Interfaces that were reported.
     fn interfaces(&self) -> Vec<Watched>;
 
     /// Has packets left out by their addresses.

@@ -1,5 +1,4 @@
-//! Who tells of flows, and of which interfaces: what stands in place of namespaces and interfaces in
-//! flow keys.
+//! Exporters and their interfaces, numbered to stand in place of namespaces and interfaces in flow keys.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -8,24 +7,24 @@ use crate::Watched;
 
 /// The most exporters that get a number. None is used again.
 const MOST_EXPORTERS: usize = 4096;
-/// The most interfaces of all exporters; those beyond have no name, and share what is known of them.
+/// The most interfaces of all exporters; further ones have no name, and share one entry.
 const MOST_INTERFACES: usize = 65_536;
 
-/// Who an exporter is.
+/// Identity of an exporter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Identity {
-    /// Where its datagrams come from.
+    /// Source address of its datagrams.
     pub(super) from: IpAddr,
-    /// The address that it gives itself; the same where it gives none.
+    /// The address in its datagrams; the same where they have none.
     pub(super) agent: IpAddr,
 }
 
-/// What is known of an interface of an exporter.
+/// Properties of an exporter's interface.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Port {
-    /// Packets that go out of it are counted there, besides where they came in.
+    /// Packets that leave by it are counted there, in addition to where they came in.
     pub(super) counts_egress: bool,
-    /// Packets that it last stood for: one in so many.
+    /// Its last sampling rate: one in so many packets.
     pub(super) rate: u32,
 }
 
@@ -34,7 +33,7 @@ pub(super) struct Port {
 pub(super) struct Exporters {
     numbers: HashMap<Identity, u16>,
     ports: HashMap<(u16, u32), Port>,
-    /// In place of those that there is no room for.
+    /// In place of those that exceed the limit.
     other: Port,
 }
 
@@ -57,7 +56,7 @@ impl Exporters {
         self.numbers.len()
     }
 
-    /// What is known of an interface.
+    /// An interface's properties.
     pub(super) fn port(&mut self, exporter: u16, ifindex: u32) -> &mut Port {
         let key = (exporter, ifindex);
         if self.ports.len() >= MOST_INTERFACES && !self.ports.contains_key(&key) {
@@ -115,7 +114,7 @@ pub(super) fn plain_name(kind: &str, identity: &Identity, ifindex: u32) -> Strin
     }
 }
 
-/// Name of an exporter: `agent 10.0.0.1`, and where its datagrams come from when that is another.
+/// Name of an exporter: `agent 10.0.0.1`, with the source address of its datagrams when that differs.
 pub(super) fn exporter_name(kind: &str, identity: &Identity) -> String {
     let Identity { from, agent } = identity;
     match from == agent {

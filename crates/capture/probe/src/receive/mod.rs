@@ -1,5 +1,5 @@
-//! Receivers: flows and packets that others tell of. sFlow, NetFlow and IPFIX come as datagrams,
-//! packets as pcap or pcapng over TCP. `docs/receivers.md` says what happens to them.
+//! Receivers of flows and packets from exporters. sFlow, NetFlow and IPFIX come as datagrams, packets as
+//! pcap or pcapng over TCP. `docs/receivers.md` describes how they are counted.
 
 mod conversations;
 mod engine;
@@ -17,7 +17,7 @@ pub use pcapsocket::{PcapSocketConfig, PcapSocketProbe};
 pub use probe::{AllowList, DatagramProbe, ReceiverConfig};
 pub use received::{ReceiveCause, Received};
 pub use sflow::{InterfaceSample, SflowCounters, SflowProbe};
-pub use socket::{Answering, MANY, Room, Socket};
+pub use socket::{Answering, MANY, ReceiveBuffers, Socket};
 
 /// Port of sFlow (IANA).
 pub const SFLOW_PORT: u16 = 6343;

@@ -34,7 +34,7 @@ impl NetflowProbe {
     }
 }
 
-/// Counts what NetFlow and IPFIX tell.
+/// Counts the flows of NetFlow and IPFIX.
 pub struct Netflow {
     decoder: Decoder,
     conversations: Conversations,
@@ -89,7 +89,7 @@ impl Engine for Netflow {
             from: from.ip(),
             agent: from.ip(),
         };
-        // Whoever tells of no flow gets no number.
+        // An exporter gets a number with its first flow only.
         let mut number = None;
         let outcome = decoder.decode(from, bytes, now_ns, &mut |flow, section| {
             let Some(exporter) = *number.get_or_insert_with(|| exporters.number(identity)) else {
@@ -108,7 +108,7 @@ impl Engine for Netflow {
                 conversations.lose(point, Cause::Truncated, sent(0) + sent(1));
                 return;
             };
-            let told = ConversationRecord {
+            let record = ConversationRecord {
                 point,
                 joins,
                 ports: Ports::of(&level.transport, level.network),
@@ -123,7 +123,7 @@ impl Engine for Netflow {
                 source_opened: flow.opened_by_source(),
                 ended: flow.has_ended(),
             };
-            conversations.add(&told, now_ns);
+            conversations.add(&record, now_ns);
         });
         match number {
             Some(None) => received.lose(ReceiveCause::ExportersFull, 1),

@@ -1,5 +1,5 @@
-//! The receiver of packets: a TCP port that takes streams of pcap or pcapng, each of which goes the
-//! way of `skua replay`.
+//! The receiver of packets: a TCP port that accepts streams of pcap or pcapng, each of which is counted as
+//! by `skua replay`.
 
 mod connection;
 mod source;
@@ -36,7 +36,7 @@ const NAME: &str = "pcapsocket";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The most capture points with an account of their own.
 const MOST_POINTS: usize = 4096;
-/// Between looks for a free place while somebody waits.
+/// Between checks for a free slot while a connection waits.
 const RETRY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
@@ -45,9 +45,9 @@ const RETRY: Timespec = Timespec {
 /// What the receiver is to do.
 #[derive(Clone, Debug)]
 pub struct PcapSocketConfig {
-    /// Where it listens. Nothing but an explicit address makes it listen beyond loopback.
+    /// Where it listens. Only an explicit address makes it listen beyond loopback.
     pub listen: SocketAddr,
-    /// Prefixes of senders that are listened to; empty for all.
+    /// Prefixes of accepted senders; empty for all.
     pub allow: Vec<Prefix>,
     /// The flow table; its entries are shared out among the connections.
     pub table: FlowTableConfig,
@@ -87,7 +87,7 @@ struct Shared {
     slots: Mutex<Vec<Slot>>,
     received: Mutex<Received>,
     addresses: Mutex<Arc<AddressSet>>,
-    /// Readable when somebody wants a drain (an eventfd).
+    /// Readable when a drain is requested (an eventfd).
     wakeups: OwnedFd,
     allow: AllowList,
     config: PcapSocketConfig,
@@ -184,7 +184,7 @@ impl PcapSocketProbe {
         received
     }
 
-    /// Takes what a connection counted; true when that was the last.
+    /// Drains a connection's table; true when that was the last time.
     fn drain_connection(
         &mut self,
         connection: &Connection,
@@ -223,7 +223,7 @@ impl PcapSocketProbe {
         key: (u16, u32),
     ) -> &mut PointAccount {
         if self.points.len() >= MOST_POINTS && !self.points.contains_key(&key) {
-            return &mut self.account.gone;
+            return &mut self.account.removed;
         }
         self.points.entry(key).or_insert_with(|| PointAccount {
             interface: stream.interface_name(connection.peer, key.1),
@@ -233,7 +233,7 @@ impl PcapSocketProbe {
         })
     }
 
-    /// Takes what all connections counted, and removes those that have ended.
+    /// Drains the tables of all connections, and removes those that have ended.
     fn drain_all(&mut self, last: bool, sink: &mut dyn FnMut(&FlowUpdate)) {
         let shared = Arc::clone(&self.shared);
         let connections: Vec<Arc<Connection>> = lock(&shared.slots)
@@ -246,9 +246,9 @@ impl PcapSocketProbe {
                 ended.push(connection.number);
             }
         }
-        let gone: Vec<Slot> = {
+        let closed: Vec<Slot> = {
             let mut slots = lock(&shared.slots);
-            let (gone, kept) = std::mem::take(&mut *slots)
+            let (closed, kept) = std::mem::take(&mut *slots)
                 .into_iter()
                 .partition(|slot| ended.contains(&slot.connection.number));
             *slots = kept;
@@ -256,16 +256,16 @@ impl PcapSocketProbe {
                 .iter()
                 .map(|slot| slot.connection.lock().flows.len() as u64)
                 .sum();
-            gone
+            closed
         };
         // Their threads are joined here, without the lock.
-        drop(gone);
+        drop(closed);
         for number in ended {
             self.forget(number);
         }
     }
 
-    /// The account of a connection that is gone goes to the sum of such.
+    /// Adds the account of a closed connection to the sum of such.
     fn forget(&mut self, number: u16) {
         let keys: Vec<(u16, u32)> = self
             .points
@@ -274,7 +274,7 @@ impl PcapSocketProbe {
             .collect();
         for key in keys {
             if let Some(point) = self.points.remove(&key) {
-                add_point(&mut self.account.gone, &point);
+                add_point(&mut self.account.removed, &point);
             }
         }
     }
@@ -293,7 +293,7 @@ fn live_addresses(shared: &Arc<Shared>) -> LiveAddresses {
     })
 }
 
-/// Accepts connections until it is told to end.
+/// Accepts connections until the thread has to stop.
 fn accept(shared: &Arc<Shared>, listener: &TcpListener, end: &OwnedFd) {
     let mut number = FIRST_EXPORTER;
     loop {
@@ -302,7 +302,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, end: &OwnedFd) {
             Readable::Silent => continue,
             Readable::Ready => {}
         }
-        if !room(shared) {
+        if !has_free_slot(shared) {
             if await_readable(end.as_fd(), end, Some(&RETRY)) != Readable::Silent {
                 return;
             }
@@ -311,7 +311,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, end: &OwnedFd) {
         let (socket, peer) = match listener.accept() {
             Ok((socket, peer)) => (socket, unmapped(peer)),
             Err(error) => {
-                // It is gone again, or descriptors are short for the moment.
+                // The peer has closed, or descriptors are short for the moment.
                 tracing::debug!(%error, "accepting failed");
                 if await_readable(end.as_fd(), end, Some(&RETRY)) != Readable::Silent {
                     return;
@@ -349,9 +349,8 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, end: &OwnedFd) {
     }
 }
 
-/// Whether there is room for one more connection; while somebody waits, one that is silent for long
-/// loses its place.
-fn room(shared: &Shared) -> bool {
+/// Whether one more connection fits; else one that was silent for long is closed.
+fn has_free_slot(shared: &Shared) -> bool {
     let mut slots = lock(&shared.slots);
     if slots.len() < shared.config.max_connections {
         return true;
@@ -367,7 +366,7 @@ fn room(shared: &Shared) -> bool {
     if let Some(slot) = longest {
         tracing::info!(peer = %slot.connection.peer, "silent for long, and others wait: closed");
         slot.worker.request_stop();
-        // Told once.
+        // Counted once.
         slot.connection.lock().heard = Instant::now();
         lock(&shared.received).lose(ReceiveCause::ConnectionLimit, 1);
     }
@@ -396,7 +395,7 @@ impl Probe for PcapSocketProbe {
 
     fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         drop(self.acceptor.take());
-        // All are told first, so that they finish at the same time.
+        // All are signalled first, so that they finish at the same time.
         let mut slots = std::mem::take(&mut *lock(&self.shared.slots));
         for slot in &mut slots {
             slot.worker.request_stop();

@@ -35,9 +35,9 @@ const MOST_POINTS: usize = 4096;
 /// What a receiver is to do.
 #[derive(Clone, Debug)]
 pub struct ReceiverConfig {
-    /// Where it listens. Nothing but an explicit address makes it listen beyond loopback.
+    /// Where it listens. Only an explicit address makes it listen beyond loopback.
     pub listen: SocketAddr,
-    /// Prefixes of senders that are listened to; empty for all.
+    /// Prefixes of accepted senders; empty for all.
     pub allow: Vec<Prefix>,
     /// The flow table; filter and sampling are not applied to what others have counted.
     pub table: FlowTableConfig,
@@ -96,7 +96,7 @@ impl AllowList {
 struct State<E> {
     engine: E,
     received: Received,
-    /// Call for a drain when so many entries have been made; none: it was called.
+    /// Number of entries at which to request a drain; none: it was requested.
     wake_at: Option<u64>,
 }
 
@@ -228,7 +228,7 @@ impl<E: Engine> DatagramProbe<E> {
 
     fn point(&mut self, key: (u16, u32)) -> &mut PointAccount {
         if self.points.len() >= MOST_POINTS && !self.points.contains_key(&key) {
-            return &mut self.account.gone;
+            return &mut self.account.removed;
         }
         self.points.entry(key).or_insert_with(|| PointAccount {
             hook: E::NAME,
@@ -238,7 +238,7 @@ impl<E: Engine> DatagramProbe<E> {
     }
 }
 
-/// Takes datagrams from the socket until it is told to end, and then what is left in it.
+/// Reads datagrams from the socket until the thread has to stop, and then those still queued.
 fn run<E: Engine>(shared: &Shared<E>, socket: &Socket, end: &OwnedFd) {
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
@@ -250,7 +250,7 @@ fn run<E: Engine>(shared: &Shared<E>, socket: &Socket, end: &OwnedFd) {
     }
 }
 
-/// Counts some datagrams; false when there are no more now.
+/// Counts some datagrams; false when the queue is empty.
 fn receive<E: Engine>(shared: &Shared<E>, socket: &Socket, buffer: &mut [u8]) -> bool {
     let mut guard = shared.lock();
     let State {
@@ -263,7 +263,7 @@ fn receive<E: Engine>(shared: &Shared<E>, socket: &Socket, buffer: &mut [u8]) ->
             Ok(Some(datagram)) => datagram,
             Ok(None) => return false,
             Err(error) => {
-                // Of the network, like an ICMP error: the socket goes on.
+                // An error of the network, like ICMP: the socket stays usable.
                 tracing::debug!(%error, "receiving failed");
                 return false;
             }
@@ -343,7 +343,7 @@ impl<E: Engine> Probe for DatagramProbe<E> {
     }
 
     fn namespaces(&self) -> Vec<WatchedNamespace> {
-        // What others tell of is in no namespace of this host.
+        // Exporters' interfaces are in no namespace of this host.
         Vec::new()
     }
 

@@ -10,18 +10,18 @@ pub enum ReceiveCause {
     DecodeError,
     /// Sets of records (NetFlow 9, IPFIX) whose template did not come in time.
     NoTemplate,
-    /// Units that sequence numbers tell were sent and did not come: datagrams of sFlow and NetFlow 9,
-    /// records of NetFlow 5 and IPFIX.
+    /// Units that were lost by their sequence numbers: datagrams of sFlow and NetFlow 9, records of NetFlow
+    /// 5 and IPFIX.
     SequenceGap,
     /// Datagrams that the kernel dropped because our socket's queue was full.
     QueueFull,
-    /// Datagrams of exporters beyond the most that are known at a time.
+    /// Datagrams of exporters above the limit of known ones.
     ExportersFull,
-    /// Flow samples without a record that tells of a packet.
+    /// Flow samples without a record that describes a packet.
     NoPacket,
     /// Datagrams, or connections, of senders that are not on the allow list (chosen).
     NotAllowed,
-    /// Connections beyond the most at a time, or that were too slow.
+    /// Connections above the limit, or that were too slow.
     ConnectionLimit,
 }
 
@@ -71,13 +71,13 @@ pub struct Received {
     pub held: u64,
     /// Datagrams that came after others that were sent later (or twice).
     pub out_of_order: u64,
-    /// Times that an exporter was seen to start anew.
+    /// Detected restarts of exporters.
     pub restarts: u64,
     /// Exporters known now.
     pub exporters: u64,
     /// Losses by cause.
     pub lost: [u64; ReceiveCause::ALL.len()],
-    /// What was last wrong with a datagram, and who sent it.
+    /// The last error of a datagram, and its sender.
     pub last_error: Option<String>,
 }
 
@@ -87,7 +87,7 @@ impl Received {
         self.lost[cause as usize] += units;
     }
 
-    /// Takes note of what a sequence number told.
+    /// Counts the result of checking a sequence number.
     pub(crate) fn step(&mut self, step: Step) {
         let gap = &mut self.lost[ReceiveCause::SequenceGap as usize];
         *gap = (*gap + u64::from(step.lost)).saturating_sub(step.recovered.into());
@@ -95,7 +95,7 @@ impl Received {
         self.restarts += u64::from(step.restarted);
     }
 
-    /// Takes note of a datagram that is unreadable, at least in part.
+    /// Counts a datagram that is unreadable, at least in part.
     #[cold]
     pub(crate) fn unreadable(
         &mut self,

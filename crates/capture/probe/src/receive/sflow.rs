@@ -77,7 +77,7 @@ pub struct InterfaceSample {
     pub ethernet: Option<EthernetCounters>,
 }
 
-/// Counts what sFlow datagrams tell.
+/// Counts the samples of sFlow datagrams.
 pub struct Sflow {
     flows: FlowTable,
     exporters: Exporters,
@@ -162,7 +162,7 @@ impl Sflow {
         received: &mut Received,
     ) -> Result<(), DecodeError> {
         let (mut raw, mut headers) = (None, Headers::default());
-        let (mut wrong, mut told) = (Ok(()), false);
+        let (mut wrong, mut has_conversation) = (Ok(()), false);
         for record in sample.records() {
             match record {
                 Ok(Record::RawHeader(header)) => raw = link_type(header.protocol).zip(Some(header)),
@@ -179,13 +179,13 @@ impl Sflow {
                     | Record::Reverse
                     | Record::SocketTcp(_),
                 ) => {}
-                Ok(Record::Conversation(_)) => told = true,
+                Ok(Record::Conversation(_)) => has_conversation = true,
                 Ok(Record::Other { .. }) => received.skipped += 1,
                 Err(error) => wrong = wrong.and(Err(error)),
             }
         }
         // Of others 0 is a rate that they do not know; another Skua says so that a conversation has ended.
-        if told && sample.head.rate == 0 {
+        if has_conversation && sample.head.rate == 0 {
             received.records += 1;
             return wrong;
         }
@@ -226,8 +226,8 @@ impl Sflow {
             self.exporters.port(agent.number, ifindex).counts_egress = true;
             (at(ifindex, Direction::Egress), None)
         } else {
-            // Where it goes out it is not sampled again: both directions of a conversation are
-            // counted where its first packet came in.
+            // The egress interface does not sample it again: both directions of a conversation are counted
+            // where its first packet came in.
             let other = output.filter(|out| !self.exporters.counts_egress(agent.number, *out));
             let point = at(source.or(input).unwrap_or(0), Direction::Ingress);
             (point, other.map(|out| at(out, Direction::Egress)))

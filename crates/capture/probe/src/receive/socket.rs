@@ -22,11 +22,11 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens, with room for so many bytes in its queue if the kernel allows.
+    /// Listens, with a queue of this many bytes if the kernel allows.
     ///
     /// # Errors
     ///
-    /// When that is not possible there.
+    /// When listening fails.
     pub fn bind(address: SocketAddr, queue_bytes: usize) -> Result<Self, ProbeError> {
         let listen = |source| ProbeError::Listen { address, source };
         let socket = UdpSocket::bind(address).map_err(listen)?;
@@ -60,7 +60,7 @@ impl Socket {
     fn of(socket: UdpSocket, address: SocketAddr, queue_bytes: usize) -> Result<Self, ProbeError> {
         let listen = |source| ProbeError::Listen { address, source };
         socket.set_nonblocking(true).map_err(listen)?;
-        // Beyond net.core.rmem_max only with CAP_NET_ADMIN: what can be had will do.
+        // Beyond net.core.rmem_max only with CAP_NET_ADMIN: a smaller queue is accepted.
         if sockopt::set_socket_recv_buffer_size_force(&socket, queue_bytes).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&socket, queue_bytes);
         }
@@ -83,11 +83,11 @@ impl Socket {
         self.socket.local_addr()
     }
 
-    /// The next datagram, none when there is none now.
+    /// The next datagram, none when the queue is empty.
     ///
     /// # Errors
     ///
-    /// Those of the network, like an ICMP error; the socket goes on.
+    /// Those of the network, like an ICMP error; the socket stays usable.
     pub fn receive(&self, buffer: &mut [u8]) -> std::io::Result<Option<(usize, SocketAddr)>> {
         match self.socket.recv_from(buffer) {
             Ok((length, from)) => Ok(Some((length, unmapped(from)))),
@@ -97,18 +97,18 @@ impl Socket {
         }
     }
 
-    /// Takes the datagrams that are there, at most [`MANY`], with one system call, and hands each to `each`. Returns
+    /// Receives queued datagrams, at most [`MANY`], with one system call, and hands each to `each`. Returns
     /// how many there were.
     ///
     /// # Errors
     ///
-    /// Those of the network, like an ICMP error; the socket goes on.
+    /// Those of the network, like an ICMP error; the socket stays usable.
     pub fn receive_many(
         &self,
-        room: &mut Room,
+        buffers: &mut ReceiveBuffers,
         mut each: impl FnMut(&[u8], SocketAddr),
     ) -> std::io::Result<usize> {
-        let mut places = room.buffer.chunks_exact_mut(STRIDE);
+        let mut places = buffers.buffer.chunks_exact_mut(STRIDE);
         let mut slices: [_; MANY] = std::array::from_fn(|_| {
             let place = places.next().unwrap_or_default();
             [IoSliceMut::new(place)]
@@ -116,7 +116,7 @@ impl Socket {
         let fd = self.socket.as_raw_fd();
         let received = recvmmsg(
             fd,
-            &mut room.headers,
+            &mut buffers.headers,
             slices.iter_mut(),
             MsgFlags::MSG_DONTWAIT,
             None,
@@ -159,7 +159,7 @@ impl Socket {
     }
 }
 
-/// Answers who has sent to a [`Socket`].
+/// Sends answers to the senders of a [`Socket`].
 pub struct Answering {
     socket: UdpSocket,
     v6: bool,
@@ -170,7 +170,7 @@ impl Answering {
     ///
     /// # Errors
     ///
-    /// When the socket has no room, or there is no way.
+    /// When the socket's queue is full, or there is no route.
     pub fn send(&self, bytes: &[u8], to: SocketAddr) -> std::io::Result<()> {
         let to = match to.ip() {
             // As at a socket of both families.
@@ -188,12 +188,12 @@ pub const MANY: usize = 64;
 const STRIDE: usize = 65_536 + 23 * 64;
 
 /// Room for the datagrams that one system call takes.
-pub struct Room {
+pub struct ReceiveBuffers {
     buffer: Vec<u8>,
     headers: MultiHeaders<SockaddrStorage>,
 }
 
-impl Default for Room {
+impl Default for ReceiveBuffers {
     fn default() -> Self {
         Self {
             // Of pages that nothing was written to there are none.
@@ -240,16 +240,16 @@ mod tests {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let socket = Socket::bind(address.parse().unwrap(), 4 << 20).unwrap();
             let senders = [1, 2].map(|_| UdpSocket::bind(address).unwrap());
-            let (mut room, mut got) = (Room::default(), Vec::new());
+            let (mut buffers, mut got) = (ReceiveBuffers::default(), Vec::new());
             let each = |got: &mut Vec<_>, bytes: &[u8], from| got.push((bytes.to_vec(), from));
-            assert_eq!(socket.receive_many(&mut room, |_, _| ()).unwrap(), 0);
+            assert_eq!(socket.receive_many(&mut buffers, |_, _| ()).unwrap(), 0);
             for number in 0..=255 {
                 let sent = vec![number; usize::from(number) * 20];
                 let to = socket.address().unwrap();
                 senders[usize::from(number % 2)].send_to(&sent, to).unwrap();
                 if number % 100 == 99 {
                     while socket
-                        .receive_many(&mut room, |bytes, from| each(&mut got, bytes, from))
+                        .receive_many(&mut buffers, |bytes, from| each(&mut got, bytes, from))
                         .unwrap()
                         > 0
                     {}
@@ -257,7 +257,7 @@ mod tests {
             }
             let mut calls = 0;
             while socket
-                .receive_many(&mut room, |bytes, from| each(&mut got, bytes, from))
+                .receive_many(&mut buffers, |bytes, from| each(&mut got, bytes, from))
                 .unwrap()
                 > 0
             {

@@ -1,4 +1,4 @@
-//! A thread that ends when it is told to.
+//! A thread that ends when it is signalled.
 
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
@@ -36,7 +36,7 @@ impl Worker {
         })
     }
 
-    /// Tells the thread to end without waiting for it.
+    /// Signals the thread to end without waiting for it.
     pub(super) fn request_stop(&mut self) {
         self.alive = None;
     }

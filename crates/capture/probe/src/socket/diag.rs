@@ -10,7 +10,7 @@ use skua_socket::{HookStatus, SocketLosses, SocketUpdate};
 use super::SocketProbe;
 use crate::ProbeError;
 
-/// The last rung of the socket probe. It follows namespaces by itself.
+/// The last rung of the socket probe. It follows namespaces itself.
 pub struct DiagProbe {
     namespaces: Namespaces,
     diag: SockDiag,
@@ -37,7 +37,7 @@ impl DiagProbe {
         Ok(probe)
     }
 
-    /// Watches the monitors that are there; the kernel takes out by itself those that were closed.
+    /// Watches all monitors; the kernel removes those that were closed.
     fn watch(&self) -> Result<(), ProbeError> {
         for monitor in self.diag.wake() {
             let data = epoll::EventData::new_u64(0);
@@ -83,7 +83,7 @@ impl SocketProbe for DiagProbe {
     }
 
     fn describe(&self) -> String {
-        "sock_diag, looked at with every drain".to_owned()
+        "sock_diag, polled with every drain".to_owned()
     }
 
     fn map_memory(&self) -> Vec<(String, u64)> {

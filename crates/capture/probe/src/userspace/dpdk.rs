@@ -23,10 +23,10 @@ use crate::{
 
 /// Name of the hook.
 const NAME: &str = "dpdk";
-/// Between looks whether the device is still there.
-const LOOK: Duration = Duration::from_secs(1);
-/// Between attempts to get back one that is gone.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Interval of checks whether the device still exists.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of attempts to open a removed device again.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(5);
 /// Where flows of a port are: in no network namespace of the kernel.
 const POINT: CapturePoint = CapturePoint {
     netns: FIRST_EXPORTER,
@@ -41,7 +41,7 @@ pub struct DpdkConfig {
     pub device: String,
     /// How DPDK is started and ports are opened.
     pub settings: Settings,
-    /// Packets that can be had besides flows; none: they are not looked at one by one.
+    /// Packets to keep or stream in addition to flows; none: packets are only counted.
     pub packets: Option<PacketsConfig>,
     /// The flow table.
     pub table: FlowTableConfig,
@@ -49,7 +49,7 @@ pub struct DpdkConfig {
     pub scan_interval: Duration,
 }
 
-/// The status of a port, for whoever asks while the probe works. Clones are the same.
+/// The status of a port, readable while the probe works. Clones share it.
 #[derive(Clone)]
 pub struct PortWatch(Arc<Mutex<(PointState, PortInfo)>>);
 
@@ -63,7 +63,7 @@ impl PortWatch {
         self.lock().0.clone()
     }
 
-    /// What it was when it was last looked at.
+    /// Its description at the last check.
     pub fn info(&self) -> PortInfo {
         self.lock().1.clone()
     }
@@ -82,7 +82,7 @@ pub struct DpdkProbe {
     point: PointAccount,
     account: Account,
     next_drain: Instant,
-    next_look: Instant,
+    next_check: Instant,
 }
 
 impl DpdkProbe {
@@ -115,7 +115,7 @@ impl DpdkProbe {
             )))),
             account: Account::default(),
             next_drain: Instant::now() + config.scan_interval,
-            next_look: Instant::now() + LOOK,
+            next_check: Instant::now() + CHECK_INTERVAL,
             config,
         };
         probe.attach()?;
@@ -159,11 +159,11 @@ impl DpdkProbe {
         self.point.attached = false;
     }
 
-    /// Looks whether the device is there, and gets it back when it was gone.
+    /// Checks whether the device exists, and opens it again when it was removed.
     fn reopen(&mut self) {
-        self.next_look = Instant::now() + LOOK;
+        self.next_check = Instant::now() + CHECK_INTERVAL;
         match &self.port {
-            Some(port) => match port.gone() {
+            Some(port) => match port.removal() {
                 None => {
                     let info = port.info().unwrap_or_default();
                     self.watch.lock().1 = info;
@@ -171,13 +171,13 @@ impl DpdkProbe {
                 Some(why) => {
                     self.detach();
                     self.watch.lock().0 = PointState::Refused(why.to_string());
-                    self.next_look = Instant::now() + AGAIN;
+                    self.next_check = Instant::now() + REOPEN_INTERVAL;
                 }
             },
             None => {
                 if let Err(error) = self.attach() {
                     self.watch.lock().0 = PointState::Refused(error.to_string());
-                    self.next_look = Instant::now() + AGAIN;
+                    self.next_check = Instant::now() + REOPEN_INTERVAL;
                 }
             }
         }
@@ -222,11 +222,16 @@ impl Probe for DpdkProbe {
         caller: Option<BorrowedFd<'_>>,
         until: Option<Instant>,
     ) -> Result<Wake, ProbeError> {
-        if Instant::now() >= self.next_look {
+        if Instant::now() >= self.next_check {
             self.reopen();
         }
-        let look = until.map_or(self.next_look, |until| until.min(self.next_look));
-        wait_for(&self.shared.wakeups, caller, self.next_drain, Some(look))
+        let wait_until = until.map_or(self.next_check, |until| until.min(self.next_check));
+        wait_for(
+            &self.shared.wakeups,
+            caller,
+            self.next_drain,
+            Some(wait_until),
+        )
     }
 
     fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {

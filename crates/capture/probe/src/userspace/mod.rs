@@ -33,10 +33,10 @@ use crate::{
     watch::{link_kind, thread_cpu_ns},
 };
 use reader::Reader;
-use source::{Source, Wanted};
+use source::{CaptureNeeds, Source};
 
-/// Memory of packet rings: up to so many of them take so many bytes each. Altogether less than
-/// 512 MiB; then no further interface is watched.
+/// Memory of packet rings: up to so many of them have so many bytes each. All together less than 512 MiB;
+/// then no further interface is watched.
 const RINGS: [(usize, usize); 3] = [(16, 8 << 20), (64, 2 << 20), (1024, 256 << 10)];
 
 /// How packets come to user space.
@@ -44,8 +44,8 @@ const RINGS: [(usize, usize); 3] = [(16, 8 << 20), (64, 2 << 20), (1024, 256 << 
 pub enum Capture {
     /// A ring shared with the kernel (TPACKET_V3).
     Afpacket,
-    /// libpcap. It does not tell super-packets (GSO, GRO) apart nor which way a packet goes: they
-    /// count as one packet of their length, and everything as received.
+    /// libpcap. It reports neither super-packets (GSO, GRO) nor a packet's direction: they count as one
+    /// packet of their length, and all packets as received.
     Pcap,
 }
 
@@ -70,7 +70,7 @@ pub struct UserspaceConfig {
     pub all_netns: bool,
     /// Capture points, in place of both.
     pub points: Option<LivePoints>,
-    /// Packets that can be had besides flows; none: they are not looked at one by one.
+    /// Packets to keep or stream in addition to flows; none: packets are only counted.
     pub packets: Option<PacketsConfig>,
     /// The flow table.
     pub table: FlowTableConfig,
@@ -98,7 +98,7 @@ impl Default for UserspaceConfig {
 /// The table, and when it calls for a drain.
 struct Table {
     flows: FlowTable,
-    /// Call when so many entries have been made; none: it has called.
+    /// Number of entries at which to request a drain; none: it was requested.
     wake_at: Option<u64>,
 }
 
@@ -166,12 +166,11 @@ pub struct UserspaceProbe {
 }
 
 impl UserspaceProbe {
-    /// Begins to capture on the interfaces that are there.
+    /// Starts to capture on the existing interfaces.
     ///
     /// # Errors
     ///
-    /// When the filter is wrong, an interface that was asked for is not there, or the right to
-    /// capture is missing.
+    /// When the filter is wrong, a named interface does not exist, or the right to capture is missing.
     pub fn start(config: UserspaceConfig) -> Result<Self, ProbeError> {
         let seed = config.table.hash_seed;
         let selection = Selection::new(&config.table.filter, config.table.sampling, seed as u32)?;
@@ -194,7 +193,7 @@ impl UserspaceProbe {
         };
         for number in numbers {
             for link in probe.interfaces.watch.follow(number)? {
-                match probe.link_seen(number, link) {
+                match probe.link_updated(number, link) {
                     // It would be the same with every other.
                     Err(ProbeError::Capture(error @ skua_afpacket::Error::Denied { .. }))
                         if number == 0 =>
@@ -255,8 +254,8 @@ fn ring_bytes(rings: usize) -> Option<usize> {
         .map(|(_, bytes)| *bytes)
 }
 
-/// Which entries a drain ends: the fuller the table, the shorter they may be quiet. (The kernel's
-/// table goes by how fast new ones come; here a drain costs too little to be sparing.)
+/// Which entries a drain ends: the fuller the table, the shorter they may be quiet. (The kernel's table
+/// uses the rate of new entries; here a drain is cheap.)
 pub(crate) fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Ageing {
     const SECOND: u64 = 1_000_000_000;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -308,11 +307,11 @@ impl Follow for UserspaceProbe {
         // Each interface has a sequence of random numbers of its own.
         selection.reseed(u32::from(number) << 16 ^ link.ifindex);
         selection.prepare(link_type)?;
-        let wanted = Wanted {
+        let needs = CaptureNeeds {
             selection: &selection,
             packet_bytes: self.config.packets.map_or(0, |packets| packets.bytes),
         };
-        let open = || Source::open(self.config.capture, link, link_type, ring_bytes, &wanted);
+        let open = || Source::open(self.config.capture, link, link_type, ring_bytes, &needs);
         let source = self.interfaces.watch.enter(number, open)??;
         // libpcap may have its own idea of how packets of this interface start.
         selection.prepare(source.link_type().ok_or_else(unsupported)?)?;
@@ -330,7 +329,7 @@ impl Follow for UserspaceProbe {
     }
 
     fn wait_for_detached(&mut self) -> Result<(), ProbeError> {
-        // Readers have counted all before they are gone.
+        // Readers have counted everything before they end.
         Ok(())
     }
 }
@@ -380,7 +379,7 @@ impl Probe for UserspaceProbe {
     }
 
     fn finish(&mut self, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
-        // All are told first, so that they finish at the same time.
+        // All are signalled first, so that they finish at the same time.
         for reader in self.interfaces.captures_mut() {
             reader.request_stop();
         }

@@ -28,7 +28,7 @@ const VLAN: u16 = 0x8100;
 /// The ports that are polled, by name. Held while captures of them come and go.
 static PORTS: Mutex<BTreeMap<String, Polled>> = Mutex::new(BTreeMap::new());
 
-/// A port with the threads that poll it. Dropping it ends them, after what is there was counted.
+/// A port with the threads that poll it. Dropping it ends them, after the queued packets were counted.
 struct Polled {
     port: Arc<Port>,
     /// The kernel's interface behind it, if it has one that is ours to see.
@@ -100,12 +100,12 @@ fn is_there(index: u32) -> bool {
 }
 
 /// Why nothing can come any more.
-fn gone(port: &Port, interface: Option<u32>) -> Option<Error> {
+fn removal(port: &Port, interface: Option<u32>) -> Option<Error> {
     let reason = if port.info().is_none_or(|info| info.removed) {
-        "it is gone".to_owned()
+        "it was removed".to_owned()
     } else {
         let interface = interface.filter(|index| !is_there(*index))?;
-        format!("the interface behind it (index {interface}) is gone")
+        format!("the interface behind it (index {interface}) was removed")
     };
     Some(Error::Device {
         device: port.name().to_owned(),
@@ -141,7 +141,7 @@ fn poll(mut queue: Queue, list: &Mutex<Vec<Watcher>>, stop: &AtomicBool) {
 fn poll_burst(queue: &mut Queue, list: &Mutex<Vec<Watcher>>) -> usize {
     let mut watchers = lock(list);
     if watchers.is_empty() {
-        // Nobody has come yet: what is in the queue is for who does.
+        // No reader has subscribed yet: packets stay in the queue for the first.
         return 0;
     }
     let burst = queue.receive();
@@ -184,7 +184,7 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// Counts what comes by a port from now on; `make` gives what counts, for each queue.
+    /// Counts the packets of a port from now on; `make` makes the counter of each queue.
     pub(super) fn start(
         settings: &Settings,
         device: &str,
@@ -197,7 +197,7 @@ impl Subscription {
             None => Polled::start(settings, device)?,
         };
         let polled = ports.entry(name.clone()).or_insert(polled);
-        if let Some(why) = gone(&polled.port, polled.interface) {
+        if let Some(why) = removal(&polled.port, polled.interface) {
             if polled.users == 0 {
                 ports.remove(&name);
             }
@@ -226,8 +226,8 @@ impl Subscription {
     }
 
     /// Why nothing can come any more, if so.
-    pub(super) fn gone(&self) -> Option<Error> {
-        gone(self.port.as_ref()?, self.interface)
+    pub(super) fn removal(&self) -> Option<Error> {
+        removal(self.port.as_ref()?, self.interface)
     }
 
     /// Packets that the port lost since this began, or since the last time.

@@ -18,9 +18,9 @@ use skua_packet::{Frame, LinkType};
 use super::{Shared, source::Source};
 use crate::{Packets, ProbeError, Selection};
 
-/// How long the last packets of an interface that went down are waited for.
+/// How long to wait for the last packets of an interface that went down.
 const LAST_PACKETS: Duration = Duration::from_millis(500);
-/// Rest after an interface was told to be down.
+/// Pause after an interface was reported as down.
 const REST: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
@@ -110,7 +110,7 @@ fn step(source: &mut Source, counting: &mut Counting, end: &OwnedFd) -> Result<b
     if !fds[1].revents().is_empty() {
         return Ok(false);
     }
-    // Nothing says when the last packets of an interface that goes down are there.
+    // Nothing signals the last packet of an interface that goes down.
     let timeout = match fds[0].revents().contains(PollFlags::ERR) {
         true => LAST_PACKETS,
         false => Duration::ZERO,
@@ -120,7 +120,7 @@ fn step(source: &mut Source, counting: &mut Counting, end: &OwnedFd) -> Result<b
             Ok(more) => more,
             Err(Error::InterfaceDown { interface }) => {
                 tracing::info!(interface, "down");
-                // Should it go on saying so, then not as fast as it can.
+                // If the error stays, this limits the rate of polls.
                 let _ = poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&REST));
                 false
             }
@@ -142,8 +142,8 @@ pub(super) struct Counting {
     /// Where packets are wanted, not only their counts.
     packets: Option<Packets>,
     shared: Arc<Shared>,
-    /// What the table knows of the ring's losses.
-    told: CaptureStats,
+    /// The ring's losses that were counted in the table.
+    counted: CaptureStats,
 }
 
 impl Counting {
@@ -160,7 +160,7 @@ impl Counting {
             selection,
             packets,
             shared,
-            told: CaptureStats::default(),
+            counted: CaptureStats::default(),
         }
     }
 
@@ -211,10 +211,10 @@ impl Counting {
     /// Counts what the ring lost since the last time.
     fn losses(&mut self, stats: &CaptureStats) {
         let lost = [
-            (Cause::RingFull, stats.drops - self.told.drops),
-            (Cause::NoDecode, stats.unreadable - self.told.unreadable),
+            (Cause::RingFull, stats.drops - self.counted.drops),
+            (Cause::NoDecode, stats.unreadable - self.counted.unreadable),
         ];
-        self.told = *stats;
+        self.counted = *stats;
         for (cause, packets) in lost {
             if packets > 0 {
                 let counters = Counters::new(packets, 0);
@@ -224,7 +224,7 @@ impl Counting {
     }
 }
 
-/// A captured packet as the decoder takes it.
+/// A captured packet as a frame for the decoder.
 fn frame<'a>(packet: &Packet<'a>, link: LinkType) -> Frame<'a> {
     let one = Frame {
         data: packet.data,
@@ -242,7 +242,7 @@ fn frame<'a>(packet: &Packet<'a>, link: LinkType) -> Frame<'a> {
     }
 }
 
-/// Packets on the wire that a super-packet stands for.
+/// Number of wire packets in a super-packet.
 fn segments(packet: &Packet<'_>, gso: Gso, one: Frame<'_>) -> u16 {
     let count = match packet.segments() {
         Some(segments) => segments.count,

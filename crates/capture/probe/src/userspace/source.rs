@@ -1,4 +1,4 @@
-//! The two ways of capturing, behind one face.
+//! AF_PACKET and libpcap behind one interface.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -17,9 +17,9 @@ use crate::{ProbeError, Selection};
 
 /// Bytes kept of each packet: all headers, but for absurdly long chains of them.
 const HEADERS: u32 = 512;
-/// When the filter looks further.
+/// When the filter reads beyond the headers.
 const WHOLE_PACKET: u32 = 256 << 10;
-/// A packet waits at most so long for its block to fill.
+/// Longest time that a packet waits for its block to fill.
 const BLOCK_TIMEOUT_MS: u32 = 100;
 /// Size of one block: large enough for a super-packet where whole packets are kept.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -28,11 +28,11 @@ const SMALL_BLOCK_BYTES: usize = 64 << 10;
 /// Blocks that a ring has at least.
 const BLOCKS: usize = 4;
 
-/// What is to be had of packets.
-pub(super) struct Wanted<'a> {
-    /// The filter that looks at them.
+/// The part of packets that a capture must hand over.
+pub(super) struct CaptureNeeds<'a> {
+    /// The filter that reads them.
     pub selection: &'a Selection,
-    /// Bytes that somebody wants to see.
+    /// Bytes of packets that are kept or streamed.
     pub packet_bytes: u32,
 }
 
@@ -56,10 +56,10 @@ impl Source {
         link: &Link,
         link_type: LinkType,
         ring_bytes: usize,
-        wanted: &Wanted<'_>,
+        needs: &CaptureNeeds<'_>,
     ) -> Result<Self, ProbeError> {
-        let snaplen = match wanted.selection.looks_no_further_than(HEADERS) {
-            true => wanted.packet_bytes.clamp(HEADERS, WHOLE_PACKET),
+        let snaplen = match needs.selection.reads_within(HEADERS) {
+            true => needs.packet_bytes.clamp(HEADERS, WHOLE_PACKET),
             false => WHOLE_PACKET,
         };
         let kind = match capture {
@@ -105,7 +105,7 @@ impl Source {
         self.ring_bytes
     }
 
-    /// Gives what is there to `take`, waiting for it at most `timeout`; false when nothing is.
+    /// Gives available packets to `take`, waiting for them at most `timeout`; false when there were none.
     pub(super) fn read(
         &mut self,
         timeout: Duration,
@@ -128,8 +128,7 @@ impl Source {
         }
     }
 
-    /// Takes no further packets in, gives what is still there to `take`, and returns the final
-    /// counters.
+    /// Stops receiving, gives the remaining packets to `take`, and returns the final counters.
     pub(super) fn finish(
         &mut self,
         mut take: impl FnMut(&mut dyn Iterator<Item = Packet<'_>>),

@@ -1,7 +1,7 @@
 //! Containers, by their control groups.
 //!
-//! inotify tells of groups that come and go, and of the unified hierarchy also when a group gets its
-//! first process or loses its last.
+//! inotify announces groups that come and go, and of the unified hierarchy also when a group gets its first
+//! process or loses its last.
 
 use super::{
     Common,
@@ -38,21 +38,21 @@ use std::{
 pub(super) const NAME: &str = "container";
 /// Containers at most.
 const MOST: usize = 4_096;
-/// Control groups that are looked at, and watched, at most.
+/// Most control groups that are read and watched.
 const MOST_GROUPS: usize = 16_384;
-/// Of the time, looking takes at most one part in this many.
+/// Polling takes at most one part in this many of the time.
 const SHARE: u32 = 20;
-/// Between one look and the next at least.
+/// Least time between two polls.
 const PAUSE: Duration = Duration::from_millis(50);
-/// After a container came it is looked at that often, that long: runtimes move its first process to
-/// its network namespace, and answer questions, without telling anybody.
-const AGAIN: Duration = Duration::from_millis(250);
+/// After a container came it is polled that often, that long: its runtime moves the first process to its
+/// network namespace, and can answer requests, without notice.
+const POLL_AGAIN: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_secs(5);
 
 const KEYS: &[&str] = &["Name", "Type", "TID", "Manager", "NetNsInode", "Container"];
 
 /// A container that has a node.
-struct Known {
+struct KnownContainer {
     node: Arc<str>,
     pid: u32,
     owner: OwnerId,
@@ -66,19 +66,19 @@ pub(super) struct Containers {
     writer: Writer,
     owners: Owners,
     mounts: Vec<CgroupMount>,
-    /// Has namespaces looked for.
+    /// Has namespaces listed.
     wish: Wake,
     inotify: Option<OwnedFd>,
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownContainer>,
     /// There are more groups than are watched.
     omitted: bool,
-    /// There are groups of containers: their processes may move, and not all groups tell of theirs.
+    /// There are groups of containers: their processes may move, and not all groups announce theirs.
     groups: bool,
     /// There are groups that could not be watched.
     unwatched: Cell<bool>,
     settled: bool,
     next: Option<Instant>,
-    /// When a look may begin that somebody asked for.
+    /// When the next requested poll may begin.
     earliest: Instant,
     settling: Instant,
 }
@@ -88,7 +88,7 @@ impl Containers {
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         let inotify = inotify::init(flags);
         if let Err(error) = &inotify {
-            tracing::warn!(%error, "containers are looked for at the interval only");
+            tracing::warn!(%error, "containers are polled at the interval only");
         }
         let owners = OwnersConfig {
             max_owners: 2 * MOST,
@@ -113,16 +113,16 @@ impl Containers {
         }
     }
 
-    /// Reads away what inotify has to tell: what there is now is looked at anyway.
+    /// Discards inotify's events: the poll reads everything.
     fn read_events(&self) {
         let Some(inotify) = &self.inotify else { return };
-        let mut room = [const { MaybeUninit::<u8>::uninit() }; 8_192];
-        let mut reader = inotify::Reader::new(inotify, &mut room);
-        let mut told = 0;
+        let mut buffer = [const { MaybeUninit::<u8>::uninit() }; 8_192];
+        let mut reader = inotify::Reader::new(inotify, &mut buffer);
+        let mut events_read = 0;
         while reader.next().is_ok() {
-            told += 1;
+            events_read += 1;
         }
-        counters::add(&self.common.counters.events, told);
+        counters::add(&self.common.counters.events, events_read);
     }
 
     fn watch(&self, path: &Path, flags: inotify::WatchFlags) {
@@ -140,12 +140,12 @@ impl Containers {
     fn groups(&mut self) -> BTreeMap<String, BTreeSet<u32>> {
         use inotify::WatchFlags as Watch;
         let mut found: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
-        let mut looked = 0;
+        let mut groups = 0;
         for mount in &self.mounts {
             let mut folders = vec![(mount.folder.clone(), mount.root.clone())];
             while let Some((folder, path)) = folders.pop() {
-                looked += 1;
-                if looked > MOST_GROUPS {
+                groups += 1;
+                if groups > MOST_GROUPS {
                     if !std::mem::replace(&mut self.omitted, true) {
                         tracing::warn!(
                             "more than {MOST_GROUPS} control groups: not all are watched"
@@ -190,7 +190,7 @@ impl Containers {
         found
     }
 
-    /// Whether inotify tells of whatever can come: that there is a container at all.
+    /// Whether inotify announces every possible change, that is, the first container.
     fn notified_of_all(&self) -> bool {
         self.inotify.is_some() && !self.groups && !self.omitted && !self.unwatched.get()
     }
@@ -268,13 +268,13 @@ impl Containers {
                 }
                 known
             }
-            std::collections::btree_map::Entry::Vacant(room) => {
-                let identity = format!("{NAME}/{}", room.key());
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let identity = format!("{NAME}/{}", entry.key());
                 let Some(node) = self.writer.add_node(&identity, KEYS, metadata.clone()) else {
                     return;
                 };
                 self.settling = Instant::now() + SETTLING;
-                room.insert(Known {
+                entry.insert(KnownContainer {
                     node,
                     pid,
                     owner,
@@ -348,7 +348,7 @@ impl Source for Containers {
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);
         self.next = match end < self.settling {
-            true => Some(end + AGAIN),
+            true => Some(end + POLL_AGAIN),
             false => (!self.notified_of_all()).then(|| next_tick(self.common.interval)),
         };
     }

@@ -1,8 +1,8 @@
-//! Virtual machines, and whoever else holds a tap or tun device.
+//! Virtual machines, and other processes that hold a tap or tun device.
 //!
 //! The kernel says of each descriptor of `/dev/net/tun` which device it drives (`iff:` in
-//! `/proc/PID/fdinfo`). Processes are looked through when a device comes, goes, or changes its state,
-//! which it does when somebody opens or closes it.
+//! `/proc/PID/fdinfo`). Processes are searched when a device comes, goes, or changes its state, as it does
+//! when a process opens or closes it.
 
 use super::{
     Common,
@@ -28,8 +28,8 @@ use std::{
 pub(super) const NAME: &str = "guest";
 /// Holders at most.
 const MOST: usize = 4_096;
-/// A device is told of before who makes it has done so in full: it is looked at again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// A device is announced before its process has set it up completely: it is polled again.
+const POLL_AGAIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 const SHARE: u32 = 20;
 
@@ -46,7 +46,7 @@ struct Holder {
     devices: BTreeSet<Arc<str>>,
 }
 
-struct Known {
+struct KnownGuest {
     node: Arc<str>,
     parent: Hangs,
     /// Edges by device.
@@ -58,8 +58,8 @@ pub(super) struct Guests {
     common: Common,
     writer: Writer,
     boot: String,
-    known: HashMap<(u32, u64), Known>,
-    again: bool,
+    known: HashMap<(u32, u64), KnownGuest>,
+    poll_again: bool,
     next: Option<Instant>,
     earliest: Instant,
 }
@@ -72,13 +72,13 @@ impl Guests {
             boot: host::boot(),
             common,
             known: HashMap::new(),
-            again: false,
+            poll_again: false,
             next: None,
             earliest: now,
         }
     }
 
-    /// Who holds which of the devices there are.
+    /// The holders of all devices.
     fn holders(&self) -> HashMap<(u32, u64), Holder> {
         let mut devices: HashMap<(u64, String), Arc<str>> = HashMap::new();
         for node in place::of_type(&self.common.graph, &self.common.host, "tuntap") {
@@ -153,12 +153,12 @@ impl Guests {
                 self.writer.set_node(&known.node, KEYS, metadata);
                 known
             }
-            std::collections::hash_map::Entry::Vacant(room) => {
+            std::collections::hash_map::Entry::Vacant(entry) => {
                 let identity = format!("{NAME}/{}/{}/{}", self.boot, key.0, key.1);
                 let Some(node) = self.writer.add_node(&identity, KEYS, metadata) else {
                     return;
                 };
-                room.insert(Known {
+                entry.insert(KnownGuest {
                     node,
                     parent: None,
                     devices: BTreeMap::new(),
@@ -244,7 +244,7 @@ fn holder(
     })
 }
 
-/// What QEMU is told by `-name [guest=]NAME[,…]`, in which `,,` is a comma.
+/// The name in QEMU's `-name [guest=]NAME[,…]`, in which `,,` is a comma.
 fn machine_name(arguments: &[Vec<u8>]) -> Option<String> {
     let at = arguments
         .iter()
@@ -274,18 +274,18 @@ impl Source for Guests {
 
     fn work(&mut self, called: bool) {
         let now = Instant::now();
-        // Somebody whose device stays may have ended.
+        // The holder of a device that stays may have ended.
         let ended = |(pid, start): &(u32, u64)| procfs::start_ns(*pid) != Some(*start);
-        if called || self.again || self.known.keys().any(ended) {
+        if called || self.poll_again || self.known.keys().any(ended) {
             self.refresh();
         }
         let end = Instant::now();
         self.earliest = end + PAUSE.max((end - now) * SHARE);
         // Once more after each call.
-        self.again = called;
+        self.poll_again = called;
         self.next = match called {
-            true => Some(end + AGAIN),
-            // Without any, only a device can bring one, and of that we are told.
+            true => Some(end + POLL_AGAIN),
+            // Without any, only a new device can bring one, and that is announced.
             false => (!self.known.is_empty()).then(|| next_tick(self.common.interval)),
         };
     }

@@ -1,9 +1,9 @@
 //! What is on and in the network: containers, processes that listen, guests, BPF programs, rules of
 //! nftables.
 //!
-//! Each is looked at by a thread of its own, for some of what they ask may hang. One more follows the
-//! graph itself and calls those that a change matters to: a namespace that has come gets containers and
-//! rules, a tap may have got a guest.
+//! Each is polled by a thread of its own, because some requests may hang. One more thread follows the graph
+//! and calls those that a change matters to: a new namespace may have containers and rules, a tap may have
+//! got a guest.
 
 mod containers;
 mod guests;
@@ -93,8 +93,8 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    /// Begins to look. What an earlier run left of parts that are not wanted any more goes. `wish` has
-    /// namespaces looked for.
+    /// Starts the threads. Nodes that an earlier run left of parts that are now disabled are removed.
+    /// `wish` has namespaces listed.
     pub fn start(
         config: &DiscoveryConfig,
         graph: &SharedGraph,
@@ -110,13 +110,13 @@ impl Inventory {
             interval: config.metric_interval,
             counters: counters.clone(),
         };
-        let wanted = &config.inventory;
+        let enabled = &config.inventory;
         let mut workers = Vec::new();
         let mut calls = Calls::default();
         let mut listeners = None;
-        // Before the first look: what comes meanwhile is told.
+        // Before the first poll: later changes come as events.
         let events = graph.write().subscribe(watcher::QUEUE);
-        if wanted.containers {
+        if enabled.containers {
             let wake = Wake::new()?;
             let source = containers::Containers::new(common.clone(), wish);
             workers.push(Worker::start("discover-cont", wake.clone(), source)?);
@@ -124,17 +124,17 @@ impl Inventory {
         } else {
             common.writer(containers::NAME, 0).settle();
         }
-        if wanted.processes {
+        if enabled.processes {
             let wake = Wake::new()?;
-            let told = Listeners::new(wake.clone());
-            let source = processes::Processes::new(common.clone(), told.clone());
+            let listening = Listeners::new(wake.clone());
+            let source = processes::Processes::new(common.clone(), listening.clone());
             workers.push(Worker::start("discover-proc", wake.clone(), source)?);
             calls.processes = Some(wake);
-            listeners = Some(told);
+            listeners = Some(listening);
         } else {
             common.writer(processes::NAME, 0).settle();
         }
-        if wanted.guests {
+        if enabled.guests {
             let wake = Wake::new()?;
             let source = guests::Guests::new(common.clone());
             workers.push(Worker::start("discover-vm", wake.clone(), source)?);
@@ -142,7 +142,7 @@ impl Inventory {
         } else {
             common.writer(guests::NAME, 0).settle();
         }
-        if wanted.programs {
+        if enabled.programs {
             let wake = Wake::new()?;
             let source = programs::Programs::new(common.clone());
             workers.push(Worker::start("discover-bpf", wake.clone(), source)?);
@@ -150,7 +150,7 @@ impl Inventory {
         } else {
             place::clear(graph, counters, &config.host, programs::KEY);
         }
-        if wanted.nftables {
+        if enabled.nftables {
             let wake = Wake::new()?;
             let source = rules::Rules::new(common.clone());
             workers.push(Worker::start("discover-nft", wake.clone(), source)?);

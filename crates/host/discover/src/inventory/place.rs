@@ -1,4 +1,4 @@
-//! What of the graph others made: the host, namespaces, interfaces.
+//! Nodes of other writers: the host, namespaces, interfaces.
 
 use skua_link::{Namespace, NamespaceId};
 use skua_topology::{Graph, IndexKey, Lookup, Map, Node, Patch, Scan, SharedGraph, Value};
@@ -6,7 +6,7 @@ use std::{collections::HashMap, ops::ControlFlow, os::unix::fs::MetadataExt as _
 
 use crate::{counters, counters::Shared, writer::now_ms};
 
-/// Nodes that are looked at under one lock.
+/// Nodes that are read under one lock.
 const PART: usize = 1_024;
 
 /// A network namespace that has a node: the host's own, or another.
@@ -19,7 +19,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// The namespace, held as long as the value; none when it is gone or another is there now.
+    /// The namespace, held by the value; none when it has ended or another has its place.
     pub fn open(&self) -> Option<Namespace> {
         if self.own {
             return Namespace::own().ok();
@@ -134,7 +134,7 @@ pub(super) fn show(
         return;
     }
     let mut graph = graph.write();
-    // It may have gone meanwhile.
+    // The node may have been removed meanwhile.
     if is_so(&graph) {
         return;
     }
@@ -149,7 +149,7 @@ pub(super) fn show(
     }
 }
 
-/// Takes a key from all nodes of a host: what an earlier run left there.
+/// Removes a key from all nodes of a host, which an earlier run left there.
 pub(super) fn clear(graph: &SharedGraph, shared: &Shared, host: &str, key: &str) {
     let mut having = Vec::new();
     visit(graph, host, Lookup::All, |node| {

@@ -1,4 +1,4 @@
-//! Processes that wait for others: who offers what.
+//! Listening processes and their ports.
 
 use super::{
     Common, ListeningPort, ListeningProcess,
@@ -41,23 +41,23 @@ const KEYS: &[&str] = &[
 
 #[derive(Debug, Default)]
 struct LastReport {
-    /// What was told last.
+    /// The last report.
     all: Option<Arc<[ListeningProcess]>>,
-    /// Whether that was not taken yet.
+    /// Whether that is new.
     new: bool,
 }
 
-/// Takes what the socket probe sees; see [`crate::Discovery::listeners`].
+/// Receives the socket probe's listening processes; see [`crate::Discovery::listeners`].
 #[derive(Debug, Clone)]
 pub struct Listeners {
-    told: Arc<Mutex<LastReport>>,
+    last: Arc<Mutex<LastReport>>,
     wake: Wake,
 }
 
 impl Listeners {
     pub(super) fn new(wake: Wake) -> Self {
         Self {
-            told: Arc::default(),
+            last: Arc::default(),
             wake,
         }
     }
@@ -71,22 +71,22 @@ impl Listeners {
             process.ports.sort_unstable_by_key(order);
             process.ports.dedup();
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.all.as_deref() == Some(&processes) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.all.as_deref() == Some(&processes) {
             return;
         }
-        *told = LastReport {
+        *last = LastReport {
             all: Some(processes.into()),
             new: true,
         };
-        drop(told);
+        drop(last);
         self.wake.call();
     }
 
     fn take_snapshot(&self) -> Option<Arc<[ListeningProcess]>> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = std::mem::take(&mut told.new);
-        told.all.clone().filter(|_| new)
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = std::mem::take(&mut last.new);
+        last.all.clone().filter(|_| new)
     }
 }
 
@@ -95,7 +95,7 @@ fn key(process: &ListeningProcess) -> (u32, u64, u64) {
     (process.pid, process.start_ns, process.netns)
 }
 
-struct Known {
+struct KnownProcess {
     node: Arc<str>,
     metadata: Map,
     parent: Hangs,
@@ -108,8 +108,8 @@ pub(super) struct Processes {
     listeners: Listeners,
     boot: String,
     now: Arc<[ListeningProcess]>,
-    known: HashMap<(u32, u64, u64), Known>,
-    told: bool,
+    known: HashMap<(u32, u64, u64), KnownProcess>,
+    reported: bool,
     next: Option<Instant>,
     began: Instant,
 }
@@ -123,7 +123,7 @@ impl Processes {
             boot: crate::host::boot(),
             now: Arc::new([]),
             known: HashMap::new(),
-            told: false,
+            reported: false,
             next: None,
             began: Instant::now(),
         }
@@ -200,13 +200,13 @@ impl Processes {
                     }
                     known
                 }
-                std::collections::hash_map::Entry::Vacant(room) => {
+                std::collections::hash_map::Entry::Vacant(entry) => {
                     let identity = format!("{NAME}/{}/{}/{}/{}", self.boot, key.0, key.1, key.2);
                     let node = self.writer.add_node(&identity, KEYS, metadata.clone());
                     let Some(node) = node else {
                         continue;
                     };
-                    room.insert(Known {
+                    entry.insert(KnownProcess {
                         node,
                         metadata: metadata.clone(),
                         parent: None,
@@ -227,21 +227,21 @@ impl Source for Processes {
     }
 
     fn quiet_until(&self) -> Instant {
-        // Who calls does so once per drain.
+        // The caller calls once per drain.
         self.began
     }
 
     fn work(&mut self, _: bool) {
         if let Some(now) = self.listeners.take_snapshot() {
             self.now = now;
-            self.told = true;
+            self.reported = true;
         }
-        // Until the probe has looked, nothing is known to be gone.
-        if self.told {
+        // Until the probe has reported, no process is known to have ended.
+        if self.reported {
             self.refresh();
             self.writer.settle();
         }
-        // For those beyond the limit there may be some.
+        // Processes that exceeded the limit may fit later.
         let omitted = self.known.len() < self.now.len();
         self.next = omitted.then(|| next_tick(self.common.interval));
     }

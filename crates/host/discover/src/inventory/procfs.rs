@@ -15,7 +15,7 @@ fn folder(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
-/// A file's content, as far as it is read.
+/// A file's content, up to a limit.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = fs::File::open(path).ok()?;
@@ -48,7 +48,7 @@ pub(super) fn executable(pid: u32) -> Option<Vec<u8>> {
     Some(link.as_os_str().as_bytes().to_vec())
 }
 
-/// A process as the socket probe would tell of it.
+/// A process as the socket probe would report it.
 pub(super) fn task(pid: u32) -> Option<Task> {
     let start_ns = start_ns(pid)?;
     let status = read(&folder(pid).join("status"))?;

@@ -1,7 +1,7 @@
-//! BPF programs on interfaces: tcx, clsact and XDP, whoever attached them.
+//! BPF programs on interfaces: tcx, clsact and XDP, of any process.
 //!
-//! The kernel tells of XDP only (not when by a link); the others are looked at once per interval, and
-//! when an interface comes.
+//! The kernel announces XDP only (not when by a link); the others are polled once per interval, and when an
+//! interface comes.
 
 use super::{
     Common,
@@ -145,7 +145,7 @@ fn list(nodes: &[Arc<Node>], tcx: bool) -> (Vec<Vec<Attached>>, bool) {
                         .into_iter()
                         .map(|(id, link)| (name, id, (link != 0).then_some(link))),
                 ),
-                // Gone, most likely.
+                // The interface was removed, most likely.
                 Err(error)
                     if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {}
                 Err(error) => {
@@ -165,7 +165,7 @@ fn list(nodes: &[Arc<Node>], tcx: bool) -> (Vec<Vec<Attached>>, bool) {
     (lists, without_tcx)
 }
 
-/// Programs at XDP, as netlink told of them.
+/// Programs at XDP, from the interface's metadata.
 fn xdp(node: &Node) -> Vec<Attached> {
     let Some(Value::List(programs)) = node.metadata.get("XDP") else {
         return Vec::new();

@@ -1,7 +1,7 @@
 //! Rules of nftables, as the command `nft` prints them.
 //!
-//! The kernel tells that rules have changed (NFNLGRP_NFTABLES); what they are only `nft` can say in the
-//! words that people know.
+//! The kernel announces that rules have changed (NFNLGRP_NFTABLES); only `nft` prints them in the known
+//! syntax.
 
 use super::{
     Common,
@@ -24,7 +24,7 @@ use std::{
 
 /// Key of nodes of namespaces.
 pub(super) const KEY: &str = "Nftables";
-/// Longest text that is shown, bytes; of a longer one the begin.
+/// Longest text in a node, bytes; longer ones are cut.
 const MOST_TEXT: usize = 256 << 10;
 /// Namespaces that are followed at most.
 const MOST: usize = 4_096;
@@ -72,7 +72,7 @@ impl Rules {
         }
     }
 
-    /// Follows the namespaces that there are. One that is gone must not be kept alive.
+    /// Follows the present namespaces. One that has ended must not be kept alive.
     fn find(&mut self) -> HashMap<u64, Space> {
         let spaces = place::spaces(&self.common.graph, &self.common.host);
         self.followed.retain(|inode, followed| {
@@ -121,10 +121,10 @@ impl Rules {
     fn refresh(&mut self) {
         let spaces = self.find();
         for (inode, followed) in &mut self.followed {
-            let mut told = 0;
-            let read = followed.monitor.read(READ_AT_ONCE, |_| told += 1);
-            counters::add(&self.common.counters.events, told);
-            followed.changed |= told > 0 || read.is_err();
+            let mut events_read = 0;
+            let read = followed.monitor.read(READ_AT_ONCE, |_| events_read += 1);
+            counters::add(&self.common.counters.events, events_read);
+            followed.changed |= events_read > 0 || read.is_err();
             if !followed.changed || self.missing {
                 continue;
             }
@@ -179,30 +179,30 @@ fn ruleset(namespace: &Namespace) -> io::Result<String> {
     });
     let mut child = spawned.map_err(|error| io::Error::other(error.to_string()))??;
     let read = output(&mut child);
-    let whole = matches!(&read, Ok((_, true)));
-    if !whole {
+    let complete = matches!(&read, Ok((_, true)));
+    if !complete {
         let _ = child.kill();
     }
     let status = child.wait()?;
-    let (bytes, whole) = read?;
-    if whole && !status.success() {
+    let (bytes, complete) = read?;
+    if complete && !status.success() {
         return Err(io::Error::other(format!("nft: {status}")));
     }
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
-    if !whole {
+    if !complete {
         text += CUT;
     }
     Ok(text)
 }
 
-/// What a command prints, as far as there is room for; and whether that was all.
+/// A command's output up to the limit, and whether that was all.
 fn output(child: &mut Child) -> io::Result<(Vec<u8>, bool)> {
     let Some(out) = &mut child.stdout else {
         return Ok((Vec::new(), true));
     };
     let end = Instant::now() + PATIENCE;
     let mut text = Vec::new();
-    let mut room = vec![0; 16 << 10];
+    let mut buffer = vec![0; 16 << 10];
     loop {
         let rest = end.saturating_duration_since(Instant::now());
         let timeout = Timespec {
@@ -216,11 +216,11 @@ fn output(child: &mut Child) -> io::Result<(Vec<u8>, bool)> {
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
-        let got = out.read(&mut room)?;
+        let got = out.read(&mut buffer)?;
         if got == 0 {
             return Ok((text, true));
         }
-        text.extend_from_slice(&room[..got]);
+        text.extend_from_slice(&buffer[..got]);
         if text.len() > MOST_TEXT {
             text.truncate(MOST_TEXT);
             return Ok((text, false));

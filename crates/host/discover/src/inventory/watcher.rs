@@ -7,7 +7,7 @@ use std::{collections::HashMap, fmt, sync::Arc, thread::JoinHandle, time::Durati
 
 /// Changes that wait at most; when more come everybody is called.
 pub(super) const QUEUE: usize = 16_384;
-/// Only so that a change that nobody told of cannot hold the thread for ever.
+/// Limits the wait, so that a missed notification cannot block the thread for ever.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// Who is called.
@@ -95,7 +95,7 @@ impl Drop for Watcher {
 struct Follower {
     host: Arc<str>,
     calls: Calls,
-    /// Of interfaces that may have guests or have programs: what tells of these.
+    /// Properties of interfaces that may have guests or programs: a change of them triggers a poll.
     interfaces: HashMap<Arc<str>, [Option<Value>; 3]>,
 }
 
@@ -141,7 +141,7 @@ impl Follower {
         if !tap && xdp.is_none() && !self.interfaces.contains_key(&node.id) {
             return;
         }
-        // Who opens a tap changes its state; counters do not matter.
+        // A process that opens a tap changes its state; counters do not matter.
         let now = [value("State"), value("LinkFlags"), xdp];
         let before = self.interfaces.insert(node.id.clone(), now.clone());
         let before = before.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A thread that looks at something when it is called, when descriptors say so, or when it is time.
+//! A thread that polls a source when it is called, when descriptors are readable, or when it is time.
 
 use crate::DiscoveryError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -15,20 +15,20 @@ use std::{
 /// How long to sleep at a time when there is nothing to wait for but calls.
 const RESTING: Duration = Duration::from_secs(3_600);
 
-/// What a worker looks at.
+/// What a worker polls.
 pub(super) trait Source: Send + 'static {
     /// Descriptors that become readable when there is something new; `work` reads them empty.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }
 
-    /// When to look without being called; none when nothing can have changed that nobody tells of.
+    /// When to poll without a call; none when all changes are announced.
     fn next(&self) -> Option<Instant>;
 
-    /// Until when it rests, whoever calls: looking is not to take too much of the time.
+    /// Until when the source rests, calls included: polling must not take too much of the time.
     fn quiet_until(&self) -> Instant;
 
-    /// Looks; `called`: not only because it is time.
+    /// Polls; `called`: not only because it is time.
     fn work(&mut self, called: bool);
 }
 
@@ -45,12 +45,12 @@ impl Wake {
         )))
     }
 
-    /// Has the worker look soon. Several calls before it does are one.
+    /// Makes the worker poll soon. Several calls before that are one.
     pub fn call(&self) {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes the calls.
+    /// Clears the calls.
     pub fn clear(&self) -> bool {
         rustix::io::read(&*self.0, &mut [0; 8]).is_ok()
     }
@@ -70,7 +70,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Begins to look.
+    /// Starts the thread.
     pub fn start(name: &str, wake: Wake, source: impl Source) -> Result<Self, DiscoveryError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopping, called) = (stop.clone(), wake.clone());
@@ -158,17 +158,17 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Says when it looks, whether it was called; rests after each look.
-    struct Looks {
-        tell: Sender<bool>,
+    /// Sends whether each poll was called; rests after each.
+    struct TestSource {
+        sender: Sender<bool>,
         rest: Duration,
         quiet_until: Instant,
-        told: Wake,
+        ready: Wake,
     }
 
-    impl Source for Looks {
+    impl Source for TestSource {
         fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-            vec![self.told.descriptor().as_fd()]
+            vec![self.ready.descriptor().as_fd()]
         }
 
         fn next(&self) -> Option<Instant> {
@@ -180,44 +180,44 @@ mod tests {
         }
 
         fn work(&mut self, called: bool) {
-            self.told.clear();
+            self.ready.clear();
             self.quiet_until = Instant::now() + self.rest;
-            let _ = self.tell.send(called);
+            let _ = self.sender.send(called);
         }
     }
 
     fn start(rest: Duration) -> (Worker, Wake, Wake, Receiver<bool>) {
-        let (tell, looks) = channel();
-        let (wake, told) = (Wake::new().unwrap(), Wake::new().unwrap());
-        let source = Looks {
-            tell,
+        let (sender, polls) = channel();
+        let (wake, ready) = (Wake::new().unwrap(), Wake::new().unwrap());
+        let source = TestSource {
+            sender,
             rest,
             quiet_until: Instant::now(),
-            told: told.clone(),
+            ready: ready.clone(),
         };
         let worker = Worker::start("looks", wake.clone(), source).unwrap();
-        assert!(looks.recv().unwrap(), "at the start it looks");
-        (worker, wake, told, looks)
+        assert!(polls.recv().unwrap(), "at the start it looks");
+        (worker, wake, ready, polls)
     }
 
     #[test]
     fn without_a_time_it_looks_when_it_is_called_or_told() {
-        let (worker, wake, told, looks) = start(Duration::ZERO);
-        for waking in [&wake, &told, &wake] {
+        let (worker, wake, ready, polls) = start(Duration::ZERO);
+        for waking in [&wake, &ready, &wake] {
             waking.call();
-            assert!(looks.recv().unwrap());
+            assert!(polls.recv().unwrap());
         }
         drop(worker);
-        assert!(looks.recv().is_err(), "nobody called");
+        assert!(polls.recv().is_err(), "nobody called");
     }
 
     #[test]
     fn while_it_rests_it_does_not_look_and_can_be_ended() {
-        let (worker, wake, told, looks) = start(RESTING);
-        for waking in [&told, &wake, &told, &wake] {
+        let (worker, wake, ready, polls) = start(RESTING);
+        for waking in [&ready, &wake, &ready, &wake] {
             waking.call();
         }
         drop(worker);
-        assert!(looks.recv().is_err());
+        assert!(polls.recv().is_err());
     }
 }

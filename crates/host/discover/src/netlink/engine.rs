@@ -1,11 +1,11 @@
-//! The namespaces that are followed, and what the kernel tells of them.
+//! The namespaces that are followed, and the kernel's events of them.
 
 use super::{
     interface::{self, State},
     nodes::namespace_metadata,
     relations::{LinkKey, OWNERSHIP, Waiting},
     routes::Routes,
-    space::{Again, Features, Sockets, Space},
+    space::{Features, Retry, Sockets, Space},
 };
 use crate::{DiscoveryConfig, DiscoveryError, counters, counters::Shared, host, writer::Writer};
 use skua_kernel::next_tick;
@@ -22,9 +22,9 @@ const NAME: &str = "netlink";
 pub(super) const IFF_UP: u32 = 1;
 /// Datagrams that are taken from one namespace before the others have their turn.
 pub(super) const READ_AT_ONCE: usize = 64;
-/// Times that as many are taken before a namespace is listed anew; no queue has more.
+/// Times that as many are read before a namespace is listed again; no queue has more.
 pub(super) const MOST_WAITING: u32 = 4_096;
-/// Times that as many are taken before routes are looked for again.
+/// Times that as many are read before routes are listed again.
 pub(super) const MOST_ROUNDS: u32 = 64;
 /// Keys of the nodes of namespaces that are ours.
 pub(super) const NAMESPACE_KEYS: &[&str] = &[
@@ -48,13 +48,13 @@ pub(super) struct Engine {
     pub namespaces: Namespaces,
     pub spaces: BTreeMap<u16, Space>,
     pub waiting: Waiting,
-    /// Namespaces that are opened or closed and that whoever waits has to know about.
+    /// Namespaces that were opened or closed, for the thread that waits on their descriptors.
     pub opened: Vec<u16>,
     /// Interfaces whose neighbours are to be written, by when.
     pub due: BTreeSet<(Instant, LinkKey)>,
     /// When counters are read next.
     pub tick: Instant,
-    pub look_for_namespaces: Again,
+    pub list_namespaces: Retry,
     host: Arc<str>,
     /// Metadata of the host's node that never changes.
     pub about_host: Vec<(Arc<str>, Value)>,
@@ -100,7 +100,7 @@ impl Engine {
             waiting: Waiting::default(),
             opened: Vec::new(),
             due: BTreeSet::new(),
-            look_for_namespaces: Again::default(),
+            list_namespaces: Retry::default(),
             features: Features::default(),
             refused: HashMap::new(),
             warned: HashSet::new(),
@@ -186,12 +186,12 @@ impl Engine {
                 early: Vec::new(),
                 known_ids: HashMap::new(),
                 unknown_ids: HashSet::new(),
-                resync: Again::default(),
-                check_routes: Again::default(),
+                resync: Retry::default(),
+                check_routes: Retry::default(),
                 missing_routes: HashSet::new(),
-                list_routes: Again::default(),
-                list_vlans: Again::default(),
-                list_forwarding: Again::default(),
+                list_routes: Retry::default(),
+                list_vlans: Retry::default(),
+                list_forwarding: Retry::default(),
                 broken: false,
             },
         );
@@ -205,7 +205,7 @@ impl Engine {
         if let Some(namespace) = self.namespaces.get(number) {
             if self.warned.insert(namespace.id) {
                 let name = namespace.name.as_str();
-                tracing::warn!(name, %error, "cannot look into this network namespace");
+                tracing::warn!(name, %error, "cannot read this network namespace");
             }
             if number != 0 {
                 let (_, path) = name_and_path(namespace);
@@ -219,7 +219,7 @@ impl Engine {
         self.count_namespaces();
     }
 
-    /// Ends to follow a namespace that is gone.
+    /// Stops following a namespace that has ended.
     fn remove_space(&mut self, number: u16) {
         if let Some(node) = self.refused.remove(&number) {
             self.writer.remove_node(&node);
@@ -256,12 +256,12 @@ impl Engine {
         }
     }
 
-    /// Looks which namespaces there are.
+    /// Lists the namespaces.
     pub fn refresh(&mut self) {
         let begun = Instant::now();
         let changes = match self.namespaces.refresh() {
             Ok(changes) => changes,
-            Err(error) => return self.failed("cannot look for network namespaces", &error),
+            Err(error) => return self.failed("cannot list network namespaces", &error),
         };
         for number in changes.removed {
             self.remove_space(number);
@@ -285,7 +285,7 @@ impl Engine {
         let alive: HashSet<NamespaceId> = self.namespaces.list().iter().map(|n| n.id).collect();
         self.warned.retain(|id| alive.contains(id));
         self.count_namespaces();
-        self.look_for_namespaces.took(begun);
+        self.list_namespaces.finished(begun);
     }
 
     fn count_namespaces(&self) {
@@ -306,7 +306,7 @@ impl Engine {
             self.due.remove(&(due, key));
             self.write_neighbours(key, now);
         }
-        if self.look_for_namespaces.take_due(now) {
+        if self.list_namespaces.take_due(now) {
             self.refresh();
         }
         let numbers: Vec<u16> = self.spaces.keys().copied().collect();
@@ -322,7 +322,7 @@ impl Engine {
 
     /// When there is something to do next.
     pub fn next(&self) -> Instant {
-        let again = self.spaces.values().flat_map(|space| {
+        let retries = self.spaces.values().flat_map(|space| {
             [
                 space.resync.due,
                 space.check_routes.due,
@@ -332,8 +332,8 @@ impl Engine {
             ]
         });
         let due = self.due.first().map(|(due, _)| *due);
-        again
-            .chain([due, self.look_for_namespaces.due])
+        retries
+            .chain([due, self.list_namespaces.due])
             .flatten()
             .fold(self.tick, Instant::min)
     }

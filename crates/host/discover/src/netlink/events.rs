@@ -1,4 +1,4 @@
-//! What the kernel tells, applied one by one.
+//! Events of the kernel, applied one by one.
 
 use super::{
     engine::{Engine, IFF_UP},
@@ -11,18 +11,18 @@ use skua_link::{Address, EthtoolEvent, Interface, Neighbour, RouteEvent};
 use std::time::Instant;
 
 impl Engine {
-    /// Takes what a namespace's monitor has to tell. True: there may be more.
+    /// Reads and applies the events of a namespace's monitor. True: there may be more.
     pub(super) fn read(&mut self, number: u16, most: usize) -> bool {
         let Some(space) = self.spaces.get_mut(&number) else {
             return false;
         };
         let mut events = Vec::new();
-        let mut told = 0;
+        let mut events_read = 0;
         let read = space.sockets.monitor.read(most, |notice| {
-            told += 1;
+            events_read += 1;
             events.extend(RouteEvent::decode(notice));
         });
-        counters::add(&self.counters.events, told);
+        counters::add(&self.counters.events, events_read);
         for event in events {
             self.apply(number, event);
         }
@@ -32,14 +32,14 @@ impl Engine {
                 self.failed("cannot follow a network namespace", &error);
                 if let Some(space) = self.spaces.get_mut(&number) {
                     space.broken = true;
-                    space.resync.wish(Instant::now());
+                    space.resync.request(Instant::now());
                 }
                 false
             }
         }
     }
 
-    /// Takes what ethtool has to tell of a namespace.
+    /// Reads and applies the notifications of ethtool in a namespace.
     pub(super) fn read_ethtool(&mut self, number: u16, most: usize) {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
@@ -48,16 +48,16 @@ impl Engine {
             return;
         };
         let mut events = Vec::new();
-        let mut told = 0;
+        let mut events_read = 0;
         let read = monitor.read(most, |notice| {
-            told += 1;
+            events_read += 1;
             events.extend(EthtoolEvent::decode(notice));
         });
         if read.is_err() {
             // Features are then as they were when the link changed last.
             space.sockets.ethtool_monitor = None;
         }
-        counters::add(&self.counters.events, told);
+        counters::add(&self.counters.events, events_read);
         for event in events {
             let Some(space) = self.spaces.get_mut(&number) else {
                 return;
@@ -65,7 +65,7 @@ impl Engine {
             let ifindex = match event {
                 EthtoolEvent::Lost => {
                     counters::add(&self.counters.lost, 1);
-                    space.resync.wish(Instant::now());
+                    space.resync.request(Instant::now());
                     continue;
                 }
                 EthtoolEvent::Features(ifindex, bits) => {
@@ -94,8 +94,10 @@ impl Engine {
             return;
         };
         match event {
-            RouteEvent::Link(interface) => self.seen(number, *interface),
-            RouteEvent::LinkGone { ifindex, moved } => self.gone((number, ifindex), moved),
+            RouteEvent::Link(interface) => self.link_updated(number, *interface),
+            RouteEvent::LinkRemoved { ifindex, moved } => {
+                self.link_removed((number, ifindex), moved)
+            }
             RouteEvent::PortVlans { ifindex, vlans } => {
                 let Some(state) = space.links.get_mut(&ifindex) else {
                     return;
@@ -103,13 +105,13 @@ impl Engine {
                 match vlans {
                     Some(vlans) => {
                         if state.vlans != vlans {
-                            space.list_forwarding.wish(now);
+                            space.list_forwarding.request(now);
                         }
                         state.vlans = vlans;
                     }
-                    // Either it is not about VLANs, or the last one is gone.
+                    // Either it is not about VLANs, or the last VLAN was removed.
                     None if state.vlans.is_empty() => return,
-                    None => return space.list_vlans.wish(now),
+                    None => return space.list_vlans.request(now),
                 }
                 self.write((number, ifindex));
             }
@@ -121,9 +123,9 @@ impl Engine {
                     self.write((number, address.ifindex));
                 }
             }
-            RouteEvent::AddressGone(address) => {
-                // Routes that send from it may have gone with it.
-                space.check_routes.wish(now);
+            RouteEvent::AddressRemoved(address) => {
+                // The kernel may have removed routes that send from it.
+                space.check_routes.request(now);
                 if let Some(state) = space.links.get_mut(&address.ifindex) {
                     let before = state.addresses.len();
                     state.addresses.retain(|known| *known != address);
@@ -139,26 +141,26 @@ impl Engine {
                 counters::add(&self.counters.omitted_entries, u64::from(refused));
                 self.write_routes(number, &touched);
             }
-            RouteEvent::RouteGone(route) => {
+            RouteEvent::RouteRemoved(route) => {
                 let (touched, unclear) = space.routes.remove(&route);
                 if unclear || space.routes.wants_listing() {
-                    space.list_routes.wish(now);
+                    space.list_routes.request(now);
                 }
                 self.write_routes(number, &touched);
             }
             RouteEvent::Neighbour(neighbour) => self.neighbour(number, neighbour, true),
-            RouteEvent::NeighbourGone(neighbour) => self.neighbour(number, neighbour, false),
+            RouteEvent::NeighbourRemoved(neighbour) => self.neighbour(number, neighbour, false),
             RouteEvent::NamespaceIds => {
                 space.known_ids.clear();
                 space.unknown_ids.clear();
                 self.relate_across();
             }
             RouteEvent::NextHops => {
-                space.list_routes.wish(now);
+                space.list_routes.request(now);
             }
             RouteEvent::Lost => {
                 counters::add(&self.counters.lost, 1);
-                space.resync.wish(now);
+                space.resync.request(now);
             }
         }
     }
@@ -175,7 +177,7 @@ impl Engine {
             } else if neighbour.forwarding && !space.keep_early(neighbour) {
                 // Those that were kept are of interfaces that never came.
                 space.early.clear();
-                space.resync.wish(now);
+                space.resync.request(now);
             }
             return;
         };
@@ -189,7 +191,7 @@ impl Engine {
             false => (table.remove(&neighbour), false),
         };
         if table.wants_listing() {
-            space.resync.wish(now);
+            space.resync.request(now);
         }
         counters::add(&self.counters.omitted_entries, u64::from(refused));
         let due = match changed {
@@ -226,7 +228,7 @@ impl Engine {
     }
 
     /// An interface is there, or has changed.
-    pub(super) fn seen(&mut self, number: u16, interface: Interface) {
+    pub(super) fn link_updated(&mut self, number: u16, interface: Interface) {
         let key = (number, interface.link.ifindex);
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
@@ -236,8 +238,8 @@ impl Engine {
             let state = space.new_state(interface, &self.config);
             space.links.insert(key.1, state);
             if bridge {
-                // It does not tell the VLANs that it begins with.
-                space.list_vlans.wish(Instant::now());
+                // The kernel does not report the VLANs that it begins with.
+                space.list_vlans.request(Instant::now());
             }
             space.fill_new(key.1);
             space.ask_ethtool(key.1, Some(&mut self.features));
@@ -248,12 +250,12 @@ impl Engine {
         };
         let was = &state.interface;
         if was.flags & IFF_UP != 0 && interface.flags & IFF_UP == 0 {
-            // The kernel does not tell of the IPv4 routes that it drops now.
-            space.check_routes.wish(Instant::now());
+            // The kernel does not report the IPv4 routes that it drops now.
+            space.check_routes.request(Instant::now());
         }
         if was.link.master != interface.link.master {
-            // Its own address may become the bridge's, of which the kernel does not tell.
-            space.list_forwarding.wish(Instant::now());
+            // Its own address may become the bridge's, which the kernel does not report.
+            space.list_forwarding.request(Instant::now());
         }
         let modes = (was.flags, was.operstate) != (interface.flags, interface.operstate);
         let deaf = space.sockets.ethtool_monitor.is_none();
@@ -267,7 +269,7 @@ impl Engine {
     }
 }
 
-/// True: there was no room for it.
+/// True: the limit was reached.
 pub(super) fn add_address(state: &mut State, address: Address, most: usize) -> bool {
     if state.addresses.contains(&address) {
         return false;

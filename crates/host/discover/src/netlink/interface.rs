@@ -1,4 +1,4 @@
-//! What is known of one interface, and its metadata.
+//! One interface, and its metadata.
 
 use super::{kinds, names, neighbours::Neighbours, relations::Edges};
 use crate::ident;
@@ -6,7 +6,7 @@ use skua_link::{Address, COUNTER_NAMES, Interface, Modes, PortVlan, XdpMode};
 use skua_topology::{Map, Value};
 use std::{path::Path, sync::Arc, time::Instant};
 
-/// Keys of interfaces that are ours, besides those of [`kinds::KEYS`].
+/// Our keys of interfaces, in addition to those of [`kinds::KEYS`].
 const KEYS: &[&str] = &[
     "AddressesOmitted",
     "Alias",
@@ -66,7 +66,7 @@ struct Metric {
 
 fn metric(counters: &Counters, start: i64, last: i64) -> Value {
     let some = counters.iter().zip(COUNTER_NAMES).enumerate();
-    // The first eight are what everyone asks for; of the others only what there is.
+    // The first eight are always written; of the others only those above 0.
     let some = some.filter(|(at, (number, _))| *at < 8 || **number > 0);
     let number = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let mut entries: Vec<(Arc<str>, Value)> = some
@@ -112,11 +112,11 @@ pub(super) struct Location<'a> {
     pub owner: &'a str,
     /// Inode of its namespace.
     pub inode: u64,
-    /// Name of the namespace that its other end lies in.
+    /// Name of the namespace of its other end.
     pub link_namespace: Option<&'a str>,
 }
 
-/// What is known of one interface.
+/// The state of one interface.
 #[derive(Debug)]
 pub(super) struct State {
     /// Identifier of its node.
@@ -133,9 +133,9 @@ pub(super) struct State {
     pub features: Option<Value>,
     pub vlans: Vec<PortVlan>,
     pub edges: Edges,
-    /// When what has changed about neighbours is to be written.
+    /// When changes of neighbours have to be written.
     pub due: Option<Instant>,
-    /// When it was written last.
+    /// When they were written last.
     pub written: Option<Instant>,
     driver: Option<String>,
     metric: Metric,
@@ -184,8 +184,8 @@ impl State {
         self.metric.update(counters, now)
     }
 
-    /// Takes what the kernel does not tell when it changes: XDP programs that are attached by BPF links,
-    /// and the owner of tun and tap. False: that is as before.
+    /// Updates what the kernel does not announce: XDP programs that are attached by BPF links, and the
+    /// owner of tun and tap. False: unchanged.
     pub fn update_unannounced(&mut self, now: Interface) -> bool {
         let was = &mut self.interface;
         let tun = was.link.kind.as_deref() == Some("tun") && was.data != now.data;

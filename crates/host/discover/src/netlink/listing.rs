@@ -1,4 +1,4 @@
-//! Asking for what the kernel does not tell by itself, and for all when something was lost.
+//! Lists what the kernel does not announce, and everything when notifications were lost.
 
 use super::{
     engine::{Engine, MOST_ROUNDS, MOST_WAITING, READ_AT_ONCE},
@@ -19,18 +19,18 @@ impl Engine {
         };
         let begun = Instant::now();
         let listed = space.list(&self.config);
-        space.resync.took(begun);
+        space.resync.finished(begun);
         match listed {
             Ok(listing) => {
                 if !listing.consistent {
-                    space.resync.wish(Instant::now());
+                    space.resync.request(Instant::now());
                 }
                 self.apply_listing(number, listing);
             }
             Err(error) => {
                 space
                     .resync
-                    .wish(Instant::now() + self.config.neighbour_interval);
+                    .request(Instant::now() + self.config.neighbour_interval);
                 self.failed("cannot list a network namespace", &error);
             }
         }
@@ -46,7 +46,7 @@ impl Engine {
         let known = space.links.keys().copied();
         let gone: Vec<u32> = known.filter(|ifindex| !here.contains(ifindex)).collect();
         for ifindex in gone {
-            self.gone((number, ifindex), true);
+            self.link_removed((number, ifindex), true);
         }
         let mut new = Vec::new();
         let mut old = Vec::new();
@@ -86,7 +86,7 @@ impl Engine {
         self.write_space(number);
     }
 
-    /// Asks a namespace again for what the kernel did not tell or what was lost.
+    /// Lists what a namespace's kernel did not announce or what was lost.
     pub(super) fn repair(&mut self, number: u16, now: Instant) {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
@@ -100,7 +100,7 @@ impl Engine {
             }
             self.list(number);
             if !emptied && let Some(space) = self.spaces.get_mut(&number) {
-                space.resync.wish(Instant::now());
+                space.resync.request(Instant::now());
             }
             return;
         }
@@ -109,7 +109,7 @@ impl Engine {
                 Ok((routes, omitted)) => {
                     let before = space.routes.interfaces();
                     space.routes = routes;
-                    space.list_routes.took(now);
+                    space.list_routes.finished(now);
                     let touched: Touched = &before | &space.routes.interfaces();
                     counters::add(&self.counters.omitted_entries, omitted);
                     self.write_routes(number, &touched);
@@ -121,9 +121,9 @@ impl Engine {
             return;
         };
         if space.check_routes.take_due(now) {
-            let looked = space.remove_missing_routes();
-            space.check_routes.took(now);
-            match looked {
+            let checked = space.remove_missing_routes();
+            space.check_routes.finished(now);
+            match checked {
                 Ok(()) => self.drop_missing_routes(number),
                 Err(error) => self.failed("cannot list routes", &error),
             }
@@ -134,7 +134,7 @@ impl Engine {
         if space.list_vlans.take_due(now) {
             match space.listed_vlans() {
                 Ok(mut vlans) => {
-                    space.list_vlans.took(now);
+                    space.list_vlans.finished(now);
                     let mut changed = Vec::new();
                     for (ifindex, state) in &mut space.links {
                         let new = vlans.remove(ifindex).unwrap_or_default();
@@ -144,7 +144,7 @@ impl Engine {
                         }
                     }
                     if !changed.is_empty() {
-                        space.list_forwarding.wish(Instant::now());
+                        space.list_forwarding.request(Instant::now());
                     }
                     for key in changed {
                         self.write(key);
@@ -161,22 +161,22 @@ impl Engine {
         }
     }
 
-    /// Takes all that waits before a listing: it is older than what is listed, and would come after it.
-    /// Nor does the kernel tell anything, not even that more is lost, until a queue that was full is
-    /// empty (`netlink_overrun`). False: there is always more.
+    /// Reads all queued events before a listing: they are older than it, and would be applied after it. The
+    /// kernel sends nothing, not even that more is lost, until a queue that was full is empty
+    /// (`netlink_overrun`). False: there is always more.
     fn read_out(&mut self, number: u16) -> bool {
         (0..MOST_WAITING).any(|_| !self.read(number, READ_AT_ONCE))
     }
 
     /// Lists the forwarding tables again: when a port leaves its bridge or one of its VLANs, its own
-    /// address becomes the bridge's, of which the kernel does not tell.
+    /// address becomes the bridge's, which the kernel does not announce.
     fn list_forwarding(&mut self, number: u16, begun: Instant) {
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
         };
         let most = self.config.max_forwarding;
         let listed = space.listed_forwarding(most);
-        space.list_forwarding.took(begun);
+        space.list_forwarding.finished(begun);
         match listed {
             Ok((mut tables, omitted)) => {
                 counters::add(&self.counters.omitted_entries, omitted);
@@ -197,8 +197,8 @@ impl Engine {
         }
     }
 
-    /// Takes away routes that have gone without notice. Of others the notice may be waiting: these are to go
-    /// when their turn comes, so that the history has what happened in its order.
+    /// Removes routes that were dropped without notice. The notice of others may still be queued: these are
+    /// removed in their turn, so that the history has the right order.
     pub(super) fn drop_missing_routes(&mut self, number: u16) {
         let missing = |engine: &Self| {
             let space = engine.spaces.get(&number);
@@ -216,11 +216,11 @@ impl Engine {
         };
         let gone = std::mem::take(&mut space.missing_routes);
         if rounds == MOST_ROUNDS {
-            return space.check_routes.wish(Instant::now());
+            return space.check_routes.request(Instant::now());
         }
         let touched = space.routes.drop_all(&gone);
         if space.routes.wants_listing() {
-            space.list_routes.wish(Instant::now());
+            space.list_routes.request(Instant::now());
         }
         self.write_routes(number, &touched);
     }
@@ -242,15 +242,15 @@ impl Engine {
             Err(error) => {
                 space
                     .resync
-                    .wish(Instant::now() + self.config.neighbour_interval);
+                    .request(Instant::now() + self.config.neighbour_interval);
                 self.failed("cannot follow a network namespace", &error);
                 false
             }
         }
     }
 
-    /// Reads the counters of all interfaces, and what else the kernel does not tell of; takes those in
-    /// beyond the limit before.
+    /// Reads the counters of all interfaces, and what else the kernel does not announce; adds interfaces
+    /// that exceeded the limit before.
     pub(super) fn count(&mut self) {
         let now = writer::now_ms();
         let numbers: Vec<u16> = self.spaces.keys().copied().collect();
@@ -261,7 +261,7 @@ impl Engine {
             };
             let links = &mut space.links;
             let (mut changed, mut unknown) = (Vec::new(), Vec::new());
-            let asked = skua_link::Dump::Links.ask(&mut space.sockets.requests, |event| {
+            let result = skua_link::Dump::Links.request(&mut space.sockets.requests, |event| {
                 let RouteEvent::Link(interface) = event else {
                     return;
                 };
@@ -277,18 +277,18 @@ impl Engine {
             for key in changed {
                 self.write(key);
             }
-            if let Err(error) = asked {
+            if let Err(error) = result {
                 self.failed("cannot read counters", &error);
             } else if room && self.left_out {
                 for interface in unknown {
-                    self.seen(number, interface);
+                    self.link_updated(number, interface);
                 }
             }
         }
     }
 }
 
-/// Gives an interface what a listing says of it; for how many addresses there was no room.
+/// Sets an interface's properties from a listing; returns how many addresses exceeded the limit.
 fn fill(
     space: &mut Space,
     ifindex: u32,

@@ -2,7 +2,7 @@
 //!
 //! One thread waits for the monitors of all namespaces, for changes of the mounts (which is how named
 //! namespaces come and go), for the end of the processes that others are named after, and for the next time
-//! to read counters. It applies what the kernel tells one by one, in its order.
+//! to read counters. It applies the kernel's events one by one, in their order.
 
 mod engine;
 mod events;
@@ -28,7 +28,7 @@ use rustix::{
 use skua_topology::SharedGraph;
 use std::{collections::HashMap, os::fd::OwnedFd, sync::Arc, thread::JoinHandle, time::Instant};
 
-/// Descriptors that are looked at in one turn.
+/// Most descriptors that are handled in one turn.
 const READY_AT_ONCE: usize = 64;
 
 /// What is waited for: the kind in the upper half, the number of the namespace in the lower one.
@@ -47,13 +47,13 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    /// Fills the graph, then follows what changes; also gives the identifier of the host's node. Who calls
-    /// `wish` knows of a namespace that may be new.
+    /// Fills the graph, then follows changes; also returns the identifier of the host's node. A call of
+    /// `request` lists namespaces again.
     pub fn start(
         config: DiscoveryConfig,
         graph: SharedGraph,
         counters: Arc<Shared>,
-        wish: Wake,
+        request: Wake,
     ) -> Result<(Self, Arc<str>), DiscoveryError> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(DiscoveryError::system("eventfd"))?;
@@ -61,17 +61,17 @@ impl Provider {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(DiscoveryError::system("epoll"))?;
         let follow = config.all_netns;
-        // Before namespaces are looked for, so that none can come in between.
+        // Opened before namespaces are listed, so that no change is missed.
         let mounts = follow.then(open_mounts).flatten();
         let waiting = Loop {
             epoll,
             mounts,
             processes: HashMap::new(),
-            wish,
+            request,
             engine: Engine::new(config, graph, counters)?,
         };
         waiting
-            .wait_for(waiting.wish.descriptor(), WISH, epoll::EventFlags::IN)
+            .wait_for(waiting.request.descriptor(), WISH, epoll::EventFlags::IN)
             .map_err(DiscoveryError::system("epoll"))?;
         waiting
             .wait_for(&*stop, STOP, epoll::EventFlags::IN)
@@ -109,8 +109,8 @@ impl Drop for Provider {
     }
 }
 
-/// The mounts of our mount namespace: `ip netns add` mounts a file, and `ip netns del` unmounts it. A
-/// watch on the directory would only tell of the file, before it is a namespace.
+/// The mounts of our mount namespace: `ip netns add` mounts a file, and `ip netns del` unmounts it. A watch
+/// on the directory would only report the file, before it is a namespace.
 fn open_mounts() -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     rustix::fs::open("/proc/self/mountinfo", flags, Mode::empty()).ok()
@@ -120,7 +120,7 @@ struct Loop {
     engine: Engine,
     epoll: OwnedFd,
     mounts: Option<OwnedFd>,
-    wish: Wake,
+    request: Wake,
     /// Processes that namespaces are named after, by number of the namespace.
     processes: HashMap<u16, (String, OwnedFd)>,
 }
@@ -163,13 +163,13 @@ impl Loop {
                     ETHTOOL => self.engine.read_ethtool(number, READ_AT_ONCE),
                     PROCESS => {
                         self.processes.remove(&number);
-                        self.engine.look_for_namespaces.wish(Instant::now());
+                        self.engine.list_namespaces.request(Instant::now());
                     }
                     WISH => {
-                        self.wish.clear();
-                        self.engine.look_for_namespaces.wish(Instant::now());
+                        self.request.clear();
+                        self.engine.list_namespaces.request(Instant::now());
                     }
-                    _ => self.engine.look_for_namespaces.wish(Instant::now()),
+                    _ => self.engine.list_namespaces.request(Instant::now()),
                 }
             }
             self.engine.work(Instant::now());
@@ -189,15 +189,15 @@ impl Loop {
                 let _ = self.wait_for(monitor, ETHTOOL | token, flags);
             }
             if let Err(error) = added {
-                // There is no more room for descriptors: what changes is seen at the next listing.
+                // Out of descriptors: changes are seen at the next listing.
                 tracing::warn!(%error, "cannot wait for changes of a network namespace");
             }
         }
         self.follow_processes();
     }
 
-    /// Waits for the end of the processes that namespaces are named after: with the last one a
-    /// namespace goes, unless we keep it.
+    /// Waits for the end of the processes that namespaces are named after: a namespace ends with the last
+    /// one, unless we keep it.
     fn follow_processes(&mut self) {
         let namespaces = &self.engine.namespaces;
         self.processes

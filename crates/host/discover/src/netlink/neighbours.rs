@@ -34,9 +34,9 @@ fn key(neighbour: &Neighbour) -> Key {
 pub(super) enum Changed {
     /// Nothing.
     No,
-    /// Only how sure the kernel is of it: it goes from state to state while it is in use.
+    /// Only its state, which changes while it is in use.
     State,
-    /// An entry came, went, failed, or has another address.
+    /// An entry was added, removed, failed, or has another address.
     Entry,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// None, of at most so many.
+    /// An empty list of at most so many.
     pub fn new(most: usize) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -70,9 +70,9 @@ impl Neighbours {
         self.omitted > 0 && self.entries.len() < self.most / 2
     }
 
-    /// Takes an entry; the second value says that there was no room for it.
+    /// Adds an entry; the second value says that the limit was reached.
     pub fn set(&mut self, neighbour: Neighbour) -> (Changed, bool) {
-        if !is_told(&neighbour) {
+        if !is_announced(&neighbour) {
             return (Changed::No, false);
         }
         let key = key(&neighbour);
@@ -108,7 +108,7 @@ impl Neighbours {
             self.value = None;
             return Changed::Entry;
         }
-        if self.omitted > 0 && is_told(neighbour) {
+        if self.omitted > 0 && is_announced(neighbour) {
             self.omitted -= 1;
             return Changed::Entry;
         }
@@ -128,10 +128,10 @@ impl Neighbours {
     }
 }
 
-/// Of some entries the kernel does not tell when they come. In the neighbour table: those that it makes
-/// for addresses that need no resolution, and those that it has just begun to resolve. In the
-/// forwarding table: what an interface that is no bridge and no tunnel receives besides its own address.
-fn is_told(neighbour: &Neighbour) -> bool {
+/// The kernel does not announce some entries when they come. In the neighbour table: those that it makes
+/// for addresses that need no resolution, and those that it has just begun to resolve. In the forwarding
+/// table: what an interface that is no bridge and no tunnel receives in addition to its own address.
+fn is_announced(neighbour: &Neighbour) -> bool {
     if neighbour.forwarding {
         let tunnel = neighbour.ip.is_some() || neighbour.vni.is_some();
         return tunnel || neighbour.flags & NTF_SELF == 0;

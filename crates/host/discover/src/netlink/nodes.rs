@@ -1,4 +1,4 @@
-//! Writing down what is known of namespaces and interfaces.
+//! Writes the nodes of namespaces and interfaces.
 
 use super::{
     engine::{Engine, NAMESPACE_KEYS},
@@ -13,7 +13,7 @@ use skua_topology::{Map, Value};
 use std::{sync::Arc, time::Instant};
 
 impl Engine {
-    /// Makes the node of an interface that is known. False: there is no room.
+    /// Makes the node of a known interface. False: the limit was reached.
     pub(super) fn add_node(&mut self, key: LinkKey) -> bool {
         let Some(space) = self.spaces.get_mut(&key.0) else {
             return false;
@@ -24,7 +24,7 @@ impl Engine {
         };
         let owner = space.node.clone();
         let Some(id) = self.writer.add_node(&identity, &self.keys, metadata) else {
-            // It is looked at again when counters are read.
+            // It is tried again when counters are read.
             self.left_out = true;
             space.links.remove(&key.1);
             return false;
@@ -47,19 +47,19 @@ impl Engine {
         self.arrived(key);
     }
 
-    /// An interface is gone from its namespace.
-    pub(super) fn gone(&mut self, key: LinkKey, moved: bool) {
+    /// Removes an interface that has left its namespace.
+    pub(super) fn link_removed(&mut self, key: LinkKey, moved: bool) {
         let Some(state) = self.state(key) else {
             return;
         };
-        // The kernel does not tell the other end of a pair when this one has moved.
+        // The kernel does not report the other end of a pair when this one has moved.
         let other = state.edges.link_space.zip(state.interface.link.link);
         let other = other.filter(|_| moved && state.is_pair());
         self.remove_link(key);
         if let Some(space) = self.spaces.get_mut(&key.0)
             && !space.routes.interfaces().is_empty()
         {
-            space.check_routes.wish(Instant::now());
+            space.check_routes.request(Instant::now());
         }
         if let Some(other) = other {
             self.refresh_other_end(other);
@@ -81,7 +81,7 @@ impl Engine {
         self.writer.remove_node(&state.id);
     }
 
-    /// Writes what is known of an interface.
+    /// Writes an interface's node.
     pub(super) fn write(&mut self, key: LinkKey) {
         let other = self.state(key).and_then(|state| state.edges.link_space);
         let other = other.and_then(|number| self.spaces.get(&number));

@@ -27,11 +27,11 @@ pub(super) struct Edges {
     lower: Option<Arc<str>>,
     /// Interfaces that it waits for.
     waits: Vec<LinkKey>,
-    /// The namespace that its other end lies in.
+    /// The namespace of its other end.
     pub link_space: Option<u16>,
 }
 
-/// Who waits.
+/// Interfaces that wait for their other end.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// By the interface that is missing.
@@ -47,7 +47,7 @@ enum Slot {
 }
 
 impl Engine {
-    /// Makes the edges of an interface those that it should have, as far as the other ends are there.
+    /// Makes the edges of an interface those that it should have, where the other ends exist.
     pub(super) fn relate(&mut self, key: LinkKey) {
         self.stop_waiting(key);
         let Some(state) = self.state(key) else {
@@ -107,20 +107,20 @@ impl Engine {
         };
         self.set_edge(child, Slot::Lower, None);
         self.set_edge(parent, Slot::Lower, Some((parent, child, Some("veth"))));
-        // The kernel does not tell an end when the other one has come or has moved.
+        // The kernel does not report an end when the other one has come or has moved.
         let says = self.state(other).map(|state| {
             let link = &state.interface.link;
             (link.link, link.link_netnsid)
         });
-        let told = says.is_some_and(|(index, id)| {
+        let points_here = says.is_some_and(|(index, id)| {
             index == Some(key.1) && self.space_of(other.0, id) == Some(key.0)
         });
-        if !told {
+        if !points_here {
             self.refresh_other_end(other);
         }
     }
 
-    /// Reads anew where the other end of a pair is.
+    /// Reads again where the other end of a pair is.
     pub(super) fn refresh_other_end(&mut self, key: LinkKey) {
         let Some(now) = self
             .spaces
@@ -140,7 +140,7 @@ impl Engine {
         self.write(key);
     }
 
-    /// What is to be done when an interface has come: those that wait for it get their edges.
+    /// Gives the interfaces that waited for a new one their edges.
     pub(super) fn arrived(&mut self, key: LinkKey) {
         for waiter in self.waiting.by_key.remove(&key).unwrap_or_default() {
             self.relate(waiter);
@@ -156,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// The number of the namespace that an interface says its other end lies in.
+    /// The number of the namespace of an interface's other end.
     fn space_of(&mut self, within: u16, id: Option<i32>) -> Option<u16> {
         match id {
             Some(id) => self.resolve(within, id),
@@ -194,9 +194,9 @@ impl Engine {
         &mut self,
         key: LinkKey,
         slot: Slot,
-        wanted: Option<(LinkKey, LinkKey, Option<&str>)>,
+        edge: Option<(LinkKey, LinkKey, Option<&str>)>,
     ) {
-        let ends = wanted.and_then(|(parent, child, kind)| {
+        let ends = edge.and_then(|(parent, child, kind)| {
             let parent = self.state(parent)?.id.clone();
             Some((parent, self.state(child)?.id.clone(), kind))
         });

@@ -46,7 +46,7 @@ impl Entry {
     }
 }
 
-/// Interfaces whose routes have changed; 0 stands for routes without an interface.
+/// Interfaces whose routes have changed; 0: routes without an interface.
 pub(super) type Touched = BTreeSet<u32>;
 
 /// The routes of a namespace.
@@ -60,7 +60,7 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// None, of at most so many out of one interface.
+    /// An empty table of at most so many routes for each interface.
     pub fn new(most: usize) -> Self {
         Self {
             by_key: BTreeMap::new(),
@@ -75,7 +75,7 @@ impl Routes {
         self.omitted.get(&ifindex).copied().unwrap_or(0)
     }
 
-    /// Whether routes beyond the limit would find some now.
+    /// Whether omitted routes would fit now.
     pub fn wants_listing(&self) -> bool {
         self.omitted.keys().any(|ifindex| {
             let kept = self.out.get(ifindex).map_or(0, BTreeSet::len);
@@ -92,7 +92,7 @@ impl Routes {
             .collect()
     }
 
-    /// Takes a route; the second value says that there was no room for it.
+    /// Adds a route; the second value says that the limit was reached.
     pub fn add(&mut self, route: Route, replaces: bool) -> (Touched, bool) {
         let key = Key::of(&route);
         let mut touched = Touched::new();
@@ -100,7 +100,7 @@ impl Routes {
         if list.iter().any(|known| known.route == route) {
             return (touched, false);
         }
-        // Which of the known ones it takes the place of.
+        // The known routes that it replaces.
         let v6 = route.destination.is_ipv6();
         let old: Vec<usize> = match (replaces, v6) {
             (true, true) => (0..list.len()).collect(),
@@ -131,7 +131,7 @@ impl Routes {
         (touched, false)
     }
 
-    /// Takes a route away; the second value says that it cannot be told which one it was.
+    /// Removes a route; the second value says that it is not clear which one it was.
     pub fn remove(&mut self, route: &Route) -> (Touched, bool) {
         let key = Key::of(route);
         let list = self.by_key.get(&key).map_or(&[][..], Vec::as_slice);

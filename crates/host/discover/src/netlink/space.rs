@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// All that the kernel tells by itself; interfaces first, without which nothing can be followed.
+/// All that the kernel reports unasked; interfaces first, without which nothing can be followed.
 const GROUPS: [u32; 8] = [
     groups::LINK,
     groups::NEIGH,
@@ -29,7 +29,7 @@ const GROUPS: [u32; 8] = [
     groups::NEXTHOP,
 ];
 
-/// A list is asked for at most so often when the kernel says that it changed underway.
+/// How often a list is requested when the kernel says that it changed underway.
 const ATTEMPTS: u32 = 4;
 
 /// The sockets in a namespace. They keep it alive.
@@ -108,7 +108,7 @@ pub(super) struct Listing {
     pub vlans: HashMap<u32, Vec<PortVlan>>,
     pub features: HashMap<u32, Vec<u8>>,
     pub modes: HashMap<u32, Modes>,
-    /// Addresses, routes and neighbours for which there was no room.
+    /// Addresses, routes and neighbours beyond the limits.
     pub omitted: u64,
     /// False: things changed while they were listed.
     pub consistent: bool,
@@ -129,40 +129,40 @@ pub(super) struct Space {
     pub sockets: Sockets,
     pub links: BTreeMap<u32, State>,
     pub routes: Routes,
-    /// Entries of forwarding tables of interfaces that are not known yet: a bridge tells of its own
-    /// address before it tells of itself.
+    /// Entries of forwarding tables of interfaces that are not known yet: a bridge announces its own
+    /// address before it announces itself.
     pub early: Vec<Neighbour>,
     /// Numbers of namespaces by their identifiers here.
     pub known_ids: HashMap<i32, u16>,
     /// Identifiers here of namespaces that are not followed.
     pub unknown_ids: HashSet<i32>,
-    /// Everything is to be listed again.
-    pub resync: Again,
-    /// Routes may have gone without notice.
-    pub check_routes: Again,
+    /// Everything has to be listed again.
+    pub resync: Retry,
+    /// Routes may have been removed without notice.
+    pub check_routes: Retry,
     /// Those that have, or of which the notice is still to be read.
     pub missing_routes: HashSet<Route>,
-    /// Routes are to be listed again.
-    pub list_routes: Again,
-    /// VLANs of ports are to be listed again.
-    pub list_vlans: Again,
-    /// Forwarding tables are to be listed again.
-    pub list_forwarding: Again,
-    /// The sockets failed and are to be opened again.
+    /// Routes have to be listed again.
+    pub list_routes: Retry,
+    /// VLANs of ports have to be listed again.
+    pub list_vlans: Retry,
+    /// Forwarding tables have to be listed again.
+    pub list_forwarding: Retry,
+    /// The sockets failed and have to be opened again.
     pub broken: bool,
 }
 
-/// Something that is to be done again, but takes at most a twentieth of the time.
+/// A repeated request, which takes at most a twentieth of the time.
 #[derive(Debug, Default)]
-pub(super) struct Again {
+pub(super) struct Retry {
     /// When it is due.
     pub due: Option<Instant>,
     not_before: Option<Instant>,
 }
 
-impl Again {
-    /// Makes it due as soon as may be.
-    pub fn wish(&mut self, now: Instant) {
+impl Retry {
+    /// Makes it due as soon as allowed.
+    pub fn request(&mut self, now: Instant) {
         let soonest = self.not_before.map_or(now, |earliest| earliest.max(now));
         self.due = Some(self.due.map_or(soonest, |due| due.min(soonest)));
     }
@@ -177,7 +177,7 @@ impl Again {
     }
 
     /// Notes how long it took.
-    pub fn took(&mut self, begun: Instant) {
+    pub fn finished(&mut self, begun: Instant) {
         let now = Instant::now();
         let rest = now.saturating_duration_since(begun) * 19;
         self.not_before = Some(now + rest.min(Duration::from_secs(60)));
@@ -230,7 +230,7 @@ impl Space {
         }
     }
 
-    /// A new interface, without what is asked for besides.
+    /// A new interface, without the properties that need further requests.
     pub fn new_state(&self, interface: Interface, config: &DiscoveryConfig) -> State {
         State::new(
             interface,
@@ -267,7 +267,7 @@ impl Space {
             let mut consistent = false;
             for _ in 0..ATTEMPTS {
                 listing.clear(dump, config);
-                consistent = dump.ask(requests, |event| listing.add(event, config))?;
+                consistent = dump.request(requests, |event| listing.add(event, config))?;
                 if consistent {
                     break;
                 }
@@ -284,22 +284,22 @@ impl Space {
                 }
                 EthtoolEvent::Lost => {}
             };
-            // What ethtool does not tell is left out.
-            let asked = ethtool
+            // What ethtool cannot read is left out.
+            let result = ethtool
                 .features(None, &mut take)
                 .and_then(|()| ethtool.modes(None, &mut take));
-            if let Err(error) = asked {
+            if let Err(error) = result {
                 tracing::debug!(%error, "ethtool");
             }
         }
         Ok(listing)
     }
 
-    /// Finds the routes that are there no more.
+    /// Finds the routes that the kernel has removed.
     pub fn remove_missing_routes(&mut self) -> Result<(), Error> {
         let mut present = HashSet::new();
         let routes = &self.routes;
-        Dump::Routes.ask(&mut self.sockets.requests, |event| match event {
+        Dump::Routes.request(&mut self.sockets.requests, |event| match event {
             RouteEvent::Route { route, .. } if routes.has(&route) => {
                 present.insert(route);
             }
@@ -309,11 +309,11 @@ impl Space {
         Ok(())
     }
 
-    /// All routes that are there now, and for how many there was no room.
+    /// All present routes, and how many exceeded the limit.
     pub fn listed_routes(&mut self, most: usize) -> Result<(Routes, u64), Error> {
         let mut routes = Routes::new(most);
         let mut omitted = 0;
-        Dump::Routes.ask(&mut self.sockets.requests, |event| {
+        Dump::Routes.request(&mut self.sockets.requests, |event| {
             if let RouteEvent::Route { route, .. } = event {
                 omitted += u64::from(routes.add(route, false).1);
             }
@@ -324,7 +324,7 @@ impl Space {
     /// The VLANs of all ports.
     pub fn listed_vlans(&mut self) -> Result<HashMap<u32, Vec<PortVlan>>, Error> {
         let mut vlans = HashMap::new();
-        Dump::PortVlans.ask(&mut self.sockets.requests, |event| {
+        Dump::PortVlans.request(&mut self.sockets.requests, |event| {
             if let RouteEvent::PortVlans {
                 ifindex,
                 vlans: Some(of_port),
@@ -336,14 +336,14 @@ impl Space {
         Ok(vlans)
     }
 
-    /// The forwarding tables of all interfaces, and for how many entries there was no room.
+    /// The forwarding tables of all interfaces, and how many entries exceeded the limit.
     pub fn listed_forwarding(
         &mut self,
         most: usize,
     ) -> Result<(HashMap<u32, Neighbours>, u64), Error> {
         let mut tables = HashMap::new();
         let mut omitted = 0;
-        Dump::Forwarding.ask(&mut self.sockets.requests, |event| {
+        Dump::Forwarding.request(&mut self.sockets.requests, |event| {
             if let RouteEvent::Neighbour(entry) = event {
                 let table = tables.entry(entry.ifindex);
                 let table = table.or_insert_with(|| Neighbours::new(most));
@@ -353,19 +353,19 @@ impl Space {
         Ok((tables, omitted))
     }
 
-    /// One interface as it is now; none when it is gone.
+    /// One interface as it is now; none when it was removed.
     pub fn read_interface(&mut self, ifindex: u32) -> Option<Interface> {
         let mut found = None;
-        let asked = Dump::Link(ifindex).ask(&mut self.sockets.requests, |event| {
+        let result = Dump::Link(ifindex).request(&mut self.sockets.requests, |event| {
             if let RouteEvent::Link(interface) = event {
                 found = Some(*interface);
             }
         });
-        asked.ok()?;
+        result.ok()?;
         found
     }
 
-    /// Asks ethtool about one interface: speed and duplex, and if wished the features.
+    /// Queries ethtool about one interface: speed and duplex, and on request the features.
     pub fn ask_ethtool(&mut self, ifindex: u32, features: Option<&mut Features>) {
         let Some(ethtool) = &mut self.sockets.ethtool else {
             return;
@@ -446,17 +446,17 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_done_seldom() {
-        let mut again = Again::default();
+        let mut again = Retry::default();
         let now = Instant::now();
         assert!(!again.take_due(now));
-        again.wish(now);
+        again.request(now);
         assert!(again.take_due(now) && !again.take_due(now));
         // It took a second; so there are 19 s of rest.
         let Some(begun) = now.checked_sub(Duration::from_secs(1)) else {
             return;
         };
-        again.took(begun);
-        again.wish(now);
+        again.finished(begun);
+        again.request(now);
         assert!(!again.take_due(now + Duration::from_secs(18)));
         assert!(again.take_due(now + Duration::from_secs(22)));
     }

@@ -136,7 +136,7 @@ fn fragment_notes_are_bounded() {
     let mut frames: Vec<_> = (0..=FragmentNotes::LIMIT as u16)
         .map(|id| fragment(id, 0x2000))
         .collect();
-    // The oldest of one too many is gone, the second oldest is there.
+    // The oldest was evicted for one too many, the second oldest stays.
     frames.push(fragment(0, 1));
     frames.push(fragment(1, 1));
     let mut table = table();

@@ -1,4 +1,4 @@
-//! Looking for endpoints in the store.
+//! Searching endpoints in the store.
 
 use super::{NOON, S};
 use crate::{
@@ -26,7 +26,7 @@ fn key((lo, hi, lo_port, hi_port): (u8, u8, u8, u8)) -> FlowKey {
     }
 }
 
-/// The records that `scan` shows when it is asked for so many places at a time, by identity; none twice.
+/// The records that `scan` shows in steps of so many places, by identity; none twice.
 fn shown(
     store: &FlowStore,
     has: impl Fn(&FlowRecord) -> bool,
@@ -120,7 +120,7 @@ fn who_looks_for_an_endpoint_is_shown_few_others_and_can_stop() {
         ControlFlow::Continue(())
     });
     assert_eq!(end, None);
-    // One is right; 16 bits tell 5,000 apart, but for one in thirteen searches.
+    // One is right; 16 bits distinguish 5,000, but for one in thirteen searches.
     assert!((1..10).contains(&met), "{met}");
     let mut met = 0;
     let stopped = store.scan_endpoint(0, 100, Endpoint::Address(address(1)), &mut |_| {

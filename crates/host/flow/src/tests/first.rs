@@ -75,7 +75,7 @@ fn what_is_in_no_flow_is_not_among_the_first() {
         (Outcome::Lost(Cause::Truncated), None)
     );
     assert_eq!(lost(&table, Cause::Truncated).packets, 1);
-    // Nobody asks for any: counted as ever.
+    // None requested: counted as usual.
     let same = frame(1);
     let (outcome, first) = table.count_first(&captured(Frame::ethernet(&same), NOON), 0);
     assert_eq!((outcome, first), (Outcome::Counted, None));

@@ -2,7 +2,7 @@
 
 use super::{packets::*, *};
 use crate::{
-    EndReason, FlowRecord, FlowStore, FlowUpdate, HashKey, Merged, Ownership, Party, Query,
+    EndReason, FlowRecord, FlowStore, FlowUpdate, HashKey, Merged, Ownership, ConversationOwner, Query,
     Service, ServiceRule, SortBy, StoreLimits,
     fields::{self, FIELDS, FieldType},
 };
@@ -310,7 +310,7 @@ fn csv_has_the_fields_of_json() {
             let mut merged = Merged::from(&record);
             merged.points = 2;
             let mut line = store.line(&merged, "eth0");
-            line.parties = [Party {
+            line.owners = [ConversationOwner {
                 process: "curl",
                 pid: 7,
                 user: "",
@@ -597,8 +597,8 @@ fn owners_are_looked_for_with_the_first_updates_only() {
     assert_eq!(asked, 1, "both sides are known");
 }
 
-/// A socket that opens after the look at sockets, just before flows are read, is found by the next
-/// drain, though no packet follows.
+/// A socket that opens after the poll of sockets, just before flows are read, is found by the next drain,
+/// though no packet follows.
 #[test]
 fn owners_that_come_late_are_found_without_another_packet() {
     let mut store = store(10);
@@ -618,21 +618,17 @@ fn owners_that_come_late_are_found_without_another_packet() {
     store.end_drain();
 
     store.begin_drain(NOON + 2 * S);
-    store.ask_again(|_| found);
+    store.retry_owners(|_| found);
     store.end_drain();
     let owned: Vec<_> = store.iter().filter(|r| r.owners == found.owners).collect();
-    assert_eq!(
-        owned.len(),
-        1,
-        "the other was there when sockets were looked at"
-    );
+    assert_eq!(owned.len(), 1, "the other existed when sockets were polled");
     assert_eq!(owned[0].key, late.key);
     let touched: Vec<_> = store.touched().map(|r| r.key).collect();
-    assert_eq!(touched, [late.key], "who follows the store is told");
+    assert_eq!(touched, [late.key], "followers of the store get it");
     assert_eq!(owned[0].last_ns, late.last_ns);
 
     store.begin_drain(NOON + 3 * S);
-    store.ask_again(|_| panic!("asked once"));
+    store.retry_owners(|_| panic!("asked once"));
     assert_eq!(store.touched().count(), 0);
 }
 

@@ -268,7 +268,7 @@ fn the_short_way_knows_what_is_over() {
         for (frame, ms) in over.iter().zip(0..) {
             single(&mut table, frame, ms);
         }
-        // The conversation is over: this begins another, for which there may be no room.
+        // The conversation is over: this begins another, which may not fit.
         single(&mut table, &client(SYN, 9, b""), 10);
         single(&mut table, &client(ACK, 10, b"b"), 11);
         let room = max_entries == 2;

@@ -68,14 +68,14 @@ impl Pair {
         }
     }
 
-    /// After a new connection the agent tells all that it knows.
+    /// After a new connection the agent sends all its records.
     fn reconnect(&mut self) {
         for record in self.agent.iter() {
             self.analyzer.put(*record);
         }
     }
 
-    /// The agent's process ends and another begins: the kernel's table is gone, too.
+    /// The agent's process ends and another begins: the kernel's table is lost, too.
     fn restart(&mut self) {
         let (flows, sum) = sums(&self.agent);
         self.before = (self.before.0 + flows, self.before.1 + sum);
@@ -86,8 +86,8 @@ impl Pair {
 
     fn check(&self) {
         let (flows, sum) = sums(&self.agent);
-        let told = (self.before.0 + flows, self.before.1 + sum);
-        assert_eq!(sums(&self.analyzer), told);
+        let expected = (self.before.0 + flows, self.before.1 + sum);
+        assert_eq!(sums(&self.analyzer), expected);
     }
 }
 

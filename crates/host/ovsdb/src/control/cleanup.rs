@@ -1,4 +1,4 @@
-//! What processes left that are no more.
+//! Removes what ended processes left.
 
 use super::{EXPORTS, Inner, export, mirror, operation, owner::Other};
 use crate::{Database, Error, Row};
@@ -25,21 +25,21 @@ struct Foreign {
 }
 
 impl Inner {
-    /// Removes what owners left that are gone, in one transaction for each bridge.
+    /// Removes what ended owners left, in one transaction for each bridge.
     pub fn clean_up(&self) -> Result<Cleaned, Error> {
         let foreign = self.watch.read(|rows| self.foreign(rows));
-        let mut gone: HashMap<Other, bool> = HashMap::new();
+        let mut ended: HashMap<Other, bool> = HashMap::new();
         let mut cleaned = Cleaned::default();
         for bridge in foreign.ok_or(Error::Disconnected)? {
-            let mirrors = self.of_the_gone(bridge.mirrors, &mut gone)?;
-            let ports = self.of_the_gone(bridge.ports, &mut gone)?;
+            let mirrors = self.of_ended_owners(bridge.mirrors, &mut ended)?;
+            let ports = self.of_ended_owners(bridge.ports, &mut ended)?;
             let mut operations = Vec::new();
             if !mirrors.is_empty() || !ports.is_empty() {
                 operations.push(mirror::removal(bridge.bridge, &mirrors, &ports));
             }
             for (place, row, owner) in bridge.exports {
-                if self.is_gone(&owner, &mut gone)? {
-                    operations.extend(self.restore(bridge.bridge, place, row, &mut gone)?);
+                if self.has_ended(&owner, &mut ended)? {
+                    operations.extend(self.restore(bridge.bridge, place, row, &mut ended)?);
                     cleaned.exports += 1;
                 }
             }
@@ -78,30 +78,30 @@ impl Inner {
         bridges.collect()
     }
 
-    fn is_gone(&self, owner: &Other, known: &mut HashMap<Other, bool>) -> Result<bool, Error> {
-        if let Some(gone) = known.get(owner) {
-            return Ok(*gone);
+    fn has_ended(&self, owner: &Other, known: &mut HashMap<Other, bool>) -> Result<bool, Error> {
+        if let Some(ended) = known.get(owner) {
+            return Ok(*ended);
         }
-        let gone = owner.is_gone(&self.client)?;
-        known.insert(owner.clone(), gone);
-        Ok(gone)
+        let ended = owner.has_ended(&self.client)?;
+        known.insert(owner.clone(), ended);
+        Ok(ended)
     }
 
-    fn of_the_gone(
+    fn of_ended_owners(
         &self,
         things: Vec<(Uuid, Other)>,
         known: &mut HashMap<Other, bool>,
     ) -> Result<Vec<Uuid>, Error> {
-        let mut gone = Vec::new();
+        let mut ended = Vec::new();
         for (id, owner) in things {
-            if self.is_gone(&owner, known)? {
-                gone.push(id);
+            if self.has_ended(&owner, known)? {
+                ended.push(id);
             }
         }
-        Ok(gone)
+        Ok(ended)
     }
 
-    /// Puts back what was there before owners that are gone, one after the other.
+    /// Restores the values from before ended owners, one after the other.
     fn restore(
         &self,
         bridge: Uuid,
@@ -117,8 +117,8 @@ impl Inner {
             .first()
             .and_then(|result| operation::selected(result).first());
         let mut previous = found.and_then(export::previous);
-        // What was before may itself be of one that is gone. It holds what was before it, so it
-        // grows shorter.
+        // The previous value may itself be of an ended owner. It holds the one before it, so the chain gets
+        // shorter.
         let mut seen = HashSet::new();
         while let Some(row) = &previous {
             let row = json!(row);
@@ -127,7 +127,7 @@ impl Inner {
             let Some(owner) = self.owner.other(&ids) else {
                 break;
             };
-            if !seen.insert(row.to_string()) || !self.is_gone(&owner, known)? {
+            if !seen.insert(row.to_string()) || !self.has_ended(&owner, known)? {
                 break;
             }
             previous = export::previous(&row);

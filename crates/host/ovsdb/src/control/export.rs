@@ -26,7 +26,7 @@ pub struct Sflow {
 pub struct Netflow {
     /// Where to.
     pub targets: Vec<SocketAddr>,
-    /// Seconds after which a flow that goes on is told; none: Open vSwitch's choice.
+    /// Seconds after which an active flow is exported; none: Open vSwitch's choice.
     pub active_timeout: Option<u32>,
     /// Number of the engine, in each record.
     pub engine_id: Option<u8>,
@@ -43,9 +43,9 @@ pub struct Ipfix {
     pub domain: u32,
     /// Observation point.
     pub point: u32,
-    /// Seconds that flows are gathered for; none: each packet is told.
+    /// Seconds of a flow's packets per record; none: a record for each packet.
     pub active_timeout: Option<u32>,
-    /// Most flows that are gathered; none: each packet is told.
+    /// Most flows in the cache; none: a record for each packet.
     pub max_flows: Option<u32>,
 }
 
@@ -118,10 +118,10 @@ impl Export {
 
 /// Key in `external_ids`: what there was before, so that it is not lost when we are.
 const PREVIOUS: &str = "skua-previous";
-/// How often somebody may get in between.
+/// Attempts when other clients change the row meanwhile.
 const ATTEMPTS: usize = 5;
 
-/// An exporter of ours. What was there before comes back when it goes.
+/// An exporter of ours. The previous one is restored when it is dropped.
 pub struct BridgeExport {
     inner: Arc<Inner>,
     place: (&'static str, &'static str),
@@ -189,8 +189,8 @@ impl BridgeExport {
         })
     }
 
-    /// Brings back what was before, unless somebody else has changed it since. Dropping does the same
-    /// without telling how it went.
+    /// Restores the previous value, unless another client has changed it since. Dropping does the same
+    /// without reporting errors.
     pub fn restore(mut self) -> Result<(), Error> {
         self.take_down()
     }

@@ -13,15 +13,15 @@ pub enum Selected {
     All,
     /// Those of ports, by name.
     Ports {
-        /// Those that come in at these ports.
+        /// Packets that enter at these ports.
         src: Vec<String>,
-        /// Those that go out of these ports.
+        /// Packets that leave by these ports.
         dst: Vec<String>,
     },
 }
 
 impl Selected {
-    /// What comes in and goes out at one port.
+    /// Both directions at one port.
     pub fn port(name: &str) -> Self {
         Self::Ports {
             src: vec![name.to_owned()],
@@ -30,7 +30,7 @@ impl Selected {
     }
 }
 
-/// What is to be mirrored.
+/// What to mirror.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MirrorSpec {
     /// Name of the bridge.
@@ -44,9 +44,9 @@ pub struct MirrorSpec {
 pub enum MirrorState {
     /// As it was made.
     Active,
-    /// It is there, and all ports that it was made for are gone.
+    /// It exists, but all ports that it was made for were removed.
     SelectionGone,
-    /// Somebody else removed it, or its bridge, or its interface.
+    /// Another client removed it, or its bridge, or its interface.
     Removed,
     /// There is no connection to the database now.
     Unknown,
@@ -75,8 +75,8 @@ pub struct Mirror {
 
 impl Mirror {
     pub(super) fn new(inner: &Arc<Inner>, spec: &MirrorSpec) -> Result<Self, Error> {
-        let look = |rows: &Database| resolve(rows, spec);
-        let (bridge, selection) = inner.watch.read(look).ok_or(Error::Disconnected)??;
+        let selection = |rows: &Database| resolve(rows, spec);
+        let (bridge, selection) = inner.watch.read(selection).ok_or(Error::Disconnected)??;
         let unique = Uuid::new_v4().simple().to_string();
         // An interface's name has at most 15 bytes.
         let output = format!("skua-{}", &unique[..8]);
@@ -156,7 +156,7 @@ impl Mirror {
         &self.output
     }
 
-    /// How it is now.
+    /// Its present state.
     pub fn state(&self) -> MirrorState {
         let state = self.inner.watch.read(|rows| {
             let Some(row) = rows.row(MIRROR, self.mirror) else {
@@ -192,7 +192,7 @@ impl Mirror {
     }
 
     /// Removes it and its interface, and waits until Open vSwitch has done so. Dropping does the same
-    /// without telling how it went.
+    /// without reporting errors.
     pub fn remove(mut self) -> Result<(), Error> {
         self.take_down()
     }

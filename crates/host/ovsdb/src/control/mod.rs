@@ -34,14 +34,14 @@ struct Inner {
     leftovers: Mutex<Vec<Vec<Value>>>,
 }
 
-/// Makes mirrors and exporters. Each is removed when its handle is; all are when the process that made
-/// them is gone and another connects.
+/// Makes mirrors and exporters. Each is removed with its handle; after a process that made some has ended,
+/// the next one that connects removes them.
 #[derive(Clone)]
 pub struct OvsControl(Arc<Inner>);
 
 impl OvsControl {
-    /// Connects, waiting as long as [`crate::Limits::patience`], and removes what processes left that
-    /// are no more. `namespace` is the network namespace of Open vSwitch, none: that of this process.
+    /// Connects, waiting at most [`crate::Limits::patience`], and removes what ended processes left.
+    /// `namespace` is the network namespace of Open vSwitch, none: that of this process.
     pub fn connect(mut config: ClientConfig, namespace: Option<Namespace>) -> Result<Self, Error> {
         let owner = Owner::new()?;
         let patience = config.limits.patience;
@@ -65,7 +65,7 @@ impl OvsControl {
         Ok(control)
     }
 
-    /// Removes what processes left that are no more, and what could not be removed before.
+    /// Removes what ended processes left, and what could not be removed before.
     pub fn clean_up(&self) -> Result<(), Error> {
         self.0.remove_leftovers()?;
         let Cleaned {
@@ -82,8 +82,8 @@ impl OvsControl {
         Ok(())
     }
 
-    /// What to mirror for a node of the graph, by its `UUID`: all of a bridge, or what comes in and goes
-    /// out at a port or at the port of an interface.
+    /// What to mirror for a node of the graph, by its `UUID`: all of a bridge, or both directions at a port
+    /// or at the port of an interface.
     pub fn spec_of(&self, row: Uuid) -> Result<MirrorSpec, Error> {
         let spec = self.0.watch.read(|rows| mirror::spec_of(rows, row));
         spec.ok_or(Error::Disconnected)?
@@ -95,7 +95,7 @@ impl OvsControl {
         Mirror::new(&self.0, spec)
     }
 
-    /// Has a bridge export its flows. What it did before it does again when the handle goes.
+    /// Has a bridge export its flows. Its previous exporter is restored when the handle is dropped.
     pub fn export(&self, bridge: &str, export: &Export) -> Result<BridgeExport, Error> {
         self.0.remove_leftovers()?;
         BridgeExport::new(&self.0, bridge, export)
@@ -108,8 +108,7 @@ impl OvsControl {
 }
 
 impl Inner {
-    /// Carries out operations. Gives back their results, and the number of the configuration that they
-    /// make.
+    /// Carries out operations. Returns their results, and the number of the resulting configuration.
     fn commit(&self, mut operations: Vec<Value>) -> Result<(Vec<Value>, i64), Error> {
         operations.extend(operation::next_configuration());
         let mut results = self.client.transact(operations)?;
@@ -132,8 +131,8 @@ impl Inner {
         })
     }
 
-    /// Carries out operations and waits until Open vSwitch has done accordingly. Gives back the
-    /// operations' results.
+    /// Carries out operations and waits until Open vSwitch has applied them. Returns the operations'
+    /// results.
     fn configure(&self, operations: Vec<Value>) -> Result<Vec<Value>, Error> {
         let (results, number) = self.commit(operations)?;
         self.settle(number)?;

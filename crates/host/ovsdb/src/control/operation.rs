@@ -35,7 +35,7 @@ pub(super) fn update(table: &str, id: Uuid, row: Value) -> Value {
     json!({"op": "update", "table": table, "where": only(id), "row": row})
 }
 
-/// Adds (`insert`) to a column's set, or takes away (`delete`).
+/// Adds to (`insert`) or removes from (`delete`) a column's set.
 pub(super) fn mutate(table: &str, id: Uuid, mutations: &[(&str, &str, Value)]) -> Value {
     json!({"op": "mutate", "table": table, "where": only(id), "mutations": mutations})
 }

@@ -1,4 +1,4 @@
-//! Whose the things are that we make.
+//! Owners of the rows that we make.
 
 use crate::{Client, Error, Row};
 use serde_json::{Value, json};
@@ -10,15 +10,15 @@ const OWNER: &str = "skua-owner";
 /// Key in `external_ids`: which process.
 const PROCESS: &str = "skua-process";
 
-/// How often the lock of a process that is over is asked for, and how long apart.
+/// How often the lock of an ended process is requested, and how long apart.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Who made something. As long as its connection lasts it holds a lock of the database, which the
-/// server gives back when the connection ends, however it ends: so others see that it is no more,
-/// also from other hosts. The process says that it lives when only its connection is gone.
+/// The owner of a row. While its connection lasts it holds a lock of the database, which the server
+/// releases when the connection ends, in any way: so clients on other hosts, too, see that it has ended.
+/// When only its connection was lost, its process shows that it lives.
 pub(super) struct Owner {
     id: Uuid,
     process: String,
@@ -54,7 +54,7 @@ impl Owner {
         super::operation::map(ours.into_iter().chain(more))
     }
 
-    /// Whose a row is, when it is another's of our kind.
+    /// The owner of a row, when it is another process of our kind.
     pub fn other(&self, row: &Row) -> Option<Other> {
         let id = Uuid::try_parse(row.text_at("external_ids", OWNER)?).ok()?;
         let process = row.text_at("external_ids", PROCESS).unwrap_or("");
@@ -78,13 +78,13 @@ pub(super) struct Other {
 }
 
 impl Other {
-    /// Whether it is no more, as far as anybody can tell.
-    pub fn is_gone(&self, client: &Client) -> Result<bool, Error> {
+    /// Whether it has ended, as far as that can be found out.
+    pub fn has_ended(&self, client: &Client) -> Result<bool, Error> {
         let process = self.process();
         if process == Some(true) {
             return Ok(false);
         }
-        // When a process ends the server may take a moment to notice that its connection did.
+        // When a process ends the server may take a moment to notice that its connection has ended.
         let attempts = if process == Some(false) { ATTEMPTS } else { 1 };
         for attempt in 0..attempts {
             if attempt > 0 {

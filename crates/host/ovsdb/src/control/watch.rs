@@ -9,16 +9,16 @@ use std::{
 use uuid::Uuid;
 
 #[derive(Default)]
-struct Seen {
+struct WatchState {
     rows: Database,
     connected: bool,
     /// Mirrors and exporters of ours that should be there.
     expected: HashSet<(&'static str, Uuid)>,
 }
 
-/// The rows, and who waits for them to change.
+/// The rows, with a signal of their changes.
 pub(super) struct Watch {
-    seen: Mutex<Seen>,
+    state: Mutex<WatchState>,
     changed: Condvar,
     limit: usize,
 }
@@ -27,32 +27,32 @@ impl Watch {
     /// Rows may take `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
-            seen: Mutex::default(),
+            state: Mutex::default(),
             changed: Condvar::new(),
             limit,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the rows as they are now; none while there is no connection.
-    pub fn read<T>(&self, look: impl FnOnce(&Database) -> T) -> Option<T> {
-        let seen = self.lock();
-        seen.connected.then(|| look(&seen.rows))
+    /// Reads the rows as they are now; none while there is no connection.
+    pub fn read<T>(&self, reader: impl FnOnce(&Database) -> T) -> Option<T> {
+        let state = self.lock();
+        state.connected.then(|| reader(&state.rows))
     }
 
     /// Waits until something is so, and says whether it came to be in time.
     pub fn wait(&self, patience: Duration, so: impl Fn(&Database) -> bool) -> bool {
-        let not_yet = |seen: &mut Seen| !(seen.connected && so(&seen.rows));
+        let not_yet = |state: &mut WatchState| !(state.connected && so(&state.rows));
         let waited = self
             .changed
             .wait_timeout_while(self.lock(), patience, not_yet);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// From now on it is said when somebody removes this row.
+    /// From now on the removal of this row is logged.
     pub fn expect(&self, table: &'static str, id: Uuid) {
         self.lock().expected.insert((table, id));
     }
@@ -63,26 +63,26 @@ impl Watch {
     }
 
     fn apply(&self, changes: Vec<Change>, all: bool) -> Result<(), Error> {
-        let mut seen = self.lock();
+        let mut state = self.lock();
         if all {
-            seen.rows = Database::default();
-            seen.connected = true;
+            state.rows = Database::default();
+            state.connected = true;
         }
         for change in changes {
-            seen.rows.apply(change, self.limit)?;
+            state.rows.apply(change, self.limit)?;
         }
-        let Seen { rows, expected, .. } = &mut *seen;
+        let WatchState { rows, expected, .. } = &mut *state;
         expected.retain(|(table, id)| {
             let there = rows.row(table, *id).is_some();
             if !there {
                 tracing::warn!(
                     target: "ovsdb",
-                    "somebody removed our {table} {id} from Open vSwitch"
+                    "another client removed our {table} {id} from Open vSwitch"
                 );
             }
             there
         });
-        drop(seen);
+        drop(state);
         self.changed.notify_all();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the rows mean for the graph, and how it gets there.
+//! Applies the rows to the graph.
 
 use super::{
     OvsCounters, metadata, names,
@@ -9,17 +9,17 @@ use skua_topology::{Edge, Graph, GraphError, IndexKey, Lookup, Map, Node, Patch,
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc, time::Instant};
 use uuid::Uuid;
 
-/// Rows whose elements are written before others may look at the graph.
+/// Rows whose elements are written under one lock of the graph.
 const PART: usize = 256;
 
 /// What is in the graph of a row.
 #[derive(Default)]
-pub(super) struct Placed {
-    pub node: Option<PlacedNode>,
+pub(super) struct Applied {
+    pub node: Option<AppliedNode>,
     pub edges: Vec<Link>,
 }
 
-pub(super) enum PlacedNode {
+pub(super) enum AppliedNode {
     /// A node of ours.
     Own(Arc<str>),
     /// Another's node with metadata of ours.
@@ -30,7 +30,7 @@ pub(super) enum PlacedNode {
     },
 }
 
-impl PlacedNode {
+impl AppliedNode {
     fn id(&self) -> &Arc<str> {
         match self {
             Self::Own(id) | Self::Other { id, .. } => id,
@@ -65,20 +65,20 @@ const LAYER2: &str = "layer2";
 
 /// What should be in the graph of a row.
 #[derive(Default)]
-struct Wanted {
-    node: Option<WantedNode>,
+struct Desired {
+    node: Option<DesiredNode>,
     edges: Vec<Link>,
     /// There may come a node for it.
     waits: bool,
 }
 
-enum WantedNode {
+enum DesiredNode {
     Own(Arc<str>, Map),
     /// Keys, their values, and whether its type becomes `internal`.
     Other(Arc<str>, &'static [&'static str], Map, bool),
 }
 
-impl WantedNode {
+impl DesiredNode {
     fn id(&self) -> &Arc<str> {
         match self {
             Self::Own(id, _) | Self::Other(id, ..) => id,
@@ -106,77 +106,77 @@ fn is_virtual(kind: &str) -> bool {
 }
 
 impl State {
-    /// Brings into the graph what has to be looked at again.
+    /// Applies all dirty rows to the graph.
     pub fn apply(&mut self) {
         let keys = self.take_dirty();
         if keys.is_empty() {
             return;
         }
         let (graph, now) = (self.graph.clone(), now());
-        let mut wanted: Vec<(Key, Wanted)> = Vec::with_capacity(keys.len());
+        let mut desired: Vec<(Key, Desired)> = Vec::with_capacity(keys.len());
         for part in keys.chunks(PART) {
             let graph = graph.read();
-            wanted.extend(part.iter().map(|key| (*key, self.wanted(&graph, *key))));
+            desired.extend(part.iter().map(|key| (*key, self.desired(&graph, *key))));
         }
-        for part in wanted.chunks(PART) {
+        for part in desired.chunks(PART) {
             let mut graph = graph.write();
-            for (key, wanted) in part {
-                self.remove_edges(&mut graph, *key, wanted, now);
+            for (key, desired) in part {
+                self.remove_edges(&mut graph, *key, desired, now);
             }
         }
-        for part in wanted.rchunks(PART) {
+        for part in desired.rchunks(PART) {
             let mut graph = graph.write();
-            for (key, wanted) in part.iter().rev() {
-                self.remove_node(&mut graph, *key, wanted, now);
+            for (key, desired) in part.iter().rev() {
+                self.remove_node(&mut graph, *key, desired, now);
             }
         }
-        for part in wanted.chunks(PART) {
+        for part in desired.chunks(PART) {
             let mut graph = graph.write();
-            for (key, wanted) in part {
-                self.place_node(&mut graph, *key, wanted, now);
+            for (key, desired) in part {
+                self.apply_node(&mut graph, *key, desired, now);
             }
         }
-        for part in wanted.chunks(PART) {
+        for part in desired.chunks(PART) {
             let mut graph = graph.write();
-            for (key, wanted) in part {
-                self.place_edges(&mut graph, *key, wanted, now);
+            for (key, desired) in part {
+                self.apply_edges(&mut graph, *key, desired, now);
             }
         }
     }
 
-    pub fn count_placed(&self, mut counters: OvsCounters) -> OvsCounters {
-        for ((kind, _), placed) in &self.placed {
-            counters.edges += placed.edges.len() as u64;
-            match placed.node {
-                Some(PlacedNode::Own(_)) => counters.nodes += 1,
-                Some(PlacedNode::Other { .. }) if *kind == Kind::Interface => counters.linked += 1,
+    pub fn count_applied(&self, mut counters: OvsCounters) -> OvsCounters {
+        for ((kind, _), applied) in &self.applied {
+            counters.edges += applied.edges.len() as u64;
+            match applied.node {
+                Some(AppliedNode::Own(_)) => counters.nodes += 1,
+                Some(AppliedNode::Other { .. }) if *kind == Kind::Interface => counters.linked += 1,
                 _ => {}
             }
         }
         counters
     }
 
-    fn wanted(&self, graph: &Graph, key: Key) -> Wanted {
+    fn desired(&self, graph: &Graph, key: Key) -> Desired {
         let Some(row) = self.row(key) else {
-            return Wanted::default();
+            return Desired::default();
         };
         let (host, id) = (self.config.host.as_str(), key.1);
         match key.0 {
-            Kind::System => Wanted {
+            Kind::System => Desired {
                 node: self.host_node.clone().map(|node| {
                     let ovs = metadata::system(row, self.truth);
-                    WantedNode::Other(node, &["Ovs"], Map::from([("Ovs", ovs.into())]), false)
+                    DesiredNode::Other(node, &["Ovs"], Map::from([("Ovs", ovs.into())]), false)
                 }),
-                ..Wanted::default()
+                ..Desired::default()
             },
             Kind::Bridge => {
                 let node = self.bridge_node(id);
                 let of_host = self.host_node.iter();
-                Wanted {
+                Desired {
                     edges: of_host
                         .map(|host| Link::new(host, &node, OWNERSHIP))
                         .collect(),
-                    node: Some(WantedNode::Own(
+                    node: Some(DesiredNode::Own(
                         node,
                         metadata::bridge(host, id, row, self.truth),
                     )),
@@ -191,18 +191,18 @@ impl State {
                     edges.push(Link::new(&bridge, &node, OWNERSHIP));
                     edges.push(Link::new(&bridge, &node, LAYER2));
                 }
-                let node = WantedNode::Own(node, metadata::port(host, id, row, self.truth));
-                Wanted {
+                let node = DesiredNode::Own(node, metadata::port(host, id, row, self.truth));
+                Desired {
                     node: Some(node),
                     edges,
                     waits: false,
                 }
             }
-            Kind::Interface => self.wanted_interface(graph, id, row),
+            Kind::Interface => self.desired_interface(graph, id, row),
         }
     }
 
-    fn wanted_interface(&self, graph: &Graph, id: Uuid, row: &Row) -> Wanted {
+    fn desired_interface(&self, graph: &Graph, id: Uuid, row: &Row) -> Desired {
         let kind = metadata::interface_type(row);
         let common = metadata::interface(id, row, self.truth, self.meters.get(&id));
         let port = self.port_of.get(&id).copied();
@@ -215,19 +215,19 @@ impl State {
         let own = kernel.is_none();
         let node = match kernel {
             Some(node) => {
-                WantedNode::Other(node, metadata::INTERFACE_KEYS, common, kind == "internal")
+                DesiredNode::Other(node, metadata::INTERFACE_KEYS, common, kind == "internal")
             }
             None if !is_virtual(kind) && self.must_wait(id) => {
-                return Wanted {
+                return Desired {
                     waits: true,
-                    ..Wanted::default()
+                    ..Desired::default()
                 };
             }
             None => {
                 let parent = bridge.map(|id| names::row_tid(&self.config.host, id, "ovsbridge"));
                 let parent = parent.unwrap_or_else(|| names::tid(&[&self.config.host]));
                 let metadata = metadata::own_interface(&parent, row, common);
-                WantedNode::Own(self.interface_node(id), metadata)
+                DesiredNode::Own(self.interface_node(id), metadata)
             }
         };
         let mut edges = Vec::new();
@@ -238,7 +238,7 @@ impl State {
             edges.push(Link::new(&self.bridge_node(bridge), node.id(), OWNERSHIP));
         }
         edges.extend(self.patch_link(id, row));
-        Wanted {
+        Desired {
             node: Some(node),
             edges,
             waits: false,
@@ -299,53 +299,53 @@ impl State {
             && number("IfIndex").is_some()
     }
 
-    /// Whether an interface without a node has to go on without one.
+    /// Whether an interface without a node must wait for one.
     fn must_wait(&self, id: Uuid) -> bool {
-        let placed = self.placed.get(&(Kind::Interface, id));
-        let own = placed.and_then(|placed| placed.node.as_ref());
-        if matches!(own, Some(PlacedNode::Own(_))) || self.config.settle.is_zero() {
+        let applied = self.applied.get(&(Kind::Interface, id));
+        let own = applied.and_then(|applied| applied.node.as_ref());
+        if matches!(own, Some(AppliedNode::Own(_))) || self.config.settle.is_zero() {
             return false;
         }
         let until = self.waiting.get(&id);
         until.is_none_or(|until| Instant::now() < *until)
     }
 
-    fn remove_edges(&mut self, graph: &mut Graph, key: Key, wanted: &Wanted, now: i64) {
-        let Some(placed) = self.placed.get_mut(&key) else {
+    fn remove_edges(&mut self, graph: &mut Graph, key: Key, desired: &Desired, now: i64) {
+        let Some(applied) = self.applied.get_mut(&key) else {
             return;
         };
-        placed.edges.retain(|link| {
-            let stays = wanted.edges.contains(link);
+        applied.edges.retain(|link| {
+            let stays = desired.edges.contains(link);
             if !stays {
-                // With a node that went it may have gone, too.
+                // It may have been removed with a node.
                 let _ = graph.delete_edge(&link.id, now);
             }
             stays
         });
     }
 
-    fn remove_node(&mut self, graph: &mut Graph, key: Key, wanted: &Wanted, now: i64) {
-        let Some(placed) = self.placed.get_mut(&key) else {
+    fn remove_node(&mut self, graph: &mut Graph, key: Key, desired: &Desired, now: i64) {
+        let Some(applied) = self.applied.get_mut(&key) else {
             return;
         };
-        let same = match (&placed.node, &wanted.node) {
-            (Some(PlacedNode::Own(there)), Some(WantedNode::Own(id, _))) => there == id,
-            (Some(PlacedNode::Other { id: there, .. }), Some(WantedNode::Other(id, ..))) => {
+        let same = match (&applied.node, &desired.node) {
+            (Some(AppliedNode::Own(there)), Some(DesiredNode::Own(id, _))) => there == id,
+            (Some(AppliedNode::Other { id: there, .. }), Some(DesiredNode::Other(id, ..))) => {
                 there == id
             }
             _ => false,
         };
-        if !same && let Some(node) = placed.node.take() {
+        if !same && let Some(node) = applied.node.take() {
             if self.by_node.get(node.id()) == Some(&key) {
                 self.by_node.remove(node.id());
             }
             match node {
-                PlacedNode::Own(id) => {
+                AppliedNode::Own(id) => {
                     if graph.delete_node(&id, now).is_ok() {
                         *self.deleted.entry(id).or_default() += 1;
                     }
                 }
-                PlacedNode::Other { id, kind_before } => {
+                AppliedNode::Other { id, kind_before } => {
                     let keys = match key.0 {
                         Kind::System => &["Ovs"],
                         _ => metadata::INTERFACE_KEYS,
@@ -354,45 +354,45 @@ impl State {
                 }
             }
         }
-        if wanted.node.is_none() && wanted.edges.is_empty() {
-            self.placed.remove(&key);
+        if desired.node.is_none() && desired.edges.is_empty() {
+            self.applied.remove(&key);
         }
     }
 
-    fn place_node(&mut self, graph: &mut Graph, key: Key, wanted: &Wanted, now: i64) {
+    fn apply_node(&mut self, graph: &mut Graph, key: Key, desired: &Desired, now: i64) {
         if key.0 == Kind::Interface {
-            if !wanted.waits {
+            if !desired.waits {
                 self.waiting.remove(&key.1);
             } else if !self.waiting.contains_key(&key.1) {
                 let until = Instant::now() + self.config.settle;
                 self.waiting.insert(key.1, until);
             }
         }
-        let Some(node) = &wanted.node else { return };
-        let placed = self.placed.entry(key).or_default();
+        let Some(node) = &desired.node else { return };
+        let applied = self.applied.entry(key).or_default();
         let done = match node {
-            WantedNode::Own(id, metadata) => {
+            DesiredNode::Own(id, metadata) => {
                 let mut new = Node::new(id, &self.config.host, metadata.clone());
                 new.origin = self.origin.clone();
-                placed.node = Some(PlacedNode::Own(id.clone()));
+                applied.node = Some(AppliedNode::Own(id.clone()));
                 match graph.update_node(id, metadata.clone(), now) {
                     Err(GraphError::NoNode(_)) => graph.add_node(new, now).map(drop),
                     other => other.map(drop),
                 }
             }
-            WantedNode::Other(id, keys, metadata, internal) => {
-                let before = match placed.node.take() {
-                    Some(PlacedNode::Other { kind_before, .. }) => kind_before,
+            DesiredNode::Other(id, keys, metadata, internal) => {
+                let before = match applied.node.take() {
+                    Some(AppliedNode::Other { kind_before, .. }) => kind_before,
                     _ => None,
                 };
                 let (done, kind_before) =
                     decorate(graph, id, keys, metadata, *internal, before, now);
-                placed.node = Some(PlacedNode::Other {
+                applied.node = Some(AppliedNode::Other {
                     id: id.clone(),
                     kind_before,
                 });
                 match done {
-                    // It went a moment ago; we are about to be told.
+                    // It was deleted a moment ago; its event is to come.
                     Err(GraphError::NoNode(_)) => Ok(()),
                     other => other,
                 }
@@ -405,13 +405,13 @@ impl State {
         }
     }
 
-    fn place_edges(&mut self, graph: &mut Graph, key: Key, wanted: &Wanted, now: i64) {
-        if wanted.edges.is_empty() {
+    fn apply_edges(&mut self, graph: &mut Graph, key: Key, desired: &Desired, now: i64) {
+        if desired.edges.is_empty() {
             return;
         }
-        let placed = self.placed.entry(key).or_default();
-        for link in &wanted.edges {
-            if placed.edges.contains(link) {
+        let applied = self.applied.entry(key).or_default();
+        for link in &desired.edges {
+            if applied.edges.contains(link) {
                 continue;
             }
             let mut metadata = Map::from([(Edge::RELATION, link.relation.into())]);
@@ -422,8 +422,8 @@ impl State {
             let mut edge = Edge::new(&link.id, parent, child, &self.config.host, metadata);
             edge.element.origin = self.origin.clone();
             match graph.add_edge(edge, now) {
-                Ok(_) | Err(GraphError::EdgeExists(_)) => placed.edges.push(link.clone()),
-                // One end went a moment ago, or was refused and counted.
+                Ok(_) | Err(GraphError::EdgeExists(_)) => applied.edges.push(link.clone()),
+                // One end was deleted a moment ago, or was refused and counted.
                 Err(GraphError::NoEnd { .. }) => {}
                 Err(error) => {
                     self.counters.refused += 1;
@@ -450,9 +450,9 @@ impl State {
                 ControlFlow::Continue(())
             });
             let known: HashSet<&Arc<str>> = self
-                .placed
+                .applied
                 .values()
-                .flat_map(|placed| placed.edges.iter().map(|link| &link.id))
+                .flat_map(|applied| applied.edges.iter().map(|link| &link.id))
                 .collect();
             let _ = graph.scan_edges(window, Lookup::All, 0, usize::MAX, &mut |edge, _| {
                 let edge = &edge.element;
@@ -491,8 +491,8 @@ pub(super) fn metadata_of(graph: &Graph, id: &str) -> Option<Map> {
 const TYPE: &str = "Type";
 const INTERNAL: &str = "internal";
 
-/// Writes `metadata` into another's node, and under `keys` nothing else. `before` is the type that it
-/// had when it became internal; also gives back which that is now, none while it is not internal.
+/// Writes `metadata` into another writer's node, and under `keys` nothing else. `before` is the type that
+/// it had when it became internal; also returns the new value of that, none while it is not internal.
 fn decorate(
     graph: &mut Graph,
     id: &Arc<str>,
@@ -533,7 +533,7 @@ fn decorate(
     (done, kind_before)
 }
 
-/// Takes `keys` out of another's node, and gives it the type back that it had.
+/// Removes `keys` from another writer's node, and restores its type.
 fn strip(graph: &mut Graph, id: &str, keys: &[&str], kind: Option<Value>, now: i64) {
     let Some(there) = metadata_of(graph, id) else {
         return;

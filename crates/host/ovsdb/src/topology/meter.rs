@@ -48,8 +48,8 @@ impl Meter {
         })
     }
 
-    /// With what came in since `before`, if anything did. Counters that went back were set to zero
-    /// meanwhile: then nobody knows.
+    /// With the increase since `before`, if any. Counters that went back were set to zero meanwhile: then
+    /// the increase is unknown.
     pub fn since(mut self, before: &Self) -> Self {
         if self.counters == before.counters {
             return before.clone();

@@ -25,13 +25,13 @@ pub struct OvsConfig {
     pub client: ClientConfig,
     /// Name of this host, as its node and those of its interfaces have it.
     pub host: String,
-    /// What the nodes and edges get as origin. Nobody else may use it.
+    /// The origin of the nodes and edges, which no other writer may use.
     pub origin: String,
     /// Inode number of the network namespace that Open vSwitch has its interfaces in; none: that of
     /// this process.
     pub netns: Option<u64>,
-    /// How long an interface that the kernel may have waits for the node that the discovery of links
-    /// makes. Then it gets one of its own, which goes when the other comes.
+    /// How long an interface that the kernel may have waits for the node that the discovery of links makes.
+    /// Then it gets one of its own, which is removed when the other comes.
     pub settle: Duration,
     /// How long nodes stay, as `disconnected`, when the database does not answer.
     pub forget_after: Duration,
@@ -77,7 +77,7 @@ pub struct OvsCounters {
     pub updates: u64,
     /// Nodes and edges that the graph refused.
     pub refused: u64,
-    /// Changes of the graph that were missed: then everything is looked at again.
+    /// Events of the graph that were missed: then all rows are applied again.
     pub missed: u64,
     /// How often everything was removed because the database stayed away.
     pub forgotten: u64,
@@ -95,14 +95,14 @@ pub struct OvsTopology {
 
 /// Changes of the graph that may wait for us.
 const QUEUE: usize = 65_536;
-/// Of these, how many are looked at before the graph is changed.
+/// Of these, how many are read before the graph is changed.
 const BATCH: usize = 4_096;
 /// Longest time until a stop is noticed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl OvsTopology {
-    /// Starts to connect, and to write into `graph`. That it cannot connect is no error: it goes on
-    /// trying. The graph needs indexes on `Name` and `Type`, as it has by default.
+    /// Starts to connect, and to write into `graph`. Failing to connect is no error: it tries again. The
+    /// graph needs indexes on `Name` and `Type`, as it has by default.
     pub fn start(config: OvsConfig, graph: SharedGraph) -> Result<Self, Error> {
         let netns = match config.netns {
             Some(inode) => inode,
@@ -159,7 +159,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is read of the database.
+/// The monitored tables and columns.
 fn monitored(statistics: bool) -> Vec<Monitored> {
     let mut interface = vec![
         "name",

@@ -1,8 +1,8 @@
-//! The rows, what of the graph depends on which of them, and what has to be looked at again.
+//! The rows, which parts of the graph depend on them, and which have to be applied again.
 
 use super::{
     OvsConfig, OvsCounters,
-    apply::{Placed, metadata_of},
+    apply::{Applied, metadata_of},
     metadata::Truth,
     meter::Meter,
 };
@@ -21,7 +21,7 @@ pub(super) const BRIDGE: &str = "Bridge";
 pub(super) const PORT: &str = "Port";
 pub(super) const INTERFACE: &str = "Interface";
 
-/// Tables, those first whose nodes others hang on.
+/// Tables, parents first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
     System,
@@ -61,20 +61,20 @@ pub(super) struct State {
     /// By interface.
     pub meters: HashMap<Uuid, Meter>,
     /// What is in the graph of each row.
-    pub placed: HashMap<Key, Placed>,
+    pub applied: HashMap<Key, Applied>,
     /// The rows by nodes, ours and others'.
     pub by_node: HashMap<Arc<str>, Key>,
     /// Until when interfaces wait for a node of others.
     pub waiting: HashMap<Uuid, Instant>,
     pub host_node: Option<Arc<str>>,
-    /// How often we deleted nodes of which the graph has not told us yet.
+    /// How often we deleted nodes whose deletion the graph has not reported yet.
     pub deleted: HashMap<Arc<str>, u32>,
     pub counters: OvsCounters,
-    /// What has to be looked at again.
+    /// Rows that have to be applied again.
     dirty: BTreeSet<Key>,
     /// Since when there is no connection.
     away_since: Option<Instant>,
-    /// Whether what a former run left was looked for.
+    /// Whether the nodes that a former run left were searched.
     swept: bool,
 }
 
@@ -99,7 +99,7 @@ impl State {
             port_of: HashMap::new(),
             by_name: HashMap::new(),
             meters: HashMap::new(),
-            placed: HashMap::new(),
+            applied: HashMap::new(),
             by_node: HashMap::new(),
             waiting: HashMap::new(),
             host_node: None,
@@ -119,7 +119,7 @@ impl State {
             rows: self.rows.len() as u64,
             bytes: self.rows.bytes() as u64,
             waiting: self.waiting.len() as u64,
-            ..self.count_placed(self.counters)
+            ..self.count_applied(self.counters)
         }
     }
 
@@ -172,7 +172,7 @@ impl State {
         due.map(|due| due.saturating_duration_since(now))
     }
 
-    /// Who has waited long enough?
+    /// Applies interfaces again that have waited long enough.
     pub fn clock(&mut self, now: Instant) {
         let due = self.waiting.iter().filter(|(_, until)| now >= **until);
         let due: Vec<_> = due.map(|(id, _)| (Kind::Interface, *id)).collect();
@@ -244,16 +244,16 @@ impl State {
             match self.deleted.get_mut(&node.id) {
                 Some(1) => drop(self.deleted.remove(&node.id)),
                 Some(times) => *times -= 1,
-                // Somebody else removes our nodes; with them went edges.
+                // Another writer removed our nodes; with them went edges.
                 None => self.recheck(),
             }
         } else if let Some(key) = self.by_node.get(&node.id).copied() {
             // It may have come again since, and have got our metadata already.
             let there = self.graph_has(&node.id);
-            if let Some(placed) = self.placed.get_mut(&key) {
-                placed.edges.clear();
+            if let Some(applied) = self.applied.get_mut(&key) {
+                applied.edges.clear();
                 if !there {
-                    placed.node = None;
+                    applied.node = None;
                 }
             }
             if !there {
@@ -265,8 +265,8 @@ impl State {
 
     /// Nothing is known to be in the graph.
     fn recheck(&mut self) {
-        for placed in self.placed.values_mut() {
-            placed.edges.clear();
+        for applied in self.applied.values_mut() {
+            applied.edges.clear();
         }
         self.all_dirty();
     }
@@ -291,12 +291,12 @@ impl State {
         self.host_node = found;
     }
 
-    /// All that hangs on the host's node.
+    /// Marks all children of the host's node.
     fn roots_dirty(&mut self) {
         for (table, kind) in [(SYSTEM, Kind::System), (BRIDGE, Kind::Bridge)] {
             for (id, _) in self.rows.rows(table) {
-                if let Some(placed) = self.placed.get_mut(&(kind, id)) {
-                    placed.edges.clear();
+                if let Some(applied) = self.applied.get_mut(&(kind, id)) {
+                    applied.edges.clear();
                 }
                 self.dirty.insert((kind, id));
             }
@@ -310,10 +310,10 @@ impl State {
                 self.dirty.extend(keys);
             }
         }
-        self.dirty.extend(self.placed.keys());
+        self.dirty.extend(self.applied.keys());
     }
 
-    /// What has to be looked at again, in the order of [`Kind`].
+    /// The rows that have to be applied again, in the order of [`Kind`].
     pub fn take_dirty(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.dirty).into_iter().collect()
     }
@@ -377,7 +377,7 @@ impl State {
         let name = |row: &Row| row.text("name").map(Box::<str>::from);
         let (old_name, new_name) = (old.and_then(name), new.and_then(name));
         let meter = new.and_then(|row| Meter::new(row, now));
-        // Who names one as its peer that came, went or changed, has to look again.
+        // Interfaces that name one as peer that came, went or changed, must be applied again.
         let peers = [old, new].map(|row| row.and_then(peer).map(Box::<str>::from));
         let gone = new.is_none();
         if old_name != new_name {
@@ -417,7 +417,7 @@ fn references(row: Option<&Row>, column: &str) -> Vec<Uuid> {
     row.map_or_else(Vec::new, |row| row.uuids(column).collect())
 }
 
-/// Notes whose children these are now; gives back those for which that changed.
+/// Records the children of a parent; returns those whose parent changed.
 fn relinked(
     parents: &mut HashMap<Uuid, Uuid>,
     parent: Uuid,
@@ -427,7 +427,7 @@ fn relinked(
     let kept: HashSet<_> = new.iter().collect();
     let mut changed = Vec::new();
     for child in old {
-        // It may have gone to another parent already.
+        // It may have moved to another parent already.
         if !kept.contains(child) && parents.get(child) == Some(&parent) {
             parents.remove(child);
             changed.push(*child);
@@ -441,7 +441,7 @@ fn relinked(
     changed
 }
 
-/// Which interface a patch port wants to be connected to.
+/// The interface that a patch port connects to.
 pub(super) fn peer(row: &Row) -> Option<&str> {
     match row.text("type") {
         Some("patch") => row.text_at("options", "peer"),

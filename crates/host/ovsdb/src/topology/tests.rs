@@ -135,10 +135,10 @@ enum Step {
     Host(Option<bool>),
     /// The changes since the last one come as an update.
     Update,
-    /// What the graph told is heard.
+    /// The graph's events are read.
     Hear,
     Disconnect,
-    /// Somebody deletes all nodes of the host.
+    /// Another writer deletes all nodes of the host.
     Wipe,
 }
 
@@ -240,7 +240,7 @@ impl Run {
         self.rows = rows;
     }
 
-    fn hear(&mut self) {
+    fn read_events(&mut self) {
         while let Some(delivery) = self.events.try_next() {
             self.state.delivered(&delivery);
         }
@@ -285,7 +285,7 @@ fn an_interface_that_is_internal_no_more_has_the_kernels_type_again() {
             peer: 0,
         };
         run.update(&world);
-        run.hear();
+        run.read_events();
         let (nodes, _) = run.content();
         assert_eq!(nodes["k1"][1]["Type"], shown);
     }
@@ -313,7 +313,7 @@ proptest! {
                     run.others(&world);
                 }
                 Step::Update => run.update(&world),
-                Step::Hear => run.hear(),
+                Step::Hear => run.read_events(),
                 Step::Disconnect => {
                     if std::mem::take(&mut run.connected) {
                         run.state.end();
@@ -327,12 +327,12 @@ proptest! {
             }
         }
         run.update(&world);
-        run.hear();
-        run.hear();
+        run.read_events();
+        run.read_events();
         let mut fresh = Run::new();
         fresh.others(&world);
         fresh.update(&world);
-        fresh.hear();
+        fresh.read_events();
         prop_assert_eq!(run.content(), fresh.content());
         prop_assert_eq!(run.state.counters().refused, 0);
 
@@ -347,7 +347,7 @@ proptest! {
         prop_assert_eq!(run.content(), bare.content());
     }
 
-    /// Rows that no database has: what is nobody's, many times the same, in circles.
+    /// Rows that no database has: without a parent, repeated, in circles.
     #[test]
     fn no_rows_break_it(
         updates in prop::collection::vec(
@@ -372,11 +372,11 @@ proptest! {
                 Change { table: name, id: id(table as u128, number), row }
             });
             run.state.change(changes.collect()).unwrap();
-            run.hear();
+            run.read_events();
         }
         run.state.end();
         run.state.begin(Vec::new()).unwrap();
-        run.hear();
+        run.read_events();
         let (nodes, edges) = run.content();
         prop_assert_eq!(nodes.len(), INTERFACES + 1);
         prop_assert_eq!(edges.len(), 0);
@@ -410,7 +410,7 @@ fn waiting_ends_in_time_and_what_stays_away_is_forgotten() {
     );
     state.clock(now);
     assert_eq!(state.counters().waiting, 1);
-    // The clock says that it is time; who looks then sees so by the clock of the machine.
+    // The clock says that it is time; `apply` then reads the machine's clock.
     state.waiting.values_mut().for_each(|until| *until = now);
     state.clock(std::time::Instant::now());
     assert_eq!((state.counters().nodes, state.counters().waiting), (3, 0));

@@ -113,7 +113,7 @@ fn ids_of_old_kernels_have_a_generation_above_the_inode() {
     let id = inode(&folder, "h 0/a");
     assert!(id < 1 << 32, "of the file system that the test runs on");
     assert_eq!(path(&cgroups, id | 7 << 32).as_deref(), Some("/a"));
-    // Not what is gone: its inode number may be another's.
+    // Not a removed one: its inode number may be another's.
     fs::remove_dir(folder.path().join("h 0/a")).unwrap();
     assert_eq!(path(&cgroups, id | 7 << 32), None);
     cgroups.note(id | 8 << 32, b"/told");
@@ -171,7 +171,7 @@ fn groups_are_bounded_in_number_and_bytes() {
         cgroups.note(id, &[b'x'; 4096]);
     }
     assert!(cgroups.bytes <= 20 * PATH && cgroups.full > 900);
-    // Too much of what was told: listing makes room.
+    // Too many announced paths: listing drops them.
     while !cgroups.list() {}
     assert_eq!((cgroups.paths.len(), cgroups.bytes), (0, 0));
 }

@@ -34,7 +34,7 @@ fn described(path: &str) -> String {
     parts.join(" ")
 }
 
-/// Each path with what it tells.
+/// Each path with the expected result.
 fn check(cases: &[(&str, &str)]) {
     for (path, expected) in cases {
         let path = path
@@ -204,7 +204,7 @@ fn kubernetes() {
         ("/system.slice/kubelet.service", "unit kubelet.service"),
         // A pod's group and nothing in it.
         ("/kubepods/burstable/pod$UID", "pod UID"),
-        // Names that only look so.
+        // Names that only resemble one.
         ("/kubepods/podium/$A", "unknown A"),
         ("/pod$UID/x", ""),
         ("/system.slice/my-pod$U_ID.slice/x", ""),

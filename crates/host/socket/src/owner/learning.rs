@@ -8,15 +8,15 @@ use super::{Asking, CachedContainer, Container, Containment, OwnerId, Owners, Po
 use crate::container::Found;
 use crate::runtime::{Lookups, Names};
 
-/// Until a question without an answer is asked again the first time; then twice as long each time.
+/// Until a query without an answer is repeated the first time; then twice as long each time.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Most times that a question is asked.
+/// Most attempts of a query.
 const TRIES: u32 = 8;
 /// Digits of an id that is shown in place of a name, as Docker does.
 const SHORT: usize = 12;
 
 impl Owners {
-    /// The container that a path tells of; asked about when it is new.
+    /// The container in a path; its runtime is queried when it is new.
     pub(super) fn container(
         &mut self,
         containment: Containment,
@@ -28,7 +28,7 @@ impl Owners {
         let container = Arc::new(Container::new(&containment, None));
         self.memory += container.memory();
         let now = Instant::now();
-        let asking = if self.lookups.can_ask(&containment.outer) {
+        let asking = if self.lookups.has_runtime(&containment.outer) {
             Asking::At {
                 when: now,
                 tries: 0,
@@ -40,16 +40,16 @@ impl Owners {
             container: container.clone(),
             asking,
         };
-        kept.ask(&containment.outer, &mut self.lookups, now);
+        kept.request_names(&containment.outer, &mut self.lookups, now);
         self.containers.insert(containment.clone(), kept);
         (containment, container)
     }
 
-    /// Asks the runtimes what is not known, until their queue is full.
-    pub(super) fn ask(&mut self) {
+    /// Queries the runtimes about unknown containers, until their queue is full.
+    pub(super) fn request_names(&mut self) {
         let now = Instant::now();
         for (containment, kept) in &mut self.containers {
-            if !kept.ask(&containment.outer, &mut self.lookups, now) {
+            if !kept.request_names(&containment.outer, &mut self.lookups, now) {
                 return;
             }
         }
@@ -92,12 +92,12 @@ impl Owners {
         }
     }
 
-    /// Looks for control groups that were not known, and lists them again for that.
+    /// Searches unknown control groups, and lists the hierarchies again for that.
     pub(super) fn find_cgroups(&mut self) {
         self.settle_pending();
         if !self.pending.is_empty() && self.cgroups.list() {
             self.settle_pending();
-            // What the list does not have is gone.
+            // Groups that the list does not have were removed.
             self.pending.clear();
         }
     }
@@ -136,15 +136,15 @@ impl Owners {
 }
 
 impl CachedContainer {
-    /// Asks when it is time to; false: there is no room for more questions.
-    fn ask(&mut self, found: &Found, lookups: &mut Lookups, now: Instant) -> bool {
+    /// Queries the runtime when it is time; false: the queue of queries is full.
+    fn request_names(&mut self, found: &Found, lookups: &mut Lookups, now: Instant) -> bool {
         match self.asking {
             Asking::At { when, tries } if when <= now => {
-                let asked = lookups.ask(found);
-                if asked {
+                let queued = lookups.request(found);
+                if queued {
                     self.asking = Asking::Asked { tries: tries + 1 };
                 }
-                asked
+                queued
             }
             _ => true,
         }
@@ -167,21 +167,21 @@ impl CachedContainer {
 impl Container {
     pub(super) fn new(containment: &Containment, names: Option<&Names>) -> Self {
         let Containment { outer, inner, pod } = containment;
-        let told = names.cloned().unwrap_or_default();
-        let pod_told = told.pod_name.is_some() || told.pod_namespace.is_some();
-        let pod = (pod.is_some() || pod_told).then(|| Pod {
-            uid: pod.clone().or(told.pod_uid),
-            name: told.pod_name,
-            namespace: told.pod_namespace,
+        let names = names.cloned().unwrap_or_default();
+        let has_pod = names.pod_name.is_some() || names.pod_namespace.is_some();
+        let pod = (pod.is_some() || has_pod).then(|| Pod {
+            uid: pod.clone().or(names.pod_uid),
+            name: names.pod_name,
+            namespace: names.pod_namespace,
         });
-        let outer_label = told.name.clone().unwrap_or_else(|| short(&outer.id));
+        let outer_label = names.name.clone().unwrap_or_else(|| short(&outer.id));
         let mut container = match inner {
             None => Self {
                 runtime: outer.runtime,
                 id: outer.id.clone(),
-                name: told.name,
-                image: told.image,
-                labels: told.labels,
+                name: names.name,
+                image: names.image,
+                labels: names.labels,
                 pod,
                 outer: None,
                 label: outer_label,
@@ -197,7 +197,7 @@ impl Container {
                 label: short(&inner.id),
             },
         };
-        if let Some(runtime) = names.and_then(|names| names.runtime)
+        if let Some(runtime) = names.runtime
             && inner.is_none()
         {
             container.runtime = runtime;

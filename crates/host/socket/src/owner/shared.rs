@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{Owner, OwnerId, Owners, Slot};
 
 impl Owners {
-    /// What two owners share: their user and at least one of executable, container and unit, of what is
-    /// known. That is an owner without a pid. None: they share nothing, or there is no room.
+    /// What two owners share: their user and at least one known value of executable, container and unit.
+    /// The result is an owner without a pid. None: they share nothing, or the limit was reached.
     pub fn shared(&mut self, one: OwnerId, other: OwnerId) -> Option<OwnerId> {
         if one == other {
             return Some(one);

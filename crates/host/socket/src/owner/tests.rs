@@ -108,7 +108,7 @@ fn intern<'a>(owners: &'a mut Owners, task: &Task) -> &'a Owner {
     owners.get(id).unwrap()
 }
 
-/// Bytes of owners and containers, counted anew.
+/// Bytes of owners and containers, counted again.
 fn counted(owners: &Owners) -> usize {
     let owned = owners.slots.values().map(Slot::memory);
     let contained = owners
@@ -165,7 +165,7 @@ fn a_reused_pid_never_gives_anothers_data() {
     assert_eq!((&owner.cgroup, &owner.unit), (&None, &None));
     assert_eq!(owner.service(), "curl");
     assert_eq!(owners.counters().pids_reused, 1);
-    // Without a start time nobody can tell.
+    // Without a start time reuse cannot be detected.
     let unknown = Task {
         start_ns: 0,
         ..task(7, 0, "curl")
@@ -252,7 +252,7 @@ fn groups_are_learned_from_the_kernel_and_by_listing() {
 
     assert_eq!(owners.memory, counted(&owners));
 
-    // What nobody knows is looked for once.
+    // An unknown group is searched once.
     intern(
         &mut owners,
         &Task {
@@ -292,7 +292,7 @@ fn names_of_containers_come_later() {
         Some("nginx")
     );
     assert_eq!(owners.memory, counted(&owners));
-    // The next one in it has them at once, and nobody is asked again.
+    // The next one in it has the names at once, without another query.
     host.process(8, 100, "/sh", &format!("/system.slice/docker-{ID}.scope"));
     assert_eq!(intern(&mut owners, &task(8, 100, "sh")).service(), "web");
     owners.refresh();
@@ -502,7 +502,7 @@ fn the_last_processes_have_names_however_many_the_history_keeps() {
             .all(|(id, pid)| named(id).unwrap().pid == pid)
     );
     assert_eq!(named(&long).unwrap().process, "long");
-    // What has left is nobody's, not another's.
+    // An owner that was dropped has no name, not another's.
     assert!(named(&history[0]).is_none());
     let kept = history.iter().filter(|id| named(id).is_some()).count();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Which runtime is asked about which container.
+//! Selects the runtimes to query about a container.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::container::{Found, Runtime};
 /// Sockets whose failures are remembered; only users' sockets can be so many.
 const SOCKETS: usize = 1024;
 
-/// A socket and who listens there.
+/// A socket and the runtime that listens there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Socket {
     pub(super) path: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct Socket {
 
 /// Sockets that may know the container, the likely ones first.
 pub(super) fn sockets(config: &RuntimeConfig, found: &Found) -> Vec<Socket> {
-    // Who may write in /user.slice/user-1000.slice could else borrow a name of the host's containers.
+    // Else the owner of /user.slice/user-1000.slice could claim a name of the host's containers.
     let (docker, podman, containerd, crio) = match found.user.filter(|&user| user != 0) {
         Some(user) => {
             let Some(users) = &config.users else {
@@ -55,7 +55,7 @@ pub(super) fn sockets(config: &RuntimeConfig, found: &Found) -> Vec<Socket> {
         .collect()
 }
 
-/// Asks runtimes, one question after the other.
+/// Queries runtimes, one after the other.
 pub(super) struct Asker {
     config: RuntimeConfig,
     tokio: Tokio,
@@ -74,8 +74,8 @@ impl Asker {
         })
     }
 
-    /// The first names that a socket tells, else the failure that says most.
-    pub(super) fn ask(&mut self, found: &Found) -> Answer {
+    /// The first answer of a socket, else the most specific failure.
+    pub(super) fn query(&mut self, found: &Found) -> Answer {
         let mut failure = Fail::Unreachable;
         for socket in sockets(&self.config, found) {
             match self.ask_one(&socket, found) {
@@ -106,7 +106,7 @@ impl Asker {
             max_answer: self.config.max_answer,
         };
         let asked = async {
-            timeout(self.config.timeout, ask(server, socket.runtime, found))
+            timeout(self.config.timeout, query(server, socket.runtime, found))
                 .await
                 .unwrap_or(Err(Fail::Timeout))
         };
@@ -114,20 +114,20 @@ impl Asker {
         match answer {
             Ok(_) | Err(Fail::Unknown) => breaker.good(),
             Err(Fail::Timeout | Fail::Rubbish) => breaker.bad(Instant::now()),
-            // Costs nothing to try again.
+            // Cheap to try again.
             Err(Fail::Unreachable | Fail::Suspended) => {}
         }
         answer
     }
 }
 
-async fn ask(server: Server<'_>, runtime: Runtime, found: &Found) -> Answer {
+async fn query(server: Server<'_>, runtime: Runtime, found: &Found) -> Answer {
     match runtime {
-        Runtime::Containerd => match cri::ask(server, found).await {
+        Runtime::Containerd => match cri::query(server, found).await {
             Err(Fail::Unknown) => cri::ask_containerd(server, found).await,
             answer => answer,
         },
-        Runtime::CriO => cri::ask(server, found).await,
-        _ => docker::ask(server, found).await,
+        Runtime::CriO => cri::query(server, found).await,
+        _ => docker::query(server, found).await,
     }
 }

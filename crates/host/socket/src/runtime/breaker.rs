@@ -1,4 +1,4 @@
-//! Sockets that hang or talk rubbish are left alone for a while.
+//! Suspends sockets that hang or send invalid data.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// Whether the socket may be asked.
+    /// Whether the socket may be queried.
     pub(super) fn allows(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now >= until)
     }
@@ -36,7 +36,7 @@ impl Breaker {
         }
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether there was no failure.
     pub(super) fn is_good(&self) -> bool {
         self.failures == 0
     }

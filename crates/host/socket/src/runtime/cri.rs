@@ -27,8 +27,8 @@ const UNIMPLEMENTED: &str = "12";
 /// Since containerd 1.6 and CRI-O 1.20, and before; the messages are the same.
 const VERSIONS: [&str; 2] = ["runtime.v1", "runtime.v1alpha2"];
 
-/// Asks by CRI.
-pub(super) async fn ask(server: Server<'_>, found: &Found) -> Answer {
+/// Queries by CRI.
+pub(super) async fn query(server: Server<'_>, found: &Found) -> Answer {
     let question = ById {
         id: found.id.clone(),
     };
@@ -54,7 +54,7 @@ pub(super) async fn ask(server: Server<'_>, found: &Found) -> Answer {
     Err(Fail::Unknown)
 }
 
-/// Asks containerd about a container in one of its namespaces that is not Kubernetes'.
+/// Queries containerd about a container in one of its namespaces that is not Kubernetes'.
 pub(super) async fn ask_containerd(server: Server<'_>, found: &Found) -> Answer {
     let question = ById {
         id: found.id.clone(),
@@ -125,7 +125,7 @@ impl Names {
     }
 }
 
-/// A name that a runtime told, made safe; none when it is empty.
+/// A name from a runtime, made safe; none when it is empty.
 pub(super) fn text(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| shown(name.as_bytes(), NAME))
 }

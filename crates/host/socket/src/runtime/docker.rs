@@ -28,7 +28,7 @@ struct Config {
     labels: Option<HashMap<String, String>>,
 }
 
-pub(super) async fn ask(server: Server<'_>, found: &Found) -> Answer {
+pub(super) async fn query(server: Server<'_>, found: &Found) -> Answer {
     let response = server
         .get(&format!("/containers/{}/json", found.id))
         .await?;

@@ -1,4 +1,4 @@
-//! Container runtimes asked for names, on a thread of their own: they may hang.
+//! Queries container runtimes for names, on a thread of their own: a query may hang.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,7 +16,7 @@ mod messages;
 
 use asker::Asker;
 
-/// Where runtimes are asked, and how long.
+/// Where runtimes are queried, and for how long.
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {
     /// Sockets of Docker's API.
@@ -27,8 +27,8 @@ pub struct RuntimeConfig {
     pub containerd: Vec<PathBuf>,
     /// Sockets of CRI-O.
     pub crio: Vec<PathBuf>,
-    /// Folder with a folder per user (`/run/user`), for Docker and Podman without root. A user's
-    /// runtime is only asked about containers under that user's slice.
+    /// Folder with a folder per user (`/run/user`), for Docker and Podman without root. A user's runtime is
+    /// only queried about containers under that user's slice.
     pub users: Option<PathBuf>,
     /// Longest that one socket may take for one question.
     pub timeout: Duration,
@@ -64,19 +64,19 @@ pub struct RuntimeCounters {
     pub answered: u64,
     /// No runtime knows the container.
     pub unknown: u64,
-    /// No socket there, or nobody accepts.
+    /// The socket does not exist or does not accept.
     pub unreachable: u64,
     /// No answer in time.
     pub timeout: u64,
     /// The answer was not understood, too long, or cut off.
     pub rubbish: u64,
-    /// Not asked, for the socket hung or talked rubbish too often; it is tried again later.
+    /// Not queried, because the socket hung or sent invalid data too often; it is tried again later.
     pub suspended: u64,
-    /// Questions beyond the limit in the queue; they are asked again.
+    /// Queries that exceeded the queue; they are repeated.
     pub queue_full: u64,
 }
 
-/// What a runtime told of a container.
+/// A runtime's description of a container.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Names {
     /// The runtime, where the path does not say it.
@@ -102,15 +102,15 @@ pub(crate) enum Fail {
 
 pub(crate) type Answer = Result<Names, Fail>;
 
-/// Our ends of the channels to the thread that asks, and from it.
+/// Our ends of the channels to and from the querying thread.
 type Ends = (Sender<Found>, Receiver<(Found, Answer)>);
 
 /// Questions on their way.
 pub(crate) struct Lookups {
     config: RuntimeConfig,
-    /// The thread that asks; begun with the first question.
+    /// The querying thread; started with the first query.
     asker: Option<Ends>,
-    /// Questions without an answer that was taken.
+    /// Queries whose answer was not received yet.
     waiting: usize,
     counters: RuntimeCounters,
 }
@@ -126,12 +126,12 @@ impl Lookups {
     }
 
     /// Whether there is a runtime to ask about this container.
-    pub(crate) fn can_ask(&self, found: &Found) -> bool {
+    pub(crate) fn has_runtime(&self, found: &Found) -> bool {
         !asker::sockets(&self.config, found).is_empty()
     }
 
-    /// Asks, if there is room. The answer comes later.
-    pub(crate) fn ask(&mut self, found: &Found) -> bool {
+    /// Queues a query, if the queue has space. The answer comes later.
+    pub(crate) fn request(&mut self, found: &Found) -> bool {
         if self.waiting >= self.config.max_waiting {
             self.counters.queue_full += 1;
             return false;
@@ -139,17 +139,17 @@ impl Lookups {
         if self.asker.is_none() {
             self.asker = begin(&self.config);
         }
-        let asked = self
+        let sent = self
             .asker
             .as_ref()
             .is_some_and(|(questions, _)| questions.send(found.clone()).is_ok());
-        if asked {
+        if sent {
             self.waiting += 1;
         } else {
             self.asker = None;
             self.counters.unreachable += 1;
         }
-        asked
+        sent
     }
 
     /// An answer that came meanwhile.
@@ -174,7 +174,7 @@ impl Lookups {
     }
 }
 
-/// Begins the thread. It ends when nobody takes its answers any more.
+/// Starts the thread. It ends when the receiver of its answers is dropped.
 fn begin(config: &RuntimeConfig) -> Option<Ends> {
     let (questions, to_ask) = channel::<Found>();
     let (answered, answers) = channel();
@@ -183,7 +183,7 @@ fn begin(config: &RuntimeConfig) -> Option<Ends> {
         .name("skua-names".into())
         .spawn(move || {
             for found in to_ask {
-                let answer = asker.ask(&found);
+                let answer = asker.query(&found);
                 if answered.send((found, answer)).is_err() {
                     return;
                 }

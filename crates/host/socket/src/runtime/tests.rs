@@ -37,7 +37,7 @@ fn nobody() -> RuntimeConfig {
     }
 }
 
-/// A server on a unix socket; how often somebody came.
+/// A server on a unix socket, with the number of its connections.
 struct Listening {
     folder: TempDir,
     came: Arc<AtomicUsize>,
@@ -100,8 +100,8 @@ fn docker_api(status: &str, body: &str) -> Listening {
     })
 }
 
-fn ask(config: RuntimeConfig, found: &Found) -> Answer {
-    Asker::new(config).unwrap().ask(found)
+fn query(config: RuntimeConfig, found: &Found) -> Answer {
+    Asker::new(config).unwrap().query(found)
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn docker_tells_name_image_and_pod() {
             "Env":["SECRET=1"],"Image":"nginx:1.27","Labels":{{"a":"b"}}}},"Mounts":[]}}"#
         ),
     );
-    let names = ask(server.docker(), &found(Runtime::Docker)).unwrap();
+    let names = query(server.docker(), &found(Runtime::Docker)).unwrap();
     let expected = Names {
         runtime: Some(Runtime::Docker),
         name: Some(r"web\x1b[2J".into()),
@@ -131,7 +131,7 @@ fn docker_tells_name_image_and_pod() {
             "io.kubernetes.pod.namespace":"shop","io.kubernetes.pod.uid":"u"}}}}}}"#
         ),
     );
-    let names = ask(server.docker(), &found(Runtime::Unknown)).unwrap();
+    let names = query(server.docker(), &found(Runtime::Unknown)).unwrap();
     assert_eq!(names.name.as_deref(), Some("app"));
     assert_eq!(names.pod_name.as_deref(), Some("web-1"));
     assert_eq!(names.pod_namespace.as_deref(), Some("shop"));
@@ -146,7 +146,7 @@ fn labels_may_be_null() {
         podman: vec![server.path()],
         ..nobody()
     };
-    let names = ask(config, &found(Runtime::Podman)).unwrap();
+    let names = query(config, &found(Runtime::Podman)).unwrap();
     assert_eq!((names.name.as_deref(), names.image), (Some("x"), None));
 }
 
@@ -155,7 +155,7 @@ fn an_unknown_container_is_no_failure_of_the_socket() {
     let server = docker_api("404 Not Found", r#"{"message":"no such container"}"#);
     let mut asker = Asker::new(server.docker()).unwrap();
     for _ in 0..5 {
-        assert_eq!(asker.ask(&found(Runtime::Docker)), Err(Fail::Unknown));
+        assert_eq!(asker.query(&found(Runtime::Docker)), Err(Fail::Unknown));
     }
     assert_eq!(server.came(), 5);
 }
@@ -169,13 +169,13 @@ fn rubbish_is_not_believed() {
         "[]".to_owned(),
         "{}".to_owned(),
         format!(r#"{{"Id":"{ID}","Name":7}}"#),
-        // Another container than asked for.
+        // Another container than requested.
         format!(r#"{{"Id":"{other}","Name":"/x","Config":{{}}}}"#),
         format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)),
     ];
     for body in bodies {
         let server = docker_api("200 OK", &body);
-        let answer = ask(server.docker(), &found(Runtime::Docker));
+        let answer = query(server.docker(), &found(Runtime::Docker));
         assert_eq!(
             answer,
             Err(Fail::Rubbish),
@@ -185,7 +185,7 @@ fn rubbish_is_not_believed() {
     }
     let server = docker_api("500 Internal Server Error", "oops");
     assert_eq!(
-        ask(server.docker(), &found(Runtime::Docker)),
+        query(server.docker(), &found(Runtime::Docker)),
         Err(Fail::Rubbish)
     );
 }
@@ -204,13 +204,13 @@ fn who_does_not_speak_http_is_left_alone_after_three_times() {
             let mut asker = Asker::new(config).unwrap();
             for _ in 0..3 {
                 assert_eq!(
-                    asker.ask(&found(runtime)),
+                    asker.query(&found(runtime)),
                     Err(Fail::Rubbish),
                     "{rubbish:?}"
                 );
             }
             for _ in 0..5 {
-                assert_eq!(asker.ask(&found(runtime)), Err(Fail::Suspended));
+                assert_eq!(asker.query(&found(runtime)), Err(Fail::Suspended));
             }
             assert_eq!(server.came() - before, 3);
         }
@@ -245,9 +245,9 @@ fn who_hangs_is_left_alone_after_three_times() {
             let timeout = Duration::from_millis(20);
             let mut asker = Asker::new(RuntimeConfig { timeout, ..config }).unwrap();
             for _ in 0..3 {
-                assert_eq!(asker.ask(&found(runtime)), Err(Fail::Timeout));
+                assert_eq!(asker.query(&found(runtime)), Err(Fail::Timeout));
             }
-            assert_eq!(asker.ask(&found(runtime)), Err(Fail::Suspended));
+            assert_eq!(asker.query(&found(runtime)), Err(Fail::Suspended));
         }
     }
     // It may be slower than our patience.
@@ -270,7 +270,7 @@ fn who_drips_hangs() {
         timeout: Duration::from_millis(100),
         ..server.docker()
     };
-    assert_eq!(ask(config, &found(Runtime::Docker)), Err(Fail::Timeout));
+    assert_eq!(query(config, &found(Runtime::Docker)), Err(Fail::Timeout));
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn an_endless_answer_is_cut() {
         told.send(sum).unwrap();
     });
     assert_eq!(
-        ask(server.docker(), &found(Runtime::Docker)),
+        query(server.docker(), &found(Runtime::Docker)),
         Err(Fail::Rubbish)
     );
     let sum = written.recv().unwrap();
@@ -302,7 +302,7 @@ fn an_endless_answer_is_cut() {
         while stream.write_all(&[b'x'; 65_536]).is_ok() {}
     });
     assert_eq!(
-        ask(server.docker(), &found(Runtime::Docker)),
+        query(server.docker(), &found(Runtime::Docker)),
         Err(Fail::Rubbish)
     );
 }
@@ -324,10 +324,10 @@ fn without_a_socket_there_is_no_answer() {
         };
         let mut asker = Asker::new(config).unwrap();
         for _ in 0..5 {
-            assert_eq!(asker.ask(&found(Runtime::Docker)), Err(Fail::Unreachable));
+            assert_eq!(asker.query(&found(Runtime::Docker)), Err(Fail::Unreachable));
         }
     }
-    assert!(!Lookups::new(nobody()).can_ask(&found(Runtime::Docker)));
+    assert!(!Lookups::new(nobody()).has_runtime(&found(Runtime::Docker)));
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn the_next_socket_is_asked_when_one_fails() {
         docker: vec![bad.folder.path().join("none"), bad.path(), good.path()],
         ..nobody()
     };
-    let names = ask(config, &found(Runtime::Docker)).unwrap();
+    let names = query(config, &found(Runtime::Docker)).unwrap();
     assert_eq!(names.name.as_deref(), Some("web"));
     assert_eq!(bad.came(), 1);
 }
@@ -395,7 +395,7 @@ fn a_socket_of_another_user_is_not_believed() {
         user: Some(other),
         ..found(Runtime::Docker)
     };
-    assert_eq!(ask(config, &found), Err(Fail::Unreachable));
+    assert_eq!(query(config, &found), Err(Fail::Unreachable));
 }
 
 /// Waits for the next answer.
@@ -420,12 +420,12 @@ fn questions_wait_in_a_bounded_queue_and_are_counted() {
     };
     let mut lookups = Lookups::new(config);
     let found = found(Runtime::Docker);
-    assert!(lookups.ask(&found) && lookups.ask(&found));
-    assert!(!lookups.ask(&found));
+    assert!(lookups.request(&found) && lookups.request(&found));
+    assert!(!lookups.request(&found));
     for _ in 0..2 {
         assert_eq!(wait(&mut lookups).1.unwrap().name.as_deref(), Some("web"));
     }
-    assert!(lookups.ask(&found));
+    assert!(lookups.request(&found));
     wait(&mut lookups).1.unwrap();
     let counters = lookups.counters();
     assert_eq!((counters.answered, counters.queue_full), (3, 1));

@@ -84,7 +84,7 @@ fn both_sides_of_a_conversation_on_this_host_are_known() {
         service(&store, "10.0.0.2:80", "10.0.0.9:40000"),
         Some((true, ServiceRule::Kernel))
     );
-    // Other ports, another protocol: nobody's.
+    // Other ports, another protocol: no socket's.
     assert_eq!(
         joined(&store, 6, 1, "10.0.0.9:40001", "10.0.0.2:80"),
         [0, 0]
@@ -130,7 +130,7 @@ fn used_again() -> SocketStore {
         socket.start_ns = NOON + at * S;
         socket.now_ns = NOON + (at + 1) * S;
         match number {
-            5 => store.seen(&socket, owner(5)),
+            5 => store.observe(&socket, owner(5)),
             _ => store.ended(
                 &ended(socket, End::Closed),
                 owner(number as u32),
@@ -157,10 +157,10 @@ fn ports_that_are_used_again_belong_to_the_socket_that_was_there() {
     assert_eq!(at(220, 230), [0, 0], "no look has seen it since");
     // Packets that follow the end, of a conversation that began before it.
     assert_eq!(at(105, 150), [4, 0]);
-    // In between nobody was there.
+    // In between there was no socket.
     assert_eq!(at(50, 60), [0, 0]);
     assert_eq!(store.counts().ambiguous, 0);
-    // One record of all three uses is nobody's, which is counted.
+    // One record of all three uses has no single owner, which is counted.
     assert_eq!(at(1, 208), [0, 0]);
     assert_eq!(store.counts().ambiguous, 1);
 }
@@ -200,7 +200,7 @@ fn a_restarted_server_does_not_answer_for_the_one_before() {
     let mut now = listener(2, 1, Protocol::Udp, "0.0.0.0:53");
     now.start_ns = NOON + 2 * S;
     now.now_ns = NOON + 9 * S;
-    store.seen(&now, owner(4));
+    store.observe(&now, owner(4));
     let at = |store: &SocketStore, second: u64| {
         let times = (NOON + second * S + S / 2, NOON + second * S + S / 2 + 1);
         joined_in(
@@ -216,7 +216,7 @@ fn a_restarted_server_does_not_answer_for_the_one_before() {
     let mut other = listener(5, 1, Protocol::Udp, "0.0.0.0:53");
     other.start_ns = NOON + 3 * S;
     other.now_ns = NOON + 9 * S;
-    store.seen(&other, owner(6));
+    store.observe(&other, owner(6));
     assert_eq!(at(&store, 5), [0, 0]);
     assert_eq!(store.counts().ambiguous, 1);
     // What they share is named.
@@ -236,7 +236,7 @@ fn who_has_many_sockets_at_a_port_is_known_and_so_is_what_many_share() {
             let id = u64::from(1000 * owners + number);
             let local = format!("10.0.0.2:{}", 53 * owners);
             let socket = listener(id, netns(owners), Protocol::Udp, &local);
-            store.seen(&socket, owner(1 + number % owners));
+            store.observe(&socket, owner(1 + number % owners));
         }
     }
     store.share_ports(&mut |one, other| if one == other { Some(one) } else { owner(9) });
@@ -337,7 +337,7 @@ fn any_socket() -> impl Strategy<Value = (SocketUpdate, u32)> {
     (1..4u32, endpoint(), endpoint(), life, 1..4u32).prop_map(
         |(netns, local, remote, (start, length), number)| {
             let mut socket = tcp(0, netns, &local, &remote, Opener::Unknown);
-            // Some began before anybody watched.
+            // Some began before the probe.
             socket.start_ns = if start == 0 { 0 } else { NOON + start * S };
             socket.now_ns = NOON + (start + length.unwrap_or(1)) * S;
             socket.end = length.map(|_| End::Closed);
@@ -361,7 +361,7 @@ proptest! {
             if socket.end.is_some() {
                 store.ended(&socket, owner(number), &Names::new());
             } else {
-                store.seen(&socket, owner(number));
+                store.observe(&socket, owner(number));
             }
             list.push((socket, number));
         }

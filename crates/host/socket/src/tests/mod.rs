@@ -97,11 +97,11 @@ fn store(config: SocketStoreConfig) -> SocketStore {
     store
 }
 
-/// A look that sees these sockets, each with the owner of its number.
+/// A poll that sees these sockets, each with the owner of its number.
 fn snapshot(store: &mut SocketStore, sockets: &[(SocketUpdate, u32)]) {
-    store.begin_look();
+    store.begin_poll();
     for (update, number) in sockets {
-        store.seen(update, owner(*number));
+        store.observe(update, owner(*number));
     }
-    store.end_look(&Names::new());
+    store.end_poll(&Names::new());
 }

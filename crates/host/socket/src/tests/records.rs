@@ -1,7 +1,7 @@
 //! JSON, CSV and schema.
 
 use serde_json::Value;
-use skua_flow::{Party, ServiceRule};
+use skua_flow::{ConversationOwner, ServiceRule};
 
 use super::*;
 use crate::{ServiceSide, SocketLine, SocketRecord, call, fields, fields::FIELDS};
@@ -9,14 +9,14 @@ use crate::{ServiceSide, SocketLine, SocketRecord, call, fields, fields::FIELDS}
 fn line<'a>(record: &'a SocketRecord, process: &'a str) -> SocketLine<'a> {
     SocketLine {
         record,
-        owner: Party {
+        owner: ConversationOwner {
             process,
             pid: 7,
             uid: Some(33),
             container: "web",
             pod: "shop",
             unit: "docker.service",
-            ..Party::default()
+            ..ConversationOwner::default()
         },
         executable: "/usr/bin/x",
         service: Some(ServiceSide {

@@ -1,4 +1,4 @@
-//! Services and who calls them.
+//! Services and their clients.
 
 use super::*;
 use crate::{
@@ -60,7 +60,7 @@ fn a_connection_within_the_host_is_counted_once() {
     let names = Names::new();
     let client = tcp(1, 1, "10.0.0.9:40000", "10.0.0.2:80", Opener::Local);
     let server = tcp(2, 2, "10.0.0.2:80", "10.0.0.9:40000", Opener::Remote);
-    // Open, ended, and with the server's end told before the client's socket was looked at.
+    // Open, ended, and with the server's end reported before the client's socket was polled.
     for order in 0..3 {
         let mut store = store(SocketStoreConfig::default());
         match order {
@@ -268,23 +268,23 @@ fn a_container_keeps_its_sums_when_it_gets_its_name() {
         store.ended(&ended(client, End::Closed), owner(3), names);
     };
     call(1, &mut store, &names);
-    store.begin_look();
-    store.end_look(&names);
+    store.begin_poll();
+    store.end_poll(&names);
     names.learn("shop");
     // Also when nothing more comes of it.
     let found = calls(&mut store, &names, CallsBy::Dependency);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].client.as_ref().unwrap().service, "shop");
 
-    // Made anew it begins with its id again.
+    // Created again it begins with its id again.
     names.names.0[3] = "0123456789ab".to_owned();
     call(2, &mut store, &names);
-    store.begin_look();
-    store.end_look(&names);
+    store.begin_poll();
+    store.end_poll(&names);
     names.learn("shop");
     call(3, &mut store, &names);
-    store.begin_look();
-    store.end_look(&names);
+    store.begin_poll();
+    store.end_poll(&names);
     for by in [CallsBy::Dependency, CallsBy::Client] {
         let found = calls(&mut store, &names, by);
         assert_eq!(found.len(), 1, "{found:?}");

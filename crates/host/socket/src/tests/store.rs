@@ -22,7 +22,7 @@ fn a_socket_that_two_looks_miss_has_vanished() {
     assert_eq!(store.open().count(), 0);
     let record = store.closed().next().unwrap();
     assert_eq!(record.end, Some(End::Vanished));
-    assert_eq!(record.tcp, socket.tcp, "the numbers of the last look");
+    assert_eq!(record.tcp, socket.tcp, "the numbers of the last poll");
     let counts = store.counts();
     assert_eq!((counts.seen, counts.ended, counts.vanished), (1, 1, 1));
 }
@@ -47,7 +47,7 @@ fn what_is_known_better_stays() {
     let mut socket = tcp(1, 1, "10.0.0.9:40000", "10.0.0.2:80", Opener::Local);
     socket.task_rule = TaskRule::Connect;
     snapshot(&mut store, &[(socket, 3)]);
-    // At the end the local port is gone, only the closer is left, and nobody knows who began.
+    // At the end the local port is cleared, only the closer is known, and the opener is not.
     let mut end = ended(socket, End::ResetRemote);
     end.task_rule = TaskRule::Close;
     end.local = address("0.0.0.0:0");
@@ -172,13 +172,13 @@ proptest! {
                     lives[*id as usize] += 1;
                 }
             }
-            store.begin_look();
+            store.begin_poll();
             for (id, what) in happenings {
                 if *what == 0 {
-                    store.seen(&make(&lives, *id), owner(1));
+                    store.observe(&make(&lives, *id), owner(1));
                 }
             }
-            store.end_look(&names);
+            store.end_poll(&names);
             // What vanished is not seen again: a new life.
             let vanished: Vec<u64> = store
                 .closed()

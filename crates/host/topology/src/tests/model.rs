@@ -169,16 +169,16 @@ fn window(lo: u64, hi: u64) -> Window {
 }
 
 /// What is seen, with the moments at which it was so, sorted.
-type Seen<T> = Vec<(Arc<T>, u64, u64)>;
+type Observed<T> = Vec<(Arc<T>, u64, u64)>;
 
-fn sorted<T: Element>(mut seen: Seen<T>) -> Seen<T> {
+fn sorted<T: Element>(mut seen: Observed<T>) -> Observed<T> {
     seen.sort_by(|a, b| (&a.0.base().id, a.1).cmp(&(&b.0.base().id, b.1)));
     seen
 }
 
 fn collect<T: Element>(
     mut scan: impl FnMut(u32, usize, Visit<'_, T>) -> Result<Scan, GraphError>,
-) -> Seen<T> {
+) -> Observed<T> {
     let mut seen = Vec::new();
     let mut from = 0;
     loop {
@@ -202,8 +202,8 @@ fn expected<T: Element + PartialEq>(
     states: &[State],
     (lo, hi): (u64, u64),
     items: impl Fn(&State) -> Vec<Arc<T>>,
-) -> Seen<T> {
-    let mut seen: Seen<T> = Vec::new();
+) -> Observed<T> {
+    let mut seen: Observed<T> = Vec::new();
     for seq in lo..=hi {
         for item in items(&states[seq as usize]) {
             let goes_on = seen
@@ -231,8 +231,12 @@ fn expected<T: Element + PartialEq>(
 }
 
 /// Times of deletion are compared only for being there.
-fn same<T: Element + PartialEq + std::fmt::Debug>(found: Seen<T>, wanted: Seen<T>, what: &str) {
-    let level = |seen: Seen<T>| -> Vec<(T, u64, u64)> {
+fn same<T: Element + PartialEq + std::fmt::Debug>(
+    found: Observed<T>,
+    wanted: Observed<T>,
+    what: &str,
+) {
+    let level = |seen: Observed<T>| -> Vec<(T, u64, u64)> {
         let level = |(item, lo, hi): (Arc<T>, u64, u64)| {
             let mut item = T::clone(&item);
             let base = item.base_mut();
@@ -391,7 +395,7 @@ proptest! {
             let seq = log.iter().rposition(|other| other.time <= event.time).unwrap() + 1;
             prop_assert_eq!(graph.at(event.time).unwrap().hi, seq as u64);
         }
-        // What is kept of the events is what subscribers were told.
+        // The kept events are those that subscribers got.
         let again: Vec<Event> = graph.events_since(floor).unwrap().collect();
         let told: Vec<Event> = log[floor as usize..].iter().map(|event| Event::clone(event)).collect();
         prop_assert_eq!(again, told);

@@ -1,4 +1,4 @@
-//! Who is told, and who is too slow.
+//! Which events subscribers get, and what slow ones lose.
 
 use crate::*;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use super::{Holders, Tap, TapDirection};
 use crate::{ask, injection::endpoint::mac};
 use skua_flow::Prefix;
-use skua_tap::{Direction, Parties, Role, Space, Spec, TapChoice, Target, Tunnel};
+use skua_tap::{AddressSelection, Direction, Role, Space, Spec, TapChoice, Target, Tunnel};
 use std::net::{IpAddr, SocketAddr};
 
 /// Addresses in all lists of a tap at most.
@@ -106,8 +106,8 @@ fn expression(tap: &Tap, targets: &[Target]) -> String {
     }
 }
 
-fn parties(tap: &Tap) -> Result<Parties, String> {
-    let mut parties = Parties::default();
+fn addresses(tap: &Tap) -> Result<AddressSelection, String> {
+    let mut addresses = AddressSelection::default();
     let nets = [
         (&tap.nets, Role::EITHER),
         (&tap.source_nets, Role::SOURCE),
@@ -125,15 +125,15 @@ fn parties(tap: &Tap) -> Result<Parties, String> {
     for (list, role) in nets {
         for text in list {
             let prefix: Prefix = text.parse().map_err(|error| format!("{error}"))?;
-            parties.add_prefix(prefix, role);
+            addresses.add_prefix(prefix, role);
         }
     }
     for (list, role) in macs {
         for text in list {
-            parties.add_mac(mac(text)?, role);
+            addresses.add_mac(mac(text)?, role);
         }
     }
-    Ok(parties)
+    Ok(addresses)
 }
 
 /// What a tap is to do.
@@ -214,7 +214,7 @@ pub fn spec(tap: &Tap) -> Result<Spec, String> {
     holders.check()?;
     let choice = TapChoice {
         filter: expression(tap, &targets),
-        parties: parties(tap)?,
+        addresses: addresses(tap)?,
         sockets: !holders.is_empty(),
         sampling: tap.sampling,
         packet_rate: tap.packet_rate,

@@ -10,7 +10,8 @@ mod stores;
 use std::time::Duration;
 
 use skua_flow::{
-    Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Party, Service, ServiceRule, TcpUpdate,
+    ConversationOwner, Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Service, ServiceRule,
+    TcpUpdate,
 };
 
 use crate::{
@@ -113,23 +114,23 @@ pub fn record(number: u32, second: u64) -> FlowRecord {
     record
 }
 
-pub fn parties(number: u32) -> [Party<'static>; 2] {
+pub fn parties(number: u32) -> [ConversationOwner<'static>; 2] {
     const CLIENTS: [&str; 3] = ["curl", "wget", "ssh"];
-    let client = Party {
+    let client = ConversationOwner {
         process: CLIENTS[number as usize % 3],
         pid: 100 + number % 3,
         user: "root",
-        ..Party::default()
+        ..ConversationOwner::default()
     };
     // The servers 0 to 2 are on this host, too.
     let server = match number % 7 {
-        n @ 0..3 => Party {
+        n @ 0..3 => ConversationOwner {
             process: "nginx",
             pid: 7 + n,
             unit: "nginx.service",
-            ..Party::default()
+            ..ConversationOwner::default()
         },
-        _ => Party::default(),
+        _ => ConversationOwner::default(),
     };
     [client, server]
 }

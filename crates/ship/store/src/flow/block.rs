@@ -9,8 +9,8 @@ use super::{
 };
 use hashbrown::HashMap;
 use skua_flow::{
-    Counters, Directions, EndReason, FlowKey, FlowRecord, Interval, Party, Service, ServiceRule,
-    TcpUpdate,
+    ConversationOwner, Counters, Directions, EndReason, FlowKey, FlowRecord, Interval, Service,
+    ServiceRule, TcpUpdate,
 };
 use skua_record::TcpCounters;
 
@@ -298,8 +298,8 @@ impl BlockWriter {
         })
     }
 
-    fn party(&mut self, party: &Party<'_>) -> u64 {
-        if *party == Party::default() {
+    fn party(&mut self, party: &ConversationOwner<'_>) -> u64 {
+        if *party == ConversationOwner::default() {
             return 0;
         }
         let mut number = |text| self.texts.number(text);
@@ -491,10 +491,10 @@ impl<'a> Tables<'a> {
         }
     }
 
-    fn party(&self, number: u64) -> Option<Party<'a>> {
+    fn party(&self, number: u64) -> Option<ConversationOwner<'a>> {
         let row = self.parties.get(usize::try_from(number).ok()?)?;
         let text = |number: u32| self.texts.get(number as usize).copied();
-        Some(Party {
+        Some(ConversationOwner {
             process: text(row.process)?,
             pid: row.pid,
             user: text(row.user)?,
@@ -861,7 +861,7 @@ mod tests {
             },
             ..FlowUpdate::default()
         };
-        let party = Party {
+        let party = ConversationOwner {
             process: "nginx",
             pid: 80,
             user: "www",
@@ -895,11 +895,11 @@ mod tests {
             let rows = Tables::read(&payload).unwrap().rows(&mut scratch).unwrap();
             let read = rows.flow(0, rows.key(0).unwrap()).unwrap();
             let before = FlowLine {
-                parties: [party; 2],
+                owners: [party; 2],
                 ..record.line("eth0")
             };
             let after = FlowLine {
-                parties: read.parties,
+                owners: read.parties,
                 ..read.record.line(read.context.interface)
             };
             for field in FIELDS {

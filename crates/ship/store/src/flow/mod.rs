@@ -16,7 +16,7 @@ mod scan;
 
 pub use history::{FlowBatch, FlowHistory};
 
-use skua_flow::{Counters, FlowKey, FlowRecord, Party};
+use skua_flow::{ConversationOwner, Counters, FlowKey, FlowRecord};
 use std::{net::IpAddr, sync::Arc};
 
 /// Where a flow was captured.
@@ -46,7 +46,7 @@ pub struct FlowChange<'a> {
     /// Where it was captured.
     pub context: FlowContext<'a>,
     /// Who owns the sockets of `lo` and `hi`.
-    pub parties: [Party<'a>; 2],
+    pub parties: [ConversationOwner<'a>; 2],
 }
 
 /// A flow, or a change of one, out of the history.
@@ -61,7 +61,7 @@ pub struct StoredFlow<'a> {
     /// Where it was captured.
     pub context: FlowContext<'a>,
     /// Who owns the sockets of `lo` and `hi`.
-    pub parties: [Party<'a>; 2],
+    pub parties: [ConversationOwner<'a>; 2],
     /// Set when the flow began before the end of the time that was asked for, but was first drained
     /// after it: the counters then say more than was counted by that time, for there is nothing before
     /// them.

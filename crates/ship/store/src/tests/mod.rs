@@ -11,7 +11,8 @@ use crate::{
 };
 use proptest::prelude::*;
 use skua_flow::{
-    Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Party, Service, ServiceRule, TcpUpdate,
+    ConversationOwner, Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Service, ServiceRule,
+    TcpUpdate,
 };
 use skua_record::TcpCounters;
 use std::{ops::ControlFlow, path::Path, time::Duration};
@@ -69,15 +70,18 @@ impl Row {
                 node_tid,
                 interface,
             },
-            parties: self.parties.each_ref().map(|(name, pid, uid)| Party {
-                process: name,
-                pid: *pid,
-                user: "root",
-                uid: *uid,
-                container: "",
-                pod: name,
-                unit: "",
-            }),
+            parties: self
+                .parties
+                .each_ref()
+                .map(|(name, pid, uid)| ConversationOwner {
+                    process: name,
+                    pid: *pid,
+                    user: "root",
+                    uid: *uid,
+                    container: "",
+                    pod: name,
+                    unit: "",
+                }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Capture files that are damaged, cut off or of a kind that nobody supports here.
+//! Capture files that are damaged, cut off or of a kind without support here.
 
 use super::named;
 use crate::capture::{ByteOrder, Capture, Format, LinkType, block};
@@ -24,7 +24,7 @@ pub enum Outcome {
         /// Offset of the record or block that is cut off.
         offset: u64,
     },
-    /// All of these packets and nothing to complain about.
+    /// All of these packets and no error.
     Fine {
         /// Packets in the file.
         packets: usize,

@@ -73,7 +73,7 @@ fn echo(t: &mut Trace) {
         // The same identifier asked from the other side shares the entry.
         t.push(v4_back().icmp(8, 0, 4711, sequence).zeros(10));
     }
-    // A reply that nobody asked for.
+    // A reply without a request.
     t.push(v4().icmp(0, 0, 5, 0).zeros(10));
 }
 
@@ -123,7 +123,7 @@ fn errors(t: &mut Trace) {
         .build();
     t.push(v4_back().icmp(11, 0, 0, 0).payload(&ping));
     t.push(v4().icmp(11, 1, 0, 0).payload(&ping));
-    // Types that nobody assigned.
+    // Unassigned types.
     t.push(v4().icmp(44, 3, 7, 1).zeros(8));
     t.push(v4_back().icmp(255, 255, 7, 1).zeros(8));
 }

@@ -23,7 +23,7 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "ethertypes",
-        about: "EtherTypes that nobody decodes, and the border 0x05ff to 0x0600",
+        about: "EtherTypes that are not decoded, and the border 0x05ff to 0x0600",
         make: ethertypes,
     },
     Entry {
@@ -53,7 +53,7 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "pppoe",
-        about: "PPPoE discovery and session, which we count without looking in",
+        about: "PPPoE discovery and session, which we count without decoding",
         make: pppoe,
     },
     Entry {
@@ -416,7 +416,7 @@ fn jumbo(t: &mut Trace) {
             .udp(40_000, 7)
             .zeros(65_535 - 8),
     );
-    // Longer than any length field: what a super-packet looks like that offloading cut off late.
+    // Longer than any length field: like a super-packet that offloading has not cut yet.
     let longer = crate::layer::Ipv4 {
         total_length: Some(0),
         ..crate::layer::Ipv4::between("10.0.0.1", "10.0.0.2")

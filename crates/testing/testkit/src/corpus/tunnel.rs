@@ -47,7 +47,7 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "tunnels_deep",
-        about: "three and four levels: the last is not looked into",
+        about: "three and four levels: the last is not decoded",
         make: deep,
     },
     Entry {

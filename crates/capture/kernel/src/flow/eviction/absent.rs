@@ -1,5 +1,5 @@
-//! Who was evicted and may come back: a Bloom filter in two generations, a hundredth of the
-//! table's memory while there are any, and none otherwise.
+//! Evicted keys that may come back: a Bloom filter in two generations. It takes a hundredth of the table's
+//! memory while there are any, and none otherwise.
 
 use std::mem;
 
@@ -103,7 +103,7 @@ impl Absent {
         self.young.count() + self.old.count()
     }
 
-    /// Whether nobody is remembered, also of those that came back.
+    /// Whether no key is remembered, returned ones included.
     pub(super) fn is_empty(&self) -> bool {
         self.young.words.is_empty() && self.old.words.is_empty()
     }

@@ -245,7 +245,7 @@ fn nor_does_one_that_meets_a_full_house() {
 fn one_that_overruns_a_slow_drain_shuts_nobody_out() {
     let mut table = Table::new(2 * SECOND);
     table.late = SECOND / 1000;
-    // Quiet before: the drain that the storm calls for sees no reason to evict anybody.
+    // Quiet before: the drain that the storm triggers has no reason to evict.
     table.wait(INTERVAL * 9 / 10);
     table.burst(20_000, 0..30_000);
     table.wait(SECOND);

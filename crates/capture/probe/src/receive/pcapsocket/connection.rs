@@ -39,12 +39,12 @@ pub(super) struct Stream {
     /// Names of its interfaces, empty where they have none.
     pub(super) interfaces: Vec<Box<str>>,
     pub(super) ended: bool,
-    /// Call for a drain when so many entries have been made; none: it was called.
+    /// Number of entries at which to request a drain; none: it was requested.
     wake_at: Option<u64>,
     most: u32,
 }
 
-/// A stream of packets, and who sends it.
+/// A stream of packets, and its sender.
 pub(super) struct Connection {
     /// Stands in place of a namespace in flow keys.
     pub(super) number: u16,
@@ -90,8 +90,8 @@ impl Connection {
         lock(&self.stream)
     }
 
-    /// Takes note of bytes that came.
-    pub(super) fn heard(&self, bytes: usize) {
+    /// Counts received bytes.
+    pub(super) fn count_received(&self, bytes: usize) {
         let mut stream = self.lock();
         stream.bytes += bytes as u64;
         stream.heard = Instant::now();

@@ -16,7 +16,7 @@ use crate::receive::worker::{Readable, await_readable};
 
 /// What has arrived is still taken at the end, but for no longer than this.
 const LAST_BYTES: Duration = Duration::from_secs(1);
-/// A peer that is gone without a word is noticed after about two minutes.
+/// A peer that vanished is noticed after about two minutes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -27,7 +27,7 @@ pub(super) struct Source<'a> {
     end: &'a OwnedFd,
     /// Until when the head of the capture must have come; none when it has.
     deadline: Rc<Cell<Option<Instant>>>,
-    /// Set when the thread is to end: until when what is there is still taken.
+    /// Set when the thread has to stop: until then received bytes are still read.
     ending: Option<Instant>,
 }
 
@@ -85,7 +85,7 @@ impl Read for Source<'_> {
             }
             match self.socket.read(buffer) {
                 Ok(length) => {
-                    self.connection.heard(length);
+                    self.connection.count_received(length);
                     return Ok(length);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

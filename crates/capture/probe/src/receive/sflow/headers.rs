@@ -1,5 +1,5 @@
-//! Samples that tell of a packet's headers instead of showing them: the headers are made again, so
-//! that such samples go the same way as others.
+//! Samples that describe a packet's headers instead of carrying them: the headers are rebuilt, so that such
+//! samples are counted like others.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ const ETHERNET_LEN: usize = 14;
 const MOST: usize = ETHERNET_LEN + 40 + 20;
 const TCP: u8 = 6;
 
-/// What was told of a packet.
+/// The described headers of a packet.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Headers {
     pub(super) ethernet: Option<EthernetFrame>,
@@ -27,9 +27,9 @@ pub(super) struct Buffer {
 
 impl Buffer {
     fn put(&mut self, bytes: &[u8]) {
-        let room = self.bytes.as_flattened_mut();
+        let buffer = self.bytes.as_flattened_mut();
         let end = self.length + bytes.len();
-        if let Some(place) = room.get_mut(self.length..end) {
+        if let Some(place) = buffer.get_mut(self.length..end) {
             place.copy_from_slice(bytes);
             self.length = end;
         }
@@ -48,7 +48,7 @@ impl Buffer {
 }
 
 impl Headers {
-    /// The packet as far as it is known; none when nothing is.
+    /// A packet with the known headers; none when none is known.
     pub(super) fn frame<'a>(&self, buffer: &'a mut Buffer) -> Option<Frame<'a>> {
         let (link, wire_len) = match (&self.ethernet, &self.ip) {
             (Some(ethernet), _) => (LinkType::Ethernet, ethernet.length),

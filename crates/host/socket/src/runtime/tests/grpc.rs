@@ -14,10 +14,10 @@ use prost::Message;
 use super::super::messages::*;
 use super::*;
 
-/// What a call is answered with: gRPC's status and the body as it goes over the wire.
+/// The answer to a call: gRPC's status and the body as sent.
 type Reply = (&'static str, Vec<u8>);
 
-/// Plays a runtime; `answer` gets method, containerd namespace and the id that is asked about.
+/// Plays a runtime; `answer` gets method, containerd namespace and the requested id.
 fn runtime<F>(answer: F) -> (TempDir, RuntimeConfig)
 where
     F: Fn(&str, Option<&str>, &str) -> Reply + Clone + Send + Sync + 'static,
@@ -109,7 +109,7 @@ fn cri_tells_name_image_and_pod() {
                 ("12", Vec::new())
             }
         });
-        let names = ask(config, &found(Runtime::Unknown)).unwrap();
+        let names = query(config, &found(Runtime::Unknown)).unwrap();
         assert_eq!(names.runtime, Some(Runtime::Containerd));
         assert_eq!(names.name.as_deref(), Some("app"));
         assert_eq!(names.image.as_deref(), Some("docker.io/library/nginx:1.27"));
@@ -141,7 +141,7 @@ fn a_pods_own_container_has_the_pods_name() {
         }
         _ => ("5", Vec::new()),
     });
-    let names = ask(config, &found(Runtime::Containerd)).unwrap();
+    let names = query(config, &found(Runtime::Containerd)).unwrap();
     assert_eq!(names.name.as_deref(), Some("pod"));
     assert_eq!(names.pod_name.as_deref(), Some("web-7d4b"));
     assert_eq!(names.pod_namespace.as_deref(), Some("shop"));
@@ -169,7 +169,7 @@ fn containerd_tells_of_its_other_namespaces() {
         });
         let mut found = found(Runtime::Containerd);
         found.namespace = from_path.map(str::to_owned);
-        let names = ask(config, &found).unwrap();
+        let names = query(config, &found).unwrap();
         assert_eq!(names.name.as_deref(), Some("web"));
         assert_eq!(names.image.as_deref(), Some("docker.io/library/nginx:1.27"));
     }
@@ -180,9 +180,9 @@ fn what_no_service_knows_is_unknown() {
     for code in ["5", "2", "12", "13"] {
         let (_folder, config) = runtime(move |_, _, _| (code, Vec::new()));
         let mut found = found(Runtime::Containerd);
-        assert_eq!(ask(config.clone(), &found), Err(Fail::Unknown));
+        assert_eq!(query(config.clone(), &found), Err(Fail::Unknown));
         found.namespace = Some("not\na header".into());
-        assert_eq!(ask(config, &found), Err(Fail::Unknown));
+        assert_eq!(query(config, &found), Err(Fail::Unknown));
     }
 }
 
@@ -207,7 +207,7 @@ fn rubbish_in_grpc_is_not_believed() {
     for body in bodies {
         let length = body.len();
         let (_folder, config) = runtime(move |_, _, _| ("0", body.clone()));
-        let answer = ask(config, &found(Runtime::Containerd));
+        let answer = query(config, &found(Runtime::Containerd));
         assert_eq!(answer, Err(Fail::Rubbish), "{length} bytes");
     }
 }

@@ -7,7 +7,7 @@ use skua_flow::Prefix;
 use super::layout::host_bit;
 use crate::bindings::tap as c;
 
-/// As what an address is looked for.
+/// Which address of a packet is compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Role(u32);
 
@@ -25,9 +25,9 @@ impl Role {
     }
 }
 
-/// Whose packets are wanted. Nobody's set is everybody's.
+/// Addresses of which a packet must have one. An empty set selects all packets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Parties {
+pub struct AddressSelection {
     prefixes: BTreeMap<(IpAddr, u8), Role>,
     macs: BTreeMap<[u8; 6], Role>,
 }
@@ -40,7 +40,7 @@ fn merge<K: Ord>(map: &mut BTreeMap<K, Role>, key: K, role: Role) {
 /// An entry of a map: key and value.
 pub(super) type Entry = (Vec<u8>, [u8; 4]);
 
-impl Parties {
+impl AddressSelection {
     /// Adds a prefix.
     pub fn add_prefix(&mut self, prefix: Prefix, role: Role) {
         merge(
@@ -126,7 +126,7 @@ impl Parties {
         words.into_iter().flat_map(u64::to_ne_bytes).collect()
     }
 
-    /// Which sets are looked at.
+    /// The sets that the program has to search.
     pub(super) fn flags(&self) -> u32 {
         let sets = [
             ("hosts4", c::TAP_HOSTS4),
@@ -154,35 +154,35 @@ fn prefix_key(length: u8, octets: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn parties(all: &[(&str, Role)]) -> Parties {
-        let mut parties = Parties::default();
+    fn addresses(all: &[(&str, Role)]) -> AddressSelection {
+        let mut addresses = AddressSelection::default();
         for (text, role) in all {
-            parties.add_prefix(text.parse().unwrap(), *role);
+            addresses.add_prefix(text.parse().unwrap(), *role);
         }
-        parties
+        addresses
     }
 
     #[test]
     fn a_longer_prefix_has_the_roles_of_those_around_it() {
-        let parties = parties(&[
+        let addresses = addresses(&[
             ("10.0.0.0/8", Role::SOURCE),
             ("10.1.0.0/16", Role::DESTINATION),
             ("11.0.0.0/8", Role::DESTINATION),
             ("10.1.2.3/32", Role::DESTINATION),
         ]);
-        let entries = parties.entries("prefixes4").unwrap();
+        let entries = addresses.entries("prefixes4").unwrap();
         let role = |first: [u8; 2]| {
             let found = entries.iter().find(|(key, _)| key[4..6] == first);
             u32::from_ne_bytes(found.unwrap().1)
         };
         assert_eq!((role([10, 0]), role([10, 1]), role([11, 0])), (1, 3, 2));
-        assert_eq!(parties.entries("hosts4").unwrap().len(), 1);
-        assert_eq!(parties.flags(), c::TAP_HOSTS4 | c::TAP_PREFIXES4);
+        assert_eq!(addresses.entries("hosts4").unwrap().len(), 1);
+        assert_eq!(addresses.flags(), c::TAP_HOSTS4 | c::TAP_PREFIXES4);
     }
 
     #[test]
     fn each_host_has_a_bit_and_few_of_them_share_one() {
-        let mut all = Parties::default();
+        let mut all = AddressSelection::default();
         for number in 0..5_000u32 {
             let v4 = std::net::Ipv4Addr::from(0x0a00_0000 + number * 7);
             let v6 = std::net::Ipv6Addr::from(0xfd00_u128 << 112 | u128::from(number));
@@ -192,22 +192,22 @@ mod tests {
                 all.add_prefix(prefix, Role::EITHER);
             }
         }
-        let ones = |parties: &Parties| -> u32 {
-            let bits = parties.host_bits();
+        let ones = |addresses: &AddressSelection| -> u32 {
+            let bits = addresses.host_bits();
             bits.iter().map(|byte| byte.count_ones()).sum()
         };
         assert!((9_500..=10_000).contains(&ones(&all)));
-        assert_eq!(ones(&parties(&[("10.0.0.0/8", Role::EITHER)])), 0);
+        assert_eq!(ones(&addresses(&[("10.0.0.0/8", Role::EITHER)])), 0);
     }
 
     #[test]
     fn each_kind_of_address_has_its_set() {
-        let mut all = parties(&[("fd00::/8", Role::EITHER), ("::1/128", Role::SOURCE)]);
+        let mut all = addresses(&[("fd00::/8", Role::EITHER), ("::1/128", Role::SOURCE)]);
         assert_eq!(all.flags(), c::TAP_HOSTS6 | c::TAP_PREFIXES6);
         all.add_mac([2; 6], Role::SOURCE);
         all.add_mac([2; 6], Role::DESTINATION);
         let macs = all.entries("macs").unwrap();
         assert_eq!(macs, [(vec![2; 6], 3u32.to_ne_bytes())]);
-        assert!(!all.is_empty() && Parties::default().is_empty());
+        assert!(!all.is_empty() && AddressSelection::default().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Looking at what is open: reading the kernel's iterators.
+//! Snapshots of open sockets, by the kernel's iterators or its dump.
 
 use std::io::Read as _;
 
@@ -14,20 +14,20 @@ use crate::KernelError;
 /// A read of an iterator gives at most 32 KiB (BPF_SEQ_FILE_BUFF of kernel/bpf/bpf_iter.c).
 const READ_BYTES: usize = 64 << 10;
 
-/// How a rung looks at what is open.
-pub(super) enum Looker {
+/// How a rung takes a snapshot of open sockets.
+pub(super) enum Snapshot {
     /// By iterators: over the file tables, then over the sockets that are known.
     Iterators {
         files: Link,
         open: Link,
-        buffer: Look,
+        buffer: IteratorBuffer,
     },
     /// By the kernel's own dump.
     Dump(Dump),
 }
 
-impl Looker {
-    /// Makes known what is open, and who has it open.
+impl Snapshot {
+    /// Records the open sockets and their owners in the kernel's map.
     pub(super) fn find(&mut self, main: &Attached) -> Result<(), KernelError> {
         match self {
             Self::Iterators { files, buffer, .. } => buffer.run(files, &mut |_| {}),
@@ -56,9 +56,9 @@ impl Looker {
 }
 
 /// The buffer of reads, kept to save allocations.
-pub(super) struct Look(Box<[u8]>);
+pub(super) struct IteratorBuffer(Box<[u8]>);
 
-impl Look {
+impl IteratorBuffer {
     pub(super) fn new() -> Self {
         Self(vec![0; READ_BYTES].into())
     }
@@ -70,7 +70,7 @@ impl Look {
         sink: &mut dyn FnMut(&RawRecord),
     ) -> Result<(), KernelError> {
         let failed = |source: std::io::Error| KernelError::System {
-            what: "cannot look at open sockets",
+            what: "cannot list open sockets",
             source,
         };
         let mut iterator = Iter::new(link).map_err(|e| failed(std::io::Error::other(e)))?;
@@ -78,7 +78,7 @@ impl Look {
         loop {
             let read = match iterator.read(&mut self.0[filled..]) {
                 Ok(read) => read,
-                // A signal, or sockets changed meanwhile: the kernel goes on where it was.
+                // A signal, or sockets changed meanwhile: the kernel continues.
                 Err(e)
                     if matches!(
                         e.kind(),
@@ -93,13 +93,13 @@ impl Look {
                 return Ok(());
             }
             filled += read;
-            let mut taken = 0;
-            while let Some(record) = RawRecord::read(&self.0[taken..filled]) {
+            let mut parsed = 0;
+            while let Some(record) = RawRecord::read(&self.0[parsed..filled]) {
                 sink(&record);
-                taken += size_of::<RawRecord>();
+                parsed += size_of::<RawRecord>();
             }
-            self.0.copy_within(taken..filled, 0);
-            filled -= taken;
+            self.0.copy_within(parsed..filled, 0);
+            filled -= parsed;
         }
     }
 }

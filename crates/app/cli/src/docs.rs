@@ -15,6 +15,10 @@ JSON is one object a line, without line breaks inside. `ab.packets` in a table i
 the object `ab`. Fields that do not apply are left out, as the last column says; an object without
 fields, too. New fields may come, none of these will change its meaning.
 
+`together` is what the value is in several records of the same thing: `sum`, `least`, `greatest`, `union` of all, `known`
+once it is, or the `latest`, which may be left out again; `same` does not change. Queries and the lake have some values
+in a form of their own: [queries](gremlin.md) those of Skydive, the lake numbers for flags and identifiers.
+
 CSV has a column for each field in the order of the table, with `_` for `.` in its name (`ab_packets`);
 what does not apply is empty, lists are separated by spaces. The first line has the names.
 
@@ -39,6 +43,17 @@ fn the_documentation_of_records_is_up_to_date() {
         text += &format!("\n## {title}\n\n{chapter}");
     }
     up_to_date("records.md", &text);
+}
+
+#[test]
+fn the_types_of_the_page_are_up_to_date() {
+    let text = [
+        "// Records, from the definitions of their fields: `UPDATE_DOCS=1 cargo test -p skua-cli docs` writes this anew.\n".into(),
+        skua_record::typescript("Flow", skua_flow::fields::FIELDS),
+        skua_record::typescript("Socket", skua_socket::fields::FIELDS),
+        skua_record::typescript("Calls", skua_socket::call::FIELDS),
+    ];
+    up_to_date("../web/src/records.ts", &text.join("\n"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Every field of the flow record, once: JSON, CSV, their schema and `docs/records.md` come from
-//! [`FIELDS`].
+//! Every field of the flow record, once: JSON, CSV, their schema, keys of queries, columns of the lake, the page's types
+//! and `docs/records.md` come from [`FIELDS`].
 
 use crate::{
     EndReason, FlowKey, FlowLine, Network,
@@ -8,7 +8,7 @@ use crate::{
     record::Party,
 };
 use serde::{Serialize, Serializer, ser::SerializeSeq};
-pub use skua_record::FieldType;
+pub use skua_record::{Aggregation, FieldType};
 use std::{fmt, io};
 
 /// The flow record.
@@ -50,6 +50,17 @@ pub enum Own<'a> {
     Community(CommunityId),
 }
 
+impl Own<'_> {
+    /// The value as a number; none when only a text has it.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Self::Id48(id) => Some(*id),
+            Self::Flags(flags) => Some((*flags).into()),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Own<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -86,13 +97,15 @@ impl Serialize for Own<'_> {
     }
 }
 
-use FieldType::{Integer, Integers, Number, String};
+use Aggregation::{Greatest, Known, Latest, Least, Sum, Union};
+use FieldType::{Integer, Integer32, Integers, Number, String, Time};
 
 const NO_TCP: &str = "not TCP";
 const NO_TUNNEL: &str = "not inside a tunnel";
 const NO_HANDSHAKE: &str = "handshake not seen";
 const NO_SERVICE: &str = "not known; replay of a file";
 const NO_OWNER: &str = "not known, or not on this host";
+const NO_RATE: &str = "what the last interval added has it";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
 pub const FIELDS: &[Field] = &{
@@ -103,291 +116,122 @@ pub const FIELDS: &[Field] = &{
 macro_rules! tcp_counters {
     ($($field:ident, $name:literal, $skydive:literal, $what:literal;)*) => {
         const TCP_COUNTERS: &[Field] = &[$(
-            Field::new(
-                concat!("tcp.ab_", $name),
-                Integer,
-                "segments",
-                NO_TCP,
-                concat!("segments of `a` ", $what),
-                |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.counters.$field)[0].into())),
-            ),
-            Field::new(
-                concat!("tcp.ba_", $name),
-                Integer,
-                "segments",
-                NO_TCP,
-                concat!("segments of `b` ", $what),
-                |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.counters.$field)[1].into())),
-            ),
+            Field::new(concat!("tcp.ab_", $name), Integer32, "segments", NO_TCP, concat!("segments of `a` ", $what),
+                |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.counters.$field)[0].into())))
+                .is(Sum).key(concat!("TCPMetric.AB", $skydive)).column(concat!("tcp_ab_", $name)),
+            Field::new(concat!("tcp.ba_", $name), Integer32, "segments", NO_TCP, concat!("segments of `b` ", $what),
+                |l| tcp(l, |r| Value::Integer(r.by_a(r.tcp.counters.$field)[1].into())))
+                .is(Sum).key(concat!("TCPMetric.BA", $skydive)).column(concat!("tcp_ba_", $name)),
         )*];
     };
 }
 skua_record::for_each_tcp_counter!(tcp_counters);
 
 /// Fields up to the flags of TCP.
+#[rustfmt::skip]
 const UP_TO_TCP: &[Field] = &[
-    Field::new("interface", String, "", "", "name of the interface", |l| {
-        Value::Text(l.interface)
-    }),
-    Field::new(
-        "layers",
-        String,
-        "",
-        "",
-        "layers of the packets, outermost first, separated by `/`: `Ethernet/Dot1Q/IPv4/UDP`; begins with the network layer when there is no Ethernet header",
-        |l| Value::Other(Own::Layers(&l.record.key)),
-    ),
-    Field::new(
-        "protocol",
-        String,
-        "",
-        "",
-        "transport protocol, or what stands in its place: `tcp`, `icmpv6`, `arp`; a number where there is no name",
-        |l| Value::Other(Own::Protocol(&l.record.key)),
-    ),
-    Field::new(
-        "a.address",
-        String,
-        "",
-        "",
-        "address of the side that spoke first: IP, or MAC without IP; empty when the packets have neither",
-        |l| address(&l.record.key, l.record.a().0),
-    ),
-    Field::new(
-        "a.port",
-        Integer,
-        "",
-        "without IP",
-        "its transport port, 0 for protocols without ports",
-        |l| port(&l.record.key, l.record.a().1),
-    ),
-    Field::new(
-        "a.process",
-        String,
-        "",
-        NO_OWNER,
-        "name of the process that has its socket",
-        |l| Value::nonempty(party(l, true).process),
-    ),
-    Field::new(
-        "a.pid",
-        Integer,
-        "",
-        NO_OWNER,
-        "its process identifier",
-        |l| Value::nonzero(party(l, true).pid.into()),
-    ),
-    Field::new(
-        "a.user",
-        String,
-        "",
-        NO_OWNER,
-        "its user, a number where there is no name",
-        |l| party(l, true).user_value(),
-    ),
-    Field::new(
-        "a.container",
-        String,
-        "",
-        NO_OWNER,
-        "its container: the name, else the identifier",
-        |l| Value::nonempty(party(l, true).container),
-    ),
-    Field::new("a.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
-        Value::nonempty(party(l, true).pod)
-    }),
-    Field::new("a.unit", String, "", NO_OWNER, "its systemd unit", |l| {
-        Value::nonempty(party(l, true).unit)
-    }),
-    Field::new(
-        "b.address",
-        String,
-        "",
-        "",
-        "address of the other side",
-        |l| address(&l.record.key, l.record.b().0),
-    ),
-    Field::new(
-        "b.port",
-        Integer,
-        "",
-        "without IP",
-        "its transport port",
-        |l| port(&l.record.key, l.record.b().1),
-    ),
-    Field::new(
-        "b.process",
-        String,
-        "",
-        NO_OWNER,
-        "name of the process that has the socket of `b`",
-        |l| Value::nonempty(party(l, false).process),
-    ),
-    Field::new(
-        "b.pid",
-        Integer,
-        "",
-        NO_OWNER,
-        "its process identifier",
-        |l| Value::nonzero(party(l, false).pid.into()),
-    ),
-    Field::new(
-        "b.user",
-        String,
-        "",
-        NO_OWNER,
-        "its user, a number where there is no name",
-        |l| party(l, false).user_value(),
-    ),
-    Field::new(
-        "b.container",
-        String,
-        "",
-        NO_OWNER,
-        "its container: the name, else the identifier",
-        |l| Value::nonempty(party(l, false).container),
-    ),
-    Field::new("b.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| {
-        Value::nonempty(party(l, false).pod)
-    }),
-    Field::new("b.unit", String, "", NO_OWNER, "its systemd unit", |l| {
-        Value::nonempty(party(l, false).unit)
-    }),
-    Field::new(
-        "ab.packets",
-        Integer,
-        "packets",
-        "",
-        "packets on the wire from `a` to `b`",
-        |l| Value::Integer(l.record.ab().packets),
-    ),
-    Field::new(
-        "ab.bytes",
-        Integer,
-        "bytes",
-        "",
-        "link-layer bytes on the wire from `a` to `b`; inside a tunnel from the inner header on",
-        |l| Value::Integer(l.record.ab().bytes),
-    ),
-    Field::new(
-        "ba.packets",
-        Integer,
-        "packets",
-        "",
-        "packets from `b` to `a`",
-        |l| Value::Integer(l.record.ba().packets),
-    ),
-    Field::new(
-        "ba.bytes",
-        Integer,
-        "bytes",
-        "",
-        "bytes from `b` to `a`",
-        |l| Value::Integer(l.record.ba().bytes),
-    ),
-    Field::new(
-        "start",
-        String,
-        "RFC 3339, UTC",
-        "",
-        "time of the first packet",
-        |l| Value::Time(l.record.first_ns),
-    ),
-    Field::new(
-        "last",
-        String,
-        "RFC 3339, UTC",
-        "",
-        "time of the last packet",
-        |l| Value::Time(l.record.last_ns),
-    ),
-    Field::new(
-        "community_id",
-        String,
-        "",
-        "without IP",
-        "Community ID version 1, seed 0",
-        |l| own(l.record.community_id(), Own::Community),
-    ),
-    Field::new(
-        "id",
-        String,
-        "",
-        "",
-        "identifier of the conversation at this capture point for as long as the agent runs, 12 hexadecimal digits",
-        |l| Value::Other(Own::Id48(l.record.id)),
-    ),
-    Field::new(
-        "end",
-        String,
-        "",
-        "still active",
-        "why the record ended: `closed` (TCP), `idle`, `evicted` (left the table under pressure; the record goes on when the conversation does), `shutdown`",
-        |l| Value::or_absent(l.record.end, |end| Value::Text(end_name(end))),
-    ),
-    Field::new(
-        "duration",
-        Integer,
-        "ns",
-        "",
-        "time from the first packet to the last",
-        |l| Value::Integer(l.record.last_ns.saturating_sub(l.record.first_ns)),
-    ),
-    Field::new("ifindex", Integer, "", "", "index of the interface", |l| {
-        Value::Integer(l.record.key.ifindex.into())
-    }),
-    Field::new(
-        "netns",
-        Integer,
-        "",
-        "the agent's own",
-        "the agent's number of the network namespace",
-        |l| Value::nonzero(l.record.key.netns.into()),
-    ),
-    Field::new(
-        "vlans",
-        Integers,
-        "",
-        "without tags",
-        "VLAN identifiers, outermost first",
+    Field::new("interface", String, "", "", "name of the interface", |l| Value::Text(l.interface))
+        .key("Interface").column("interface"),
+    Field::new("layers", String, "", "", "layers of the packets, outermost first, separated by `/`: `Ethernet/Dot1Q/IPv4/UDP`; begins with the network layer when there is no Ethernet header",
+        |l| Value::Other(Own::Layers(&l.record.key)))
+        .key("LayersPath").no_column("`link`, `vlan`, `ethertype`, `ip_protocol` and `tunnel` have them"),
+    Field::new("protocol", String, "", "", "transport protocol, or what stands in its place: `tcp`, `icmpv6`, `arp`; a number where there is no name",
+        |l| Value::Other(Own::Protocol(&l.record.key)))
+        .own_key("Application").column("protocol"),
+    Field::new("a.address", String, "", "", "address of the side that spoke first: IP, or MAC without IP; empty when the packets have neither",
+        |l| address(&l.record.key, l.record.a().0))
+        .own_key("Network.A").column("a_address"),
+    Field::new("a.port", Integer32, "", "without IP", "its transport port, 0 for protocols without ports",
+        |l| port(&l.record.key, l.record.a().1))
+        .own_key("Transport.A").column("a_port"),
+    Field::new("a.process", String, "", NO_OWNER, "name of the process that has its socket",
+        |l| Value::nonempty(party(l, true).process))
+        .is(Known).key("A.Process").column("a_process"),
+    Field::new("a.pid", Integer32, "", NO_OWNER, "its process identifier",
+        |l| Value::nonzero(party(l, true).pid.into()))
+        .is(Known).key("A.PID").column("a_pid"),
+    Field::new("a.user", String, "", NO_OWNER, "its user, a number where there is no name",
+        |l| party(l, true).user_value())
+        .is(Known).key("A.User").column("a_user"),
+    Field::new("a.container", String, "", NO_OWNER, "its container: the name, else the identifier",
+        |l| Value::nonempty(party(l, true).container))
+        .is(Known).key("A.Container").column("a_container"),
+    Field::new("a.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| Value::nonempty(party(l, true).pod))
+        .is(Known).key("A.Pod").column("a_pod"),
+    Field::new("a.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(party(l, true).unit))
+        .is(Known).key("A.Unit").column("a_unit"),
+    Field::new("b.address", String, "", "", "address of the other side", |l| address(&l.record.key, l.record.b().0))
+        .own_key("Network.B").column("b_address"),
+    Field::new("b.port", Integer32, "", "without IP", "its transport port", |l| port(&l.record.key, l.record.b().1))
+        .own_key("Transport.B").column("b_port"),
+    Field::new("b.process", String, "", NO_OWNER, "name of the process that has the socket of `b`",
+        |l| Value::nonempty(party(l, false).process))
+        .is(Known).key("B.Process").column("b_process"),
+    Field::new("b.pid", Integer32, "", NO_OWNER, "its process identifier",
+        |l| Value::nonzero(party(l, false).pid.into()))
+        .is(Known).key("B.PID").column("b_pid"),
+    Field::new("b.user", String, "", NO_OWNER, "its user, a number where there is no name",
+        |l| party(l, false).user_value())
+        .is(Known).key("B.User").column("b_user"),
+    Field::new("b.container", String, "", NO_OWNER, "its container: the name, else the identifier",
+        |l| Value::nonempty(party(l, false).container))
+        .is(Known).key("B.Container").column("b_container"),
+    Field::new("b.pod", String, "", NO_OWNER, "its Kubernetes pod", |l| Value::nonempty(party(l, false).pod))
+        .is(Known).key("B.Pod").column("b_pod"),
+    Field::new("b.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(party(l, false).unit))
+        .is(Known).key("B.Unit").column("b_unit"),
+    Field::new("ab.packets", Integer, "packets", "", "packets on the wire from `a` to `b`",
+        |l| Value::Integer(l.record.ab().packets))
+        .is(Sum).key("Metric.ABPackets").column("ab_packets"),
+    Field::new("ab.bytes", Integer, "bytes", "", "link-layer bytes on the wire from `a` to `b`; inside a tunnel from the inner header on",
+        |l| Value::Integer(l.record.ab().bytes))
+        .is(Sum).key("Metric.ABBytes").column("ab_bytes"),
+    Field::new("ba.packets", Integer, "packets", "", "packets from `b` to `a`",
+        |l| Value::Integer(l.record.ba().packets))
+        .is(Sum).key("Metric.BAPackets").column("ba_packets"),
+    Field::new("ba.bytes", Integer, "bytes", "", "bytes from `b` to `a`", |l| Value::Integer(l.record.ba().bytes))
+        .is(Sum).key("Metric.BABytes").column("ba_bytes"),
+    Field::new("start", Time, "RFC 3339, UTC", "", "time of the first packet", |l| Value::Time(l.record.first_ns))
+        .is(Least).own_key("Start").column("start"),
+    Field::new("last", Time, "RFC 3339, UTC", "", "time of the last packet", |l| Value::Time(l.record.last_ns))
+        .is(Greatest).own_key("Last").own_column("time"),
+    Field::new("community_id", String, "", "without IP", "Community ID version 1, seed 0",
+        |l| own(l.record.community_id(), Own::Community))
+        .key("CommunityID").no_column("follows from protocol, addresses and ports"),
+    Field::new("id", String, "", "", "identifier of the conversation at this capture point for as long as the agent runs, 12 hexadecimal digits",
+        |l| Value::Other(Own::Id48(l.record.id)))
+        .key("UUID").number_column("id", Integer),
+    Field::new("end", String, "", "still active", "why the record ended: `closed` (TCP), `idle`, `evicted` (left the table under pressure; the record goes on when the conversation does), `shutdown`",
+        |l| Value::or_absent(l.record.end, |end| Value::Text(end_name(end))))
+        .is(Latest).own_key("FinishType").column("end"),
+    Field::new("duration", Integer, "ns", "", "time from the first packet to the last",
+        |l| Value::Integer(l.record.last_ns.saturating_sub(l.record.first_ns)))
+        .is(Greatest).key("Duration").no_column("`time` less `start`"),
+    Field::new("ifindex", Integer32, "", "", "index of the interface",
+        |l| Value::Integer(l.record.key.ifindex.into()))
+        .key("IfIndex").no_column("another after a restart; `interface` stays"),
+    Field::new("netns", Integer32, "", "the agent's own", "the agent's number of the network namespace",
+        |l| Value::nonzero(l.record.key.netns.into()))
+        .key("NetNS").no_column("another after a restart; `interface` stays"),
+    Field::new("vlans", Integers, "", "without tags", "VLAN identifiers, outermost first",
         |l| match l.record.key.vlan_ids().next() {
             Some(_) => Value::Other(Own::Vlans(&l.record.key)),
             None => Value::Absent,
-        },
-    ),
-    Field::new(
-        "ethertype",
-        Integer,
-        "",
-        "with IP",
-        "EtherType, 0 for an 802.3 length field or when unknown",
+        })
+        .own_key("Link.ID").own_column("vlan"),
+    Field::new("ethertype", Integer32, "", "with IP", "EtherType, 0 for an 802.3 length field or when unknown",
         |l| match l.record.key.network() {
             Network::None => Value::Integer(l.record.key.detail.into()),
             _ => Value::Absent,
-        },
-    ),
-    Field::new(
-        "icmp.type",
-        Integer,
-        "",
-        "not ICMP, or cut off",
-        "ICMP or ICMPv6 type, of the request for queries",
-        |l| icmp(l, |[kind, _], _| Some(kind.into())),
-    ),
-    Field::new(
-        "icmp.code",
-        Integer,
-        "",
-        "not ICMP, or cut off",
-        "code",
-        |l| icmp(l, |[_, code], _| Some(code.into())),
-    ),
-    Field::new(
-        "icmp.id",
-        Integer,
-        "",
-        "types without identifier",
-        "identifier of queries",
+        })
+        .key("EtherType").column("ethertype"),
+    Field::new("icmp.type", Integer32, "", "not ICMP, or cut off", "ICMP or ICMPv6 type, of the request for queries",
+        |l| icmp(l, |[kind, _], _| Some(kind.into())))
+        .own_key("ICMP.Type").column("icmp_type"),
+    Field::new("icmp.code", Integer32, "", "not ICMP, or cut off", "code",
+        |l| icmp(l, |[_, code], _| Some(code.into())))
+        .key("ICMP.Code").column("icmp_code"),
+    Field::new("icmp.id", Integer32, "", "types without identifier", "identifier of queries",
         |l| {
             icmp(l, |[kind, _], id| {
                 let has_id = match l.record.key.network() {
@@ -396,108 +240,47 @@ const UP_TO_TCP: &[Field] = &[
                 };
                 has_id.then_some(id.into())
             })
-        },
-    ),
-    Field::new(
-        "tcp.state",
-        String,
-        "",
-        "no flags seen",
-        "state by the flags seen: `syn-sent`, `syn-received`, `established`, `closing` (FIN from one side), `closed` (from both), `reset`",
-        |l| Value::or_absent(l.record.tcp_state(), |state| Value::Text(state.name())),
-    ),
-    Field::new(
-        "tcp.opened_by",
-        String,
-        "",
-        "no SYN seen",
-        "`a` or `b`: who sent the SYN",
+        })
+        .key("ICMP.ID").column("icmp_id"),
+    Field::new("tcp.state", String, "", "no flags seen", "state by the flags seen: `syn-sent`, `syn-received`, `established`, `closing` (FIN from one side), `closed` (from both), `reset`",
+        |l| Value::or_absent(l.record.tcp_state(), |state| Value::Text(state.name())))
+        .is(Latest).key("TCPMetric.State").column("tcp_state"),
+    Field::new("tcp.opened_by", String, "", "no SYN seen", "`a` or `b`: who sent the SYN",
         |l| {
             let opened = l.record.a_opened().filter(|_| is_tcp(l));
             Value::or_absent(opened, |a| Value::Text(if a { "a" } else { "b" }))
-        },
-    ),
-    Field::new(
-        "tcp.handshake_rtt",
-        Integer,
-        "ns",
-        NO_HANDSHAKE,
-        "SYN to ACK: server and client side together",
-        |l| match l.record.handshake_rtt_ns() {
-            Some(ns) => Value::Integer(ns),
-            None => Value::Absent,
-        },
-    ),
-    Field::new(
-        "tcp.server_rtt",
-        Integer,
-        "ns",
-        NO_HANDSHAKE,
-        "SYN to SYN+ACK",
-        |l| Value::nonzero(l.record.tcp.server_rtt_ns),
-    ),
-    Field::new(
-        "tcp.client_rtt",
-        Integer,
-        "ns",
-        NO_HANDSHAKE,
-        "SYN+ACK to ACK",
-        |l| Value::nonzero(l.record.tcp.client_rtt_ns),
-    ),
-    Field::new(
-        "tcp.ab_flags",
-        String,
-        "",
-        NO_TCP,
-        "flags seen from `a` as letters of `FSRPAUEC`: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR",
-        |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[0]))),
-    ),
-    Field::new(
-        "tcp.ba_flags",
-        String,
-        "",
-        NO_TCP,
-        "flags seen from `b`",
-        |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[1]))),
-    ),
+        })
+        .is(Known).key("TCPMetric.OpenedBy").column("tcp_opened_by"),
+    Field::new("tcp.handshake_rtt", Integer, "ns", NO_HANDSHAKE, "SYN to ACK: server and client side together",
+        |l| match l.record.handshake_rtt_ns() { Some(ns) => Value::Integer(ns), None => Value::Absent })
+        .is(Known).key("Metric.RTT").column("tcp_handshake_rtt"),
+    Field::new("tcp.server_rtt", Integer, "ns", NO_HANDSHAKE, "SYN to SYN+ACK",
+        |l| Value::nonzero(l.record.tcp.server_rtt_ns))
+        .is(Known).key("TCPMetric.ServerRTT").column("tcp_server_rtt"),
+    Field::new("tcp.client_rtt", Integer, "ns", NO_HANDSHAKE, "SYN+ACK to ACK",
+        |l| Value::nonzero(l.record.tcp.client_rtt_ns))
+        .is(Known).key("TCPMetric.ClientRTT").column("tcp_client_rtt"),
+    Field::new("tcp.ab_flags", String, "", NO_TCP, "flags seen from `a` as letters of `FSRPAUEC`: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR; the bits of the TCP header (RFC 9293) from the lowest",
+        |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[0]))))
+        .is(Union).key("TCPMetric.ABFlags").number_column("tcp_ab_flags", Integer32),
+    Field::new("tcp.ba_flags", String, "", NO_TCP, "flags seen from `b`",
+        |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[1]))))
+        .is(Union).key("TCPMetric.BAFlags").number_column("tcp_ba_flags", Integer32),
 ];
 
 /// Fields behind those of TCP.
+#[rustfmt::skip]
 const AFTER_TCP: &[Field] = &[
-    Field::new(
-        "tunnel.type",
-        String,
-        "",
-        NO_TUNNEL,
-        "what the flow was found inside: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`",
-        |l| Value::or_absent(l.record.key.tunnel(), |t| Value::Text(names::tunnel(t))),
-    ),
-    Field::new(
-        "tunnel.id",
-        Integer,
-        "",
-        NO_TUNNEL,
-        "VNI, GRE key or bottom MPLS label; 0 without",
-        |l| {
-            Value::or_absent(l.record.key.tunnel(), |_| {
-                Value::Integer(l.record.tunnel_id.into())
-            })
-        },
-    ),
-    Field::new(
-        "tunnel.parent",
-        String,
-        "",
-        NO_TUNNEL,
-        "`id` of the flow that carries this one",
-        |l| own(l.record.key.parent_id48(l.record.tunnel_id), Own::Id48),
-    ),
-    Field::new(
-        "service.side",
-        String,
-        "",
-        NO_SERVICE,
-        "which side offers the service: `a` or `b`",
+    Field::new("tunnel.type", String, "", NO_TUNNEL, "what the flow was found inside: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`",
+        |l| Value::or_absent(l.record.key.tunnel(), |t| Value::Text(names::tunnel(t))))
+        .key("Tunnel").column("tunnel"),
+    Field::new("tunnel.id", Integer, "", NO_TUNNEL, "VNI, GRE key or bottom MPLS label; 0 without",
+        |l| Value::or_absent(l.record.key.tunnel(), |_| { Value::Integer(l.record.tunnel_id.into()) }))
+        .key("Network.ID").column("tunnel_id"),
+    Field::new("tunnel.parent", String, "", NO_TUNNEL, "`id` of the flow that carries this one",
+        |l| own(l.record.key.parent_id48(l.record.tunnel_id), Own::Id48))
+        .key("ParentUUID").number_column("tunnel_parent", Integer),
+    Field::new("service.side", String, "", NO_SERVICE, "which side offers the service: `a` or `b`",
         |l| match l.record.service {
             Some(service) => Value::Text(if service.lo == l.record.lo_first {
                 "a"
@@ -505,43 +288,20 @@ const AFTER_TCP: &[Field] = &[
                 "b"
             }),
             None => Value::Absent,
-        },
-    ),
-    Field::new(
-        "service.by",
-        String,
-        "",
-        NO_SERVICE,
-        "how that is known, best first: `kernel` (accept or connect was seen), `listening` (a socket listens there), `syn` (who sent the SYN), `ephemeral` (the other port is in the host's ephemeral range), `well-known` (its port is below 1024)",
-        |l| match l.record.service {
-            Some(service) => Value::Text(service.by.name()),
-            None => Value::Absent,
-        },
-    ),
-    Field::new(
-        "sampling",
-        Integer,
-        "",
-        "all packets counted",
-        "one in so many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
-        |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1),
-    ),
-    Field::new(
-        "rate.bits_per_second",
-        Number,
-        "bit/s",
-        "",
-        "both directions over the last interval",
-        |l| Value::rounded(l.rate.bits_per_second),
-    ),
-    Field::new(
-        "rate.packets_per_second",
-        Number,
-        "packets/s",
-        "",
-        "both directions over the last interval",
-        |l| Value::rounded(l.rate.packets_per_second),
-    ),
+        })
+        .is(Known).own_key("Service.Side").column("service_side"),
+    Field::new("service.by", String, "", NO_SERVICE, "how that is known, best first: `kernel` (accept or connect was seen), `listening` (a socket listens there), `syn` (who sent the SYN), `ephemeral` (the other port is in the host's ephemeral range), `well-known` (its port is below 1024)",
+        |l| match l.record.service { Some(service) => Value::Text(service.by.name()), None => Value::Absent })
+        .is(Known).key("Service.Rule").column("service_by"),
+    Field::new("sampling", Integer32, "", "all packets counted", "one in so many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
+        |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1))
+        .is(Greatest).own_key("Sampling").own_column("sampling"),
+    Field::new("rate.bits_per_second", Number, "bit/s", "", "both directions over the last interval",
+        |l| Value::rounded(l.rate.bits_per_second))
+        .is(Latest).no_key(NO_RATE).no_column(NO_RATE),
+    Field::new("rate.packets_per_second", Number, "packets/s", "", "both directions over the last interval",
+        |l| Value::rounded(l.rate.packets_per_second))
+        .is(Latest).no_key(NO_RATE).no_column(NO_RATE),
 ];
 
 /// A value that only flows have, and that may be missing.

@@ -1,12 +1,17 @@
 //! Records as users see them. Every field of a record is defined once, as a [`Field`]: its JSON, its
-//! CSV, their schema and its line in the documentation come from there.
+//! CSV, their schema, its key in queries, its column in the lake, its type in the web page and its line in the
+//! documentation come from there.
 
+mod field;
+mod schema;
 mod tcp;
 pub mod time;
 mod value;
 
 use std::{fmt, io};
 
+pub use field::{Aggregation, Field, FieldType, Name, same};
+pub use schema::{json_schema, markdown, typescript};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 pub use tcp::TcpCounters;
 pub use value::{NoOther, Value};
@@ -42,77 +47,6 @@ pub trait Record: 'static {
 
     /// Calls it.
     fn get<'a>(getter: Self::Getter, line: &Self::Line<'a>) -> Value<'a, Self::Other<'a>>;
-}
-
-/// A field of a record.
-pub struct Field<R: Record> {
-    /// Place in the JSON object, `ab.packets` being `packets` in the object `ab`.
-    pub path: &'static str,
-    /// Type of the value.
-    pub kind: FieldType,
-    /// Unit of the value, empty for none.
-    pub unit: &'static str,
-    /// When the field is left out, empty for never.
-    pub absent: &'static str,
-    /// What the value means.
-    pub meaning: &'static str,
-    /// How it is found.
-    pub value: R::Getter,
-}
-
-impl<R: Record> Field<R> {
-    /// A field, its parts in the order of the table in the documentation.
-    pub const fn new(
-        path: &'static str,
-        kind: FieldType,
-        unit: &'static str,
-        absent: &'static str,
-        meaning: &'static str,
-        value: R::Getter,
-    ) -> Self {
-        Self {
-            path,
-            kind,
-            unit,
-            absent,
-            meaning,
-            value,
-        }
-    }
-}
-
-// Derived they would want that of `R`, which is only a name.
-impl<R: Record> Clone for Field<R> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<R: Record> Copy for Field<R> {}
-
-/// Type of a field, in the words of JSON Schema.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FieldType {
-    /// Text.
-    String,
-    /// Whole number, not negative.
-    Integer,
-    /// Number, not negative.
-    Number,
-    /// List of whole numbers; in CSV separated by spaces.
-    Integers,
-}
-
-impl FieldType {
-    /// Name in the documentation.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Integers => "integers",
-        }
-    }
 }
 
 /// Writes the JSON object of a record. Fields of one object stand together in `fields`.
@@ -229,76 +163,4 @@ fn separate(out: &mut impl io::Write, place: usize) -> io::Result<()> {
         return Ok(());
     }
     out.write_all(b",")
-}
-
-/// The fields as a Markdown table.
-pub fn markdown<R: Record>(fields: &[Field<R>]) -> String {
-    let mut text =
-        String::from("| field | type | unit | meaning | left out |\n|---|---|---|---|---|\n");
-    for field in fields {
-        let cells = [
-            &format!("`{}`", field.path),
-            field.kind.name(),
-            field.unit,
-            field.meaning,
-            field.absent,
-        ];
-        text.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    text
-}
-
-/// JSON Schema (2020-12) of a record.
-pub fn json_schema<R: Record>(title: &str, fields: &[Field<R>]) -> serde_json::Value {
-    let mut properties = serde_json::Map::new();
-    let mut required = Vec::new();
-    let mut rest = fields;
-    while let [first, ..] = rest {
-        let (fields, after) = rest.split_at(group_len::<R>(rest));
-        rest = after;
-        let (name, schema) = match first.path.split_once('.') {
-            None => (first.path, field_schema::<R>(first)),
-            Some((name, _)) => (name, object_schema::<R>(fields)),
-        };
-        if fields.iter().any(|field| field.absent.is_empty()) {
-            required.push(name);
-        }
-        properties.insert(name.into(), schema);
-    }
-    serde_json::json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": title,
-        "type": "object",
-        "properties": properties,
-        "required": required,
-    })
-}
-
-fn object_schema<R: Record>(fields: &[Field<R>]) -> serde_json::Value {
-    let properties: serde_json::Map<_, _> = fields
-        .iter()
-        .map(|field| (own_name::<R>(field).into(), field_schema::<R>(field)))
-        .collect();
-    let required: Vec<_> = fields
-        .iter()
-        .filter(|field| field.absent.is_empty())
-        .map(own_name::<R>)
-        .collect();
-    serde_json::json!({"type": "object", "properties": properties, "required": required})
-}
-
-fn field_schema<R: Record>(field: &Field<R>) -> serde_json::Value {
-    let description = match field.unit {
-        "" => field.meaning.to_owned(),
-        unit => format!("{} ({unit})", field.meaning),
-    };
-    match field.kind {
-        FieldType::Integers => serde_json::json!({
-            "type": "array", "items": {"type": "integer", "minimum": 0}, "description": description,
-        }),
-        FieldType::String => serde_json::json!({"type": "string", "description": description}),
-        number => serde_json::json!({
-            "type": number.name(), "minimum": 0, "description": description,
-        }),
-    }
 }

@@ -1,53 +1,52 @@
-//! The fields of flows in queries, under Skydive's names where it has them.
+//! The fields of flows in queries, under Skydive's names where it has them: those that have a key in their definition
+//! ([`FIELDS`]), and those that are only here.
 
 use crate::flow::FlowView;
-use skua_flow::{Counters, EndReason, Network, Party, TcpState};
+use hashbrown::HashMap;
+use skua_flow::{
+    EndReason, FlowLine, Network, Party, TcpState,
+    fields::{FIELDS, Field},
+};
 use skua_query::Leaf;
-use std::fmt::{self, Write as _};
+use skua_record::Value;
+use std::{
+    fmt::{self, Write as _},
+    sync::LazyLock,
+};
 
 /// Who is shown a value; true ends it.
 pub(crate) type Visit<'v> = dyn FnMut(Leaf<'_>) -> bool + 'v;
 
-/// Shows the values of a field, none when it is not known; returns whether somebody was content.
-pub(crate) type Getter = fn(&FlowView<'_>, &mut Visit<'_>) -> bool;
+/// How the values of a field are shown, none when it is not known.
+pub(crate) enum Getter {
+    /// As [`FIELDS`] define it.
+    Defined(&'static Field),
+    /// In Skydive's form, or only in queries; returns whether somebody was content.
+    Own(fn(&FlowView<'_>, &mut Visit<'_>) -> bool),
+}
 
-/// All fields. Those of one map stand together.
-pub const KEYS: &[&str] = &{
-    const ALL: usize = UP_TO_TCP_COUNTERS.len() + TCP_KEYS.len() + AFTER_TCP_COUNTERS.len();
-    skua_record::joined::<_, ALL>(&[UP_TO_TCP_COUNTERS, TCP_KEYS, AFTER_TCP_COUNTERS])
-};
+impl Getter {
+    /// Shows the values; returns whether somebody was content.
+    pub(crate) fn show(&self, flow: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
+        match self {
+            Self::Defined(field) => defined(flow, field, visit),
+            Self::Own(show) => show(flow, visit),
+        }
+    }
+}
 
-const UP_TO_TCP_COUNTERS: &[&str] = &[
-    "UUID",
+/// Keys that are only in queries; [`own`] has their values.
+const ONLY_HERE: &[&str] = &[
     "TrackingID",
     "L3TrackingID",
-    "ParentUUID",
     "NodeTID",
     "CaptureID",
     "Host",
-    "Interface",
-    "CommunityID",
-    "LayersPath",
-    "Application",
     "Link.Protocol",
     "Link.A",
     "Link.B",
-    "Link.ID",
     "Network.Protocol",
-    "Network.A",
-    "Network.B",
-    "Network.ID",
     "Transport.Protocol",
-    "Transport.A",
-    "Transport.B",
-    "ICMP.Type",
-    "ICMP.Code",
-    "ICMP.ID",
-    "Metric.ABPackets",
-    "Metric.ABBytes",
-    "Metric.BAPackets",
-    "Metric.BABytes",
-    "Metric.RTT",
     "Metric.Start",
     "Metric.Last",
     "LastUpdateMetric.ABPackets",
@@ -58,44 +57,46 @@ const UP_TO_TCP_COUNTERS: &[&str] = &[
     "LastUpdateMetric.Last",
     "TCPMetric.ABSynStart",
     "TCPMetric.BASynStart",
-];
-
-macro_rules! tcp_counters {
-    ($($field:ident, $name:literal, $skydive:literal, $what:literal;)*) => {
-        const TCP_KEYS: &[&str] =
-            &[$(concat!("TCPMetric.AB", $skydive), concat!("TCPMetric.BA", $skydive)),*];
-
-        const TCP_COUNTERS: &[(&str, Getter)] = &[$(
-            (concat!("TCPMetric.AB", $skydive), |f, v| tcp(f, v, f.record.tcp.counters.$field, A)),
-            (concat!("TCPMetric.BA", $skydive), |f, v| tcp(f, v, f.record.tcp.counters.$field, B)),
-        )*];
-    };
-}
-skua_record::for_each_tcp_counter!(tcp_counters);
-
-const AFTER_TCP_COUNTERS: &[&str] = &[
-    "TCPMetric.State",
-    "A.Process",
-    "A.PID",
-    "A.User",
-    "A.Container",
-    "A.Pod",
-    "A.Unit",
-    "B.Process",
-    "B.PID",
-    "B.User",
-    "B.Container",
-    "B.Pod",
-    "B.Unit",
-    "Service.Side",
-    "Service.Rule",
     "RawPacketsCaptured",
-    "FinishType",
-    "Sampling",
-    "Start",
     "StartNs",
-    "Last",
 ];
+
+/// All keys. Those of one map stand together.
+pub static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| keys(FIELDS));
+
+fn keys(fields: &[Field]) -> Vec<&'static str> {
+    let defined = fields.iter().filter_map(|field| field.key.get());
+    let mut keys: Vec<_> = defined.chain(ONLY_HERE.iter().copied()).collect();
+    let map = |key: &'static str| key.split('.').next().unwrap_or(key);
+    let maps: Vec<_> = keys.iter().copied().map(map).collect();
+    keys.sort_by_key(|key| maps.iter().position(|known| *known == map(key)));
+    keys
+}
+
+/// What is defined under a key.
+static DEFINED: LazyLock<HashMap<&'static str, &'static Field>> = LazyLock::new(|| {
+    let defined = FIELDS.iter();
+    defined
+        .filter_map(|field| Some((field.key.of_value()?, field)))
+        .collect()
+});
+
+/// Shows a value as it is defined.
+fn defined(f: &FlowView<'_>, field: &Field, visit: &mut Visit<'_>) -> bool {
+    let line = FlowLine {
+        parties: f.parties,
+        ..f.record.line(&f.place.interface)
+    };
+    match (field.value)(&line) {
+        Value::Absent => false,
+        Value::Integer(number) => int(visit, number),
+        Value::Number(number) => visit(Leaf::Float(number)),
+        Value::Text(shown) => text(visit, shown),
+        Value::Ip(ip) => visit(Leaf::Ip(ip)),
+        Value::Time(ns) => ms(visit, ns),
+        shown => written(visit, format_args!("{shown}")),
+    }
+}
 
 /// Short text on the stack: fields are compared for each flow that is looked at.
 struct Text {
@@ -184,10 +185,6 @@ fn port(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
     f.record.key.has_ports() && int(visit, port.into())
 }
 
-fn sum(f: &FlowView<'_>, side: Side) -> Counters {
-    side.of([f.record.ab(), f.record.ba()])
-}
-
 fn party<'a>(f: &FlowView<'a>, side: Side) -> Party<'a> {
     side.of(f.by_a(f.parties))
 }
@@ -206,11 +203,6 @@ fn user(party: &Party<'_>, visit: &mut Visit<'_>) -> bool {
         ("", Some(uid)) => written(visit, format_args!("{uid}")),
         (name, _) => text(visit, name),
     }
-}
-
-/// Only TCP has these; nothing counted is not shown.
-fn tcp(f: &FlowView<'_>, visit: &mut Visit<'_>, pair: [u32; 2], side: Side) -> bool {
-    f.record.key.proto == 6 && int(visit, side.of(f.by_a(pair)).into())
 }
 
 /// Time of a side's SYN: that of the opener began the conversation, the other's is known by how long it
@@ -284,28 +276,23 @@ fn written_layers(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
     written(visit, format_args!("{}", skua_flow::Layers(&f.record.key)))
 }
 
-/// How a field is got, none when there is no such field.
+/// How a field is shown, none when there is no such field.
 pub(crate) fn getter(key: &str) -> Option<Getter> {
+    let defined = DEFINED.get(key).map(|field| Getter::Defined(field));
+    defined.or_else(|| own(key).map(Getter::Own))
+}
+
+/// Fields whose values have another form here, and those that are only here.
+fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
     Some(match key {
-        "UUID" => |f, v| written(v, format_args!("{:012x}", f.record.id)),
         "TrackingID" => |f, v| written(v, format_args!("{:016x}", f.record.key.tracking_id())),
         "L3TrackingID" => |f, v| {
             let id = f.record.key.l3_tracking_id();
             id.is_some_and(|id| written(v, format_args!("{id:016x}")))
         },
-        "ParentUUID" => |f, v| {
-            let parent = f.record.key.parent_id48(f.record.tunnel_id);
-            parent.is_some_and(|id| written(v, format_args!("{id:012x}")))
-        },
         "NodeTID" => |f, v| text(v, &f.place.node),
         "CaptureID" => |f, v| text(v, &f.place.capture),
         "Host" => |f, v| text(v, &f.place.host),
-        "Interface" => |f, v| text(v, &f.place.interface),
-        "CommunityID" => |f, v| {
-            let id = f.record.community_id();
-            id.is_some_and(|id| written(v, format_args!("{id}")))
-        },
-        "LayersPath" => |f, v| written_layers(f, v),
         "Application" => |f, v| application(f, v),
         "Link.Protocol" => |f, v| f.record.key.ethernet() && v(Leaf::Str("ETHERNET")),
         "Link.A" => |f, v| mac(f, v, A),
@@ -321,21 +308,10 @@ pub(crate) fn getter(key: &str) -> Option<Getter> {
         },
         "Network.A" => |f, v| address(f, v, A),
         "Network.B" => |f, v| address(f, v, B),
-        "Network.ID" => |f, v| {
-            let tunnel = f.record.key.tunnel();
-            tunnel.is_some() && int(v, f.record.tunnel_id.into())
-        },
         "Transport.Protocol" => |f, v| transport(f).is_some_and(|name| v(Leaf::Str(name))),
         "Transport.A" => |f, v| port(f, v, A),
         "Transport.B" => |f, v| port(f, v, B),
         "ICMP.Type" => |f, v| f.record.key.is_icmp() && icmp_type(f, v),
-        "ICMP.Code" => |f, v| f.record.key.is_icmp() && int(v, f.record.key.lo_port[1].into()),
-        "ICMP.ID" => |f, v| f.record.key.is_icmp() && counted(v, f.record.key.detail.into()),
-        "Metric.ABPackets" => |f, v| int(v, sum(f, A).packets),
-        "Metric.ABBytes" => |f, v| int(v, sum(f, A).bytes),
-        "Metric.BAPackets" => |f, v| int(v, sum(f, B).packets),
-        "Metric.BABytes" => |f, v| int(v, sum(f, B).bytes),
-        "Metric.RTT" => |f, v| counted(v, f.record.handshake_rtt_ns().unwrap_or(0)),
         "Metric.Start" | "Start" => |f, v| ms(v, f.record.first_ns),
         "StartNs" => |f, v| int(v, f.record.first_ns),
         "Metric.Last" | "Last" => |f, v| ms(v, f.record.last_ns),
@@ -350,44 +326,22 @@ pub(crate) fn getter(key: &str) -> Option<Getter> {
         "LastUpdateMetric.Last" => |f, v| ms(v, f.record.updated_ns),
         "TCPMetric.ABSynStart" => |f, v| syn(f, v, A),
         "TCPMetric.BASynStart" => |f, v| syn(f, v, B),
-        "TCPMetric.State" => |f, v| f.record.tcp_state().is_some_and(|s| v(Leaf::Str(s.name()))),
         "Process" => |f, v| either(f, v, |p, v| text(v, p.process)),
-        "A.Process" => |f, v| text(v, party(f, A).process),
-        "B.Process" => |f, v| text(v, party(f, B).process),
         "PID" => |f, v| either(f, v, |p, v| counted(v, p.pid.into())),
-        "A.PID" => |f, v| counted(v, party(f, A).pid.into()),
-        "B.PID" => |f, v| counted(v, party(f, B).pid.into()),
         "User" => |f, v| either(f, v, user),
-        "A.User" => |f, v| user(&party(f, A), v),
-        "B.User" => |f, v| user(&party(f, B), v),
         "Container" => |f, v| either(f, v, |p, v| text(v, p.container)),
-        "A.Container" => |f, v| text(v, party(f, A).container),
-        "B.Container" => |f, v| text(v, party(f, B).container),
         "Pod" => |f, v| either(f, v, |p, v| text(v, p.pod)),
-        "A.Pod" => |f, v| text(v, party(f, A).pod),
-        "B.Pod" => |f, v| text(v, party(f, B).pod),
         "Unit" => |f, v| either(f, v, |p, v| text(v, p.unit)),
-        "A.Unit" => |f, v| text(v, party(f, A).unit),
-        "B.Unit" => |f, v| text(v, party(f, B).unit),
         "Service.Side" => |f, v| {
             f.record.service.is_some_and(|service| {
                 let a = service.lo == f.record.lo_first;
                 v(Leaf::Str(if a { "A" } else { "B" }))
             })
         },
-        "Service.Rule" => |f, v| {
-            let service = f.record.service;
-            service.is_some_and(|service| v(Leaf::Str(service.by.name())))
-        },
         "RawPacketsCaptured" => |f, v| int(v, f.raw_packets as u64),
         "FinishType" => |f, v| v(Leaf::Str(finish(f))),
         "Sampling" => |f, v| int(v, f.record.sampling.into()),
-        _ => {
-            return TCP_COUNTERS
-                .iter()
-                .find(|(name, _)| *name == key)
-                .map(|(_, getter)| *getter);
-        }
+        _ => return None,
     })
 }
 
@@ -395,7 +349,7 @@ pub(crate) fn getter(key: &str) -> Option<Getter> {
 mod tests {
     use super::*;
     use crate::flow::FlowPlace;
-    use skua_flow::{FlowKey, FlowRecord, FlowUpdate, TcpUpdate};
+    use skua_flow::{Counters, FlowKey, FlowRecord, FlowUpdate, TcpUpdate, fields::FieldType};
     use skua_query::{FLOW_KEYS, FlowRecord as _, Record as _, SharedTexts};
     use skua_topology::Value;
     use std::sync::Arc;
@@ -461,9 +415,13 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_its_field_and_steps_find_theirs() {
-        for key in KEYS {
-            assert!(getter(key).is_some(), "{key}");
+    fn every_field_has_a_key_or_a_reason_and_every_key_its_value() {
+        for key in KEYS.iter() {
+            let defined = FIELDS.iter().any(|f| f.key.of_value() == Some(key));
+            assert!(own(key).is_some() != defined, "{key}");
+        }
+        for field in FIELDS {
+            assert!(field.key != skua_record::Name::Undefined, "{}", field.path);
         }
         for key in FLOW_KEYS {
             let known = KEYS
@@ -471,6 +429,31 @@ mod tests {
                 .any(|k| k == key || k.starts_with(&format!("{key}.")));
             assert!(known, "{key}");
         }
+    }
+
+    #[test]
+    fn a_new_field_has_its_key_and_value() {
+        const NEW: Field = Field::new("tcp.new", FieldType::Time, "", "", "new", |line| {
+            skua_record::Value::Time(line.record.first_ns)
+        })
+        .key("TCPMetric.New");
+        let keys = keys(&[&[NEW], FIELDS].concat());
+        assert!(keys.contains(&"TCPMetric.New") && keys.contains(&"TrackingID"));
+        let is_tcp = |key: &&str| key.starts_with("TCPMetric.");
+        assert!(
+            keys.split(is_tcp)
+                .filter(|others| !others.is_empty())
+                .count()
+                <= 2
+        );
+        with(&update(tcp()), |flow| {
+            let mut found = None;
+            defined(flow, &NEW, &mut |leaf| {
+                found = Some(leaf.to_value());
+                true
+            });
+            assert_eq!(found, Some(1_000_000.into()));
+        });
     }
 
     #[test]

@@ -70,7 +70,7 @@ fn put(entries: &mut Vec<(Arc<str>, Value)>, path: &str, value: Value) {
 
 impl Record for FlowView<'_> {
     fn leaves(&self, key: &str, visit: &mut dyn FnMut(Leaf<'_>) -> bool) -> bool {
-        field::getter(key).is_some_and(|get| get(self, visit))
+        field::getter(key).is_some_and(|getter| getter.show(self, visit))
     }
 
     fn has(&self, key: &str) -> bool {
@@ -100,7 +100,7 @@ impl Record for FlowView<'_> {
     }
 
     fn keys(&self, add: &mut dyn FnMut(&str)) {
-        for key in field::KEYS {
+        for key in field::KEYS.iter() {
             if self.leaves(key, &mut |_| true) {
                 add(key);
             }
@@ -124,7 +124,7 @@ impl Flow for FlowView<'_> {
 
     fn to_value(&self) -> Value {
         let mut entries = Vec::new();
-        for key in field::KEYS {
+        for key in field::KEYS.iter() {
             self.leaves(key, &mut |leaf| {
                 put(&mut entries, key, leaf.to_value());
                 true

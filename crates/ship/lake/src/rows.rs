@@ -1,6 +1,5 @@
 //! From records to rows.
 
-use skua_record::TcpCounters;
 use std::{
     borrow::Cow,
     collections::HashMap,
@@ -9,11 +8,16 @@ use std::{
 
 use foldhash::fast::RandomState;
 use skua_collect::Line;
-use skua_flow::{Counters, FlowKey, FlowRecord, Network, Party, fields::end_name, names};
+use skua_flow::{
+    Counters, FlowKey, FlowLine, FlowRecord, Network, Party, Rate,
+    fields::{Aggregation, Field, FieldType, Own},
+    names,
+};
+use skua_record::{TcpCounters, Value};
 
 use crate::{
     batch::Batch,
-    schema::{flow, service},
+    schema::{Table, flow, service},
 };
 
 /// TCP conversations whose counters are remembered: a record has totals, a row what was added.
@@ -127,59 +131,60 @@ pub(crate) fn put_flow(
         batch.set(row, flow::BEGUN, 1);
     }
     batch.set(row, flow::TIME, record.last_ns / 1_000);
-    put_owners(batch, row, change);
-    let [ab, ba] = record.by_a(added);
-    for (column, more) in [
-        (flow::AB_PACKETS, ab.packets),
-        (flow::AB_BYTES, ab.bytes),
-        (flow::BA_PACKETS, ba.packets),
-        (flow::BA_BYTES, ba.bytes),
-    ] {
-        batch.sum(row, column, more);
-    }
-    match record.end {
-        Some(end) => batch.set_text(row, flow::END, end_name(end)),
-        None => batch.clear_text(row, flow::END),
-    }
-    if record.key.proto == 6 {
-        put_tcp(batch, row, record, counted);
+    put_service(batch, row, change);
+    // What this row adds, in the place of the sums since the conversation began.
+    let mut adds = *record;
+    adds.lo_sent = record.interval.lo_sent;
+    adds.hi_sent = record.interval.hi_sent;
+    adds.tcp.counters = counted.unwrap_or_default();
+    let line = FlowLine {
+        record: &adds,
+        interface: &change.interface,
+        rate: Rate::default(),
+        parties: change.parties,
+    };
+    for (place, column) in Table::Flows.columns().iter().enumerate() {
+        if let Some(field) = column.field
+            && (row == before || field.aggregation != Aggregation::Same)
+        {
+            put(batch, row, place, field, (field.value)(&line));
+        }
     }
     true
 }
 
-fn put_tcp(batch: &mut Batch, row: usize, record: &FlowRecord, added: Option<TcpCounters>) {
-    if let Some(state) = record.tcp_state() {
-        batch.set_text(row, flow::TCP_STATE, state.name());
-    }
-    if let Some(rtt) = record.handshake_rtt_ns() {
-        batch.set(row, flow::HANDSHAKE_RTT, rtt);
-    }
-    let [ab, ba] = record.by_a(record.tcp.flags);
-    batch.set(row, flow::AB_FLAGS, ab.into());
-    batch.set(row, flow::BA_FLAGS, ba.into());
-    let added = added.unwrap_or_default().all();
-    for (column, more) in (flow::TCP_COUNTERS..).zip(added.as_flattened()) {
-        batch.sum(row, column, (*more).into());
+/// Puts a value into the column of its field.
+pub(crate) fn put(
+    batch: &mut Batch,
+    row: usize,
+    column: usize,
+    field: &Field,
+    value: Value<'_, Own<'_>>,
+) {
+    let number = match &value {
+        Value::Absent if field.aggregation == Aggregation::Latest => {
+            return batch.clear_text(row, column);
+        }
+        // It may have been known before.
+        Value::Absent => return,
+        Value::Integer(number) => Some(*number),
+        Value::Time(ns) => Some(ns / 1_000),
+        Value::Text(text) => return batch.set_text(row, column, text),
+        Value::Other(own) => own.number(),
+        Value::Number(_) | Value::Numeral(_) | Value::Ip(_) => None,
+    };
+    match number {
+        Some(more) if field.aggregation == Aggregation::Sum => batch.sum(row, column, more),
+        Some(number) if field.column_kind != FieldType::String => batch.set(row, column, number),
+        _ => batch.set_text(row, column, &value.to_string()),
     }
 }
 
-/// What stays the same as long as a conversation goes on.
+/// What has another form here than in records, and stays the same as long as a conversation goes on.
 fn put_key(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
-    let record = change.record;
-    let key = &record.key;
-    let mut text = |column, value: &dyn std::fmt::Display| {
-        batch.set_text(row, column, &value.to_string());
-    };
-    let (a, a_port) = record.a();
-    let (b, b_port) = record.b();
-    text(flow::A_ADDRESS, &Address(key, a));
-    text(flow::B_ADDRESS, &Address(key, b));
-    text(flow::PROTOCOL, &names::Protocol(key));
-    batch.set(row, flow::START, record.first_ns / 1_000);
+    let key = &change.record.key;
     batch.set_text(row, flow::HOST, change.host);
-    batch.set_text(row, flow::INTERFACE, &change.interface);
-    batch.set(row, flow::ID, record.id);
-    batch.set(row, flow::SAMPLING, record.sampling.max(1).into());
+    batch.set(row, flow::SAMPLING, change.record.sampling.max(1).into());
     if key.ethernet() {
         batch.set_text(row, flow::LINK, "ethernet");
     }
@@ -189,51 +194,19 @@ fn put_key(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
     {
         batch.set(row, column, vlan.into());
     }
-    if key.network() == Network::None {
-        batch.set(row, flow::ETHERTYPE, key.detail.into());
-    } else {
+    if key.network() != Network::None {
         batch.set(row, flow::IP_PROTOCOL, key.proto.into());
-        batch.set(row, flow::A_PORT, a_port.into());
-        batch.set(row, flow::B_PORT, b_port.into());
-    }
-    if key.is_icmp() {
-        let [kind, code] = key.lo_port;
-        batch.set(row, flow::ICMP_TYPE, kind.into());
-        batch.set(row, flow::ICMP_CODE, code.into());
-        batch.set(row, flow::ICMP_ID, key.detail.into());
-    }
-    if let Some(tunnel) = key.tunnel() {
-        batch.set_text(row, flow::TUNNEL, names::tunnel(tunnel));
-        batch.set(row, flow::TUNNEL_ID, record.tunnel_id.into());
     }
 }
 
-/// What may become known later.
-fn put_owners(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
+/// Name of the service, which may become known later.
+fn put_service(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
     let record = change.record;
-    let [a, b] = record.by_a(change.parties);
-    for (first, party) in [(flow::A_ADDRESS, a), (flow::B_ADDRESS, b)] {
-        let at = |column: usize| first + column - flow::A_ADDRESS;
-        batch.set_name(row, at(flow::A_PROCESS), party.process);
-        if party.pid > 0 {
-            batch.set(row, at(flow::A_PID), party.pid.into());
-        }
-        match (party.user, party.uid) {
-            ("", Some(uid)) => batch.set_text(row, at(flow::A_USER), &uid.to_string()),
-            (name, _) => batch.set_name(row, at(flow::A_USER), name),
-        }
-        batch.set_name(row, at(flow::A_CONTAINER), party.container);
-        batch.set_name(row, at(flow::A_POD), party.pod);
-        batch.set_name(row, at(flow::A_UNIT), party.unit);
-    }
     let Some(found) = record.service else { return };
-    let is_a = found.lo == record.lo_first;
-    batch.set_text(row, flow::SERVICE_SIDE, if is_a { "a" } else { "b" });
-    batch.set_text(row, flow::SERVICE_BY, found.by.name());
-    let (party, (address, port)) = if is_a {
-        (a, record.a())
-    } else {
-        (b, record.b())
+    let [a, b] = record.by_a(change.parties);
+    let (party, (address, port)) = match found.lo == record.lo_first {
+        true => (a, record.a()),
+        false => (b, record.b()),
     };
     match service_of(&party) {
         "" => match record.key.ip(address) {
@@ -255,24 +228,6 @@ fn service_of<'a>(party: &Party<'a>) -> &'a str {
     match party.unit {
         unit if unit.ends_with(".service") && !unit.starts_with("user@") => unit,
         _ => party.process,
-    }
-}
-
-/// An endpoint's address as records show it.
-struct Address<'a>(&'a FlowKey, &'a [u8; 16]);
-
-impl std::fmt::Display for Address<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0.ip(self.1) {
-            Some(ip) => ip.fmt(f),
-            None if self.0.ethernet() => {
-                for (place, byte) in self.1[10..].iter().enumerate() {
-                    write!(f, "{}{byte:02x}", if place == 0 { "" } else { ":" })?;
-                }
-                Ok(())
-            }
-            None => Ok(()),
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use parquet::{
     errors::ParquetError,
     schema::types::{SchemaDescPtr, SchemaDescriptor, Type},
 };
+use skua_flow::fields::{Aggregation, FIELDS, Field, FieldType};
 
 /// What a column holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +38,7 @@ impl Kind {
 }
 
 /// A column.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Column {
     /// Name in the file.
     pub name: &'static str,
@@ -51,6 +52,8 @@ pub struct Column {
     pub meaning: &'static str,
     /// Whether there is a bloom filter.
     pub bloom: bool,
+    /// The field of flow records that it has; none for those of the lake alone.
+    pub(crate) field: Option<&'static Field>,
 }
 
 impl Column {
@@ -68,7 +71,22 @@ impl Column {
             unit,
             meaning,
             bloom: false,
+            field: None,
         }
+    }
+
+    /// That of a field.
+    const fn of(name: &'static str, field: &'static Field) -> Self {
+        let kind = match field.column_kind {
+            FieldType::Time => Kind::Time,
+            FieldType::Integer => Kind::Long,
+            FieldType::Integer32 => Kind::Int,
+            FieldType::String => Kind::Text,
+            FieldType::Integers | FieldType::Number => panic!("no column has this type"),
+        };
+        let mut column = Self::new(name, kind, field.absent, field.unit, field.meaning);
+        column.field = Some(field);
+        column
     }
 
     const fn with_bloom(mut self) -> Self {
@@ -156,8 +174,13 @@ impl Table {
             String::from("| column | type | unit | meaning | null |\n|---|---|---|---|---|\n");
         for column in self.columns() {
             let bloom = if column.bloom { "; bloom filter" } else { "" };
+            let here = match column.field {
+                Some(field) if field.aggregation == Aggregation::Sum => ", of this row",
+                Some(field) if field.column_kind != field.kind => "; here a number",
+                _ => "",
+            };
             text += &format!(
-                "| `{}` | {}{bloom} | {} | {} | {} |\n",
+                "| `{}` | {}{bloom} | {} | {}{here} | {} |\n",
                 column.name,
                 column.kind.name(),
                 column.unit,
@@ -220,196 +243,169 @@ fn list(name: &str) -> Result<Type, ParquetError> {
         .build()
 }
 
-/// Numbers the columns of a table.
+/// Numbers the columns of a table by their names.
 macro_rules! places {
-    ($($name:ident),* $(,)?) => { places!(@ 0usize; $($name,)*); };
-    (@ $at:expr; $name:ident, $($rest:ident,)*) => {
-        #[allow(dead_code, reason = "those of `b` are found by those of `a`")]
-        pub(crate) const $name: usize = $at;
-        places!(@ $at + 1; $($rest,)*);
+    ($columns:expr; $($name:ident $column:literal),* $(,)?) => {
+        $(pub(crate) const $name: usize = super::place($columns, $column);)*
     };
-    (@ $at:expr;) => { pub(crate) const COUNT: usize = $at; };
 }
 
-/// Places of the columns of `flows`; from `TCP_COUNTERS` on those of `a` and `b` in turn.
+/// The column of a name; that there is one, the compiler finds out.
+const fn place(columns: &[Column], name: &str) -> usize {
+    let mut at = 0;
+    while !skua_record::same(columns[at].name, name) {
+        at += 1;
+    }
+    at
+}
+
+/// Places of the columns of `flows` that are read or written by their names. Those of `a` and `b` have the same order.
 pub(crate) mod flow {
     places!(
-        TIME,
-        START,
-        HOST,
-        INTERFACE,
-        PROTOCOL,
-        IP_PROTOCOL,
-        SERVICE,
-        SERVICE_SIDE,
-        SERVICE_BY,
-        A_ADDRESS,
-        A_PORT,
-        A_PROCESS,
-        A_PID,
-        A_USER,
-        A_CONTAINER,
-        A_POD,
-        A_UNIT,
-        B_ADDRESS,
-        B_PORT,
-        B_PROCESS,
-        B_PID,
-        B_USER,
-        B_CONTAINER,
-        B_POD,
-        B_UNIT,
-        AB_PACKETS,
-        AB_BYTES,
-        BA_PACKETS,
-        BA_BYTES,
-        BEGUN,
-        END,
-        TCP_STATE,
-        HANDSHAKE_RTT,
-        AB_FLAGS,
-        BA_FLAGS,
-        LINK,
-        VLAN,
-        INNER_VLAN,
-        ETHERTYPE,
-        ICMP_TYPE,
-        ICMP_CODE,
-        ICMP_ID,
-        TUNNEL,
-        TUNNEL_ID,
-        SAMPLING,
-        ID,
-        TCP_COUNTERS,
+        super::FLOWS;
+        TIME "time",
+        START "start",
+        HOST "host",
+        PROTOCOL "protocol",
+        IP_PROTOCOL "ip_protocol",
+        SERVICE "service",
+        SERVICE_SIDE "service_side",
+        A_ADDRESS "a_address",
+        A_PORT "a_port",
+        A_PROCESS "a_process",
+        A_PID "a_pid",
+        A_USER "a_user",
+        A_CONTAINER "a_container",
+        A_POD "a_pod",
+        A_UNIT "a_unit",
+        B_ADDRESS "b_address",
+        B_PORT "b_port",
+        AB_PACKETS "ab_packets",
+        AB_BYTES "ab_bytes",
+        BA_PACKETS "ba_packets",
+        BA_BYTES "ba_bytes",
+        BEGUN "begun",
+        END "end",
+        HANDSHAKE_RTT "tcp_handshake_rtt",
+        AB_FLAGS "tcp_ab_flags",
+        BA_FLAGS "tcp_ba_flags",
+        LINK "link",
+        VLAN "vlan",
+        INNER_VLAN "inner_vlan",
+        ETHERTYPE "ethertype",
+        ICMP_TYPE "icmp_type",
+        ICMP_CODE "icmp_code",
+        ICMP_ID "icmp_id",
+        SAMPLING "sampling",
+        AB_RETRANSMITTED "tcp_ab_retransmitted",
+        BA_RETRANSMITTED "tcp_ba_retransmitted",
     );
 
-    /// Those of `a` and `b` (a test looks at their names).
-    pub(crate) const RETRANSMITTED: [usize; 2] = [TCP_COUNTERS, TCP_COUNTERS + 1];
+    /// Those of `a` and `b`.
+    pub(crate) const RETRANSMITTED: [usize; 2] = [AB_RETRANSMITTED, BA_RETRANSMITTED];
 }
 
 /// Places of the columns of `services`.
 pub(crate) mod service {
     places!(
-        WINDOW,
-        SECONDS,
-        COLLECTOR,
-        PROTOCOL,
-        IP_PROTOCOL,
-        CLIENT,
-        SERVER,
-        PORT,
-        SERVICE_BY,
-        CLIENT_PACKETS,
-        CLIENT_BYTES,
-        SERVER_PACKETS,
-        SERVER_BYTES,
-        CLIENT_RETRANSMITTED,
-        SERVER_RETRANSMITTED,
-        BEGUN,
-        ENDED,
-        RESET,
-        RTT_COUNT,
-        RTT_SUM,
-        RTT_MIN,
-        RTT_MAX,
-        CLIENT_PORTS,
-        CLIENT_PORTS_BEYOND,
-        RECORDS,
-        SAMPLES,
-        AGENTS,
-        JOINED,
-        BETWEEN_CLIENT_PACKETS,
-        BETWEEN_CLIENT_BYTES,
-        BETWEEN_SERVER_PACKETS,
-        BETWEEN_SERVER_BYTES,
-        CLIENT_SERVICE,
-        SERVER_SERVICE,
-        REFUSED,
-        TIMED_OUT,
-        ROUND_TRIP_COUNT,
-        ROUND_TRIP_SUM,
-        ROUND_TRIP_MIN,
-        ROUND_TRIP_MAX,
-        ROUND_TRIP_CLASSES,
-        ROUND_TRIP_COUNTS,
+        super::SERVICES;
+        WINDOW "window",
+        SECONDS "window_length",
+        COLLECTOR "collector",
+        PROTOCOL "protocol",
+        IP_PROTOCOL "ip_protocol",
+        CLIENT "client",
+        SERVER "server",
+        PORT "port",
+        SERVICE_BY "service_by",
+        CLIENT_PACKETS "client_packets",
+        CLIENT_BYTES "client_bytes",
+        SERVER_PACKETS "server_packets",
+        SERVER_BYTES "server_bytes",
+        CLIENT_RETRANSMITTED "client_retransmitted",
+        SERVER_RETRANSMITTED "server_retransmitted",
+        BEGUN "begun",
+        ENDED "ended",
+        RESET "reset",
+        RTT_COUNT "rtt_count",
+        RTT_SUM "rtt_sum",
+        RTT_MIN "rtt_min",
+        RTT_MAX "rtt_max",
+        CLIENT_PORTS "client_ports",
+        CLIENT_PORTS_BEYOND "client_ports_beyond",
+        RECORDS "records",
+        SAMPLES "samples",
+        AGENTS "agents",
+        JOINED "joined",
+        BETWEEN_CLIENT_PACKETS "between_client_packets",
+        BETWEEN_CLIENT_BYTES "between_client_bytes",
+        BETWEEN_SERVER_PACKETS "between_server_packets",
+        BETWEEN_SERVER_BYTES "between_server_bytes",
+        CLIENT_SERVICE "client_service",
+        SERVER_SERVICE "server_service",
+        REFUSED "refused",
+        TIMED_OUT "timed_out",
+        ROUND_TRIP_COUNT "round_trip_count",
+        ROUND_TRIP_SUM "round_trip_sum",
+        ROUND_TRIP_MIN "round_trip_min",
+        ROUND_TRIP_MAX "round_trip_max",
+        ROUND_TRIP_CLASSES "round_trip_classes",
+        ROUND_TRIP_COUNTS "round_trip_counts",
     );
 }
 
-const _: () = assert!(FLOWS_BUT_TCP.len() + 1 == flow::COUNT && SERVICES.len() == service::COUNT);
-
 use Kind::{Int, Ints, Long, Text, Time};
 
-const NO_OWNER: &str = "not known, or not on this host";
-const NO_TCP: &str = "not TCP";
 const NO_IP: &str = "without IP";
-const NO_ICMP: &str = "not ICMP";
 const NO_SERVICE: &str = "not known";
 const NEVER: &str = "";
 const OLDER: &str = "in files of versions without it";
 
 const FLOWS: &[Column] = &{
-    const ALL: usize = FLOWS_BUT_TCP.len() + TCP_COUNTERS.len();
-    skua_record::joined::<_, ALL>(&[FLOWS_BUT_TCP, TCP_COUNTERS])
+    const DEFINED: [Column; defined(FIELDS)] = columns_of(FIELDS);
+    const ALL: usize = OF_FLOWS.len() + DEFINED.len();
+    skua_record::joined::<_, ALL>(&[OF_FLOWS, &DEFINED])
 };
 
-macro_rules! tcp_counters {
-    ($($field:ident, $name:literal, $skydive:literal, $what:literal;)*) => {
-        const TCP_COUNTERS: &[Column] = &[$(
-            Column::new(concat!("tcp_ab_", $name), Int, NO_TCP, "segments", concat!("segments of `a` ", $what, ", of this row")),
-            Column::new(concat!("tcp_ba_", $name), Int, NO_TCP, "segments", concat!("segments of `b` ", $what, ", of this row")),
-        )*];
-    };
+/// How many columns some fields have.
+const fn defined(fields: &[Field]) -> usize {
+    let (mut count, mut field) = (0, 0);
+    while field < fields.len() {
+        count += fields[field].column.of_value().is_some() as usize;
+        field += 1;
+    }
+    count
 }
-skua_record::for_each_tcp_counter!(tcp_counters);
 
+/// The columns of fields.
+const fn columns_of<const N: usize>(fields: &'static [Field]) -> [Column; N] {
+    let mut all = [OF_FLOWS[0]; N];
+    let (mut at, mut field) = (0, 0);
+    while field < fields.len() {
+        if let Some(name) = fields[field].column.of_value() {
+            all[at] = Column::of(name, &fields[field]);
+            if skua_record::same(name, "a_address") || skua_record::same(name, "b_address") {
+                all[at] = all[at].with_bloom();
+            }
+            at += 1;
+        }
+        field += 1;
+    }
+    all
+}
+
+/// Columns that no field of flow records has in this form.
 #[rustfmt::skip]
-const FLOWS_BUT_TCP: &[Column] = &[
+const OF_FLOWS: &[Column] = &[
     Column::new("time", Time, NEVER, "", "last packet of what the row counts; the row belongs to the day and hour of this time"),
-    Column::new("start", Time, NEVER, "", "first packet of the conversation"),
     Column::new("host", Text, NEVER, "", "host where it was seen"),
-    Column::new("interface", Text, NEVER, "", "interface where it was seen"),
-    Column::new("protocol", Text, NEVER, "", "as in flow records: `tcp`, `icmpv6`, `arp`"),
     Column::new("ip_protocol", Int, NO_IP, "", "IP protocol"),
     Column::new("service", Text, NO_SERVICE, "", "what is called: the container, else the systemd service, else the process that offers it; else its address and port"),
-    Column::new("service_side", Text, NO_SERVICE, "", "`a` or `b`: which side offers the service"),
-    Column::new("service_by", Text, NO_SERVICE, "", "how that is known, as in flow records"),
-    Column::new("a_address", Text, NEVER, "", "address of the side that spoke first: IP, or MAC without IP").with_bloom(),
-    Column::new("a_port", Int, NO_IP, "", "its transport port, 0 for protocols without ports"),
-    Column::new("a_process", Text, NO_OWNER, "", "process that has its socket"),
-    Column::new("a_pid", Int, NO_OWNER, "", "its process identifier"),
-    Column::new("a_user", Text, NO_OWNER, "", "its user"),
-    Column::new("a_container", Text, NO_OWNER, "", "its container"),
-    Column::new("a_pod", Text, NO_OWNER, "", "its Kubernetes pod"),
-    Column::new("a_unit", Text, NO_OWNER, "", "its systemd unit"),
-    Column::new("b_address", Text, NEVER, "", "address of the other side").with_bloom(),
-    Column::new("b_port", Int, NO_IP, "", "its transport port"),
-    Column::new("b_process", Text, NO_OWNER, "", "process that has its socket"),
-    Column::new("b_pid", Int, NO_OWNER, "", "its process identifier"),
-    Column::new("b_user", Text, NO_OWNER, "", "its user"),
-    Column::new("b_container", Text, NO_OWNER, "", "its container"),
-    Column::new("b_pod", Text, NO_OWNER, "", "its Kubernetes pod"),
-    Column::new("b_unit", Text, NO_OWNER, "", "its systemd unit"),
-    Column::new("ab_packets", Long, NEVER, "packets", "packets on the wire from `a` to `b` that this row adds"),
-    Column::new("ab_bytes", Long, NEVER, "bytes", "link-layer bytes from `a` to `b` that this row adds"),
-    Column::new("ba_packets", Long, NEVER, "packets", "packets from `b` to `a` that this row adds"),
-    Column::new("ba_bytes", Long, NEVER, "bytes", "bytes from `b` to `a` that this row adds"),
     Column::new("begun", Int, NEVER, "", "1 in the first row of a conversation, else 0"),
-    Column::new("end", Text, "still active", "", "why the conversation ended, as in flow records; only in its last row"),
-    Column::new("tcp_state", Text, "no flags seen", "", "state at `time`, as in flow records"),
-    Column::new("tcp_handshake_rtt", Long, "handshake not seen", "ns", "SYN to ACK; the same in all rows of a conversation that come after it"),
-    Column::new("tcp_ab_flags", Int, NO_TCP, "", "flags seen from `a` since the conversation began, bits as in the TCP header (RFC 9293)"),
-    Column::new("tcp_ba_flags", Int, NO_TCP, "", "flags seen from `b`"),
     Column::new("link", Text, "no link-layer header", "", "`ethernet`"),
     Column::new("vlan", Int, "without tag", "", "outer VLAN identifier"),
     Column::new("inner_vlan", Int, "without a second tag", "", "inner VLAN identifier"),
-    Column::new("ethertype", Int, "with IP", "", "EtherType"),
-    Column::new("icmp_type", Int, NO_ICMP, "", "ICMP or ICMPv6 type"),
-    Column::new("icmp_code", Int, NO_ICMP, "", "code"),
-    Column::new("icmp_id", Int, NO_ICMP, "", "identifier of queries, else 0"),
-    Column::new("tunnel", Text, "not inside a tunnel", "", "what it was found inside: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`; its bytes are part of those of the tunnel's own rows, too"),
-    Column::new("tunnel_id", Long, "not inside a tunnel", "", "VNI, GRE key or MPLS label"),
     Column::new("sampling", Int, NEVER, "", "one in so many packets was counted; 1: all"),
-    Column::new("id", Long, NEVER, "", "`id` of flow records as a number: of the conversation at this capture point"),
 ];
 
 #[rustfmt::skip]
@@ -460,13 +456,66 @@ const SERVICES: &[Column] = &[
 
 #[cfg(test)]
 mod tests {
+    use skua_record::Name;
+
     use super::*;
 
     #[test]
-    fn places_of_counters_have_their_names() {
-        let name = |place: usize| Table::Flows.columns()[place].name;
-        let names = flow::RETRANSMITTED.map(name);
-        assert_eq!(names, ["tcp_ab_retransmitted", "tcp_ba_retransmitted"]);
+    fn every_field_of_flows_has_a_column_or_a_reason() {
+        for field in FIELDS {
+            match field.column {
+                Name::Undefined => panic!("{}: define a column, or say why not", field.path),
+                Name::Without(why) => assert!(!why.is_empty(), "{}", field.path),
+                Name::Value(name) | Name::Own(name) => {
+                    let columns = Table::Flows.columns().iter();
+                    let found: Vec<_> = columns.filter(|column| column.name == name).collect();
+                    let [column] = found[..] else {
+                        panic!("{name}: {} times", found.len());
+                    };
+                    let derived = matches!(field.column, Name::Value(_));
+                    assert_eq!(column.field.is_some(), derived, "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_field_is_a_new_column() {
+        const NEW: &[Field] = &[
+            Field::new(
+                "tcp.new",
+                FieldType::Integer32,
+                "segments",
+                "not TCP",
+                "new",
+                |_| skua_record::Value::Integer(7),
+            )
+            .is(Aggregation::Sum)
+            .column("tcp_new"),
+            Field::new("other", FieldType::String, "", "", "elsewhere", |_| {
+                skua_record::Value::Absent
+            })
+            .no_column("not wanted"),
+        ];
+        let [column]: [Column; defined(NEW)] = columns_of(NEW);
+        assert_eq!(
+            (column.name, column.kind, column.unit),
+            ("tcp_new", Kind::Int, "segments")
+        );
+        assert!(column.optional());
+        let mut batch = crate::batch::Batch::new(Table::Flows);
+        let row = batch.add();
+        let place = flow::AB_RETRANSMITTED;
+        for sum in [7, 14] {
+            crate::rows::put(
+                &mut batch,
+                row,
+                place,
+                &NEW[0],
+                skua_record::Value::Integer(7),
+            );
+            assert_eq!(batch.number(row, place), sum);
+        }
     }
 
     #[test]

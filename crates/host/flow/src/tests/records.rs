@@ -327,7 +327,8 @@ fn csv_has_the_fields_of_json() {
                         items.join(" ")
                     }
                     Some(number) => {
-                        let integer = field.kind == FieldType::Integer;
+                        let integer =
+                            matches!(field.kind, FieldType::Integer | FieldType::Integer32);
                         assert!(number.is_u64() == integer, "{}", field.path);
                         let text = number.to_string();
                         text.strip_suffix(".0").unwrap_or(&text).to_owned()

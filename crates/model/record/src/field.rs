@@ -1,0 +1,213 @@
+//! What is defined of a field.
+
+use crate::Record;
+
+/// A field of a record.
+pub struct Field<R: Record> {
+    /// Place in the JSON object, `ab.packets` being `packets` in the object `ab`.
+    pub path: &'static str,
+    /// Type of the value.
+    pub kind: FieldType,
+    /// Unit of the value, empty for none.
+    pub unit: &'static str,
+    /// When the field is left out, empty for never.
+    pub absent: &'static str,
+    /// What the value means.
+    pub meaning: &'static str,
+    /// How it is found.
+    pub value: R::Getter,
+    /// What it is in several records of the same thing together.
+    pub aggregation: Aggregation,
+    /// Key in queries (Gremlin).
+    pub key: Name,
+    /// Column in the lake.
+    pub column: Name,
+    /// Type of that column, when it is not that of the field: a number instead of text.
+    pub column_kind: FieldType,
+}
+
+/// What the value is in several records of the same thing together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aggregation {
+    /// The same in all.
+    Same,
+    /// The sum.
+    Sum,
+    /// The least.
+    Least,
+    /// The greatest.
+    Greatest,
+    /// All of them.
+    Union,
+    /// The one that is known, once it is.
+    Known,
+    /// The latest; it may be absent again.
+    Latest,
+}
+
+impl Aggregation {
+    /// Name in the documentation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Sum => "sum",
+            Self::Least => "least",
+            Self::Greatest => "greatest",
+            Self::Union => "union",
+            Self::Known => "known",
+            Self::Latest => "latest",
+        }
+    }
+}
+
+/// Name of a field in an output that not every kind of record has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Name {
+    /// Nothing is defined.
+    Undefined,
+    /// The output has the value, in its form of the type.
+    Value(&'static str),
+    /// The output has the value in a form of its own, and makes it itself.
+    Own(&'static str),
+    /// The output does not have it, and why.
+    Without(&'static str),
+}
+
+impl Name {
+    /// The name, when there is one.
+    pub const fn get(self) -> Option<&'static str> {
+        match self {
+            Self::Value(name) | Self::Own(name) => Some(name),
+            Self::Undefined | Self::Without(_) => None,
+        }
+    }
+
+    /// The name of a value that the output does not make itself.
+    pub const fn of_value(self) -> Option<&'static str> {
+        match self {
+            Self::Value(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// Whether two texts are the same; in constants `==` cannot be used.
+pub const fn same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+impl<R: Record> Field<R> {
+    /// A field, its parts in the order of the table in the documentation.
+    pub const fn new(
+        path: &'static str,
+        kind: FieldType,
+        unit: &'static str,
+        absent: &'static str,
+        meaning: &'static str,
+        value: R::Getter,
+    ) -> Self {
+        Self {
+            path,
+            kind,
+            unit,
+            absent,
+            meaning,
+            value,
+            aggregation: Aggregation::Same,
+            key: Name::Undefined,
+            column: Name::Undefined,
+            column_kind: kind,
+        }
+    }
+
+    /// With what it is in several records together.
+    pub const fn is(mut self, aggregation: Aggregation) -> Self {
+        self.aggregation = aggregation;
+        self
+    }
+
+    /// With the key in queries that has this value.
+    pub const fn key(mut self, key: &'static str) -> Self {
+        self.key = Name::Value(key);
+        self
+    }
+
+    /// With the key in queries that has this value in Skydive's form.
+    pub const fn own_key(mut self, key: &'static str) -> Self {
+        self.key = Name::Own(key);
+        self
+    }
+
+    /// Without a key in queries, and why.
+    pub const fn no_key(mut self, why: &'static str) -> Self {
+        self.key = Name::Without(why);
+        self
+    }
+
+    /// With the column of the lake that has this value.
+    pub const fn column(mut self, column: &'static str) -> Self {
+        self.column = Name::Value(column);
+        self
+    }
+
+    /// With the column of the lake that has this value as a number.
+    pub const fn number_column(mut self, column: &'static str, kind: FieldType) -> Self {
+        self.column_kind = kind;
+        self.column(column)
+    }
+
+    /// With the column of the lake that has this value in another form.
+    pub const fn own_column(mut self, column: &'static str) -> Self {
+        self.column = Name::Own(column);
+        self
+    }
+
+    /// Without a column in the lake, and why.
+    pub const fn no_column(mut self, why: &'static str) -> Self {
+        self.column = Name::Without(why);
+        self
+    }
+}
+
+// Derived they would want that of `R`, which is only a name.
+impl<R: Record> Clone for Field<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R: Record> Copy for Field<R> {}
+
+/// Type of a field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FieldType {
+    /// Text.
+    String,
+    /// Time, in JSON and CSV as text (RFC 3339, UTC).
+    Time,
+    /// Whole number, not negative.
+    Integer,
+    /// Whole number of less than 32 bits, not negative.
+    Integer32,
+    /// Number, not negative.
+    Number,
+    /// List of whole numbers of less than 32 bits; in CSV separated by spaces.
+    Integers,
+}
+
+impl FieldType {
+    /// Name in the documentation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::String | Self::Time => "string",
+            Self::Integer | Self::Integer32 => "integer",
+            Self::Number => "number",
+            Self::Integers => "integers",
+        }
+    }
+}

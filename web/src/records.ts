@@ -1,0 +1,223 @@
+// Records, from the definitions of their fields: `UPDATE_DOCS=1 cargo test -p skua-cli docs` writes this anew.
+
+export interface Flow {
+  interface: string;
+  layers: string;
+  protocol: string;
+  a: {
+    address: string;
+    port?: number;
+    process?: string;
+    pid?: number;
+    user?: string;
+    container?: string;
+    pod?: string;
+    unit?: string;
+  };
+  b: {
+    address: string;
+    port?: number;
+    process?: string;
+    pid?: number;
+    user?: string;
+    container?: string;
+    pod?: string;
+    unit?: string;
+  };
+  ab: {
+    packets: number;
+    bytes: number;
+  };
+  ba: {
+    packets: number;
+    bytes: number;
+  };
+  start: string;
+  last: string;
+  community_id?: string;
+  id: string;
+  end?: string;
+  duration: number;
+  ifindex: number;
+  netns?: number;
+  vlans?: number[];
+  ethertype?: number;
+  icmp?: {
+    type?: number;
+    code?: number;
+    id?: number;
+  };
+  tcp?: {
+    state?: string;
+    opened_by?: string;
+    handshake_rtt?: number;
+    server_rtt?: number;
+    client_rtt?: number;
+    ab_flags?: string;
+    ba_flags?: string;
+    ab_retransmitted?: number;
+    ba_retransmitted?: number;
+    ab_out_of_order?: number;
+    ba_out_of_order?: number;
+    ab_zero_window?: number;
+    ba_zero_window?: number;
+  };
+  tunnel?: {
+    type?: string;
+    id?: number;
+    parent?: string;
+  };
+  service?: {
+    side?: string;
+    by?: string;
+  };
+  sampling?: number;
+  rate: {
+    bits_per_second: number;
+    packets_per_second: number;
+  };
+}
+/** Fields of it that a query answers in the same form: where in the record, where in the answer. */
+export const FLOW_KEYS: readonly (readonly [string, string])[] = [
+  ["interface", "Interface"],
+  ["layers", "LayersPath"],
+  ["a.process", "A.Process"],
+  ["a.pid", "A.PID"],
+  ["a.user", "A.User"],
+  ["a.container", "A.Container"],
+  ["a.pod", "A.Pod"],
+  ["a.unit", "A.Unit"],
+  ["b.process", "B.Process"],
+  ["b.pid", "B.PID"],
+  ["b.user", "B.User"],
+  ["b.container", "B.Container"],
+  ["b.pod", "B.Pod"],
+  ["b.unit", "B.Unit"],
+  ["ab.packets", "Metric.ABPackets"],
+  ["ab.bytes", "Metric.ABBytes"],
+  ["ba.packets", "Metric.BAPackets"],
+  ["ba.bytes", "Metric.BABytes"],
+  ["community_id", "CommunityID"],
+  ["id", "UUID"],
+  ["duration", "Duration"],
+  ["ifindex", "IfIndex"],
+  ["netns", "NetNS"],
+  ["ethertype", "EtherType"],
+  ["icmp.code", "ICMP.Code"],
+  ["icmp.id", "ICMP.ID"],
+  ["tcp.state", "TCPMetric.State"],
+  ["tcp.opened_by", "TCPMetric.OpenedBy"],
+  ["tcp.handshake_rtt", "Metric.RTT"],
+  ["tcp.server_rtt", "TCPMetric.ServerRTT"],
+  ["tcp.client_rtt", "TCPMetric.ClientRTT"],
+  ["tcp.ab_flags", "TCPMetric.ABFlags"],
+  ["tcp.ba_flags", "TCPMetric.BAFlags"],
+  ["tcp.ab_retransmitted", "TCPMetric.ABSegmentRetransmitted"],
+  ["tcp.ba_retransmitted", "TCPMetric.BASegmentRetransmitted"],
+  ["tcp.ab_out_of_order", "TCPMetric.ABSegmentOutOfOrder"],
+  ["tcp.ba_out_of_order", "TCPMetric.BASegmentOutOfOrder"],
+  ["tcp.ab_zero_window", "TCPMetric.ABZeroWindow"],
+  ["tcp.ba_zero_window", "TCPMetric.BAZeroWindow"],
+  ["tunnel.type", "Tunnel"],
+  ["tunnel.id", "Network.ID"],
+  ["tunnel.parent", "ParentUUID"],
+  ["service.by", "Service.Rule"],
+];
+
+export interface Socket {
+  protocol: string;
+  state: string;
+  process?: string;
+  pid?: number;
+  user?: string;
+  executable?: string;
+  container?: string;
+  pod?: string;
+  unit?: string;
+  owner_by?: string;
+  local: {
+    address: string;
+    port: number;
+  };
+  remote?: {
+    address?: string;
+    port?: number;
+  };
+  opened_by?: string;
+  service?: {
+    side?: string;
+    by?: string;
+  };
+  start?: string;
+  established?: string;
+  seen: string;
+  age?: number;
+  end?: string;
+  errno?: number;
+  sent?: {
+    bytes?: number;
+    segments?: number;
+  };
+  received?: {
+    bytes?: number;
+    segments?: number;
+  };
+  tcp?: {
+    srtt?: number;
+    rttvar?: number;
+    min_rtt?: number;
+    retransmits?: number;
+    retransmitted?: number;
+    lost?: number;
+    cwnd?: number;
+    mss?: number;
+    delivery_rate?: number;
+  };
+  backlog?: {
+    waiting?: number;
+    limit?: number;
+  };
+  netns: number;
+  id: number;
+}
+
+export interface Calls {
+  protocol: string;
+  client?: {
+    service?: string;
+    address?: string;
+  };
+  server?: {
+    service?: string;
+    address?: string;
+  };
+  port?: number;
+  peers?: number;
+  connections: number;
+  open: number;
+  rate: number;
+  failed: number;
+  refused: number;
+  timed_out: number;
+  reset: number;
+  bytes: {
+    to_server: number;
+    to_client: number;
+  };
+  rtt?: {
+    samples?: number;
+    min?: number;
+    mean?: number;
+    p50?: number;
+    p95?: number;
+    p99?: number;
+    max?: number;
+  };
+  segments?: {
+    sent?: number;
+    retransmitted?: number;
+    share?: number;
+  };
+  first?: string;
+  last?: string;
+}

@@ -779,7 +779,7 @@ impl<'a> Rows<'a, '_> {
 
 #[cfg(test)]
 mod tests {
-    use skua_flow::FlowUpdate;
+    use skua_flow::{FlowLine, FlowUpdate, fields::FIELDS};
 
     use super::*;
 
@@ -803,5 +803,112 @@ mod tests {
         let mut expected = update.tcp.counters.all();
         expected[TcpCounters::COUNT - 1] = [0; 2];
         assert_eq!(rows.tcp_counters(0), TcpCounters::of(expected));
+    }
+
+    /// TCP in a tunnel behind a VLAN tag, a query of ICMP, and ARP.
+    fn keys() -> [FlowKey; 3] {
+        let address = |last| {
+            let mut address = [0; 16];
+            address[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, last]);
+            address
+        };
+        let tcp = FlowKey {
+            lo: address(1),
+            hi: address(2),
+            lo_port: 443u16.to_be_bytes(),
+            hi_port: 50_000u16.to_be_bytes(),
+            ifindex: 3,
+            netns: 4,
+            vlan: [skua_flow::VLAN_PRESENT | 7, 0],
+            proto: 6,
+            kind: 1 | skua_flow::KIND_ETHERNET | 1 << skua_flow::key::KIND_TUNNEL_SHIFT,
+            detail: 0,
+            parent: [1, 2, 3, 4, 5, 6],
+        };
+        let icmp = FlowKey {
+            proto: 1,
+            lo_port: [8, 0],
+            hi_port: [0; 2],
+            kind: 1,
+            detail: 77,
+            ..tcp
+        };
+        let arp = FlowKey {
+            proto: 0,
+            lo_port: [0; 2],
+            hi_port: [0; 2],
+            kind: skua_flow::KIND_ETHERNET,
+            detail: 0x0806,
+            ..tcp
+        };
+        [tcp, icmp, arp]
+    }
+
+    #[test]
+    fn every_field_of_flows_is_as_it_was_written() {
+        let mut update = FlowUpdate {
+            lo_sent: Counters::new(3, 300),
+            hi_sent: Counters::new(2, 200),
+            first_ns: 1_000_000_000_000,
+            last_ns: 1_002_000_000_000,
+            tunnel_id: 9,
+            tcp: TcpUpdate {
+                flags: [0xff, 0x53],
+                counters: TcpCounters::of([[7, 8]; TcpCounters::COUNT]),
+                server_rtt_ns: 2_000,
+                client_rtt_ns: 1_000,
+                lo_opened: Some(false),
+            },
+            ..FlowUpdate::default()
+        };
+        let party = Party {
+            process: "nginx",
+            pid: 80,
+            user: "www",
+            uid: Some(33),
+            container: "web",
+            pod: "shop",
+            unit: "docker.service",
+        };
+        let mut absent: Vec<_> = FIELDS.iter().map(|field| field.path).collect();
+        for key in keys() {
+            update.key = key;
+            let mut record = FlowRecord::new(&update, 1, 10, 1_003_000_000_000, 1_000_000_000);
+            record.end = Some(EndReason::Idle);
+            record.service = Some(Service {
+                lo: true,
+                by: ServiceRule::Syn,
+            });
+            let mut writer = BlockWriter::default();
+            writer.push(&FlowChange {
+                record: &record,
+                added: [record.interval.lo_sent, record.interval.hi_sent],
+                since_ns: record.interval.since_ns,
+                context: FlowContext {
+                    interface: "eth0",
+                    ..FlowContext::default()
+                },
+                parties: [party; 2],
+            });
+            let (payload, ..) = writer.finish();
+            let mut scratch = Scratch::default();
+            let rows = Tables::read(&payload).unwrap().rows(&mut scratch).unwrap();
+            let read = rows.flow(0, rows.key(0).unwrap()).unwrap();
+            let before = FlowLine {
+                parties: [party; 2],
+                ..record.line("eth0")
+            };
+            let after = FlowLine {
+                parties: read.parties,
+                ..read.record.line(read.context.interface)
+            };
+            for field in FIELDS {
+                let value = (field.value)(&before);
+                absent.retain(|path| value.is_absent() || *path != field.path);
+                let (value, read) = (value.to_string(), (field.value)(&after).to_string());
+                assert_eq!(value, read, "{}", field.path);
+            }
+        }
+        assert!(absent.is_empty(), "give these a value here: {absent:?}");
     }
 }

@@ -55,6 +55,8 @@ export interface Flow {
     client_rtt?: number;
     ab_flags?: string;
     ba_flags?: string;
+    ab_ecn?: string;
+    ba_ecn?: string;
     ab_retransmitted?: number;
     ba_retransmitted?: number;
     ab_out_of_order?: number;
@@ -112,6 +114,8 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["tcp.client_rtt", "TCPMetric.ClientRTT"],
   ["tcp.ab_flags", "TCPMetric.ABFlags"],
   ["tcp.ba_flags", "TCPMetric.BAFlags"],
+  ["tcp.ab_ecn", "TCPMetric.ABECN"],
+  ["tcp.ba_ecn", "TCPMetric.BAECN"],
   ["tcp.ab_retransmitted", "TCPMetric.ABSegmentRetransmitted"],
   ["tcp.ba_retransmitted", "TCPMetric.BASegmentRetransmitted"],
   ["tcp.ab_out_of_order", "TCPMetric.ABSegmentOutOfOrder"],
@@ -180,6 +184,38 @@ export interface Socket {
   netns: number;
   id: number;
 }
+/** Fields of it that a query answers in the same form: where in the record, where in the answer. */
+export const SOCKET_KEYS: readonly (readonly [string, string])[] = [
+  ["process", "Name"],
+  ["pid", "Pid"],
+  ["user", "User"],
+  ["container", "Container"],
+  ["pod", "Pod"],
+  ["unit", "Unit"],
+  ["owner_by", "OwnerBy"],
+  ["local.address", "LocalAddress"],
+  ["local.port", "LocalPort"],
+  ["opened_by", "OpenedBy"],
+  ["service.side", "ServiceSide"],
+  ["service.by", "ServiceRule"],
+  ["age", "Age"],
+  ["end", "End"],
+  ["errno", "Errno"],
+  ["sent.bytes", "BytesSent"],
+  ["sent.segments", "SegmentsSent"],
+  ["received.bytes", "BytesReceived"],
+  ["received.segments", "SegmentsReceived"],
+  ["tcp.retransmits", "Retransmits"],
+  ["tcp.retransmitted", "BytesRetransmitted"],
+  ["tcp.lost", "Lost"],
+  ["tcp.cwnd", "CWND"],
+  ["tcp.mss", "MSS"],
+  ["tcp.delivery_rate", "DeliveryRate"],
+  ["backlog.waiting", "BacklogWaiting"],
+  ["backlog.limit", "BacklogLimit"],
+  ["netns", "NetNsInode"],
+  ["id", "Cookie"],
+];
 
 export interface Calls {
   protocol: string;

@@ -26,6 +26,7 @@ what does not apply is empty, lists are separated by spaces. The first line has 
 - [Sums of flows](#sums-of-flows): `skua flows --by`
 - [Socket records](#socket-records): `skua sockets`, `/api/sockets`
 - [Services and dependencies](#services-and-dependencies): `skua services`, `/api/services`, `/api/dependencies`
+- [Lines of collectors](#lines-of-collectors): `skua collector`, as JSON, in Kafka and in the lake
 ";
 
 #[test]
@@ -39,6 +40,7 @@ fn the_documentation_of_records_is_up_to_date() {
             "Services and dependencies",
             skua_socket::call::documentation(),
         ),
+        ("Lines of collectors", skua_collect::fields::documentation()),
     ] {
         text += &format!("\n## {title}\n\n{chapter}");
     }

@@ -2,6 +2,7 @@
 //! names of fields are other ones.
 
 use serde_json::{Value, json};
+use skua_flow::fields::{FIELDS, FieldType};
 
 use crate::columns::text;
 
@@ -24,58 +25,51 @@ pub fn flows_query(sort: &str, filter: &str, limit: usize) -> String {
     format!(r#"G.Flows(){dot}{filter}.Sort(DESC, "{key}").Limit({limit})"#)
 }
 
-/// One end of a flow.
-fn end(flow: &Value, side: &str) -> Value {
-    let address = match &flow["Network"][side] {
-        Value::Null => &flow["Link"][side],
-        address => address,
-    };
-    let owner = &flow[side];
-    json!({
-        "address": address, "port": flow["Transport"][side], "process": owner["Process"],
-        "pid": owner["PID"], "container": owner["Container"], "unit": owner["Unit"],
-    })
+/// The value under a path of names with dots between them.
+fn at<'a>(tree: &'a Value, path: &str) -> &'a Value {
+    path.split('.').fold(tree, |inner, name| &inner[name])
 }
 
-/// Packets and bytes one way.
-fn way(metric: &Value, way: &str) -> Value {
-    let of = |what: &str| metric[format!("{way}{what}")].as_u64().unwrap_or(0);
-    json!({"packets": of("Packets"), "bytes": of("Bytes")})
+/// Sets it in a tree that has only objects on the way.
+fn put(tree: &mut Value, path: &str, value: Value) {
+    let place = path.split('.').fold(tree, |inner, name| &mut inner[name]);
+    *place = value;
 }
 
-/// A flow of Gremlin under the names of flow records, as far as tables and captures need them; the rest
-/// stays under its own.
+/// A flow of Gremlin under the names of flow records: values that are the same there by the definition of their fields,
+/// those in Skydive's form by hand. The rest stays under its own.
 pub fn flow(mut flow: Value) -> Value {
+    let mut named = json!({});
+    let same = FIELDS.iter().filter(|field| field.kind != FieldType::Time);
+    for (path, key) in same.filter_map(|field| Some((field.path, field.key.of_value()?))) {
+        let value = at(&flow, key);
+        if !value.is_null() {
+            put(&mut named, path, value.clone());
+        }
+    }
+    for (side, letter) in [("a", "A"), ("b", "B")] {
+        let address = match &flow["Network"][letter] {
+            Value::Null => &flow["Link"][letter],
+            address => address,
+        };
+        named[side]["address"] = address.clone();
+        named[side]["port"] = flow["Transport"][letter].clone();
+    }
     let layers = text(&flow["LayersPath"]);
-    let protocol = match flow["Transport"]["Protocol"].as_str() {
-        Some(protocol) => protocol.to_ascii_lowercase(),
-        None => layers
-            .rsplit('/')
-            .next()
-            .unwrap_or_default()
-            .to_ascii_lowercase(),
-    };
-    let ms = |value: &Value| value.as_u64().unwrap_or(0);
+    let innermost = layers.rsplit('/').next().unwrap_or_default();
+    let protocol = flow["Transport"]["Protocol"].as_str().unwrap_or(innermost);
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
     let last = &flow["LastUpdateMetric"];
-    let bytes = ms(&last["ABBytes"]).saturating_add(ms(&last["BABytes"]));
-    let passed = ms(&last["Last"]).saturating_sub(ms(&last["Start"]));
-    let rate = match passed {
+    let bytes = number(&last["ABBytes"]).saturating_add(number(&last["BABytes"]));
+    let rate = match number(&last["Last"]).saturating_sub(number(&last["Start"])) {
         0 => 0.0,
         passed => bytes as f64 * 8000.0 / passed as f64,
     };
-    let duration = ms(&flow["Last"]).saturating_sub(ms(&flow["Start"]));
-    let end_reason = flow["FinishType"].as_str();
-    let end_reason = end_reason.filter(|reason| *reason != "NOT_FINISHED");
-    let named = json!({
-        "interface": format!("{}:{}", text(&flow["Host"]), text(&flow["Interface"])),
-        "protocol": protocol,
-        "a": end(&flow, "A"), "b": end(&flow, "B"),
-        "ab": way(&flow["Metric"], "AB"), "ba": way(&flow["Metric"], "BA"),
-        "duration": duration.saturating_mul(1_000_000),
-        "rate": {"bits_per_second": rate},
-        "id": flow["UUID"], "tcp": {"state": flow["TCPMetric"]["State"]},
-        "end": end_reason, "community_id": flow["CommunityID"],
-    });
+    let end = flow["FinishType"].as_str();
+    named["protocol"] = protocol.to_ascii_lowercase().into();
+    named["interface"] = format!("{}:{}", text(&flow["Host"]), text(&flow["Interface"])).into();
+    named["rate"] = json!({"bits_per_second": rate});
+    named["end"] = json!(end.filter(|reason| *reason != "NOT_FINISHED"));
     if let (Some(flow), Value::Object(named)) = (flow.as_object_mut(), named) {
         flow.extend(named);
     }
@@ -93,9 +87,9 @@ mod tests {
             "UUID": "u", "Host": "web1", "Interface": "eth0", "NodeTID": "t", "LayersPath": "Ethernet/IPv4/TCP",
             "Network": {"A": "10.0.0.1", "B": "10.0.0.2"},
             "Transport": {"Protocol": "TCP", "A": 40000, "B": 443},
-            "A": {"Process": "curl"}, "Metric": {"ABPackets": 3, "ABBytes": 2048, "BABytes": 4096},
+            "A": {"Process": "curl"}, "Metric": {"ABPackets": 3, "ABBytes": 2048, "BAPackets": 0, "BABytes": 4096},
             "LastUpdateMetric": {"ABBytes": 1000, "BABytes": 250, "Start": 1000, "Last": 2000},
-            "Start": 1000, "Last": 2500, "TCPMetric": {"State": "established"},
+            "Start": 1000, "Last": 2500, "Duration": 1_500_000_000u64, "TCPMetric": {"State": "established"},
         }));
         let cells: Vec<_> = FLOW_COLUMNS.iter().map(|c| (c.cell)(&flow)).collect();
         assert_eq!(

@@ -100,6 +100,9 @@ impl Serialize for Own<'_> {
 use Aggregation::{Greatest, Known, Latest, Least, Sum, Union};
 use FieldType::{Integer, Integer32, Integers, Number, String, Time};
 
+const ECE: u8 = 0x40;
+const CWR: u8 = 0x80;
+
 const NO_TCP: &str = "not TCP";
 const NO_TUNNEL: &str = "not inside a tunnel";
 const NO_HANDSHAKE: &str = "handshake not seen";
@@ -266,6 +269,11 @@ const UP_TO_TCP: &[Field] = &[
     Field::new("tcp.ba_flags", String, "", NO_TCP, "flags seen from `b`",
         |l| tcp(l, |r| Value::Other(Own::Flags(r.by_a(r.tcp.flags)[1]))))
         .is(Union).key("TCPMetric.BAFlags").number_column("tcp_ba_flags", Integer32),
+    Field::new("tcp.ab_ecn", String, "", "neither was seen", "`E` when `a` sent ECE, `C` when it sent CWR; in a SYN they only offer ECN (RFC 3168)",
+        |l| ecn(l, 0))
+        .is(Union).key("TCPMetric.ABECN").column("tcp_ab_ecn"),
+    Field::new("tcp.ba_ecn", String, "", "neither was seen", "the same of `b`", |l| ecn(l, 1))
+        .is(Union).key("TCPMetric.BAECN").column("tcp_ba_ecn"),
 ];
 
 /// Fields behind those of TCP.
@@ -328,6 +336,11 @@ fn tcp<'a>(
     } else {
         Value::Absent
     }
+}
+
+fn ecn<'a>(line: &FlowLine<'a>, side: usize) -> Value<'a> {
+    let seen = line.record.by_a(line.record.tcp.flags)[side] & (ECE | CWR);
+    tcp(line, |_| Value::Other(Own::Flags(seen))).unless(seen == 0)
 }
 
 fn icmp<'a>(line: &FlowLine<'a>, value: impl FnOnce([u8; 2], u16) -> Option<u64>) -> Value<'a> {

@@ -24,6 +24,10 @@ pub struct Field<R: Record> {
     pub column: Name,
     /// Type of that column, when it is not that of the field: a number instead of text.
     pub column_kind: FieldType,
+    /// Name in Kafka's messages.
+    pub message: Name,
+    /// Its number there.
+    pub number: u32,
 }
 
 /// What the value is in several records of the same thing together.
@@ -122,6 +126,8 @@ impl<R: Record> Field<R> {
             key: Name::Undefined,
             column: Name::Undefined,
             column_kind: kind,
+            message: Name::Undefined,
+            number: 0,
         }
     }
 
@@ -167,6 +173,26 @@ impl<R: Record> Field<R> {
         self
     }
 
+    /// With the number and name in Kafka's messages that has this value.
+    pub const fn message(mut self, number: u32, name: &'static str) -> Self {
+        self.number = number;
+        self.message = Name::Value(name);
+        self
+    }
+
+    /// With the number and name in Kafka's messages that has this value in another form.
+    pub const fn own_message(mut self, number: u32, name: &'static str) -> Self {
+        self.number = number;
+        self.message = Name::Own(name);
+        self
+    }
+
+    /// Not in Kafka's messages, and why.
+    pub const fn no_message(mut self, why: &'static str) -> Self {
+        self.message = Name::Without(why);
+        self
+    }
+
     /// Without a column in the lake, and why.
     pub const fn no_column(mut self, why: &'static str) -> Self {
         self.column = Name::Without(why);
@@ -192,12 +218,16 @@ pub enum FieldType {
     Time,
     /// Whole number, not negative.
     Integer,
-    /// Whole number of less than 32 bits, not negative.
+    /// Whole number of 32 bits, not negative.
     Integer32,
     /// Number, not negative.
     Number,
-    /// List of whole numbers of less than 32 bits; in CSV separated by spaces.
+    /// List of such numbers; in CSV separated by spaces.
     Integers,
+    /// List of pairs of such numbers.
+    Pairs,
+    /// List of texts.
+    Strings,
 }
 
 impl FieldType {
@@ -208,6 +238,8 @@ impl FieldType {
             Self::Integer | Self::Integer32 => "integer",
             Self::Number => "number",
             Self::Integers => "integers",
+            Self::Pairs => "pairs of integers",
+            Self::Strings => "strings",
         }
     }
 }

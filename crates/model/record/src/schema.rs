@@ -6,10 +6,14 @@ use crate::{Field, FieldType, Name, Record, group_len, own_name};
 pub fn markdown<R: Record>(fields: &[Field<R>]) -> String {
     let any = |name: fn(&Field<R>) -> Name| fields.iter().any(|f| name(f) != Name::Undefined);
     let (keys, columns) = (any(|f| f.key), any(|f| f.column));
+    let messages = any(|f| f.message);
     let mut text = String::new();
-    let mut row = |mut cells: Vec<String>, [key, column, aggregation]: [String; 3]| {
+    let mut row = |mut cells: Vec<String>, [key, message, column, aggregation]: [String; 4]| {
         if keys {
             cells.push(key);
+        }
+        if messages {
+            cells.push(message);
         }
         if columns {
             cells.extend([column, aggregation]);
@@ -19,9 +23,9 @@ pub fn markdown<R: Record>(fields: &[Field<R>]) -> String {
     let head = ["field", "type", "unit", "meaning", "left out"];
     row(
         head.map(str::to_owned).into(),
-        ["in queries", "in the lake", "together"].map(str::to_owned),
+        ["in queries", "in Kafka", "in the lake", "together"].map(str::to_owned),
     );
-    row(vec!["---".into(); 5], ["---"; 3].map(str::to_owned));
+    row(vec!["---".into(); 5], ["---"; 4].map(str::to_owned));
     let name = |name: Name| match name {
         Name::Value(name) | Name::Own(name) => format!("`{name}`"),
         Name::Without(why) => why.to_owned(),
@@ -37,6 +41,7 @@ pub fn markdown<R: Record>(fields: &[Field<R>]) -> String {
                 .collect(),
             [
                 name(field.key),
+                name(field.message),
                 name(field.column),
                 field.aggregation.name().into(),
             ],
@@ -53,6 +58,8 @@ pub fn typescript<R: Record>(name: &str, fields: &[Field<R>]) -> String {
             FieldType::String | FieldType::Time => "string",
             FieldType::Integer | FieldType::Integer32 | FieldType::Number => "number",
             FieldType::Integers => "number[]",
+            FieldType::Pairs => "[number, number][]",
+            FieldType::Strings => "string[]",
         };
         let optional = if field.absent.is_empty() { "" } else { "?" };
         format!("{}{optional}: {kind};", own_name(field))
@@ -76,9 +83,9 @@ pub fn typescript<R: Record>(name: &str, fields: &[Field<R>]) -> String {
         }
     }
     text += "}\n";
-    let keys = fields
-        .iter()
-        .filter_map(|field| Some((field.path, field.key.of_value()?)));
+    // Times have another form in queries.
+    let fields = fields.iter().filter(|field| field.kind != FieldType::Time);
+    let keys = fields.filter_map(|field| Some((field.path, field.key.of_value()?)));
     let keys: Vec<_> = keys.collect();
     if !keys.is_empty() {
         text += &format!(
@@ -138,10 +145,15 @@ fn field_schema<R: Record>(field: &Field<R>) -> serde_json::Value {
         "" => field.meaning.to_owned(),
         unit => format!("{} ({unit})", field.meaning),
     };
+    let number = serde_json::json!({"type": "integer", "minimum": 0});
+    let list =
+        |items| serde_json::json!({"type": "array", "items": items, "description": description});
     match field.kind {
-        FieldType::Integers => serde_json::json!({
-            "type": "array", "items": {"type": "integer", "minimum": 0}, "description": description,
-        }),
+        FieldType::Integers => list(number),
+        FieldType::Pairs => list(serde_json::json!({
+            "type": "array", "items": number, "minItems": 2, "maxItems": 2,
+        })),
+        FieldType::Strings => list(serde_json::json!({"type": "string"})),
         FieldType::String => serde_json::json!({"type": "string", "description": description}),
         FieldType::Time => serde_json::json!({
             "type": "string", "format": "date-time", "description": description,

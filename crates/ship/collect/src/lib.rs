@@ -12,6 +12,7 @@ mod conversation;
 mod counts;
 mod exported;
 mod exporter;
+pub mod fields;
 pub mod graph;
 mod key;
 mod line;

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize, Serializer};
-use skua_record::time::UnixNs;
 
 use crate::{
     SECOND,
@@ -15,11 +14,11 @@ use crate::{
     window::LineKey,
 };
 
-/// Sums of a service and a client's address in a window; as JSON by [`Serialize`].
-#[derive(Clone, Copy, Debug, Serialize)]
+/// Sums of a service and a client's address in a window; as JSON by [`Serialize`], with the fields of
+/// [`FIELDS`](crate::fields::FIELDS).
+#[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
     /// Beginning of the window, ns since the Unix epoch.
-    #[serde(serialize_with = "time")]
     pub window: u64,
     /// Length of the window, s.
     pub seconds: f64,
@@ -30,10 +29,8 @@ pub struct Line<'a> {
     /// Who offers it.
     pub server: IpAddr,
     /// Name of the client's service: container, unit or process; empty when it is not known.
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub client_service: &'a str,
     /// Name of the server's service.
-    #[serde(skip_serializing_if = "str::is_empty")]
     pub server_service: &'a str,
     /// Its port.
     pub port: u16,
@@ -87,12 +84,6 @@ impl Exporters {
     }
 }
 
-impl Serialize for Exporters {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.iter())
-    }
-}
-
 /// A number of each side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = OfEachSide)]
@@ -104,7 +95,7 @@ pub struct Sent {
 }
 
 /// Traffic of each side.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Between {
     /// Of the client.
     pub client_sent: Sum,
@@ -113,30 +104,16 @@ pub struct Between {
 }
 
 /// How round-trip times are spread.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Times<'a> {
     /// How many, their sum, the least and the greatest.
-    #[serde(flatten)]
     pub sums: Rtt,
-    /// By class; as JSON a list of pairs, µs and how often, the least first.
-    #[serde(serialize_with = "classes")]
+    /// By class.
     pub classes: &'a Sketch,
 }
 
-fn classes<S: Serializer>(sketch: &Sketch, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut pairs = [(0, 0); crate::CLASSES];
-    let mut count = 0;
-    for (place, class) in pairs.iter_mut().zip(sketch.classes()) {
-        *place = class;
-        count += 1;
-    }
-    let pairs = pairs.get_mut(..count).unwrap_or_default();
-    pairs.sort_unstable();
-    serializer.collect_seq(pairs.iter())
-}
-
 /// Times from SYN to ACK, µs.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Rtt {
     /// How many.
     pub count: u64,
@@ -149,7 +126,7 @@ pub struct Rtt {
 }
 
 /// Ports of clients.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Ports<'a> {
     /// The first ones.
     pub list: &'a [u16],
@@ -157,8 +134,10 @@ pub struct Ports<'a> {
     pub beyond: u64,
 }
 
-fn time<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&UnixNs(*ns))
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        skua_record::serialize(crate::fields::FIELDS, self, serializer)
+    }
 }
 
 impl<'a> Line<'a> {

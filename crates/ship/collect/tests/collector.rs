@@ -341,8 +341,8 @@ fn both_hosts_are_joined_and_their_difference_is_kept() {
     let line = &lines[0];
     assert_eq!(line["joined"], 1);
     assert_eq!((&line["begun"], &line["ended"]), (&1.into(), &1.into()));
-    assert_eq!(line["between_hosts"]["client_sent"]["packets"], 2);
-    assert_eq!(line["between_hosts"]["server_sent"]["packets"], 0);
+    assert_eq!(line["between_hosts"]["client_packets"], 2);
+    assert_eq!(line["between_hosts"]["server_packets"], 0);
     let summary = collector.summary();
     assert_eq!(summary.elsewhere.packets, 88);
     assert_eq!(summary.counted.packets, 90);

@@ -1,10 +1,8 @@
 //! How many messages a collector publishes, beside one for each 5-tuple and window: `make bench-reduction`.
 //! Agents' records go as datagrams through a real collector; nothing is sent anywhere.
 
-use prost::Message as _;
 use skua_collect::{Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Offered};
 use skua_flow::{Counters, FlowKey, FlowStore, FlowUpdate, StoreLimits};
-use skua_kafka::LineMessage;
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_800_000_000 * SECOND;
@@ -108,11 +106,12 @@ fn publish(mix: &Mix, conversations: u32) -> (u64, u64) {
         Offered::Taken
     });
     let (mut lines, mut bytes) = (0, 0);
-    let mut message = LineMessage::default();
+    let mut message = Vec::new();
     collector.finish(now, &mut |line| {
-        message.set(line);
+        message.clear();
+        skua_kafka::encode(line, &mut message);
         lines += 1;
-        bytes += message.encoded_len() as u64;
+        bytes += message.len() as u64;
     });
     assert_eq!(collector.summary().records, u64::from(conversations));
     (lines, bytes)

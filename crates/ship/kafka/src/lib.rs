@@ -1,4 +1,4 @@
-//! Lines of a collector in Kafka: the message ([`LineMessage`], whose schema is in `proto/`), where it goes
+//! Lines of a collector in Kafka: the message ([`encode`], whose schema is in `proto/`), where it goes
 //! ([`Target`]), who sends it ([`Producer`]), and the service graph that is made of it ([`ServiceGraph`]), by the
 //! same definition as the job in `stream/flink`. `docs/kafka.md` tells users about it.
 //!
@@ -26,7 +26,7 @@ mod target;
 
 pub use cause::Cause;
 pub use error::Error;
-pub use message::{LineMessage, RttClass, VERSION};
+pub use message::{LineMessage, RttClass, VERSION, encode, schema};
 pub use producer::{BUILT, Producer};
 pub use service_graph::{Outcome, Row, ServiceGraph, ServiceGraphConfig};
 pub use target::{Format, Target};

@@ -1,17 +1,19 @@
-//! A line as protobuf: `proto/skua/collect/v1/line.proto`, where the fields are explained.
+//! A line as protobuf: written by the definitions of its fields, of which `proto/skua/collect/v1/line.proto` is made, too.
 
 use std::{fmt::Write as _, net::IpAddr};
 
-use prost::{DecodeError, Message};
+use prost::{DecodeError, Message, encoding};
 use skua_collect::{
     Line, Sent, Sum,
+    fields::{FIELDS, Field, FieldType, Own},
     graph::{GraphLine, GraphRtt},
 };
+use skua_record::{Name, Value};
 
 /// The version of the schema's meaning that is written.
 pub const VERSION: u32 = 1;
 
-/// `skua.collect.v1.Line`.
+/// What the service graph needs of `skua.collect.v1.Line`; other fields are stepped over.
 #[derive(Clone, PartialEq, Message)]
 #[allow(missing_docs, reason = "the schema explains the fields")]
 pub struct LineMessage {
@@ -29,8 +31,6 @@ pub struct LineMessage {
     pub server_address: String,
     #[prost(uint32, tag = "7")]
     pub port: u32,
-    #[prost(string, tag = "8")]
-    pub service_by: String,
     #[prost(uint64, tag = "9")]
     pub client_packets: u64,
     #[prost(uint64, tag = "10")]
@@ -49,34 +49,8 @@ pub struct LineMessage {
     pub ended: u64,
     #[prost(uint64, tag = "17")]
     pub reset: u64,
-    #[prost(uint64, tag = "18")]
-    pub handshakes: u64,
-    #[prost(uint64, tag = "19")]
-    pub handshake_sum_us: u64,
-    #[prost(uint64, tag = "20")]
-    pub handshake_min_us: u64,
-    #[prost(uint64, tag = "21")]
-    pub handshake_max_us: u64,
-    #[prost(uint32, repeated, tag = "22")]
-    pub client_ports: Vec<u32>,
-    #[prost(uint64, tag = "23")]
-    pub client_ports_beyond: u64,
-    #[prost(uint64, tag = "24")]
-    pub records: u64,
     #[prost(uint64, tag = "25")]
     pub samples: u64,
-    #[prost(uint32, tag = "26")]
-    pub agents: u32,
-    #[prost(uint64, tag = "27")]
-    pub joined: u64,
-    #[prost(uint64, tag = "28")]
-    pub between_client_packets: u64,
-    #[prost(uint64, tag = "29")]
-    pub between_client_bytes: u64,
-    #[prost(uint64, tag = "30")]
-    pub between_server_packets: u64,
-    #[prost(uint64, tag = "31")]
-    pub between_server_bytes: u64,
     #[prost(string, tag = "32")]
     pub client_service: String,
     #[prost(string, tag = "33")]
@@ -107,69 +81,124 @@ pub struct RttClass {
     pub times: u64,
 }
 
+/// Adds a line as `skua.collect.v1.Line`.
+pub fn encode(line: &Line<'_>, out: &mut Vec<u8>) {
+    encoding::uint32::encode(1, &VERSION, out);
+    for field in FIELDS {
+        if let Name::Value(_) | Name::Own(_) = field.message {
+            encode_field(field, line, out);
+        }
+    }
+}
+
+/// Adds a field; what has its default value is left out.
+fn encode_field(field: &Field, line: &Line<'_>, out: &mut Vec<u8>) {
+    let number = field.number;
+    let integer = |value: u64, out: &mut Vec<u8>| {
+        if value != 0 {
+            encoding::uint64::encode(number, &value, out);
+        }
+    };
+    let text = |text: &str, out: &mut Vec<u8>| {
+        if !text.is_empty() {
+            encoding::encode_key(number, encoding::WireType::LengthDelimited, out);
+            encoding::encode_varint(text.len() as u64, out);
+            out.extend_from_slice(text.as_bytes());
+        }
+    };
+    match (field.value)(line) {
+        Value::Absent => {}
+        Value::Integer(value) | Value::Time(value) | Value::Numeral(value) => integer(value, out),
+        // Times are in nanoseconds.
+        Value::Number(seconds) => integer(length_ns(seconds), out),
+        Value::Text(value) => text(value, out),
+        Value::Ip(ip) => text(&ip.to_string(), out),
+        Value::Other(Own::Ports(list)) => {
+            let ports: Vec<u32> = list.iter().map(|port| u32::from(*port)).collect();
+            encoding::uint32::encode_packed(number, &ports, out);
+        }
+        Value::Other(Own::Classes(sketch)) => {
+            for (us, times) in Own::classes(sketch) {
+                let (us, times) = (us.into(), times.into());
+                encoding::message::encode(number, &RttClass { us, times }, out);
+            }
+        }
+        Value::Other(Own::Exporters(exporters)) => {
+            for address in exporters.iter() {
+                encoding::string::encode(number, &address.to_string(), out);
+            }
+        }
+    }
+}
+
+/// The schema, `proto/skua/collect/v1/line.proto`.
+pub fn schema() -> String {
+    let mut text = String::from(HEAD);
+    let named = FIELDS
+        .iter()
+        .filter_map(|field| Some((field, field.message.get()?)));
+    let mut named: Vec<_> = named.collect();
+    named.sort_by_key(|(field, _)| field.number);
+    for (field, name) in named {
+        let kind = match field.kind {
+            FieldType::String => "string",
+            FieldType::Time | FieldType::Integer | FieldType::Number => "uint64",
+            FieldType::Integer32 => "uint32",
+            FieldType::Integers => "repeated uint32",
+            FieldType::Pairs => "repeated RttClass",
+            FieldType::Strings => "repeated string",
+        };
+        let unit = match (field.kind, field.unit) {
+            (FieldType::Time, _) => ", ns since the Unix epoch",
+            (FieldType::Number, _) => ", ns",
+            (_, "µs") => ", us",
+            _ => "",
+        };
+        let (meaning, number) = (field.meaning, field.number);
+        // Strings take whatever is written.
+        let _ = write!(text, "  // {meaning}{unit}\n  {kind} {name} = {number};\n");
+    }
+    text + TAIL
+}
+
+const HEAD: &str = r#"// What a collector publishes to Kafka. docs/kafka.md says by which rules this file changes. It is made from the definitions of
+// the fields: `UPDATE_DOCS=1 cargo test -p skua-kafka schema`.
+syntax = "proto3";
+
+package skua.collect.v1;
+
+option java_package = "skua.collect.v1";
+option java_multiple_files = true;
+
+// Sums of one service and one client in one window of one collector. Clients and services are distinguished by their
+// addresses and names.
+message Line {
+  // 1. Fields are added without a new version: who reads steps over those that it does not know. A greater
+  // number means that a field below has another meaning: do not count such a line.
+  uint32 version = 1;
+"#;
+
+const TAIL: &str = "}
+
+// Round-trip times that are about the same.
+message RttClass {
+  // their middle, us
+  uint64 us = 1;
+  // how many
+  uint64 times = 2;
+}
+";
+
 impl LineMessage {
-    /// Becomes a line; its strings and lists are used again.
-    pub fn set(&mut self, line: &Line<'_>) {
-        self.version = VERSION;
-        self.window_ns = line.window;
-        self.length_ns = length_ns(line.seconds);
-        self.protocol = line.protocol.into();
-        for (text, address) in [
-            (&mut self.client_address, line.client),
-            (&mut self.server_address, line.server),
-        ] {
-            text.clear();
-            // Strings take whatever is written.
-            let _ = write!(text, "{address}");
-        }
-        self.port = line.port.into();
-        for (text, name) in [
-            (&mut self.service_by, line.service_by),
-            (&mut self.client_service, line.client_service),
-            (&mut self.server_service, line.server_service),
-        ] {
-            text.clear();
-            text.push_str(name);
-        }
-        self.client_packets = line.client_sent.packets;
-        self.client_bytes = line.client_sent.bytes;
-        self.server_packets = line.server_sent.packets;
-        self.server_bytes = line.server_sent.bytes;
-        self.client_retransmitted = line.retransmitted.client;
-        self.server_retransmitted = line.retransmitted.server;
-        self.begun = line.begun;
-        self.ended = line.ended;
-        self.reset = line.reset;
-        self.handshakes = line.handshake.count;
-        self.handshake_sum_us = line.handshake.sum_us;
-        self.handshake_min_us = line.handshake.min_us;
-        self.handshake_max_us = line.handshake.max_us;
-        self.client_ports.clear();
-        self.client_ports
-            .extend(line.client_ports.list.iter().map(|port| u32::from(*port)));
-        self.client_ports_beyond = line.client_ports.beyond;
-        self.records = line.records;
-        self.samples = line.samples;
-        self.agents = line.agents.into();
-        self.joined = line.joined;
-        let between = &line.between_hosts;
-        self.between_client_packets = between.client_sent.packets;
-        self.between_client_bytes = between.client_sent.bytes;
-        self.between_server_packets = between.server_sent.packets;
-        self.between_server_bytes = between.server_sent.bytes;
-        self.refused = line.refused;
-        self.timed_out = line.timed_out;
-        let rtt = &line.rtt.sums;
-        self.rtts = rtt.count;
-        self.rtt_sum_us = rtt.sum_us;
-        self.rtt_min_us = rtt.min_us;
-        self.rtt_max_us = rtt.max_us;
-        self.rtt_classes.clear();
-        let classes = line.rtt.classes.classes();
-        self.rtt_classes.extend(classes.map(|(us, times)| RttClass {
-            us: us.into(),
-            times: times.into(),
-        }));
+    /// The message of a line.
+    ///
+    /// # Errors
+    ///
+    /// None, as long as both know the same fields.
+    pub fn of(line: &Line<'_>) -> Result<Self, DecodeError> {
+        let mut bytes = Vec::new();
+        encode(line, &mut bytes);
+        Self::read(&bytes)
     }
 
     /// Reads a message.
@@ -236,4 +265,90 @@ pub(crate) fn write_key(line: &Line<'_>, key: &mut String) {
     key.clear();
     // Strings take whatever is written.
     let _ = write!(key, "{}/{}/{}", line.protocol, line.server, line.port);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Numbers and types of the schema by name.
+    fn defined() -> HashMap<&'static str, (u32, FieldType)> {
+        let named = FIELDS
+            .iter()
+            .filter_map(|field| Some((field.message.get()?, field)));
+        let mut all: HashMap<_, _> = named.map(|(name, f)| (name, (f.number, f.kind))).collect();
+        all.insert("version", (1, FieldType::Integer32));
+        all
+    }
+
+    #[test]
+    fn the_schema_is_up_to_date() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../../proto/skua/collect/v1/line.proto"
+        );
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, schema()).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(path).unwrap() == schema(),
+            "out of date: run `UPDATE_DOCS=1 cargo test -p skua-kafka schema`"
+        );
+    }
+
+    #[test]
+    fn what_the_service_graph_reads_has_the_numbers_of_the_schema() {
+        let source = include_str!("message.rs");
+        let (_, read) = source.split_once("pub struct LineMessage {").unwrap();
+        let (read, _) = read.split_once("\n}\n").unwrap();
+        let mut found = 0;
+        for member in read.split("#[prost(").skip(1) {
+            let (tag, name) = member
+                .split_once("tag = \"")
+                .unwrap()
+                .1
+                .split_once('"')
+                .unwrap();
+            let name = name
+                .split_once("pub ")
+                .unwrap()
+                .1
+                .split_once(':')
+                .unwrap()
+                .0;
+            let number = tag.parse::<u32>().unwrap();
+            assert_eq!(
+                defined().get(name).map(|known| known.0),
+                Some(number),
+                "{name}"
+            );
+            found += 1;
+        }
+        assert!(found > 20);
+    }
+
+    #[test]
+    fn flinks_table_has_names_and_types_of_the_schema() {
+        let sql = include_str!("../../../../stream/flink/service_graph.sql");
+        let (_, table) = sql.split_once("CREATE TABLE lines (").unwrap();
+        let (table, _) = table.split_once("begins AS").unwrap();
+        let columns = table.lines().filter_map(|line| line.trim().split_once(' '));
+        let mut found = 0;
+        for (name, kind) in columns {
+            let name = name.trim_matches('`');
+            let expected = defined().get(name).map(|(_, kind)| match kind {
+                FieldType::String => "STRING",
+                FieldType::Integer32 => "INT",
+                FieldType::Integer | FieldType::Time | FieldType::Number => "BIGINT",
+                FieldType::Pairs => "ARRAY<ROW<us BIGINT, times BIGINT>>",
+                FieldType::Integers => "ARRAY<INT>",
+                FieldType::Strings => "ARRAY<STRING>",
+            });
+            assert_eq!(expected, Some(kind.trim_end_matches(',')), "{name}");
+            found += 1;
+        }
+        assert!(found > 20);
+    }
 }

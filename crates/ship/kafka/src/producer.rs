@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use prost::Message as _;
 use rdkafka::{
     ClientConfig,
     error::{KafkaError, RDKafkaErrorCode as Code},
@@ -14,7 +13,7 @@ use rdkafka::{
 use skua_collect::Line;
 
 use crate::{
-    Cause, Error, Format, LineMessage, Target, message,
+    Cause, Error, Format, Target, message,
     reports::{Reports, State, cause_of},
     settings,
 };
@@ -36,7 +35,6 @@ pub struct Producer {
     client: ThreadedProducer<Reports>,
     made: Instant,
     state: Arc<State>,
-    message: LineMessage,
     bytes: Vec<u8>,
     key: String,
 }
@@ -58,7 +56,6 @@ impl Producer {
             config,
             made: Instant::now(),
             state,
-            message: LineMessage::default(),
             bytes: Vec::new(),
             key: String::new(),
         })
@@ -68,11 +65,7 @@ impl Producer {
     pub fn put(&mut self, line: &Line<'_>) {
         self.bytes.clear();
         match self.target.format {
-            Format::Protobuf => {
-                self.message.set(line);
-                // A vector has room.
-                let _ = self.message.encode(&mut self.bytes);
-            }
+            Format::Protobuf => message::encode(line, &mut self.bytes),
             Format::Json => {
                 if let Err(error) = serde_json::to_writer(&mut self.bytes, line) {
                     tracing::debug!(%error, "a line cannot be written as JSON");

@@ -206,13 +206,6 @@ impl Batch {
         }
     }
 
-    /// Sets a text that is missing when it is empty.
-    pub fn set_name(&mut self, row: usize, column: usize, text: &str) {
-        if !text.is_empty() {
-            self.set_text(row, column, text);
-        }
-    }
-
     /// Takes a text away.
     pub fn clear_text(&mut self, row: usize, column: usize) {
         if let Data::Texts(values) = &mut self.columns[column] {

@@ -1,23 +1,15 @@
 //! From records to rows.
 
-use std::{
-    borrow::Cow,
-    collections::HashMap,
-    net::{IpAddr, SocketAddr},
-};
+use std::{borrow::Cow, collections::HashMap, fmt::Display, net::SocketAddr};
 
 use foldhash::fast::RandomState;
-use skua_collect::Line;
-use skua_flow::{
-    Counters, FlowKey, FlowLine, FlowRecord, Network, Party, Rate,
-    fields::{Aggregation, Field, FieldType, Own},
-    names,
-};
-use skua_record::{TcpCounters, Value};
+use skua_collect::{Line, fields::Own};
+use skua_flow::{Counters, FlowKey, FlowLine, FlowRecord, Network, Party, Rate, names};
+use skua_record::{Aggregation, Field, FieldType, Record, TcpCounters, Value};
 
 use crate::{
     batch::Batch,
-    schema::{Table, flow, service},
+    schema::{flow, service},
 };
 
 /// TCP conversations whose counters are remembered: a record has totals, a row what was added.
@@ -143,35 +135,37 @@ pub(crate) fn put_flow(
         rate: Rate::default(),
         parties: change.parties,
     };
-    for (place, column) in Table::Flows.columns().iter().enumerate() {
-        if let Some(field) = column.field
-            && (row == before || field.aggregation != Aggregation::Same)
-        {
-            put(batch, row, place, field, (field.value)(&line));
+    for (column, field) in &flow::DEFINED {
+        if row == before || field.aggregation != Aggregation::Same {
+            let value = (field.value)(&line);
+            let number = match &value {
+                Value::Other(own) => own.number(),
+                _ => None,
+            };
+            put(batch, (row, *column), field, &value, number);
         }
     }
     true
 }
 
-/// Puts a value into the column of its field.
-pub(crate) fn put(
+/// Puts a value into the column of its field; `number` is that of a value that only this kind of record has.
+pub(crate) fn put<R: Record, O: Display>(
     batch: &mut Batch,
-    row: usize,
-    column: usize,
-    field: &Field,
-    value: Value<'_, Own<'_>>,
+    (row, column): (usize, usize),
+    field: &Field<R>,
+    value: &Value<'_, O>,
+    number: Option<u64>,
 ) {
-    let number = match &value {
+    let number = match value {
         Value::Absent if field.aggregation == Aggregation::Latest => {
             return batch.clear_text(row, column);
         }
         // It may have been known before.
         Value::Absent => return,
+        Value::Text(text) => return batch.set_text(row, column, text),
         Value::Integer(number) => Some(*number),
         Value::Time(ns) => Some(ns / 1_000),
-        Value::Text(text) => return batch.set_text(row, column, text),
-        Value::Other(own) => own.number(),
-        Value::Number(_) | Value::Numeral(_) | Value::Ip(_) => None,
+        Value::Number(_) | Value::Numeral(_) | Value::Ip(_) | Value::Other(_) => number,
     };
     match number {
         Some(more) if field.aggregation == Aggregation::Sum => batch.sum(row, column, more),
@@ -240,79 +234,18 @@ pub(crate) fn put_line(batch: &mut Batch, collector: &str, line: &Line<'_>) {
         kind: if line.client.is_ipv4() { 1 } else { 2 },
         ..FlowKey::default()
     };
-    let ip = |ip: IpAddr| ip.to_canonical().to_string();
     batch.set_text(row, service::COLLECTOR, collector);
     batch.set_text(row, service::PROTOCOL, &names::Protocol(&key).to_string());
-    batch.set_text(row, service::CLIENT, &ip(line.client));
-    batch.set_text(row, service::SERVER, &ip(line.server));
-    batch.set_text(row, service::SERVICE_BY, line.service_by);
-    for (column, name) in [
-        (service::CLIENT_SERVICE, line.client_service),
-        (service::SERVER_SERVICE, line.server_service),
-    ] {
-        batch.set_name(row, column, name);
+    batch.set(row, service::SECONDS, (line.seconds * 1e9) as u64);
+    for (column, field) in &service::DEFINED {
+        match (field.value)(line) {
+            Value::Other(Own::Ports(list)) => {
+                batch.set_list(*column, list.iter().map(|port| (*port).into()));
+            }
+            value => put(batch, (row, *column), field, &value, None),
+        }
     }
-    let between = &line.between_hosts;
-    for (columns, sum) in [
-        (
-            [service::CLIENT_PACKETS, service::CLIENT_BYTES],
-            &line.client_sent,
-        ),
-        (
-            [service::SERVER_PACKETS, service::SERVER_BYTES],
-            &line.server_sent,
-        ),
-        (
-            [
-                service::BETWEEN_CLIENT_PACKETS,
-                service::BETWEEN_CLIENT_BYTES,
-            ],
-            &between.client_sent,
-        ),
-        (
-            [
-                service::BETWEEN_SERVER_PACKETS,
-                service::BETWEEN_SERVER_BYTES,
-            ],
-            &between.server_sent,
-        ),
-    ] {
-        let sum = Counters::new(sum.packets, sum.bytes);
-        batch.set(row, columns[0], sum.packets);
-        batch.set(row, columns[1], sum.bytes);
-    }
-    for (column, value) in [
-        (service::WINDOW, line.window / 1_000),
-        (service::SECONDS, (line.seconds * 1e9) as u64),
-        (service::IP_PROTOCOL, line.protocol.into()),
-        (service::PORT, line.port.into()),
-        (service::CLIENT_RETRANSMITTED, line.retransmitted.client),
-        (service::SERVER_RETRANSMITTED, line.retransmitted.server),
-        (service::BEGUN, line.begun),
-        (service::ENDED, line.ended),
-        (service::RESET, line.reset),
-        (service::REFUSED, line.refused),
-        (service::TIMED_OUT, line.timed_out),
-        (service::ROUND_TRIP_COUNT, line.rtt.sums.count),
-        (service::ROUND_TRIP_SUM, line.rtt.sums.sum_us),
-        (service::ROUND_TRIP_MIN, line.rtt.sums.min_us),
-        (service::ROUND_TRIP_MAX, line.rtt.sums.max_us),
-        (service::RTT_COUNT, line.handshake.count),
-        (service::RTT_SUM, line.handshake.sum_us),
-        (service::RTT_MIN, line.handshake.min_us),
-        (service::RTT_MAX, line.handshake.max_us),
-        (service::CLIENT_PORTS_BEYOND, line.client_ports.beyond),
-        (service::RECORDS, line.records),
-        (service::SAMPLES, line.samples),
-        (service::AGENTS, line.agents.into()),
-        (service::JOINED, line.joined),
-    ] {
-        batch.set(row, column, value);
-    }
-    let ports = line.client_ports.list.iter();
-    batch.set_list(service::CLIENT_PORTS, ports.map(|port| (*port).into()));
-    let mut classes: Vec<_> = line.rtt.classes.classes().collect();
-    classes.sort_unstable();
+    let classes = Own::classes(line.rtt.classes);
     // As wide as numbers of times and conversations in a window can be read.
     let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let middles = classes.iter().map(|(middle, _)| number(*middle));

@@ -7,7 +7,9 @@ use parquet::{
     errors::ParquetError,
     schema::types::{SchemaDescPtr, SchemaDescriptor, Type},
 };
-use skua_flow::fields::{Aggregation, FIELDS, Field, FieldType};
+use skua_collect::fields::FIELDS as LINES;
+use skua_flow::fields::FIELDS;
+use skua_record::{Aggregation, Field, FieldType, Record, same};
 
 /// What a column holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,8 +54,8 @@ pub struct Column {
     pub meaning: &'static str,
     /// Whether there is a bloom filter.
     pub bloom: bool,
-    /// The field of flow records that it has; none for those of the lake alone.
-    pub(crate) field: Option<&'static Field>,
+    /// What it has of a field, as the documentation says it; none for columns of the lake alone.
+    defined: Option<&'static str>,
 }
 
 impl Column {
@@ -71,27 +73,36 @@ impl Column {
             unit,
             meaning,
             bloom: false,
-            field: None,
+            defined: None,
         }
     }
 
     /// That of a field.
-    const fn of(name: &'static str, field: &'static Field) -> Self {
+    const fn of<R: Record>(name: &'static str, field: &Field<R>) -> Self {
         let kind = match field.column_kind {
             FieldType::Time => Kind::Time,
             FieldType::Integer => Kind::Long,
             FieldType::Integer32 => Kind::Int,
             FieldType::String => Kind::Text,
-            FieldType::Integers | FieldType::Number => panic!("no column has this type"),
+            FieldType::Integers => Kind::Ints,
+            FieldType::Number | FieldType::Pairs | FieldType::Strings => {
+                panic!("no column has this type")
+            }
         };
         let mut column = Self::new(name, kind, field.absent, field.unit, field.meaning);
-        column.field = Some(field);
+        column.defined = Some(match field.aggregation {
+            Aggregation::Sum => ", of this row",
+            _ if field.kind as u8 != field.column_kind as u8 => "; here a number",
+            _ => "",
+        });
+        column.bloom = Self::is_address(name);
         column
     }
 
-    const fn with_bloom(mut self) -> Self {
-        self.bloom = true;
-        self
+    /// Whether it is an address, which has a bloom filter.
+    const fn is_address(name: &str) -> bool {
+        let (flows, lines) = (["a_address", "b_address"], ["client", "server"]);
+        same(name, flows[0]) || same(name, flows[1]) || same(name, lines[0]) || same(name, lines[1])
     }
 
     /// Whether values may be missing.
@@ -174,11 +185,7 @@ impl Table {
             String::from("| column | type | unit | meaning | null |\n|---|---|---|---|---|\n");
         for column in self.columns() {
             let bloom = if column.bloom { "; bloom filter" } else { "" };
-            let here = match column.field {
-                Some(field) if field.aggregation == Aggregation::Sum => ", of this row",
-                Some(field) if field.column_kind != field.kind => "; here a number",
-                _ => "",
-            };
+            let here = column.defined.unwrap_or_default();
             text += &format!(
                 "| `{}` | {}{bloom} | {} | {}{here} | {} |\n",
                 column.name,
@@ -253,7 +260,7 @@ macro_rules! places {
 /// The column of a name; that there is one, the compiler finds out.
 const fn place(columns: &[Column], name: &str) -> usize {
     let mut at = 0;
-    while !skua_record::same(columns[at].name, name) {
+    while !same(columns[at].name, name) {
         at += 1;
     }
     at
@@ -301,23 +308,33 @@ pub(crate) mod flow {
         BA_RETRANSMITTED "tcp_ba_retransmitted",
     );
 
+    /// Fields of flow records and their columns.
+    pub(crate) static DEFINED: super::Placed<
+        skua_flow::fields::Flows,
+        { super::defined(super::FIELDS) },
+    > = super::placed(super::FLOWS, super::FIELDS);
+
     /// Those of `a` and `b`.
     pub(crate) const RETRANSMITTED: [usize; 2] = [AB_RETRANSMITTED, BA_RETRANSMITTED];
 }
 
 /// Places of the columns of `services`.
 pub(crate) mod service {
+    /// Fields of lines and their columns.
+    pub(crate) static DEFINED: super::Placed<
+        skua_collect::fields::Lines,
+        { super::defined(super::LINES) },
+    > = super::placed(super::SERVICES, super::LINES);
+
     places!(
         super::SERVICES;
         WINDOW "window",
         SECONDS "window_length",
         COLLECTOR "collector",
         PROTOCOL "protocol",
-        IP_PROTOCOL "ip_protocol",
         CLIENT "client",
         SERVER "server",
         PORT "port",
-        SERVICE_BY "service_by",
         CLIENT_PACKETS "client_packets",
         CLIENT_BYTES "client_bytes",
         SERVER_PACKETS "server_packets",
@@ -326,29 +343,8 @@ pub(crate) mod service {
         SERVER_RETRANSMITTED "server_retransmitted",
         BEGUN "begun",
         ENDED "ended",
-        RESET "reset",
         RTT_COUNT "rtt_count",
         RTT_SUM "rtt_sum",
-        RTT_MIN "rtt_min",
-        RTT_MAX "rtt_max",
-        CLIENT_PORTS "client_ports",
-        CLIENT_PORTS_BEYOND "client_ports_beyond",
-        RECORDS "records",
-        SAMPLES "samples",
-        AGENTS "agents",
-        JOINED "joined",
-        BETWEEN_CLIENT_PACKETS "between_client_packets",
-        BETWEEN_CLIENT_BYTES "between_client_bytes",
-        BETWEEN_SERVER_PACKETS "between_server_packets",
-        BETWEEN_SERVER_BYTES "between_server_bytes",
-        CLIENT_SERVICE "client_service",
-        SERVER_SERVICE "server_service",
-        REFUSED "refused",
-        TIMED_OUT "timed_out",
-        ROUND_TRIP_COUNT "round_trip_count",
-        ROUND_TRIP_SUM "round_trip_sum",
-        ROUND_TRIP_MIN "round_trip_min",
-        ROUND_TRIP_MAX "round_trip_max",
         ROUND_TRIP_CLASSES "round_trip_classes",
         ROUND_TRIP_COUNTS "round_trip_counts",
     );
@@ -359,7 +355,6 @@ use Kind::{Int, Ints, Long, Text, Time};
 const NO_IP: &str = "without IP";
 const NO_SERVICE: &str = "not known";
 const NEVER: &str = "";
-const OLDER: &str = "in files of versions without it";
 
 const FLOWS: &[Column] = &{
     const DEFINED: [Column; defined(FIELDS)] = columns_of(FIELDS);
@@ -368,7 +363,7 @@ const FLOWS: &[Column] = &{
 };
 
 /// How many columns some fields have.
-const fn defined(fields: &[Field]) -> usize {
+const fn defined<R: Record>(fields: &[Field<R>]) -> usize {
     let (mut count, mut field) = (0, 0);
     while field < fields.len() {
         count += fields[field].column.of_value().is_some() as usize;
@@ -378,15 +373,31 @@ const fn defined(fields: &[Field]) -> usize {
 }
 
 /// The columns of fields.
-const fn columns_of<const N: usize>(fields: &'static [Field]) -> [Column; N] {
+const fn columns_of<R: Record, const N: usize>(fields: &[Field<R>]) -> [Column; N] {
     let mut all = [OF_FLOWS[0]; N];
     let (mut at, mut field) = (0, 0);
     while field < fields.len() {
         if let Some(name) = fields[field].column.of_value() {
             all[at] = Column::of(name, &fields[field]);
-            if skua_record::same(name, "a_address") || skua_record::same(name, "b_address") {
-                all[at] = all[at].with_bloom();
-            }
+            at += 1;
+        }
+        field += 1;
+    }
+    all
+}
+
+/// Fields with the places of their columns.
+type Placed<R, const N: usize> = [(usize, &'static Field<R>); N];
+
+const fn placed<R: Record, const N: usize>(
+    columns: &[Column],
+    fields: &'static [Field<R>],
+) -> Placed<R, N> {
+    let mut all = [(0, &fields[0]); N];
+    let (mut at, mut field) = (0, 0);
+    while field < fields.len() {
+        if let Some(name) = fields[field].column.of_value() {
+            all[at] = (place(columns, name), &fields[field]);
             at += 1;
         }
         field += 1;
@@ -408,48 +419,18 @@ const OF_FLOWS: &[Column] = &[
     Column::new("sampling", Int, NEVER, "", "one in so many packets was counted; 1: all"),
 ];
 
+const SERVICES: &[Column] = &{
+    const DEFINED: [Column; defined(LINES)] = columns_of(LINES);
+    const ALL: usize = OF_SERVICES.len() + DEFINED.len();
+    skua_record::joined::<_, ALL>(&[OF_SERVICES, &DEFINED])
+};
+
+/// Columns that no field of lines has in this form.
 #[rustfmt::skip]
-const SERVICES: &[Column] = &[
-    Column::new("window", Time, NEVER, "", "beginning of the window; the row belongs to the day and hour of this time"),
+const OF_SERVICES: &[Column] = &[
     Column::new("window_length", Long, NEVER, "ns", "length of the window"),
     Column::new("collector", Text, NEVER, "", "host of the collector"),
     Column::new("protocol", Text, NEVER, "", "as in flow records: `tcp`, `udp`; a number where there is no name"),
-    Column::new("ip_protocol", Int, NEVER, "", "IP protocol"),
-    Column::new("client", Text, NEVER, "", "address of who uses the service").with_bloom(),
-    Column::new("server", Text, NEVER, "", "address of who offers it").with_bloom(),
-    Column::new("port", Int, NEVER, "", "its port"),
-    Column::new("service_by", Text, NEVER, "", "how the service's side is known"),
-    Column::new("client_packets", Long, NEVER, "packets", "packets that the client sent"),
-    Column::new("client_bytes", Long, NEVER, "bytes", "their bytes"),
-    Column::new("server_packets", Long, NEVER, "packets", "packets that the server sent"),
-    Column::new("server_bytes", Long, NEVER, "bytes", "their bytes"),
-    Column::new("client_retransmitted", Long, NEVER, "segments", "segments of the client that came again"),
-    Column::new("server_retransmitted", Long, NEVER, "segments", "segments of the server that came again"),
-    Column::new("begun", Long, NEVER, "", "conversations that began"),
-    Column::new("ended", Long, NEVER, "", "conversations that ended"),
-    Column::new("reset", Long, NEVER, "", "of these, by RST"),
-    Column::new("rtt_count", Long, NEVER, "", "handshakes whose time is known"),
-    Column::new("rtt_sum", Long, NEVER, "µs", "sum of their times, SYN to ACK"),
-    Column::new("rtt_min", Long, NEVER, "µs", "the least, 0 without"),
-    Column::new("rtt_max", Long, NEVER, "µs", "the greatest, 0 without"),
-    Column::new("client_ports", Ints, NEVER, "", "first ports of the client"),
-    Column::new("client_ports_beyond", Long, NEVER, "", "further conversations, whose ports are not in the list"),
-    Column::new("records", Long, NEVER, "", "records that were summed up"),
-    Column::new("samples", Long, NEVER, "", "sampled packets that were: with some the sums are estimates"),
-    Column::new("agents", Int, NEVER, "", "agents that exported it, at most 4 by name"),
-    Column::new("joined", Long, NEVER, "", "conversations that a second host exported"),
-    Column::new("between_client_packets", Long, NEVER, "packets", "packets of the client that one of two hosts counted and the other did not"),
-    Column::new("between_client_bytes", Long, NEVER, "bytes", "their bytes"),
-    Column::new("between_server_packets", Long, NEVER, "packets", "packets of the server that one of two hosts counted and the other did not"),
-    Column::new("between_server_bytes", Long, NEVER, "bytes", "their bytes"),
-    Column::new("client_service", Text, NO_SERVICE, "", "name of the service that the client is: container, unit or process"),
-    Column::new("server_service", Text, NO_SERVICE, "", "name of the service that is offered"),
-    Column::new("refused", Long, OLDER, "", "of `ended`, attempts that were answered with RST"),
-    Column::new("timed_out", Long, OLDER, "", "of `ended`, attempts that were not answered"),
-    Column::new("round_trip_count", Long, OLDER, "", "conversations whose round-trip time is known: of its handshake, else as a socket measured"),
-    Column::new("round_trip_sum", Long, OLDER, "µs", "sum of these times"),
-    Column::new("round_trip_min", Long, OLDER, "µs", "the least, 0 without"),
-    Column::new("round_trip_max", Long, OLDER, "µs", "the greatest, 0 without"),
     Column::new("round_trip_classes", Ints, NEVER, "µs", "middles of the classes of these times, the least first, as `rtt.classes` in collector.md; add up counts of the same middle"),
     Column::new("round_trip_counts", Ints, NEVER, "", "how many are in each of these classes, in the same order"),
 ];
@@ -461,19 +442,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_of_flows_has_a_column_or_a_reason() {
-        for field in FIELDS {
-            match field.column {
-                Name::Undefined => panic!("{}: define a column, or say why not", field.path),
-                Name::Without(why) => assert!(!why.is_empty(), "{}", field.path),
+    fn every_field_has_a_column_or_a_reason() {
+        let flows = FIELDS.iter().map(|f| (Table::Flows, f.path, f.column));
+        let lines = LINES.iter().map(|f| (Table::Services, f.path, f.column));
+        for (table, path, column) in flows.chain(lines) {
+            match column {
+                Name::Undefined => panic!("{path}: define a column, or say why not"),
+                Name::Without(why) => assert!(!why.is_empty(), "{path}"),
                 Name::Value(name) | Name::Own(name) => {
-                    let columns = Table::Flows.columns().iter();
+                    let columns = table.columns().iter();
                     let found: Vec<_> = columns.filter(|column| column.name == name).collect();
-                    let [column] = found[..] else {
+                    let [found] = found[..] else {
                         panic!("{name}: {} times", found.len());
                     };
-                    let derived = matches!(field.column, Name::Value(_));
-                    assert_eq!(column.field.is_some(), derived, "{name}");
+                    let derived = matches!(column, Name::Value(_));
+                    assert_eq!(found.defined.is_some(), derived, "{name}");
                 }
             }
         }
@@ -481,8 +464,9 @@ mod tests {
 
     #[test]
     fn a_new_field_is_a_new_column() {
-        const NEW: &[Field] = &[
-            Field::new(
+        type FlowField = Field<skua_flow::fields::Flows>;
+        const NEW: &[FlowField] = &[
+            FlowField::new(
                 "tcp.new",
                 FieldType::Integer32,
                 "segments",
@@ -492,7 +476,7 @@ mod tests {
             )
             .is(Aggregation::Sum)
             .column("tcp_new"),
-            Field::new("other", FieldType::String, "", "", "elsewhere", |_| {
+            FlowField::new("other", FieldType::String, "", "", "elsewhere", |_| {
                 skua_record::Value::Absent
             })
             .no_column("not wanted"),
@@ -507,13 +491,8 @@ mod tests {
         let row = batch.add();
         let place = flow::AB_RETRANSMITTED;
         for sum in [7, 14] {
-            crate::rows::put(
-                &mut batch,
-                row,
-                place,
-                &NEW[0],
-                skua_record::Value::Integer(7),
-            );
+            let value = skua_record::Value::<skua_record::NoOther>::Integer(7);
+            crate::rows::put(&mut batch, (row, place), &NEW[0], &value, None);
             assert_eq!(batch.number(row, place), sum);
         }
     }

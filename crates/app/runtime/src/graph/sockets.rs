@@ -1,7 +1,11 @@
 //! The sockets of nodes and flows, from where all sockets are.
 
 use skua_query::{FlowRecord, FlowTime, SocketSource, SourceError};
-use skua_socket::{Owner, SocketRecord};
+use skua_record::{Name, NoOther};
+use skua_socket::{
+    Owner, SocketLine, SocketRecord,
+    fields::{FIELDS, Field},
+};
 use skua_topology::{Map, Node, Value, Window};
 use std::{
     collections::HashMap,
@@ -207,58 +211,84 @@ fn span(record: &SocketRecord) -> (i64, i64) {
     (begin, end)
 }
 
-/// A socket as queries show it, in Skydive's names where it has one.
+/// A socket as queries show it, in Skydive's names where it has one: [`FIELDS`] with a key.
 fn shown(record: &SocketRecord, sockets: &Sockets) -> Value {
-    let mut entries: Vec<(Arc<str>, Value)> = Vec::with_capacity(24);
-    let mut add = |key: &str, value: Value| entries.push((key.into(), value));
-    let text = |text: &str| Value::from(text);
-    let int = |number: u64| Value::Int(i64::try_from(number).unwrap_or(i64::MAX));
-    add("Protocol", text(&protocol(record)));
-    add("LocalAddress", text(&record.local.ip().to_string()));
-    add("LocalPort", int(record.local.port().into()));
+    let line = sockets.line(record);
+    let mut entries: Vec<(Arc<str>, Value)> = Vec::with_capacity(FIELDS.len());
+    for field in FIELDS {
+        let value = match field.key {
+            Name::Value(_) => plain(field, (field.value)(&line)),
+            Name::Own(key) => own(key, field, &line),
+            Name::Undefined | Name::Without(_) => None,
+        };
+        if let (Some(key), Some(value)) = (field.key.get(), value) {
+            entries.push((key.into(), value));
+        }
+    }
+    if let Some(uid) = line.owner.uid {
+        entries.push(("UID".into(), int(uid.into())));
+    }
+    Value::Map(Map::new(entries))
+}
+
+fn int(number: u64) -> Value {
+    Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// A value as its definition has it; times are ms since the Unix epoch.
+fn plain(field: &Field, value: skua_record::Value<'_, NoOther>) -> Option<Value> {
+    Some(match value {
+        skua_record::Value::Absent => return None,
+        skua_record::Value::Integer(number) if field.unit == "µs" => {
+            int(number.saturating_mul(1_000))
+        }
+        skua_record::Value::Integer(number) => int(number),
+        skua_record::Value::Time(ns) => Value::Int(ms(ns)),
+        shown => shown.to_string().as_str().into(),
+    })
+}
+
+/// A value that has another form in queries.
+fn own(key: &str, field: &Field, line: &SocketLine<'_>) -> Option<Value> {
+    let record = line.record;
     // As the system's tables have it: those that wait have nobody at the other end.
-    let nobody = match record.local {
-        SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
-        SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),
+    let remote = || {
+        record.peer().unwrap_or(match record.local {
+            SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
+            SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),
+        })
     };
-    let remote = record.peer().unwrap_or(nobody);
-    add("RemoteAddress", text(&remote.ip().to_string()));
-    add("RemotePort", int(remote.port().into()));
-    let state = record.state.name().to_ascii_uppercase().replace('-', "_");
-    add("State", text(&state));
-    add("NetNsInode", int(record.netns.into()));
-    if record.start_ns != 0 {
-        add("Start", Value::Int(ms(record.start_ns)));
+    match key {
+        "Protocol" => Some(protocol(record).as_str().into()),
+        "State" => {
+            let state = record.state.name().to_ascii_uppercase().replace('-', "_");
+            Some(state.as_str().into())
+        }
+        "RemoteAddress" => Some(remote().ip().to_string().as_str().into()),
+        "RemotePort" => Some(int(remote().port().into())),
+        "Process" if line.executable.is_empty() => {
+            let process = line.owner.process;
+            (!process.is_empty()).then(|| process.into())
+        }
+        "Last" if record.end.is_none() => None,
+        // Times are in ns.
+        _ => plain(field, (field.value)(line)),
     }
-    if let Some(end) = record.end {
-        add("End", text(end.name()));
-        add("Last", Value::Int(ms(record.now_ns)));
-    }
-    if let Some(owner) = sockets.owner(record) {
-        let party = skua_socket::party(owner);
-        add("Name", text(&owner.process));
-        let executable = owner.executable.as_deref();
-        add("Process", text(executable.unwrap_or(&owner.process)));
-        add("Pid", int(owner.pid.into()));
-        add("UID", int(owner.uid.into()));
-        for (key, value) in [
-            ("User", party.user),
-            ("Container", party.container),
-            ("Pod", party.pod),
-            ("Unit", party.unit),
-        ] {
-            if !value.is_empty() {
-                add(key, text(value));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_sockets_has_a_key_of_its_own() {
+        let mut known = std::collections::HashSet::from(["UID"]);
+        for field in FIELDS {
+            match field.key {
+                Name::Value(key) | Name::Own(key) => assert!(known.insert(key), "{key}"),
+                Name::Without(why) => assert!(!why.is_empty(), "{}", field.path),
+                Name::Undefined => panic!("{}: define a key, or say why not", field.path),
             }
         }
     }
-    if let Some(tcp) = &record.tcp {
-        add("BytesSent", int(tcp.bytes_sent));
-        add("BytesReceived", int(tcp.bytes_received));
-        add("Retransmits", int(tcp.retransmits.into()));
-        if tcp.srtt_us != 0 {
-            add("RTT", int(u64::from(tcp.srtt_us) * 1_000));
-        }
-    }
-    Value::Map(Map::new(entries))
 }

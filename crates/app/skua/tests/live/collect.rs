@@ -164,8 +164,11 @@ fn what_both_hosts_tell_is_counted_once_and_nothing_is_missing() {
     assert!(service.iter().any(|line| line["service_by"] == "kernel"));
     assert_eq!(sum_of(service.iter().copied()).0, elsewhere.0);
     for line in service {
-        assert_eq!(sum(&line["between_hosts"]["client_sent"]), (0, 0));
-        assert_eq!(sum(&line["between_hosts"]["server_sent"]), (0, 0));
+        let between = &line["between_hosts"];
+        for side in ["client", "server"] {
+            assert_eq!(between[format!("{side}_packets")], 0);
+            assert_eq!(between[format!("{side}_bytes")], 0);
+        }
     }
 }
 

@@ -87,6 +87,17 @@ fn json_of_tcp_icmp_arp_and_tunnels() {
         })
     );
 
+    let ecn = json_of(&[
+        client(SYN | ECE | CWR, 1, b""),
+        server(SYN | ACK | ECE, 1, b""),
+        client(ACK | CWR, 2, b"asks"),
+        server(ACK, 2, b""),
+    ]);
+    assert_eq!(
+        (&ecn["tcp"]["ab_ecn"], &ecn["tcp"]["ba_ecn"]),
+        (&json!("EC"), &json!("E"))
+    );
+
     let icmp4 = json_of(&[ethernet(0x0800, &ipv4(1, 2, 1, &icmp(8, 0, 77)))]);
     assert_eq!(icmp4["icmp"], json!({"type": 8, "code": 0, "id": 77}));
     assert_eq!(

@@ -33,8 +33,7 @@ fn lines_arrive_as_they_were_with_the_service_as_key() {
     let mut expected = BTreeMap::new();
     for number in 0..1_000 {
         one.put(&line(number));
-        let mut message = LineMessage::default();
-        message.set(&line(number));
+        let message = LineMessage::of(&line(number)).unwrap();
         let key = format!("6/{}/443", message.server_address);
         expected.insert(message.client_address.clone(), (key, message));
     }

@@ -36,8 +36,7 @@ fn flink_and_the_graph_in_process_come_to_the_same() {
     publish(&broker, &input);
     // What nobody can read, and what is of a later version, holds nothing up and is not counted.
     put(&broker, b"\xff\xff\xffno line");
-    let mut newer = LineMessage::default();
-    newer.set(&input[0]);
+    let mut newer = LineMessage::of(&input[0]).unwrap();
     newer.version = 2;
     put(&broker, &newer.encode_to_vec());
 

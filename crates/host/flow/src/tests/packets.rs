@@ -50,6 +50,8 @@ pub const FIN: u8 = 1;
 pub const SYN: u8 = 2;
 pub const RST: u8 = 4;
 pub const ACK: u8 = 16;
+pub const ECE: u8 = 64;
+pub const CWR: u8 = 128;
 
 /// A TCP header with window 100.
 pub fn tcp(src: u16, dst: u16, flags: u8, seq: u32, payload: &[u8]) -> Vec<u8> {

@@ -282,8 +282,8 @@ fn csv_has_the_fields_of_json() {
     let all = [
         vec![there(b""), back(b"x")],
         vec![
-            client(SYN, 1, b""),
-            server(SYN | ACK, 1, b""),
+            client(SYN | ECE | CWR, 1, b""),
+            server(SYN | ACK | ECE, 1, b""),
             client(ACK, 2, b""),
         ],
         vec![ethernet(0x8100, &tag(1, 0x88a8, &tag(2, 0x0806, &[])))],

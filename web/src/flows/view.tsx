@@ -308,7 +308,7 @@ async function showPath(flow: Flow): Promise<void> {
 
 function FlowDetails({ flow, close }: { flow: Flow; close: () => void }) {
   const { raw, ...record } = flow;
-  const all = (raw ?? record) as Record<string, unknown>;
+  const all = { ...record, ...(raw === undefined ? {} : { query: raw }) } as Record<string, unknown>;
   const whole = { ...Object.fromEntries(FIRST.filter((key) => key in all).map((key) => [key, all[key]])), ...all };
   const host = (side: Side) => `host ${side.address}`;
   const capture = [

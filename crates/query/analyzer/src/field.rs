@@ -4,7 +4,7 @@
 use crate::flow::FlowView;
 use hashbrown::HashMap;
 use skua_flow::{
-    EndReason, FlowLine, Network, ConversationOwner, TcpState,
+    ConversationOwner, EndReason, FlowLine, Network, TcpState,
     fields::{FIELDS, Field},
 };
 use skua_query::Leaf;

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap, fmt::Display, net::SocketAddr};
 
 use foldhash::fast::RandomState;
 use skua_collect::{Line, fields::Own};
-use skua_flow::{Counters, FlowKey, FlowLine, FlowRecord, Network, ConversationOwner, Rate, names};
+use skua_flow::{ConversationOwner, Counters, FlowKey, FlowLine, FlowRecord, Network, Rate, names};
 use skua_record::{Aggregation, Field, FieldType, Record, TcpCounters, Value};
 
 use crate::{

@@ -2,8 +2,8 @@
 
 use super::{packets::*, *};
 use crate::{
-    EndReason, FlowRecord, FlowStore, FlowUpdate, HashKey, Merged, Ownership, ConversationOwner, Query,
-    Service, ServiceRule, SortBy, StoreLimits,
+    ConversationOwner, EndReason, FlowRecord, FlowStore, FlowUpdate, HashKey, Merged, Ownership,
+    Query, Service, ServiceRule, SortBy, StoreLimits,
     fields::{self, FIELDS, FieldType},
 };
 use serde_json::{Value, json};

@@ -1,9 +1,9 @@
-//! Lines of a collector in Kafka: the message ([`LineMessage`], whose schema is in `proto/`), where it goes
-//! ([`Target`]), who sends it ([`Producer`]), and the service graph that is made of it ([`ServiceGraph`]), by the
-//! same definition as the job in `stream/flink`. `docs/kafka.md` tells users about it.
+//! A collector's lines in Kafka: the message ([`LineMessage`], schema in `proto/`), the target ([`Target`]), the
+//! producer ([`Producer`]), and the service graph of the lines ([`ServiceGraph`]), with the same definition as
+//! the job in `stream/flink`. Guide: `docs/kafka.md`.
 //!
-//! librdkafka is linked only with the feature `client` ([`BUILT`]); otherwise [`Producer::open`] says how
-//! to have it.
+//! librdkafka is linked only with the feature `client` ([`BUILT`]); without it, [`Producer::open`] returns an
+//! error with the remedy.
 
 mod cause;
 mod error;

@@ -74,7 +74,7 @@ function side(of: Found, letter: "A" | "B"): Side {
   return result;
 }
 
-/** What a query found, as a record. */
+/** A result of a query as a record. */
 export function recorded(found: Found): Flow {
   const { Metric: sums, LastUpdateMetric: update } = found;
   const spent = update ? update.Last - update.Start : 0;

@@ -1,11 +1,11 @@
-//! An analyzer that watches no host itself: its flows are those of its agents, asked for in Gremlin, whose
-//! names of fields are other ones.
+//! An analyzer that watches no host itself: its agents' flows are queried in Gremlin, which has other
+//! names of fields.
 
 use serde_json::{Value, json};
 
 use crate::columns::text;
 
-/// Whether a status is of somebody who watches no host.
+/// Whether a status is of a process that watches no host.
 pub fn watches_nothing(status: &Value) -> bool {
     status["rung"] == "" && !status["fleet"].is_null()
 }
@@ -37,7 +37,7 @@ fn end(flow: &Value, side: &str) -> Value {
     })
 }
 
-/// Packets and bytes one way.
+/// Packets and bytes of one direction.
 fn way(metric: &Value, way: &str) -> Value {
     let of = |what: &str| metric[format!("{way}{what}")].as_u64().unwrap_or(0);
     json!({"packets": of("Packets"), "bytes": of("Bytes")})

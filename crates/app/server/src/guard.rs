@@ -18,13 +18,13 @@ impl Guard {
     /// Why a request is refused.
     ///
     /// - A `Host` with an unknown name: a name of another site may point here (DNS rebinding); a
-    /// number or `localhost` cannot.
+    ///   number or `localhost` cannot.
     /// - An `Origin` that is not this server: another site's page.
     /// - A `Sec-Fetch-Site` with the same meaning, which browsers send with GETs as well: images and
-    /// frames of other sites must not cause work. Following a link to our page is permitted.
+    ///   frames of other sites must not cause work. Following a link to our page is permitted.
     /// - A change without a content type that only programs send: forms and simple requests, which
-    /// browsers send to other sites without a preflight, cannot have it. A login may be a form: it
-    /// carries its own secrets.
+    ///   browsers send to other sites without a preflight, cannot have it. A login may be a form: it
+    ///   carries its own secrets.
     pub fn refusal(
         &self,
         method: &Method,

@@ -6,7 +6,7 @@
 //!
 //! - The graph: [`Store::load_graph`] at the start, then a [`GraphJournal`], which subscribes to it.
 //! - Flows: a [`FlowBatch`] for each drain goes to [`FlowHistory::append`]; [`FlowHistory::scan`] and
-//! [`FlowHistory::changes`] query the past.
+//!   [`FlowHistory::changes`] query the past.
 //!
 //! Both write in the background: neither counting packets nor changing the graph waits for a disk.
 //! Data that cannot be written is counted by cause ([`StoreStats`]).

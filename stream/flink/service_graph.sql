@@ -1,4 +1,4 @@
--- The service graph: who depends on whom, a row for each edge and window, from the lines that collectors publish.
+-- The service graph: a row for each edge and window, from the lines that collectors publish.
 -- docs/kafka.md defines it; crates/ship/kafka/src/service_graph.rs is the same definition in process, and a test has
 -- both compute one input. stream/flink/run puts names in the place of {words}, and starts it.
 
@@ -7,16 +7,16 @@
 SET 'execution.checkpointing.interval' = '{checkpoints}';
 -- A partition without lines does not hold up the others.
 SET 'table.exec.source.idle-timeout' = '{idle}';
--- What spools bring late, up to so long after its window was closed, corrects its row.
+-- Late lines from spools correct the row of a closed window, up to this long after its end.
 SET 'table.exec.emit.allow-lateness' = '{late} s';
 SET 'table.exec.emit.late-fire.enabled' = 'true';
 SET 'table.exec.emit.late-fire.delay' = '{correct}';
--- All rows of a key are made in one place, in their order.
+-- All rows of a key are made by one task, in their order.
 SET 'table.exec.sink.upsert-materialize' = 'NONE';
 -- Times are UTC.
 SET 'table.local-time-zone' = 'UTC';
 
--- proto/skua/collect/v1/line.proto; what is not needed here is left out.
+-- proto/skua/collect/v1/line.proto; unused fields are left out.
 CREATE TABLE lines (
   `version` INT,
   window_ns BIGINT,
@@ -57,12 +57,12 @@ CREATE TABLE lines (
   {bounded}
   'format' = 'protobuf',
   'protobuf.message-class-name' = 'skua.collect.v1.Line',
-  -- What is no line holds nothing up.
+  -- Messages that are no lines delay nothing.
   'protobuf.ignore-parse-errors' = 'true',
   'protobuf.read-default-values' = 'true'
 );
 
--- Keyed by edge and window: compaction leaves the last row of each.
+-- Keyed by edge and window: compaction keeps the last row of each.
 CREATE TABLE service_graph (
   window_ms BIGINT,
   protocol INT,
@@ -99,7 +99,7 @@ CREATE TABLE service_graph (
   {properties}
   'properties.compression.type' = 'zstd',
   'topic' = '{graph}',
-  -- A correction is a row that goes and another that comes: together they are the new row alone.
+  -- A correction is a deletion and an insertion: together they are the new row alone.
   'sink.buffer-flush.max-rows' = '10000',
   'sink.buffer-flush.interval' = '1 s',
   'key.format' = 'json',
@@ -109,7 +109,7 @@ CREATE TABLE service_graph (
 -- The first class with which a share of all times is reached (Quantiles.java).
 CREATE TEMPORARY FUNCTION quantiles AS 'skua.stream.Quantiles';
 
--- An edge: at each end a service by its name, else an address. Lines of another version have another meaning.
+-- An edge: at each end a service name, else an address. Lines of another version have another meaning.
 CREATE TEMPORARY VIEW told AS
 SELECT
   *,
@@ -118,7 +118,7 @@ SELECT
 FROM lines
 WHERE `version` = 1;
 
--- By windows of the older kind: those of the newer one (TUMBLE as a table) drop what is late.
+-- Windows of the older kind: the newer ones (TUMBLE as a table) drop late lines.
 CREATE TEMPORARY VIEW sums AS
 SELECT
   TUMBLE_START(begins, INTERVAL '{window}' SECOND) AS window_start,
@@ -175,7 +175,7 @@ SELECT
   rtt_sum_us,
   rtt_min_us,
   rtt_max_us,
-  -- The middle of a class may be beyond what was measured.
+  -- The midpoint of a class may be beyond the measured times.
   COALESCE(LEAST(GREATEST(rtt.p50_us, rtt_min_us), rtt_max_us), 0),
   COALESCE(LEAST(GREATEST(rtt.p95_us, rtt_min_us), rtt_max_us), 0),
   COALESCE(LEAST(GREATEST(rtt.p99_us, rtt_min_us), rtt_max_us), 0),

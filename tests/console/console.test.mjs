@@ -557,7 +557,7 @@ test("who has to log in may do what the role allows", async () => {
     await other.getByText("token reader (read)").waitFor();
     await other.getByText(/[1-9]\d* nodes/).waitFor();
     await other.getByRole("link", { name: "Capture" }).click();
-    await other.getByText("may look, and change nothing").waitFor();
+    await other.getByText("may change nothing").waitFor();
     assert.equal(await other.getByRole("button", { name: "New capture" }).count(), 0);
     // Not only the page, but the server says so.
     const status = await other.evaluate(async () =>

@@ -1,8 +1,8 @@
 // Requests to the server that the page came from.
 import { connection, user, version } from "./state";
 
-/** Nobody answers. */
-export class Gone extends Error {}
+/** The server does not answer. */
+export class Unreachable extends Error {}
 /** The server refuses; the message is its line of text. */
 export class Refused extends Error {
   constructor(
@@ -23,8 +23,8 @@ async function request(path: string, init: RequestInit = {}): Promise<Response> 
     response = await fetch(path, { ...init, signal: AbortSignal.any(signals) });
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    connection.value = "gone";
-    throw new Gone("the server does not answer");
+    connection.value = "unreachable";
+    throw new Unreachable("the server does not answer");
   }
   if (response.status === 401) user.value = null;
   if (!response.ok) {
@@ -49,7 +49,7 @@ export async function lines<T>(path: string, signal?: AbortSignal): Promise<{ ro
   return { rows, found: found === null ? null : Number(found) };
 }
 
-/** Asks for a change; what is answered, if anything. */
+/** Sends a change; returns the answer, if it has a body. */
 export async function change(
   method: "POST" | "PUT" | "DELETE" | "PATCH",
   path: string,
@@ -65,7 +65,7 @@ export async function change(
   return text ? (JSON.parse(text) as unknown) : null;
 }
 
-/** What a query finds; nothing is an empty list. */
+/** The result of a query; an empty one is an empty list. */
 export async function ask<T = unknown>(query: string, signal?: AbortSignal): Promise<T[]> {
   const response = await request("/api/topology", {
     method: "POST",
@@ -103,7 +103,7 @@ async function followLink(): Promise<void> {
   try {
     await change("POST", "/login", { code });
   } catch (error) {
-    // Who is logged in stays so; who is not is asked.
+    // A refused code does not end a session; without a session the page shows the login.
     if (!(error instanceof Refused)) throw error;
   }
   history.replaceState(null, "", "#/map");
@@ -112,7 +112,7 @@ addEventListener("hashchange", () => {
   if (LINK.test(location.hash)) whoAmI().catch(() => undefined);
 });
 
-/** Finds out who we are. */
+/** Asks the server for the user of this session. */
 export async function whoAmI(): Promise<void> {
   await followLink();
   try {

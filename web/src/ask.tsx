@@ -1,4 +1,4 @@
-// A field for questions in a language, with completion and history, and what is answered.
+// A field for queries in a language, with completion and history, and the result.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -9,23 +9,23 @@ import { Copy, Trouble } from "./parts";
 import { Result } from "./result";
 import { at, param, remember, set } from "./state";
 
-/** What tells a language from others. */
+/** Properties of a language. */
 export interface Language {
   id: string;
   label: string;
-  /** The question that is there at first. */
+  /** The initial query. */
   begin: string;
-  /** Where in the browser's storage the questions of before are. */
+  /** Key of the earlier queries in the browser's storage. */
   history: string;
   examples: string[];
-  /** How an answer can be shown. */
+  /** How a result can be shown. */
   views: string[];
   offer: (before: string) => [string, string][];
   take: (before: string, chosen: string) => string;
   ask: (question: string, signal: AbortSignal) => Promise<unknown[]>;
 }
 
-/** Questions that are remembered. */
+/** Number of queries in the history. */
 const REMEMBERED = 30;
 
 function recall(key: string): string[] {
@@ -37,7 +37,7 @@ function recall(key: string): string[] {
   }
 }
 
-/** Questions in a language; `more` is what they are asked of besides, `children` what else can be done with an answer. */
+/** A field for queries; `more` has further settings of a query, `children` further actions for a result. */
 export function Questions({ language, more, children }: { language: Language; more?: string; children?: ComponentChildren }) {
   const query = param("q");
   const text = useSignal(query || language.begin);

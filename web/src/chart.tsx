@@ -11,7 +11,7 @@ export interface Series {
 
 const STROKES = { light: ["#0b6e8f", "#b0562b", "#5d6b9e", "#3d7f4f"], dark: ["#5cc3e0", "#f0b35a", "#a6b4f0", "#7fd596"] };
 
-/** A chart as wide as its place; times in seconds since 1970. */
+/** A chart as wide as its container; times in seconds since 1970. */
 export function Chart({ times, series, format, height = 130, label }: {
   times: number[];
   series: Series[];
@@ -30,7 +30,7 @@ export function Chart({ times, series, format, height = 130, label }: {
     const grid = { stroke: theme ? "#243540" : "#e2e8ed", width: 1 };
     const strokes = theme ? STROKES.dark : STROKES.light;
     const long = (times[times.length - 1] ?? 0) - (times[0] ?? 0) > 20 * 3600;
-    const told = (seconds: number) => (long ? moment(seconds * 1000).slice(5, 16) : clock(seconds * 1000));
+    const timeText = (seconds: number) => (long ? moment(seconds * 1000).slice(5, 16) : clock(seconds * 1000));
     const axis = { stroke: text, grid, ticks: grid, font: "11px system-ui, sans-serif" };
     const built = new uPlot(
       {
@@ -38,9 +38,9 @@ export function Chart({ times, series, format, height = 130, label }: {
         height,
         cursor: { y: false },
         legend: { live: true },
-        axes: [{ ...axis, space: 78, values: (_, all) => all.map(told) }, { ...axis, size: 82, values: (_, all) => all.map((value) => format(value)) }],
+        axes: [{ ...axis, space: 78, values: (_, all) => all.map(timeText) }, { ...axis, size: 82, values: (_, all) => all.map((value) => format(value)) }],
         series: [
-          { value: (_, value) => (value === null ? "" : told(value)) },
+          { value: (_, value) => (value === null ? "" : timeText(value)) },
           ...series.map((one, i) => ({
             label: one.name,
             stroke: strokes[i % strokes.length]!,

@@ -1,21 +1,21 @@
-// A field of text that offers how it may go on (WAI-ARIA combobox with a list).
+// A text field with completion (WAI-ARIA combobox with a list).
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
 interface Props {
-  /** What it begins with, and is set to when this or `turn` changes; what is typed does not come back here. */
+  /** The initial value, also after a change of this or of `turn`; typed text does not change it. */
   value: string;
   turn?: number;
   label: string;
   placeholder?: string;
   rows?: number;
   id: string;
-  /** What may come next; each with an explanation. */
+  /** Possible completions, each with an explanation. */
   offer: (before: string) => [string, string][];
   /** The text with an offer taken. */
   take: (before: string, chosen: string) => string;
-  /** Called when somebody wants it (Enter; with several rows Control and Enter). */
+  /** Called on Enter; with several rows on Control and Enter. */
   done: (text: string) => void;
   change?: (text: string) => void;
 }
@@ -39,7 +39,7 @@ export function Complete({ value, turn, label, placeholder, rows, id, offer, tak
     const before = take(text.value.slice(0, place), chosen);
     put(before + text.value.slice(place));
     active.value = -1;
-    // At once: who types on must not find the caret elsewhere.
+    // At once: later the user's next characters would be in the wrong position.
     if (field.current) {
       field.current.value = text.value;
       field.current.focus();

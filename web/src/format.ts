@@ -56,10 +56,10 @@ export function ago(ms: number, now: number): string {
   return past < 1500 ? "now" : `${span(Math.floor(past / 1000) * 1e9)} ago`;
 }
 
-// Controls, marks that turn the direction of writing, and what has no width.
+// Control characters, marks that change the writing direction, and characters without width.
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
-/** A text of others, with what cannot be seen made visible. It is put into the page as text, never as HTML. */
+/** A text from outside, with invisible characters made visible. The page inserts it as text, never as HTML. */
 export function plain(text: unknown): string {
   return String(text ?? "").replace(HIDDEN, (sign) => {
     const code = sign.charCodeAt(0);

@@ -1,6 +1,6 @@
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { Gone, lines } from "./api";
+import { Unreachable, lines } from "./api";
 import { online, watch } from "./live";
 import { connection, user } from "./state";
 
@@ -10,17 +10,17 @@ export interface Answer<T> {
   loading: boolean;
 }
 
-/** How a list is looked at over the WebSocket. */
+/** A list over the WebSocket. */
 interface Live<T> {
   path: string;
   take: (rows: unknown[], found: number | null) => T;
-  /** What answers instead when there is no such list, as at an analyzer without a probe. */
+  /** The request instead, if the server has no such list, like an analyzer without a probe. */
   missing?: () => void;
 }
 
 /**
- * Asks now, whenever `key` changes and then every so many ms, as long as the page is looked at; or is told over
- * the WebSocket when `live` says of what and there is one. What was there stays until something newer is.
+ * Requests now, on each change of `key`, and then every so many ms while the page is visible; or gets changes
+ * over the WebSocket with `live`, if there is one. The last data stays until newer data arrives.
  */
 export function useAnswer<T>(
   key: string,
@@ -40,13 +40,13 @@ export function useAnswer<T>(
         if (!abort.signal.aborted) answer.value = { data, error: "", loading: false };
       } catch (error) {
         if (abort.signal.aborted) return;
-        const text = error instanceof Gone ? "" : (error as Error).message;
+        const text = error instanceof Unreachable ? "" : (error as Error).message;
         answer.value = { ...answer.peek(), error: text, loading: false };
       }
     };
     const round = async (): Promise<void> => {
-      // While nobody answers the connection itself tries again.
-      if (connection.peek() !== "gone") await once();
+      // While the server is unreachable, the connection itself retries.
+      if (connection.peek() !== "unreachable") await once();
       if (every !== null && !abort.signal.aborted && !unwatch) timer = setTimeout(() => void round(), every);
     };
     const begin = (): void => {
@@ -54,16 +54,16 @@ export function useAnswer<T>(
       clearTimeout(timer);
       unwatch = null;
       if (live && every !== null && online.peek()) {
-        unwatch = watch(live.path, (told) => {
-          if ("rows" in told) {
-            answer.value = { data: live.take(told.rows, told.found), error: "", loading: false };
-          } else if (told.status === 404 && live.missing) {
+        unwatch = watch(live.path, (update) => {
+          if ("rows" in update) {
+            answer.value = { data: live.take(update.rows, update.found), error: "", loading: false };
+          } else if (update.status === 404 && live.missing) {
             unwatch?.();
             unwatch = null;
             live.missing();
             void round();
           } else {
-            answer.value = { ...answer.peek(), error: told.error, loading: false };
+            answer.value = { ...answer.peek(), error: update.error, loading: false };
           }
         });
       }
@@ -73,7 +73,7 @@ export function useAnswer<T>(
     begin();
     let before = connection.peek();
     const stop = connection.subscribe((now) => {
-      if (before === "gone" && now !== "gone" && !unwatch) void once();
+      if (before === "unreachable" && now !== "unreachable" && !unwatch) void once();
       before = now;
     });
     let was = online.peek();
@@ -97,7 +97,7 @@ export interface Lines<T> {
   found: number | null;
 }
 
-/** A list of the API as it is now: told over the WebSocket, or asked for every so many ms; null: once. */
+/** A list of the API: over the WebSocket, or polled every so many ms; null: once. */
 export function useLines<T>(path: string, every: number | null): Signal<Answer<Lines<T>>> {
   return useAnswer<Lines<T>>(path, (signal) => lines<T>(path, signal), every, {
     path,

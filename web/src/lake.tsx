@@ -1,4 +1,4 @@
-// Questions to the lake: what flows or services were summed up by, over a time, as a table or a chart.
+// Queries of the lake: sums of flows or services over a time, as a table or a chart.
 import { useSignal } from "@preact/signals";
 import { lines, Refused, save } from "./api";
 import { Chart } from "./chart";
@@ -9,7 +9,7 @@ import { Copy, Name, Trouble } from "./parts";
 import { Bars } from "./result";
 import { at, param, set } from "./state";
 
-/** A group and its sums, as `/api/flows?since=…` has it. */
+/** A group and its sums, from `/api/flows?since=…`. */
 interface Group {
   [field: string]: unknown;
   sent: { packets: number; bytes: number };
@@ -75,7 +75,7 @@ const offers = (fields: [string, string][]) => (before: string) => {
 };
 const taken = (before: string, chosen: string) => before.replace(/[a-z_.]*$/, "") + chosen;
 
-/** The time that is asked for; the moment that is looked at is the end. */
+/** The requested time; it ends at the selected moment. */
 export function sinceAndUntil(): Record<string, string> {
   const ago = param("since", "1h");
   const end = at.value;

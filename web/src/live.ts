@@ -1,9 +1,8 @@
-// Lists that are looked at, over the WebSocket of the map: the server tells what has changed of them. Whoever
-// looks at one polls while there is no WebSocket.
+// Lists over the WebSocket of the map: the server sends their changes. Without a WebSocket they are polled.
 import { signal } from "@preact/signals";
 
-/** What is told of a list. */
-export type Told = { rows: unknown[]; found: number | null } | { status: number; error: string };
+/** An update of a list. */
+export type ListUpdate = { rows: unknown[]; found: number | null } | { status: number; error: string };
 
 interface Message {
   Key: string;
@@ -15,7 +14,7 @@ interface Message {
 interface Watch {
   path: string;
   rows: unknown[];
-  tell: (told: Told) => void;
+  update: (message: ListUpdate) => void;
 }
 
 /** Lists of one connection at most; more are polled. */
@@ -26,44 +25,44 @@ export const online = signal(false);
 const watches = new Map<string, Watch>();
 let send: ((text: string) => void) | null = null;
 let last = 0;
-/** Whether the map is looked at. */
-let seen = false;
+/** Whether the map is visible. */
+let mapVisible = false;
 
-function say(): void {
+function sendWatches(): void {
   const all = document.hidden ? [] : [...watches].map(([key, watch]) => [key, watch.path]);
-  send?.(JSON.stringify({ Map: seen && !document.hidden, Watch: Object.fromEntries(all) }));
+  send?.(JSON.stringify({ Map: mapVisible && !document.hidden, Watch: Object.fromEntries(all) }));
 }
 
-/** Says whether the map is looked at: else nothing of it is sent. */
-export function look(map: boolean): void {
-  seen = map;
-  say();
+/** Tells the server whether the map is visible: otherwise it sends no changes of it. */
+export function watchMap(map: boolean): void {
+  mapVisible = map;
+  sendWatches();
 }
 
-/** The server knows of nothing that it has told before. */
+/** Resets all lists: the server has no memory of earlier messages. */
 function forget(): void {
   for (const watch of watches.values()) watch.rows = [];
 }
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) forget();
-  say();
+  sendWatches();
 });
 
-/** There is a WebSocket to say what is looked at, or none any more. */
-export function opened(way: ((text: string) => void) | null): void {
-  send = way;
+/** Sets the connection of a WebSocket, or removes it. */
+export function setSocket(socket: ((text: string) => void) | null): void {
+  send = socket;
   forget();
-  if (way) say();
-  online.value = way !== null;
+  if (socket) sendWatches();
+  online.value = socket !== null;
 }
 
-/** Takes what the server tells of a list. */
-export function told(message: Message): void {
+/** Applies a list message of the server. */
+export function applyList(message: Message): void {
   const watch = watches.get(message.Key);
   if (!watch) return;
   if (message.Error !== undefined) {
     watch.rows = [];
-    watch.tell({ status: message.Status ?? 0, error: message.Error });
+    watch.update({ status: message.Status ?? 0, error: message.Error });
     return;
   }
   const before = watch.rows;
@@ -72,17 +71,17 @@ export function told(message: Message): void {
     if (!Array.isArray(row)) return row;
     return { ...(before[row[0]] as object), ...row[1] };
   });
-  watch.tell({ rows: watch.rows, found: message.Found ?? null });
+  watch.update({ rows: watch.rows, found: message.Found ?? null });
 }
 
-/** Looks at a list until the function that is returned is called; null where it has to be polled. */
-export function watch(path: string, tell: (told: Told) => void): (() => void) | null {
+/** Watches a list until the returned function is called; null if it has to be polled. */
+export function watch(path: string, update: (message: ListUpdate) => void): (() => void) | null {
   if (!send || watches.size >= LISTS) return null;
   const key = String(++last);
-  watches.set(key, { path, rows: [], tell });
-  say();
+  watches.set(key, { path, rows: [], update });
+  sendWatches();
   return () => {
     watches.delete(key);
-    say();
+    sendWatches();
   };
 }

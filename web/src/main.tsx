@@ -9,11 +9,11 @@ import { follow } from "./mapdata";
 import { MapView } from "./map/view";
 import { QueryView } from "./query";
 import { ServicesView } from "./services";
-import { chosenTheme, connection, dark, go, goneSince, link, notices, param, route, setTheme, user, version, VIEWS, type View } from "./state";
+import { chosenTheme, connection, dark, go, unreachableSince, link, notices, param, route, setTheme, user, version, VIEWS, type View } from "./state";
 import { plain } from "./format";
 import { Timeline } from "./timeline";
 
-/** Time between questions who we are, while nobody answers, ms. */
+/** Interval of asking for the user while the server does not answer, ms. */
 const RETRY = 3000;
 
 const SHOWN: Record<View, () => preact.JSX.Element> = {
@@ -30,7 +30,7 @@ function Status() {
     connecting: "connecting",
     live: "live",
     polling: "polling (no WebSocket)",
-    gone: "no answer",
+    unreachable: "no answer",
   }[state];
   return (
     <span class={`connection ${state}`} role="status" aria-label={`Connection: ${words}`}>
@@ -105,7 +105,7 @@ function Page() {
   if (someone === undefined) {
     return (
       <main class="login">
-        <p role="status">{connection.value === "gone" ? "The server does not answer. Trying again …" : "Connecting …"}</p>
+        <p role="status">{connection.value === "unreachable" ? "The server does not answer. Trying again …" : "Connecting …"}</p>
       </main>
     );
   }
@@ -113,9 +113,9 @@ function Page() {
   return (
     <div class="page">
       <Head />
-      {connection.value === "gone" && (
+      {connection.value === "unreachable" && (
         <p class="banner" role="alert">
-          The server does not answer since {clock(goneSince.value ?? Date.now())}. What is shown is what it said last; trying
+          The server does not answer since {clock(unreachableSince.value ?? Date.now())}. What is shown is what it said last; trying
           again …
         </p>
       )}

@@ -1,4 +1,4 @@
-// Captures, taps, detectors and alerts: what there is, its status, making and ending it.
+// Captures, taps, detectors and alerts: list, status, create and delete.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { change, get, packets, quoted, save } from "./api";
@@ -225,7 +225,7 @@ export function ManageView() {
             New {kind.one}
           </button>
         ) : (
-          <span class="quiet">The role read may look, and change nothing.</span>
+          <span class="quiet">The role read may change nothing.</span>
         )}
         {at.value !== null && <span class="quiet">This is how it is now: what is made acts now.</span>}
       </div>
@@ -265,7 +265,7 @@ function Listed({ kind }: { kind: Kind }) {
   return (
     <>
       <Trouble text={answer.value.error} />
-      <div class={connection.value === "gone" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label={kind.title}>
+      <div class={connection.value === "unreachable" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label={kind.title}>
         {answer.value.data && all.length === 0 && <p class="empty quiet">There is no {kind.one}.</p>}
         {all.length > 0 && (
           <table class="grid">
@@ -348,7 +348,7 @@ function Form({ kind }: { kind: Kind }) {
   const error = useSignal("");
   const busy = useSignal(false);
   const close = () => set({ new: "", bpf: "", packets: "" });
-  // What another view has filled in.
+  // Values that another view has filled in.
   const given: Record<string, string> = {};
   if (param("new") !== "1" && kind.key === "captures") given.GremlinQuery = param("new");
   if (param("bpf")) given.BPFFilter = param("bpf");

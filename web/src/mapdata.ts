@@ -1,7 +1,7 @@
-// The map's nodes and edges, as /ws/map tells them; /api/map when WebSockets are refused, and for the past.
+// The map's nodes and edges, from /ws/map; from /api/map when WebSockets are refused, and for the past.
 import { signal } from "@preact/signals";
 import { get } from "./api";
-import { opened, told } from "./live";
+import { applyList, setSocket } from "./live";
 import { at, begins, connection, serverNow, skew, user } from "./state";
 
 export interface Spot {
@@ -43,13 +43,13 @@ export class Picture {
   edges = new Map<number, Line>();
   byId = new Map<string, number>();
 
-  /** The node with a TID, which is that of a place also when what is there was made again. */
+  /** The node with a TID, which stays when an interface is made again under its name. */
   byTid(tid: string): number | undefined {
     for (const spot of this.nodes.values()) if (spot.TID === tid) return spot.N;
     return undefined;
   }
 
-  /** Applies what has changed; whether nodes or edges came, went or are others, not only rates. */
+  /** Applies changes; returns whether nodes or edges were added, removed or changed, not only rates. */
   apply(changes: Changes): boolean {
     if (changes.Whole) {
       this.nodes.clear();
@@ -79,7 +79,7 @@ export class Picture {
   }
 }
 
-/** What is shown. */
+/** The map's data. */
 export const picture = new Picture();
 /** Counts changes of nodes and edges. */
 export const shape = signal(0);
@@ -95,7 +95,7 @@ function take(changes: Changes): void {
   pulse.value += 1;
 }
 
-/** Time between looks without WebSocket, and until another one is tried, ms. */
+/** Interval of polling, and of retrying the WebSocket, ms. */
 const POLL = 5000;
 const RETRY = [1000, 2000, 4000, 8000];
 /** WebSockets that were refused in a row until polling begins. */
@@ -123,11 +123,11 @@ async function poll(): Promise<void> {
     connection.value = "polling";
     tries = 0;
     refused += 1;
-    // Now and then the other way may be open again.
+    // Retry the WebSocket now and then.
     later(() => void (refused % 6 === 0 ? connect() : poll()), POLL);
   } catch {
     if (user.peek() === null) return;
-    connection.value = "gone";
+    connection.value = "unreachable";
     again();
   }
 }
@@ -135,7 +135,7 @@ async function poll(): Promise<void> {
 function hangUp(): void {
   const before = socket;
   socket = null;
-  opened(null);
+  setSocket(null);
   before?.close();
 }
 
@@ -144,17 +144,17 @@ function connect(): void {
   if (at.peek() !== null || !user.peek()) return;
   const ws = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/map`);
   socket = ws;
-  let heard = false;
+  let received = false;
   ws.onmessage = (event) => {
     if (socket !== ws) return;
-    const message = JSON.parse(event.data as string) as Changes & { Table?: Parameters<typeof told>[0] };
+    const message = JSON.parse(event.data as string) as Changes & { Table?: Parameters<typeof applyList>[0] };
     if (message.Table) {
-      told(message.Table);
+      applyList(message.Table);
       return;
     }
     if (message.Whole === undefined) return;
-    if (!heard) opened((text) => ws.send(text));
-    heard = true;
+    if (!received) setSocket((text) => ws.send(text));
+    received = true;
     refused = 0;
     tries = 0;
     connection.value = "live";
@@ -163,11 +163,12 @@ function connect(): void {
   ws.onclose = () => {
     if (socket !== ws) return;
     hangUp();
-    if (!heard) refused += 1;
-    if (heard && connection.peek() === "live") connection.value = "connecting";
-    // A look tells why: a login that is over, a proxy that lets no WebSockets through, or nobody there.
-    if (!heard && refused >= REFUSED) void poll();
-    else if (heard) later(connect, 300);
+    if (!received) refused += 1;
+    if (received && connection.peek() === "live") connection.value = "connecting";
+    // A request shows the cause: an expired login, a proxy without WebSockets, or an unreachable
+    // server.
+    if (!received && refused >= REFUSED) void poll();
+    else if (received) later(connect, 300);
     else void probe();
   };
 }
@@ -178,7 +179,7 @@ async function probe(): Promise<void> {
     await get("/api");
   } catch {
     if (user.peek() === null) return;
-    connection.value = "gone";
+    connection.value = "unreachable";
   }
   again();
 }
@@ -198,14 +199,14 @@ async function showPast(moment: number): Promise<void> {
   }
 }
 
-/** Follows the moment that is looked at, from now on. */
+/** Follows the selected moment from now on. */
 export function follow(): () => void {
   let before: number | null | undefined;
   const stopAt = at.subscribe((moment) => {
     if (moment === before) return;
     before = moment;
     pastError.value = "";
-    // Whoever moves the slider asks for many moments: the last one counts.
+    // Moving the slider requests many moments: the last one counts.
     if (moment !== null) later(() => void showPast(Math.min(moment, serverNow())), 120);
     else connect();
   });

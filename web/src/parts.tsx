@@ -4,14 +4,14 @@ import { useEffect, useRef } from "preact/hooks";
 import { brief, plain } from "./format";
 import { say } from "./state";
 
-/** A name that somebody else chose. */
+/** A name from outside. */
 export function Name({ text, most = 60 }: { text: unknown; most?: number }) {
   const whole = plain(String(text ?? "").slice(0, 600));
   const shown = brief(text, most);
   return <bdi class="name" title={shown === whole ? undefined : whole}>{shown}</bdi>;
 }
 
-/** Columns that keep their widths whatever comes into them, px; those of 0 share what is left. */
+/** Column widths that do not depend on the content, px; columns of 0 share the rest. */
 export function Columns({ widths }: { widths: number[] }) {
   return (
     <colgroup>

@@ -4,7 +4,7 @@ import { LakeView } from "./lake";
 import { SqlView } from "./sql";
 import { at, param, say, set } from "./state";
 
-/** Steps of the language, with what they do. */
+/** Steps of the language, with explanations. */
 const STEPS: [string, string][] = [
   ["V()", "all nodes"],
   ["E()", "all edges"],
@@ -75,7 +75,7 @@ function take(before: string, chosen: string): string {
   return before.replace(/[A-Za-z]*$/, "") + chosen;
 }
 
-/** At the moment that is looked at, unless the query says a moment itself. */
+/** At the selected moment, unless the query has a moment of its own. */
 function placed(query: string): string {
   if (at.value === null || /^G\.(At|Context)\(/i.test(query)) return query;
   return query.replace(/^G\b/, `G.At(${at.value})`);
@@ -93,7 +93,7 @@ const GREMLIN: Language = {
   ask: (query, signal) => ask(placed(query), signal),
 };
 
-/** What is asked, with what it is good for. */
+/** Example queries, with their purposes. */
 const KINDS: [string, string, string][] = [
   ["", "Gremlin", "graph and flows of now and of the history"],
   ["lake", "Lake", "what flows and services were, by hour and day"],
@@ -105,7 +105,7 @@ export function QueryView() {
   return (
     <div class="list query">
       <div class="tools">
-        <span class="tabs" role="group" aria-label="What is asked">
+        <span class="tabs" role="group" aria-label="Example queries">
           {KINDS.map(([kind, name]) => (
             <button key={kind} type="button" aria-pressed={of === kind} onClick={() => set({ of: kind, q: "" })}>{name}</button>
           ))}

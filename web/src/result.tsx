@@ -1,4 +1,4 @@
-// What a query finds, as a table, as nodes, as a chart or as JSON.
+// The result of a query, as a table, as nodes, as a chart or as JSON.
 import { Chart } from "./chart";
 import { bytes, exact, plain } from "./format";
 import { Name } from "./parts";
@@ -68,7 +68,7 @@ export function Result({ found, as }: { found: unknown[]; as: string }) {
   );
 }
 
-/** What was found, on the map. */
+/** Nodes of the result, with links to the map. */
 function Found({ rows }: { rows: Row[] }) {
   const nodes = rows.filter((row) => typeof row.ID === "string" && row.Name !== undefined);
   if (!nodes.length) return <p class="empty quiet">The answer has no nodes.</p>;

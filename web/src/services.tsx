@@ -1,4 +1,4 @@
-// Who calls whom: a graph and, with the same rows, a table.
+// The service graph: a graph and, with the same rows, a table.
 import dagre from "@dagrejs/dagre";
 import { useComputed, useSignal } from "@preact/signals";
 import { ago, brief, bytes, count, exact, plain, span } from "./format";
@@ -73,7 +73,7 @@ function lay(calls: Call[]): Placed {
   graph.setGraph({ rankdir: "LR", ranksep: 110, nodesep: 14, marginx: 12, marginy: 12 });
   graph.setDefaultEdgeLabel(() => ({}));
   const width = (name: string) => Math.min(240, 24 + brief(name, 30).length * 7.2);
-  // Always in the same order, so that the picture stays when rates change.
+  // A fixed order, so that the picture stays when rates change.
   const sorted = [...calls].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
   const local = new Set<string>();
   for (const call of sorted) {
@@ -132,9 +132,9 @@ export function ServicesView() {
   const path = `/api/services/graph?${query}`;
   const answer = useLines<Call>(path, at.value === null ? 3000 : null);
   const chosen = useSignal<string | null>(null);
-  // What is kept of another moment would be taken for this one.
+  // The answer of another moment would be taken for this one.
   const all = answer.value.error && at.value !== null ? [] : (answer.value.data?.rows ?? []);
-  // What has no port (ping, neighbours, routing) is no service.
+  // Traffic without a port (ping, neighbours, routing) is no service.
   const rows = all.filter((row) => row.port !== 0);
   const found = answer.value.data?.found ?? all.length;
   const now = at.value ?? serverNow();
@@ -222,7 +222,7 @@ function describe(call: Call): string {
 }
 
 function Graph({ rows, colour, chosen, choose }: Shown) {
-  // Bytes change all the time; where things stand depends only on which service calls which.
+  // Bytes change all the time; the layout depends only on which service calls which.
   const keys = useSignal("");
   const joined = rows.map(keyOf).sort().join("\n");
   keys.value = joined;
@@ -241,7 +241,7 @@ function Graph({ rows, colour, chosen, choose }: Shown) {
     }
   };
   return (
-    <div class={connection.value === "gone" ? "scroll old" : "scroll"}>
+    <div class={connection.value === "unreachable" ? "scroll old" : "scroll"}>
       <svg
         class="services"
         width={placed.width}
@@ -287,7 +287,7 @@ function Graph({ rows, colour, chosen, choose }: Shown) {
   );
 }
 
-/** Widths of the columns, px; 0: an equal share of what is left. */
+/** Widths of the columns, px; 0: an equal share of the rest. */
 const WIDTHS = [0, 0, 84, 92, 92, 104, 72, 72, 84, 80, 84];
 
 function Table({ rows, colour, now, chosen, choose }: Shown & { now: number }) {

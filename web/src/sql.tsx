@@ -18,7 +18,7 @@ const EXAMPLES = [
   "describe flows",
 ];
 
-/** Columns of the tables, once the server has told them. */
+/** Columns of the tables, once the server has sent them. */
 const columns = signal<[string, string][]>([]);
 
 async function learn(abort: AbortSignal): Promise<void> {
@@ -53,13 +53,13 @@ const SQL: Language = {
 export function SqlView() {
   useEffect(() => {
     const abort = new AbortController();
-    // Without an engine the answer to the first question says so.
+    // Without an engine, the answer to the first query has the message.
     learn(abort.signal).catch(() => {});
     return () => abort.abort();
   }, []);
   return (
     <>
-      <div class="tools" role="toolbar" aria-label="Time that is asked for">
+      <div class="tools" role="toolbar" aria-label="Time of the query">
         <Since />
         <span class="quiet">1,000 rows at most</span>
       </div>

@@ -1,4 +1,4 @@
-// What the whole page shares: where it is (in the URL), who looks, and whether the server answers.
+// State of the page: location (in the URL), user, and whether the server answers.
 import { computed, effect, signal } from "@preact/signals";
 
 export type View = "map" | "flows" | "services" | "captures" | "query";
@@ -34,7 +34,7 @@ addEventListener("hashchange", () => {
   route.value = parse(location.hash);
 });
 
-/** Goes to a view; the moment stays. */
+/** Opens a view; the moment stays. */
 export function go(view: View, params: Params = {}): void {
   const at = route.value.params.at;
   const next = { view, params: at ? { at, ...params } : params };
@@ -48,7 +48,7 @@ export function link(view: View, params: Params = {}): string {
   return address({ view, params: at ? { at, ...params } : params });
 }
 
-/** Changes parts of the address; empty ones go. */
+/** Changes parts of the address; empty ones are removed. */
 export function set(params: Params): void {
   const all = { ...route.value.params, ...params };
   for (const [name, value] of Object.entries(all)) if (value === "") delete all[name];
@@ -60,7 +60,7 @@ export function set(params: Params): void {
 /** One part of the address. */
 export const param = (name: string, otherwise = "") => route.value.params[name] ?? otherwise;
 
-/** The moment that is looked at, ms since the Unix epoch; null for now. */
+/** The selected moment, ms since the Unix epoch; null for now. */
 export const at = computed<number | null>(() => {
   const value = Number(route.value.params.at);
   return route.value.params.at && Number.isFinite(value) ? value : null;
@@ -70,29 +70,29 @@ export interface User {
   name: string | null;
   admin: boolean;
 }
-/** Who looks; undefined until that is known, null when somebody has to log in. */
+/** The user; undefined until known, null if a login is needed. */
 export const user = signal<User | null | undefined>(undefined);
 export const isAdmin = computed(() => user.value?.admin ?? false);
 export const version = signal("");
 
-export type Link = "connecting" | "live" | "polling" | "gone";
-/** How the page is told of changes. */
+export type Link = "connecting" | "live" | "polling" | "unreachable";
+/** The connection to the server. */
 export const connection = signal<Link>("connecting");
 /** Since when nothing answers, by our clock. */
-export const goneSince = signal<number | null>(null);
+export const unreachableSince = signal<number | null>(null);
 effect(() => {
-  if (connection.value !== "gone") goneSince.value = null;
-  else if (goneSince.peek() === null) goneSince.value = Date.now();
+  if (connection.value !== "unreachable") unreachableSince.value = null;
+  else if (unreachableSince.peek() === null) unreachableSince.value = Date.now();
 });
 
-/** What the server's clock is ahead of ours, ms. */
+/** How far the server's clock is ahead of ours, ms. */
 export const skew = signal(0);
 /** Now, by the server's clock. */
 export const serverNow = () => Date.now() + skew.value;
 /** Begin of the history, ms since the Unix epoch. */
 export const begins = signal<number | null>(null);
 
-/** What is said to people in the corner for a while. */
+/** A message to the user, shown for a while. */
 export const notices = signal<{ id: number; text: string; bad: boolean }[]>([]);
 let lastNotice = 0;
 export function say(text: string, bad = false): void {
@@ -118,7 +118,7 @@ const systemDark = signal(system.matches);
 system.addEventListener("change", (event) => {
   systemDark.value = event.matches;
 });
-/** What was chosen; empty for the system's. */
+/** The selected theme; empty for the system's. */
 export const chosenTheme = signal(stored === "dark" || stored === "light" ? stored : "");
 export const dark = computed(() => (chosenTheme.value ? chosenTheme.value === "dark" : systemDark.value));
 effect(() => {
@@ -134,6 +134,6 @@ export function remember(key: string, text: string): void {
   try {
     localStorage.setItem(key, text);
   } catch {
-    // A browser that keeps nothing loses nothing else.
+    // A browser without storage loses nothing else.
   }
 }

@@ -1,4 +1,4 @@
-// One slider for the whole page: the moment that is looked at.
+// The slider of the page: the moment that is shown.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ago, clock, moment } from "./format";
@@ -29,7 +29,7 @@ export function Timeline() {
     }, 1000);
     return () => clearInterval(timer);
   }, []);
-  // Whole seconds, so that the slider gets to both ends.
+  // In steps of a second, so that the slider reaches both ends.
   turn.value;
   skew.value;
   const end = Math.ceil(serverNow() / 1000) * 1000;

@@ -1,8 +1,8 @@
-// The filter box: what may come next in a pcap expression, and the part of that language which can also be
-// asked of the past.
+// The filter box: completion of pcap expressions, and the part of that language that also works for the
+// past.
 import { quoted } from "../api";
 
-/** Words of pcap expressions, with what they stand for. */
+/** Words of pcap expressions, with their meanings. */
 export const WORDS: [string, string][] = [
   ["tcp", "TCP"],
   ["udp", "UDP"],
@@ -33,7 +33,7 @@ const LAYERS: Record<string, string> = {
   ip6: "IPv6",
 };
 
-/** Steps of a query that keep what an expression keeps; an error says what cannot be asked of the past. */
+/** Query steps equal to an expression; an error names the part that does not work for the past. */
 export function steps(expression: string): string {
   const words = expression.trim().split(/\s+/).filter(Boolean);
   let query = "";
@@ -62,7 +62,7 @@ export function steps(expression: string): string {
       query += `.Has("Transport${side}", ${port})`;
     } else {
       throw new Error(
-        `\`${word}\` cannot be asked of the past here: tcp, udp, icmp, icmp6, arp, ip, ip6, host, net, port, src and dst can, ` +
+        `\`${word}\` does not work for the past: tcp, udp, icmp, icmp6, arp, ip, ip6, host, net, port, src and dst can, ` +
           "joined by `and`; the view Query has all",
       );
     }
@@ -70,7 +70,7 @@ export function steps(expression: string): string {
   return query;
 }
 
-/** What may be meant by the word at the end of a text. */
+/** Completions of the word at the end of a text. */
 export function completions(text: string): [string, string][] {
   const word = /[a-z0-9]*$/.exec(text)?.[0] ?? "";
   if (word === "" && text !== "" && !text.endsWith(" ")) return [];

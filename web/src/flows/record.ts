@@ -31,7 +31,7 @@ function put(tree: Tree, path: string, value: unknown): void {
   inner[last] = value;
 }
 
-/** What a query found, as a record. */
+/** A result of a query as a record. */
 export function recorded(found: Found): Flow {
   const flow: Tree = { raw: found };
   for (const [path, key] of FLOW_KEYS) {

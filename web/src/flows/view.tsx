@@ -11,7 +11,7 @@ import { recorded, type Flow, type Found, type Side } from "./record";
 
 /** Rows of a page. */
 const PAGE = 100;
-/** Time between looks, ms. */
+/** Interval of polling, ms. */
 const EVERY = 2000;
 const SORTS: Record<string, string> = {
   rate: "LastUpdateMetric.ABBytes",
@@ -21,15 +21,15 @@ const SORTS: Record<string, string> = {
   start: "Start",
 };
 
-/** Widths of the columns of conversations, px; 0: an equal share of what is left. */
+/** Widths of the columns of conversations, px; 0: an equal share of the rest. */
 const WIDTHS = [84, 0, 0, 104, 88, 88, 88, 84, 80, 80, 104, 112, 84, 84];
 /** And of those of sums. */
 const SUM_WIDTHS = [0, 0, 84, 84, 104, 92, 92, 92, 84];
 
-/** What of a record is shown first. */
+/** Fields of a record that are shown first. */
 const FIRST = ["interface", "layers", "protocol", "a", "b", "ab", "ba", "start", "last", "duration", "end", "rate", "tcp"];
 
-/** An analyzer without a probe has no table of its own: it is asked as the past is. */
+/** An analyzer without a probe has no flow table: present flows are queried like past ones. */
 let noTable = false;
 
 /** The page that the address names, as it is now. */
@@ -143,11 +143,11 @@ interface Summary {
   lost: Record<string, { packets: number; bytes: number }>;
 }
 
-/** What was lost stands beside what it is missing in. */
+/** Losses, next to the sums that lack them. */
 function Losses() {
   const summary = useAnswer("losses", (signal) => get<Summary>("/api/summary", signal).catch(() => null), 5000);
   const data = summary.value.data;
-  // It has its place before it is there, so that nothing moves when it comes.
+  // Reserves its space before the data arrives, so that nothing moves.
   if (!data) return <span class="losses" />;
   const lost = Object.entries(data.lost).filter(([, sum]) => sum.packets > 0);
   if (!lost.length) return <span class="losses quiet">nothing lost of {count(data.seen.packets)} packets</span>;
@@ -204,7 +204,7 @@ function Table({ frozen }: { frozen: boolean }) {
     <div class={shown ? "split" : "whole"}>
       <div class="list">
         <Trouble text={error} />
-        <div class={connection.value === "gone" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Conversations">
+        <div class={connection.value === "unreachable" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Conversations">
           {data && (
             <table class="grid fixed conversations" aria-rowcount={found} aria-busy={answer.value.loading}>
               <Columns widths={WIDTHS} />
@@ -290,13 +290,13 @@ interface Hop {
   Interface?: string;
 }
 
-/** Shows the way of a conversation on the map. */
+/** Shows the path of a conversation on the map. */
 async function showPath(flow: Flow): Promise<void> {
   const what = flow.community_id
     ? `Flows().Has("CommunityID", ${quoted(flow.community_id)})`
     : `Flows().Has("UUID", ${quoted(flow.id)})`;
   try {
-    // For each conversation its places, in order.
+    // For each conversation its capture points, in order.
     const found = await ask<Record<string, Hop[]>>(then(`${what}.Path()`));
     const hops = found.flatMap((paths) => Object.values(paths).flat());
     if (!hops.length) say("It was seen at no place that is on the map", true);
@@ -360,7 +360,7 @@ function Sums({ by, frozen }: { by: string; frozen: boolean }) {
   return (
     <div class="list">
       <Trouble text={answer.value.error} />
-      <div class={connection.value === "gone" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Sums">
+      <div class={connection.value === "unreachable" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Sums">
         {answer.value.data && (
           <table class="grid fixed">
             <Columns widths={SUM_WIDTHS} />

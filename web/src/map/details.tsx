@@ -38,12 +38,12 @@ interface Sock {
   Name?: string;
 }
 
-/** What is long and seldom looked at goes last. */
+/** Long and seldom needed fields are last. */
 const LATE = ["Features", "RoutingTables", "Neighbors", "FDB", "BPF", "Nftables", "Metric", "LastUpdateMetric", "Captures"];
 /** Seconds that the chart shows. */
 const CHARTED = 600;
 
-/** A query at the moment that is looked at. */
+/** A query at the selected moment. */
 export const then = (query: string, span?: number): string => {
   if (at.value === null) return span === undefined ? `G.${query}` : `G.At(NOW, ${span}).${query}`;
   return `G.At(${at.value}${span === undefined ? "" : `, ${span}`}).${query}`;
@@ -154,7 +154,7 @@ function Rates({ metrics }: { metrics: Metric[] }) {
   const tx: (number | null)[] = [];
   sorted.forEach((metric, i) => {
     const before = sorted[i - 1];
-    // Where nothing was counted there was nothing.
+    // A gap between metrics means that nothing was counted.
     if (before && metric.Start - before.Last > 1000) {
       times.push(before.Last / 1000 + 0.001, metric.Start / 1000);
       rx.push(0, 0);

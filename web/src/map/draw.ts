@@ -1,18 +1,18 @@
-// Draws a plan on a canvas: far away only shapes, near also names and numbers; never what is outside. What
-// takes long is drawn in steps, so that whoever moves the map does not wait for it.
+// Draws a plan on a canvas: from afar only shapes, nearer also names and numbers; never what is outside.
+// Long drawings are split into steps, so that the map stays movable.
 import { brief, rate } from "../format";
 import type { Spot } from "../mapdata";
 import type { Box, Cable, Chip, Plan } from "./layout";
 import { heat, palette, type Colour, type Palette } from "./palette";
 
-/** What a picture shows besides the plan. */
-export interface Look {
+/** Options of a picture. */
+export interface DrawOptions {
   colour: Colour;
   dark: boolean;
   /** Nodes that a search found; null without one. */
   found: Set<number> | null;
 }
-/** What lies over the picture. */
+/** Marks over the picture. */
 export interface Marks {
   selected: number | null;
   hovered: number | null;
@@ -24,7 +24,7 @@ export interface Camera {
   y: number;
   k: number;
 }
-/** A canvas and what part of the plan it shows; sizes in CSS pixels. */
+/** A canvas and the visible part of the plan; sizes in CSS pixels. */
 export interface Sight {
   context: CanvasRenderingContext2D;
   camera: Camera;
@@ -46,7 +46,7 @@ const STROKE = 12;
 
 export const isNear = (camera: Camera) => camera.k > NEAR;
 
-/** Whether a chip is within what is shown. */
+/** Whether a chip is visible. */
 export function seenIn({ camera, width, height }: Sight): (chip: Chip) => boolean {
   const left = -camera.x / camera.k;
   const top = -camera.y / camera.k;
@@ -62,18 +62,18 @@ function place({ context, camera, ratio }: Sight): void {
 
 const isDown = (spot: Spot) => spot.State !== undefined && spot.State !== "UP" && spot.State !== "UNKNOWN";
 
-/** What of a chip changes while it stands; NaN stands for a chip that is not drawn. */
-function keyOf(spot: Spot, look: Look, near: boolean): number {
-  if (look.found && !look.found.has(spot.N)) return -1;
-  const step = look.colour === "state" ? 0 : heat(spot, look.colour);
+/** The changing properties of a chip as a number; NaN for a chip that is not drawn. */
+function keyOf(spot: Spot, options: DrawOptions, near: boolean): number {
+  if (options.found && !options.found.has(spot.N)) return -1;
+  const step = options.colour === "state" ? 0 : heat(spot, options.colour);
   // Numbers are shown with three digits.
   return near ? Number((spot.rates[0] + spot.rates[1]).toPrecision(3)) * 8 + step : step;
 }
 
-/** Draws the plan, in steps. What of chips may change is noted in `keys`. */
-export function* drawing(sight: Sight, plan: Plan, look: Look, keys: Float64Array): Generator<void> {
+/** Draws the plan, in steps, and stores the chips' properties in `keys`. */
+export function* drawing(sight: Sight, plan: Plan, options: DrawOptions, keys: Float64Array): Generator<void> {
   const { context, camera, width, height, ratio } = sight;
-  const colours = palette(look.dark);
+  const colours = palette(options.dark);
   const near = isNear(camera);
   const seen = seenIn(sight);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -104,32 +104,32 @@ export function* drawing(sight: Sight, plan: Plan, look: Look, keys: Float64Arra
   for (let i = 0; i < plan.chips.length; i++) {
     const chip = plan.chips[i]!;
     if (!seen(chip)) continue;
-    keys[i] = keyOf(chip.spot, look, near);
-    if (near) whole(context, chip, look, colours);
-    else spot(context, chip, look, colours);
+    keys[i] = keyOf(chip.spot, options, near);
+    if (near) whole(context, chip, options, colours);
+    else spot(context, chip, options, colours);
     if (++done % STEP === 0) yield;
   }
 }
 
-/** Draws anew the chips that are other than they were drawn. */
-export function freshen(sight: Sight, plan: Plan, look: Look, keys: Float64Array): void {
+/** Redraws chips whose properties have changed. */
+export function freshen(sight: Sight, plan: Plan, options: DrawOptions, keys: Float64Array): void {
   const { context, camera } = sight;
-  const colours = palette(look.dark);
+  const colours = palette(options.dark);
   const near = isNear(camera);
   place(sight);
   for (let i = 0; i < plan.chips.length; i++) {
     const before = keys[i]!;
     if (Number.isNaN(before)) continue;
     const chip = plan.chips[i]!;
-    const key = keyOf(chip.spot, look, near);
+    const key = keyOf(chip.spot, options, near);
     if (key === before) continue;
     keys[i] = key;
     if (!near) {
-      spot(context, chip, look, colours);
+      spot(context, chip, options, colours);
       continue;
     }
-    // Only the inside: edges that are drawn again and again would become fat.
-    context.fillStyle = fillOf(chip.spot, look, colours);
+    // Only the inside: edges drawn repeatedly would become thick.
+    context.fillStyle = fillOf(chip.spot, options, colours);
     const edge = Math.max(0.6, 0.8 / camera.k);
     context.beginPath();
     context.roundRect(chip.x + edge, chip.y + edge, chip.w - 2 * edge, chip.h - 2 * edge, 5 - edge);
@@ -138,7 +138,7 @@ export function freshen(sight: Sight, plan: Plan, look: Look, keys: Float64Array
   }
 }
 
-/** Draws what lies over the picture. */
+/** Draws the marks over the picture. */
 export function mark(sight: Sight, plan: Plan, marks: Marks, dark: boolean): void {
   const { context, camera, width, height, ratio } = sight;
   const colours = palette(dark);
@@ -178,24 +178,24 @@ function* parts(all: Cable[], seen: (chip: Chip) => boolean): Generator<Cable[]>
   if (part.length) yield part;
 }
 
-function fillOf(spot: Spot, look: Look, colours: Palette): string {
-  return colours.heat[look.colour === "state" ? (isDown(spot) ? 0 : 1) : heat(spot, look.colour)]!;
+function fillOf(spot: Spot, options: DrawOptions, colours: Palette): string {
+  return colours.heat[options.colour === "state" ? (isDown(spot) ? 0 : 1) : heat(spot, options.colour)]!;
 }
 
 /** A chip from afar. */
-function spot(context: CanvasRenderingContext2D, chip: Chip, look: Look, colours: Palette): void {
+function spot(context: CanvasRenderingContext2D, chip: Chip, options: DrawOptions, colours: Palette): void {
   const { spot } = chip;
-  const step = heat(spot, look.colour);
-  context.globalAlpha = look.found && !look.found.has(spot.N) ? 0.25 : 1;
-  if (look.colour === "state") context.fillStyle = isDown(spot) ? colours.down : colours.cable;
+  const step = heat(spot, options.colour);
+  context.globalAlpha = options.found && !options.found.has(spot.N) ? 0.25 : 1;
+  if (options.colour === "state") context.fillStyle = isDown(spot) ? colours.down : colours.cable;
   else context.fillStyle = step ? colours.heat[step]! : colours.border;
   context.fillRect(chip.x, chip.y, chip.w, chip.h);
   context.globalAlpha = 1;
 }
 
-function whole(context: CanvasRenderingContext2D, chip: Chip, look: Look, colours: Palette): void {
-  context.globalAlpha = look.found && !look.found.has(chip.spot.N) ? 0.25 : 1;
-  context.fillStyle = fillOf(chip.spot, look, colours);
+function whole(context: CanvasRenderingContext2D, chip: Chip, options: DrawOptions, colours: Palette): void {
+  context.globalAlpha = options.found && !options.found.has(chip.spot.N) ? 0.25 : 1;
+  context.fillStyle = fillOf(chip.spot, options, colours);
   context.strokeStyle = colours.border;
   context.beginPath();
   context.roundRect(chip.x, chip.y, chip.w, chip.h, 5);
@@ -267,7 +267,7 @@ function frame(context: CanvasRenderingContext2D, box: Box, colours: Palette, zo
 
 const texts = new Map<string, { text: string; wide: number }>();
 
-/** Writes a name in a width; what does not fit is cut. Returns how wide it is. */
+/** Writes a name, cut to a width. Returns its width. */
 function fit(context: CanvasRenderingContext2D, name: string, x: number, y: number, most: number): number {
   const key = `${context.font}|${Math.round(most)}|${name}`;
   let known = texts.get(key);
@@ -286,7 +286,7 @@ function middle(chip: Chip): [number, number] {
   return [chip.x + chip.w / 2, chip.y + ("depth" in chip ? Math.min(chip.h, 26) : chip.h) / 2];
 }
 
-/** From side to side; of what stands one above the other, both on the right. */
+/** Between facing sides; of chips one above the other, both on the right. */
 function curve(context: CanvasRenderingContext2D, from: Chip, to: Chip): void {
   const [x1, y1] = middle(from);
   const [x2, y2] = middle(to);

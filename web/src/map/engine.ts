@@ -1,31 +1,31 @@
-// The map at work: what is drawn when, and what pointer and keys do.
+// The map's engine: scheduling of drawings, and handling of pointer and keys.
 import { select } from "d3-selection";
 import { zoom, zoomIdentity, type ZoomTransform } from "d3-zoom";
 import { picture, type Spot } from "../mapdata";
 import { dark, route, set } from "../state";
-import { mark, type Camera, type Look, type Marks, type Sight } from "./draw";
+import { mark, type Camera, type DrawOptions, type Marks, type Sight } from "./draw";
 import { Arranger, type Box, type Chip, type Plan } from "./layout";
 import type { Colour } from "./palette";
 import { Sheets } from "./sheet";
 
-/** Time of a move to a new place, ms. */
+/** Duration of a move, ms. */
 const MOVE = 260;
 /** Nodes at most that are moved there step by step. */
 const MOVED = 500;
-/** Of the time of the page, arranging may take one part in so many. */
+/** Layout may take one part in so many of the page's time. */
 const SHARE = 8;
 
-/** Kept while other views are shown, so that everything stands where it stood. */
+/** Kept while other views are shown, so that positions stay. */
 const arranger = new Arranger();
 let lastCamera: Camera | null = null;
 
-/** Whether all words are somewhere in what a node is called. */
+/** Whether all words are in a node's names. */
 export function matches(spot: Spot, words: string[]): boolean {
   const text = [spot.Name, spot.Type, spot.MAC, spot.Host, ...(spot.IP ?? [])].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
-/** Between two plans, for what is in both. */
+/** Interpolates between two plans, for nodes in both. */
 function between(before: Plan, after: Plan, share: number): Plan {
   const part = <T extends Chip>(chip: T): T => {
     const old = before.places.get(chip.spot.N);
@@ -69,7 +69,7 @@ export class Engine {
   ) {
     const [first, second, marks] = surface.querySelectorAll("canvas");
     this.sheets = new Sheets(first!, second!);
-    this.sheets.show(this.plan, this.look());
+    this.sheets.show(this.plan, this.options());
     const context = marks!.getContext("2d")!;
     this.over = { canvas: marks!, context, camera: this.camera, width: 1, height: 1, ratio: 1 };
     this.zooming.on("zoom", (event: { transform: ZoomTransform }) => {
@@ -129,7 +129,7 @@ export class Engine {
     this.moved = end;
     this.plan = next;
     this.marked = "";
-    this.sheets.show(next, this.look());
+    this.sheets.show(next, this.options());
     if (!this.fitted) this.fit();
     this.refresh();
   }
@@ -149,11 +149,11 @@ export class Engine {
     this.sheets.freshen();
   }
 
-  /** What is selected, found or coloured may be something else. */
+  /** Selection, search result or colouring may have changed. */
   restyle(): void {
     const { params } = route.peek();
     const style = [params.colour, params.find, dark.peek()].join("\n");
-    if (style !== this.style) this.sheets.show(this.plan, this.look());
+    if (style !== this.style) this.sheets.show(this.plan, this.options());
     this.style = style;
     this.refresh();
   }
@@ -166,7 +166,7 @@ export class Engine {
     });
   }
 
-  private look(): Look {
+  private options(): DrawOptions {
     const { params } = route.peek();
     const words = (params.find ?? "").toLowerCase().split(/\s+/).filter(Boolean);
     const found = [...picture.nodes.values()].filter((spot) => words.length > 0 && matches(spot, words));
@@ -192,7 +192,7 @@ export class Engine {
     let plan = this.plan;
     if (this.before) {
       plan = this.current();
-      this.sheets.show(plan, this.look());
+      this.sheets.show(plan, this.options());
       this.sheets.hurry();
       this.marked = "";
     }
@@ -201,7 +201,7 @@ export class Engine {
     if (more || this.before) this.refresh();
   }
 
-  /** Draws marks anew when something about them has changed. */
+  /** Redraws marks after a change. */
   private mark(plan: Plan): void {
     const marks = this.marks();
     const some = marks.selected !== null || marks.hovered !== null || marks.path.length > 0;
@@ -295,7 +295,7 @@ export class Engine {
       set({ node: "" });
       return;
     }
-    // The triangle of a box, or what is closed.
+    // The triangle of a box, or the closed box itself.
     const inside = (x - this.camera.x) / this.camera.k - chip.x;
     if (box && inside < 22) {
       arranger.closed.set(chip.spot.ID, !(chip as Box).closed);

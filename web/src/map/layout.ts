@@ -1,5 +1,6 @@
-// Where everything stands: boxes in boxes (host, namespace, container, bridge) with chips for the rest. What
-// stands keeps its place while others come and go: chips have slots, boxes their order, widths only grow.
+// The layout: nested boxes (host, namespace, container, bridge) with chips for other nodes. Present nodes
+// keep their positions while others are added and removed: chips have slots, boxes their order, widths only
+// grow.
 import type { Line, Picture, Spot } from "../mapdata";
 
 export interface Chip {
@@ -36,9 +37,9 @@ const HEAD = 26;
 const PAD = 10;
 const CLOSED_W = 190;
 
-/** What may have others inside. */
+/** Types that may contain others. */
 const GROUPS = new Set(["host", "netns", "container", "bridge", "ovsbridge", "bond", "vrf", "vm", "libvirt"]);
-/** What is a box around its layer 2 children. */
+/** Types that are boxes around their layer 2 children. */
 const SWITCHES = new Set(["bridge", "ovsbridge", "bond", "vrf"]);
 
 interface Group {
@@ -52,7 +53,7 @@ interface Group {
 export class Arranger {
   private slots = new Map<string, (string | null)[]>();
   private widths = new Map<string, number>();
-  /** What people opened or closed, by ID of the node. */
+  /** Boxes that the user opened or closed, by ID of the node. */
   closed = new Map<string, boolean>();
 
   arrange(picture: Picture): Plan {
@@ -80,7 +81,7 @@ export class Arranger {
   isClosed(group: Group): boolean {
     const chosen = this.closed.get(group.spot.ID);
     if (chosen !== undefined) return chosen;
-    // A namespace in which nothing but loopback is says little.
+    // A namespace with nothing but loopback is not interesting.
     return (
       group.spot.Type === "netns" &&
       group.children.length === 0 &&
@@ -89,7 +90,7 @@ export class Arranger {
     );
   }
 
-  /** Slots of the chips of a group: who has one keeps it, gaps are filled by who comes. */
+  /** Slots of the chips of a group: present chips keep theirs, new ones fill gaps. */
   private seats(group: Group): (string | null)[] {
     const seats = this.slots.get(group.spot.ID) ?? [];
     const there = new Set(group.loose.map((spot) => spot.ID));
@@ -144,7 +145,7 @@ export class Arranger {
     plan.boxes.push(box);
     plan.places.set(group.spot.N, box);
     if (closed) {
-      // Cables to what is inside end at the closed box.
+      // Edges to nodes inside end at the closed box.
       const all = (inner: Group): void => {
         for (const spot of inner.loose) plan.places.set(spot.N, box);
         for (const child of inner.children) {
@@ -205,7 +206,7 @@ function shelve(sizes: { w: number; h: number }[], width: number) {
   return { spots, w, h: y + row };
 }
 
-/** Who is inside whom: by ownership, and ports in their bridge when both have the same owner. */
+/** Which node contains which: by ownership, and ports in their bridge when both have the same owner. */
 function tree(picture: Picture): Group[] {
   const owner = new Map<number, number>();
   for (const line of picture.edges.values()) {
@@ -229,7 +230,7 @@ function tree(picture: Picture): Group[] {
   const strays: Spot[] = [];
   const order = [...picture.nodes.values()].sort((a, b) => a.Created - b.Created || a.N - b.N);
   const inside = (n: number, group: Group): boolean => {
-    // Rings cannot be drawn as boxes; whoever would close one stands outside.
+    // Cycles cannot be drawn as boxes; a node that would close one is placed outside.
     for (let at: number | undefined = n, steps = 0; at !== undefined && steps < 32; at = parent.get(at), steps++) {
       if (at === group.spot.N) return true;
     }

@@ -1,17 +1,18 @@
-// The picture of the map, drawn on a sheet that is larger than the window. While people move the map only the
-// sheet moves; a new one is drawn behind it, a little in each frame, and takes its place when it is done.
-import { drawing, freshen, type Camera, type Look, type Sight } from "./draw";
+// The picture of the map, drawn on a sheet larger than the window. While the user moves the map only the
+// sheet moves; a new one is drawn in the background, a part in each frame, and replaces it when it is
+// complete.
+import { drawing, freshen, type Camera, type DrawOptions, type Sight } from "./draw";
 import type { Plan } from "./layout";
 
 interface Sheet extends Sight {
   canvas: HTMLCanvasElement;
   keys: Float64Array;
-  /** What is drawn on it; none at first. */
+  /** The plan that is drawn on it; none at first. */
   plan: Plan | null;
-  look: Look | null;
+  options: DrawOptions | null;
 }
 
-/** How far a sheet goes beyond the window on each side, at most, as a share of the window. */
+/** How far a sheet extends beyond the window on each side, at most, as a share of the window. */
 const MARGIN = 0.3;
 /** Pixels of a sheet at most; then it has no margin. */
 const PIXELS = 12e6;
@@ -29,7 +30,7 @@ export class Sheets {
   private back: Sheet;
   private work: Generator<void> | null = null;
   private plan: Plan | null = null;
-  private look: Look | null = null;
+  private options: DrawOptions | null = null;
   private stale = true;
   private hurried = true;
   private width = 1;
@@ -55,10 +56,10 @@ export class Sheets {
     this.hurry();
   }
 
-  /** Says what is to be seen from now on. */
-  show(plan: Plan, look: Look): void {
+  /** Sets the plan to show from now on. */
+  show(plan: Plan, options: DrawOptions): void {
     this.plan = plan;
-    this.look = look;
+    this.options = options;
     this.restart();
   }
 
@@ -75,7 +76,7 @@ export class Sheets {
   /** Colours and numbers may be others. */
   freshen(): void {
     const { front } = this;
-    if (front.plan && front.look) freshen(front, front.plan, front.look, front.keys);
+    if (front.plan && front.options) freshen(front, front.plan, front.options, front.keys);
   }
 
   /** Moves the sheet, and draws on for a while. Whether there is more to draw. */
@@ -85,7 +86,7 @@ export class Sheets {
     if (camera.x !== last.x || camera.y !== last.y || camera.k !== last.k) this.moved = now;
     this.last = { ...camera };
     const moving = now - this.moved < REST && !this.hurried;
-    if (!this.work && this.plan && this.look && this.needs(camera, moving)) this.begin(camera);
+    if (!this.work && this.plan && this.options && this.needs(camera, moving)) this.begin(camera);
     if (this.work) this.draw(this.hurried ? Infinity : moving ? MOVING : RESTING);
     this.hurried = false;
     this.place(camera);
@@ -108,8 +109,8 @@ export class Sheets {
     const chips = this.plan!.chips.length;
     if (back.keys.length !== chips) back.keys = new Float64Array(chips);
     back.plan = this.plan;
-    back.look = this.look;
-    this.work = drawing(back, this.plan!, this.look!, back.keys);
+    back.options = this.options;
+    this.work = drawing(back, this.plan!, this.options!, back.keys);
     this.stale = false;
   }
 
@@ -117,7 +118,7 @@ export class Sheets {
     const end = performance.now() + budget;
     while (!this.work!.next().done) {
       if (performance.now() < end) continue;
-      // What was drawn is but noted by the browser; reading makes it a picture now, and not all at once later.
+      // The browser defers drawing; reading a pixel makes it draw now, and not all at once later.
       this.back.context.getImageData(0, 0, 1, 1);
       if (performance.now() > end) return;
     }
@@ -125,7 +126,7 @@ export class Sheets {
     [this.front, this.back] = [this.back, this.front];
     this.front.canvas.style.visibility = "";
     this.back.canvas.style.visibility = "hidden";
-    // What has changed while it was drawn.
+    // Changes during drawing.
     this.freshen();
   }
 
@@ -135,7 +136,7 @@ export class Sheets {
     if (this.stale || !front.plan) return true;
     const zoom = camera.k / front.camera.k;
     if (zoom !== 1 && (!moving || zoom < SMALL || zoom > LARGE)) return true;
-    // Where the sheet ends within the window, or nearly, and the plan goes on.
+    // The sheet ends within the window, or nearly, and the plan continues.
     const left = camera.x - front.camera.x * zoom;
     const top = camera.y - front.camera.y * zoom;
     const near = { x: this.margin.x / 3, y: this.margin.y / 3 };
@@ -153,7 +154,7 @@ export class Sheets {
   private place(camera: Camera): void {
     const { front } = this;
     const scale = camera.k / front.camera.k;
-    // Between pixels what is drawn would be blurred.
+    // Positions between pixels would be blurred.
     const whole = (place: number) => (scale === 1 ? Math.round(place * front.ratio) / front.ratio : place);
     const x = whole(camera.x - front.camera.x * scale);
     const y = whole(camera.y - front.camera.y * scale);
@@ -164,5 +165,5 @@ export class Sheets {
 function sheet(canvas: HTMLCanvasElement): Sheet {
   const context = canvas.getContext("2d", { alpha: false, willReadFrequently: true })!;
   const camera = { x: 0, y: 0, k: 1 };
-  return { canvas, context, camera, width: 1, height: 1, ratio: 1, keys: new Float64Array(0), plan: null, look: null };
+  return { canvas, context, camera, width: 1, height: 1, ratio: 1, keys: new Float64Array(0), plan: null, options: null };
 }

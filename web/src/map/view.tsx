@@ -1,7 +1,7 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { brief, plain, rate } from "../format";
-import { look } from "../live";
+import { watchMap } from "../live";
 import { picture, pastError, pulse, shape, type Spot } from "../mapdata";
 import { connection, dark, param, route, set } from "../state";
 import { Details } from "./details";
@@ -30,10 +30,10 @@ export function MapView() {
       hover.value = spot ? { spot, x, y } : null;
     });
     engine.current = built;
-    look(true);
+    watchMap(true);
     return () => {
       built.stop();
-      look(false);
+      watchMap(false);
     };
   }, []);
   useSignalEffect(() => {
@@ -110,7 +110,7 @@ export function MapView() {
           {found.length > LISTED && <li class="quiet">and {found.length - LISTED} more</li>}
         </ul>
       )}
-      <div class={connection.value === "gone" ? "map-stage old" : "map-stage"}>
+      <div class={connection.value === "unreachable" ? "map-stage old" : "map-stage"}>
         <div
           ref={stage}
           class="surface"

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Internet checksum (RFC 1071) that is being added up.
+/// The Internet checksum (RFC 1071), word by word.
 #[derive(Clone, Copy, Default)]
 pub struct Sum(u64);
 

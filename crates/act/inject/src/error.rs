@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Why an injection fails.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ pub enum InjectError {
     /// The network namespace is not there (any more).
     #[error("there is no network namespace with inode number {0}")]
     NoNamespace(u64),
-    /// It cannot be entered, or namespaces cannot be looked for.
+    /// The network namespace cannot be entered, or the namespaces cannot be listed.
     #[error(transparent)]
     Namespace(#[from] skua_link::Error),
-    /// Packets cannot be sent or seen at an interface.
+    /// The interface does not send, or its packets cannot be captured.
     #[error(transparent)]
     Interface(#[from] skua_afpacket::Error),
     /// The packet would contradict itself.
@@ -20,12 +20,12 @@ pub enum InjectError {
     /// The capture file to be sent cannot be read.
     #[error("capture file: {0}")]
     File(String),
-    /// Nobody tells the link-layer address that the packet has to go to.
-    #[error("nobody on {interface} answers for {address}: is it up? (else give its MAC address)")]
+    /// No neighbour answers for the address, so the destination MAC address is unknown.
+    #[error("no host on {interface} answers for {address}: start it, or give its MAC address")]
     NoNeighbour {
-        /// Interface at which was asked.
+        /// The interface that sent the requests.
         interface: String,
-        /// Who was asked for.
+        /// The address that was resolved.
         address: IpAddr,
     },
     /// No thread could be started.

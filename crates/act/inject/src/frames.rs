@@ -1,4 +1,4 @@
-//! What is sent: made packets, or those of a capture file.
+//! The frames to send: generated packets, or those of a capture file.
 
 use crate::{
     InjectError, Kind, Template,
@@ -49,7 +49,7 @@ pub enum Mode {
     Increment,
 }
 
-/// What is sent.
+/// The frames to send.
 #[derive(Clone, Debug)]
 pub enum Frames {
     /// Packets that are made.
@@ -70,7 +70,7 @@ pub enum Frames {
 }
 
 impl Frames {
-    /// The packets of a capture file (pcap or pcapng). They must be such as the interface takes.
+    /// The packets of a capture file (pcap or pcapng). Their link type must match the interface.
     pub fn from_file(bytes: &[u8], ethernet: bool) -> Result<Self, InjectError> {
         let failed = |error: &dyn std::fmt::Display| InjectError::File(error.to_string());
         if bytes.len() > MAX_FILE_BYTES {
@@ -82,7 +82,7 @@ impl Frames {
         while let Some(packet) = file.next_packet().map_err(|e| failed(&e))? {
             if packet.link_type != wanted {
                 return Err(failed(&format_args!(
-                    "packet {} is {:?}, the interface takes {wanted:?}",
+                    "packet {} is {:?}, the interface needs {wanted:?}",
                     frames.len() + 1,
                     packet.link_type
                 )));
@@ -125,7 +125,7 @@ impl Frames {
         }
     }
 
-    /// How many are sent when `count` are asked for: a file is sent so many times.
+    /// Frames sent for a `count`: a file's frames are repeated `count` times.
     pub fn total(&self, count: u64) -> u64 {
         match self {
             Self::Made { .. } => count,

@@ -1,9 +1,10 @@
-//! Makes packets, sends them into an interface, and sees whether they arrive and are answered.
+//! Generates packets, sends them at an interface, and observes whether they arrive and are
+//! answered.
 //!
-//! [`Template`] is what a packet looks like, [`Frames`] what is sent, a [`Job`] where and how fast;
-//! [`Injection::start`] carries it out on a thread of its own. Nothing here knows of a graph: a
-//! [`Point`] is an interface of a network namespace. Packets go out by AF_PACKET inside that
-//! namespace: past the hooks on egress, but past no socket, firewall or route of the sender.
+//! [`Template`] describes a packet, [`Frames`] all frames to send, a [`Job`] where and how fast;
+//! [`Injection::start`] runs the job on a thread of its own. The crate knows no graph: a [`Point`]
+//! is an interface of a network namespace. AF_PACKET sends the packets inside that namespace: they
+//! pass the hooks on egress, but no socket, firewall or route of the sender.
 
 mod checksum;
 mod error;

@@ -1,10 +1,10 @@
-//! Asks on the wire which link-layer address an IP address has: ARP (RFC 826) and neighbour
-//! discovery (RFC 4861).
+//! Resolves an IP address to a link-layer address: ARP (RFC 826) and neighbour discovery (RFC
+//! 4861).
 
 use crate::{
     InjectError, Mac, Point,
     checksum::Sum,
-    witness::{Ways, Witness},
+    witness::{Directions, Witness},
 };
 use skua_afpacket::PacketSender;
 use std::{
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often is asked, and how long is waited each time.
+/// Requests sent, and how long each waits for an answer.
 const ATTEMPTS: u32 = 3;
 const PATIENCE: Duration = Duration::from_millis(400);
 
@@ -28,11 +28,10 @@ const ADVERTISEMENT: u8 = 136;
 const SOURCE_MAC: u8 = 1;
 const TARGET_MAC: u8 = 2;
 
-/// Asks at an interface for the MAC address of a neighbour, as if `source` and `from` asked. Takes at
-/// most 1.2 s.
+/// Resolves a neighbour's MAC address with requests from `source` and `from`. Takes at most 1.2 s.
 ///
 /// # Errors
-/// Nobody answers, or the interface cannot be used.
+/// No neighbour answers, or the interface cannot be used.
 pub fn find_mac(point: &Point, source: Mac, from: IpAddr, to: IpAddr) -> Result<Mac, InjectError> {
     let (question, expression) = match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => (arp_request(source, from, to), "arp"),
@@ -44,7 +43,7 @@ pub fn find_mac(point: &Point, source: Mac, from: IpAddr, to: IpAddr) -> Result<
         }
     };
     let (sender, mut witness) = point.enter(|| {
-        let witness = Witness::open(point, Ways::In, expression)?;
+        let witness = Witness::open(point, Directions::Received, expression)?;
         Ok((PacketSender::open(point.ifindex, &point.name)?, witness))
     })?;
     let nobody = || InjectError::NoNeighbour {
@@ -52,7 +51,7 @@ pub fn find_mac(point: &Point, source: Mac, from: IpAddr, to: IpAddr) -> Result<
         address: to,
     };
     for _ in 0..ATTEMPTS {
-        // An interface that is down takes nothing, and so has no neighbours.
+        // An interface that is down sends nothing, and so has no neighbours.
         sender.send(&question).map_err(|_| nobody())?;
         let end = Instant::now() + PATIENCE;
         loop {
@@ -98,7 +97,7 @@ fn arp_answer(frame: &[u8], to: Ipv4Addr) -> Option<Mac> {
 
 fn solicitation(source: Mac, from: Ipv6Addr, to: Ipv6Addr) -> Vec<u8> {
     let [.., x, y, z] = to.octets();
-    // Whom it is for by the last three bytes (RFC 4291 section 2.7.1).
+    // The solicited-node address has the target's last three bytes (RFC 4291 section 2.7.1).
     let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z]);
     let mut message = vec![SOLICITATION, 0, 0, 0, 0, 0, 0, 0];
     message.extend(to.octets());

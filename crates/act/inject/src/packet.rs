@@ -1,4 +1,4 @@
-//! One packet, from what it shall say to its bytes.
+//! One packet: from its template to its bytes.
 
 use crate::{InjectError, checksum::Sum};
 use std::{
@@ -21,7 +21,7 @@ pub mod flags {
     pub const SYN: u8 = 2;
     /// Resets it.
     pub const RST: u8 = 4;
-    /// Hand it over at once.
+    /// The receiver delivers the data at once.
     pub const PSH: u8 = 8;
     /// The acknowledgement number means something.
     pub const ACK: u8 = 16;
@@ -85,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// Whether it goes over IPv6.
+    /// Whether the packet is IPv6.
     pub fn is_ipv6(self) -> bool {
         matches!(self, Self::Icmp6 | Self::Tcp6 | Self::Udp6)
     }
@@ -122,7 +122,7 @@ impl FromStr for Kind {
     }
 }
 
-/// Between whom a packet goes.
+/// Source and destination addresses of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Addresses {
     /// Source and destination of the link layer; none on interfaces without it.
@@ -133,12 +133,12 @@ pub struct Addresses {
     pub to: IpAddr,
 }
 
-/// What a packet says besides its payload.
+/// All of a packet except its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Template {
     /// What it is.
     pub kind: Kind,
-    /// Between whom it goes.
+    /// Source and destination addresses.
     pub addresses: Addresses,
     /// Source port.
     pub source_port: u16,
@@ -150,7 +150,7 @@ pub struct Template {
     pub sequence: u32,
     /// [`flags`] of TCP.
     pub flags: u8,
-    /// Hops that it may go.
+    /// Time to live; IPv6: hop limit.
     pub ttl: u8,
 }
 
@@ -193,7 +193,7 @@ impl Template {
         Ok(())
     }
 
-    /// Writes the frame into `frame`, in place of what is there.
+    /// Writes the frame into `frame` and replaces its content.
     pub fn write(&self, payload: &[u8], frame: &mut Vec<u8>) {
         frame.clear();
         let Addresses { macs, from, to } = self.addresses;
@@ -215,7 +215,7 @@ impl Template {
                 let start = frame.len();
                 frame.extend([0x45, 0]);
                 frame.extend(((IPV4_HEADER + length) as u16).to_be_bytes());
-                // Identifies nothing, for it must not be fragmented (RFC 6864).
+                // Identification 0: the packet must not be fragmented (RFC 6864).
                 frame.extend([0, 0, 0x40, 0, self.ttl, self.kind.protocol(), 0, 0]);
                 frame.extend(from.octets());
                 frame.extend(to.octets());
@@ -238,7 +238,7 @@ impl Template {
             _ => Sum::default().pseudo(from, to, self.kind.protocol(), length),
         };
         let sum = match (sum.bytes(&frame[start..]).finish(), self.kind) {
-            // UDP's 0 says that there is none (RFC 768).
+            // In UDP, 0 means that there is no checksum (RFC 768).
             (0, Kind::Udp4 | Kind::Udp6) => 0xffff,
             (sum, _) => sum,
         };

@@ -4,7 +4,7 @@ use crate::{
     Frames, InjectError, Point,
     frames::Mode,
     track::Track,
-    witness::{IcmpError, Seen, Ways, Witness},
+    witness::{Directions, IcmpError, Observed, Witness},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skua_afpacket::PacketSender;
@@ -20,17 +20,17 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// How long nobody looks whether it is to stop.
-const ATTENTION: Duration = Duration::from_millis(50);
+/// Longest time between two checks whether the injection must stop.
+const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// What is to be done.
+/// What to send, where and how fast.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Where packets are sent.
     pub source: Point,
-    /// Where it is seen whether they arrive.
+    /// Where arrivals are counted.
     pub destination: Option<Point>,
-    /// What is sent.
+    /// The frames to send.
     pub frames: Frames,
     /// How many packets; of a file, how often it is sent.
     pub count: u64,
@@ -42,7 +42,7 @@ pub struct Job {
     pub patience: Duration,
 }
 
-/// Where an injection stands.
+/// Progress of an injection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum State {
     /// It sends, or waits for answers.
@@ -52,7 +52,7 @@ pub enum State {
     Done,
     /// It was ended before.
     Stopped,
-    /// It could not go on.
+    /// An error ended it.
     Failed,
 }
 
@@ -71,17 +71,17 @@ impl State {
 /// What happened to packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Not known yet.
+    /// The injection runs.
     Pending,
     /// Some were answered.
     Answered,
     /// Some arrived, none was answered.
     Arrived,
-    /// None arrived, and somebody sent an ICMP error back.
+    /// None arrived, and an ICMP error came back.
     Refused,
     /// None arrived.
     Lost,
-    /// None was answered, and nobody looked whether they arrived.
+    /// None was answered, and no destination counted arrivals.
     Unanswered,
     /// They could not be sent.
     Failed,
@@ -105,15 +105,15 @@ impl Outcome {
 /// The status of an injection.
 #[derive(Clone, Default, Debug)]
 pub struct Status {
-    /// Where it stands.
+    /// Progress.
     pub state: State,
-    /// Why it could not go on, or cannot see what happens to packets.
+    /// Why it ended early, or cannot observe its packets.
     pub error: Option<String>,
-    /// Packets that the interface took.
+    /// Packets that the interface accepted.
     pub sent: u64,
-    /// Packets that it did not take for want of room.
+    /// Packets that the interface refused because its queue was full.
     pub refused: u64,
-    /// Packets that were seen at the destination, when there is one.
+    /// Packets counted at the destination, when there is one.
     pub arrived: Option<u64>,
     /// Packets of the same conversations that came back to the source.
     pub answered: u64,
@@ -153,7 +153,7 @@ struct Shared {
 
 impl Shared {
     fn status(&self) -> MutexGuard<'_, Status> {
-        // Each of its fields stands for itself.
+        // The status stays consistent after a panic: its fields are independent.
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -178,15 +178,15 @@ impl Injection {
         let there = &job.destination;
         let same = there.as_ref() == Some(&job.source);
         let arrivals = match there {
-            // The source sees them itself.
+            // Otherwise the source observes the arrivals itself.
             Some(point) if !same => {
-                Some(point.enter(|| Witness::open(point, Ways::Both, &expression))?)
+                Some(point.enter(|| Witness::open(point, Directions::Both, &expression))?)
             }
             _ => None,
         };
         let source = &job.source;
         let (sender, answers) = source.enter(|| {
-            let answers = Witness::open(source, Ways::In, &expression)?;
+            let answers = Witness::open(source, Directions::Received, &expression)?;
             Ok((PacketSender::open(source.ifindex, &source.name)?, answers))
         })?;
         let shared = Arc::new(Shared::default());
@@ -203,8 +203,8 @@ impl Injection {
             arrivals,
             same,
             wanted,
-            back: Seen::default(),
-            there: Seen::default(),
+            at_source: Observed::default(),
+            at_destination: Observed::default(),
             shared: shared.clone(),
         };
         let thread = std::thread::Builder::new()
@@ -233,7 +233,7 @@ impl Injection {
         self.shared.stop.store(true, Ordering::Release);
     }
 
-    /// Waits until it has ended, at most so long, and gives its status.
+    /// Waits until the injection has ended, at most `patience`, and returns its status.
     pub fn wait(&self, patience: Duration) -> Status {
         let status = self.shared.status();
         let running = |status: &mut Status| status.state == State::Running;
@@ -260,7 +260,7 @@ fn unix_ms() -> i64 {
     since.map_or(0, |since| since.as_millis() as i64)
 }
 
-/// Lets few other packets through to the witnesses.
+/// A pcap expression that lets few other packets through to the witnesses.
 fn expression(frames: &Frames) -> String {
     let Frames::Made { template, .. } = frames else {
         return String::new();
@@ -285,8 +285,8 @@ struct Work {
     /// Source and destination are one.
     same: bool,
     wanted: BTreeSet<Track>,
-    back: Seen,
-    there: Seen,
+    at_source: Observed,
+    at_destination: Observed,
     shared: Arc<Shared>,
 }
 
@@ -336,23 +336,23 @@ impl Work {
                 }
             }
             drop(status);
-            // Who was late does not catch up: the rate is never passed.
+            // A late sender does not catch up: the rate is never exceeded.
             due = (due + step).max(Instant::now());
         }
         let sent = self.shared.status().sent;
         let end = Instant::now() + self.job.patience;
         self.watch_until(end, |work| {
             let arrived = match (work.same, &work.arrivals) {
-                (true, _) => work.back.there >= sent,
-                (false, Some(_)) => work.there.there >= sent,
+                (true, _) => work.at_source.sent >= sent,
+                (false, Some(_)) => work.at_destination.sent >= sent,
                 (false, None) => true,
             };
-            arrived && work.back.replies() >= sent
+            arrived && work.at_source.replies() >= sent
         });
         Ok(())
     }
 
-    /// Looks at what comes until a moment, until it is enough, or until it is to stop.
+    /// Counts packets until `end`, until it is enough, or until the injection must stop.
     fn watch_until(&mut self, end: Instant, enough: impl Fn(&Self) -> bool) {
         loop {
             self.observe();
@@ -360,7 +360,7 @@ impl Work {
             if left.is_zero() || self.stopped() || enough(self) {
                 return;
             }
-            let wait = left.min(ATTENTION);
+            let wait = left.min(STOP_CHECK);
             let time = Timespec {
                 tv_sec: 0,
                 tv_nsec: wait.subsec_nanos().into(),
@@ -369,7 +369,7 @@ impl Work {
             let mut fds: Vec<_> = witnesses
                 .map(|witness| PollFd::from_borrowed_fd(witness.as_fd(), PollFlags::IN))
                 .collect();
-            // Interrupted is as good as woken for nothing; other errors it cannot have.
+            // An interrupted poll only wakes up early; other errors are impossible here.
             let _ = poll(&mut fds, Some(&time));
         }
     }
@@ -377,13 +377,13 @@ impl Work {
     fn observe(&mut self) {
         let mut blind = None;
         for (witness, seen) in [
-            (&mut self.answers, &mut self.back),
-            (&mut self.arrivals, &mut self.there),
+            (&mut self.answers, &mut self.at_source),
+            (&mut self.arrivals, &mut self.at_destination),
         ] {
             if let Some(open) = witness
                 && let Err(error) = open.read_new(&self.wanted, seen)
             {
-                // It may come up again, but whoever missed packets cannot say that none came.
+                // The interface may come up again, but packets missed meanwhile could have arrived.
                 blind = Some(error.to_string());
                 *witness = None;
             }
@@ -392,19 +392,19 @@ impl Work {
         if blind.is_some() {
             status.error = blind;
         }
-        status.answered = self.back.back;
-        status.resets = self.back.resets;
-        status.icmp_errors.clone_from(&self.back.errors);
+        status.answered = self.at_source.returned;
+        status.resets = self.at_source.resets;
+        status.icmp_errors.clone_from(&self.at_source.errors);
         if let Some(arrived) = &mut status.arrived {
             *arrived = match self.same {
-                true => self.back.there,
-                false => self.there.there,
+                true => self.at_source.sent,
+                false => self.at_destination.sent,
             };
         }
     }
 }
 
-/// Whether a packet was not taken because there is no room now.
+/// Whether the interface refused a packet because its queue is full.
 fn is_full(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let codes = [Errno::NOBUFS, Errno::AGAIN];

@@ -3,13 +3,13 @@
 use skua_flow::{CapturePoint, Conversation, Ports};
 use skua_packet::{Frame, Level, LinkType, Options, decode};
 
-/// A conversation and the packet's way in it.
+/// A conversation and the direction of the packet in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Track {
     /// [`skua_flow::FlowKey::tracking_id`].
     pub id: u64,
-    /// Which of the two ways.
-    pub way: bool,
+    /// Whether the packet is a request, or goes from `lo` to `hi`.
+    pub forward: bool,
 }
 
 /// Reads a packet; none when it has no link header.
@@ -31,8 +31,8 @@ impl Track {
         let conversation = Conversation::new(CapturePoint::default(), level, &ports, [0; 6]);
         Self {
             id: conversation.key.tracking_id(),
-            // Both ends may be one address: then only ICMP itself tells request from reply.
-            way: ports.request.unwrap_or(conversation.from_lo),
+            // Both addresses may be equal: then only ICMP itself distinguishes request and reply.
+            forward: ports.request.unwrap_or(conversation.from_lo),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sees packets of an injection at an interface.
+//! Observes an injection's packets at an interface.
 
 use crate::{
     InjectError, Point,
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// A packet waits at most so long until it is seen, in ms.
+/// Longest time that a packet waits in the ring before it is read, in ms.
 const BLOCK_TIMEOUT_MS: u32 = 10;
 /// Sizes of the ring: for the packets of one conversation.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -29,18 +29,18 @@ const ICMP_HEADER: usize = 8;
 /// An ICMP or ICMPv6 error that came back for packets of the injection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IcmpError {
-    /// Who sent it.
+    /// The sender.
     pub from: IpAddr,
     /// Its type.
     pub kind: u8,
     /// Its code.
     pub code: u8,
-    /// How many came.
+    /// Number of such errors.
     pub count: u64,
 }
 
 impl IcmpError {
-    /// What it says, as RFC 792 and RFC 4443 call it.
+    /// The error's name, as in RFC 792 and RFC 4443.
     pub fn meaning(&self) -> &'static str {
         match (self.from.is_ipv6(), self.kind, self.code) {
             (false, 3, 0) => "network unreachable",
@@ -58,39 +58,43 @@ impl IcmpError {
     }
 }
 
-/// What was seen.
+/// Packets observed.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Seen {
-    /// Packets on their way there.
-    pub there: u64,
-    /// Packets on their way back.
-    pub back: u64,
+pub(crate) struct Observed {
+    /// Packets of the injection.
+    pub sent: u64,
+    /// Packets of the same conversations in the other direction.
+    pub returned: u64,
     /// TCP resets among them.
     pub resets: u64,
-    /// Errors that came back.
+    /// ICMP errors about packets of the injection.
     pub errors: Vec<IcmpError>,
 }
 
 /// Which packets count at an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ways {
-    /// Those that come in.
-    In,
+pub(crate) enum Directions {
+    /// Received packets.
+    Received,
     /// All.
     Both,
 }
 
-/// Looks at an interface.
+/// Captures at an interface.
 pub(crate) struct Witness {
     capture: AfPacketCapture,
     link: LinkType,
-    ways: Ways,
+    directions: Directions,
 }
 
 impl Witness {
-    /// Begins to look, in the calling thread's network namespace, at packets that a pcap expression
-    /// matches; empty for all.
-    pub fn open(point: &Point, ways: Ways, expression: &str) -> Result<Self, InjectError> {
+    /// Starts to capture, in the calling thread's network namespace, the packets that match a pcap
+    /// expression; empty matches all.
+    pub fn open(
+        point: &Point,
+        directions: Directions,
+        expression: &str,
+    ) -> Result<Self, InjectError> {
         let options = Options {
             loopback: point.loopback,
             ring_bytes: RING_BYTES,
@@ -103,33 +107,35 @@ impl Witness {
         Ok(Self {
             capture: AfPacketCapture::open(&options)?,
             link: track::link_type(point.ethernet),
-            ways,
+            directions,
         })
     }
 
-    /// Hands over the packets that are there.
+    /// Visits the packets that wait in the ring.
     pub fn packets(
         &mut self,
         wait: Duration,
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<(), InjectError> {
-        let ways = self.ways;
+        let directions = self.directions;
         self.capture.dispatch(wait, &mut |packet| {
-            if ways == Ways::Both || packet.direction != Direction::Outgoing {
+            if directions == Directions::Both || packet.direction != Direction::Outgoing {
                 visit(packet.data);
             }
         })?;
         Ok(())
     }
 
-    /// Adds what has been seen of conversations.
+    /// Counts new packets of the conversations in `wanted`.
     pub fn read_new(
         &mut self,
         wanted: &BTreeSet<Track>,
-        seen: &mut Seen,
+        observed: &mut Observed,
     ) -> Result<(), InjectError> {
         let link = self.link;
-        self.packets(Duration::ZERO, &mut |data| see(data, link, wanted, seen))
+        self.packets(Duration::ZERO, &mut |data| {
+            observe(data, link, wanted, observed)
+        })
     }
 }
 
@@ -155,23 +161,23 @@ fn compiled(expression: &str, ethernet: bool) -> Result<Vec<BpfInstruction>, Inj
         .collect())
 }
 
-fn see(data: &[u8], link: LinkType, wanted: &BTreeSet<Track>, seen: &mut Seen) {
+fn observe(data: &[u8], link: LinkType, wanted: &BTreeSet<Track>, observed: &mut Observed) {
     let Some(level) = track::level(data, link) else {
         return;
     };
     let track = Track::of(&level);
     if wanted.contains(&track) {
-        seen.there += 1;
+        observed.sent += 1;
         return;
     }
     let other = Track {
-        way: !track.way,
+        forward: !track.forward,
         ..track
     };
     if wanted.contains(&other) {
-        seen.back += 1;
+        observed.returned += 1;
         if let Transport::Tcp(segment) = level.transport {
-            seen.resets += u64::from(segment.flags & crate::flags::RST != 0);
+            observed.resets += u64::from(segment.flags & crate::flags::RST != 0);
         }
         return;
     }
@@ -196,14 +202,14 @@ fn see(data: &[u8], link: LinkType, wanted: &BTreeSet<Track>, seen: &mut Seen) {
             }
             _ => Ipv6Addr::from(level.src).into(),
         };
-        seen.error(from, icmp.kind, icmp.code);
+        observed.error(from, icmp.kind, icmp.code);
     }
 }
 
-impl Seen {
-    /// Packets that came back, errors among them.
+impl Observed {
+    /// Packets that came back, with errors.
     pub fn replies(&self) -> u64 {
-        self.back + self.errors.iter().map(|error| error.count).sum::<u64>()
+        self.returned + self.errors.iter().map(|error| error.count).sum::<u64>()
     }
 
     fn error(&mut self, from: IpAddr, kind: u8, code: u8) {

@@ -63,7 +63,7 @@ impl Encoding {
     }
 }
 
-/// Where the number of the channel stands: an unsigned integer.
+/// Position of the channel's number: an unsigned integer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct ChannelField {
     /// Bytes from where offsets begin.
@@ -74,7 +74,7 @@ pub struct ChannelField {
     pub order: ByteOrder,
 }
 
-/// Where the value stands.
+/// Position of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct ValueField {
     /// Bytes from where offsets begin.
@@ -87,17 +87,17 @@ pub struct ValueField {
     pub order: ByteOrder,
 }
 
-/// How much the average must move, by its amount before.
+/// How much the average must move, relative to the average before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Threshold {
-    /// More than average >> so many.
+    /// More than the average shifted right by this.
     Shift(u8),
-    /// More than so many ten-thousandths of it.
+    /// More than so many ten-thousandths of the average.
     Parts(u32),
 }
 
-/// Where packets are sent to, and what is written into them.
+/// Where packets are sent, and which MAC addresses are written into them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -119,15 +119,15 @@ pub struct Destination {
     pub port: Option<u16>,
 }
 
-/// What is done with packets of a channel that stands fired.
+/// What happens to the packets of a channel that has fired.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Nothing but the report.
+    /// The event is reported and the packets pass.
     Report,
-    /// They go there instead.
+    /// Packets are redirected.
     Redirect(Destination),
-    /// A copy goes there.
+    /// Copies are sent.
     Mirror(Destination),
     /// The packet's mark is set.
     Mark(u32),
@@ -147,7 +147,7 @@ impl Action {
         }
     }
 
-    /// Where to, when there is such a place.
+    /// Where packets or copies are sent, if anywhere.
     pub fn destination(&self) -> Option<&Destination> {
         match self {
             Self::Redirect(destination) | Self::Mirror(destination) => Some(destination),
@@ -161,32 +161,32 @@ impl Action {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum WhenLost {
-    /// Packets go their usual way.
+    /// Packets pass again.
     #[default]
     Release,
-    /// The action goes on as long as the program is attached.
+    /// The action continues while the program is attached.
     Stay,
 }
 
 /// Guards against a user space that does not answer any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Watchdog {
-    /// What is done then.
+    /// What happens then.
     pub when_lost: WhenLost,
-    /// After so long.
+    /// Time without an answer.
     #[serde(with = "humantime_text")]
     pub after: Duration,
 }
 
-/// Place among the programs of the interface.
+/// Order among the programs of the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ProgramOrder))]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Behind those that are there: they see each packet and may decide before.
+    /// After the present programs: they see each packet first and may decide about it.
     #[default]
     Last,
-    /// Before those that are there.
+    /// Before the present programs.
     First,
 }
 
@@ -195,7 +195,7 @@ pub enum Order {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
-    /// The kernel's tick, 1 to 10 ms: costs next to nothing.
+    /// The kernel's tick, 1 to 10 ms: almost free.
     #[default]
     Coarse,
     /// Nanoseconds.
@@ -207,7 +207,7 @@ pub enum Clock {
 pub struct Detector {
     /// Unique among the detectors of a host.
     pub name: String,
-    /// Where packets come in.
+    /// The interface that receives the packets.
     pub interface: String,
     /// Named network namespace that it is in; empty: that of `skua run`.
     pub netns: String,
@@ -224,26 +224,26 @@ pub struct Detector {
     pub value: ValueField,
     /// Bits behind the point of samples and averages.
     pub fraction: u8,
-    /// Samples in the ring of a channel; nothing is judged until it is full.
+    /// Samples in the ring of a channel; a channel cannot fire before its ring is full.
     pub ring: u32,
     /// The average moves by the difference to the sample >> this.
     pub smoothing: u8,
     /// What fires.
     pub threshold: Threshold,
-    /// What keeps it fired; as `threshold` unless it is said.
+    /// The channel stays fired while the average exceeds this; default: `threshold`.
     pub release: Threshold,
     /// Samples behind the first full ring that are not judged either.
     pub warm_up: u32,
-    /// A channel that has fired stays so at least so long.
+    /// Least time that a channel stays fired.
     #[serde(with = "humantime_text")]
     pub hold: Duration,
-    /// What is done.
+    /// What happens to the packets of a channel that has fired.
     pub action: Action,
-    /// Everything is as if, but the action is not carried out.
+    /// Everything runs, except the action.
     pub dry_run: bool,
     /// Guard.
     pub watchdog: Watchdog,
-    /// Place among the programs of the interface.
+    /// Order among the programs of the interface.
     pub order: Order,
     /// By which clock.
     pub clock: Clock,

@@ -1,6 +1,6 @@
-//! What is wrong with a detector.
+//! Errors in a detector's definition.
 
-/// Why a detector cannot be taken.
+/// Why a detector is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SteerError {
     /// The file is no YAML, or has other keys or kinds of values.
@@ -13,7 +13,7 @@ pub enum SteerError {
         detector: String,
         /// Which key, like `value.width`.
         place: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and the values that are allowed.
         problem: String,
     },
     /// The pcap expression is wrong.

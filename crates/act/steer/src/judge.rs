@@ -1,8 +1,8 @@
-//! A channel: its ring, its moving average, and whether it stands fired. `bpf/steer/judge.h` in Rust.
+//! A channel: its ring, its moving average, and whether it has fired. `bpf/steer/judge.h` in Rust.
 
 use crate::{Detector, Threshold};
 
-/// A value with the time it came.
+/// A value and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sample {
     /// ns of the clock of the packets.
@@ -11,16 +11,16 @@ pub struct Sample {
     pub value: i64,
 }
 
-/// What a sample has come to.
+/// The result of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// The average before it; the sum of the ring until that is full.
+    /// The average before the sample; the sum of the ring until that is full.
     pub before: i64,
     /// The average with it.
     pub after: i64,
     /// Samples of the channel, with this one.
     pub count: u64,
-    /// The channel stands fired.
+    /// The channel has fired.
     pub fired: bool,
     /// It did not before, or it did.
     pub changed: bool,
@@ -37,7 +37,7 @@ pub struct Channel {
     pub ewma: i64,
     /// It stays fired until then, ns.
     pub until: u64,
-    /// It stands fired.
+    /// The channel has fired.
     pub active: bool,
     /// The last samples.
     pub ring: Vec<Sample>,
@@ -67,7 +67,7 @@ impl Channel {
         }
     }
 
-    /// Takes a sample.
+    /// Adds a sample.
     pub fn judge(&mut self, detector: &Detector, sample: Sample) -> Verdict {
         let depth = u64::from(detector.ring);
         let place = self.count % depth.max(1);

@@ -1,9 +1,9 @@
 //! Detectors on values in packets.
 //!
-//! A [`Detector`] says which packets carry a value, where it and the number of its channel stand, what
-//! jump of a channel's moving average it waits for, and what is done with the packets of a channel
-//! that jumps. [`parse`] reads detectors from YAML. [`Reference`] is a detector in user space that comes
-//! to the same numbers and the same verdicts as the program in the kernel (`bpf/steer`), bit by bit.
+//! A [`Detector`] defines which packets carry a value, at which positions value and channel number are,
+//! which jump of a channel's moving average fires, and what then happens to the channel's packets.
+//! [`parse`] reads detectors from YAML. [`Reference`] is a detector in user space with the same numbers
+//! and verdicts as the program in the kernel (`bpf/steer`), bit by bit.
 //!
 //! ```
 //! use skua_steer::{Classification, Reference, parse};

@@ -1,11 +1,11 @@
-//! Where in a frame the value stands: `bpf/steer/packet.h` in Rust.
+//! Finds the value in a frame: `bpf/steer/packet.h` in Rust.
 
 use crate::{Cause, From};
 
 const ETHERNET: usize = 14;
-/// Headers that begin further in are not looked at.
+/// Headers that begin behind this offset are not parsed.
 const MOST_HEADERS: usize = 256;
-/// IPv6 extension headers that are looked behind.
+/// Most IPv6 extension headers that are skipped.
 const EXTENSIONS: usize = 6;
 
 /// The part of a frame that offsets begin at, without padding.
@@ -51,7 +51,7 @@ fn be16(bytes: &[u8]) -> u16 {
     }
 }
 
-/// So many bytes at a place, of a header that begins `before` bytes earlier.
+/// `size` bytes at `at`, of a header that begins `before` bytes earlier.
 fn header(frame: &[u8], at: usize, size: usize, before: usize) -> Result<&[u8], Cause> {
     if at - before > MOST_HEADERS {
         return Err(Cause::Short);

@@ -17,9 +17,9 @@ pub enum Cause {
     NoPayload,
     /// A fragment.
     Fragment,
-    /// It ends within its headers, or they say that it is longer than it is.
+    /// The packet ends within its headers, or is shorter than its length field.
     Short,
-    /// Channel or value would stand behind its end.
+    /// Channel or value would be behind the packet's end.
     Beyond,
     /// The channel's number is beyond the number of channels.
     Channel,
@@ -27,7 +27,7 @@ pub enum Cause {
     NoNumber,
     /// The value is too large for fixed point.
     Overflow,
-    /// Too many CPUs had samples of the channel at once; never here.
+    /// Too many CPUs added samples to the channel at once; never in this reference.
     Contended,
 }
 
@@ -74,12 +74,12 @@ pub enum Classification {
         channel: u32,
         /// The value, fixed point.
         value: i64,
-        /// What it has come to.
+        /// The result of the sample.
         verdict: Verdict,
     },
 }
 
-/// What a packet has come to.
+/// The result of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// That.
@@ -106,7 +106,7 @@ pub struct Tally {
     pub untouched: BTreeMap<Cause, u64>,
 }
 
-/// A detector in user space that comes to the same as the program in the kernel.
+/// A detector in user space with the same results as the program in the kernel.
 #[derive(Debug)]
 pub struct Reference {
     detector: Detector,
@@ -130,7 +130,7 @@ impl Reference {
         })
     }
 
-    /// Takes an Ethernet frame that came at `time_ns`.
+    /// Processes an Ethernet frame received at `time_ns`.
     pub fn packet(&mut self, frame: &[u8], time_ns: u64) -> Outcome {
         if self.filter.as_ref().is_some_and(|f| !f.matches(frame)) {
             let fate = Classification::NoMatch;
@@ -198,7 +198,7 @@ impl Reference {
         Ok((u32::try_from(channel).unwrap_or(u32::MAX), value))
     }
 
-    /// Channels that have had samples, by number.
+    /// Channels with samples, by number.
     pub fn channels(&self) -> &BTreeMap<u32, Channel> {
         &self.channels
     }

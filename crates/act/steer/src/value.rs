@@ -3,7 +3,7 @@
 
 use crate::{ByteOrder, Cause, Encoding, MOST_TEXT, ValueField};
 
-/// Largest magnitude of a sample (`STEER_MOST`): the sum of a whole ring fits 57 bits.
+/// Largest magnitude of a sample (`STEER_MOST`): the sum of a full ring fits 57 bits.
 pub const MOST: u64 = (1 << 50) - 1;
 /// Digits behind the decimal point that count, as a power of ten (`STEER_DIGITS`).
 const DIGITS: u64 = 1_000_000_000;
@@ -23,7 +23,7 @@ fn whole(magnitude: u64, negative: bool, fraction: u8) -> Result<i64, Cause> {
     number(magnitude << fraction, negative)
 }
 
-/// significand × 2^exponent; what is smaller than the last bit is cut off.
+/// significand × 2^exponent; bits below the last one are cut off.
 fn binary(significand: u64, exponent: i32, negative: bool, fraction: u8) -> Result<i64, Cause> {
     let shift = exponent + i32::from(fraction);
     match shift {
@@ -113,12 +113,12 @@ pub(crate) fn unsigned(bytes: &[u8], order: ByteOrder) -> u64 {
     }
 }
 
-/// The sample that stands at the begin of `bytes`, with `fraction` bits behind its point; what is
-/// behind belongs to it only as far as `field` says.
+/// The sample at the start of `bytes`, with `fraction` bits behind its point; `field` gives its
+/// length.
 ///
 /// # Errors
 ///
-/// Why there is none.
+/// Why the bytes are no sample.
 pub fn decode(bytes: &[u8], field: &ValueField, fraction: u8) -> Result<i64, Cause> {
     let width = usize::from(field.width);
     if field.encoding == Encoding::Decimal {

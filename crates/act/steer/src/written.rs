@@ -60,10 +60,10 @@ pub struct WrittenValue {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Threshold))]
 pub struct WrittenThreshold {
-    /// The average moves by more than itself, shifted right by so many bits.
+    /// The average moves by more than itself, shifted right by this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shift: Option<u8>,
-    /// It moves by more than so many percent of itself, 0.01 to 1000.
+    /// The average moves by more than this percentage of itself, 0.01 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     percent: Option<f64>,
 }
@@ -73,13 +73,13 @@ pub struct WrittenThreshold {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = SteerAction))]
 pub struct WrittenAction {
-    /// Nothing but the event.
+    /// Only the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<bool>,
-    /// Packets go elsewhere.
+    /// Packets are redirected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     redirect: Option<Destination>,
-    /// Copies go elsewhere.
+    /// Copies are sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mirror: Option<Destination>,
     /// The packets' mark, for routing rules and nftables.
@@ -95,9 +95,9 @@ pub struct WrittenAction {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Watchdog))]
 pub struct WrittenWatchdog {
-    /// What is done when user space does not answer.
+    /// What happens when user space does not answer.
     when_lost: WhenLost,
-    /// After so long, like `5s`.
+    /// Time without an answer, like `5s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     after: Option<Span>,
@@ -124,17 +124,18 @@ impl Serialize for Span {
     }
 }
 
-/// A detector as it is written: what is left out has a default, or stands in the preset.
+/// A detector as written in a file: settings that are left out come from the preset or have a
+/// default.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = Detector))]
 pub struct Written {
     /// Unique among the detectors of a host.
     name: String,
-    /// `ewma-64`: settings for what is left out.
+    /// `ewma-64`: values of settings that are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     preset: Option<String>,
-    /// Where packets come in.
+    /// The interface that receives the packets.
     interface: String,
     /// Named network namespace; empty: that of `skua run`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -148,10 +149,10 @@ pub struct Written {
     /// Channels at most, up to 65,536.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     channels: Option<u32>,
-    /// Where the number of the channel stands.
+    /// Position of the channel's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     channel: Option<WrittenChannel>,
-    /// Where the value stands.
+    /// Position of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<WrittenValue>,
     /// Bits of the fraction, up to 24.
@@ -160,7 +161,7 @@ pub struct Written {
     /// Values that the average is of, up to 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ring: Option<u32>,
-    /// The average moves by the difference, shifted right by so many bits.
+    /// The average moves by the difference, shifted right by this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     smoothing: Option<u8>,
     /// What makes a value a jump.
@@ -172,11 +173,11 @@ pub struct Written {
     /// Values behind the first ring that are not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     warm_up: Option<u32>,
-    /// How long a channel stands fired at least, like `5s`.
+    /// How long a channel stays fired at least, like `5s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     hold: Option<Span>,
-    /// What is done with packets of a channel that stands fired.
+    /// What happens to the packets of a channel that has fired.
     action: WrittenAction,
     /// Only reports what it would do.
     #[serde(default)]
@@ -184,7 +185,7 @@ pub struct Written {
     /// Guards against a user space that does not answer any more.
     #[serde(default)]
     watchdog: WrittenWatchdog,
-    /// Place among the programs of the interface.
+    /// Order among the programs of the interface.
     #[serde(default)]
     order: Order,
     /// By which clock samples are timed.
@@ -196,7 +197,7 @@ pub struct Written {
 ///
 /// # Errors
 ///
-/// What is wrong with the first that is wrong, and where.
+/// The first mistake, with its position.
 pub fn parse(text: &str) -> Result<Vec<Detector>, SteerError> {
     let all = parse_written(text)?;
     Ok(all.into_iter().map(|(_, detector)| detector).collect())
@@ -216,7 +217,7 @@ pub fn parse_written(text: &str) -> Result<Vec<(Written, Detector)>, SteerError>
     for document in serde_yaml_ng::Deserializer::from_str(text) {
         let written = Option::<Written>::deserialize(document)
             .map_err(|error| SteerError::Yaml(error.to_string()))?;
-        // A separator with nothing behind it.
+        // A document that is empty.
         let Some(written) = written else { continue };
         if detectors.len() == MOST_DETECTORS {
             let text = format!("more than {MOST_DETECTORS} detectors in a file");
@@ -251,11 +252,11 @@ impl Written {
         &self.name
     }
 
-    /// Brings the preset and the defaults in, and checks all.
+    /// Applies the preset and the defaults, and checks all settings.
     ///
     /// # Errors
     ///
-    /// The first setting that cannot be.
+    /// The first setting that is not allowed.
     pub fn checked(&self) -> Result<Detector, SteerError> {
         let wrong = |key: &str, problem: String| place(&self.name, key, problem);
         self.check_name()?;
@@ -354,7 +355,7 @@ impl Written {
 
     fn small(&self, key: &str, value: u8, least: u8, most: u8) -> Result<u8, SteerError> {
         let value = self.within(key, value.into(), least.into(), most.into())?;
-        // It came from 8 bits.
+        // The number was read from 8 bits.
         Ok(u8::try_from(value).unwrap_or(most))
     }
 
@@ -540,7 +541,7 @@ fn read_mac(text: &str) -> Option<[u8; 6]> {
 }
 
 impl Destination {
-    /// The MAC addresses that were given: destination, source.
+    /// The MAC addresses to write: destination, source.
     pub fn macs(&self) -> (Option<[u8; 6]>, Option<[u8; 6]>) {
         let read = |text: &Option<String>| text.as_deref().and_then(read_mac);
         (read(&self.mac), read(&self.source_mac))
@@ -548,11 +549,11 @@ impl Destination {
 }
 
 impl Detector {
-    /// The compiled expression, none when all packets match.
+    /// The compiled expression; none when all packets match.
     ///
     /// # Errors
     ///
-    /// libpcap does not take it.
+    /// libpcap rejects the expression.
     pub fn filter(&self) -> Result<Option<Filter>, SteerError> {
         if self.expression.is_empty() {
             return Ok(None);

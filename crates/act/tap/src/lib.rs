@@ -1,17 +1,17 @@
 //! Copies chosen packets of interfaces to monitors, in the kernel.
 //!
-//! At each source hangs a program that chooses packets and clones them ([`skua_kernel::tap`]). A clone
-//! goes to the monitor straight, where that can be: it is an interface in the same namespace that gets
-//! packets as the wire has them. Else it goes through a veth pair of the tap's own, whose near end cuts
-//! super-packets into segments and completes checksums, and whose far end lies in the namespace of the
-//! monitor: a program there tags, cuts and encapsulates what no one else sees.
+//! A program at each source selects packets and clones them ([`skua_kernel::tap`]). Clones go directly to
+//! a monitor in the same namespace whose interface gets packets as the wire has them. For any other
+//! monitor the tap makes a veth pair: its near end cuts super-packets into segments and completes
+//! checksums, its far end is in the monitor's namespace, where a program tags, cuts and encapsulates only
+//! copies.
 //!
-//! Nothing here is told of changes by itself: whoever has a [`Tap`] calls [`Tap::look`] when the topology
-//! has changed, and about once a second.
+//! A [`Tap`] subscribes to nothing: its owner calls [`Tap::reconcile`] when the topology has changed, and
+//! about once a second.
 
 mod error;
 mod monitor;
-mod room;
+mod sources;
 mod space;
 mod spec;
 mod tap;

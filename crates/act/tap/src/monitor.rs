@@ -15,17 +15,17 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A monitor as it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundMonitor {
     /// Inode number of its namespace.
     pub netns: u64,
-    /// As the kernel is told.
+    /// The monitor's settings for the kernel program.
     pub monitor: Monitor,
-    /// It is given packets only as the wire has them.
+    /// The interface needs packets as the wire has them: segmented, with checksums.
     pub real: bool,
 }
 
-/// Looks for a monitor in its namespace.
-pub(crate) fn find(target: &Target, namespace: &Namespace) -> Result<Found, TapError> {
+/// Finds a monitor in its namespace.
+pub(crate) fn find(target: &Target, namespace: &Namespace) -> Result<FoundMonitor, TapError> {
     match target {
         Target::Interface { name, .. } => find_interface(target, name, namespace),
         Target::Tunnel {
@@ -40,7 +40,7 @@ pub(crate) fn find(target: &Target, namespace: &Namespace) -> Result<Found, TapE
             let link = link.filter(|link| link.has_ethernet_header() && link.up);
             let no = || TapError::Other(format!("{target} is not reached by Ethernet"));
             let link = link.ok_or_else(no)?;
-            Ok(Found {
+            Ok(FoundMonitor {
                 netns: namespace.id.inode,
                 monitor: Monitor {
                     ifindex: reach.ifindex,
@@ -55,14 +55,14 @@ pub(crate) fn find(target: &Target, namespace: &Namespace) -> Result<Found, TapE
                     macs: (link.mac.ok_or_else(no)?, mac),
                     port: *port,
                 },
-                // Only on a way of the tap's own is it put around.
+                // Only the tap's own veth pair encapsulates.
                 real: false,
             })
         }
     }
 }
 
-/// How a remote monitor is reached. The first time its neighbour may have to be asked for.
+/// Finds the route to a remote monitor. A neighbour that is not in the kernel's table is resolved.
 fn reach(
     target: &Target,
     remote: IpAddr,
@@ -85,7 +85,11 @@ fn reach(
     )))
 }
 
-fn find_interface(target: &Target, name: &str, namespace: &Namespace) -> Result<Found, TapError> {
+fn find_interface(
+    target: &Target,
+    name: &str,
+    namespace: &Namespace,
+) -> Result<FoundMonitor, TapError> {
     let links = LinkSocket::open_in(namespace)?.list()?;
     let link = links.into_iter().find(|link| link.name == *name);
     let link = link.ok_or_else(|| TapError::NoInterface(target.to_string()))?;
@@ -98,7 +102,7 @@ fn find_interface(target: &Target, name: &str, namespace: &Namespace) -> Result<
         return Err(TapError::Other(format!("{target} is down")));
     }
     let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    Ok(Found {
+    Ok(FoundMonitor {
         netns: namespace.id.inode,
         monitor: Monitor {
             ifindex: link.ifindex,
@@ -109,12 +113,12 @@ fn find_interface(target: &Target, name: &str, namespace: &Namespace) -> Result<
             macs: ([0; 6], [0; 6]),
             port: 0,
         },
-        // What has no kind is hardware, which cuts and completes by itself.
+        // An interface without a kind is hardware, which segments and completes checksums itself.
         real: link.kind.is_none() || namespace.enter(|| is_real(link.ifindex))?,
     })
 }
 
-/// Whether an interface has what it is given cut and completed before.
+/// Whether an interface gets packets segmented and with checksums.
 fn is_real(ifindex: u32) -> bool {
     let active = || -> Result<_, skua_link::Error> {
         match Ethtool::open()? {
@@ -135,8 +139,8 @@ fn mix(a: u64, b: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Which monitor each place falls to, of those that are there: when one goes, only its places get
-/// another (rendezvous hashing). With one monitor all places are its own.
+/// Assigns each output to one of the available monitors by rendezvous hashing: when a monitor
+/// disappears, only its outputs move. A single monitor gets all.
 pub(crate) fn spread(there: &[u32]) -> [Option<u32>; OUTPUTS] {
     std::array::from_fn(|place| {
         let best = |monitor: &&u32| mix(place as u64, u64::from(**monitor));

@@ -1,4 +1,4 @@
-//! Namespaces by the names that people give them.
+//! Network namespaces by the names that people give them.
 
 use std::{collections::BTreeSet, os::unix::fs::MetadataExt as _, path::Path};
 
@@ -6,7 +6,7 @@ use skua_link::{NAMED, Namespace, Namespaces};
 
 use crate::{Space, TapError};
 
-/// The namespaces that a tap has to do with, held open.
+/// The namespaces that a tap uses, held open.
 pub(crate) struct Spaces(Namespaces);
 
 impl Spaces {
@@ -34,13 +34,13 @@ impl Spaces {
         self.0.list().first().map_or(0, |own| own.id.inode)
     }
 
-    /// Holds these and no others; those that are gone are let go.
+    /// Holds exactly these namespaces open; closes those that no longer exist.
     pub fn hold(&mut self, wanted: &BTreeSet<u64>) -> Result<(), TapError> {
         self.0.select(wanted.clone())?;
         Ok(())
     }
 
-    /// One that is held.
+    /// A namespace that is held open.
     pub fn get(&self, inode: u64) -> Result<&Namespace, TapError> {
         let found = self.0.list().iter().find(|space| space.id.inode == inode);
         found.ok_or_else(|| TapError::NoNamespace(format!("with inode number {inode}")))

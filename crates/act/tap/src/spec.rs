@@ -108,7 +108,7 @@ impl Target {
         }
     }
 
-    /// Pcap expression of the packets that go to it through a tunnel.
+    /// Pcap expression of the tap's own tunnel packets to the monitor.
     pub fn own_packets(&self) -> Option<String> {
         let Self::Tunnel {
             tunnel,
@@ -167,28 +167,28 @@ pub struct Source {
     pub name: String,
 }
 
-/// Sockets whose packets are wanted, as a look has found them.
+/// Sockets whose packets are copied, as of one inventory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WantedSockets {
     /// Each with the inode number of its network namespace.
     pub sockets: Vec<(u64, TapSocket)>,
-    /// Whose connections are wanted as soon as they begin.
+    /// Tasks whose new connections are copied from their first packet.
     pub tasks: BTreeSet<TapTask>,
-    /// When the look began, ns of CLOCK_MONOTONIC.
+    /// When the inventory began, ns of CLOCK_MONOTONIC.
     pub looked_ns: u64,
 }
 
 /// What a tap is to do.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
-    /// Sources by name; more may come by [`crate::Tap::set_sources`].
+    /// Sources by name; [`crate::Tap::set_sources`] adds more.
     pub sources: Vec<(String, Space)>,
     /// Which packets. The random numbers are the tap's to choose.
     pub choice: TapChoice,
     /// Received packets, sent ones, or both.
     pub directions: Vec<Direction>,
-    /// Where copies go; conversations are spread over several. None: to who watches.
+    /// Where copies go; several share the conversations. None: only to watching clients.
     pub targets: Vec<Target>,
-    /// Super-packets stay whole and checksums as they are.
+    /// Super-packets are not segmented and checksums not completed.
     pub whole: bool,
 }

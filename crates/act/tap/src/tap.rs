@@ -18,8 +18,8 @@ use skua_link::{LinkSocket, Namespace};
 
 use crate::{
     Source, Spec, TapError, Target, WantedSockets,
-    monitor::{self, Found},
-    room::Room,
+    monitor::{self, FoundMonitor},
+    sources::NamespaceSources,
     space::Spaces,
     veth_pair,
 };
@@ -35,9 +35,9 @@ pub struct SourceStatus {
     pub link: LinkKind,
     /// Why it is not tapped.
     pub error: Option<String>,
-    /// What was received.
+    /// Counters of received packets.
     pub received: SourceCounters,
-    /// What was sent.
+    /// Counters of sent copies.
     pub sent: SourceCounters,
 }
 
@@ -46,9 +46,9 @@ pub struct SourceStatus {
 pub struct MonitorStatus {
     /// Which.
     pub target: Target,
-    /// Why it gets nothing.
+    /// Why the monitor gets no copies.
     pub error: Option<String>,
-    /// Copies come to it without a way of the tap's own.
+    /// Copies reach the monitor without a veth pair of the tap.
     pub direct: bool,
     /// What happened to copies.
     pub counters: MonitorCounters,
@@ -57,52 +57,52 @@ pub struct MonitorStatus {
 /// The status of a tap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TapStatus {
-    /// Its sources, also those that are gone.
+    /// All sources, also those that no longer exist.
     pub sources: Vec<SourceStatus>,
     /// Sources by name that are not there, and why.
     pub missing: Vec<(String, String)>,
     /// Its monitors.
     pub monitors: Vec<MonitorStatus>,
-    /// How many sockets are wanted; none when packets are not chosen by that.
+    /// Number of sockets selected; none when packets are not selected by socket.
     pub sockets: Option<SocketsHeld>,
 }
 
 /// A source that is or was tapped. It keeps its number when it returns.
-struct Known {
+struct KnownSource {
     source: Source,
     link: LinkKind,
     error: Option<String>,
 }
 
-/// A monitor as it was when last looked at.
-struct Watched {
+/// A monitor with its last observed state.
+struct WatchedMonitor {
     target: Target,
     number: u32,
-    found: Result<Found, String>,
+    found: Result<FoundMonitor, String>,
 }
 
 /// A tap. Dropping it detaches everything.
 pub struct Tap {
-    // In this order they go: first what copies, then where copies go.
-    rooms: BTreeMap<u64, Room>,
+    // Dropped in this order: first the programs that copy, then the outputs.
+    namespaces: BTreeMap<u64, NamespaceSources>,
     finishers: BTreeMap<(u64, u32), Attachment>,
     spec: Spec,
     hook: HookKind,
     maps: TapMaps,
     delivery: MonitorPrograms,
     spaces: Spaces,
-    /// Sources that others have found.
+    /// Sources given by [`Tap::set_sources`].
     given: BTreeSet<Source>,
     /// All that are to be tapped now.
     wanted: BTreeSet<Source>,
     /// Why sources by name are not there.
     missing: Vec<(String, String)>,
-    known: Vec<Known>,
-    monitors: Vec<Watched>,
+    known: Vec<KnownSource>,
+    monitors: Vec<WatchedMonitor>,
     next_monitor: u32,
 }
 
-/// A random number of this process, by which copies of its taps are known.
+/// A random number of this process, by which the copies of its taps are recognised.
 fn process_number() -> u32 {
     static NUMBER: OnceLock<u32> = OnceLock::new();
     // The standard library's keys are random.
@@ -119,11 +119,11 @@ impl Tap {
         spec.choice.tap = fastrand::u32(..);
         spec.choice.stream = spec.targets.is_empty();
         let maps = TapMaps::new(&spec.choice)?;
-        // What is wrong with the choice is to be known now.
+        // Loading the programs shows errors in the selection now.
         SourcePrograms::load(&spec.choice, &maps)?;
         let delivery = MonitorPrograms::load(&spec.choice, &maps)?;
         let mut tap = Self {
-            rooms: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
             finishers: BTreeMap::new(),
             hook: best_hook(&delivery),
             spec,
@@ -151,7 +151,7 @@ impl Tap {
         self.given = sources.into_iter().collect();
     }
 
-    /// Which sources there are now. Namespaces are held for those that are looked for by name.
+    /// Updates the list of sources. Namespaces with sources by name are held open.
     fn find_sources(&mut self) {
         self.missing.clear();
         self.wanted = self.given.clone();
@@ -174,13 +174,13 @@ impl Tap {
         }
     }
 
-    /// Does something else from now on, without losing a packet between; `sockets` are those that are
-    /// wanted from then on, if it chooses by sockets.
+    /// Replaces the specification without losing a packet between; `sockets` are those to copy from
+    /// then on, if it selects by sockets.
     ///
     /// # Errors
-    /// What is asked for cannot be; then it goes on as before.
+    /// The new specification is not possible; the old one stays in force.
     pub fn update(&mut self, spec: Spec, sockets: Option<&WantedSockets>) -> Result<(), TapError> {
-        // Programs that run go on with the set that they have.
+        // Programs that run keep their set of sockets.
         let before = self.maps.take_sockets();
         let renewed = self.renew(spec, sockets);
         if renewed.is_err() {
@@ -209,22 +209,22 @@ impl Tap {
         let same = spec.choice == self.spec.choice && spec.directions == self.spec.directions;
         if !same || spec.choice.sockets {
             let mut programs = Vec::new();
-            for _ in 0..self.rooms.len() {
+            for _ in 0..self.namespaces.len() {
                 programs.push(SourcePrograms::load(&spec.choice, &self.maps)?);
             }
             if programs.is_empty() {
                 SourcePrograms::load(&spec.choice, &self.maps)?;
             }
             let delivery = MonitorPrograms::load(&spec.choice, &self.maps)?;
-            for room in self.rooms.values_mut() {
-                room.replace_delivery(&delivery)?;
+            for group in self.namespaces.values_mut() {
+                group.replace_delivery(&delivery)?;
             }
             for finisher in self.finishers.values_mut() {
                 finisher.replace(delivery.finish()?)?;
             }
             self.delivery = delivery;
-            for (room, programs) in self.rooms.values_mut().zip(programs) {
-                room.replace(programs, &spec.directions)?;
+            for (group, programs) in self.namespaces.values_mut().zip(programs) {
+                group.replace(programs, &spec.directions)?;
             }
         }
         self.spec = spec;
@@ -233,7 +233,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Gives numbers to new monitors; those that stay keep theirs.
+    /// Numbers new monitors; present ones keep their number.
     fn set_targets(&mut self) {
         let targets = &self.spec.targets;
         self.monitors
@@ -242,7 +242,7 @@ impl Tap {
             if self.monitors.iter().any(|known| known.target == *target) {
                 continue;
             }
-            // Numbers are used again only when all have had their turn.
+            // A number is used again only after all others.
             while self
                 .monitors
                 .iter()
@@ -250,16 +250,16 @@ impl Tap {
             {
                 self.next_monitor = (self.next_monitor + 1) % OUTPUTS as u32;
             }
-            self.monitors.push(Watched {
+            self.monitors.push(WatchedMonitor {
                 target: target.clone(),
                 number: self.next_monitor,
-                found: Err("not looked at yet".into()),
+                found: Err("not checked yet".into()),
             });
             self.next_monitor = (self.next_monitor + 1) % OUTPUTS as u32;
         }
     }
 
-    /// Brings everything to what interfaces and namespaces are now.
+    /// Reconciles programs and veth pairs with the current interfaces and namespaces.
     pub fn reconcile(&mut self) {
         let mut spaces: BTreeSet<u64> = self.given.iter().map(|source| source.netns).collect();
         let named = self.spec.sources.iter();
@@ -271,7 +271,7 @@ impl Tap {
             .collect();
         spaces.extend(places.iter().flatten());
         if let Err(error) = self.spaces.hold(&spaces) {
-            tracing::warn!(%error, "network namespaces cannot be looked at");
+            tracing::warn!(%error, "network namespaces cannot be opened");
         }
         self.find_sources();
         for (monitor, place) in self.monitors.iter_mut().zip(places) {
@@ -284,13 +284,13 @@ impl Tap {
                 continue;
             }
             match &found {
-                Ok(_) => tracing::info!(monitor = %monitor.target, "a tap's monitor is there"),
+                Ok(_) => tracing::info!(monitor = %monitor.target, "a tap's monitor is available"),
                 Err(error) => {
-                    tracing::warn!(monitor = %monitor.target, error, "a tap's monitor is not there");
+                    tracing::warn!(monitor = %monitor.target, error, "a tap's monitor is not available");
                 }
             }
-            let told = found.as_ref().ok().map(|found| &found.monitor);
-            if let Err(error) = self.maps.set_monitor(monitor.number, told) {
+            let present = found.as_ref().ok().map(|found| &found.monitor);
+            if let Err(error) = self.maps.set_monitor(monitor.number, present) {
                 tracing::warn!(%error, "a monitor cannot be changed");
             }
             monitor.found = found;
@@ -299,14 +299,14 @@ impl Tap {
         self.reconcile_sources();
     }
 
-    /// Whether copies from a namespace come to a monitor straight.
-    fn is_direct(&self, from: u64, found: &Found) -> bool {
+    /// Whether copies from a namespace reach a monitor without a veth pair.
+    fn is_direct(&self, from: u64, found: &FoundMonitor) -> bool {
         let plain =
             found.monitor.encapsulation == Encapsulation::Plain && self.spec.choice.cut == 0;
         plain && found.netns == from && (self.spec.whole || found.real)
     }
 
-    /// Hangs the program that tags on monitors that copies come to straight.
+    /// Attaches the program that tags to monitors that get copies without a veth pair.
     fn finish_direct(&mut self) {
         let sources: BTreeSet<u64> = self.wanted.iter().map(|source| source.netns).collect();
         let found = self.monitors.iter().filter_map(|m| m.found.as_ref().ok());
@@ -336,18 +336,18 @@ impl Tap {
     }
 
     fn reconcile_sources(&mut self) {
-        let rooms: BTreeSet<u64> = self.wanted.iter().map(|source| source.netns).collect();
-        self.rooms
-            .retain(|inode, _| rooms.contains(inode) && self.spaces.get(*inode).is_ok());
+        let namespaces: BTreeSet<u64> = self.wanted.iter().map(|source| source.netns).collect();
+        self.namespaces
+            .retain(|inode, _| namespaces.contains(inode) && self.spaces.get(*inode).is_ok());
         let wanted = std::mem::take(&mut self.wanted);
         for known in &mut self.known {
             if !wanted.contains(&known.source) {
-                known.error = Some("gone".into());
+                known.error = Some("the interface no longer exists".into());
             }
         }
-        for inode in rooms {
+        for inode in namespaces {
             let sources: Vec<&Source> = wanted.iter().filter(|s| s.netns == inode).collect();
-            let readied = self.ready_room(inode, &sources);
+            let readied = self.prepare_namespace(inode, &sources);
             for source in sources {
                 let tapped = match &readied {
                     Ok(()) => self.tap(source).map_err(|error| error.to_string()),
@@ -370,13 +370,14 @@ impl Tap {
         self.wanted = wanted;
     }
 
-    /// Loads programs for a namespace, and says where copies from there go.
-    fn ready_room(&mut self, inode: u64, sources: &[&Source]) -> Result<(), TapError> {
+    /// Loads programs for a namespace, and sets where its copies go.
+    fn prepare_namespace(&mut self, inode: u64, sources: &[&Source]) -> Result<(), TapError> {
         let space = self.spaces.get(inode)?;
-        if !self.rooms.contains_key(&inode) {
+        if !self.namespaces.contains_key(&inode) {
             veth_pair::clean_up(space)?;
             let programs = SourcePrograms::load(&self.spec.choice, &self.maps)?;
-            self.rooms.insert(inode, Room::new(programs));
+            self.namespaces
+                .insert(inode, NamespaceSources::new(programs));
         }
         let mut there = Vec::new();
         let mut entrances: BTreeMap<u32, Output> = BTreeMap::new();
@@ -390,13 +391,13 @@ impl Tap {
                     mtu: found.monitor.mtu,
                 }
             } else {
-                let Some(room) = self.rooms.get_mut(&inode) else {
+                let Some(group) = self.namespaces.get_mut(&inode) else {
                     continue;
                 };
                 used.insert(found.netns);
                 let far: &Namespace = self.spaces.get(found.netns)?;
                 Output {
-                    ifindex: room.way(space, far, &self.delivery, self.hook)?,
+                    ifindex: group.veth_to(space, far, &self.delivery, self.hook)?,
                     monitor: monitor.number,
                     mtu: 0,
                 }
@@ -408,9 +409,9 @@ impl Tap {
             let output = monitor.and_then(|monitor| entrances.get(&monitor));
             output.copied().unwrap_or_default()
         });
-        if let Some(room) = self.rooms.get_mut(&inode) {
-            room.set_outputs(outputs, &used)?;
-            room.keep(&sources.iter().map(|source| source.ifindex).collect());
+        if let Some(group) = self.namespaces.get_mut(&inode) {
+            group.set_outputs(outputs, &used)?;
+            group.keep(&sources.iter().map(|source| source.ifindex).collect());
         }
         Ok(())
     }
@@ -421,7 +422,8 @@ impl Tap {
         }
         let is_monitor = self.monitors.iter().any(|monitor| {
             let found = monitor.found.as_ref();
-            // What leaves through a tunnel shares its interface with others, and is known.
+            // Copies that leave through a tunnel share its interface with other packets; the source
+            // programs recognise and skip them.
             found.is_ok_and(|f| {
                 (f.netns, f.monitor.ifindex) == (source.netns, source.ifindex)
                     && f.monitor.encapsulation == Encapsulation::Plain
@@ -458,23 +460,23 @@ impl Tap {
             true => &[Direction::Ingress],
             false => &self.spec.directions,
         };
-        let room = self.rooms.get_mut(&source.netns);
-        let room = room.ok_or_else(|| TapError::NoNamespace(source.netns.to_string()))?;
-        room.tap(space, source, number, (kind, directions), self.hook)?;
+        let group = self.namespaces.get_mut(&source.netns);
+        let group = group.ok_or_else(|| TapError::NoNamespace(source.netns.to_string()))?;
+        group.tap(space, source, number, (kind, directions), self.hook)?;
         if let Some(known) = self.known.get_mut(number as usize) {
             known.link = kind;
         }
         Ok(())
     }
 
-    /// The number of a source: the one it had, or a new one.
+    /// The number of a source: its former one, or a new one.
     fn number(&mut self, source: &Source) -> Option<u32> {
-        let same = |known: &Known| {
+        let same = |known: &KnownSource| {
             (known.source.netns, &*known.source.name) == (source.netns, &*source.name)
         };
         let place = self.known.iter().position(same).or_else(|| {
             (self.known.len() < MAX_SOURCES).then(|| {
-                self.known.push(Known {
+                self.known.push(KnownSource {
                     source: source.clone(),
                     link: LinkKind::Ethernet,
                     error: Some("new".into()),
@@ -502,8 +504,8 @@ impl Tap {
             target: monitor.target.clone(),
             error: monitor.found.as_ref().err().cloned(),
             direct: monitor.found.as_ref().is_ok_and(|found| {
-                let mut rooms = self.rooms.keys();
-                rooms.any(|inode| self.is_direct(*inode, found))
+                let mut namespaces = self.namespaces.keys();
+                namespaces.any(|inode| self.is_direct(*inode, found))
             }),
             counters: self.maps.monitor(monitor.number).unwrap_or_default(),
         });
@@ -521,7 +523,7 @@ impl Tap {
     /// The kernel refuses.
     pub fn set_sockets(&mut self, wanted: &WantedSockets) -> Result<(), TapError> {
         let is_here = |(netns, socket): &&(u64, TapSocket)| {
-            !socket.local.ip().is_loopback() || self.rooms.contains_key(netns)
+            !socket.local.ip().is_loopback() || self.namespaces.contains_key(netns)
         };
         let sockets = wanted.sockets.iter().filter(is_here);
         let sockets: Vec<TapSocket> = sockets.map(|(_, socket)| *socket).collect();
@@ -554,7 +556,7 @@ pub fn check() -> Result<HookKind, TapError> {
     Ok(best_hook(&MonitorPrograms::load(&choice, &maps)?))
 }
 
-/// tcx where the kernel has it, else clsact: tried on a namespace's loopback of our own.
+/// tcx if the kernel has it, else clsact: tried on the loopback of a namespace made for this.
 fn best_hook(programs: &MonitorPrograms) -> HookKind {
     let attaches = |hook| {
         let program = programs.finish()?;
@@ -563,7 +565,7 @@ fn best_hook(programs: &MonitorPrograms) -> HookKind {
     match attaches(HookKind::Tcx) {
         Ok(()) => HookKind::Tcx,
         Err(error) => {
-            tracing::info!(%error, "no tcx; the tap takes clsact");
+            tracing::info!(%error, "no tcx; the tap uses clsact");
             HookKind::Clsact
         }
     }

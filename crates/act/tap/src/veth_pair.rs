@@ -37,7 +37,7 @@ const OFFLOADS: &[&str] = &[
     "tx-checksum-fcoe-crc",
 ];
 
-/// Features of an interface that is given super-packets, or packets whose checksums are not complete.
+/// Features of an interface that gets super-packets, or packets with incomplete checksums.
 pub(crate) const UNREAL: &[&str] = &[
     "tx-tcp-segmentation",
     "tx-tcp6-segmentation",
@@ -52,12 +52,13 @@ pub(crate) struct VethPair {
     near: u32,
     far: u32,
     delivers: Option<Attachment>,
-    room: OwnedFd,
-    /// Says that the pair is somebody's.
+    namespace: OwnedFd,
+    /// Marks the pair as in use.
     _claim: OwnedFd,
 }
 
-/// A name in the namespace that goes with this process: a pair whose name is free was left behind.
+/// Claims an abstract socket name that ends with this process: a pair whose name is free was left
+/// behind.
 fn claim(pair: &str) -> std::io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -99,14 +100,14 @@ impl VethPair {
         let pair = format!("{OWN_PREFIX}{:06x}", fastrand::u32(..1 << 24));
         let (near_name, far_name) = (format!("{pair}a"), format!("{pair}b"));
         let other = |error: std::io::Error| TapError::Other(error.to_string());
-        let room = near.file.try_clone().map_err(other)?;
+        let namespace = near.file.try_clone().map_err(other)?;
         let claim = near.enter(|| claim(&pair))?.map_err(other)?;
         let (near_index, far_index) = create_veth((near, &near_name), (far, &far_name))?;
-        let mut way = Self {
+        let mut pair = Self {
             near: near_index,
             far: far_index,
             delivers: None,
-            room,
+            namespace,
             _claim: claim,
         };
         near.enter(|| turn_off_offloads(near_index))??;
@@ -114,10 +115,10 @@ impl VethPair {
             let program = programs.deliver()?;
             Attachment::new(program, far_index, Direction::Ingress, hook)
         })??;
-        way.delivers = Some(delivers);
+        pair.delivers = Some(delivers);
         LinkSocket::open_in(far)?.set_up(far_index)?;
         LinkSocket::open_in(near)?.set_up(near_index)?;
-        Ok(way)
+        Ok(pair)
     }
 
     /// Index of the end that copies enter.
@@ -131,7 +132,7 @@ impl VethPair {
         link.is_ok_and(|link| link.is_some_and(|link| link.link == Some(self.far)))
     }
 
-    /// Puts the programs of another generation in the place of those before.
+    /// Replaces the programs by another generation.
     pub fn replace(&mut self, programs: &MonitorPrograms) -> Result<(), TapError> {
         if let Some(delivers) = &mut self.delivers {
             delivers.replace(programs.deliver()?)?;
@@ -160,20 +161,20 @@ fn turn_off_offloads(ifindex: u32) -> Result<(), TapError> {
 impl Drop for VethPair {
     fn drop(&mut self) {
         let near = self.near;
-        let room = &self.room;
+        let namespace = &self.namespace;
         let removed = std::thread::scope(|scope| {
             let work = scope.spawn(|| {
                 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
                 use std::os::fd::AsFd as _;
-                move_into_link_name_space(room.as_fd(), Some(LinkNameSpaceType::Network))
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
                     .map_err(|error| TapError::Other(error.to_string()))?;
                 Ok::<_, TapError>(delete_link(&Namespace::own()?, near)?)
             });
             work.join()
         });
         if let Ok(Err(error)) = removed {
-            // The namespace is gone, and the pair with it.
-            tracing::debug!(%error, "the tap's own interfaces were gone already");
+            // The namespace was removed, and the pair with it.
+            tracing::debug!(%error, "the tap's own interfaces no longer existed");
         }
     }
 }

@@ -34,7 +34,7 @@ pub fn routes(addresses: LiveAddresses) -> OpenApiRouter {
 
 type Body = Result<Bytes, BytesRejection>;
 
-/// Prefixes to take out.
+/// Prefixes to remove.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AddressRemoval)]
@@ -43,10 +43,10 @@ struct Removal {
     prefixes: Vec<String>,
 }
 
-/// What was done to the address set.
+/// Result of a change of the address set.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AddressChange)]
-struct Done {
+struct Changed {
     /// Prefixes to include now.
     include: usize,
     /// Prefixes to exclude now.
@@ -68,11 +68,11 @@ async fn list(State(addresses): State<LiveAddresses>) -> Result<Answer<Lists>, A
 
 /// Has these prefixes and no others
 #[utoipa::path(put, path = "/api/addresses", operation_id = "replaceAddresses", tag = "addresses",
-    request_body(content = Lists, content_type = "application/json"), responses((status = 200, description = "What was done", body = Done)))]
+    request_body(content = Lists, content_type = "application/json"), responses((status = 200, description = "The changes made", body = Changed)))]
 async fn replace(
     State(addresses): State<LiveAddresses>,
     body: Body,
-) -> Result<Answer<Done>, ApiError> {
+) -> Result<Answer<Changed>, ApiError> {
     change(addresses, body, |lists: Lists, addresses| {
         Ok(addresses.edit(AddressEdit::Replace(&lists.marks("")?))?)
     })
@@ -81,21 +81,24 @@ async fn replace(
 
 /// Puts prefixes in
 #[utoipa::path(post, path = "/api/addresses", operation_id = "addAddresses", tag = "addresses",
-    request_body(content = Lists, content_type = "application/json"), responses((status = 200, description = "What was done", body = Done)))]
-async fn add(State(addresses): State<LiveAddresses>, body: Body) -> Result<Answer<Done>, ApiError> {
+    request_body(content = Lists, content_type = "application/json"), responses((status = 200, description = "The changes made", body = Changed)))]
+async fn add(
+    State(addresses): State<LiveAddresses>,
+    body: Body,
+) -> Result<Answer<Changed>, ApiError> {
     change(addresses, body, |lists: Lists, addresses| {
         Ok(addresses.edit(AddressEdit::Add(&lists.marks("")?))?)
     })
     .await
 }
 
-/// Takes prefixes out
+/// Removes prefixes
 #[utoipa::path(delete, path = "/api/addresses", operation_id = "removeAddresses", tag = "addresses",
-    request_body(content = Removal, content_type = "application/json"), responses((status = 200, description = "What was done", body = Done)))]
+    request_body(content = Removal, content_type = "application/json"), responses((status = 200, description = "The changes made", body = Changed)))]
 async fn remove(
     State(addresses): State<LiveAddresses>,
     body: Body,
-) -> Result<Answer<Done>, ApiError> {
+) -> Result<Answer<Changed>, ApiError> {
     change(addresses, body, |removal: Removal, addresses| {
         let mut prefixes = Vec::with_capacity(removal.prefixes.len());
         for (i, text) in removal.prefixes.iter().enumerate() {
@@ -107,12 +110,12 @@ async fn remove(
     .await
 }
 
-/// Reads a body and does what it asks for.
+/// Parses a body and applies the change.
 async fn change<T: DeserializeOwned>(
     addresses: LiveAddresses,
     body: Body,
     work: impl FnOnce(T, &LiveAddresses) -> anyhow::Result<AddressChange> + Send + 'static,
-) -> Result<Answer<Done>, ApiError> {
+) -> Result<Answer<Changed>, ApiError> {
     let body = body.map_err(|error| {
         let mut refused = ApiError::from(error);
         if refused.code == ErrorCode::TooLarge {
@@ -129,7 +132,7 @@ async fn change<T: DeserializeOwned>(
             }
         })?;
         let now = addresses.counts();
-        Ok(Answer::of(&Done {
+        Ok(Answer::of(&Changed {
             include: now.include as usize,
             exclude: now.exclude as usize,
             added: done.added as usize,

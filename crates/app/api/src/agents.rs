@@ -24,7 +24,7 @@ use skua_server::{
 use tokio::sync::watch;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// How long a new connection may say nothing.
+/// Time limit for the first message of a new connection.
 const HELLO: Duration = Duration::from_secs(10);
 
 /// Characters of a reason at most.
@@ -66,19 +66,20 @@ async fn join_as_agent(
         .on_upgrade(|socket| serve(fleet, socket, who))
 }
 
-/// Who is at the other end, and by what that is known.
+/// The identity of the other end, and its credentials.
 struct Who {
     identity: Option<Identity>,
     known_by: Option<(Arc<Gate>, Peer, HeaderMap)>,
 }
 
 impl Who {
-    /// The only host that it may tell of; none: any.
+    /// The only host that it may report; none: any.
     fn only_host(&self) -> Option<&str> {
         self.identity.as_ref().and_then(Identity::only_host)
     }
 
-    /// Whether it would be let in now: its token may have been revoked, or its certificate's user changed.
+    /// Whether its credentials are still valid: its token may have been revoked, or its certificate's user
+    /// changed.
     async fn still_may(&self) -> bool {
         let Some((gate, peer, headers)) = &self.known_by else {
             return true;
@@ -88,7 +89,7 @@ impl Who {
     }
 }
 
-/// A reason as one line that is not too long: parts of it may come from the other side.
+/// A reason as one line of limited length: parts of it may come from the agent.
 fn one_line(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
@@ -96,14 +97,14 @@ fn one_line(error: &anyhow::Error) -> String {
 }
 
 async fn serve(fleet: Fleet, mut socket: WebSocket, who: Who) {
-    // Who hangs up needs no answer.
+    // An agent that disconnects needs no answer.
     let Err(error) = talk(&fleet, &mut socket, &who).await else {
         return;
     };
     let why = one_line(&error);
     tracing::warn!("agent refused: {why}");
     fleet.note_refusal();
-    // It may be gone already.
+    // The connection may be closed already.
     let _ = say(&mut socket, &ToAgent::Refused(why)).await;
     let frame = CloseFrame {
         code: close_code::POLICY,
@@ -137,30 +138,32 @@ fn read(message: Option<Result<Message, axum::Error>>) -> anyhow::Result<Incomin
     }
 }
 
-/// Talks until one of both hangs up; an error is why we do.
+/// Serves a connection until one side closes it; an error is the reason to close it.
 async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Result<()> {
     let first = tokio::time::timeout(HELLO, socket.recv()).await;
     let hello = match read(first.context("nothing was said")?)? {
         Incoming::Message(hello) => hello,
         Incoming::End => return Ok(()),
-        Incoming::Flows(_) | Incoming::Nothing => bail!("an agent has to say who it is first"),
+        Incoming::Flows(_) | Incoming::Nothing => {
+            bail!("the first message of an agent must be its Hello")
+        }
     };
     let FromAgent::Hello {
         host, challenge, ..
     } = &hello
     else {
-        bail!("an agent has to say who it is first");
+        bail!("the first message of an agent must be its Hello");
     };
     let mut sealer = Sealer::new(host, *challenge);
     if let Some(only) = who.only_host()
         && host != only
     {
-        bail!("whose token or certificate is for {only} does not tell of {host}");
+        bail!("the token or certificate is for {only}: it cannot report {host}");
     }
     let (mut session, mut orders) = fleet.connect(hello)?;
     let version = env!("CARGO_PKG_VERSION").into();
-    let told = say(socket, &ToAgent::Welcome { version }).await;
-    if told.is_err() {
+    let sent = say(socket, &ToAgent::Welcome { version }).await;
+    if sent.is_err() {
         return Ok(());
     }
     orders.mark_changed();
@@ -168,7 +171,7 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
     let mut beat = tokio::time::interval(Duration::from_secs(protocol::BEAT));
     let mut heard = tokio::time::Instant::now();
     loop {
-        let told = tokio::select! {
+        let sent = tokio::select! {
             message = socket.recv() => {
                 let what = read(message)?;
                 let taken;
@@ -189,7 +192,7 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
             }
             _ = beat.tick() => {
                 if heard.elapsed() > silence {
-                    bail!("nothing was heard of {} for too long", session.host);
+                    bail!("no message from {} for too long", session.host);
                 }
                 if !who.still_may().await {
                     bail!("the token or certificate of {} is not valid any more", session.host);
@@ -197,13 +200,13 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
                 Ok(socket.send(Message::Ping(Default::default())).await?)
             }
         };
-        if told.is_err() {
+        if sent.is_err() {
             return Ok(());
         }
     }
 }
 
-/// Gives orders; the outer error is why the connection is to end, the inner one that it has.
+/// Sends orders; the outer error is why the connection must end, the inner one that it has ended.
 async fn give(
     fleet: &Fleet,
     session: &Session,
@@ -219,8 +222,8 @@ async fn give(
     Ok(say(socket, &ToAgent::Captures(captures)).await)
 }
 
-/// Works on a message where one may wait for the graph. What comes meanwhile waits in the socket. However many
-/// agents connect at once, threads are left for those who ask.
+/// Applies a message on a blocking thread, since the graph may be locked. Later messages wait in the socket.
+/// However many agents connect at once, threads remain for clients.
 async fn digest(mut session: Session, what: Incoming) -> anyhow::Result<(Session, Option<u64>)> {
     let turn = session.turn().await?;
     let work = move || -> anyhow::Result<(Session, Option<u64>)> {
@@ -268,7 +271,7 @@ mod tests {
             .max_blocking_threads(8)
             .build()
             .unwrap();
-        // Whoever tells of its graph waits for this.
+        // Agents that report their graph wait for this.
         let (held, is_held) = std::sync::mpsc::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let holder = std::thread::spawn(move || {
@@ -294,7 +297,7 @@ mod tests {
                     tokio::spawn(digest(session, Incoming::Message(whole)))
                 })
                 .collect();
-            // All have come as far as they can.
+            // All agents wait for the graph.
             for _ in 0..1000 {
                 tokio::task::yield_now().await;
             }

@@ -1,4 +1,4 @@
-//! Which status and code each error of what routes ask has.
+//! Status and code of each error of the crates that routes use.
 
 use std::fmt::Display;
 

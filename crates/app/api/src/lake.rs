@@ -50,7 +50,7 @@ fn asked(parameters: Vec<(String, String)>) -> Result<(Asked, bool), ApiError> {
             },
             other => {
                 return Err(wrong(format_args!(
-                    "the lake cannot be asked by \"{other}\""
+                    "the lake cannot be queried by \"{other}\""
                 )));
             }
         }
@@ -59,9 +59,9 @@ fn asked(parameters: Vec<(String, String)>) -> Result<(Asked, bool), ApiError> {
 }
 
 impl LakeAnswers {
-    /// Of the lake that is configured.
+    /// A client of the configured lake.
     pub fn new(settings: &LakeSettings) -> Self {
-        // It was looked at when the configuration was.
+        // The configuration was checked before.
         Self(settings.location().unwrap_or_default())
     }
 

@@ -96,7 +96,7 @@ skua run
   GET /metrics         for Prometheus
 ";
 
-/// What only those have who watch a host themselves.
+/// Paths that only processes with a probe serve.
 const PROBE_PATHS: [&str; 5] = [
     "/api/summary",
     "/api/sockets",
@@ -148,7 +148,8 @@ pub fn routes(
             .with_state(shared.clone())
             .merge(sockets::routes(shared.clone()))
             .merge(addresses::routes(live)),
-        // Nothing is counted by who has no probe; an empty list would say something else.
+        // A process without a probe counts nothing; an empty list would mean that there are no
+        // interfaces.
         None => {
             let others = PROBE_PATHS.iter().fold(Router::new(), |router, path| {
                 router.route(path, any(async || ApiError::not_found(NO_PROBE)))
@@ -225,17 +226,17 @@ struct AllFlowsParameters {
     offset: Option<u64>,
     /// Only those that have not ended
     active: Option<bool>,
-    /// Only what changed after this moment, ns since the Unix epoch: `x-skua-drained` of the answer before. A time ago like `1h`,
-    /// or a moment like `2026-11-21T10:00:00Z`, asks the lake
+    /// Only changes after this moment, ns since the Unix epoch: `x-skua-drained` of the last answer. A time ago like `1h`, or a
+    /// moment like `2026-11-21T10:00:00Z`, queries the lake
     since: Option<String>,
     /// How lines are written, `json` or `csv`; json when left out
     format: Option<String>,
     /// Sums instead of each conversation: `process`, `container` or `service`; `point` for each conversation at each interface that has
     /// seen it; of the lake up to six fields, separated by commas
     by: Option<String>,
-    /// Of the lake: before this moment, or so long ago
+    /// Of the lake: before this moment, or this long ago
     until: Option<String>,
-    /// Of the lake: a condition like `process=nginx`; may come several times, all must hold
+    /// Of the lake: a condition like `process=nginx`; may come several times, all must match
     r#where: Option<Vec<String>>,
     /// Of the lake: lines at most
     top: Option<u64>,
@@ -379,14 +380,14 @@ async fn flows(
     Ok(answer.await)
 }
 
-/// Sums: seen, in flows, lost by cause
+/// Sums: packets observed, in flows, lost by cause
 #[utoipa::path(get, path = "/api/summary", operation_id = "summary", tag = "flows",
     responses((status = 200, description = "Sums", body = ProbeSummary)))]
 async fn get_summary(Extract(shared): Extract<Shared>) -> Result<Answer<ProbeSummary>, ApiError> {
     blocking(move || Ok(Answer::of(&summary::of(&shared.fresh())))).await
 }
 
-/// What is watched and how.
+/// The hooks and interfaces in use.
 #[derive(Serialize, ToSchema)]
 struct Status {
     /// Version of the program.
@@ -403,7 +404,7 @@ struct Status {
     health: HealthStatus,
 }
 
-/// What is watched and how
+/// The hooks and interfaces in use
 #[utoipa::path(get, path = "/api/status", operation_id = "status", tag = "server",
     responses((status = 200, description = "Status", body = Status)))]
 async fn status(

@@ -1,5 +1,6 @@
-//! `/api/map`: of the graph what a map of it needs, and how that changes. Nodes have numbers, so that a
-//! change of rates is a few digits; what a map does not show (routes, features, …) never makes a change.
+//! `/api/map`: the parts of the graph that a map shows, and their changes. Nodes have numbers, so that a
+//! change of rates is a few digits; metadata that a map does not show (routes, features, …) causes no
+//! change.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,10 +24,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Longest name and type, in bytes; the rest is in the details of a node.
 const LONGEST: usize = 256;
-/// Addresses of a node that are told.
+/// Addresses of a node that are sent.
 const ADDRESSES: usize = 8;
 
-/// Bits per second received and sent, then packets per second dropped and with errors; whole numbers.
+/// Bits per second received and sent, then packets per second dropped and with errors; integers.
 type Rates = [u64; 4];
 
 /// A node as a map shows it.
@@ -54,7 +55,7 @@ struct MapNode {
     /// Captures on it.
     #[serde(skip_serializing_if = "is_zero")]
     captures: usize,
-    /// Why it cannot be looked into.
+    /// Why it could not be entered.
     #[serde(skip_serializing_if = "str::is_empty")]
     refused: Arc<str>,
 }
@@ -73,7 +74,7 @@ struct MapEdge {
     r#type: Arc<str>,
 }
 
-/// What is different from what was told before.
+/// Differences to the last message.
 #[derive(Serialize, Default, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 #[schema(as = Map)]
@@ -83,18 +84,18 @@ pub struct Changes {
     /// When the graph's history begins, ms since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     begins: Option<i64>,
-    /// The whole map, not only what has changed.
+    /// The complete map, not only changes.
     whole: bool,
     nodes: Vec<MapNode>,
     edges: Vec<MapEdge>,
     gone_nodes: Vec<u32>,
     gone_edges: Vec<u32>,
-    /// Five numbers for each node whose rates have changed: its own, then [`Rates`].
+    /// Five numbers for each node with changed rates: its own, then [`Rates`].
     rates: Vec<u64>,
 }
 
 impl Changes {
-    /// Whether there is nothing to tell.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
             && self.edges.is_empty()
@@ -109,43 +110,44 @@ struct Sent<T> {
     version: Arc<T>,
     digest: u64,
     rates: Rates,
-    /// How long the rates hold: counters that rest are not written again. Ms since the Unix epoch.
+    /// How long the rates are valid: unchanged counters are not written again. Ms since the Unix
+    /// epoch.
     until: i64,
-    /// The look at which it was last there.
+    /// The last snapshot with this node.
     seen: u64,
 }
 
-/// What somebody was told of the graph.
+/// The map that a client has received.
 #[derive(Default)]
 pub struct Picture {
     nodes: HashMap<Arc<str>, Sent<Node>>,
     edges: HashMap<Arc<str>, Sent<Edge>>,
     last: u32,
-    looks: u64,
+    generation: u64,
 }
 
 impl Picture {
-    /// What is different at a moment.
+    /// Differences to a snapshot of the graph.
     pub fn changes(&mut self, export: Export, begins: Option<i64>, moment: i64) -> Changes {
         let mut changes = Changes {
             time: moment,
             begins,
-            whole: self.looks == 0,
+            whole: self.generation == 0,
             ..Changes::default()
         };
-        self.looks += 1;
+        self.generation += 1;
         for node in export.nodes {
             self.node(node, &mut changes);
         }
         for edge in export.edges {
             self.edge(edge, &mut changes);
         }
-        let looks = self.looks;
+        let generation = self.generation;
         self.edges
-            .retain(|_, told| kept(told, looks, &mut changes.gone_edges));
+            .retain(|_, sent| is_present(sent, generation, &mut changes.gone_edges));
         self.nodes
-            .retain(|_, told| kept(told, looks, &mut changes.gone_nodes));
-        // One that goes takes the lines to it along.
+            .retain(|_, sent| is_present(sent, generation, &mut changes.gone_nodes));
+        // A removed node removes its edges, too.
         let gone: HashSet<_> = changes.gone_nodes.iter().collect();
         changes
             .edges
@@ -159,57 +161,57 @@ impl Picture {
     }
 
     fn node(&mut self, node: Arc<Node>, changes: &mut Changes) {
-        let looks = self.looks;
+        let generation = self.generation;
         let before = match self.nodes.get_mut(&node.id) {
-            Some(told) => {
-                told.seen = looks;
-                if Arc::ptr_eq(&told.version, &node) {
-                    if told.until < changes.time && told.rates != Rates::default() {
-                        told.rates = Rates::default();
-                        changes.rates.push(told.n.into());
-                        changes.rates.extend(told.rates);
+            Some(sent) => {
+                sent.seen = generation;
+                if Arc::ptr_eq(&sent.version, &node) {
+                    if sent.until < changes.time && sent.rates != Rates::default() {
+                        sent.rates = Rates::default();
+                        changes.rates.push(sent.n.into());
+                        changes.rates.extend(sent.rates);
                     }
                     return;
                 }
-                Some((told.n, told.digest, told.rates))
+                Some((sent.n, sent.digest, sent.rates))
             }
             None => None,
         };
         let (n, digest, rates) = before.unwrap_or_else(|| (self.next(), 0, Rates::default()));
         let spot = spot(n, &node);
         let (now, until) = rates_of(&node.metadata, changes.time);
-        let told = Sent {
+        let sent = Sent {
             n,
             digest: digest_of(&spot),
             rates: now,
             until,
-            seen: looks,
+            seen: generation,
             version: node,
         };
-        if told.digest != digest {
+        if sent.digest != digest {
             changes.nodes.push(spot);
         }
         if now != rates {
             changes.rates.push(n.into());
             changes.rates.extend(now);
         }
-        self.nodes.insert(told.version.id.clone(), told);
+        self.nodes.insert(sent.version.id.clone(), sent);
     }
 
     fn edge(&mut self, edge: Arc<Edge>, changes: &mut Changes) {
-        let looks = self.looks;
+        let generation = self.generation;
         let id = edge.element.id.clone();
         let before = match self.edges.get_mut(&id) {
-            Some(told) => {
-                told.seen = looks;
-                if Arc::ptr_eq(&told.version, &edge) {
+            Some(sent) => {
+                sent.seen = generation;
+                if Arc::ptr_eq(&sent.version, &edge) {
                     return;
                 }
-                Some((told.n, told.digest))
+                Some((sent.n, sent.digest))
             }
             None => None,
         };
-        let number = |id: &Arc<str>| self.nodes.get(id).map(|told| told.n);
+        let number = |id: &Arc<str>| self.nodes.get(id).map(|sent| sent.n);
         // An edge is never there without its nodes.
         let (Some(parent), Some(child)) = (number(&edge.parent), number(&edge.child)) else {
             return;
@@ -223,25 +225,25 @@ impl Picture {
             layer2: &*text("RelationType") != "ownership",
             r#type: text("Type"),
         };
-        let told = Sent {
+        let sent = Sent {
             n,
             digest: digest_of(&line),
             rates: Rates::default(),
             until: i64::MAX,
-            seen: looks,
+            seen: generation,
             version: edge,
         };
-        if told.digest != digest {
+        if sent.digest != digest {
             changes.edges.push(line);
         }
-        self.edges.insert(id, told);
+        self.edges.insert(id, sent);
     }
 }
 
-fn kept<T>(told: &Sent<T>, looks: u64, gone: &mut Vec<u32>) -> bool {
-    let there = told.seen == looks;
+fn is_present<T>(sent: &Sent<T>, generation: u64, gone: &mut Vec<u32>) -> bool {
+    let there = sent.seen == generation;
     if !there {
-        gone.push(told.n);
+        gone.push(sent.n);
     }
     there
 }
@@ -299,7 +301,7 @@ fn spot(n: u32, node: &Node) -> MapNode {
     }
 }
 
-/// The rates at a moment, and until when they hold.
+/// The rates at a moment, and how long they are valid.
 fn rates_of(metadata: &Map, moment: i64) -> (Rates, i64) {
     let nothing = (Rates::default(), i64::MAX);
     let Some(update) = metadata.get("LastUpdateMetric").and_then(Value::as_map) else {
@@ -308,7 +310,7 @@ fn rates_of(metadata: &Map, moment: i64) -> (Rates, i64) {
     let time = |key| update.get(key).and_then(Value::as_int).unwrap_or_default();
     let (start, last) = (time("Start"), time("Last"));
     let span = last.saturating_sub(start);
-    // The next update comes a span later, and may be a little late.
+    // The next update follows one interval later, and may be a little late.
     let until = last
         .saturating_add(span.saturating_mul(2))
         .saturating_add(1000);
@@ -341,7 +343,7 @@ pub fn last_event(analyzer: &Analyzer) -> u64 {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct MapParameters {
     /// A moment, ms since the Unix epoch; now when left out.
     at: Option<i64>,
 }
@@ -353,14 +355,14 @@ pub fn routes(analyzer: Analyzer) -> OpenApiRouter {
         .with_state(analyzer)
 }
 
-/// Of the graph what a map of it needs
-#[utoipa::path(get, path = "/api/map", operation_id = "map", tag = "topology", params(Asked),
+/// The parts of the graph that a map shows
+#[utoipa::path(get, path = "/api/map", operation_id = "map", tag = "topology", params(MapParameters),
     responses((status = 200, description = "Nodes and edges, numbered for this answer", body = Changes)))]
 async fn map(
     State(analyzer): State<Analyzer>,
-    parameters: Parameters<Asked>,
+    parameters: Parameters<MapParameters>,
 ) -> Result<Answer<Changes>, ApiError> {
-    let Query(Asked { at }) = parameters?;
+    let Query(MapParameters { at }) = parameters?;
     blocking(move || {
         let (now, begins) = snapshot(&analyzer);
         let export = match at {
@@ -414,7 +416,7 @@ mod tests {
         let changes = look(&[busy.clone(), b.clone()], 3000);
         assert!(changes.nodes.is_empty() && !changes.whole);
         assert_eq!(changes.rates[1..], [4000, 0, 2, 0]);
-        // Counters that rest are not written again.
+        // Unchanged counters are not written again.
         assert!(look(&[busy.clone(), b.clone()], 8000).is_empty());
         assert_eq!(look(&[busy, b], 8001).rates[1..], [0; 4]);
         let gone = look(&[], 9000);

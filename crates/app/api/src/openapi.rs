@@ -1,5 +1,5 @@
-//! The description of the API (OpenAPI 3.1), which is served with it. Routes and types describe themselves; here stands what
-//! all have in common: who may ask, the errors, and the records that have a table of fields of their own.
+//! The description of the API (OpenAPI 3.1), which the API serves. Routes and types describe themselves; this module adds
+//! the common parts: authentication, errors, and the records with a table of fields of their own.
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
@@ -27,7 +27,7 @@ const SCHEMAS: &str = "#/components/schemas/";
 
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 
-/// Types of answers whose schema is made elsewhere, or that may be anything: they have a name only.
+/// Types of answers with a schema from elsewhere, or of any type: only their names.
 macro_rules! named {
     ($($(#[$doc:meta])* $type:ident $name:literal;)*) => {$(
         $(#[$doc])*
@@ -54,9 +54,9 @@ named! {
     SocketLine "SocketRecord";
     /// A line of `/api/services` and `/api/dependencies`.
     CallsLine "Calls";
-    /// A row of the lake: its names are those that the query gives.
+    /// A row of the lake, with the field names of the query.
     RowLine "Row";
-    /// What a query has found: a list of nodes, edges, flows or values; or one value.
+    /// The result of a query: a list of nodes, edges, flows or values; or one value.
     TopologyAnswer "Answer";
 }
 
@@ -88,7 +88,7 @@ named! {
 )]
 struct Common;
 
-/// The description as it is served: made when the process starts, and kept as text.
+/// The description as served: made at the start, and stored as text.
 #[derive(Clone)]
 pub struct Description(Arc<Served>);
 
@@ -174,7 +174,7 @@ fn entries(value: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
     value.as_object_mut().into_iter().flatten()
 }
 
-/// Who may ask.
+/// Authentication.
 fn security_schemes() -> Value {
     json!({
         "basic": {"type": "http", "scheme": "basic", "description": "A user of api.users"},
@@ -213,7 +213,7 @@ fn errors() -> Value {
         ("501", "This build does not have it"),
         (
             "503",
-            "Too many requests of this client at a time, or what is asked for is not watched",
+            "Too many requests of this client at a time, or the data is not collected here",
         ),
     ];
     let described = all.map(|(status, text)| {
@@ -227,7 +227,7 @@ fn errors() -> Value {
     described.into_iter().collect::<Map<_, _>>().into()
 }
 
-/// Adds the errors that follow from an operation's shape, and says what lines are.
+/// Adds the errors that follow from an operation's shape, and the type of lines.
 fn complete(path: &str, method: &str, operation: &mut Value, errors: &Value) {
     let open = alive::PATHS.contains(&path) || path.starts_with("/console/");
     let mut statuses = match open {
@@ -243,7 +243,7 @@ fn complete(path: &str, method: &str, operation: &mut Value, errors: &Value) {
     if path.starts_with("/ws/") {
         statuses.extend(["405", "426"]);
     }
-    // What a route says of an error itself is its text; the shape is that of all.
+    // A route's description of an error stays; the schema is common to all.
     for (status, response) in entries(&mut operation["responses"]) {
         let text = response["description"].take();
         if let Some(shared) = errors.get(status).filter(|_| response["content"].is_null()) {
@@ -263,7 +263,7 @@ fn complete(path: &str, method: &str, operation: &mut Value, errors: &Value) {
     }
 }
 
-/// One object of one that is made of several (`allOf`, from flattened fields): these refuse each other's properties otherwise.
+/// One object schema from several (`allOf`, of flattened fields): these would refuse each other's properties.
 fn joined(known: &Map<String, Value>, schema: &Value) -> Value {
     let Some(parts) = schema.get("allOf").and_then(Value::as_array) else {
         return schema.clone();

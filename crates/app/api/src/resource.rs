@@ -1,4 +1,4 @@
-//! What the paths of all resources have in common: a list is a map by identifier, as Skydive has it.
+//! Common parts of all resources' paths: a list is a map by identifier, as in Skydive.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use skua_process::host::unix_ms;
 use skua_server::error::ApiError;
 use utoipa::ToSchema;
 
-/// How long a resource is to live, as requests say it.
+/// The header with a resource's lifetime.
 pub const TTL: &str = "x-resource-ttl";
 
 /// A JSON patch (RFC 6902).
@@ -30,13 +30,13 @@ pub struct PatchStep {
     value: Option<Value>,
 }
 
-/// When a resource that is made by this request ends, ms since the Unix epoch.
+/// When a resource made by this request ends, ms since the Unix epoch.
 pub fn ends_at(headers: &HeaderMap) -> Result<Option<i64>, ApiError> {
     let Some(ttl) = headers.get(TTL) else {
         return Ok(None);
     };
     let text = ttl.to_str().unwrap_or_default();
-    // Nanoseconds, as Go writes them into JSON, or as people write a time.
+    // Nanoseconds, as Go encodes them in JSON, or a duration like `1h`.
     let span = match text.parse::<u64>() {
         Ok(ns) => Duration::from_nanos(ns),
         Err(_) => humantime::parse_duration(text).map_err(|error| {

@@ -1,4 +1,4 @@
-//! `/api/services/graph`: edges, and lines that collectors bring.
+//! `/api/services/graph`: edges, and lines that collectors send.
 
 use axum::{
     body::Bytes,
@@ -81,7 +81,7 @@ async fn edges(
     .await
 }
 
-/// Nothing is known of a moment.
+/// The graph has no data of that moment.
 fn unknown(begins_ns: Option<u64>) -> ApiError {
     let text = match begins_ns {
         Some(begin) => format!(
@@ -93,14 +93,14 @@ fn unknown(begins_ns: Option<u64>) -> ApiError {
     ApiError::not_found(text)
 }
 
-/// Lines that were taken.
+/// Lines accepted.
 #[derive(Serialize, ToSchema)]
 struct TakenLines {
     /// How many.
     lines: usize,
 }
 
-/// Takes lines of a collector (its sink `analyzer`)
+/// Accepts lines of a collector (its sink `analyzer`)
 #[utoipa::path(post, path = "/api/services/graph", operation_id = "addServiceLines", tag = "sockets",
     params(
         ("x-skua-sender" = u64, Header, description = "Who sends lines: another number in each run"),

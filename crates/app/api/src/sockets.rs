@@ -37,7 +37,7 @@ pub fn routes(shared: Shared) -> OpenApiRouter {
 const NOT_WATCHED: &str =
     "sockets are not watched: sockets.enabled is false, or nothing here lets us (`skua doctor`)";
 
-/// Whether CSV is wanted, not JSON.
+/// Whether CSV is requested instead of JSON.
 fn is_csv(format: Option<&str>) -> Result<bool, ApiError> {
     match format {
         None | Some("json") => Ok(false),
@@ -102,7 +102,7 @@ async fn sockets(
     Ok(answer.await)
 }
 
-/// Sends lines, some at a time, so that the state is not held while somebody takes the answer.
+/// Sends lines in parts, so that the state is not locked while the client reads the answer.
 fn send(body: &mut Writer, shared: &Shared, found: &[FoundSocket], csv: bool) -> io::Result<()> {
     const AT_ONCE: usize = 256;
     let mut lines = Vec::new();

@@ -6,7 +6,7 @@ use skua_lake::Location;
 use skua_server::error::{ApiError, ErrorCode};
 use utoipa::IntoParams;
 
-/// Rows of an answer, unless it is said.
+/// Rows of an answer, by default.
 #[cfg(feature = "sql")]
 const ROWS: usize = 1_000;
 /// Rows of an answer at most.
@@ -15,7 +15,7 @@ const MOST: usize = 10_000;
 /// Bytes of an answer at most.
 #[cfg(feature = "sql")]
 const BYTES: usize = 16 << 20;
-/// Bytes of memory that a question may take, and for how long: the page waits 15 s.
+/// Limits on a query's memory and time: the page waits 15 s.
 #[cfg(feature = "sql")]
 const MEMORY: u64 = 256 << 20;
 /// Bytes of a lake in an object store that are copied for a question.
@@ -30,13 +30,13 @@ const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(12);
 #[serde(deny_unknown_fields)]
 #[cfg_attr(not(feature = "sql"), allow(dead_code, reason = "no engine asks"))]
 pub struct SqlParameters {
-    /// One `SELECT`, as DuckDB has it; the tables are `flows` and `services`.
+    /// One `SELECT` in DuckDB's SQL; the tables are `flows` and `services`.
     statement: String,
     /// Only rows from this moment on: like `1h` ago, or `2026-11-21T10:00:00Z`.
     since: Option<String>,
     /// Only rows before this moment.
     until: Option<String>,
-    /// Rows at most, 1,000 unless it is said and never more than 10,000; `x-skua-more` says whether there are more.
+    /// Most rows, 1,000 by default and at most 10,000; `x-skua-more` is set if there are more.
     limit: Option<usize>,
 }
 
@@ -109,7 +109,7 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Result<Response
     .await
 }
 
-/// Takes so many bytes and no more.
+/// A buffer with a limit.
 #[cfg(feature = "sql")]
 struct Bounded(Vec<u8>);
 

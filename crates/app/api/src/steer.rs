@@ -23,7 +23,7 @@ use crate::error::refused;
 /// Bytes of a request at most.
 const BODY: usize = 256 << 10;
 
-/// Channels of an answer unless more are asked for.
+/// Channels of an answer, by default.
 const CHANNELS: usize = 64;
 
 /// The paths of this module.
@@ -62,7 +62,7 @@ async fn get_detector(
     blocking(move || Ok(Answer::of(&steers.get(&name).map_err(refused)?))).await
 }
 
-/// Ends a detector: nothing is steered any more
+/// Stops a detector and its steering
 #[utoipa::path(delete, path = "/api/steer/{id}", operation_id = "deleteDetector", tag = "steer",
     params(("id" = String, Path, description = "Name or UUID")),
     responses((status = 200, description = "As it was", body = SteerView)))]
@@ -76,7 +76,7 @@ async fn delete_detector(
     blocking(move || Ok(Answer::of(&steers.delete(&name, &who).map_err(refused)?))).await
 }
 
-/// Starts a detector, in place of that of the same name
+/// Starts a detector, and replaces one of the same name
 #[utoipa::path(post, path = "/api/steer", operation_id = "applyDetector", tag = "steer", request_body = Written,
     responses(
         (status = 200, description = "In place of the one before", body = SteerView),
@@ -102,11 +102,11 @@ async fn apply_detector(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ChannelsParameters {
-    /// Channels at most, 64 unless it is said; those that stand fired first.
+    /// Most channels, 64 by default; those that have fired first.
     limit: Option<usize>,
 }
 
-/// Channels of a detector that have had samples
+/// Channels of a detector with samples
 #[utoipa::path(get, path = "/api/steer/{id}/channels", operation_id = "detectorChannels", tag = "steer",
     params(("id" = String, Path, description = "Name or UUID"), ChannelsParameters),
     responses((status = 200, description = "The channels", body = SteerChannels)))]
@@ -128,7 +128,7 @@ async fn detector_channels(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct EventsParameters {
-    /// Number of the first event that is wanted.
+    /// Number of the first event to return.
     since: Option<u64>,
 }
 

@@ -109,7 +109,7 @@ async fn live_tap(
 
 type Who = (Option<Extension<Peer>>, Option<Extension<Caller>>);
 
-/// Who asks, for the log.
+/// The caller, for the log.
 fn name_of((peer, caller): Who) -> String {
     let address = peer.map(|Extension(peer)| peer.address.to_string());
     let name = caller.and_then(|Extension(caller)| Some(caller.identity?.name));

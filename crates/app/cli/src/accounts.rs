@@ -1,4 +1,4 @@
-//! `skua user` and `skua token`: the files of those who may ask the API.
+//! `skua user` and `skua token`: the files of the API's users and tokens.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -20,10 +20,10 @@ use skua_server::auth::{
 /// Which file.
 #[derive(Args, Debug)]
 pub struct FileArguments {
-    /// The file [default: what the configuration says]
+    /// The file [default: from the configuration]
     #[arg(long, value_name = "FILE", global = true)]
     pub file: Option<PathBuf>,
-    /// Configuration file [default: /etc/skua.yaml if it is there]
+    /// Configuration file [default: /etc/skua.yaml if it exists]
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG", global = true)]
     pub config: Option<PathBuf>,
 }
@@ -106,7 +106,7 @@ pub enum TokenCommand {
 }
 
 impl FileArguments {
-    /// The file that is named, or that the configuration names.
+    /// The given file, or the configured one.
     fn path(&self, key: &str, of: impl FnOnce(&Config) -> String) -> anyhow::Result<PathBuf> {
         if let Some(file) = &self.file {
             return Ok(file.clone());
@@ -118,7 +118,7 @@ impl FileArguments {
     }
 }
 
-/// A file that nobody else changes meanwhile.
+/// A file that is locked against changes by others.
 struct Editing {
     file: PathBuf,
     /// Its folder, locked.
@@ -142,14 +142,14 @@ impl Editing {
         self.file.exists()
     }
 
-    /// Replaces the file as a whole: whoever reads it has the old or the new one.
+    /// Replaces the file atomically: readers get the old or the new content.
     fn write(&self, text: &str) -> anyhow::Result<()> {
         let name = self.file.display();
         let mut fresh = self.file.clone().into_os_string();
         fresh.push(".new");
         let fresh = PathBuf::from(fresh);
         let write = || -> std::io::Result<()> {
-            // A leftover may be someone else's, or a link to elsewhere.
+            // A leftover may be another user's, or a link to elsewhere.
             match std::fs::remove_file(&fresh) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -201,7 +201,7 @@ pub fn user(arguments: &UserArguments) -> anyhow::Result<()> {
             .collect();
         return print_table(&rows);
     }
-    // Before the lock: somebody may take long to type.
+    // Before the lock: typing may take long.
     let added = match &arguments.what {
         UserCommand::Add {
             name,
@@ -308,7 +308,7 @@ fn new_password(name: &str, file: Option<&Path>) -> anyhow::Result<String> {
     Ok(password)
 }
 
-/// Asks on the terminal without showing what is typed.
+/// Prompts on the terminal without echo.
 fn ask(prompt: &str) -> anyhow::Result<String> {
     use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
     let stdin = std::io::stdin();

@@ -44,9 +44,9 @@ pub struct AddressesArguments {
 enum Action {
     /// Show the prefixes
     List,
-    /// Put prefixes in; those that are there get the new mark
+    /// Add prefixes; present ones get the new mark
     Add(Marked),
-    /// Take prefixes out; those that are not there do no harm
+    /// Remove prefixes; prefixes that are not in the set do no harm
     Remove {
         /// Which
         #[arg(required = true, value_name = "PREFIX|@FILE|-")]
@@ -54,7 +54,7 @@ enum Action {
     },
     /// Have these prefixes and no others, from one packet to the next
     Replace(Marked),
-    /// Take all prefixes out: everything is counted
+    /// Remove all prefixes: everything is counted
     Clear,
 }
 
@@ -75,14 +75,15 @@ impl Marked {
             include: expand("--include", &self.include)?,
             exclude: expand("--exclude", &self.exclude)?,
         };
-        // The other side would tell of it by numbers that nobody here has seen.
+        // Check here: the server's errors would count prefixes in an order that the user has not
+        // seen.
         marks("--", &lists.include, &lists.exclude)?;
         Ok(json!(lists))
     }
 }
 
 pub fn addresses(arguments: &AddressesArguments) -> anyhow::Result<()> {
-    // What was written wrong is told also when nothing runs.
+    // Errors in prefixes are reported also when no server runs.
     let change = match &arguments.action {
         Action::List => None,
         Action::Add(marked) => Some(("POST", marked.lists()?)),

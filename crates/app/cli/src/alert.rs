@@ -30,10 +30,10 @@ pub struct AlertArguments {
 pub enum AlertCommand {
     /// Make an alert
     Create {
-        /// The query that is asked
+        /// The query
         #[arg(long, value_name = "QUERY")]
         expression: String,
-        /// End after so long, like 10m
+        /// End after this long, like 10m
         #[arg(long, value_name = "TIME", value_parser = skua_config::arguments::duration)]
         ttl: Option<std::time::Duration>,
         #[command(flatten)]
@@ -44,7 +44,7 @@ pub enum AlertCommand {
         /// Their UUIDs
         #[arg(required = true)]
         ids: Vec<String>,
-        /// The query that is asked
+        /// The query
         #[arg(long, value_name = "QUERY")]
         expression: Option<String>,
         #[command(flatten)]
@@ -65,7 +65,7 @@ pub enum AlertCommand {
     },
 }
 
-/// What may be said of an alert.
+/// Settings of an alert.
 #[derive(Args, Debug)]
 pub struct Settings {
     /// A name for people
@@ -74,13 +74,13 @@ pub struct Settings {
     /// A description for people
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
-    /// What is done: http(s)://…, file:///… (a line in it), command:…; nothing when not said
+    /// Action: http(s)://…, file:///… (appends a line), command:…; default: none
     #[arg(long)]
     pub action: Option<String>,
-    /// When it is asked: graph (when the graph changes, and every 10 s) or duration:10s
+    /// When the query runs: graph (when the graph changes, and every 10 s) or duration:10s
     #[arg(long, value_name = "graph|duration:TIME")]
     pub trigger: Option<String>,
-    /// What the answer, a number or how many are found, is compared with
+    /// Threshold of the answer: a number, or the number of results
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub threshold: Option<f64>,
     /// How it is compared: >, >=, <, <=, ==, !=

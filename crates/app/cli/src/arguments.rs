@@ -20,10 +20,10 @@ Examples:
 pub struct FlowsArguments {
     #[command(flatten)]
     pub capture: CaptureArguments,
-    /// Capture on the spot for so long, like 10s
+    /// Capture here for this long, like 10s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
-    /// Go on showing what is new or has changed
+    /// Continue to show new and changed records
     #[arg(short = 'F', long)]
     pub follow: bool,
     #[command(flatten)]
@@ -61,16 +61,16 @@ pub struct ReplayArguments {
     /// input; may be given several times
     #[arg(long, value_name = "PREFIX|@FILE|-")]
     pub include_net: Vec<String>,
-    /// Leave out packets from or to a prefix; the longest prefix that holds an address decides
+    /// Leave out packets from or to a prefix; the longest prefix that contains an address decides
     #[arg(long, value_name = "PREFIX|@FILE|-")]
     pub exclude_net: Vec<String>,
-    /// Look into tunnels
+    /// Decode tunnels
     #[arg(long)]
     pub tunnels: bool,
     /// Count one packet of N
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub sampling: u32,
-    /// Flows held at a time
+    /// Most flows in the table
     #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_entries: u32,
     #[command(flatten)]
@@ -97,17 +97,17 @@ pub struct DoctorArguments {
     pub analyzer: AnalyzerArguments,
 }
 
-/// What is asked of a lake.
+/// A query of a lake.
 #[derive(Args, Debug, Default)]
 pub struct LakeQuestion {
-    /// Ask the lake on disk, since so long ago (1h, 3days) or a moment (2026-11-21T10:00:00Z)
+    /// Query the lake on disk, since this long ago (1h, 3days) or a moment (2026-11-21T10:00:00Z)
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Before this moment, or so long ago
+    /// Before this moment, or this long ago
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// Only where a field has a value, like process=nginx, server_port>=1024, address=10.0.0.0/8; may be
-    /// given several times: all must hold
+    /// Only rows whose field has a value, like process=nginx, server_port>=1024, address=10.0.0.0/8; may
+    /// be given several times: all must match
     #[arg(long = "where", value_name = "CONDITION")]
     pub conditions: Vec<String>,
     /// Where the lake is: a directory, s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH [default:
@@ -120,7 +120,7 @@ pub struct LakeQuestion {
 }
 
 impl LakeQuestion {
-    /// Whether the lake is meant.
+    /// Whether the lake is to be queried.
     pub fn is_asked(&self) -> bool {
         self.since.is_some()
             || self.until.is_some()

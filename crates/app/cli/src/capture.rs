@@ -34,7 +34,7 @@ pub struct CaptureArguments {
 
 #[derive(Subcommand, Debug)]
 pub enum CaptureCommand {
-    /// Capture on the nodes that a query finds
+    /// Capture on the nodes that a query selects
     Create(Box<CreateArguments>),
     /// Show all captures and their state
     List(Printing),
@@ -43,7 +43,7 @@ pub enum CaptureCommand {
         /// Its UUID
         id: String,
     },
-    /// Write packets as they come, as pcapng, for tshark, Wireshark or an IDS
+    /// Write packets as they are captured, as pcapng, for tshark, Wireshark or an IDS
     #[command(after_help = "\
 Examples:
   skua capture watch --gremlin 'G.V().Has(\"Name\", \"eth0\")' | tshark -r -
@@ -52,7 +52,7 @@ Examples:
         /// UUID of a capture that was made with --rawpacket-limit
         #[arg(required_unless_present = "gremlin", conflicts_with = "gremlin")]
         id: Option<String>,
-        /// Capture on these nodes as long as this goes on
+        /// Capture on these nodes while this command runs
         #[arg(long, value_name = "QUERY")]
         gremlin: Option<String>,
         /// How to capture
@@ -76,7 +76,7 @@ Examples:
     },
 }
 
-/// Ways to capture.
+/// Types of capture.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Type {
     /// Flow table in the kernel
@@ -85,7 +85,7 @@ pub enum Type {
     Afpacket,
     /// Packets by libpcap
     Pcap,
-    /// A TCP port that takes capture files
+    /// A TCP port that receives capture files
     Pcapsocket,
     /// Datagrams of sFlow agents
     Sflow,
@@ -124,7 +124,7 @@ pub struct CreateArguments {
     /// Details of TCP (they are always there)
     #[arg(long)]
     pub extra_tcp_metric: bool,
-    /// Bytes that are kept of a packet; 0: all
+    /// Bytes stored of a packet; 0: all
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub header_size: u32,
     /// Count fragments with their conversation (they always are)
@@ -133,7 +133,7 @@ pub struct CreateArguments {
     /// What makes two packets different flows
     #[arg(long, value_name = "L2|L3", default_value = "L3")]
     pub layer_key_mode: String,
-    /// First packets of each flow that are kept, at most 10
+    /// First packets of each flow that are stored, at most 10
     #[arg(
         long,
         value_name = "N",
@@ -141,7 +141,7 @@ pub struct CreateArguments {
         allow_negative_numbers = true
     )]
     pub rawpacket_limit: i32,
-    /// Look at one packet of N
+    /// Sample one packet of N
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub samplingrate: u32,
     /// Seconds between updates
@@ -164,7 +164,7 @@ pub struct CreateArguments {
     /// As what: NetFlowV5 (flows) or ERSPANv1 (packets)
     #[arg(long, value_name = "TYPE", default_value = "")]
     pub target_type: String,
-    /// End after so long, like 10m
+    /// End after this long, like 10m
     #[arg(long, value_name = "TIME", value_parser = skua_config::arguments::duration)]
     pub ttl: Option<std::time::Duration>,
 }
@@ -202,13 +202,13 @@ fn type_name(kind: Type) -> Option<String> {
     value.map(|value| value.get_name().to_owned())
 }
 
-/// Copies a capture file as it comes.
+/// Copies a capture file while it is received.
 pub(crate) fn watch(mut packets: impl Read, to: &Path) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = if to.as_os_str() == "-" {
         if std::io::stdout().is_terminal() {
             bail!("packets are no text: pipe them (`| tshark -r -`) or give -w FILE");
         }
-        // Unbuffered: whoever reads the pipe wants each packet as it comes.
+        // Unbuffered: readers of a pipe expect each packet at once.
         Box::new(File::from(std::io::stdout().as_fd().try_clone_to_owned()?))
     } else {
         let file = File::create(to).with_context(|| format!("cannot write {}", to.display()))?;

@@ -1,4 +1,4 @@
-//! Command-line arguments; help texts, completions and man pages come from here.
+//! Command-line arguments; the source of help texts, completions and man pages.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub enum Command {
     Collector(skua_collector::command::CollectorArguments),
     /// Show the agents of an analyzer
     Agents(crate::agents::AgentsArguments),
-    /// Look at all of it in the terminal: of the running `skua run`, or captured on the spot
+    /// Show everything in the terminal: from the running `skua run`, or captured here
     Top(Box<crate::top::TopArguments>),
     /// Show conversations: of the running `skua run`, or captured on the spot
     Flows(FlowsArguments),
@@ -44,17 +44,17 @@ pub enum Command {
     Sockets(crate::sockets::SocketsArguments),
     /// Show services, their clients and which service calls which
     Services(crate::sockets::ServicesArguments),
-    /// Ask for the topology and its flows in Gremlin
+    /// Query the topology and its flows in Gremlin
     Query(crate::query::QueryArguments),
-    /// Capture on the nodes that a query finds, also those to come
+    /// Capture on the nodes that a query selects, present and future ones
     Capture(crate::capture::CaptureArguments),
     /// Copy packets to monitors
     Tap(crate::tap::TapArguments),
-    /// Inject packets and see what happens to them
+    /// Inject packets and observe what happens to them
     Injection(crate::injection::InjectionArguments),
     /// Detect jumps of values in packets, and steer those packets elsewhere
     Steer(crate::steer::SteerArguments),
-    /// Raise an alert when a query finds something
+    /// Raise an alert when a query has results
     Alert(crate::alert::AlertArguments),
     /// These and more commands under the names that Skydive has for them
     Client(crate::skydive::ClientArguments),
@@ -62,7 +62,7 @@ pub enum Command {
     Replay(ReplayArguments),
     /// List, compact and clean up the lake of flows on disk
     Lake(crate::lake::LakeArguments),
-    /// Ask the lake in SQL, in builds that have an engine for it
+    /// Query the lake in SQL, in builds with an engine for it
     Sql(skua_runtime::lake::sql::SqlArguments),
     /// Show or change which addresses a running `skua run` counts
     Addresses(crate::addresses::AddressesArguments),
@@ -72,7 +72,7 @@ pub enum Command {
     User(crate::accounts::UserArguments),
     /// Make and list the tokens of the API
     Token(crate::accounts::TokenArguments),
-    /// Say what this kernel allows, which hooks are used and why, and what is lost
+    /// Report what this kernel supports, which hooks are used and why, and losses
     Doctor(DoctorArguments),
     /// Show the configuration, or explain every key with --help
     Config(ConfigArguments),
@@ -81,7 +81,7 @@ pub enum Command {
         /// For which shell
         shell: clap_complete::Shell,
     },
-    /// Detach classifiers when the process at the other end of standard input is gone
+    /// Detach classifiers when the process at the other end of standard input ends
     #[command(hide = true, name = skua_kernel::orphans::SUBCOMMAND)]
     DetachWhenOrphaned,
     /// Write man pages into a directory, one for each command

@@ -1,5 +1,4 @@
-//! `skua doctor`: what this kernel allows, which rung of each ladder is taken and why, and what is
-//! lost.
+//! `skua doctor`: what this kernel supports, which rung of each ladder is used and why, and losses.
 
 use std::io::{self, Write};
 
@@ -77,7 +76,7 @@ fn examine(config: &Config, running: Result<Option<Value>, String>) -> Value {
     }
     let programs = programs(taken.unwrap_or(HookKind::Tcx));
     let memory = FlowTable::memory(config.flow.max_entries);
-    // Of the one that runs, or else of one that is tried now.
+    // Of the running process, or else of one that is tried now.
     let sockets = match &running {
         Some(running) => running["sockets"].clone(),
         None => sockets::report::trial(config),

@@ -32,7 +32,7 @@ pub enum Usual {
     },
 }
 
-/// New metadata of something that is there.
+/// New metadata of an existing element.
 #[derive(Args, Debug)]
 pub struct UpdateArguments {
     /// Identifiers
@@ -41,7 +41,7 @@ pub struct UpdateArguments {
     /// Metadata to add or change, like State=DOWN
     #[arg(short, long, value_name = "KEY=VALUE")]
     pub add: Vec<String>,
-    /// Keys to take away
+    /// Keys to remove
     #[arg(short, long, value_name = "KEY")]
     pub remove: Vec<String>,
 }
@@ -92,10 +92,10 @@ pub struct EdgeArguments {
 pub enum EdgeCommand {
     /// Make an edge
     Create {
-        /// Identifier of the node that it goes out of
+        /// Identifier of the node at its start
         #[arg(long, value_name = "ID")]
         parent: String,
-        /// Identifier of the node that it goes into
+        /// Identifier of the node at its end
         #[arg(long, value_name = "ID")]
         child: String,
         /// Its `RelationType`, like layer2
@@ -122,7 +122,7 @@ pub enum EdgeCommand {
 pub enum Action {
     /// Makes a node
     Create,
-    /// Adds metadata to the nodes that --query finds
+    /// Adds metadata to the nodes that --query selects
     Update,
 }
 
@@ -147,16 +147,16 @@ pub enum NodeRuleCommand {
         /// What it does
         #[arg(long, value_enum)]
         action: Action,
-        /// Finds the nodes
+        /// Selects the nodes
         #[arg(long, default_value = "")]
         query: String,
         /// Metadata: 'k1=v1, k2=v2', or an object in JSON
         #[arg(long, default_value = "")]
         metadata: String,
-        /// `Name` of the node that is made
+        /// `Name` of the new node
         #[arg(long, value_name = "NAME")]
         node_name: Option<String>,
-        /// `Type` of the node that is made
+        /// `Type` of the new node
         #[arg(long, value_name = "TYPE")]
         node_type: Option<String>,
         /// A name for people
@@ -186,10 +186,10 @@ pub struct EdgeRuleArguments {
 pub enum EdgeRuleCommand {
     /// Make a rule
     Create {
-        /// Finds the nodes that edges go out of
+        /// Selects the nodes at the start of edges
         #[arg(long, value_name = "QUERY")]
         src: String,
-        /// Finds the nodes that they go into
+        /// Selects the nodes at their end
         #[arg(long, value_name = "QUERY")]
         dst: String,
         /// `RelationType` of the edges, like layer2
@@ -219,7 +219,7 @@ pub struct TopologyArguments {
 
 #[derive(Subcommand, Debug)]
 pub enum TopologyCommand {
-    /// Print the whole graph, as `import` takes it
+    /// Print the complete graph, as `import` reads it
     Export,
     /// Make the nodes and edges of a file that are not there yet; they count as made by a user
     Import {
@@ -253,7 +253,7 @@ fn metadata(text: &str) -> anyhow::Result<Map<String, Value>> {
     parts.map(pair).collect()
 }
 
-/// The metadata with more of it.
+/// The metadata with additional keys.
 fn with<const N: usize>(text: &str, more: [(&str, &str); N]) -> anyhow::Result<Value> {
     let mut all = metadata(text)?;
     for (key, text) in more {
@@ -420,7 +420,7 @@ pub fn topology(arguments: &TopologyArguments) -> anyhow::Result<()> {
             let graph = client.ask("/api/topology", "application/json", &body)?;
             match serde_json::from_slice::<Value>(&graph) {
                 Ok(graph) => output::pretty(&graph),
-                // Nothing found has no body.
+                // An empty answer has no body.
                 Err(_) => output::pretty(&json!([{"Nodes": [], "Edges": []}])),
             }
         }

@@ -22,11 +22,11 @@ use skua_runtime::{
 
 use crate::{arguments::FlowsArguments, lake};
 
-/// Records held for a capture on the spot.
+/// Most records of a capture by this command.
 const RECORDS: usize = 8_000_000;
-/// How long a capture on the spot lasts when nobody says.
+/// Duration of a capture by this command, by default.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
-/// Time between looks with `--follow`.
+/// Interval of `--follow`.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 
 pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
@@ -93,7 +93,7 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
     if arguments.follow && arguments.capture.scan_interval.is_none() {
         config.agent.flow.ebpf.kernel_scan_interval = FOLLOW_INTERVAL;
     }
-    // Nobody can change the address set: where there is none, nothing is paid for it.
+    // The address set cannot change here: without one, it costs nothing.
     config.flow.addresses.max_entries = config.flow.addresses.marks()?.len() as u32;
     // All flows are printed at the end: they must fit.
     config.history.memory = u64::MAX;

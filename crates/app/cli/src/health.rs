@@ -1,4 +1,4 @@
-//! What the doctor says of it, by the status.
+//! The doctor's report on losses, from the status.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// `NUMBER NAME` of each that is not 0, separated by commas.
+/// `NUMBER NAME` of each counter that is not 0, separated by commas.
 fn parts(of: &Value, names: &[(&str, &str)]) -> String {
     let parts = names.iter().filter(|(key, _)| number(&of[*key]) > 0);
     let parts = parts.map(|(key, name)| format!("{} {name}", output::count(number(&of[*key]))));
@@ -47,7 +47,7 @@ pub fn print_ends(out: &mut impl Write, status: &Value) -> io::Result<()> {
     Ok(())
 }
 
-/// What is lost between agents and analyzer, and what helps.
+/// Losses between agents and analyzer, and remedies.
 fn advise_ends(status: &Value, advice: &mut Vec<String>) {
     let uplink = &status["uplink"];
     if uplink["connected"] == false {
@@ -68,7 +68,7 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
     for agent in each(&status["fleet"]["agents"]) {
         let host = text_of(agent, "host");
         if agent["connected"] == false {
-            advice.push(format!("the agent of {host} is gone"));
+            advice.push(format!("the agent of {host} is not connected"));
         }
         for (key, what) in [
             (
@@ -294,7 +294,7 @@ fn print_received(out: &mut impl Write, received: &Value) -> io::Result<()> {
     Ok(())
 }
 
-/// What is wrong with what others send, and what helps.
+/// Errors in received captures, and remedies.
 fn advise_received(id: &str, received: &Value, advice: &mut Vec<String>) {
     for (cause, units) in received["lost"].as_object().into_iter().flatten() {
         let units = number(units);
@@ -317,8 +317,8 @@ fn advise_received(id: &str, received: &Value, advice: &mut Vec<String>) {
             "exporters_full" => {
                 format!("{units} datagrams were of more exporters than are known at a time")
             }
-            "no_packet" => format!("{units} samples tell of no packet"),
-            // As it was asked for.
+            "no_packet" => format!("{units} samples have no packet"),
+            // Intended by the configuration.
             "not_allowed" => continue,
             "connection_limit" => {
                 format!("{units} connections were too many at a time, or too slow")

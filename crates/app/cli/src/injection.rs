@@ -15,8 +15,8 @@ use skua_config::arguments::{AnalyzerArguments, Printing};
 use skua_output as output;
 use skua_output::Column;
 
-/// How often a running injection is asked for.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval of polling a running injection.
+const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -62,7 +62,7 @@ pub enum Type {
     Icmp4,
     /// ICMPv6 echo request
     Icmp6,
-    /// TCP over IPv4, a SYN unless --tcp-flags says otherwise
+    /// TCP over IPv4, a SYN unless --tcp-flags is given
     Tcp4,
     /// TCP over IPv6
     Tcp6,
@@ -85,10 +85,10 @@ pub enum Mode {
 
 #[derive(Args, Debug)]
 pub struct CreateArguments {
-    /// Query that finds the interface to send at, like 'G.V().Has("Name", "eth0")'
+    /// Query that selects the interface to send at, like 'G.V().Has("Name", "eth0")'
     #[arg(long, value_name = "QUERY")]
     pub src: String,
-    /// Query that finds the interface to arrive at
+    /// Query that selects the interface to arrive at
     #[arg(long, value_name = "QUERY", default_value = "")]
     pub dst: String,
     /// What to send
@@ -103,7 +103,7 @@ pub struct CreateArguments {
     /// Source MAC address [default: that of the source interface]
     #[arg(long, value_name = "MAC", default_value = "")]
     pub src_mac: String,
-    /// Destination MAC address [default: that of the next hop, which is asked for if need be]
+    /// Destination MAC address [default: the next hop's, resolved if needed]
     #[arg(long, value_name = "MAC", default_value = "")]
     pub dst_mac: String,
     /// Source port; 0: by chance
@@ -129,7 +129,7 @@ pub struct CreateArguments {
         conflicts_with = "payload"
     )]
     pub payload_size: usize,
-    /// Each packet carries so many more bytes than that before
+    /// Each packet has this many more bytes than the last
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub inc_payload: usize,
     /// Number of packets; of a capture file, how often it is sent
@@ -141,7 +141,7 @@ pub struct CreateArguments {
     /// What makes packets belong to different flows
     #[arg(long, value_enum, default_value = "unique", value_name = "MODE")]
     pub mode: Mode,
-    /// Hops that packets may go
+    /// Time to live; IPv6: hop limit
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub ttl: u8,
     /// Send the packets of a capture file instead
@@ -187,7 +187,7 @@ impl CreateArguments {
         Ok(body)
     }
 
-    /// Whether nobody need answer.
+    /// Whether no answer is needed for success.
     fn arrival_is_enough(&self) -> bool {
         self.pcap.is_some() || matches!(self.r#type, Type::Udp4 | Type::Udp6)
     }
@@ -221,7 +221,7 @@ fn wait(client: &Client, create: &CreateArguments, made: Value) -> anyhow::Resul
     let mut now = made;
     let mut looked = Instant::now();
     while now["State"] == "running" {
-        std::thread::sleep(LOOK.saturating_sub(looked.elapsed()));
+        std::thread::sleep(POLL.saturating_sub(looked.elapsed()));
         looked = Instant::now();
         now = client.object(&path)?;
     }

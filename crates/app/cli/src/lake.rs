@@ -1,4 +1,5 @@
-//! `skua flows --since`: the lake, with or without a server. `skua lake`: what is there, and tidying up.
+//! `skua flows --since`: the lake, with or without a server. `skua lake`: its content, compaction and
+//! retention.
 
 use std::{io::Write as _, path::PathBuf};
 
@@ -64,7 +65,7 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
 
 fn parameters(asked: &Asked, csv: bool) -> Vec<(&'static str, String)> {
     let mut parameters = vec![
-        // Without a time it would not be meant for the lake.
+        // Without a time the server would not query the lake.
         ("since", asked.since.clone().unwrap_or_else(|| "1h".into())),
         ("format", if csv { "csv" } else { "json" }.into()),
     ];
@@ -165,7 +166,7 @@ pub struct LakeArguments {
     /// Where the lake is [default: lake.directory of the configuration]
     #[arg(long, value_name = "PLACE", global = true)]
     pub lake: Option<Location>,
-    /// Configuration file [default: /etc/skua.yaml if it is there]
+    /// Configuration file [default: /etc/skua.yaml if it exists]
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG", global = true)]
     pub config: Option<PathBuf>,
 }
@@ -179,9 +180,9 @@ pub enum LakeCommand {
     },
     /// Make few large files out of many small ones, of hours that are over
     Compact,
-    /// Delete what is too old, and the oldest when there is too much
+    /// Delete files that are too old, and the oldest if the lake is too large
     Expire {
-        /// What is older is deleted [default: lake.max_age]
+        /// Age of files to delete [default: lake.max_age]
         #[arg(long, value_name = "TIME", value_parser = skua_config::arguments::duration)]
         max_age: Option<std::time::Duration>,
         /// Bytes at most, like 10GiB [default: lake.max_size]

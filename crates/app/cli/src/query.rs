@@ -63,7 +63,7 @@ impl Format {
     }
 }
 
-/// Longest query that is read from standard input; a longer one is refused anyway.
+/// Longest query that is read from standard input; the server refuses longer ones.
 const LONGEST: u64 = 128 << 10;
 
 pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
@@ -92,7 +92,7 @@ pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
     }
     let answer = client.ask("/api/topology", format.media_type(), &body)?;
     let mut out = std::io::stdout().lock();
-    // Nothing found has no body.
+    // An empty answer has no body.
     if answer.is_empty() && format == Format::Json {
         writeln!(out, "[]")?;
     }

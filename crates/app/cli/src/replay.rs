@@ -81,7 +81,7 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         addresses: prefixes,
         ..Account::default()
     };
-    // The file's clock, so that rates are over the time that the packets took.
+    // The file's clock, so that rates are over the packets' own time.
     state.begin_drain_at(last_ns);
     capture_file::settle(&mut table, &mut account, &mut state);
     let mut lines = Vec::new();

@@ -18,28 +18,28 @@ pub struct ClientArguments {
 
 #[derive(Subcommand, Debug)]
 pub enum ClientCommand {
-    /// Ask for the topology and its flows in Gremlin
+    /// Query the topology and its flows in Gremlin
     Query(QueryArguments),
-    /// Capture on the nodes that a query finds, also those to come
+    /// Capture on the nodes that a query selects, present and future ones
     Capture(CaptureArguments),
-    /// Inject packets and see what happens to them
+    /// Inject packets and observe what happens to them
     #[command(visible_alias = "inject-packet")]
     Injection(InjectionArguments),
-    /// Raise an alert when a query finds something
+    /// Raise an alert when a query has results
     Alert(AlertArguments),
     /// Make nodes, and change those made
     Node(elements::NodeArguments),
     /// Make edges, and change those made
     Edge(elements::EdgeArguments),
-    /// Have nodes made, or metadata added to nodes that a query finds
+    /// Make nodes, or add metadata to nodes that a query selects
     #[command(visible_alias = "node-rule")]
     Noderule(elements::NodeRuleArguments),
-    /// Have edges made between nodes that queries find
+    /// Make edges between nodes that queries select
     #[command(visible_alias = "edge-rule")]
     Edgerule(elements::EdgeRuleArguments),
-    /// Write the whole graph down, or take it from a file
+    /// Export the complete graph, or import it from a file
     Topology(elements::TopologyArguments),
-    /// Show what is watched and how
+    /// Show the hooks and interfaces in use
     Status(StatusArguments),
 }
 

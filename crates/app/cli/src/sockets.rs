@@ -1,4 +1,4 @@
-//! `skua sockets` and `skua services`: of the running `skua run`, or looked at on the spot.
+//! `skua sockets` and `skua services`: from the running `skua run`, or observed by this command.
 
 use std::{
     path::PathBuf,
@@ -25,9 +25,9 @@ use skua_runtime::{
 };
 use skua_socket::{call, fields};
 
-/// Time between looks with `--follow`.
+/// Interval of `--follow`.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
-/// How long services are watched on the spot when nobody says.
+/// How long this command observes services by default.
 const SERVICES_DURATION: Duration = Duration::from_secs(10);
 
 /// How something is printed.
@@ -80,10 +80,10 @@ impl Prints for ServicesPrinting {
     }
 }
 
-/// How to show, and of whom.
+/// Output format, and the source.
 #[derive(Args, Debug)]
 pub struct Show<P: Args = Printing> {
-    /// Go on showing what is new or has changed
+    /// Continue to show new and changed records
     #[arg(short = 'F', long)]
     pub follow: bool,
     /// All columns, however wide the terminal is
@@ -91,7 +91,7 @@ pub struct Show<P: Args = Printing> {
     pub wide: bool,
     #[command(flatten)]
     pub print: P,
-    /// Watch on the spot for so long, like 10s, instead of asking `skua run`
+    /// Observe here for this long, like 10s, instead of querying `skua run`
     #[arg(long, value_name = "TIME", value_parser = skua_config::arguments::duration)]
     pub duration: Option<Duration>,
     #[command(flatten)]
@@ -130,7 +130,7 @@ pub struct ServicesArguments {
     /// Which service calls which
     #[arg(short, long, conflicts_with = "clients")]
     pub dependencies: bool,
-    /// Which service depends on which, with bytes and packets both ways, failures and quantiles of round-trip times
+    /// The service graph, with bytes and packets in both directions, failures and quantiles of round-trip times
     #[arg(short, long, conflicts_with_all = ["clients", "dependencies", "sort", "duration"])]
     pub graph: bool,
     #[command(flatten)]
@@ -258,8 +258,7 @@ fn parameters(query: &impl Serialize, output: OutputFormat) -> Vec<(String, Stri
     parameters
 }
 
-/// Shows what `skua run` knows, or watches on the spot: at one look, or for `spot` when the numbers
-/// need time.
+/// Shows the records of `skua run`, or observes here: once, or for `spot` if the numbers need time.
 fn run<P: Prints>(
     show: &Show<P>,
     mut printer: Printer,
@@ -278,7 +277,7 @@ fn run<P: Prints>(
                 return printer.finish(&lines);
             }
             printer.follow(&lines)?;
-            // A table shows all that is there, JSON and CSV what is new.
+            // A table shows all records, JSON and CSV the new ones.
             if show.print.format() != OutputFormat::Table {
                 since = drained.unwrap_or(since);
             }
@@ -313,7 +312,7 @@ fn on_the_spot<P: Prints>(
     else {
         use skua_runtime::rights::{held, how_to_get, missing};
         match missing(held())[..] {
-            // A warning has said why.
+            // A warning has given the cause.
             [] => anyhow::bail!("sockets cannot be watched here"),
             _ => anyhow::bail!("sockets cannot be watched here: {}", how_to_get()),
         }

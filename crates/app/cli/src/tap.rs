@@ -42,7 +42,7 @@ pub enum TapCommand {
     Create {
         #[command(flatten)]
         settings: Box<Settings>,
-        /// End after so long, like 10m
+        /// End after this long, like 10m
         #[arg(long, value_name = "TIME", value_parser = skua_config::arguments::duration)]
         ttl: Option<std::time::Duration>,
     },
@@ -51,21 +51,22 @@ pub enum TapCommand {
     /// Show one tap, source by source
     #[command(alias = "get")]
     Show {
-        /// Its UUID, the begin of it, or its name
+        /// Its UUID, the start of it, or its name
         tap: String,
         #[command(flatten)]
         print: Printing,
     },
-    /// Change a tap without losing a packet; what is not said stays, a list replaces the one before
+    /// Change a tap without losing a packet; settings that are not given stay, a list replaces the
+    /// former one
     Update {
-        /// Its UUID, the begin of it, or its name
+        /// Its UUID, the start of it, or its name
         tap: String,
         #[command(flatten)]
         settings: Box<Settings>,
     },
     /// Write the packets of a tap that was made with --to stream, as pcapng
     Watch {
-        /// Its UUID, the begin of it, or its name
+        /// Its UUID, the start of it, or its name
         tap: String,
         /// File to write to, - for standard output
         #[arg(short, long, value_name = "FILE", default_value = "-")]
@@ -79,7 +80,7 @@ pub enum TapCommand {
     },
 }
 
-/// Which way packets go, seen from the source.
+/// Direction of packets, as seen from the source.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TapDirection {
     /// Received and sent
@@ -90,22 +91,22 @@ pub enum TapDirection {
     Out,
 }
 
-/// What may be said of a tap.
+/// Settings of a tap.
 #[derive(Args, Debug)]
 pub struct Settings {
     /// Interfaces whose packets are copied, like eth0,tap3 or eth0@NAMESPACE or eth0@pid:4711
     #[arg(long, value_name = "INTERFACES", value_delimiter = ',')]
     pub from: Option<Vec<String>>,
-    /// Also interfaces that a query finds, now and later, like 'G.V().Has("Type", "tun")'
+    /// Also interfaces that a query selects, now and later, like 'G.V().Has("Type", "tun")'
     #[arg(long, value_name = "QUERY")]
     pub gremlin: Option<String>,
-    /// Which way packets go, seen from the interface
+    /// Direction of packets, as seen from the interface
     #[arg(long, value_enum, value_name = "WAY")]
     pub direction: Option<TapDirection>,
     /// Only packets that match a pcap expression
     #[arg(long = "match", value_name = "EXPRESSION")]
     pub expression: Option<String>,
-    /// Only packets from or to one of these prefixes or any other address said here
+    /// Only packets from or to one of these prefixes or any other given address
     #[arg(long, value_name = "PREFIXES", value_delimiter = ',')]
     pub net: Option<Vec<String>>,
     /// As --net, as source only
@@ -114,7 +115,7 @@ pub struct Settings {
     /// As --net, as destination only
     #[arg(long, value_name = "PREFIXES", value_delimiter = ',')]
     pub dst_net: Option<Vec<String>>,
-    /// Only packets from or to one of these MAC addresses or any other address said here
+    /// Only packets from or to one of these MAC addresses or any other given address
     #[arg(long, value_name = "MACS", value_delimiter = ',')]
     pub mac: Option<Vec<String>>,
     /// As --mac, as source only
@@ -133,17 +134,17 @@ pub struct Settings {
     #[arg(long, value_name = "SERVICES", value_delimiter = ',')]
     pub service: Option<Vec<String>>,
     /// Where copies go: interfaces, like mon0 or mon0@NAMESPACE, or remote monitors, like
-    /// vxlan://192.0.2.9/42, geneve:// or erspan://; over several, conversations are spread. `stream`: to
-    /// who watches; `-` or FILE.pcapng: to standard output or a file here, as long as this command runs
+    /// vxlan://192.0.2.9/42, geneve:// or erspan://; several share the conversations. `stream`: to
+    /// clients that watch; `-` or FILE.pcapng: to standard output or a file here, while this command runs
     #[arg(long, value_name = "MONITORS", value_delimiter = ',')]
     pub to: Option<Vec<String>>,
     /// VLAN tag of copies from the first source, one more for each further one; 0: none
     #[arg(long, value_name = "ID")]
     pub vlan: Option<u16>,
-    /// Bytes of a packet that are kept; 0: all
+    /// Bytes copied of a packet; 0: all
     #[arg(long, value_name = "BYTES")]
     pub cut: Option<u32>,
-    /// Copy one packet of so many, by chance
+    /// Copy one packet of this many, chosen at random
     #[arg(long, value_name = "N")]
     pub sampling: Option<u32>,
     /// Packets per second at most; 0: no limit
@@ -152,10 +153,10 @@ pub struct Settings {
     /// Bits per second at most; 0: no limit
     #[arg(long, value_name = "BITS")]
     pub bit_rate: Option<u64>,
-    /// A packet that was copied where it came in is not copied where it goes out
+    /// Do not copy a packet at egress that was copied at ingress
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub dedup: Option<bool>,
-    /// Leave super-packets whole and checksums as they are: cheaper, but not what a wire has
+    /// Do not segment super-packets or complete checksums: cheaper, but unlike packets on a wire
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub whole: Option<bool>,
     /// A name for people
@@ -176,7 +177,7 @@ impl Settings {
         (is_file && !one.contains("://")).then_some(one)
     }
 
-    /// What is said, by key.
+    /// The given settings, by key.
     fn values(&self) -> Vec<(&'static str, Value)> {
         let lists = [
             ("From", &self.from),
@@ -192,7 +193,7 @@ impl Settings {
             ("To", &self.to),
         ];
         let lists = lists.into_iter().filter_map(|(key, list)| {
-            // An empty text takes the whole list away.
+            // An empty text removes the complete list.
             let items: Vec<_> = list
                 .as_ref()?
                 .iter()
@@ -236,7 +237,7 @@ impl Settings {
     }
 }
 
-/// The path of a tap that people name by its UUID, the begin of it, or its name.
+/// The path of a tap, from its UUID, the start of it, or its name.
 fn path(client: &Client, named: &str) -> anyhow::Result<String> {
     let all = client.object("/api/tap")?;
     let all: Vec<&Value> = all
@@ -344,17 +345,17 @@ fn causes(causes: &Value) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// How many sockets are wanted.
+/// Number of selected sockets.
 fn sockets(sockets: &Value) -> String {
     let Some(held) = sockets["Held"].as_u64() else {
         return String::new();
     };
     let mut text = output::count(held);
     if let Some(left @ 1..) = sockets["LeftOut"].as_u64() {
-        text += &format!(", no room for {}", output::count(left));
+        text += &format!(", {} beyond the limit", output::count(left));
     }
     if sockets["Prompt"] == false {
-        text += ", found by looks alone";
+        text += ", found by polling only";
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Asking a running `skua run`.
+//! Client of a running `skua run` or analyzer.
 
 #![allow(
     missing_docs,
@@ -26,16 +26,16 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 use crate::unix_transport::{NoResolver, UnixConnector};
 
-/// Most of an answer that is read.
+/// Longest answer that is read.
 const ANSWER_LIMIT: u64 = 4 << 30;
-/// How long an answer may take.
+/// Time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The variable with a token.
 const TOKEN_VARIABLE: &str = "SKUA_TOKEN";
 
 type Answer = ureq::http::Response<ureq::Body>;
 
-/// That somebody answered, but not what was asked for.
+/// The server answered with an error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
@@ -49,20 +49,20 @@ pub fn local_path(address: &str) -> Option<&Path> {
 /// A `skua run` that answers.
 pub struct Client {
     address: String,
-    /// Without TLS with the address as a number, which the API takes as Host header without being told.
+    /// Without TLS with a numeric address, which the API always accepts as Host header.
     url: String,
-    /// Who we are, as the Authorization header has it.
+    /// The Authorization header.
     credentials: Option<String>,
-    /// How to know the server by its certificate.
+    /// How to verify the server's certificate.
     tls: Option<TlsConfig>,
     /// The socket of this host, instead of TCP.
     path: Option<PathBuf>,
     agent: ureq::Agent,
-    /// Most of an answer that is read, in bytes.
+    /// Longest answer that is read, in bytes.
     limit: u64,
 }
 
-/// Which flows to ask for.
+/// Selection of flows.
 pub struct FlowsQuery<'a> {
     pub filter: Option<&'a str>,
     pub sort: &'a str,
@@ -75,7 +75,7 @@ pub struct FlowsQuery<'a> {
     pub by: Option<&'a str>,
 }
 
-/// Whether to ask over TLS, and where: host and port.
+/// Whether to use TLS, and the address: host and port.
 fn place_of(analyzer: &AnalyzerArguments) -> anyhow::Result<(bool, &str)> {
     place_of_address(analyzer, &analyzer.address)
 }
@@ -99,7 +99,7 @@ pub fn place_of_address<'a>(
     Ok((tls, text))
 }
 
-/// What `Authorization` has to say.
+/// Value of `Authorization`.
 pub fn credentials(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<String>> {
     if let (Some(name), Some(file)) = (&analyzer.username, &analyzer.password_file) {
         let pair = STANDARD.encode(format!("{name}:{}", read_secret_line(file)?));
@@ -147,12 +147,12 @@ fn tls_config(analyzer: &AnalyzerArguments) -> anyhow::Result<TlsConfig> {
     Ok(config.build())
 }
 
-/// What asks; with how long that may take in all.
+/// The HTTP client, with a time limit for the complete answer.
 fn agent(tls: Option<&TlsConfig>, path: Option<&Path>, patience: Option<Duration>) -> ureq::Agent {
     let mut config = ureq::Agent::config_builder()
         .timeout_global(patience)
         .http_status_as_error(false)
-        // Whoever answers must not send us elsewhere with our secrets.
+        // A redirect must not send our credentials elsewhere.
         .max_redirects(0)
         .proxy(None);
     if let Some(tls) = tls {
@@ -166,7 +166,7 @@ fn agent(tls: Option<&TlsConfig>, path: Option<&Path>, patience: Option<Duration
     }
 }
 
-/// What an error says: it is an object for who accepts JSON, else a line of text.
+/// The message of an error: an object for clients that accept JSON, else a line of text.
 fn message(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct Error {
@@ -178,7 +178,7 @@ fn message(body: &[u8]) -> String {
     }
 }
 
-/// The first address of a place that somebody listens on.
+/// The first address that accepts connections.
 fn listening(place: &str) -> anyhow::Result<Option<SocketAddr>> {
     let addresses = place.to_socket_addrs().with_context(|| {
         format!("\"{place}\" is no address; write it like 127.0.0.1:8082 or https://host:8082")
@@ -261,12 +261,12 @@ impl Client {
         }))
     }
 
-    /// The same for who asks for little: longer answers are refused.
+    /// Limits answers: longer ones are refused.
     pub fn with_limit(self, limit: u64) -> Self {
         Self { limit, ..self }
     }
 
-    /// A client; that nothing answers is an error.
+    /// A client; an error if no server listens.
     pub fn must(analyzer: &AnalyzerArguments) -> anyhow::Result<Self> {
         let address = &analyzer.address;
         Self::connect(analyzer)?.with_context(|| {
@@ -311,7 +311,7 @@ impl Client {
         serde_json::from_slice(&body).context("the answer is no JSON")
     }
 
-    /// A request with who we are.
+    /// A request with our credentials.
     fn signed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
         match &self.credentials {
             Some(credentials) => request.header("Authorization", credentials),
@@ -328,7 +328,7 @@ impl Client {
         Ok((body, drained.and_then(|ns| ns.parse().ok())))
     }
 
-    /// A body, and a header of the answer if it is there.
+    /// A body, and a header of the answer, if present.
     pub fn with_header(
         &self,
         path: &str,
@@ -344,7 +344,7 @@ impl Client {
         Ok((body, value.and_then(|v| v.to_str().ok()).map(str::to_owned)))
     }
 
-    /// An answer and its body; what it says when it is a refusal is the error.
+    /// An answer and its body; a refusal's message is the error.
     fn answer(&self, answer: Result<Answer, ureq::Error>) -> anyhow::Result<(Answer, Vec<u8>)> {
         let mut answer =
             answer.with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
@@ -381,7 +381,7 @@ impl Client {
         serde_json::from_slice(&body).context("the answer is no JSON")
     }
 
-    /// Asks something: an object there, an answer of a media type back.
+    /// Sends an object, and returns an answer of a media type.
     pub fn ask(
         &self,
         path: &str,
@@ -412,7 +412,7 @@ impl Client {
         serde_json::from_slice(&body).context("the answer is no JSON")
     }
 
-    /// Brings lines of JSON.
+    /// Sends lines of JSON.
     pub fn lines_to(
         &self,
         path: &str,
@@ -427,7 +427,7 @@ impl Client {
         self.answer(request.send(lines)).map(|_| ())
     }
 
-    /// Asks for what goes on as long as somebody reads it: an object there, or none.
+    /// Requests a stream, without an end; `body` is sent if given.
     pub fn stream(
         &self,
         path: &str,
@@ -453,7 +453,7 @@ impl Client {
         Ok(answer.into_body().into_reader())
     }
 
-    /// Deletes what is there.
+    /// Deletes the resource at the path.
     pub fn delete(&self, path: &str) -> anyhow::Result<()> {
         let request = self.signed(self.agent.delete(format!("{}{path}", self.url)));
         let request = request.header("Content-Type", "application/json");

@@ -18,7 +18,7 @@ use ureq::{
     },
 };
 
-/// Connects to a path, whatever the URL says.
+/// Connects to this path, whatever the URL.
 #[derive(Debug)]
 pub struct UnixConnector(pub PathBuf);
 
@@ -38,7 +38,7 @@ impl Connector for UnixConnector {
     }
 }
 
-/// Finds nothing, for there is nothing to find.
+/// Resolves no names: a unix socket needs none.
 #[derive(Debug)]
 pub struct NoResolver;
 
@@ -62,7 +62,7 @@ impl std::fmt::Debug for UnixTransport {
     }
 }
 
-/// What is left; none: as long as it takes.
+/// The remaining time; none: unlimited.
 fn left(timeout: &NextTimeout) -> Result<Option<Duration>, Error> {
     match (timeout.after.is_not_happening(), *timeout.after) {
         (true, _) => Ok(None),
@@ -87,7 +87,8 @@ impl Transport for UnixTransport {
         self.stream.set_write_timeout(left(&timeout)?)?;
         let output = &self.buffers.output()[..amount];
         match self.stream.write_all(output) {
-            // It has answered before it has read all, mostly that we may not: the answer is there.
+            // The server may answer, mostly with a refusal, before it has read all: the answer can
+            // be read.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             done => or_late(done, &timeout),
         }
@@ -108,7 +109,7 @@ impl Transport for UnixTransport {
     }
 
     fn is_open(&mut self) -> bool {
-        // Open, and nothing that was not asked for.
+        // Open, without unexpected data.
         let quiet = |stream: &mut UnixStream| {
             stream.set_nonblocking(true)?;
             let read = stream.read(&mut [0]);

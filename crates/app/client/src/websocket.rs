@@ -29,7 +29,7 @@ use tokio_tungstenite::{
 /// Bytes of a message at most.
 pub const MESSAGE: usize = 8 << 20;
 
-/// What messages go over.
+/// Transport of messages.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
@@ -39,7 +39,7 @@ pub type Socket = WebSocketStream<Box<dyn Stream>>;
 
 /// An analyzer and how to get there.
 pub struct Endpoint {
-    /// As it was given.
+    /// The address as given.
     pub address: String,
     /// Host and port.
     place: String,
@@ -47,7 +47,7 @@ pub struct Endpoint {
     path: Option<PathBuf>,
     /// None: without TLS, on this host.
     tls: Option<TlsConnector>,
-    /// What `Authorization` says.
+    /// Value of `Authorization`.
     credentials: Option<HeaderValue>,
 }
 
@@ -84,7 +84,7 @@ fn tls(arguments: &AnalyzerArguments) -> anyhow::Result<TlsConnector> {
 fn beyond_loopback(address: &SocketAddr) -> anyhow::Result<()> {
     if !address.ip().to_canonical().is_loopback() {
         bail!(
-            "{address} is not on this host, and what an agent tells must not go over a network in \
+            "{address} is not on this host, and what an agent reports must not go over a network in \
              the clear; give https://{address} (docs/fleet.md)"
         );
     }
@@ -176,7 +176,7 @@ impl Endpoint {
             beyond_loopback(&address)?;
         }
         let stream = TcpStream::connect(address).await?;
-        // What is said is said in one piece.
+        // Messages are written in one piece.
         let _ = stream.set_nodelay(true);
         let (stream, url): (Box<dyn Stream>, _) = match &self.tls {
             None => (Box::new(stream), format!("ws://{address}{path}")),

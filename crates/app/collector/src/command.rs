@@ -40,25 +40,25 @@ Examples:
 sFlow has no authentication: beyond loopback --allow lists the senders that are accepted, and with --keys
 agents prove that they have a key.")]
 pub struct CollectorArguments {
-    /// Configuration file, whose section `collector` has all of these [default: /etc/skua.yaml if it is there]
+    /// Configuration file; its section `collector` has all of these [default: /etc/skua.yaml if it exists]
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Where to listen for sFlow, NetFlow 5 and 9 and IPFIX, which may come to the same port; may be given several
-    /// times [default: 127.0.0.1:6343]
+    /// Where to listen for sFlow, NetFlow 5 and 9 and IPFIX, which may share a port; may be given several times
+    /// [default: 127.0.0.1:6343]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Vec<SocketAddr>,
-    /// Take datagrams of senders in this prefix only; may be given several times. Needed to listen
-    /// beyond loopback
+    /// Accept datagrams of senders in this prefix only; may be given several times. Needed to
+    /// listen beyond loopback
     #[arg(long, value_name = "PREFIX")]
     pub allow: Vec<Prefix>,
-    /// Threads that take datagrams, and as many that sum up [default: 1]
+    /// Threads that receive datagrams, and as many that sum up [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub threads: Option<u8>,
-    /// Datagrams a second that are taken of one sender: beyond that only its own are lost [default: 20000]
+    /// Datagrams per second accepted of one sender: beyond that only its own are lost [default: 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
     pub sender_rate: Option<u32>,
-    /// Take only datagrams of sFlow that are sealed with one of the keys in this file (lines of a name and a secret):
-    /// agents have one in `export.key_file`
+    /// Accept only datagrams of sFlow that are sealed with one of the keys in this file (lines of a name and a
+    /// secret): agents have one in `export.key_file`
     #[arg(long, value_name = "FILE")]
     pub keys: Option<String>,
     /// With --keys: senders in this prefix need no seal, as switches and exporters of NetFlow; may be given several
@@ -87,12 +87,12 @@ pub struct CollectorArguments {
     /// How to print the sums at the end, on standard error
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
     pub summary: SummaryFormat,
-    /// With the sink analyzer: whom to tell, and as whom
+    /// With the sink analyzer: the server and the credentials
     #[command(flatten)]
     pub analyzer: AnalyzerArguments,
 }
 
-/// Replaces what a flag says.
+/// Overrides a setting by a flag.
 fn replace<T>(configured: &mut T, flag: &Option<T>)
 where
     T: Clone,
@@ -102,7 +102,7 @@ where
     }
 }
 
-/// Replaces a list by what flags say.
+/// Overrides a list by flags.
 fn replace_list<T: ToString>(configured: &mut Vec<String>, flags: &[T]) {
     if !flags.is_empty() {
         *configured = flags.iter().map(T::to_string).collect();

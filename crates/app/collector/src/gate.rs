@@ -1,4 +1,4 @@
-//! Whose datagrams are taken, and how many.
+//! Which senders' datagrams are accepted, and how many.
 
 use std::{
     cmp::Reverse,
@@ -11,9 +11,9 @@ use skua_flow::Prefix;
 use skua_probe::receive::AllowList;
 use skua_runtime::export::seal::{KeyFile, Name as KeyName, Refusal};
 
-/// What a sender may send is counted anew so often.
+/// Interval of refilling a sender's allowance.
 const TICK_NS: u64 = 100_000_000;
-/// A sender that has sent nothing for so many of them makes room for others.
+/// A sender silent for so many of them may be removed from the table.
 const SILENT_TICKS: u64 = 100;
 /// Senders that are distinguished; those beyond share what one may send.
 const SENDERS: usize = 16_384;
@@ -30,35 +30,35 @@ struct Sender {
     refused: u64,
 }
 
-/// Takes or refuses.
+/// Accepts or refuses datagrams.
 pub struct Gate {
     allow: AllowList,
     /// Datagrams of a sender in a tick.
     most: u32,
     senders: HashMap<IpAddr, Sender>,
     others: Sender,
-    /// When room was last made.
+    /// When the table was last swept.
     swept: u64,
-    /// The worst of those that made room.
+    /// The worst of the removed senders.
     gone: Vec<Refused>,
     strangers: HashMap<IpAddr, u64>,
     /// Datagrams of others than are allowed.
     pub not_allowed: u64,
     /// Datagrams of senders that sent too many.
     pub over_rate: u64,
-    /// Keys that datagrams must be sealed with, and of whom they need not be.
+    /// Keys that seal datagrams, and senders that need no seal.
     keys: Option<KeyFile>,
     unsealed_from: AllowList,
     /// Datagrams that are not sealed as they must be, by [`Refusal`].
     pub unsealed: [u64; Refusal::ALL.len()],
 }
 
-/// A sender of whom not all was taken.
+/// A sender with refused datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Refused {
-    /// Who.
+    /// Its address.
     pub from: IpAddr,
-    /// Datagrams that were not taken.
+    /// Datagrams refused.
     pub datagrams: u64,
 }
 
@@ -81,14 +81,14 @@ impl Gate {
         }
     }
 
-    /// Takes only what is sealed with one of these keys, but for what comes from some prefixes.
+    /// Accepts only datagrams sealed with one of these keys, except from some prefixes.
     pub fn with_keys(mut self, keys: Option<KeyFile>, unsealed_from: &[Prefix]) -> Self {
         self.keys = keys;
         self.unsealed_from = AllowList::new(unsealed_from);
         self
     }
 
-    /// Whether a datagram that was taken is sealed as it must be, and if so the name of its key.
+    /// Whether an accepted datagram has a valid seal or needs none, and the name of the key.
     pub fn opens(
         &mut self,
         from: SocketAddr,
@@ -109,11 +109,11 @@ impl Gate {
         }
     }
 
-    /// Takes note of somebody who is not allowed.
+    /// Counts a datagram of a sender that is not allowed.
     fn stranger(&mut self, from: SocketAddr) {
         let from = from.ip().to_canonical();
         if self.strangers.len() >= STRANGERS && !self.strangers.contains_key(&from) {
-            // Those who sent most stay.
+            // Keep the senders with the most.
             let mut sent: Vec<_> = self.strangers.values().copied().collect();
             sent.sort_unstable();
             let most = sent.get(STRANGERS * 3 / 4).copied().unwrap_or(0);
@@ -122,7 +122,7 @@ impl Gate {
         *self.strangers.entry(from).or_default() += 1;
     }
 
-    /// Whether a datagram that came at `now_ns` is taken.
+    /// Whether a datagram received at `now_ns` is accepted.
     pub fn takes(&mut self, from: SocketAddr, now_ns: u64) -> bool {
         if !self.allow.allows(from) {
             self.not_allowed += 1;
@@ -168,20 +168,20 @@ impl Gate {
         add(&mut self.gone, gone);
     }
 
-    /// Who sent too many, the worst first.
+    /// Senders beyond the rate limit, the worst first.
     pub fn flooding(&self) -> Vec<Refused> {
         let mut all = worst(self.senders.iter().map(|(from, one)| (*from, one.refused)));
         add(&mut all, self.gone.clone());
         all
     }
 
-    /// Who is not allowed and sent nevertheless, the worst first.
+    /// Senders that are not allowed, the worst first.
     pub fn strangers(&self) -> Vec<Refused> {
         worst(self.strangers.iter().map(|(from, one)| (*from, *one)))
     }
 }
 
-/// Those of whom most was not taken.
+/// The senders with the most refused datagrams.
 fn worst(all: impl Iterator<Item = (IpAddr, u64)>) -> Vec<Refused> {
     let all = all.filter(|(_, datagrams)| *datagrams > 0);
     let mut all: Vec<_> = all
@@ -192,7 +192,8 @@ fn worst(all: impl Iterator<Item = (IpAddr, u64)>) -> Vec<Refused> {
     all
 }
 
-/// Adds what another receiver did not take; the kernel gives one sender's ports to several.
+/// Adds the refusals of another receiver; the kernel may distribute one sender's ports over
+/// several.
 pub fn add(all: &mut Vec<Refused>, more: Vec<Refused>) {
     let mut sums = HashMap::<_, u64>::new();
     for one in all.drain(..).chain(more) {
@@ -229,7 +230,7 @@ mod tests {
         assert!(!gate.takes(stranger, 0));
         assert_eq!(gate.not_allowed, 1);
         assert_eq!(gate.strangers(), [refused(stranger, 1)]);
-        // As two receivers have it.
+        // From two receivers.
         let mut all = gate.flooding();
         add(&mut all, vec![refused(quiet, 50_000), refused(loud, 2)]);
         assert_eq!(all, [refused(quiet, 50_000), refused(loud, 49_002)]);
@@ -264,12 +265,12 @@ mod tests {
         );
         assert_eq!(gate.opens(host, &plain, 1_000), None);
         assert_eq!(gate.opens(switch, &plain, 1_000), Some(None));
-        // What has a seal must have a good one.
+        // A seal must be valid also where none is needed.
         sealed[0] ^= 1;
         assert_eq!(gate.opens(switch, &sealed, 1_000), None);
         assert_eq!(gate.unsealed, [1, 0, 1, 0]);
         assert_eq!(gate.strangers().len(), 2);
-        // Without keys nobody needs one.
+        // Without keys no sender needs one.
         let mut open = Gate::new(&[], 1_000);
         assert_eq!(open.opens(host, &plain, 1_000), Some(None));
     }

@@ -1,10 +1,10 @@
-//! `skua collector`: receives what agents and routers send, sums it up, writes it.
+//! `skua collector`: receives datagrams of agents and routers, sums them up, and writes lines.
 //!
 //! | module | |
 //! |---|---|
 //! | `command` | the command |
-//! | `gate`, `receive` | whose datagrams it takes, and the threads that take them and sum them up |
-//! | `received` | what was received, and what was not taken |
+//! | `gate`, `receive` | which senders it accepts; the threads that receive and sum up |
+//! | `received` | counts of datagrams received, and of those refused |
 //! | `watch` | /metrics, /health, /ready, and what is logged |
 //! | `sink` | where lines go |
 

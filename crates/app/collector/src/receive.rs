@@ -1,9 +1,9 @@
-//! Threads that take datagrams, and threads that sum them up.
+//! Threads that receive datagrams, and threads that sum them up.
 //!
-//! Each receiver has a socket of its own at the same address, between which the kernel shares senders. What
-//! it takes goes in batches to all summing threads: each decodes everything, which costs little, and sums up
-//! the part of conversations that is its (`skua_collect::Shard`). A full queue holds up the receiver, and then the
-//! kernel's queue is what is full, where losses are counted.
+//! Each receiver has a socket of its own at the same address; the kernel distributes senders over them. A receiver
+//! passes its datagrams in batches to all summing threads: each decodes everything, which costs little, and sums
+//! up its own part of the conversations (`skua_collect::Shard`). A full queue blocks the receiver; then the
+//! kernel's queue fills up, which counts losses.
 
 use std::{
     io::Read as _,
@@ -34,14 +34,14 @@ use crate::{
 
 /// Bytes of a socket's queue.
 const QUEUE: usize = 32 << 20;
-/// Bytes of datagrams for which a batch has room at the beginning.
+/// Initial capacity of a batch, in bytes of datagrams.
 const BATCH: usize = 96 << 10;
 /// Batches that wait for a summing thread at most.
 const WAITING: usize = 64;
-/// After a batch that was not full more is let come: waking two threads for each datagram costs more than it does.
+/// Wait this long after a batch that was not full: waking two threads for each datagram costs more than it does.
 const GATHER: Duration = Duration::from_millis(1);
 /// How often threads publish their counters.
-const TELL: Duration = Duration::from_secs(1);
+const REPORT: Duration = Duration::from_secs(1);
 /// The longest wait.
 const TICK_NS: u64 = 1_000_000_000;
 
@@ -85,13 +85,13 @@ pub struct Threads {
     addresses: Vec<SocketAddr>,
 }
 
-/// What is the same for all summing threads.
+/// State shared by all summing threads.
 struct Shared {
     /// Of the thread.
     number: usize,
     watched: Arc<Watched>,
     sinks: Arc<Mutex<Sinks>>,
-    /// A sink has failed for good: nothing more is taken.
+    /// A sink has failed permanently: receive no more.
     stop: Arc<AtomicBool>,
     /// By which agents are answered, by the number of the receiver; the first summing thread has them.
     answering: Vec<Answering>,
@@ -100,7 +100,8 @@ struct Shared {
 }
 
 impl Threads {
-    /// Starts so many of each, those that receive at each address, which end at a signal.
+    /// Starts the threads: `count` receivers at each address, which end at a signal, and as many
+    /// that sum up.
     pub fn start(
         listen: &[SocketAddr],
         count: usize,
@@ -121,7 +122,7 @@ impl Threads {
                     1 => Socket::bind(address, QUEUE)?,
                     _ => Socket::bind_shared(address, QUEUE)?,
                 };
-                // The first may have been given a port.
+                // The kernel may have assigned the port.
                 address = socket.address()?;
                 sockets.push(socket);
             }
@@ -129,10 +130,10 @@ impl Threads {
         }
         let answering: std::io::Result<Vec<_>> = sockets.iter().map(Socket::answering).collect();
         let (mut answering, instance) = (Some(answering?), secret_seed());
-        let (mut ways, mut summers) = (Vec::new(), Vec::new());
+        let (mut queues, mut summers) = (Vec::new(), Vec::new());
         for number in 0..count {
             let (way, batches) = sync_channel(WAITING);
-            ways.push(way);
+            queues.push(way);
             let each = count.max(1);
             let collector = Collector::new(&CollectorConfig {
                 shard: Shard::new(number as u32, count as u32, seed),
@@ -162,13 +163,13 @@ impl Threads {
             for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
                 signal_hook::low_level::pipe::register(signal, far_end.try_clone()?)?;
             }
-            let (gate, ways, stop) = (gate(), ways.clone(), stop.clone());
+            let (gate, queues, stop) = (gate(), queues.clone(), stop.clone());
             let watched = watched.clone();
             receivers.push(
                 thread::Builder::new()
                     .name(format!("receive {number}"))
                     .spawn(move || {
-                        receive((number, &socket), ends, gate, &ways, (&stop, &watched))
+                        receive((number, &socket), ends, gate, &queues, (&stop, &watched))
                     })?,
             );
         }
@@ -186,7 +187,7 @@ impl Threads {
         &self.addresses
     }
 
-    /// What they tell of themselves.
+    /// Status of the threads.
     pub fn watched(&self) -> Arc<Watched> {
         self.watched.clone()
     }
@@ -213,15 +214,15 @@ impl Threads {
     }
 }
 
-/// Takes datagrams until a signal comes or there is nowhere to bring them.
+/// Receives datagrams until a signal, or until the summing threads have ended.
 fn receive(
     (receiver, socket): (usize, &Socket),
     mut ends: UnixStream,
     mut gate: Gate,
-    ways: &[SyncSender<Arc<Batch>>],
+    queues: &[SyncSender<Arc<Batch>>],
     (stop, watched): (&AtomicBool, &Watched),
 ) -> Received {
-    let (mut buffers, mut full, mut told) = (ReceiveBuffers::default(), false, Instant::now());
+    let (mut buffers, mut full, mut reported) = (ReceiveBuffers::default(), false, Instant::now());
     let counted = |gate: &Gate| Received {
         dropped: socket.dropped().unwrap_or(0),
         not_allowed: gate.not_allowed,
@@ -231,8 +232,8 @@ fn receive(
     };
     loop {
         watched.beat(Worker::Receiver(receiver));
-        if told.elapsed() >= TELL {
-            told = Instant::now();
+        if reported.elapsed() >= REPORT {
+            reported = Instant::now();
             watched.receives(receiver, counted(&gate));
         }
         let timeout = Timespec {
@@ -243,7 +244,7 @@ fn receive(
             PollFd::new(socket, PollFlags::IN),
             PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN),
         ];
-        // Interrupted is as good as woken for nothing.
+        // An interrupted poll only wakes up early.
         let _ = poll(&mut fds, Some(&timeout));
         if !full {
             thread::sleep(GATHER);
@@ -252,14 +253,14 @@ fn receive(
         batch.receiver = receiver;
         if !batch.parts.is_empty() {
             let batch = Arc::new(batch);
-            for way in ways {
+            for way in queues {
                 if way.send(batch.clone()).is_err() {
                     stop.store(true, Relaxed);
                 }
             }
         }
         full = more;
-        // What is in the socket's queue is taken before.
+        // Read the socket's queue before ending.
         let ended = !more && matches!(ends.read(&mut [0; 8]), Ok(n) if n > 0);
         if ended || stop.load(Relaxed) {
             watched.ends();
@@ -301,17 +302,17 @@ fn receive_batch(socket: &Socket, gate: &mut Gate, buffers: &mut ReceiveBuffers)
 }
 
 impl Shared {
-    /// Sums up until nobody receives any more.
+    /// Sums up until all receivers have ended.
     fn sum(
         &self,
         mut collector: Collector,
         batches: &Receiver<Arc<Batch>>,
     ) -> anyhow::Result<Summary> {
-        let mut told = None::<Instant>;
+        let mut reported = None::<Instant>;
         loop {
             self.watched.beat(Worker::Summer(self.number));
-            if told.is_none_or(|told| told.elapsed() >= TELL) {
-                told = Some(Instant::now());
+            if reported.is_none_or(|reported| reported.elapsed() >= REPORT) {
+                reported = Some(Instant::now());
                 self.watched.sums(self.number, collector.summary());
                 if self.number == 0 {
                     let sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -341,7 +342,7 @@ impl Shared {
         Ok(collector.summary())
     }
 
-    /// An answer that is lost is asked for again.
+    /// A lost answer does no harm: the agent asks again.
     fn answer(&self, receiver: usize, answer: &[u8], Part { from: to, key, .. }: Part) {
         let mut answer = answer.to_vec();
         if let (Some(keys), Some(key)) = (&self.keys, key) {
@@ -354,7 +355,7 @@ impl Shared {
         }
     }
 
-    /// Brings lines to the sinks.
+    /// Writes lines to the sinks.
     fn write(&self, hand_out: impl FnOnce(&mut dyn FnMut(&Line<'_>))) -> anyhow::Result<()> {
         let mut sinks = None;
         let mut done = Ok(());

@@ -1,4 +1,4 @@
-//! What was received, and what was not taken.
+//! Counts of datagrams received, and of those refused.
 
 use serde::Serialize;
 use skua_collect::Summary;
@@ -21,10 +21,10 @@ pub struct Received {
     /// Datagrams that are not sealed as they must be, by [`Refusal`].
     #[serde(skip)]
     pub unsealed: [u64; Refusal::ALL.len()],
-    /// Who these were.
+    /// Their senders.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flooding: Vec<Refused>,
-    /// Who the others were that are not allowed.
+    /// The senders that are not allowed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<Refused>,
 }

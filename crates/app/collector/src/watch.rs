@@ -1,4 +1,4 @@
-//! The status of a collector: /metrics for Prometheus, /health and /ready for supervisors, and what is logged.
+//! The status of a collector: /metrics for Prometheus, /health and /ready for supervisors, and log messages.
 
 use std::{
     collections::BTreeMap,
@@ -29,19 +29,19 @@ use tokio::sync::Semaphore;
 
 use crate::received::Received;
 
-/// Where metrics are when nothing else is said.
+/// Default address of the metrics.
 const USUAL: &str = "127.0.0.1:6344";
-/// Who asks takes at most so long.
+/// Time limit of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// So many are answered at a time.
 const CONNECTIONS: usize = 32;
 /// Bytes of a request's headers.
 const HEADERS: usize = 16 << 10;
-/// A thread that has done nothing for so long hangs: each looks at least once a second whether there is something to do.
+/// A thread without a sign of life for this long hangs: each wakes up at least once a second.
 const HANGS: Duration = Duration::from_secs(60);
-/// What was lost is looked for so often,
-const LOOK: Duration = Duration::from_secs(5);
-/// and logged so often at most, each cause for itself.
+/// Interval of checking for losses.
+const LOSS_CHECK: Duration = Duration::from_secs(5);
+/// Least time between two log messages of a cause.
 const QUIET: Duration = Duration::from_secs(60);
 
 skua_process::metrics! { "The collector"
@@ -87,25 +87,25 @@ impl FromStr for At {
     }
 }
 
-/// A thread that is to do something at least once a second.
+/// A thread that wakes up at least once a second.
 #[derive(Clone, Copy, Debug)]
 pub enum Worker {
-    /// Takes datagrams.
+    /// Receives datagrams.
     Receiver(usize),
     /// Sums up.
     Summer(usize),
 }
 
-/// What threads tell of themselves, once a second.
+/// Status that the threads update once a second.
 pub struct Watched {
     began: Instant,
     /// When each has last been at work, ms since the begin: receivers, then those that sum up.
     beats: Vec<AtomicU64>,
     received: Vec<Mutex<Received>>,
     parts: Vec<Mutex<Option<Summary>>>,
-    /// Lines lost on the way to sinks.
+    /// Lines lost by sinks.
     sinks: Mutex<BTreeMap<&'static str, u64>>,
-    /// No more is taken.
+    /// The collector is ending.
     ending: AtomicBool,
     limits: [(&'static str, usize); 3],
 }
@@ -115,7 +115,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Watched {
-    /// Of so many threads that receive, and that sum up.
+    /// The status of receivers and of summing threads.
     pub fn new((receivers, summers): (usize, usize), config: &CollectorConfig) -> Self {
         Self {
             began: Instant::now(),
@@ -164,7 +164,7 @@ impl Watched {
         *lock(&self.sinks) = lost;
     }
 
-    /// No more is taken.
+    /// The collector is ending.
     pub fn ends(&self) {
         self.ending.store(true, Relaxed);
     }
@@ -291,7 +291,7 @@ impl Watched {
     }
 }
 
-/// What was logged.
+/// Counts at the last log message.
 #[derive(Default)]
 struct Logged {
     lost: BTreeMap<&'static str, (u64, Option<Instant>)>,
@@ -299,7 +299,7 @@ struct Logged {
 }
 
 impl Logged {
-    /// What is to be logged now.
+    /// New messages for the log.
     fn changes(&mut self, summary: &Summary, now: Instant) -> Vec<String> {
         let mut all = Vec::new();
         for (cause, units) in &summary.lost {
@@ -335,11 +335,11 @@ impl Logged {
     }
 }
 
-/// Serves, and logs what is lost, as long as the process lives. Hands out where.
+/// Serves, and logs losses, while the process lives. Returns the address.
 ///
 /// # Errors
 ///
-/// When it cannot listen at an address that was asked for.
+/// If it cannot listen at a configured address.
 pub fn start(at: Option<At>, watched: Arc<Watched>) -> anyhow::Result<Option<SocketAddr>> {
     let (address, wanted) = match at {
         Some(At::Address(address)) => (Some(address), true),
@@ -377,7 +377,7 @@ pub fn start(at: Option<At>, watched: Arc<Watched>) -> anyhow::Result<Option<Soc
             }
             let mut logged = Logged::default();
             loop {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(LOSS_CHECK).await;
                 if let Some(summary) = watched.summary() {
                     for text in logged.changes(&summary, Instant::now()) {
                         tracing::warn!("{text}");

@@ -24,7 +24,7 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// The prefixes with their marks. `place` is what stands before the lists' names in errors.
+    /// The prefixes with their marks. `place` is the prefix of list names in errors.
     pub fn marks(&self, place: &str) -> anyhow::Result<Vec<(Prefix, Mark)>> {
         marks(place, &self.include, &self.exclude)
     }
@@ -89,7 +89,7 @@ pub fn expand(flag: &str, arguments: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(prefixes)
 }
 
-/// One prefix a line; empty lines and what stands behind `#` mean nothing.
+/// One prefix a line; empty lines and text after `#` are ignored.
 fn read(prefixes: &mut Vec<String>, name: &str, from: impl Read) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
     from.take(FILE_LIMIT + 1)

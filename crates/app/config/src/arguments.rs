@@ -8,7 +8,7 @@ use skua_output::OutputFormat;
 /// What to capture and how; overrides the configuration file and SKUA_… variables.
 #[derive(Args, Debug, Clone, Default)]
 pub struct CaptureArguments {
-    /// Configuration file [default: /etc/skua.yaml if it is there]
+    /// Configuration file [default: /etc/skua.yaml if it exists]
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
     pub config: Option<PathBuf>,
     /// Interface to watch; may be given several times [default: all that are up]
@@ -24,7 +24,7 @@ pub struct CaptureArguments {
     /// input; may be given several times
     #[arg(long, value_name = "PREFIX|@FILE|-")]
     pub include_net: Vec<String>,
-    /// Leave out packets from or to a prefix; the longest prefix that holds an address decides
+    /// Leave out packets from or to a prefix; the longest prefix that contains an address decides
     #[arg(long, value_name = "PREFIX|@FILE|-")]
     pub exclude_net: Vec<String>,
     /// Count one packet of N
@@ -33,10 +33,10 @@ pub struct CaptureArguments {
     /// Name of this host in the graph [default: what it is called]
     #[arg(long, value_name = "NAME")]
     pub host_name: Option<String>,
-    /// Look into tunnels (VXLAN, GENEVE, GRE, IP in IP, MPLS)
+    /// Decode tunnels (VXLAN, GENEVE, GRE, IP in IP, MPLS)
     #[arg(long)]
     pub tunnels: bool,
-    /// Leave out Skua's own traffic, known by its sockets
+    /// Leave out Skua's own traffic, recognised by its sockets
     #[arg(long)]
     pub exclude_self: bool,
     /// Entries of the flow table
@@ -66,7 +66,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// The kernel's side of it.
+    /// The kernel's kind of hook.
     pub fn kind(self) -> skua_kernel::HookKind {
         match self {
             Self::Tcx => skua_kernel::HookKind::Tcx,
@@ -93,13 +93,13 @@ pub enum CaptureType {
     Pcap,
 }
 
-/// Where `skua run` and `skua analyzer` are asked when nothing else is said.
+/// Default socket of `skua run` and `skua analyzer`.
 pub const ANALYZER: &str = "unix:/run/skua/skua.sock";
 
-/// Which `skua run` to ask, and as whom.
+/// Address and credentials of a `skua run` or analyzer.
 #[derive(Args, Clone, Debug)]
 pub struct AnalyzerArguments {
-    /// Where `skua run` is asked: unix:PATH on this host, HOST:PORT, or https://HOST:PORT with TLS
+    /// Address of `skua run`: unix:PATH on this host, HOST:PORT, or https://HOST:PORT with TLS
     #[arg(
         id = "analyzer",
         long = "analyzer",
@@ -109,10 +109,10 @@ pub struct AnalyzerArguments {
         global = true
     )]
     pub address: String,
-    /// File with a token to ask with; the variable SKUA_TOKEN has the token itself
+    /// File with a token; the variable SKUA_TOKEN has the token itself
     #[arg(long, value_name = "FILE", global = true, conflicts_with = "username")]
     pub token_file: Option<PathBuf>,
-    /// Name of a user to ask as
+    /// Name of the user
     #[arg(long, value_name = "NAME", global = true, requires = "password_file")]
     pub username: Option<String>,
     /// File with the user's password, - for standard input
@@ -121,7 +121,7 @@ pub struct AnalyzerArguments {
     /// PEM file with the CA of its certificate, or that itself [default: the public CAs]
     #[arg(long, value_name = "FILE", global = true)]
     pub ca_cert: Option<PathBuf>,
-    /// PEM file with a client's certificate to ask with
+    /// PEM file with a client's certificate
     #[arg(long, value_name = "FILE", global = true, requires = "client_key")]
     pub client_cert: Option<PathBuf>,
     /// PEM file with its private key
@@ -139,7 +139,7 @@ impl AnalyzerArguments {
 #[derive(Args, Debug)]
 #[command(after_help = crate::explain())]
 pub struct ConfigArguments {
-    /// Configuration file [default: /etc/skua.yaml if it is there]
+    /// Configuration file [default: /etc/skua.yaml if it exists]
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
     pub config: Option<PathBuf>,
     /// Print a JSON Schema of the file instead, for editors
@@ -176,9 +176,9 @@ pub enum SummaryFormat {
 pub enum Sort {
     /// Bits per second in the last interval
     Rate,
-    /// Bytes both ways
+    /// Bytes in both directions
     Bytes,
-    /// Packets both ways
+    /// Packets in both directions
     Packets,
     /// Time of the last packet
     Last,
@@ -192,7 +192,7 @@ pub enum Sort {
     Begun,
     /// Conversations that ended; with --since
     Ended,
-    /// TCP segments that came again; with --since
+    /// Retransmitted TCP segments; with --since
     Retransmitted,
     /// Mean time of TCP's handshake; with --since
     Rtt,
@@ -229,7 +229,7 @@ impl Sort {
     }
 }
 
-/// A time as flags give it.
+/// A duration in the syntax of flags.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(duration) if duration < Duration::from_millis(10) => Err("at least 10ms, please".into()),

@@ -1,4 +1,4 @@
-//! What `skua collector` takes, and where it writes.
+//! Settings of `skua collector`: sources and sinks.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -11,16 +11,16 @@ use skua_flow::Prefix;
 use crate::section::section;
 
 section! {
-    /// What `skua collector` takes, and where it writes.
+    /// Sources and sinks of `skua collector`.
     Collector {
-        /// addresses where `skua collector` takes sFlow, NetFlow 5 and 9 and IPFIX; beyond loopback it needs
-        /// collector.allow
+        /// addresses where `skua collector` receives sFlow, NetFlow 5 and 9 and IPFIX; beyond loopback it
+        /// needs collector.allow
         listen: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6343)], flag "--listen";
-        /// prefixes of senders whose datagrams are taken; empty: all
+        /// prefixes of senders whose datagrams are accepted; empty: all
         allow: Vec<String> = Vec::new(), flag "--allow";
-        /// threads that take datagrams, and as many that sum up, 1 to 64
+        /// threads that receive datagrams, and as many that sum up, 1 to 64
         threads: u8 = 1, flag "--threads";
-        /// datagrams a second that are taken of one sender, at least 10: beyond that only its own are lost
+        /// datagrams per second accepted of one sender, at least 10: beyond that only its own are lost
         sender_rate: u32 = 20_000, flag "--sender-rate";
         /// file with lines of a name and a secret: datagrams of sFlow must be sealed with one of them
         /// (export.key_file); empty: they need no seal
@@ -28,7 +28,7 @@ section! {
         /// prefixes of senders that need no seal all the same, as switches and exporters of NetFlow
         unsealed: Vec<String> = Vec::new(), flag "--unsealed";
         /// where lines are written, a list of stdout, analyzer://HOST:PORT, kafka://BROKER:PORT/TOPIC, none, or a lake:
-        /// parquet://DIR, s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH (of which the keys lake.… but the directory hold)
+        /// parquet://DIR, s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH (with the keys lake.… except the directory)
         sinks: Vec<String> = vec!["stdout".into()], flag "--sink";
         /// address of /metrics, /health and /ready, without a login; auto: 127.0.0.1:6344 if that is free; none: nowhere
         metrics: String = crate::AUTO.into(), flag "--metrics";
@@ -51,7 +51,7 @@ fn prefixes(key: &str, texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
 }
 
 impl Collector {
-    /// Senders whose datagrams are taken; none: all.
+    /// Senders whose datagrams are accepted; none: all.
     pub fn allowed(&self) -> anyhow::Result<Vec<Prefix>> {
         prefixes("collector.allow", &self.allow)
     }
@@ -61,7 +61,7 @@ impl Collector {
         prefixes("collector.unsealed", &self.unsealed)
     }
 
-    /// An error says what cannot be.
+    /// The error is the first invalid setting.
     pub fn check(&self) -> anyhow::Result<()> {
         self.allowed()?;
         self.unsealed()?;

@@ -1,4 +1,5 @@
-//! The configuration as people and machines read of it, made from the declarations of its keys.
+//! Descriptions of the configuration for people and programs, generated from the declarations of
+//! its keys.
 
 use serde_json::{Map, Value, json};
 

@@ -39,7 +39,7 @@ impl Dpdk {
         devices
     }
 
-    /// An error says what cannot be.
+    /// The error is the first invalid setting.
     pub fn check(&self) -> anyhow::Result<()> {
         let devices = self.devices();
         let mut names = Vec::new();

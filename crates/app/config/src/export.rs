@@ -1,4 +1,4 @@
-//! What is to be told to which collectors.
+//! Export to collectors.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -12,16 +12,17 @@ use crate::section::section;
 const DATAGRAM: std::ops::RangeInclusive<u32> = skua_collect::LEAST_DATAGRAM as u32..=65_000;
 
 section! {
-    /// What is exported to collectors.
+    /// Export to collectors.
     ExportSettings {
         /// collectors that flows are exported to in sFlow, a list of addresses like collector:6343, or names of SRV
         /// records like _skua._udp.example.org; each address of a name is a collector, and each conversation goes to
         /// one of them
         collectors: Vec<String> = Vec::new(), flag "--collector";
-        /// file with a line of a name and a secret, by which collectors know that datagrams are of this host; empty:
-        /// they are not sealed
+        /// file with a line of a name and a secret that seals datagrams, so that collectors can verify the sender;
+        /// empty: datagrams are not sealed
         key_file: String = String::new();
-        /// how often names of collectors are looked up again: collectors may come, go and move without a restart
+        /// how often names of collectors are resolved: collectors may be added, removed and moved without a
+        /// restart
         #[serde(with = "crate::time")]
         look_up: Duration = Duration::from_secs(30);
         /// bytes of a datagram to collectors at most, without headers of UDP and IP; at least 1,152
@@ -36,7 +37,7 @@ section! {
         agent: String = String::new();
         /// distinguishes several agents of one address
         sub_agent: u32 = 0;
-        /// whether collectors are to answer: auto, always (one that has not is gone) or never
+        /// whether collectors must answer: auto, always (one that has not is unavailable) or never
         answers: Expected = Expected::Auto;
         spool: SpoolSettings;
     }
@@ -50,13 +51,13 @@ pub struct ExportArguments {
     /// exported to one
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub collector: Vec<String>,
-    /// Spool in this directory what a collector cannot receive, until it answers again
+    /// Store in this directory what a collector cannot receive, until it answers again
     #[arg(long, value_name = "DIR")]
     pub spool: Option<String>,
 }
 
 impl ExportSettings {
-    /// Flags replace what is configured.
+    /// Flags override the configuration.
     pub fn override_with(&mut self, arguments: &ExportArguments) {
         if !arguments.collector.is_empty() {
             self.collectors.clone_from(&arguments.collector);
@@ -112,9 +113,9 @@ pub enum Expected {
     /// Of collectors that have answered.
     #[default]
     Auto,
-    /// Of all: one that has not answered yet is gone.
+    /// All: one that has not answered yet is unavailable.
     Always,
-    /// Of none: that one is gone only ICMP says.
+    /// None: only ICMP errors show that one is unavailable.
     Never,
 }
 
@@ -122,11 +123,11 @@ pub enum Expected {
 const LEAST: u64 = 1 << 20;
 
 section! {
-    /// What is kept while a collector is gone.
+    /// Records stored while a collector is unavailable.
     SpoolSettings {
-        /// where records are kept for a collector that is gone; empty: nowhere
+        /// where records are stored for a collector that is unavailable; empty: nowhere
         directory: String = String::new(), flag "--spool";
-        /// bytes there at most: beyond that the oldest go
+        /// most bytes there: beyond that the oldest are deleted
         #[serde(with = "crate::size")]
         max_bytes: u64 = 256 << 20;
         /// datagrams a second that are sent from there at most

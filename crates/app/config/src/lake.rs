@@ -11,21 +11,21 @@ use crate::section::section;
 const MEMORY: u64 = 1 << 20;
 
 section! {
-    /// How a lake is written and kept.
+    /// How a lake is written, and how long files are kept.
     LakeSettings {
         /// where flows are written as Parquet, for `skua flows --since 1h --by process` or any engine: a directory,
         /// s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH (docs/lake.md); empty: nowhere
         directory: String = String::new();
-        /// a row is written to the lake at most so long after its drain: what a crash may lose
+        /// longest time from a drain to the row in the lake: a crash may lose this much
         #[serde(with = "crate::time")]
         flush: Duration = Duration::from_secs(60);
         /// memory for rows that wait to be written to the lake; rows beyond it are dropped and counted
         #[serde(with = "crate::size")]
         memory: u64 = 128 << 20;
-        /// what is older is deleted from the lake, by the hour
+        /// older files are deleted from the lake, by the hour
         #[serde(with = "crate::time")]
         max_age: Duration = Duration::from_secs(30 * 24 * 3_600);
-        /// most bytes of the lake; the oldest hours go first
+        /// most bytes of the lake; the oldest hours are deleted first
         #[serde(with = "crate::size")]
         max_size: u64 = 32 << 30;
         /// time between compactions of the lake: many small files become few large ones
@@ -35,7 +35,7 @@ section! {
 }
 
 impl LakeSettings {
-    /// Where it is, none for nowhere.
+    /// Its location, none without a lake.
     pub fn location(&self) -> anyhow::Result<Option<Location>> {
         match self.directory.as_str() {
             "" => Ok(None),
@@ -67,7 +67,7 @@ impl LakeSettings {
         }
     }
 
-    /// How long what is kept.
+    /// How long files are kept.
     pub fn retention(&self) -> Retention {
         Retention {
             max_age: self.max_age,

@@ -42,7 +42,7 @@ use crate::{
     steer::SteerSettings,
 };
 
-/// Where the file is looked for when none is named.
+/// The default configuration file.
 const DEFAULT_FILE: &str = "/etc/skua.yaml";
 
 /// The value of `history.directory` that leaves the choice to us.
@@ -80,7 +80,7 @@ section! {
     }
 }
 
-/// Whether something may be done, whoever asks.
+/// Whether an action is permitted, for all callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Permission {
@@ -96,7 +96,7 @@ impl Permission {
 }
 
 section! {
-    /// What may be done to packets; it holds against the API and the rest of the configuration.
+    /// Permissions for changing packets; they limit the API and the rest of the configuration.
     Policy {
         /// allowed or forbidden: copying packets to monitors (`skua tap`, taps)
         tap: Permission = Permission::Allowed;
@@ -108,7 +108,7 @@ section! {
 section! {
     /// How an analyzer treats agents.
     Fleet {
-        /// the nodes of an agent that is gone are removed after so long
+        /// time after which the nodes of a disconnected agent are removed
         #[serde(with = "crate::time")]
         forget_after: Duration = Duration::from_secs(60);
         /// memory of an analyzer for the conversations of each capture of an agent: five eighths for flows, a quarter
@@ -130,9 +130,9 @@ impl Config {
         }
     }
 
-    /// Where resources of a kind are kept over a restart, when anything is.
+    /// The file of a kind of resources that survive a restart, if there is one.
     pub fn resource_file(&self, kind: &str) -> Option<PathBuf> {
-        // What `auto` means is known once the history is open.
+        // The meaning of `auto` is known once the history is open.
         let directory = self.history.directory.as_str();
         let named = !directory.is_empty() && directory != AUTO;
         named.then(|| Path::new(directory).join(format!("{kind}.json")))
@@ -140,7 +140,7 @@ impl Config {
 }
 
 section! {
-    /// What is captured.
+    /// Sources of packets.
     Agent {
         /// interfaces to watch, like [eth0, wlan0]; empty: all that are up, also those that come later
         interfaces: Vec<String> = Vec::new(), flag "--interface";
@@ -157,9 +157,10 @@ section! {
         ionice: String = "none".into();
         /// address of the JSON API of `skua agent`; loopback only
         listen: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081), flag "--listen";
-        /// socket by which commands ask `skua agent`; auto: /run/skua-agent/skua.sock if that can be made
+        /// socket for commands to `skua agent`; auto: /run/skua-agent/skua.sock if it can be made
         socket: String = AUTO.into(), flag "--socket";
-        /// PEM file with the public keys of analyzers: an agent takes only captures that one of them signed
+        /// PEM file with the public keys of analyzers: an agent accepts only captures that one of them
+        /// signed
         analyzer_key: String = String::new(), flag "--analyzer-key";
     } skip {
         /// The only hook to use; not in the file.
@@ -186,35 +187,36 @@ section! {
 section! {
     /// How flows are counted.
     Flow {
-        /// conversations that the flow table holds between drains; bursts may take half as many more; one takes 384
+        /// conversations that the flow table holds between drains; bursts may use half as many more; one needs 384
         /// bytes of kernel memory
         max_entries: u32 = 500_000, flag "--max-entries";
-        /// count one packet of so many; counters are not scaled up
+        /// count one packet of this many; counters are not scaled up
         sampling: u32 = 1, flag "--sampling";
         /// pcap expression, like 'tcp port 443 and net 10.0.0.0/8'; only matching packets are counted
         filter: String = String::new(), flag "--filter";
         addresses: Addresses;
-        /// look into VXLAN, GENEVE, GRE, IP in IP and MPLS
+        /// decode VXLAN, GENEVE, GRE, IP in IP and MPLS
         tunnels: bool = false, flag "--tunnels";
         /// leave out Skua's own traffic
         exclude_self: bool = false, flag "--exclude-self";
-        /// a conversation ends after so long without packets
+        /// time without packets after which a conversation ends
         #[serde(with = "crate::time")]
         idle_timeout: Duration = Duration::from_secs(120);
-        /// a closed TCP connection leaves the flow table after so long without packets
+        /// time without packets after which a closed TCP connection leaves the flow table
         #[serde(with = "crate::time")]
         closed_timeout: Duration = Duration::from_secs(5);
     }
 }
 
 section! {
-    /// Whose packets are counted.
+    /// Addresses whose packets are counted.
     Addresses {
         /// prefixes whose packets are counted, like [10.0.0.0/8, 'fd00::/8']; empty: all but the excluded
         include: Vec<String> = Vec::new(), flag "--include-net";
-        /// prefixes whose packets are left out; the longest prefix that holds an address decides
+        /// prefixes whose packets are left out; the longest prefix that contains an address decides
         exclude: Vec<String> = Vec::new(), flag "--exclude-net";
-        /// prefixes that `skua addresses` may bring the set to; 0: it cannot be changed, and costs nothing
+        /// most prefixes that `skua addresses` may add to the set; 0: it cannot be changed, and costs
+        /// nothing
         max_entries: u32 = 65_536;
     }
 }
@@ -246,7 +248,7 @@ section! {
         processes: bool = true;
         /// virtual machines, and others that hold tap or tun devices, as nodes
         guests: bool = true;
-        /// BPF programs on interfaces, whoever attached them
+        /// BPF programs on interfaces, of any owner
         bpf: bool = true;
         /// rules of nftables on hosts and namespaces, as the command nft prints them
         nftables: bool = true;
@@ -291,15 +293,15 @@ impl Ovs {
 }
 
 section! {
-    /// What is kept.
+    /// Storage on disk.
     History {
         /// memory for conversations, also ended ones: a number of bytes, or with KiB, MiB, GiB; 0: no history
         #[serde(with = "crate::size")]
         memory: u64 = 64 << 20;
-        /// directory for the history of graph and flows, and for captures; one process has it; auto: /var/lib/skua if
-        /// that can be written and no other process has it; empty: nothing is kept
+        /// directory for the history of graph and flows, and for captures; one process uses it; auto: /var/lib/skua
+        /// if it is writable and no other process uses it; empty: nothing is stored
         directory: String = AUTO.into();
-        /// what is older is deleted from the directory
+        /// older data is deleted from the directory
         #[serde(with = "crate::time")]
         max_age: Duration = Duration::from_secs(24 * 3_600);
         /// most bytes there for the history of the graph
@@ -312,21 +314,21 @@ section! {
 }
 
 section! {
-    /// What is served.
+    /// The API and its clients.
     Api {
         /// addresses of the JSON API and /metrics, one or a list; beyond loopback they need TLS and one of users,
         /// tokens and tls.client_ca (docs/api.md)
         #[serde(deserialize_with = "one_or_many")]
         listen: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082)], flag "--listen";
-        /// socket by which commands on this host ask, without a login for root and the group skua; auto:
-        /// /run/skua/skua.sock if that can be made; empty: none
+        /// socket for commands on this host, without a login for root and the group skua; auto:
+        /// /run/skua/skua.sock if it can be made; empty: none
         socket: String = AUTO.into(), flag "--socket";
-        /// what users of this host who are neither root nor of the group skua may do at that socket: none, read or
+        /// rights of users of this host who are neither root nor in the group skua at that socket: none, read or
         /// admin
         others: Others = Others::None;
         /// who gets /metrics without a login: loopback (clients on this host), login (nobody) or open (everybody)
         metrics: Metrics = Metrics::Loopback;
-        /// names by which clients ask for it, like [skua.example]; others are refused as Host header
+        /// names by which clients reach it, like [skua.example]; others are refused as Host header
         names: Vec<String> = Vec::new();
         tls: Tls;
         /// file of users, made by `skua user`
@@ -336,27 +338,27 @@ section! {
     }
 }
 
-/// What users of this host may do at the socket who are neither root nor of the group skua.
+/// Rights of users of this host at the socket who are neither root nor in the group skua.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Others {
     /// Nothing without a login.
     #[default]
     None,
-    /// Look.
+    /// Read only.
     Read,
     /// Everything.
     Admin,
 }
 
-/// Who may have `/metrics` without a login.
+/// Who gets `/metrics` without a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Metrics {
-    /// Who asks from this host.
+    /// Clients on this host.
     #[default]
     Loopback,
-    /// Nobody.
+    /// No one.
     Login,
     /// Everybody.
     Open,
@@ -370,13 +372,13 @@ section! {
         certificate: String = String::new();
         /// PEM file with its private key, mode 0600
         key: String = String::new();
-        /// PEM file with CAs whose clients may come without a password
+        /// PEM file with CAs whose clients need no password
         client_ca: String = String::new();
     }
 }
 
 impl Api {
-    /// Whether anybody can log in besides the users of this host.
+    /// Whether anyone can log in besides the users of this host.
     pub fn authenticates(&self) -> bool {
         [&self.users, &self.tokens, &self.tls.client_ca]
             .iter()
@@ -435,7 +437,7 @@ fn one_or_many<'a, D: serde::Deserializer<'a>>(
     })
 }
 
-/// Taps with their keys written small, and without what is not said.
+/// Taps with their keys in lower case, without defaults.
 mod taps {
     use serde::{Deserialize, Deserializer, Serializer, ser::Error as _};
     use serde_json::{Map, Value};
@@ -526,7 +528,7 @@ pub mod size {
         parse(&text).map_err(D::Error::custom)
     }
 
-    /// Bytes, as flags give them.
+    /// Bytes, in the syntax of flags.
     pub fn parse(text: &str) -> Result<u64, String> {
         let (number, unit) = UNITS
             .iter()
@@ -569,7 +571,8 @@ impl Config {
             .map_err(|error| anyhow::anyhow!(with_suggestion(&error.to_string())))
     }
 
-    /// Takes SKUA_ and the key in capitals with `_` for `.`, like SKUA_FLOW_MAX_ENTRIES.
+    /// Applies variables: SKUA_ and the key in capitals with `_` for `.`, like
+    /// SKUA_FLOW_MAX_ENTRIES.
     fn with_variables(self, read: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let mut config = self;
         for key in keys() {
@@ -644,7 +647,7 @@ impl Config {
         self.checked()
     }
 
-    /// An error says what cannot be.
+    /// The error is the first invalid setting.
     pub fn checked(self) -> anyhow::Result<Self> {
         if self.flow.max_entries == 0 || self.flow.max_entries > 500_000_000 {
             bail!(
@@ -716,7 +719,7 @@ const OTHER_VARIABLES: [&str; 11] = [
     "SKUA_TEST_SEED",
 ];
 
-/// Warns of SKUA_… variables that mean nothing: mostly misspelt ones.
+/// Warns of unknown SKUA_… variables: mostly misspelt ones.
 pub fn warn_of_unknown_variables() {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
@@ -726,7 +729,7 @@ pub fn warn_of_unknown_variables() {
     }
 }
 
-/// What is wrong with the name of a variable, if it is meant for us.
+/// The warning about a variable's name, if it is an unknown one of ours.
 fn unknown_variable(name: &str) -> Option<String> {
     let rest = name.strip_prefix("SKUA_")?;
     let keys = keys().into_iter().map(|key| key.variable());
@@ -764,7 +767,7 @@ fn with_suggestion(message: &str) -> String {
     message.to_owned()
 }
 
-/// `skua config`: the configuration that is in force.
+/// `skua config`: prints the effective configuration.
 pub fn print(arguments: &ConfigArguments) -> anyhow::Result<()> {
     use std::io::Write as _;
     let text = if arguments.schema {

@@ -1,6 +1,6 @@
-//! Sections of the configuration, each key of them declared once.
+//! Sections of the configuration, with one declaration for each key.
 //!
-//! From a declaration come the struct with its reader, the default, `skua config --help`, the sample
+//! A declaration generates the struct with its reader, the default, `skua config --help`, the sample
 //! `packaging/skua.yaml`, `docs/configuration.md` and `docs/skua.schema.json`.
 
 /// A key of the configuration.
@@ -10,18 +10,18 @@ pub struct Key {
     pub path: String,
     /// What it means, a sentence without a full stop.
     pub meaning: String,
-    /// The flag that stands over it, empty when there is none.
+    /// The flag that overrides it, empty if there is none.
     pub flag: &'static str,
 }
 
 impl Key {
-    /// The variable that stands over the file.
+    /// The variable that overrides the file.
     pub fn variable(&self) -> String {
         format!("SKUA_{}", self.path.replace('.', "_").to_uppercase())
     }
 }
 
-/// What has keys.
+/// A struct with keys.
 pub trait Section {
     /// Adds them, with `prefix` before their names.
     fn keys(prefix: &str, keys: &mut Vec<Key>);

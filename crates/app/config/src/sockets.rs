@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::section::section;
 
-/// How ended connections are told.
+/// How ended connections are reported.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Each by itself
+    /// Each as an event of its own
     #[default]
     Events,
     /// Summed up in the kernel by process and peer
@@ -26,7 +26,7 @@ section! {
         /// events: each ended connection is a record; aggregate: the kernel sums them up by process and peer, for
         /// tens of thousands of connections per second
         mode: Mode = Mode::Events;
-        /// also UDP sockets that send without connect, known by their first datagram
+        /// also UDP sockets that send without connect, detected by their first datagram
         udp_sends: bool = true;
         /// open sockets at a time
         max_sockets: u32 = 262_144;
@@ -38,7 +38,7 @@ section! {
     }
 }
 
-/// The most sockets that may be asked for: a gigabyte of memory.
+/// Most sockets that may be configured: a gigabyte of memory.
 const MOST_SOCKETS: u32 = 4 << 20;
 
 impl Sockets {
@@ -62,7 +62,7 @@ pub enum IoNice {
     None,
     /// Best effort, of a level from 0 (first) to 7.
     BestEffort(u8),
-    /// When nobody else wants the disk.
+    /// Only when no other process uses the disk.
     Idle,
 }
 
@@ -106,7 +106,7 @@ pub fn lower_priority(nice: i32, ionice: &str) -> anyhow::Result<()> {
         .map_err(|error| anyhow::anyhow!("cannot set agent.ionice to {ionice}: {error}"))
 }
 
-/// BTF to use in the place of the kernel's own.
+/// BTF to use instead of the kernel's own.
 pub fn btf(path: &str) -> Option<PathBuf> {
     (!path.is_empty()).then(|| path.into())
 }

@@ -12,7 +12,7 @@ section! {
     SteerSettings {
         /// detectors at a time (`skua steer`)
         max: u32 = 64;
-        /// detectors that are there from the start, a list (docs/steer.md)
+        /// detectors that run from the start, a list (docs/steer.md)
         detectors: Vec<Written> = Vec::new();
         /// files with more of them, a list
         files: Vec<String> = Vec::new();
@@ -39,7 +39,7 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Detector>> {
 }
 
 impl SteerSettings {
-    /// All that are declared; an error says what is wrong with one, and where.
+    /// All declared detectors; the error is the first mistake, with its position.
     pub fn declared(&self, permission: Permission) -> anyhow::Result<Vec<Detector>> {
         if self.detectors.is_empty() && self.files.is_empty() {
             return Ok(Vec::new());

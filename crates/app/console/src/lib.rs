@@ -51,7 +51,7 @@ mod tests {
         text
     }
 
-    /// Without a built page there is nothing to look at, and the reason is told.
+    /// Without a built page the test is skipped with a message.
     #[test]
     fn the_page_has_all_that_it_asks_for_and_nothing_inline() {
         let Some(index) = asset(INDEX) else {

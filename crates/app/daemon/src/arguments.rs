@@ -54,7 +54,7 @@ pub struct AgentArguments {
 
 #[derive(Args, Debug)]
 pub struct AnalyzerRunArguments {
-    /// Configuration file [default: /etc/skua.yaml if it is there]
+    /// Configuration file [default: /etc/skua.yaml if it exists]
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG")]
     pub config: Option<PathBuf>,
     /// Address of the JSON API and /metrics, and for agents; may be given several times

@@ -1,4 +1,4 @@
-//! `skua run`, `skua agent` and `skua analyzer`: the same parts, put together in three ways.
+//! `skua run`, `skua agent` and `skua analyzer`: the same parts in three combinations.
 //!
 //! | | storage | watch | uplink | gather |
 //! |---|---|---|---|---|
@@ -7,8 +7,8 @@
 //! | `skua analyzer` | yes | | | yes |
 //!
 //! The *storage* is the graph with its history. To *watch* is to have a probe, sockets and the topology of
-//! this host. The *uplink* tells an analyzer. To *gather* is to take in agents and to follow captures that
-//! people make, wherever their nodes are.
+//! this host. The *uplink* reports to an analyzer. To *gather* is to accept agents and to run captures
+//! that people make, wherever their nodes are.
 
 #![allow(
     missing_docs,
@@ -90,7 +90,7 @@ pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As [`run`], for who looks at it from the same process; `ready` is told where the API answers.
+/// Like [`run`], for a view in the same process; `ready` gets the address of the API.
 pub fn within(mut config: Config, ready: impl FnOnce(&str)) -> anyhow::Result<()> {
     watch_and_gather(&mut config, |_, door| {
         ready(&door.url);
@@ -99,7 +99,7 @@ pub fn within(mut config: Config, ready: impl FnOnce(&str)) -> anyhow::Result<()
     Ok(())
 }
 
-/// Everything on this host until a signal comes; `begun` is told where the API answers.
+/// Runs everything on this host until a signal; `begun` gets the address of the API.
 fn watch_and_gather(
     config: &mut Config,
     begun: impl FnOnce(&Watch, &Door) -> anyhow::Result<()>,
@@ -117,19 +117,19 @@ fn watch_and_gather(
         config,
         &storage,
         Some(&watch),
-        Asked::Gather(&gather),
+        CaptureSource::Gather(&gather),
     )?;
     begun(&watch, &door)?;
     let ended = watch.run(|| {
         actions.end();
         gather.captures.end();
     });
-    // What the last drain brought is written.
+    // The records of the last drain are written.
     drop(storage);
     ended
 }
 
-/// `skua agent`: watches this host, and tells an analyzer.
+/// `skua agent`: watches this host, and reports to an analyzer.
 pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     let mut config = Config::load(arguments.capture.config.as_deref())?;
     config.export.override_with(&arguments.export);
@@ -138,7 +138,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     if !config.agent.listen.ip().to_canonical().is_loopback() {
         bail!("an agent answers on loopback only; ask the analyzer");
     }
-    // It answers elsewhere than an analyzer of this configuration, and asks who it is as that does.
+    // An agent has its own address and socket, but the analyzer's authentication settings.
     config.api.listen = vec![config.agent.listen];
     let socket = arguments.socket.as_ref().unwrap_or(&config.agent.socket);
     config.api.socket = socket.clone();
@@ -180,7 +180,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
         &config,
         &storage,
         Some(&watch),
-        Asked::Uplink(&uplink),
+        CaptureSource::Uplink(&uplink),
     )?;
     let reports = format!(" and reports to {}", arguments.analyzer.address);
     watch.greet(&reports, &door)?;
@@ -191,7 +191,7 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `skua analyzer`: brings together what agents tell.
+/// `skua analyzer`: joins the reports of agents.
 pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
     let mut config = Config::load(arguments.config.as_deref())?;
     if !arguments.listen.is_empty() {
@@ -212,7 +212,13 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
     let server = Server::bind(&config, local::USUAL)?;
     let storage = Storage::open(&mut config)?;
     let gather = Gather::start(&config, &storage, None)?;
-    let (door, _) = serve(server, &config, &storage, None, Asked::Gather(&gather))?;
+    let (door, _) = serve(
+        server,
+        &config,
+        &storage,
+        None,
+        CaptureSource::Gather(&gather),
+    )?;
     let mut out = std::io::stdout();
     writeln!(
         out,
@@ -227,10 +233,10 @@ pub fn analyzer(arguments: &AnalyzerRunArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The graph, with its history when one is kept.
+/// The graph, with its history if one is kept.
 struct Storage {
     graph: SharedGraph,
-    /// Who depends on whom.
+    /// The service graph.
     services: ServiceGraph,
     observers: Observers,
     kept: Option<Arc<HistoryWriter>>,
@@ -247,7 +253,7 @@ impl Drop for Storage {
 }
 
 impl Storage {
-    /// Before anything is found: what was there when the process before ended is there again.
+    /// Before discovery starts: elements that existed when the earlier process ended exist again.
     fn open(config: &mut Config) -> anyhow::Result<Self> {
         let graph = SharedGraph::new(GraphConfig::default());
         let observers = Observers::default();
@@ -280,7 +286,7 @@ struct Watch {
     ovs: Option<OvsTopology>,
     /// Runs captures here.
     runner: LocalRunner,
-    /// Tells collectors.
+    /// Export to collectors.
     export: Option<Export>,
 }
 
@@ -302,7 +308,7 @@ impl Watch {
         dpdk::show(&config.dpdk, &config.host_name(), graph, host_node);
         let database = config.ovs.database()?;
         let switch = Switch::new(database.clone());
-        // What a process before left goes, whether somebody captures or not.
+        // Remove leftovers of an earlier process, with or without captures.
         switch.clean_up()?;
         let ovs = database.and_then(|target| follow_switch(config, target, graph));
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
@@ -338,7 +344,7 @@ impl Watch {
         Ok(out.flush()?)
     }
 
-    /// Watches until a signal comes; `before` the last drain others are told that it comes.
+    /// Watches until a signal; calls `before` ahead of the last drain.
     fn run(mut self, before: impl FnOnce()) -> anyhow::Result<Shared> {
         // By the end of the first drain all parts have begun.
         let mut begins = true;
@@ -350,7 +356,7 @@ impl Watch {
         })?;
         before();
         let shared = self.session.finish()?;
-        // What the last drain brought is sent.
+        // The records of the last drain are sent.
         drop(self.export);
         drop((self.ovs, self.discovery));
         Ok(shared)
@@ -361,7 +367,7 @@ fn finish(shared: Shared, format: Option<SummaryFormat>) {
     summary::print(format, &shared.lock());
 }
 
-/// What takes in agents, and follows captures that people make.
+/// Accepts agents, and runs captures that people make.
 struct Gather {
     fleet: Fleet,
     captures: Arc<CaptureManager>,
@@ -429,8 +435,8 @@ impl Door {
     }
 }
 
-/// Whose captures the API has.
-enum Asked<'a> {
+/// The captures that the API shows.
+enum CaptureSource<'a> {
     Gather(&'a Gather),
     Uplink(&'a Uplink),
 }
@@ -441,11 +447,13 @@ fn serve(
     config: &Config,
     storage: &Storage,
     watch: Option<&Watch>,
-    asked: Asked<'_>,
+    captured_by: CaptureSource<'_>,
 ) -> anyhow::Result<(Door, Actions)> {
-    let (captures, fleet, uplink) = match asked {
-        Asked::Gather(gather) => (gather.captures.clone(), Some(gather.fleet.clone()), None),
-        Asked::Uplink(uplink) => {
+    let (captures, fleet, uplink) = match captured_by {
+        CaptureSource::Gather(gather) => {
+            (gather.captures.clone(), Some(gather.fleet.clone()), None)
+        }
+        CaptureSource::Uplink(uplink) => {
             let none = Resources::open(None, 0);
             let runner = Arc::new(AtTheAnalyzer);
             let captures = CaptureManager::start(storage.graph.clone(), none, runner)?;
@@ -456,7 +464,7 @@ fn serve(
         Some(watch) => watch.session.shared(),
         None => Shared::still(State::new(0, 0, 0, 1))?,
     };
-    // Who watches nothing takes capture files all the same.
+    // A process that watches no host accepts capture files all the same.
     let runner = match watch {
         Some(watch) => watch.runner.clone(),
         None => storage.runner(config, Switch::new(None)),
@@ -496,7 +504,7 @@ fn serve(
     .merge(alive::routes(drains))
     .merge(api::services::routes(storage.services.clone()))
     .layer(axum::Extension(LakeAnswers::new(&config.lake)));
-    // Who reads a log is not to get in by it.
+    // A link in a log would let its readers log in.
     let link = match std::io::stdout().is_terminal() {
         true => server.link()?,
         false => None,
@@ -507,7 +515,7 @@ fn serve(
     Ok((Door { url, link }, actions))
 }
 
-/// Fills the graph; without it there is one of nothing.
+/// Fills the graph; without discovery it stays empty.
 fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
     let settings = DiscoveryConfig {
         host: config.host_name(),
@@ -525,7 +533,7 @@ fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
     match Discovery::start(settings, graph.clone()) {
         Ok(discovery) => Some(discovery),
         Err(error) => {
-            tracing::warn!(%error, "the topology cannot be looked at");
+            tracing::warn!(%error, "the topology cannot be discovered");
             None
         }
     }
@@ -540,7 +548,7 @@ fn follow_switch(config: &Config, target: Target, graph: &SharedGraph) -> Option
     match OvsTopology::start(settings, graph.clone()) {
         Ok(topology) => Some(topology),
         Err(error) => {
-            tracing::warn!(%error, "Open vSwitch cannot be looked at");
+            tracing::warn!(%error, "Open vSwitch cannot be discovered");
             None
         }
     }

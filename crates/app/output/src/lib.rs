@@ -28,7 +28,7 @@ pub enum OutputFormat {
     Csv,
 }
 
-/// Whether an error means that nobody reads our output any more.
+/// Whether an error means that our output has no reader any more.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -50,7 +50,7 @@ pub fn one_line(error: &anyhow::Error) -> String {
     text
 }
 
-/// Columns of a terminal, or as many as wanted when there is none.
+/// Columns of the terminal, or `usize::MAX` without one.
 pub fn width() -> usize {
     if !io::stdout().is_terminal() {
         return usize::MAX;
@@ -90,7 +90,7 @@ pub fn table(
     Ok(out.flush()?)
 }
 
-/// Prints records in the format that was asked for.
+/// Prints records in the selected format.
 pub struct Printer {
     format: OutputFormat,
     columns: &'static [Column],
@@ -131,11 +131,11 @@ impl Printer {
         if self.wide { usize::MAX } else { width() }
     }
 
-    /// Prints what is new; on a terminal a table is drawn over the last one.
+    /// Prints new records; on a terminal the table replaces the last one.
     pub fn follow(&mut self, lines: &[u8]) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         if self.format == OutputFormat::Table && io::stdout().is_terminal() {
-            // Clears the screen and goes home.
+            // Clears the screen and moves the cursor to the top left.
             write!(out, "\x1b[2J\x1b[H")?;
             let fit = height().saturating_sub(2).max(1);
             table(&mut out, self.columns, lines, fit, self.width())?;

@@ -21,11 +21,11 @@ pub fn certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>>
     Ok(found)
 }
 
-/// Certificates that end so soon are told of.
+/// Certificates that end this soon are reported.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// Says in the log when the first certificate of a file has ended, has not begun, or ends soon. It is used all
-/// the same: whose clock is right is not known here, and who connects says no.
+/// Logs if the first certificate of a file has ended, is not yet valid, or ends soon. It is used all the same:
+/// this host's clock may be wrong, and clients check it themselves.
 pub fn warn_of_validity(file: &Path, chain: &[CertificateDer<'_>]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let wrong = chain
@@ -36,7 +36,7 @@ pub fn warn_of_validity(file: &Path, chain: &[CertificateDer<'_>]) {
     }
 }
 
-/// What is wrong with the time of a certificate at a time since the Unix epoch.
+/// The error in the validity of a certificate at a time since the Unix epoch.
 fn wrong_validity(certificate: &[u8], now: Duration) -> Option<String> {
     let parsed = match x509_cert::Certificate::from_der(certificate) {
         Ok(parsed) => parsed,
@@ -45,7 +45,9 @@ fn wrong_validity(certificate: &[u8], now: Duration) -> Option<String> {
     let validity = parsed.tbs_certificate.validity;
     let (begin, end) = (validity.not_before, validity.not_after);
     if now > end.to_unix_duration() {
-        Some(format!("expired at {end}: nobody will connect, renew it"))
+        Some(format!(
+            "expired at {end}: clients will refuse it, renew it"
+        ))
     } else if now < begin.to_unix_duration() {
         Some(format!(
             "is valid from {begin} on only: is the clock right?"

@@ -1,11 +1,12 @@
-//! Room for file descriptors.
+//! The limit on file descriptors.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What watching all network namespaces takes: several sockets for each, of at most 4,096.
+/// File descriptors for watching all network namespaces: several sockets for each, of at most
+/// 4,096.
 pub const ALL_NAMESPACES: u64 = 32_768;
 
-/// Makes room for so many, as far as it is allowed.
+/// Raises the limit to this number, as far as permitted.
 pub fn make_room(wanted: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-/// Memory is looked at that often: it takes a walk through all that is kept.
+/// Interval of measuring memory: it requires a walk through all data.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Less than so many bytes are not worth it.
+/// Less memory is not worth returning.
 const WORTH: usize = 4 << 20;
 
-/// The most memory that was in use since some was given back.
+/// The most memory in use since memory was last returned.
 pub struct Peak {
     looked_at: Instant,
     bytes: usize,
@@ -24,7 +24,7 @@ impl Default for Peak {
 }
 
 impl Peak {
-    /// Whether it is time to say what is in use.
+    /// Whether memory should be measured.
     pub fn is_due(&mut self) -> bool {
         let due = self.looked_at.elapsed() >= INTERVAL;
         if due {
@@ -33,7 +33,7 @@ impl Peak {
         due
     }
 
-    /// Whether so little is in use now that the rest should be given back.
+    /// Whether so little is in use that the rest should be returned to the system.
     pub fn has_fallen(&mut self, bytes: usize) -> bool {
         let fallen = bytes < self.bytes / 2 && self.bytes - bytes >= WORTH;
         self.bytes = if fallen { bytes } else { self.bytes.max(bytes) };

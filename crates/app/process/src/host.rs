@@ -1,4 +1,4 @@
-//! What a process knows of its host without asking anybody: time, name, chance.
+//! Properties of the host and process: time, name, random numbers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ pub fn unix_ms() -> i64 {
     since.map_or(0, |since| since.as_millis() as i64)
 }
 
-/// A seed that nobody outside can know.
+/// An unpredictable seed.
 pub fn secret_seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::collections::hash_map::RandomState::new()

@@ -1,7 +1,7 @@
 //! Metrics, in the text format of OpenMetrics 1.0 by `prometheus-client`.
 //!
-//! A metric is declared once, beside what counts it, with `metrics!`: name, labels, unit and help. Nothing else can be
-//! written, so `docs/metrics.md`, which is made from the declarations, has every one.
+//! A metric is declared once, beside its counter, with `metrics!`: name, labels, unit and help. Only declared metrics
+//! can be written, so `docs/metrics.md`, generated from the declarations, is complete.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; chars
 pub enum Kind {
     /// It only grows while the process lives; its name ends with `_total`.
     Counter,
-    /// It goes up and down.
+    /// A value that rises and falls.
     Gauge,
 }
 
@@ -34,7 +34,7 @@ impl Kind {
     }
 }
 
-/// What is known of a metric without its values.
+/// A metric's declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
     /// The name under which samples are served. `_bytes` and `_seconds` in it are its unit.
@@ -126,32 +126,32 @@ macro_rules! metrics {
 /// A value of a metric.
 #[derive(Clone, Copy, Debug)]
 pub enum Number {
-    Whole(u64),
+    Integer(u64),
     Real(f64),
 }
 
 impl From<u64> for Number {
     fn from(value: u64) -> Self {
-        Self::Whole(value)
+        Self::Integer(value)
     }
 }
 
 impl From<u32> for Number {
     fn from(value: u32) -> Self {
-        Self::Whole(value.into())
+        Self::Integer(value.into())
     }
 }
 
 impl From<usize> for Number {
     fn from(value: usize) -> Self {
-        Self::Whole(value as u64)
+        Self::Integer(value as u64)
     }
 }
 
 /// 1 when it is so.
 impl From<bool> for Number {
     fn from(value: bool) -> Self {
-        Self::Whole(value.into())
+        Self::Integer(value.into())
     }
 }
 
@@ -174,7 +174,7 @@ pub struct Exposition(Families);
 #[derive(Debug, Default)]
 struct Families(Vec<Family>);
 
-/// Where the samples of a metric go.
+/// Writes the samples of a metric.
 pub struct Samples<'a, const L: usize>(&'a mut Family);
 
 impl<const L: usize> Samples<'_, L> {
@@ -186,7 +186,7 @@ impl<const L: usize> Samples<'_, L> {
 }
 
 impl Exposition {
-    /// Begins the samples of a metric, which must not come twice.
+    /// Begins the samples of a metric; at most once for each.
     pub fn family<const L: usize>(&mut self, metric: &'static Metric<L>) -> Samples<'_, L> {
         let Families(all) = &mut self.0;
         all.push(Family {
@@ -202,12 +202,12 @@ impl Exposition {
         self.family(metric).value([], value);
     }
 
-    /// All of it as text.
+    /// All metrics as text.
     pub fn into_text(self) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.0));
         let mut out = String::new();
-        // Only `String` could refuse what is written, and does not.
+        // Writing to a `String` cannot fail.
         let _ = text::encode(&mut out, &registry);
         out
     }
@@ -247,13 +247,13 @@ impl Collector for Families {
 
 fn encode(sample: &mut MetricEncoder<'_>, kind: Kind, number: Number) -> Result<(), fmt::Error> {
     match (kind, number) {
-        (Kind::Counter, Number::Whole(value)) => {
+        (Kind::Counter, Number::Integer(value)) => {
             sample.encode_counter::<NoLabelSet, _, u64>(&value, None)
         }
         (Kind::Counter, Number::Real(value)) => {
             sample.encode_counter::<NoLabelSet, _, u64>(&value, None)
         }
-        (Kind::Gauge, Number::Whole(value)) => sample.encode_gauge(&value),
+        (Kind::Gauge, Number::Integer(value)) => sample.encode_gauge(&value),
         (Kind::Gauge, Number::Real(value)) => sample.encode_gauge(&value),
     }
 }
@@ -285,7 +285,7 @@ pub fn documentation(groups: &[Group]) -> String {
     text
 }
 
-/// What is wrong with declarations by Prometheus' conventions, a line each.
+/// Violations of Prometheus' conventions in declarations, a line each.
 pub fn faults(groups: &[Group]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut names = std::collections::HashSet::new();

@@ -9,20 +9,20 @@ use std::{
 use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Serves the process at the other end of standard input until it is gone.
+/// Serves the process at the other end of standard input until it ends.
 pub fn detach_when_orphaned() -> anyhow::Result<()> {
     // What ends the other process (Ctrl-C, the service manager) is not to end this one.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
-    // Refused only to the leader of a process group, who is in none of another's.
+    // Fails only for the leader of a process group, which needs no new session.
     let _ = rustix::process::setsid();
-    // A name that says in lists of processes what the second `skua` is.
+    // A name that explains the second `skua` in lists of processes.
     let _ = rustix::thread::set_name(c"skua-orphans");
     let left = skua_kernel::orphans::serve(io::stdin().as_fd())
         .context("this is a part of `skua run`, not to be used alone")?;
     if left > 0 {
-        tracing::info!(left, "detached classifiers of a process that is gone");
+        tracing::info!(left, "detached classifiers of a process that has ended");
     }
     Ok(())
 }

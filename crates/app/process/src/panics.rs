@@ -1,9 +1,8 @@
 //! What a panic ends: a request, or the process.
 //!
-//! A panic is a fault of ours. In a request it ends that request with 500 and is counted
-//! ([`request`]); the locks that it held are taken on by others as they are. In a thread that does its
-//! work alone (draining, exporting, keeping agents) nobody would take over, so it ends the process
-//! with a line that says so, and who started it starts it again.
+//! A panic is a bug. In a request it ends that request with 500 and is counted ([`request`]); its
+//! locks stay usable by others. A thread that works alone (draining, exporting, maintaining agents)
+//! has no replacement, so its panic ends the process with a log line, and a supervisor restarts it.
 
 #[cfg(not(panic = "unwind"))]
 compile_error!("panics must unwind, or one request could end the process");
@@ -22,7 +21,7 @@ crate::metrics! { "Faults of the program"
     REQUESTS_ENDED counter "skua_request_panics_total" [] "Requests that ended with 500 by a fault of Skua; the log says where it is.";
 }
 
-/// The exit code of a process that a panic has ended, as Rust has it.
+/// The exit code of a process that a panic has ended, as in Rust.
 const EXIT: i32 = 101;
 
 /// Counts a request that a panic has ended.
@@ -39,7 +38,7 @@ pub fn requests() -> u64 {
 pub async fn request<F: Future>(work: F) -> Option<F::Output> {
     let mut work = pin!(work);
     std::future::poll_fn(move |context| {
-        // Nothing of the work is used after a panic.
+        // No state of the work is used after a panic.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(poll) => poll.map(Some),
             Err(_) => {
@@ -51,11 +50,11 @@ pub async fn request<F: Future>(work: F) -> Option<F::Output> {
     .await
 }
 
-/// Whether nobody would take over what the thread of this name does.
+/// Whether the work of the thread of this name has no replacement.
 fn is_alone(thread: Option<&str>) -> bool {
     match thread {
-        // The main thread ends the process itself, after giving back what it has.
-        // Threads without a name are joined by who has started them, for one piece of work.
+        // The main thread ends the process itself, after cleaning up. Threads without a name are
+        // joined by their creators, for one piece of work.
         None | Some("main") => false,
         // Tasks of the API end alone.
         Some("http") => false,
@@ -63,7 +62,7 @@ fn is_alone(thread: Option<&str>) -> bool {
     }
 }
 
-/// Ends the process because a thread of it cannot go on.
+/// Ends the process because one of its threads cannot continue.
 pub fn end_process(thread: &str) -> ! {
     eprintln!(
         "skua: a fault in the thread \"{thread}\" ends this process: please report it with the lines \

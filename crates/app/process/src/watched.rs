@@ -1,4 +1,4 @@
-//! Values that are read from files, and read again when those change.
+//! Values from files, which are read again after a change.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-/// Files are looked at no more often than this, and only when somebody asks.
+/// Files are checked at most once in this time, and only on access.
 const AGE: Duration = Duration::from_secs(1);
 
 /// Bytes of a secret file at most.
@@ -22,8 +22,8 @@ type Stamp = (u64, u64, u64, i128);
 
 type Load<T> = Box<dyn Fn() -> anyhow::Result<T> + Send + Sync>;
 
-/// A value made of files. It is looked for changes when it is asked for, so that nothing wakes up for
-/// it; what cannot be read leaves the value as it was.
+/// A value read from files. It checks for changes on access, so that no timer is needed; files that
+/// cannot be read leave the value unchanged.
 pub struct Watched<T> {
     what: &'static str,
     files: Vec<PathBuf>,
@@ -44,7 +44,7 @@ impl<T> Watched<T> {
         files: Vec<PathBuf>,
         load: impl Fn() -> anyhow::Result<T> + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
-        // Before they are read: a change meanwhile is then seen later.
+        // Before reading: a change meanwhile is then noticed later.
         let stamps = stamps(&files);
         let value = Arc::new(load().context(what)?);
         Ok(Self {
@@ -64,7 +64,7 @@ impl<T> Watched<T> {
         self.load(false)
     }
 
-    /// Reads the files again whether they changed or not.
+    /// Reads the files again, changed or not.
     pub fn reload(&self) {
         self.load(true);
     }
@@ -107,7 +107,7 @@ pub fn read_secret(file: &Path) -> anyhow::Result<String> {
     let name = file.display();
     let cannot = || format!("cannot read {name}");
     let mut opened = File::open(file).with_context(cannot)?;
-    // Of what was opened: what the name stands for may be another file by now.
+    // Of the open file: the name may point to another file by now.
     let mode = opened.metadata().with_context(cannot)?.mode();
     if mode & 0o027 != 0 {
         bail!(
@@ -127,9 +127,9 @@ pub fn read_secret(file: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A secret in a file, - for standard input; what ends the line is no part of it.
+/// A secret in a file, - for standard input; without the end of the line.
 pub fn read_secret_line(file: &Path) -> anyhow::Result<String> {
-    /// Longer than any password or token that is taken.
+    /// Longer than any password or token.
     const LONGEST: u64 = 4_096;
     let name = file.display();
     let mut text = String::new();
@@ -179,7 +179,7 @@ mod tests {
         let secret = skua_testkit::scratch::secret("closed", "secret");
         std::fs::write(&open, "open").unwrap();
         std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
-        // The name stands for the one and the other in turn, as an attacker would have it.
+        // The name alternates between both files, as an attacker would do.
         let over = std::sync::atomic::AtomicBool::new(false);
         let turn = |target: &Path| {
             let fresh = name.with_extension("new");
@@ -198,7 +198,7 @@ mod tests {
             over.store(true, std::sync::atomic::Ordering::Relaxed);
             assert_eq!(read, None, "a file that is open to others was read");
         });
-        // A name that turns into a pipe does not have us wait for ever either: what is read ends.
+        // A name that becomes a pipe must not block forever either: reading ends.
         let long = skua_testkit::scratch::scratch("long");
         let file = File::options()
             .write(true)

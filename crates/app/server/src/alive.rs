@@ -1,5 +1,5 @@
-//! `/health`, whether the process does its work, and `/ready`, whether it has begun to: for supervisors. Anyone may
-//! ask, and they wait for nobody: no lock on the state, no drain.
+//! `/health`: whether the process does its work; `/ready`: whether it has started to. For supervisors, without a
+//! login. Both wait for nothing: no lock on the state, no drain.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -23,11 +23,11 @@ pub const PATHS: [&str; 2] = ["/health", "/ready"];
 /// What a drain may be late beyond three intervals: large tables on busy machines.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Whether drains come when they should.
+/// Whether drains happen on time.
 pub struct Drains {
     seen: watch::Receiver<u64>,
     most: Duration,
-    /// The last number of drains, and when it was first seen.
+    /// The last number of drains, and when it was first read.
     last: Mutex<(u64, Instant)>,
 }
 
@@ -47,7 +47,7 @@ impl Drains {
         *self.seen.borrow() > 0
     }
 
-    /// How long there was none, when that is too long.
+    /// Time without a drain, if it is too long.
     fn late(&self, now: Instant) -> Option<Duration> {
         let seen = *self.seen.borrow();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ impl Drains {
     }
 }
 
-/// The routes; `drains` of who watches a host.
+/// The routes; `drains` for processes that watch a host.
 pub fn routes(drains: Option<Drains>) -> OpenApiRouter {
     OpenApiRouter::new()
         .routes(routes!(health))
@@ -106,13 +106,13 @@ mod tests {
 
     #[test]
     fn late_is_who_has_not_drained_for_three_intervals_and_a_minute() {
-        let (tell, seen) = watch::channel(0);
+        let (sender, seen) = watch::channel(0);
         let drains = Drains::new(seen, Duration::from_secs(10));
         let begin = drains.last.lock().unwrap().1;
         let after = |seconds| begin + Duration::from_secs(seconds);
         assert_eq!(drains.late(after(90)), None);
         assert_eq!(drains.late(after(91)), Some(Duration::from_secs(91)));
-        tell.send_modify(|drains| *drains += 1);
+        sender.send_modify(|drains| *drains += 1);
         assert_eq!(drains.late(after(92)), None);
         assert_eq!(drains.late(after(182)), None);
         assert_eq!(drains.late(after(183)), Some(Duration::from_secs(91)));
@@ -120,14 +120,14 @@ mod tests {
 
     #[tokio::test]
     async fn ready_is_who_has_drained_once() {
-        let (tell, seen) = watch::channel(0);
+        let (sender, seen) = watch::channel(0);
         let drains = Some(Arc::new(Drains::new(seen, Duration::from_secs(10))));
         let refused = ready(State(drains.clone())).await.map(|_| ());
         assert_eq!(refused.unwrap_err().code, ErrorCode::Unavailable);
         assert!(health(State(drains.clone())).await.is_ok());
-        tell.send_modify(|drains| *drains += 1);
+        sender.send_modify(|drains| *drains += 1);
         assert!(ready(State(drains.clone())).await.is_ok());
-        // Who watches no host is ready when it answers.
+        // A process that watches no host is ready when it answers.
         assert!(ready(State(None)).await.is_ok());
     }
 }

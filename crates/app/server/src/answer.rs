@@ -15,10 +15,10 @@ use crate::{
     work::blocking,
 };
 
-/// Bodies up to so many bytes are parsed where they come in; longer ones on a thread that may wait.
+/// Bodies up to this size are parsed on the async thread; longer ones on a blocking thread.
 const SHORT: usize = 64 << 10;
 
-/// Parameters of a request, or what is wrong with them.
+/// Parameters of a request, or the error in them.
 pub type Parameters<T> = Result<Query<T>, QueryRejection>;
 
 /// An answer of one object, written where it was made.
@@ -31,7 +31,7 @@ pub struct Answer<T> {
 impl<T: Serialize> Answer<T> {
     /// With status 200.
     pub fn of(value: &T) -> Self {
-        // What we answer with has no maps whose keys are no text, which is all that can fail.
+        // Only maps with keys that are no text can fail; answers have none.
         let mut text = serde_json::to_string(value).unwrap_or_default();
         text.push('\n');
         Self {

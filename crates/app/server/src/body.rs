@@ -1,4 +1,4 @@
-//! Bodies of requests that must come in time.
+//! Bodies of requests, with a time limit.
 
 use std::{
     future::Future as _,
@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 use crate::connections::{Activity, ConnectionSlot};
 
-/// The body did not come in time.
+/// The body took too long.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not come in time")]
 struct Late;
@@ -30,8 +30,8 @@ struct Timed {
     place: Option<Arc<ConnectionSlot>>,
 }
 
-/// Wraps a body. Its place is said to be waited for until it is read; the flag tells whether it came
-/// too late.
+/// Wraps a body. The connection counts as waiting until the body is read; the flag is set if it took
+/// too long.
 pub fn timed(
     inner: Body,
     limit: Duration,

@@ -1,4 +1,4 @@
-//! The open connections, and which goes when there are too many.
+//! The open connections, and which is closed when there are too many.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,10 @@ use tokio::task::AbortHandle;
 
 use crate::fair::network;
 
-/// What a connection is doing, that which goes first before others.
+/// What a connection does; the first kind is closed first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Activity {
-    /// It has not said what it wants: half-open, idle, or slow to read its last answer.
+    /// No complete request: half-open, idle, or slow to read its last answer.
     Waiting,
     /// It sends a body.
     Sending,
@@ -35,14 +35,14 @@ struct Table {
     open: HashMap<u64, Connection>,
 }
 
-/// At most so many connections. A new one always gets in: for it goes the one that has been waiting
-/// the longest, so that clients that never ask for anything do not keep out those that do.
+/// A limit on connections. A new one is always accepted: the one that has waited longest is closed,
+/// so that clients without requests cannot lock out others.
 pub struct Connections {
     most: usize,
     table: Mutex<Table>,
 }
 
-/// A connection's place; free when dropped.
+/// A connection's slot; freed when dropped.
 pub struct ConnectionSlot {
     all: Arc<Connections>,
     id: u64,
@@ -57,7 +57,7 @@ impl Connections {
         })
     }
 
-    /// A place for a new connection.
+    /// A slot for a new connection.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Arc<ConnectionSlot> {
         let mut table = self.lock();
         if table.open.len() >= self.most {
@@ -101,7 +101,7 @@ impl Connections {
 }
 
 impl ConnectionSlot {
-    /// Says which task ends the connection when it is aborted.
+    /// Sets the task that serves the connection; aborting it closes the connection.
     pub fn set_task(&self, task: AbortHandle) {
         match self.all.lock().open.get_mut(&self.id) {
             Some(connection) => connection.task = Some(task),
@@ -109,7 +109,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Says what it is doing from now on.
+    /// Sets the connection's activity.
     pub fn set(&self, doing: Activity) {
         if let Some(connection) = self.all.lock().open.get_mut(&self.id) {
             connection.doing = doing;

@@ -1,4 +1,5 @@
-//! The web page at `/`, out of the binary. It may load nothing from elsewhere, and nobody may frame it.
+//! The web page at `/`, from the binary. It loads nothing from other servers, and other pages cannot
+//! frame it.
 
 use axum::{
     extract::{Path, State},
@@ -13,8 +14,8 @@ use crate::error::ApiError;
 /// Where the page's files are.
 const FOLDER: &str = "/console/";
 
-/// What the page may do: scripts, styles and data of this server only, nothing inline, no forms that are
-/// sent by the browser itself.
+/// Content policy: scripts, styles and data of this server only, nothing inline, no forms that the
+/// browser submits.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
@@ -35,14 +36,14 @@ async fn welcome_page(State(welcome): State<&'static str>, headers: HeaderMap) -
     index(welcome, &headers)
 }
 
-/// Whether a request is for the page itself, which has no secrets and asks who is there by itself.
+/// Whether a request is for the page itself, which has no secrets and asks for the login itself.
 pub fn is_page(method: &Method, path: &str, headers: &HeaderMap) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
         && (path.starts_with(FOLDER) || (path == "/" && is_browser(headers)))
 }
 
-/// Whether it is a script of the page that asks, and not a person or a program. A browser would show its
-/// own window for passwords otherwise.
+/// Whether a script of the page sends the request. For those the browser must not open its own window
+/// for passwords.
 pub fn is_script(headers: &HeaderMap) -> bool {
     headers
         .get("sec-fetch-dest")

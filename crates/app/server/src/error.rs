@@ -21,7 +21,7 @@ const LINE: usize = 64 << 10;
 pub enum ErrorCode {
     /// 400: the request is wrong.
     BadRequest,
-    /// 401: nothing says who asks, or what does is wrong.
+    /// 401: credentials are missing or wrong.
     Unauthenticated,
     /// 403: the role or the configuration does not allow it.
     Forbidden,
@@ -29,9 +29,9 @@ pub enum ErrorCode {
     NotFound,
     /// 405: the path does not have this method.
     MethodNotAllowed,
-    /// 408: the body did not come in time.
+    /// 408: the body took too long.
     Timeout,
-    /// 409: something else stands in the way, like an equal one.
+    /// 409: another resource is in conflict, like one of the same name.
     Conflict,
     /// 413: the body is too long.
     TooLarge,
@@ -41,7 +41,7 @@ pub enum ErrorCode {
     TooMany,
     /// 500: the server failed.
     Internal,
-    /// 501: this build does not have it.
+    /// 501: not part of this build.
     NotImplemented,
     /// 503: not now, or it is not watched.
     Unavailable,
@@ -87,12 +87,12 @@ impl ErrorCode {
     }
 }
 
-/// Why a request is refused. Whose `Accept` names `application/json` gets it as that, all others its message as one line.
+/// Why a request is refused. With `application/json` in `Accept` the client gets an object, else the message as one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ApiError {
     /// What kind of error.
     pub code: ErrorCode,
-    /// What is wrong and what to do, in one line without its end.
+    /// The cause and the remedy, in one line without a newline.
     pub message: String,
     /// In how many seconds it may be otherwise.
     pub retry_after: Option<u32>,
@@ -156,11 +156,11 @@ pub struct ErrorBody {
     status: u16,
     /// What kind of error.
     code: ErrorCode,
-    /// What is wrong and what to do, in one line.
+    /// The cause and the remedy, in one line.
     message: String,
 }
 
-/// Whether who asks wants errors as JSON.
+/// Whether the client accepts errors as JSON.
 pub(crate) fn wants_json(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter();
     accepted.any(|value| value.to_str().is_ok_and(|value| value.contains(JSON)))
@@ -172,7 +172,7 @@ pub(crate) async fn error_as_json(response: Response) -> Response {
     let kind = response.headers().get(header::CONTENT_TYPE);
     let is_text = kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
     let is_error = status.is_client_error() || status.is_server_error();
-    // What is sent while it is written is no error: those are one line.
+    // Errors are one line; streamed answers are none.
     let is_short = response
         .body()
         .size_hint()

@@ -1,4 +1,4 @@
-//! Turns for work: how much is done at a time, and that no client gets all of it.
+//! Fair scheduling of work: how much runs at a time, and no client gets all of it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,10 +9,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// Who wants work to be done.
+/// The client whose work it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ClientKey {
-    /// Who has said who it is.
+    /// A client with a proven identity.
     Named(Arc<str>),
     /// Others, by their network ([`network`]).
     Address(IpAddr),
@@ -26,24 +26,24 @@ pub fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// How much at a time.
+/// Limits on running and waiting work.
 #[derive(Clone, Copy, Debug)]
 pub struct FairLimits {
     /// Of all clients.
     pub running: usize,
     /// Of one client.
     pub running_of_one: usize,
-    /// How much of one client may wait.
+    /// Most waiting work of one client.
     pub waiting_of_one: usize,
     /// How long it waits.
     pub patience: Duration,
 }
 
-/// There is too much to do.
+/// Too much work is waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busy;
 
-/// Gives turns: the clients that wait get theirs one after the other, however much each wants.
+/// Schedules work: waiting clients get turns in rotation, however much work each has.
 #[derive(Clone)]
 pub struct Turns(Arc<Inner>);
 
@@ -56,7 +56,7 @@ struct Inner {
 struct Queues {
     running: usize,
     clients: HashMap<ClientKey, Client>,
-    /// Clients with something waiting, in the order in which they come next.
+    /// Clients with waiting work, in the order of their next turns.
     next: VecDeque<ClientKey>,
 }
 
@@ -73,7 +73,7 @@ pub struct Turn {
 }
 
 impl Turns {
-    /// Nothing runs yet.
+    /// A scheduler without work.
     pub fn new(limits: FairLimits) -> Self {
         Self(Arc::new(Inner {
             limits,
@@ -93,7 +93,7 @@ impl Turns {
                 queues.running += 1;
                 return Ok(self.turn(client));
             }
-            // Those whose clients went away are not in the way of others.
+            // Drop requests of clients that have disconnected.
             entry.waiting.retain(|sender| !sender.is_closed());
             if entry.waiting.len() >= limits.waiting_of_one {
                 return Err(Busy);
@@ -134,12 +134,12 @@ impl Turns {
             }
         }
         while let Some((sender, turn)) = self.next() {
-            // Who went away meanwhile drops the turn, and so leaves it to the next.
+            // A client that disconnected meanwhile drops the turn, which frees it for the next.
             drop(sender.send(turn));
         }
     }
 
-    /// The next that may run, if there is room for it.
+    /// The next turn, if the limits allow one.
     fn next(&self) -> Option<(oneshot::Sender<Turn>, Turn)> {
         let mut queues = self.lock();
         if queues.running >= self.0.limits.running {
@@ -237,7 +237,7 @@ mod tests {
             assert_eq!(turns.lock().running, 0);
             assert!(
                 turns.lock().clients.is_empty(),
-                "nothing is kept of who is gone"
+                "no entry remains of a disconnected client"
             );
         });
     }

@@ -1,5 +1,5 @@
-//! What each request passes before it gets to its route: may a browser have been made to send it,
-//! who asks, may it, and is its body there in time.
+//! Checks of each request before its route: could another site have made the browser send it, who
+//! sends it, is it permitted, and does its body arrive in time.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -34,17 +34,17 @@ const METRICS: &str = "/metrics";
 pub struct Gate {
     /// Which names are ours.
     pub guard: Guard,
-    /// Who may ask.
+    /// Authenticates callers.
     pub authenticator: Authenticator,
-    /// Who may have the metrics without a login.
+    /// Who gets the metrics without a login.
     pub metrics: Metrics,
     /// The address of the page.
     pub page: String,
     /// Whether connections are encrypted.
     pub tls: bool,
-    /// Turns for what takes time.
+    /// Turns for expensive work.
     pub turns: Turns,
-    /// How long a body may take.
+    /// Time limit of a body.
     pub body_time: Duration,
 }
 
@@ -52,7 +52,7 @@ fn refused(status: StatusCode, text: &'static str) -> Response {
     (status, text).into_response()
 }
 
-/// Lets through what may pass.
+/// Passes permitted requests on.
 pub async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
     let (mut parts, inner) = request.into_parts();
     let refusal = gate
@@ -80,7 +80,7 @@ pub async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
         next.run(Request::from_parts(parts, body)).await
     })
     .await;
-    // An answer without an end, like live packets, is work until its client goes.
+    // An endless answer, like live packets, counts as work until its client disconnects.
     if let Some(place) = place.filter(|_| answer.body().size_hint().exact().is_some()) {
         place.set(Activity::Waiting);
     }
@@ -104,7 +104,7 @@ async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, R
     let (method, path) = (&request.method, request.uri.path());
     let open = match path {
         paths::LOGIN => *method == Method::POST,
-        // Supervisors have no token, and it tells nothing.
+        // Supervisors have no token, and the answer has no secrets.
         path if alive::PATHS.contains(&path) => matches!(*method, Method::GET | Method::HEAD),
         METRICS if matches!(*method, Method::GET | Method::HEAD) => match gate.metrics {
             Metrics::Open => true,
@@ -128,8 +128,8 @@ async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, R
         return Err(refused(
             StatusCode::FORBIDDEN,
             match caller.role() {
-                role if role.tells() => "an agent may only tell of its host, and ask nothing\n",
-                _ => "the role read may only look; this needs the role admin\n",
+                role if role.is_agent() => "an agent may only report its host, and query nothing\n",
+                _ => "the role read may change nothing; this needs the role admin\n",
             },
         ));
     }

@@ -1,31 +1,30 @@
-//! What the API refuses before it looks further: requests that a page of another site has a browser
-//! send. Whoever listens on loopback without passwords is otherwise open to every page that a
-//! browser on this machine shows.
+//! Refuses requests that a page of another site makes a browser send. Without this check, a server
+//! on loopback without passwords would be open to every page that a browser on this machine shows.
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::Authority};
 
 use crate::paths::{LOGIN, PCAP, is_form};
 
-/// Lets through what does not come from another site.
+/// Refuses requests from other sites.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     /// Names of this server (`api.names`).
     pub names: Vec<String>,
-    /// Whether it is asked over TLS.
+    /// Whether the server uses TLS.
     pub tls: bool,
 }
 
 impl Guard {
     /// Why a request is refused.
     ///
-    /// - A `Host` that is a name which is not ours: a name of another site may have been made to point
-    ///   here (DNS rebinding), a number or `localhost` cannot.
+    /// - A `Host` with an unknown name: a name of another site may point here (DNS rebinding); a
+    ///   number or `localhost` cannot.
     /// - An `Origin` that is not this server: another site's page.
-    /// - A `Sec-Fetch-Site` that says the same, which browsers send with GETs as well: images and
-    ///   frames of other sites cannot have us work. Somebody may follow a link to our page.
+    /// - A `Sec-Fetch-Site` with the same meaning, which browsers send with GETs as well: images and
+    ///   frames of other sites must not cause work. Following a link to our page is permitted.
     /// - A change without a content type that only programs send: forms and simple requests, which
-    ///   browsers send to other sites without asking, cannot have it. A login may be a form: it shows
-    ///   its secrets itself.
+    ///   browsers send to other sites without a preflight, cannot have it. A login may be a form: it
+    ///   carries its own secrets.
     pub fn refusal(
         &self,
         method: &Method,
@@ -91,13 +90,13 @@ fn is_number_or_localhost(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || number.parse::<std::net::IpAddr>().is_ok()
 }
 
-/// Whether a browser says that a page of another site has it send this.
+/// Whether the browser reports that a page of another site sends this.
 fn from_elsewhere(headers: &HeaderMap) -> bool {
     let mut sites = headers.get_all("sec-fetch-site").iter();
     sites.any(|site| site != "same-origin" && site != "none")
 }
 
-/// Whether somebody follows a link to our page, which is the same for all and costs nothing.
+/// Whether someone follows a link to our page, which is the same for all and cheap.
 fn is_followed_link(uri: &Uri, headers: &HeaderMap) -> bool {
     let says = |name: &str, what: &str| headers.get(name).is_some_and(|value| value == what);
     uri.path() == "/" && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document")

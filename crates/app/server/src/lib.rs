@@ -1,4 +1,4 @@
-//! Serves the API: addresses, TLS, who may ask, and that no client is in the way of another.
+//! Serves the API: addresses, TLS, authentication, and fairness between clients.
 
 #![allow(
     missing_docs,
@@ -52,7 +52,7 @@ use crate::{
     tls::TlsFiles,
 };
 
-/// How patient the server is, and how much it does at a time.
+/// Time limits and limits on concurrent work.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Open connections.
@@ -63,7 +63,7 @@ pub struct Limits {
     pub headers: Duration,
     /// Time for a body.
     pub body: Duration,
-    /// Time in which a client has to take some of its answer.
+    /// Time in which a client must read a part of its answer.
     pub reading: Duration,
     /// Work at a time.
     pub work: FairLimits,
@@ -77,7 +77,7 @@ pub struct Limits {
     pub ping: Duration,
 }
 
-/// Threads for work that waits: for turns, for a check of a password, and for what subscribers get.
+/// Threads for blocking work of subscribers and password checks.
 const THREADS: usize = 8;
 
 impl Default for Limits {
@@ -155,7 +155,7 @@ impl Server {
         self
     }
 
-    /// The first address, as one asks it; without one the socket.
+    /// The first address as a URL; without one the socket.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         self.addresses
@@ -168,7 +168,7 @@ impl Server {
             .unwrap_or_default()
     }
 
-    /// The address of the page, as one asks for it from this host.
+    /// The URL of the page, from this host.
     fn page(&self) -> Option<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let first = self.addresses.first()?;
@@ -183,7 +183,8 @@ impl Server {
         Some(format!("{scheme}://{host}:{}", first.port()))
     }
 
-    /// A link to the page with a code for one login as admin, for who has started us.
+    /// A link to the page with a code for one login as admin, for the user who started this
+    /// process.
     pub fn link(&self) -> anyhow::Result<Option<String>> {
         let Some(page) = self.page() else {
             return Ok(None);
@@ -211,7 +212,7 @@ impl Server {
         &self.connections
     }
 
-    /// How patient it is, and how much it does at a time.
+    /// Time limits and limits on concurrent work.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -262,7 +263,7 @@ impl Server {
     }
 }
 
-/// Readable whenever a SIGHUP comes. Without files to read again SIGHUP ends the process as always.
+/// Readable after a SIGHUP. Without files to read again, SIGHUP ends the process by default.
 fn hang_ups() -> anyhow::Result<UnixStream> {
     let (reader, writer) = UnixStream::pair()?;
     reader.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! The socket for users of this host: who asks there is known by the kernel (SO_PEERCRED).
+//! The unix socket for users of this host: the kernel names the user (SO_PEERCRED).
 
 use std::{
     fs::Permissions,
@@ -19,19 +19,19 @@ use skua_config::{AUTO, Api, Others};
 
 use crate::auth::{LocalUser, Role};
 
-/// Where `skua run` and `skua analyzer` are asked when nothing else is said.
+/// Default socket of `skua run` and `skua analyzer`.
 pub const USUAL: &str = "/run/skua/skua.sock";
 /// Where `skua agent` is.
 pub const USUAL_OF_AGENTS: &str = "/run/skua-agent/skua.sock";
-/// The group whose members may do all.
+/// The group whose members have all rights.
 const GROUP: &str = "skua";
 
-/// Who may do what.
+/// The rights of local users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// Our own user, who could have us do anything anyway.
+    /// Our own user, who has all rights anyway.
     own: u32,
-    /// The group whose members may do all.
+    /// The group whose members have all rights.
     group: Option<u32>,
     /// What others may do.
     others: Option<Role>,
@@ -46,10 +46,10 @@ impl Rules {
         }
     }
 
-    /// Who is at the other end of a connection.
+    /// The user at the other end of a connection.
     pub fn user(&self, stream: &tokio::net::UnixStream) -> std::io::Result<LocalUser> {
         let peer = stream.peer_cred()?;
-        // Where the kernel does not tell of them, the first group alone counts.
+        // If the kernel does not report all groups, only the first counts.
         let mut groups = skua_kernel::peer::groups(stream.as_fd()).unwrap_or_default();
         groups.push(peer.gid());
         let name = match peer.uid() {
@@ -79,7 +79,7 @@ fn group_number(list: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// Binds what is configured; with `auto` `usual`, if that can be had.
+/// Binds the configured socket; with `auto` `usual`, if possible.
 pub fn bind(api: &Api, usual: &str) -> anyhow::Result<Option<LocalSocket>> {
     let bound = match api.socket.as_str() {
         "" => return Ok(None),
@@ -89,7 +89,9 @@ pub fn bind(api: &Api, usual: &str) -> anyhow::Result<Option<LocalSocket>> {
     match bound {
         Ok(socket) => Ok(Some(socket)),
         Err(error) => {
-            tracing::warn!("{error:#}: commands cannot ask there (--socket takes another path)");
+            tracing::warn!(
+                "{error:#}: commands on this host cannot use it (choose another path with --socket)"
+            );
             Ok(None)
         }
     }
@@ -113,7 +115,7 @@ fn bind_at(path: &Path, others: Others) -> anyhow::Result<LocalSocket> {
     let list = std::fs::read_to_string("/etc/group").unwrap_or_default();
     let group = group_number(&list, GROUP);
     let own_group = getegid().as_raw();
-    // Who may connect; what may be done then is said by the rules alone.
+    // Who may connect; the rules alone decide about rights.
     let mode = match (others, group) {
         (Others::None, None) => 0o600,
         (Others::None, Some(_)) => 0o660,
@@ -144,7 +146,7 @@ fn remove_left_over(path: &Path) -> anyhow::Result<()> {
     let data = match std::fs::symlink_metadata(path) {
         Ok(data) => data,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("cannot look at {name}")),
+        Err(error) => return Err(error).with_context(|| format!("cannot check {name}")),
     };
     if !data.file_type().is_socket() {
         bail!("{name} is no socket, and is left as it is");
@@ -157,7 +159,7 @@ fn remove_left_over(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The role of users who are neither root nor of the group skua.
+/// The role of users who are neither root nor in the group skua.
 fn role_of(others: Others) -> Option<Role> {
     match others {
         Others::None => None,

@@ -24,7 +24,7 @@ use crate::{
 /// Bytes of a body.
 const BODY: usize = 8 << 10;
 
-/// Who logs in: by a password, by a token, or by the code of a link.
+/// A login: by password, by token, or by the code of a link.
 #[derive(Deserialize, ToSchema)]
 #[serde(untagged)]
 enum Login {
@@ -69,7 +69,7 @@ pub fn routes() -> OpenApiRouter {
 
 /// A form or JSON.
 async fn read(request: Request) -> Result<Login, Response> {
-    // What is wrong is not repeated: it may have a password in it.
+    // The error does not quote the input: it may have a password.
     let wrong = |status: StatusCode| {
         let text = "the body is no form or object with username and password, token, or code\n";
         (status, text).into_response()
@@ -97,7 +97,7 @@ fn plain(status: StatusCode) -> StatusCode {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 struct Session<'a> {
-    /// What shows who asks from now on, as a bearer or in `X-Auth-Token`.
+    /// The token for later requests, as bearer or in `X-Auth-Token`.
     token: &'a str,
     /// Name of the user.
     name: &'a str,

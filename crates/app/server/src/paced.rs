@@ -1,4 +1,4 @@
-//! Connections whose other end must read what it asked for.
+//! Connections that fail when the client does not read its answer.
 
 use std::{
     io,
@@ -12,11 +12,11 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// Bytes that the other end must take in each span of time in which something waits for it.
+/// Bytes that the client must read in each period in which data waits for it.
 const PACE: usize = 32 << 10;
 
-/// A connection that fails when the other end does not read: whoever asks for much and takes it byte
-/// by byte would otherwise keep it in memory for as long as it likes.
+/// A connection that fails when the client does not read: a client that requests much and reads it
+/// byte by byte would otherwise keep it in memory without limit.
 pub struct Paced<S> {
     inner: S,
     span: Duration,
@@ -36,7 +36,7 @@ impl<S> Paced<S> {
         }
     }
 
-    /// Takes the result of a write into account.
+    /// Accounts for the result of a write.
     fn pace<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -47,7 +47,7 @@ impl<S> Paced<S> {
             Poll::Ready(Ok(value)) => {
                 match size(&value) {
                     Some(size) => self.written += size,
-                    // All is written: nothing waits.
+                    // All is written: no data waits.
                     None => self.end = None,
                 }
                 if self.written >= PACE {

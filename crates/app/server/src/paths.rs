@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, header};
 pub const AGENTS: &str = "/ws/agent";
 /// The media type of capture files (IANA).
 pub const PCAP: &str = "application/vnd.tcpdump.pcap";
-/// The path, which is open to who has not said yet who it is.
+/// The path of logins, which needs no login itself.
 pub const LOGIN: &str = "/login";
 /// Where a session ends.
 pub const LOGOUT: &str = "/logout";

@@ -39,12 +39,12 @@ use crate::{
 
 /// How long to wait after an accept that failed: mostly there are no descriptors left.
 const BREATH: Duration = Duration::from_millis(100);
-/// The address of those who ask by the socket of this host.
+/// The address of clients at the unix socket.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Bytes of headers at most.
 const HEADERS: usize = 32 << 10;
 
-/// What is served.
+/// The service and its settings.
 pub struct Service {
     /// All routes.
     pub app: Router,
@@ -155,7 +155,7 @@ async fn connection(
     service: Arc<Service>,
     place: Arc<ConnectionSlot>,
 ) {
-    // An answer goes out in one piece anyway.
+    // Answers are written in one piece anyway.
     let _ = stream.set_nodelay(true);
     let stream = Paced::new(stream, service.limits.reading);
     let mut peer = Peer {

@@ -1,4 +1,4 @@
-//! Answers that are sent while they are written, so that they are never in memory as a whole.
+//! Streamed answers, which are never in memory completely.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ const PIECE: usize = 64 << 10;
 /// Pieces that wait for a client at most: 8 MiB.
 const PIECES: usize = 128;
 
-/// Time from a turn to the last byte that a client takes.
+/// Time limit from the turn to the last byte that the client reads.
 const TIME: Duration = Duration::from_secs(60);
 
 /// Where work puts its answer.
@@ -39,8 +39,8 @@ pub struct Answering {
     runtime: Handle,
 }
 
-/// The body of an answer. What is short goes out as a whole, with its length. Dropped before [`finish`](Self::finish) the answer breaks off,
-/// so that nobody takes a part of it for the whole.
+/// The body of an answer. A short one is sent at once, with its length. Dropped before [`finish`](Self::finish) the connection breaks, so
+/// that the client notices that the answer is incomplete.
 pub struct Writer {
     answering: Option<(Answering, HeaderMap)>,
     pieces: mpsc::Sender<Option<Bytes>>,
@@ -82,9 +82,9 @@ impl HttpBody for Pieces {
 }
 
 impl Answering {
-    /// Answers with something that is ready.
+    /// Answers with a complete response.
     pub fn ready(self, response: Response) {
-        // Whoever asked may be gone.
+        // The client may have disconnected.
         let _ = self.head.send(response);
     }
 
@@ -140,7 +140,7 @@ impl Writer {
         }
     }
 
-    /// The answer is whole.
+    /// The answer is complete.
     pub fn finish(mut self) -> io::Result<()> {
         if let Some((answering, headers)) = self.answering.take() {
             let whole = std::mem::take(&mut self.piece);
@@ -172,7 +172,7 @@ impl io::Write for Writer {
     }
 }
 
-/// Runs work that may wait and that writes its answer bit by bit. The turn ends with the work.
+/// Runs blocking work that streams its answer. The turn ends with the work.
 pub async fn streaming(work: impl FnOnce(Answering) + Send + 'static) -> Response {
     let turn = match turn().await {
         Ok(turn) => turn,
@@ -186,7 +186,7 @@ pub async fn streaming(work: impl FnOnce(Answering) + Send + 'static) -> Respons
     };
     tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        // What it has begun breaks off then, and nobody waits for how the work ends.
+        // Its answer breaks then, and no one awaits the result of the work.
         if catch_unwind(AssertUnwindSafe(|| work(answering))).is_err() {
             panics::count_request();
         }

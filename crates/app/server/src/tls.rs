@@ -1,4 +1,4 @@
-//! TLS of the API: certificates, and who presents one.
+//! TLS of the API: certificates, and clients' certificates.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +18,7 @@ use skua_process::{
     watched::{Watched, read_secret},
 };
 
-/// The configuration of TLS, as the files have it now.
+/// The configuration of TLS from the files.
 pub type TlsFiles = Watched<ServerConfig>;
 
 fn provider() -> Arc<CryptoProvider> {
@@ -59,7 +59,7 @@ fn load(certificate: &Path, key: &Path, client_ca: Option<&Path>) -> anyhow::Res
                     .add(root)
                     .with_context(|| file.display().to_string())?;
             }
-            // Who has none may still have a password or a token.
+            // A client without a certificate may still have a password or a token.
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
                 .allow_unauthenticated()
                 .build()?;

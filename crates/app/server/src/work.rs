@@ -1,4 +1,4 @@
-//! Work that may wait, on threads of its own, with a turn of the client that wants it.
+//! Blocking work on threads of its own, with a turn of the client.
 
 use std::future::Future;
 
@@ -13,17 +13,17 @@ tokio::task_local! {
     static CLIENT: (Turns, ClientKey);
 }
 
-/// Carries out a future in which [`blocking`] takes the turns of this client.
+/// Runs a future in which [`blocking`] uses the turns of this client.
 pub async fn of_client<F: Future>(turns: Turns, key: ClientKey, work: F) -> F::Output {
     CLIENT.scope((turns, key), work).await
 }
 
-/// Whose turns are taken here, for what goes on after the answer.
+/// The client and its turns, for work that continues after the answer.
 pub fn client() -> Option<(Turns, ClientKey)> {
     CLIENT.try_with(Clone::clone).ok()
 }
 
-/// A turn for the client whose request this is.
+/// A turn for the client of this request.
 pub(crate) async fn turn() -> Result<Option<Turn>, ApiError> {
     let Some((turns, key)) = client() else {
         return Ok(None);
@@ -40,7 +40,7 @@ pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let turn = turn().await?;
-    // The turn ends with the work, also when nobody waits for the answer any more.
+    // The turn ends with the work, also if the client has disconnected.
     let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
     match done {
         Ok((answer, _turn)) => answer,

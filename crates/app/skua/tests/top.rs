@@ -310,7 +310,7 @@ fn all_views_of_a_running_skua() {
     top.shows("TOP FLOWS");
     // Gone, and there again.
     run.end();
-    top.shows("gone, trying again");
+    top.shows("unreachable, trying again");
     top.shows("TOP FLOWS");
     let run = Run::start(&address);
     top.shows("answers again");

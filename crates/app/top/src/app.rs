@@ -1,4 +1,4 @@
-//! The state of the view: what is shown, what answers bring, what is asked for.
+//! The state of the view: what is shown, data from answers, and the data to request.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -8,18 +8,18 @@ use crate::{
     columns::text,
     fleet,
     list::List,
-    look::Look,
     make::Make,
     rates::Rates,
+    theme::Theme,
     tree::Tree,
     view::{Answer, Failure, Question, Request, Topic, View, words},
 };
 
-/// Events that are kept.
+/// Events in memory.
 const EVENTS_KEPT: usize = 2000;
-/// Without an answer for so long nobody answers.
+/// Without an answer for so long the server counts as unreachable.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Seconds between questions for what is dear and changes slowly.
+/// Seconds between requests of data that is expensive and changes slowly.
 const SLOWLY: u64 = 3;
 
 /// Something that lies over the view.
@@ -37,7 +37,7 @@ pub enum Overlay {
         /// The first line shown.
         from: usize,
     },
-    /// A filter that is being written.
+    /// A filter that is being typed.
     Filter {
         /// So far.
         text: String,
@@ -46,7 +46,7 @@ pub enum Overlay {
     Confirm(Make),
 }
 
-/// What is to be done outside of the view.
+/// Work for the caller of the view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// End.
@@ -61,10 +61,10 @@ pub enum Effect {
 #[derive(Debug)]
 pub struct App {
     /// Colours and signs.
-    pub look: Look,
-    /// Who is asked.
+    pub theme: Theme,
+    /// The address of the server.
     pub address: String,
-    /// The view that is shown.
+    /// The current view.
     pub view: View,
     /// Lists of all views; that of the overview has its flows.
     pub lists: [List; 7],
@@ -72,24 +72,24 @@ pub struct App {
     pub processes: Vec<Value>,
     /// The last status.
     pub status: Value,
-    /// Rates of all that is seen.
+    /// Rates of all packets observed.
     pub rates: Rates,
-    /// Whether nothing is asked.
+    /// Whether requests are paused.
     pub frozen: bool,
-    /// Whether the one who answers watches no host, but has agents.
+    /// Whether the server watches no host, but has agents.
     pub fleet: bool,
     /// Whether services are shown by which service calls which.
     pub dependencies: bool,
     /// What lies over the view.
     pub overlay: Option<Overlay>,
-    /// What is said below, and whether it is bad.
+    /// The message at the bottom, and whether it is an error.
     pub message: Option<(String, bool)>,
-    /// Why nobody answers, when nobody does.
-    pub gone: Option<String>,
+    /// Why the server is unreachable, if it is.
+    pub unreachable: Option<String>,
     /// The time of day, for events.
     pub now: String,
-    /// When somebody answered last.
-    heard: Duration,
+    /// When the last answer arrived.
+    answered: Duration,
     tree: Tree,
     events: VecDeque<Value>,
     /// Whether some are not shown yet.
@@ -106,10 +106,10 @@ pub fn lost(status: &Value) -> u64 {
 }
 
 impl App {
-    /// A view of who answers at `address`.
-    pub fn new(address: &str, look: Look) -> Self {
+    /// A view of the server at `address`.
+    pub fn new(address: &str, theme: Theme) -> Self {
         Self {
-            look,
+            theme,
             address: address.to_owned(),
             view: View::Overview,
             lists: Default::default(),
@@ -121,9 +121,9 @@ impl App {
             dependencies: false,
             overlay: None,
             message: None,
-            gone: None,
+            unreachable: None,
             now: String::new(),
-            heard: Duration::ZERO,
+            answered: Duration::ZERO,
             tree: Tree::default(),
             events: VecDeque::new(),
             events_stale: false,
@@ -132,7 +132,7 @@ impl App {
         }
     }
 
-    /// The list of the view that is shown.
+    /// The list of the current view.
     pub fn list(&self) -> &List {
         &self.lists[self.view as usize]
     }
@@ -142,7 +142,7 @@ impl App {
         &mut self.lists[self.view as usize]
     }
 
-    /// What is to be asked: what the view shows, and no more.
+    /// The data to request: what the view shows, and no more.
     pub fn requests(&self) -> Vec<Request> {
         if self.frozen {
             return Vec::new();
@@ -228,8 +228,8 @@ impl App {
         requests
     }
 
-    /// Takes what came back for a question at a moment (of a clock that never goes back). Answers to
-    /// questions that nobody has any more are passed over.
+    /// Applies an answer received at a moment (of a monotonic clock). Answers to outdated requests
+    /// are ignored.
     pub fn handle_answer(
         &mut self,
         request: &Request,
@@ -241,15 +241,15 @@ impl App {
         }
         match answer {
             Ok(answer) => {
-                self.heard(at);
+                self.answered(at);
                 self.apply_answer(request.topic, answer, at);
             }
-            Err(Failure::Gone(why)) => self.lose(why),
+            Err(Failure::Unreachable(why)) => self.lose(why),
             Err(Failure::Refused(why)) => {
-                self.heard(at);
+                self.answered(at);
                 match request.topic {
                     Topic::Status | Topic::TopProcesses => self.message = Some((why, true)),
-                    // What was answered to other questions would be taken for the answer to this.
+                    // An outdated answer would be taken for the current one.
                     Topic::TopFlows | Topic::Rows(_) | Topic::Edges | Topic::Nodes => {
                         let list = self.list_mut();
                         list.error = Some(why);
@@ -260,9 +260,9 @@ impl App {
         }
     }
 
-    fn heard(&mut self, at: Duration) {
-        self.heard = at;
-        if self.gone.take().is_some() {
+    fn answered(&mut self, at: Duration) {
+        self.answered = at;
+        if self.unreachable.take().is_some() {
             self.message = Some((format!("{} answers again", self.address), false));
             let address = self.address.clone();
             self.event("answers again", "", &address, "");
@@ -270,23 +270,23 @@ impl App {
     }
 
     fn lose(&mut self, why: String) {
-        if self.gone.is_none() {
+        if self.unreachable.is_none() {
             let address = self.address.clone();
-            self.event("gone", "", &address, &why);
+            self.event("unreachable", "", &address, &why);
             self.rates.pause();
-            // A process that begins anew counts its losses anew.
+            // A restarted process counts losses from 0.
             self.lost = None;
         }
-        self.gone = Some(why);
+        self.unreachable = Some(why);
     }
 
-    /// Notices that nobody has answered for long.
+    /// Detects that no answer has arrived for long.
     pub fn tick(&mut self, at: Duration) {
         if self.frozen {
-            // Nobody is asked.
-            self.heard = at;
+            // Requests are paused.
+            self.answered = at;
         }
-        if at.saturating_sub(self.heard) > SILENCE && self.gone.is_none() {
+        if at.saturating_sub(self.answered) > SILENCE && self.unreachable.is_none() {
             self.lose("no answer for 5 s".into());
         }
     }
@@ -303,7 +303,7 @@ impl App {
         };
         let answer = match answer {
             Answer::Rows(mut rows) => {
-                // Whoever answers may be somebody else.
+                // The server's answer may have any form.
                 rows.retain(Value::is_object);
                 Answer::Rows(rows)
             }
@@ -390,7 +390,7 @@ impl App {
 
     /// Shows the tree as it is now.
     pub(crate) fn show_tree(&mut self) {
-        let rows = self.tree.rows(self.look);
+        let rows = self.tree.rows(self.theme);
         self.lists[View::Topology as usize].replace(rows, View::Topology.identity());
     }
 
@@ -403,12 +403,12 @@ impl App {
         self.show_tree();
     }
 
-    /// Begins the tree anew, from other roots.
+    /// Starts the tree again, from other roots.
     pub(crate) fn restart_tree(&mut self) {
         self.tree.restart();
     }
 
-    /// Notes an event; of the oldest there are only so many.
+    /// Adds an event, and removes the oldest beyond the limit.
     pub fn event(&mut self, event: &str, kind: &str, name: &str, what: &str) {
         self.numbers += 1;
         let time = self.now.clone();
@@ -426,7 +426,7 @@ impl App {
         self.events_stale = true;
     }
 
-    /// Shows what has come since the last time.
+    /// Updates the lists for the next drawing.
     pub(crate) fn prepare(&mut self) {
         if !self.frozen && std::mem::take(&mut self.events_stale) {
             self.show_events();
@@ -446,7 +446,7 @@ impl App {
         self.lists[View::Events as usize].replace(rows, View::Events.identity());
     }
 
-    /// Says what came of something that was to be made.
+    /// Shows the result of making a capture or tap.
     pub fn made(&mut self, make: &Make, done: Result<Value, String>) {
         let what = if make.tap { "tap" } else { "capture" };
         self.message = Some(match done {

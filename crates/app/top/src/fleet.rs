@@ -1,12 +1,12 @@
-//! An analyzer that watches no host itself: its flows are those of its agents, asked for in Gremlin, whose
-//! names of fields are other ones.
+//! An analyzer that watches no host itself: its agents' flows are queried in Gremlin, which has other
+//! names of fields.
 
 use serde_json::{Value, json};
 use skua_flow::fields::{FIELDS, FieldType};
 
 use crate::columns::text;
 
-/// Whether a status is of somebody who watches no host.
+/// Whether a status is of a process that watches no host.
 pub fn watches_nothing(status: &Value) -> bool {
     status["rung"] == "" && !status["fleet"].is_null()
 }

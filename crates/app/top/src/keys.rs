@@ -12,7 +12,7 @@ use crate::{
 const LONGEST: usize = 1024;
 
 impl App {
-    /// Does what a key means; returns what is to be done outside.
+    /// Handles a key; returns work for the caller.
     pub fn key(&mut self, key: KeyEvent) -> Option<Effect> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {

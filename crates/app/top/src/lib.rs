@@ -1,5 +1,6 @@
-//! The terminal view: its state, its views and how they are drawn. It asks nobody and reads no keyboard:
-//! `skua top` brings answers and keys, and does what comes of them. So all of it is tested on fixed data.
+//! The terminal view: its state, its views and their drawing. It sends no requests and reads no keyboard:
+//! `skua top` passes answers and keys to it, and executes its requests. So all of it is tested on fixed
+//! data.
 
 pub mod app;
 pub mod columns;
@@ -8,10 +9,10 @@ mod fleet;
 pub mod format;
 mod keys;
 mod list;
-pub mod look;
 pub mod make;
 mod rates;
 pub mod text;
+pub mod theme;
 mod tree;
 pub mod view;
 

@@ -1,18 +1,19 @@
-//! A list of records: what is chosen, its order and its filter.
+//! A list of records: selection, order and filter.
 
 use serde_json::Value;
 
-/// Rows that are asked for at most. Where the API can page, others come when the cursor gets near them.
+/// Most rows that are requested. If the API supports pages, others follow when the cursor comes near
+/// them.
 const ROWS_AT_MOST: usize = 1000;
-/// Rows by which what is asked for moves on.
+/// Rows by which the requested page moves.
 const PAGE: usize = 500;
-/// Rows are asked for in steps, so that a move of the cursor does not ask anew.
+/// Rows are requested in steps, so that not every move of the cursor changes the request.
 const STEP: usize = 32;
 
 /// A list of records and where the user is in it.
 #[derive(Debug, Default)]
 pub struct List {
-    /// What is shown.
+    /// The rows in memory.
     pub rows: Vec<Value>,
     /// Which row is chosen.
     pub selected: usize,
@@ -26,20 +27,20 @@ pub struct List {
     pub reversed: bool,
     /// The filter in force.
     pub filter: String,
-    /// What is wrong with the last answer.
+    /// The error of the last answer.
     pub error: Option<String>,
     /// Whether there was an answer.
     pub answered: bool,
     /// Number of the first of `rows` among all that there are.
     pub base: usize,
-    /// How many there are, when the API says so.
+    /// Number of rows in total, if the API returns it.
     pub found: Option<usize>,
-    /// Identity of the chosen row, so that it stays chosen when others come; none at the top.
+    /// Identity of the selected row, which stays selected after updates; none at the top.
     chosen: Option<String>,
 }
 
 impl List {
-    /// Takes what was answered; the chosen row stays chosen as long as it is there.
+    /// Replaces the rows; the selected row stays selected while it exists.
     pub fn replace(&mut self, rows: Vec<Value>, identity: fn(&Value) -> String) {
         self.rows = rows;
         if self.reversed {
@@ -55,7 +56,7 @@ impl List {
         self.stay_inside();
     }
 
-    /// Takes a page, and how many rows there are in all.
+    /// Replaces the page, and sets the total number of rows.
     pub fn replace_page(&mut self, rows: Vec<Value>, found: usize, identity: fn(&Value) -> String) {
         self.replace(rows, identity);
         self.found = Some(found);
@@ -65,12 +66,12 @@ impl List {
         }
     }
 
-    /// Moves by so many rows.
+    /// Moves the cursor by this many rows.
     pub fn go(&mut self, by: isize, identity: fn(&Value) -> String) {
         self.turn(by);
         let to = self.selected.saturating_add_signed(by);
         self.selected = to.min(self.rows.len().saturating_sub(1));
-        // At the top the top is followed, whatever is there.
+        // At the top, the cursor stays at the first row.
         self.chosen = match (self.base, self.selected) {
             (0, 0) => None,
             (_, at) => self.rows.get(at).filter(|row| !row.is_null()).map(identity),
@@ -78,8 +79,8 @@ impl List {
         self.stay_inside();
     }
 
-    /// Turns to the page where a move leads, as far as the API can page. The rows that both pages have stay;
-    /// where none are yet there are nulls.
+    /// Turns to the page of a move's target, if the API supports pages. Rows in both pages stay; unknown
+    /// rows are null.
     fn turn(&mut self, by: isize) {
         let Some(found) = self.found.filter(|_| !self.reversed) else {
             return;
@@ -94,7 +95,7 @@ impl List {
         let far = to < self.base || to >= end;
         let near_end = to + self.height.max(1) >= self.base + ROWS_AT_MOST && end < found;
         let near_begin = self.base > 0 && to < self.base + self.height;
-        // What is within the first page only needs more rows.
+        // Within the first page more rows suffice.
         let first = self.base == 0 && to < ROWS_AT_MOST && !matches!(by, isize::MAX);
         if first || !(far || near_end || near_begin) {
             return;
@@ -114,7 +115,7 @@ impl List {
         self.base = base;
     }
 
-    /// Forgets what is chosen: the order or the filter is another one.
+    /// Clears the selection: order or filter has changed.
     pub fn restart(&mut self) {
         (self.selected, self.offset, self.chosen) = (0, 0, None);
         (self.base, self.found) = (0, None);
@@ -127,7 +128,7 @@ impl List {
             .max(self.base + self.rows.len())
     }
 
-    /// Keeps the chosen row on a screen with room for `height` rows.
+    /// Scrolls so that the selected row is within `height` rows.
     pub fn fit(&mut self, height: usize) {
         self.height = height;
         self.stay_inside();
@@ -141,7 +142,7 @@ impl List {
         self.offset = self.offset.clamp(lowest, self.selected).min(end);
     }
 
-    /// How many rows to ask for.
+    /// Number of rows to request.
     pub fn limit(&self) -> usize {
         if self.base > 0 {
             return ROWS_AT_MOST;
@@ -150,7 +151,7 @@ impl List {
         seen.next_multiple_of(STEP).min(ROWS_AT_MOST)
     }
 
-    /// The chosen row; none while it is not known yet.
+    /// The selected row; none while it is unknown.
     pub fn row(&self) -> Option<&Value> {
         self.rows.get(self.selected).filter(|row| !row.is_null())
     }
@@ -222,7 +223,7 @@ mod tests {
         list.go(isize::MIN, identity);
         answer(&mut list);
         assert_eq!((list.base, list.row()), (0, Some(&json!({"n": 0}))));
-        // Fewer have come.
+        // The answer had fewer rows.
         list.go(isize::MAX, identity);
         list.replace_page(Vec::new(), 100, identity);
         assert_eq!(list.base, 0);

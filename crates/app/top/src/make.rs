@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::{columns::text, view::View};
 
-/// How long lives what is made here.
+/// Lifetime of captures and taps made here.
 pub const MINUTES: u64 = 10;
-/// Name of what is made here.
+/// Their name.
 const NAME: &str = "top";
 
-/// A capture or a tap that is about to be made.
+/// A capture or a tap to make.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Make {
     /// Whether it is a tap.
@@ -22,7 +22,7 @@ pub struct Make {
     from: Option<String>,
     /// Only packets that match this; all when empty.
     filter: String,
-    /// Where a tap's copies go.
+    /// Destination of a tap's copies.
     pub to: String,
 }
 
@@ -51,7 +51,7 @@ fn host(end: &Value) -> Option<String> {
     mac.then(|| format!("ether host {address}"))
 }
 
-/// A pcap expression of what is between two ends.
+/// A pcap expression of the packets between two endpoints.
 fn between(protocol: &str, ends: [&Value; 2]) -> Option<String> {
     let mut parts = Vec::new();
     if matches!(protocol, "tcp" | "udp" | "sctp") {
@@ -97,7 +97,7 @@ fn interface(name: &str, netns: Option<&str>, index: Option<u64>) -> (String, St
 }
 
 impl Make {
-    /// What would be made of a row of a view, or why nothing can be.
+    /// The capture or tap for a row of a view, or why there is none.
     pub fn of(view: View, row: &Value, tap: bool) -> Result<Self, &'static str> {
         let (gremlin, from, filter) = match view {
             View::Overview | View::Flows => {
@@ -164,7 +164,7 @@ impl Make {
         if self.tap { "/api/tap" } else { "/api/capture" }
     }
 
-    /// What is sent there.
+    /// The body of the request.
     pub fn body(&self) -> Value {
         let description = "made in skua top";
         if !self.tap {

@@ -7,10 +7,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// Rates that are kept, one a second.
+/// Rates in memory, one a second.
 const KEPT: usize = 300;
 
-/// Rates over time of what is seen altogether.
+/// Rates over time of all packets observed.
 #[derive(Debug, Default)]
 pub struct Rates {
     /// Bits per second.
@@ -19,7 +19,7 @@ pub struct Rates {
     pub packets: VecDeque<f64>,
     /// New flows per second.
     pub flows: VecDeque<f64>,
-    /// When the sums before were told, and what they were.
+    /// The last sums, and when they were received.
     before: Option<(Duration, [u64; 3])>,
     /// Bytes in and out of each interface.
     interfaces: HashMap<String, [u64; 2]>,
@@ -32,14 +32,14 @@ fn push(rates: &mut VecDeque<f64>, rate: f64) {
     rates.push_back(rate);
 }
 
-/// What was added in so many seconds; nothing when the sums began anew.
+/// Increase per second; nothing if the counter restarted.
 fn per_second(now: u64, before: u64, seconds: f64) -> f64 {
     now.saturating_sub(before) as f64 / seconds
 }
 
 impl Rates {
-    /// Takes the sums of a status that was answered `at` (a clock that never goes back), and returns its
-    /// interfaces with their rates; none when hardly any time has passed since the last.
+    /// Applies the sums of a status received `at` (a monotonic clock), and returns its interfaces with
+    /// their rates; none if hardly any time has passed since the last.
     pub fn update(&mut self, status: &Value, at: Duration) -> Option<Vec<Value>> {
         let summary = &status["summary"];
         let sum = |value: &Value| value.as_u64().unwrap_or(0);
@@ -96,7 +96,7 @@ impl Rates {
         interfaces
     }
 
-    /// Forgets what was before a pause.
+    /// Forgets the sums before a pause.
     pub fn pause(&mut self) {
         self.before = None;
         self.interfaces.clear();
@@ -133,7 +133,7 @@ mod tests {
         conversations.update(&once(3000), Duration::from_secs(3));
         assert_eq!(conversations.bits, [8000.0]);
         assert_eq!(interfaces[0]["rate"]["in_bits_per_second"], 8000.0);
-        // A new process counts from nothing.
+        // A new process counts from 0.
         rates.update(&status(0), Duration::from_secs(4));
         assert_eq!(rates.bits, [8000.0, 0.0]);
         rates.pause();

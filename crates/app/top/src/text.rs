@@ -2,8 +2,8 @@
 
 use unicode_width::UnicodeWidthChar as _;
 
-/// What is shown for a character: names come from outside, and some characters drive terminals, end
-/// the line or turn the direction of writing.
+/// Replaces a character that is not safe to show: names are input from outside, and some characters
+/// control terminals, end the line or change the writing direction.
 pub fn harmless(c: char) -> char {
     match c {
         '\u{ad}'
@@ -25,13 +25,13 @@ fn plain(c: char) -> char {
     if c.is_ascii() { c } else { '?' }
 }
 
-/// Columns of a terminal that a text takes.
+/// Columns of a terminal that a text occupies.
 pub fn width(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// A text without what drives terminals, of at most `limit` columns; what is cut off is shown by an
-/// ellipsis. `ascii`: with other than ASCII replaced by `?`.
+/// A text without control characters, of at most `limit` columns; an ellipsis marks the cut.
+/// `ascii`: other characters become `?`.
 pub fn shown(text: &str, limit: usize, ascii: bool) -> String {
     let mut out = String::new();
     let mut used = 0;
@@ -40,7 +40,7 @@ pub fn shown(text: &str, limit: usize, ascii: bool) -> String {
         let c = if ascii { plain(c) } else { c };
         let wide = c.width().unwrap_or(0);
         if used + wide > limit {
-            // Room for the sign that something is missing.
+            // Space for the ellipsis.
             while used + 1 > limit {
                 let Some(last) = out.pop() else { return out };
                 used -= last.width().unwrap_or(0);

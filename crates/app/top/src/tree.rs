@@ -1,21 +1,21 @@
-//! The topology as a tree: which nodes are open, and what is known below them.
+//! The topology as a tree: open nodes, and their known children.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-use crate::{columns::text, look::Look};
+use crate::{columns::text, theme::Theme};
 
-/// Nodes that may be open: each is asked for.
+/// Most open nodes: each is queried.
 const OPEN_AT_MOST: usize = 64;
-/// Nodes and edges that are taken of an answer.
+/// Most nodes and edges that are used of an answer.
 const TAKEN_AT_MOST: usize = 5000;
-/// Deeper no tree of hosts, namespaces, containers and interfaces goes.
+/// Greater than the depth of any tree of hosts, namespaces, containers and interfaces.
 const DEEPEST: usize = 16;
-/// Where it begins when nobody says otherwise.
+/// The default roots.
 const ROOTS: &str = r#"G.V().Has("Type", "host")"#;
 
-/// What is known of the tree.
+/// The tree's state.
 #[derive(Debug, Default)]
 pub struct Tree {
     roots: Vec<Value>,
@@ -41,7 +41,7 @@ impl Tree {
         }
     }
 
-    /// Queries of the edges and of the nodes below what is open.
+    /// Queries of edges and of nodes below the open nodes.
     pub fn queries(&self) -> Option<[String; 2]> {
         if self.open.is_empty() {
             return None;
@@ -59,7 +59,7 @@ impl Tree {
         Some([edges, nodes])
     }
 
-    /// Takes the roots; the first time they are opened.
+    /// Sets the roots; the first time they are opened.
     pub fn set_roots(&mut self, roots: Vec<Value>) {
         if !std::mem::replace(&mut self.begun, true) {
             self.open = roots.iter().take(8).map(id).collect();
@@ -68,7 +68,7 @@ impl Tree {
         self.roots.truncate(TAKEN_AT_MOST);
     }
 
-    /// Takes the edges below open nodes.
+    /// Sets the edges below open nodes.
     pub fn set_edges(&mut self, edges: &[Value]) {
         self.below.clear();
         for edge in edges.iter().take(TAKEN_AT_MOST) {
@@ -77,13 +77,13 @@ impl Tree {
         }
     }
 
-    /// Takes the nodes below open nodes.
+    /// Sets the nodes below open nodes.
     pub fn set_nodes(&mut self, nodes: Vec<Value>) {
         let nodes = nodes.into_iter().take(TAKEN_AT_MOST);
         self.nodes = nodes.map(|node| (id(&node), node)).collect();
     }
 
-    /// Begins anew from other roots.
+    /// Starts again from other roots.
     pub fn restart(&mut self) {
         *self = Self::default();
     }
@@ -105,12 +105,18 @@ impl Tree {
     }
 
     /// The rows of the tree: nodes with `Tree`, the lines before their names.
-    pub fn rows(&self, look: Look) -> Vec<Value> {
+    pub fn rows(&self, theme: Theme) -> Vec<Value> {
         let mut rows = Vec::new();
         let mut seen = HashSet::new();
         let count = self.roots.len();
         for (at, root) in self.roots.iter().enumerate() {
-            self.add(root, &mut vec![at + 1 == count], look, &mut seen, &mut rows);
+            self.add(
+                root,
+                &mut vec![at + 1 == count],
+                theme,
+                &mut seen,
+                &mut rows,
+            );
         }
         rows
     }
@@ -119,18 +125,18 @@ impl Tree {
         &self,
         node: &Value,
         last: &mut Vec<bool>,
-        look: Look,
+        theme: Theme,
         seen: &mut HashSet<String>,
         rows: &mut Vec<Value>,
     ) {
         let own = id(node);
-        // What is owned by two is shown once, so that nothing goes round.
+        // A node with two owners is shown once, which also ends cycles.
         if rows.len() >= TAKEN_AT_MOST || last.len() > DEEPEST || !seen.insert(own.clone()) {
             return;
         }
         let is_open = self.is_open(&own);
         let mut row = node.clone();
-        row["Tree"] = look.branch(last, Some(is_open)).into();
+        row["Tree"] = theme.branch(last, Some(is_open)).into();
         rows.push(row);
         if !is_open {
             return;
@@ -142,7 +148,7 @@ impl Tree {
         let count = children.len();
         for (at, child) in children.into_iter().enumerate() {
             last.push(at + 1 == count);
-            self.add(child, last, look, seen, rows);
+            self.add(child, last, theme, seen, rows);
             last.pop();
         }
     }
@@ -154,7 +160,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const LOOK: Look = Look {
+    const THEME: Theme = Theme {
         color: false,
         ascii: true,
     };
@@ -165,7 +171,7 @@ mod tests {
 
     fn shown(tree: &Tree) -> Vec<String> {
         let line = |row: &Value| format!("{}{}", text(&row["Tree"]), text(&row["ID"]));
-        tree.rows(LOOK).iter().map(line).collect()
+        tree.rows(THEME).iter().map(line).collect()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The views, and what each asks for.
+//! The views, and the data that each requests.
 
 use serde_json::Value;
 
@@ -13,13 +13,13 @@ pub enum View {
     Flows,
     /// Sockets.
     Sockets,
-    /// What listens, and how its connections fare.
+    /// Listening sockets, and the results of their connections.
     Services,
     /// Interfaces that are watched.
     Interfaces,
     /// The graph as a tree.
     Topology,
-    /// What has changed.
+    /// Changes of the graph.
     Events,
 }
 
@@ -141,7 +141,7 @@ pub enum Topic {
     Nodes,
 }
 
-/// How to ask.
+/// Kinds of requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Question {
     /// A list: a record a line.
@@ -160,27 +160,27 @@ pub enum Question {
     Query(String),
 }
 
-/// What to ask the API.
+/// A request to the API.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// About what.
     pub topic: Topic,
     /// How.
     pub question: Question,
-    /// Seconds until it is asked again.
+    /// Seconds until the next request.
     pub pause: u64,
 }
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nobody answers.
-    Gone(String),
-    /// Somebody answers, but not to this.
+    /// The server is unreachable.
+    Unreachable(String),
+    /// The server refused the request.
     Refused(String),
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Records.
@@ -191,7 +191,7 @@ pub enum Answer {
     Object(Value),
 }
 
-/// Words of a filter as parameters of the API: `name=value`, or `name` for what is on or off.
+/// Words of a filter as parameters of the API: `name=value`, or `name` for flags.
 pub fn words(filter: &str) -> Vec<(String, String)> {
     let word = |word: &str| {
         let word = word.trim_start_matches("--");

@@ -184,7 +184,7 @@ pub enum Action {
     StepEdges(Direction, Filter),
     /// To those ends of edges that pass: `Out` the children, `In` the parents.
     Ends(Direction, Filter),
-    /// Drop what came before.
+    /// Removes duplicates.
     Dedup(Vec<Arc<str>>),
     /// How many.
     Count,
@@ -206,7 +206,7 @@ pub enum Action {
     SubGraph(Filter),
     /// Remember.
     As(Arc<str>),
-    /// Take what was remembered.
+    /// Selects elements remembered by `As`.
     Select(Vec<Arc<str>>),
     /// Flows that pass.
     Flows(Filter),
@@ -214,7 +214,7 @@ pub enum Action {
     FlowNodes(FlowEnd, Filter),
     /// Metrics under a key.
     Metrics(Option<Arc<str>>),
-    /// Slices of so many ms.
+    /// Slices of this many ms.
     Aggregates(i64),
     /// Packets.
     RawPackets,
@@ -222,28 +222,28 @@ pub enum Action {
     Bpf(Arc<str>),
     /// Sockets.
     Sockets,
-    /// Where flows were seen, one place after the other.
+    /// The places where flows were captured, in order.
     FlowPath,
     /// By a key.
     Group(Arc<str>),
-    /// Groups with more than so many.
+    /// Groups with more than this many.
     MoreThan(usize),
-    /// Where packets to this address go.
+    /// The next hop of packets to this address.
     NextHop(IpAddr),
-    /// The nodes and those so many steps away over edges that pass, none for any number.
+    /// The nodes, and others this many steps away over matching edges; none for any number.
     Walk(Direction, Filter, Option<u32>),
 }
 
-/// A step that fits where it stands.
+/// A step that is valid in its position.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// What it does.
     pub action: Action,
     /// Its name.
     pub name: StepName,
-    /// Its place.
+    /// Its position.
     pub span: Span,
-    /// What it stands on.
+    /// The kind of its input.
     pub input: Kind,
     /// What it yields.
     pub output: Kind,
@@ -689,7 +689,7 @@ impl Reader<'_> {
             _ => false,
         };
         let pair = flows && matches!(&**key, "Link" | "Network" | "Transport");
-        // Whether a layer is there is no question about its sides.
+        // Whether a layer exists does not depend on its sides.
         let whole = matches!(test, Test::Exists | Test::Absent);
         let sides = (pair && !whole).then(|| ["A", "B"].map(|side| format!("{key}.{side}").into()));
         Term {
@@ -846,7 +846,8 @@ fn regex(arg: &Arg) -> Result<Test, QueryError> {
             .nest_limit(64)
             .build()
     };
-    // By itself first: an unbalanced one must not become balanced by what is put around it.
+    // First without the anchors: an unbalanced pattern must not become balanced by the parentheses
+    // around it.
     match build(pattern).and_then(|_| build(&format!("^(?:{pattern})$"))) {
         Ok(regex) => Ok(Test::Regex(Arc::new(regex), pattern.clone())),
         Err(regex::Error::CompiledTooBig(_)) => {
@@ -855,7 +856,7 @@ fn regex(arg: &Arg) -> Result<Test, QueryError> {
             Err(error)
         }
         Err(error) => {
-            // The last line of the message is what is wrong.
+            // The cause is on the last line of the message.
             let text = error.to_string();
             let what = text
                 .lines()

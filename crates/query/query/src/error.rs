@@ -1,4 +1,4 @@
-//! What went wrong, where in the query, and what would fit.
+//! Errors, with their position in the query and a valid alternative.
 
 use std::fmt::Write;
 
@@ -21,28 +21,28 @@ impl Span {
     }
 }
 
-/// Whose fault it is.
+/// Who has to correct the error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// The query cannot be read, or makes no sense.
     Query,
     /// The query asks for more than is allowed.
     Limit,
-    /// What is asked for is not kept, or cannot be had here.
+    /// The data is not recorded, or not available here.
     Unavailable,
-    /// Whoever asked does not want to know any more.
+    /// The client has cancelled the query.
     Cancelled,
 }
 
-/// An error with its place in the query.
+/// An error with its position in the query.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
-    /// Whose fault it is.
+    /// Who has to correct it.
     pub class: Class,
-    /// What is wrong.
+    /// The message.
     pub message: String,
-    /// Where, if it is at one place.
+    /// The position, if it has one.
     pub span: Option<Span>,
     /// What would be right.
     pub help: Option<String>,
@@ -59,7 +59,7 @@ impl QueryError {
         }
     }
 
-    /// Something that concerns the query as a whole.
+    /// An error of the query as a whole.
     pub fn new(class: Class, message: impl Into<String>) -> Self {
         Self {
             class,
@@ -76,7 +76,7 @@ impl QueryError {
         self
     }
 
-    /// With a place, if it has none yet.
+    /// Adds a position, if it has none yet.
     #[must_use]
     pub fn located(mut self, span: Span) -> Self {
         self.span.get_or_insert(span);
@@ -145,7 +145,7 @@ fn excerpt(query: &str, span: Span) -> (String, usize, usize) {
     )
 }
 
-/// The name among `known` that someone may have meant.
+/// The most similar name in `known`.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_ascii_lowercase();
     if wanted.len() > 64 {

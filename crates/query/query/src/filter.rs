@@ -14,7 +14,7 @@ use std::{
 /// A number as it was written.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Number {
-    /// Whole.
+    /// Integer.
     Int(i64),
     /// With a fraction.
     Float(f64),
@@ -51,12 +51,12 @@ impl Display for Number {
     }
 }
 
-/// A value to compare with, in all the forms in which it may be found.
+/// A value to compare with, in all forms of records and indexes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Literal {
     /// As it was written.
     pub value: Value,
-    /// As indexes have it.
+    /// The form of indexes.
     pub key: IndexKey,
     ip: Option<IpAddr>,
     mac: Option<[u8; 6]>,
@@ -118,13 +118,13 @@ impl Display for Literal {
 /// What a value must be.
 #[derive(Clone, Debug)]
 pub enum Test {
-    /// The key is there.
+    /// The key exists.
     Exists,
     /// The key is not there.
     Absent,
     /// A value is this one.
     Equal(Literal),
-    /// The key is there and no value is this one.
+    /// The key exists and no value equals this one.
     Ne(Literal),
     /// No value is this one.
     Nee(Literal),
@@ -185,7 +185,7 @@ impl Test {
         }
     }
 
-    /// Whether it holds when something is not so: of two sides, it must hold for both.
+    /// Whether it is a negative test: of two sides, both must match.
     fn is_negative(&self) -> bool {
         matches!(
             self,
@@ -235,7 +235,7 @@ impl Display for Test {
     }
 }
 
-/// What must hold of a key.
+/// A test of one or several keys.
 #[derive(Clone, Debug)]
 pub struct Term {
     /// As it was written.
@@ -247,7 +247,7 @@ pub struct Term {
 }
 
 impl Term {
-    /// Of a key that stands for itself.
+    /// A test of one key.
     pub fn new(key: &str, test: Test) -> Self {
         Self {
             key: key.into(),
@@ -256,7 +256,7 @@ impl Term {
         }
     }
 
-    /// The keys that are looked at.
+    /// The keys that are tested.
     pub fn keys(&self) -> &[Arc<str>] {
         match &self.sides {
             Some(sides) => sides,
@@ -278,7 +278,7 @@ impl Term {
 /// Several terms.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Whether one that holds is enough.
+    /// Whether one match is enough.
     pub any: bool,
     /// Without terms everything passes.
     pub terms: Vec<Term>,

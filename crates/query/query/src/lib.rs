@@ -1,8 +1,8 @@
 //! Skydive's Gremlin dialect: one language for the graph and its flows, now and in the past.
 //!
-//! [`Prepared::new`] reads and checks a query and makes a plan; [`Prepared::run`] carries it out over
-//! [`Sources`], within [`Limits`]; [`output`] writes the [`Answer`]. Errors name the place in the query
-//! and what would fit ([`QueryError::render`]).
+//! [`Prepared::new`] parses and checks a query and makes a plan; [`Prepared::run`] executes it over
+//! [`Sources`], within [`Limits`]; [`output`] writes the [`Answer`]. Errors have the position in the
+//! query and a valid alternative ([`QueryError::render`]).
 
 pub mod check;
 mod error;

@@ -90,7 +90,7 @@ impl<F: FlowRecord> MemoryFlows<F> {
         }
     }
 
-    /// Adds a flow and returns its place.
+    /// Adds a flow and returns its index.
     pub fn add(&self, flow: F) -> usize {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let place = inner.flows.len();
@@ -108,7 +108,7 @@ impl<F: FlowRecord> MemoryFlows<F> {
         place
     }
 
-    /// Puts a newer version of a flow in its place.
+    /// Replaces a flow by a newer version.
     pub fn update(&self, place: usize, change: impl FnOnce(&F) -> F) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(flow) = inner.flows.get_mut(place) {
@@ -125,7 +125,7 @@ impl<F: FlowRecord> MemoryFlows<F> {
     }
 }
 
-/// Flows that are looked at under one lock.
+/// Flows that are scanned under one lock.
 const PART: usize = 4_096;
 
 impl<F: FlowRecord> FlowSource for MemoryFlows<F> {

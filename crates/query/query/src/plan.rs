@@ -1,4 +1,4 @@
-//! How a query is carried out: scans that do as much as they can in one go, then single steps.
+//! Execution plans: scans that do as much as possible in one pass, then single steps.
 
 use crate::{
     check::{Action, Checked, Kind, Order},
@@ -15,7 +15,7 @@ use std::{
 /// What a scan does with what passes, in this order.
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
-    /// Drops what came before.
+    /// Removes duplicates.
     pub dedup: Option<Vec<Arc<str>>>,
     /// Sorts.
     pub sort: Option<(Order, Option<Arc<str>>)>,
@@ -25,7 +25,7 @@ pub struct Shape {
     pub count: bool,
 }
 
-/// How a scan finds what it looks at.
+/// How a scan finds its candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Access {
     /// All there is.
@@ -46,7 +46,7 @@ pub enum Access {
 /// A part of a plan.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Looks through nodes, edges or flows of the graph.
+    /// Scans nodes, edges or flows of the graph.
     Scan(Scan),
     /// A single step.
     Single(Checked),
@@ -55,15 +55,15 @@ pub enum Op {
 /// A scan.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// What is looked through.
+    /// The kind of elements.
     pub kind: Kind,
     /// Where to begin.
     pub access: Access,
     /// What must pass.
     pub filters: Vec<Filter>,
-    /// What comes of it.
+    /// The shape of the result.
     pub shape: Shape,
-    /// Only flows that were captured on the nodes that came before.
+    /// Only flows captured on the nodes of the step before.
     pub of_nodes: bool,
     /// Its step.
     pub span: Span,
@@ -80,7 +80,7 @@ pub struct Plan {
 pub fn plan(steps: &[Checked], sources: &Sources<'_>) -> Plan {
     let mut ops = Vec::new();
     let mut steps = steps.iter().peekable();
-    // After SubGraph nothing has an index.
+    // The graph of SubGraph has no indexes.
     let mut own_graph = true;
     while let Some(step) = steps.next() {
         let first = match &step.action {
@@ -131,7 +131,7 @@ pub fn plan(steps: &[Checked], sources: &Sources<'_>) -> Plan {
 }
 
 impl Plan {
-    /// Whether a step takes or yields this kind.
+    /// Whether a step reads or yields this kind.
     pub fn touches(&self, kind: Kind) -> bool {
         self.ops.iter().any(|op| match op {
             Op::Scan(scan) => scan.kind == kind,
@@ -178,7 +178,7 @@ fn estimate(kind: Kind, key: &str, value: &IndexKey, sources: &Sources<'_>) -> O
 /// Most values that are looked up one after the other.
 const MAX_LOOKUPS: usize = 64;
 
-/// Keys of which one must have one of some values for the filter to hold.
+/// Keys one of which must have one of some values for the filter to match.
 fn candidates(filter: &Filter) -> Vec<(&[Arc<str>], Vec<&Literal>)> {
     fn of_term(term: &Term) -> Option<Vec<&Literal>> {
         match &term.test {
@@ -207,7 +207,7 @@ fn candidates(filter: &Filter) -> Vec<(&[Arc<str>], Vec<&Literal>)> {
     }
 }
 
-/// The term with an index that leaves the least to look at.
+/// The term with an index that leaves the fewest candidates.
 fn best_access(kind: Kind, filters: &[Filter], sources: &Sources<'_>) -> Access {
     let mut best = Access::All;
     let mut least = usize::MAX;
@@ -333,7 +333,7 @@ impl Display for Scan {
         if let Some((from, to)) = self.shape.range {
             write!(f, "; positions {from} to {to}")?;
             if self.shape.sort.is_none() {
-                f.write_str(", no more are looked at")?;
+                f.write_str(", no more are read")?;
             }
         }
         f.write_str(if self.shape.count { "; count" } else { "" })

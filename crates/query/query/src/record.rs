@@ -1,4 +1,4 @@
-//! What has values under keys: nodes, edges, flows, plain values.
+//! Elements with values under keys: nodes, edges, flows, plain values.
 
 use hashbrown::{Equivalent, HashSet};
 use skua_topology::{Edge, Map, Node, Value};
@@ -10,14 +10,14 @@ use std::{
     sync::Arc,
 };
 
-/// A plain value as predicates see it. Addresses need no text to be compared.
+/// A scalar value for predicates. Addresses are compared without formatting.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Leaf<'a> {
-    /// Nothing, though the key is there.
+    /// Null, though the key exists.
     Null,
     /// Truth.
     Bool(bool),
-    /// Whole number.
+    /// Integer.
     Int(i64),
     /// Number.
     Float(f64),
@@ -30,7 +30,7 @@ pub enum Leaf<'a> {
 }
 
 impl Leaf<'_> {
-    /// Of a value that is no map and no list.
+    /// The leaf of a value that is no map and no list.
     pub fn of(value: &Value) -> Option<Leaf<'_>> {
         Some(match value {
             Value::Null => Leaf::Null,
@@ -72,7 +72,7 @@ pub trait Record {
     /// The plain values under `key`, of lists each element, until `visit` returns true; returns
     /// whether it did.
     fn leaves(&self, key: &str, visit: &mut dyn FnMut(Leaf<'_>) -> bool) -> bool;
-    /// Whether the key is there.
+    /// Whether the key exists.
     fn has(&self, key: &str) -> bool;
     /// The value under a key.
     fn get(&self, key: &str) -> Option<Value>;
@@ -80,46 +80,46 @@ pub trait Record {
     fn keys(&self, add: &mut dyn FnMut(&str));
 }
 
-/// A flow, with the fields of [`FLOW_KEYS`] as far as they are known.
+/// A flow, with those fields of [`FLOW_KEYS`] that are known.
 pub trait FlowRecord: Record + Send + Sync {
-    /// The flow, to be kept for a while. What texts it has in common with others can be shared.
+    /// A copy of the flow to keep. Texts may be shared with other copies.
     fn keep(&self, texts: &mut SharedTexts) -> Arc<dyn FlowRecord>;
-    /// Bytes of memory of it when it is kept, without what is shared.
+    /// Memory of a kept copy in bytes, without shared texts.
     fn bytes(&self) -> usize;
-    /// All of it.
+    /// All fields.
     fn to_value(&self) -> Value;
-    /// What its source made of it when it was kept, to be known again there.
+    /// The source's own type of a kept copy, so that the source recognises it.
     fn kept(&self) -> Option<&dyn Any> {
         None
     }
 }
 
-/// Texts that several kept flows have in common, each list of them once.
+/// Texts shared by several kept flows, each list stored once.
 #[derive(Default)]
 pub struct SharedTexts {
     all: HashSet<Arc<[Box<str>]>>,
     bytes: usize,
 }
 
-/// A list of texts that is looked for among those that are shared.
-struct Asked<'a>(&'a [&'a str]);
+/// A list of texts, for a lookup among the shared ones.
+struct TextList<'a>(&'a [&'a str]);
 
-impl Hash for Asked<'_> {
+impl Hash for TextList<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.hash(state);
     }
 }
 
-impl Equivalent<Arc<[Box<str>]>> for Asked<'_> {
+impl Equivalent<Arc<[Box<str>]>> for TextList<'_> {
     fn equivalent(&self, key: &Arc<[Box<str>]>) -> bool {
         self.0.iter().copied().eq(key.iter().map(|text| &**text))
     }
 }
 
 impl SharedTexts {
-    /// These texts, in the memory of the same that were asked for before.
+    /// The shared copy of these texts.
     pub fn share(&mut self, texts: &[&str]) -> Arc<[Box<str>]> {
-        if let Some(known) = self.all.get(&Asked(texts)) {
+        if let Some(known) = self.all.get(&TextList(texts)) {
             return known.clone();
         }
         let new: Arc<[Box<str>]> = texts.iter().map(|text| Box::from(*text)).collect();
@@ -161,7 +161,7 @@ fn value_leaves(value: &Value, visit: &mut dyn FnMut(Leaf<'_>) -> bool) -> bool 
     value.each(&mut |value| Leaf::of(value).is_some_and(&mut *visit))
 }
 
-/// Keys in a map, also those of maps in it, as far down as people look.
+/// Keys in a map and in its nested maps, down to `depth`.
 fn map_keys(map: &Map, prefix: &str, depth: usize, add: &mut dyn FnMut(&str)) {
     for (name, value) in map.iter() {
         let key = format!("{prefix}{name}");
@@ -172,7 +172,7 @@ fn map_keys(map: &Map, prefix: &str, depth: usize, add: &mut dyn FnMut(&str)) {
     }
 }
 
-/// How deep [`Record::keys`] looks.
+/// Depth of the keys of [`Record::keys`].
 const KEY_DEPTH: usize = 4;
 
 impl Record for Node {

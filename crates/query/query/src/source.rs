@@ -1,4 +1,4 @@
-//! Where graphs, flows, sockets and packets come from.
+//! Sources of graphs, flows, sockets and packets.
 
 use crate::record::FlowRecord;
 use skua_topology::{
@@ -11,24 +11,25 @@ use std::{ops::ControlFlow, sync::Arc};
 #[error("{0}")]
 pub struct SourceError(pub String);
 
-/// A moment or span that a query asks for.
+/// A moment or time span of a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     /// The present.
     Now,
     /// A moment, ms since the Unix epoch.
     At(i64),
-    /// What was true at some moment of so many ms before a moment, none for all before it.
+    /// True at some moment in this many ms before a moment; none: at any time before it.
     Between(i64, Option<i64>),
 }
 
-/// A graph with its history. What is visited comes with the part of the window in which it was so.
+/// A graph with its history. Elements come with the part of the window in which they had this
+/// state.
 ///
-/// Visitors must not ask the source: it may be locked while they run.
+/// Visitors must not call the source: it may be locked while they run.
 pub trait GraphSource: Sync {
     /// The window for a moment or span.
     fn window(&self, when: When) -> Result<Window, SourceError>;
-    /// Visits nodes; an identifier or a key without an index finds what the source can find.
+    /// Visits nodes; the source decides how it finds an identifier or a key without an index.
     fn nodes(
         &self,
         window: Window,
@@ -65,7 +66,7 @@ pub trait GraphSource: Sync {
     fn estimate_edges(&self, key: &str, value: &IndexKey) -> Option<usize>;
 }
 
-/// Of which time flows are wanted: those that were active in it. None: those that are now.
+/// The time in which flows were active. None: the present flows.
 pub type FlowTime = Option<(i64, i64)>;
 
 /// Which flows a source is to show.
@@ -73,11 +74,11 @@ pub type FlowTime = Option<(i64, i64)>;
 pub enum FlowLookup<'a> {
     /// All.
     All,
-    /// Those with a value under a key that [`FlowSource::estimate`] knows.
+    /// Flows with a value of a key that [`FlowSource::estimate`] supports.
     Key(&'a str, &'a IndexKey),
 }
 
-/// A packet that was kept.
+/// A captured packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RawPacket {
     /// Ms since the Unix epoch.
@@ -94,7 +95,7 @@ pub struct RawPacket {
     pub link_type: u32,
 }
 
-/// A store of flows with its history. Visitors must not ask it, as with [`GraphSource`].
+/// A store of flows with its history. Visitors must not call it, as with [`GraphSource`].
 pub trait FlowSource: Sync {
     /// Visits flows that were active at `time` (ms since the Unix epoch, from and to).
     fn flows(
@@ -107,7 +108,7 @@ pub trait FlowSource: Sync {
     fn estimate(&self, key: &str, value: &IndexKey) -> Option<usize>;
     /// The metrics of a flow over a span, by time. Each is a map with `Start`, `Last` and counters.
     fn metrics(&self, flow: &dyn FlowRecord, time: (i64, i64)) -> Result<Vec<Value>, SourceError>;
-    /// The packets that were kept of a flow, by position.
+    /// The captured packets of a flow, by position.
     fn raw_packets(
         &self,
         flow: &dyn FlowRecord,
@@ -115,7 +116,7 @@ pub trait FlowSource: Sync {
     ) -> Result<Vec<RawPacket>, SourceError>;
 }
 
-/// Finds sockets. Without one, those in the metadata `Sockets` of nodes are taken.
+/// Finds sockets. Without one, the metadata `Sockets` of nodes is used.
 pub trait SocketSource: Sync {
     /// The sockets on a node, each a map.
     fn of_node(&self, node: &Node, window: Window) -> Result<Vec<Value>, SourceError>;
@@ -128,7 +129,7 @@ pub type PacketTest = Box<dyn Fn(&[u8]) -> bool>;
 
 /// Compiles pcap expressions.
 pub trait PacketFilters: Sync {
-    /// For packets of a link type; the error says what is wrong with the expression.
+    /// Compiles an expression for packets of a link type; the error describes the mistake.
     fn compile(&self, expression: &str, link_type: u32) -> Result<PacketTest, String>;
 }
 
@@ -146,7 +147,7 @@ pub struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    /// A graph and nothing else.
+    /// Only a graph.
     pub fn graph(graph: &'a dyn GraphSource) -> Self {
         Self {
             graph,
@@ -169,7 +170,7 @@ impl From<GraphError> for SourceError {
     }
 }
 
-/// Elements that are looked at under one lock.
+/// Elements that are scanned under one lock.
 const PART: usize = 1_024;
 
 impl GraphSource for SharedGraph {
@@ -190,7 +191,7 @@ impl GraphSource for SharedGraph {
     ) -> Result<(), SourceError> {
         let mut from = 0;
         loop {
-            // The lock is let go of after each part.
+            // Each part releases the lock.
             let part = self.read().scan_nodes(window, lookup, from, PART, visit)?;
             let Scan::More(next) = part else {
                 return Ok(());
@@ -207,7 +208,7 @@ impl GraphSource for SharedGraph {
     ) -> Result<(), SourceError> {
         let mut from = 0;
         loop {
-            // The lock is let go of after each part.
+            // Each part releases the lock.
             let part = self.read().scan_edges(window, lookup, from, PART, visit)?;
             let Scan::More(next) = part else {
                 return Ok(());

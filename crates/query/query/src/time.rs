@@ -45,7 +45,7 @@ pub(crate) fn moment(text: &str) -> Option<i64> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Some(time.as_millisecond());
     }
-    // RFC 1123 with the name that Go gives the zone.
+    // RFC 1123 with Go's name of the zone.
     let text = text
         .strip_suffix("UTC")
         .map_or(text.to_owned(), |rest| format!("{rest}GMT"));

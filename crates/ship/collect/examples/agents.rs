@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use skua_collect::{Drain, Exporter, ExporterConfig, Known, Offered, Tcp};
+use skua_collect::{Drain, Enrichment, Exporter, ExporterConfig, Offered, Tcp};
 use skua_flow::{
     Counters, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service, ServiceRule,
     StoreLimits,
@@ -22,7 +22,7 @@ const SERVICES: u32 = 8;
 
 struct Names(Vec<String>);
 
-impl Known for Names {
+impl Enrichment for Names {
     fn name(&self, owner: NonZeroU32) -> Option<Name<'_>> {
         Some(Name {
             by: ServiceName::Container,
@@ -163,7 +163,7 @@ fn main() -> std::io::Result<()> {
             }
             agent.store.end_drain();
             let drain = Drain {
-                known: &names,
+                enrichment: &names,
                 ..Drain::at(now)
             };
             let socket = &agent.socket;
@@ -172,7 +172,7 @@ fn main() -> std::io::Result<()> {
                 .export(agent.store.touched(), &drain, |bytes| {
                     datagrams += 1;
                     refused += u64::from(socket.send(bytes).is_err());
-                    Offered::Taken
+                    Offered::Queued
                 });
             records += agent.keys.len() as u64;
             let due = Duration::from_secs_f64(records as f64 / rate);

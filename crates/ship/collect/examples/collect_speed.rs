@@ -84,7 +84,7 @@ fn datagrams(conversations: u32, ports: u32) -> (Vec<(u64, Vec<u8>)>, u64) {
         store.end_drain();
         exporter.export(store.touched(), &Drain::at(now), |bytes| {
             all.push((now, bytes.to_vec()));
-            Offered::Taken
+            Offered::Queued
         });
     }
     (all, u64::from(conversations) * DRAINS)

@@ -1,4 +1,4 @@
-//! Answers to agents that ask whether a collector is there.
+//! Answers to agents that check whether a collector is reachable.
 
 use skua_wire::sflow::{
     AgentReport, Counters, CountersHead, DataSource, Datagram, Header, Hello, Sample, Writer,
@@ -7,12 +7,12 @@ use skua_wire::sflow::{
 /// Class of data sources that are logical entities (sFlow version 5).
 const LOGICAL: u32 = 3;
 
-/// What a datagram begins with.
+/// First record of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum First {
     /// The report of one of our agents.
     Report(AgentReport),
-    /// The question whether we are there, and nothing else.
+    /// Only a question whether the collector is reachable.
     Question(Hello),
     /// Something that others send.
     Other,
@@ -60,7 +60,7 @@ impl Answers {
         (!self.buffer.is_empty()).then_some(&self.buffer)
     }
 
-    /// Answers a stream that its newest datagram has come so far.
+    /// Answers a stream with the sequence number of its newest datagram.
     pub(crate) fn write(&mut self, asked: &Header, newest: u32, instance: u64, now_ns: u64) {
         let began_ns = *self.began_ns.get_or_insert(now_ns);
         let hello = Hello {
@@ -70,7 +70,7 @@ impl Answers {
             collector: self.instance,
         };
         let header = Header {
-            // Begins again after 49.7 days, as the standard says.
+            // Wraps after 49.7 days, as in the standard.
             uptime_ms: (now_ns.saturating_sub(began_ns) / 1_000_000) as u32,
             ..*asked
         };
@@ -78,7 +78,7 @@ impl Answers {
     }
 }
 
-/// Writes a datagram that asks or answers.
+/// Writes a datagram with a question or an answer.
 pub fn greet(out: &mut Vec<u8>, header: &Header, hello: &Hello) {
     out.clear();
     let head = CountersHead {

@@ -17,7 +17,7 @@ use skua_wire::{
 use crate::{
     SECOND,
     answer::{Answers, First},
-    conversation::{BYTES, Conversations, PACKETS, Prefetch, Reported, Room, Sums},
+    conversation::{BYTES, Conversations, PACKETS, Prefetch, Reported, Sums, Tracking},
     counts::{Cause, Counts, Sum},
     exported::Exported,
     key::Side,
@@ -30,13 +30,13 @@ use crate::{
     window::{Outcome, Sampled, Windows},
 };
 
-/// An agent's clock may differ by so much before its times are set right: delays on the way and the
-/// time that a datagram waits are no difference of clocks.
+/// Least difference between an agent's clock and ours that corrects its times: network delay and
+/// queues cause smaller ones.
 const CLOCK_TOLERANCE_NS: u64 = 5 * SECOND;
-/// What is forgotten is looked for so often.
+/// Interval between two sweeps of expired entries.
 const SWEEP_NS: u64 = 10 * SECOND;
 
-/// What a collector is to do, and what it may take.
+/// Settings and limits of a collector.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectorConfig {
     /// Length of a window.
@@ -45,15 +45,15 @@ pub struct CollectorConfig {
     pub wait: Duration,
     /// Keys in open windows at most.
     pub max_keys: usize,
-    /// Conversations, and points that tell of them, that are remembered at most.
+    /// Most conversations that are tracked; of observation points twice as many.
     pub max_conversations: usize,
     /// Agents at most.
     pub max_agents: usize,
     /// Names of services at most.
     pub max_names: usize,
-    /// Which part of what comes is this collector's.
+    /// The part of the traffic that this collector sums up.
     pub shard: Shard,
-    /// Other in each run: agents are told in answers.
+    /// Random number of this run; answers carry it to the agents.
     pub instance: u64,
 }
 
@@ -72,7 +72,7 @@ impl Default for CollectorConfig {
     }
 }
 
-/// Where a datagram came from. Exporters of NetFlow at one address are distinguished by their ports.
+/// Source address of a datagram. NetFlow exporters at one address are distinguished by their ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender(SocketAddr);
 
@@ -88,7 +88,7 @@ impl From<IpAddr> for Sender {
     }
 }
 
-/// Sums up what agents tell.
+/// Sums up what agents and exporters report.
 #[derive(Debug)]
 pub struct Collector {
     window_ns: u64,
@@ -101,34 +101,34 @@ pub struct Collector {
     defined: Defined,
     answers: Answers,
     pub(crate) exported: Exported,
-    /// Packets of the datagram that is read.
+    /// Sampled packets of the current datagram.
     sampled: Vec<Sampled>,
-    /// Conversations that it tells of.
-    told: Vec<Telling>,
+    /// Conversations of the current datagram.
+    pending: Vec<ConversationSample>,
     pub(crate) lines: u64,
     swept_ns: u64,
 }
 
-/// Records that are taken together at most.
+/// Most records that are applied together.
 pub(crate) const TOGETHER: usize = 32;
 
-/// What a sample says of a conversation.
+/// A flow sample with a conversation record.
 #[derive(Debug)]
-struct Telling {
+struct ConversationSample {
     packet: Packet,
-    told: Conversation,
+    conversation: Conversation,
     read: Reading,
 }
 
-/// The datagram that is read.
+/// The current datagram.
 #[derive(Clone, Copy)]
 struct Current<'a> {
     header: &'a Header,
     stream: u32,
-    /// Whether none that came was sent later.
+    /// Whether no datagram received before was sent later.
     newest: bool,
     now_ns: u64,
-    /// When it was written, by our clock: before now when it was kept for a time.
+    /// When the agent wrote it, by our clock; earlier than now if the agent stored it.
     sent_ns: u64,
 }
 
@@ -137,7 +137,7 @@ fn ns(duration: Duration) -> u64 {
 }
 
 impl Collector {
-    /// A collector that knows nothing.
+    /// A collector without state.
     pub fn new(config: &CollectorConfig) -> Self {
         Self {
             window_ns: ns(config.window).max(1),
@@ -151,14 +151,14 @@ impl Collector {
             answers: Answers::new(config.instance),
             exported: Exported::default(),
             sampled: Vec::with_capacity(TOGETHER),
-            told: Vec::with_capacity(TOGETHER),
+            pending: Vec::with_capacity(TOGETHER),
             lines: 0,
             swept_ns: 0,
         }
     }
 
-    /// Takes a datagram of sFlow, NetFlow or IPFIX that came from an address at `now_ns` (since the Unix epoch). Hands out the answer to
-    /// it, if it asks for one; of several shards the first one's goes back.
+    /// Processes a datagram of sFlow, NetFlow or IPFIX received at `now_ns` (since the Unix epoch). Returns the answer if the datagram
+    /// requests one; of several shards, only the first one's answer is sent.
     pub fn datagram(
         &mut self,
         from: impl Into<Sender>,
@@ -234,7 +234,7 @@ impl Collector {
                     Ok(())
                 }
             });
-            // What is wrong in one sample does not hide the next.
+            // An error in one sample does not discard the next.
             wrong = wrong.and(done);
         }
         self.add_samples(stream);
@@ -282,15 +282,19 @@ impl Collector {
             let [one, other] = packet.sides.map(|side| side.address);
             shard.has(packet.protocol, one, other)
         };
-        match (&read.packet, &read.told) {
+        match (&read.packet, &read.conversation) {
             (None, _) if self.shard.is_first() => self.counts.lose(Cause::NoPacket, 1),
             (None, _) => {}
-            (Some(packet), Some(told)) => {
-                self.tells(current, told);
+            (Some(packet), Some(conversation)) => {
+                self.count_exported(current, conversation);
                 if ours(packet) {
-                    let (packet, told) = (*packet, *told);
-                    self.told.push(Telling { packet, told, read });
-                    if self.told.len() >= TOGETHER {
+                    let (packet, conversation) = (*packet, *conversation);
+                    self.pending.push(ConversationSample {
+                        packet,
+                        conversation,
+                        read,
+                    });
+                    if self.pending.len() >= TOGETHER {
                         self.apply_exported(current);
                     }
                 }
@@ -301,7 +305,7 @@ impl Collector {
         wrong
     }
 
-    /// Counts a sampled packet, which stands for `rate`.
+    /// Counts a sampled packet, which represents `rate` packets.
     fn packet(&mut self, current: &Current<'_>, packet: &Packet, rate: u32) {
         self.counts.samples += 1;
         let packets = u64::from(rate.max(1));
@@ -318,26 +322,26 @@ impl Collector {
     /// Adds the sampled packets of a datagram.
     fn add_samples(&mut self, stream: u32) {
         let mut sampled = std::mem::take(&mut self.sampled);
-        self.windows.read(sampled.iter().map(Sampled::key));
+        self.windows.prefetch(sampled.iter().map(Sampled::key));
         for packet in sampled.drain(..) {
             self.add_sample(&packet, stream, None);
         }
         self.sampled = sampled;
     }
 
-    /// Adds a sampled packet; `opens`: also to a window that was closed, which is opened again at this time.
+    /// Adds a sampled packet. `opens`: a closed window is reopened, at this time.
     pub(crate) fn add_sample(&mut self, packet: &Sampled, stream: u32, opens: Option<u64>) {
         match self.windows.add_sample(packet, stream, opens) {
             Outcome::Counted => {
                 let sum = packet.sum;
                 self.counts.estimated.add(sum.packets, sum.bytes);
             }
-            fate => self.left_out(fate, packet.sum),
+            outcome => self.left_out(outcome, packet.sum),
         }
     }
 
-    fn left_out(&mut self, fate: Outcome, sum: Sum) {
-        let (cause, sums) = match fate {
+    fn left_out(&mut self, outcome: Outcome, sum: Sum) {
+        let (cause, sums) = match outcome {
             Outcome::Late => (Cause::Late, &mut self.counts.late),
             Outcome::KeysFull => (Cause::KeysFull, &mut self.counts.keys_full),
             Outcome::Counted => return,
@@ -346,42 +350,51 @@ impl Collector {
         self.counts.lose(cause, 1);
     }
 
-    /// Takes note of what an agent has told, whichever part of us it is for.
-    fn tells(&mut self, current: &Current<'_>, told: &Conversation) {
+    /// Adds to the stream's exported sums, whichever shard the conversation belongs to.
+    fn count_exported(&mut self, current: &Current<'_>, conversation: &Conversation) {
         let sum = |pair: [u32; 2]| u64::from(pair[0]) + u64::from(pair[1]);
         if current.newest
             && let Some(stream) = self.streams.get(current.stream)
         {
-            stream.tells(sum(told.new_packets), sum(told.new_bytes));
+            stream.count_exported(sum(conversation.new_packets), sum(conversation.new_bytes));
         }
     }
 
-    /// Takes what the datagram tells of conversations.
+    /// Applies the conversations of the current datagram.
     fn apply_exported(&mut self, current: &Current<'_>) {
-        let mut all = std::mem::take(&mut self.told);
-        self.read_told(current.stream, &all);
-        for Telling { packet, told, read } in all.drain(..) {
-            self.conversation(current, &packet, &told, &read);
+        let mut all = std::mem::take(&mut self.pending);
+        self.prefetch(current.stream, &all);
+        for ConversationSample {
+            packet,
+            conversation,
+            read,
+        } in all.drain(..)
+        {
+            self.conversation(current, &packet, &conversation, &read);
         }
-        self.told = all;
+        self.pending = all;
     }
 
-    /// Reads what is going to be changed: see [`Windows::read`].
-    fn read_told(&self, stream: u32, all: &[Telling]) {
-        let mut near = [None; TOGETHER];
-        for (near, Telling { told, .. }) in near.iter_mut().zip(all) {
-            *near = Some(self.conversations.find(stream, told.id, told.tracking_id));
+    /// Prefetches the entries that will change: see [`Windows::prefetch`].
+    fn prefetch(&self, stream: u32, all: &[ConversationSample]) {
+        let mut fetched = [None; TOGETHER];
+        for (fetched, ConversationSample { conversation, .. }) in fetched.iter_mut().zip(all) {
+            *fetched = Some(self.conversations.find(
+                stream,
+                conversation.id,
+                conversation.tracking_id,
+            ));
         }
-        let near = near.iter().flatten();
-        black_box(near.clone().fold(0, |all, near| all ^ near.read()));
-        self.windows.read(near.filter_map(Prefetch::key));
+        let fetched = fetched.iter().flatten();
+        black_box(fetched.clone().fold(0, |all, fetched| all ^ fetched.read()));
+        self.windows.prefetch(fetched.filter_map(Prefetch::key));
     }
 
     fn conversation(
         &mut self,
         current: &Current<'_>,
         packet: &Packet,
-        told: &Conversation,
+        conversation: &Conversation,
         read: &Reading,
     ) {
         let Some(stream) = self.streams.get(current.stream) else {
@@ -390,8 +403,8 @@ impl Collector {
         // Its window is by the time of its last packet, by our clock.
         let last_ns = read.seen_ns.unwrap_or(current.sent_ns);
         let mut seen_ns = last_ns;
-        // One that adds no packets tells of an end, which was noticed only now.
-        if told.new_packets == [0; 2] {
+        // A record without new packets reports an end, which the agent noticed only now.
+        if conversation.new_packets == [0; 2] {
             seen_ns = current.sent_ns;
         }
         if stream.skew_ns.unsigned_abs() > CLOCK_TOLERANCE_NS {
@@ -400,11 +413,11 @@ impl Collector {
         }
         let seen_ns = seen_ns.min(current.sent_ns);
         let window = self.windows.of(seen_ns);
-        let reported = read.reported(current.stream, packet, told, last_ns);
+        let reported = read.reported(current.stream, packet, conversation, last_ns);
         let kept = current.sent_ns < current.now_ns;
         let opens = kept.then_some(current.now_ns);
-        // What the agent says it told is not scaled up.
-        let factor = u64::from(told.sampling.max(1));
+        // An agent's exported sums are not multiplied by the sampling rate.
+        let factor = u64::from(conversation.sampling.max(1));
         self.add_record(
             &reported,
             (window, opens),
@@ -413,8 +426,8 @@ impl Collector {
         );
     }
 
-    /// Takes a record that counts in a window, which is opened again if it was closed when there is a time for that.
-    /// What its stream says that it told is less by a factor.
+    /// Adds a record to a window. A closed window is reopened if there is a time for that. The stream's own sums are
+    /// smaller by `factor`.
     pub(crate) fn add_record(
         &mut self,
         reported: &Reported,
@@ -441,19 +454,19 @@ impl Collector {
         stream.got.add(point.packets / factor, point.bytes / factor);
         let counts = &mut self.counts;
         counts.got.add(point.packets, point.bytes);
-        let told_elsewhere = match added.room {
-            Room::Joined | Room::First => &mut counts.elsewhere,
-            Room::Full => &mut counts.conversations_full,
+        let elsewhere = match added.tracking {
+            Tracking::Joined | Tracking::First => &mut counts.elsewhere,
+            Tracking::Full => &mut counts.conversations_full,
         };
-        told_elsewhere.add(
+        elsewhere.add(
             point.packets.saturating_sub(more.packets),
             point.bytes.saturating_sub(more.bytes),
         );
-        counts.untracked += u64::from(added.room != Room::Joined);
-        match added.room {
-            Room::Joined => {}
-            Room::First => counts.lose(Cause::NotJoined, 1),
-            Room::Full => counts.lose(Cause::ConversationsFull, 1),
+        counts.untracked += u64::from(added.tracking != Tracking::Joined);
+        match added.tracking {
+            Tracking::Joined => {}
+            Tracking::First => counts.lose(Cause::NotJoined, 1),
+            Tracking::Full => counts.lose(Cause::ConversationsFull, 1),
         }
         counts.old_records += u64::from(added.point == [0; 11]);
         let [one, other] = sides;
@@ -461,14 +474,14 @@ impl Collector {
             true => one.min(other),
             false => one.max(other),
         };
-        let fate = self
+        let outcome = self
             .windows
             .add(window, &added, (client.port, reported.stream), opens);
-        match fate {
+        match outcome {
             Outcome::Counted => self.counts.counted.add(more.packets, more.bytes),
-            fate => {
+            outcome => {
                 self.conversations.not_counted(reported.tracking_id);
-                self.left_out(fate, more);
+                self.left_out(outcome, more);
             }
         }
     }
@@ -478,7 +491,7 @@ impl Collector {
         self.windows.next_close()
     }
 
-    /// Closes the windows that are over at `now_ns`, and hands out their lines.
+    /// Closes the windows that are over at `now_ns`, and passes their lines to `each`.
     pub fn close(&mut self, now_ns: u64, each: &mut dyn FnMut(&Line<'_>)) {
         if now_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
             self.swept_ns = now_ns;
@@ -487,7 +500,7 @@ impl Collector {
         self.write(now_ns, false, each);
     }
 
-    /// Closes all windows and forgets everything but what was counted.
+    /// Closes all windows and forgets everything but the counts.
     pub fn finish(&mut self, now_ns: u64, each: &mut dyn FnMut(&Line<'_>)) {
         self.forget(now_ns, true);
         self.write(now_ns, true, each);
@@ -521,7 +534,7 @@ impl Collector {
         });
     }
 
-    /// Hands out lines of windows that are open, as they are now.
+    /// Passes the lines of open windows to `each`, with their sums so far.
     pub fn peek(&self, each: &mut dyn FnMut(&Line<'_>)) {
         self.windows.peek(&mut |window, key, sums| {
             let known = (&self.names, &self.streams);
@@ -529,7 +542,7 @@ impl Collector {
         });
     }
 
-    /// What was counted.
+    /// All counts.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }

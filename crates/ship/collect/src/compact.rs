@@ -1,5 +1,5 @@
-//! What is remembered, in few bytes, of conversations that have ended, and of those for which there is no
-//! room in the table: enough to count none of them twice.
+//! Compact entries of conversations that have ended or do not fit into the table: enough to count no
+//! conversation twice.
 
 use std::hash::BuildHasher as _;
 
@@ -9,26 +9,28 @@ use crate::{
     stream::Stream,
 };
 
-/// Entries for each place in the table of conversations.
-const TIMES: usize = 8;
+/// Compact entries per entry of the table.
+const PER_SLOT: usize = 8;
 /// Entries at least.
 const LEAST: usize = 65_536;
-/// One of which two agents have told is remembered for so long: until their other interfaces have.
-const BOTH: u64 = 15 * SECOND;
+/// An ended conversation that two agents reported is kept this long, until their other interfaces
+/// have reported it.
+const REPORTED_TWICE: u64 = 15 * SECOND;
 /// No stream.
-const NONE: u32 = u32::MAX;
+const NO_STREAM: u32 = u32::MAX;
 
-/// What is remembered of a conversation.
+/// Compact entry of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// Time of the last packet that each of two agents has told of, by its own clock.
+    /// Time of the last packet that each of two agents reported, by that agent's clock.
     last_ns: [u64; 2],
     /// Streams of these agents.
     streams: [u32; 2],
-    /// When it was last told of, seconds by our clock.
-    heard: u32,
-    /// The point whose word counts, hashed; 0: the conversation has ended, and has been counted.
-    counts: u32,
+    /// Time of the last report, seconds by our clock.
+    reported_s: u32,
+    /// Hash of the observation point that is counted; 0: the conversation has ended and was
+    /// counted.
+    counted_point: u32,
 }
 
 const _: () = assert!(size_of::<(u64, Entry)>() == 40);
@@ -38,38 +40,38 @@ impl Entry {
     pub(crate) fn ended(streams: [Option<u32>; 2], last_ns: [u64; 2], now: u64) -> Self {
         Self {
             last_ns,
-            streams: streams.map(|stream| stream.unwrap_or(NONE)),
-            heard: seconds(now),
-            counts: 0,
+            streams: streams.map(|stream| stream.unwrap_or(NO_STREAM)),
+            reported_s: seconds(now),
+            counted_point: 0,
         }
     }
 
     /// Whether a record is of a later conversation between the same ports.
-    fn before(&self, told: &Reported, stream: &Stream) -> bool {
-        match self.streams.iter().position(|one| *one == told.stream) {
-            Some(place) => told.first_ns > self.last_ns[place],
+    fn is_before(&self, reported: &Reported, stream: &Stream) -> bool {
+        match self.streams.iter().position(|one| *one == reported.stream) {
+            Some(index) => reported.first_ns > self.last_ns[index],
             // Another clock.
             None => {
-                let first = told.first_ns.saturating_add_signed(stream.skew_ns);
-                first > (u64::from(self.heard) + 1) * SECOND
+                let first = reported.first_ns.saturating_add_signed(stream.skew_ns);
+                first > (u64::from(self.reported_s) + 1) * SECOND
             }
         }
     }
 
-    /// Whether nobody tells of it any more.
-    fn old(&self, now: u64) -> bool {
-        let both = self.counts == 0 && !self.streams.contains(&NONE);
-        let silent = now.saturating_sub(u64::from(self.heard) * SECOND);
-        silent > if both { BOTH } else { LINGER }
+    /// Whether no agent reports the conversation any more.
+    fn expired(&self, now: u64) -> bool {
+        let twice = self.counted_point == 0 && !self.streams.contains(&NO_STREAM);
+        let silent = now.saturating_sub(u64::from(self.reported_s) * SECOND);
+        silent > if twice { REPORTED_TWICE } else { LINGER }
     }
 
-    /// Notes how far an agent has told.
-    fn note(&mut self, told: &Reported) {
-        let place = self.streams.iter().position(|one| *one == told.stream);
-        let free = self.streams.iter().position(|one| *one == NONE);
-        if let Some(place) = place.or(free) {
-            self.streams[place] = told.stream;
-            self.last_ns[place] = self.last_ns[place].max(told.last_ns);
+    /// Stores the last packet that an agent reported.
+    fn update(&mut self, reported: &Reported) {
+        let index = self.streams.iter().position(|one| *one == reported.stream);
+        let free = self.streams.iter().position(|one| *one == NO_STREAM);
+        if let Some(index) = index.or(free) {
+            self.streams[index] = reported.stream;
+            self.last_ns[index] = self.last_ns[index].max(reported.last_ns);
         }
     }
 }
@@ -78,18 +80,18 @@ fn seconds(ns: u64) -> u32 {
     u32::try_from(ns / SECOND).unwrap_or(u32::MAX)
 }
 
-/// What a record of a conversation that is not in the table is.
+/// Class of a record whose conversation is not in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
-    /// Of a conversation that is to go into the table.
+pub(crate) enum RecordClass {
+    /// Its conversation goes into the table.
     New,
     /// Of one that has ended and was counted.
-    Again,
-    /// Of one for which there was no room; this point's word counts.
+    Counted,
+    /// The table was full; this observation point is counted.
     First,
-    /// Of such a one; another point's word counts.
+    /// Of such a one; another point is counted.
     Other,
-    /// There is no room for it here either.
+    /// The compact table is full, too.
     Full,
 }
 
@@ -102,54 +104,61 @@ pub(crate) struct Compact {
 }
 
 impl Compact {
-    /// For a table of so many conversations.
+    /// For a table of this many conversations.
     pub(crate) fn new(table: usize) -> Self {
         Self {
             all: HashMap::default(),
-            most: table.saturating_mul(TIMES).max(LEAST),
+            most: table.saturating_mul(PER_SLOT).max(LEAST),
             points: RandomState::default(),
         }
     }
 
-    /// Takes a record of a conversation that is not in the table; `room`: it may go there.
-    pub(crate) fn seen(&mut self, told: &Reported, stream: &Stream, now: u64, room: bool) -> Seen {
+    /// Classifies a record whose conversation is not in the table; `fits`: the table has space for
+    /// it.
+    pub(crate) fn classify(
+        &mut self,
+        reported: &Reported,
+        stream: &Stream,
+        now: u64,
+        fits: bool,
+    ) -> RecordClass {
         // Never 0.
-        let point = self.points.hash_one((told.stream, told.id)) as u32 | 1;
-        if let Some(entry) = self.all.get_mut(&told.tracking_id) {
-            let over = entry.counts == 0 && entry.before(told, stream);
-            if !over && !entry.old(now) {
-                entry.note(told);
-                return match entry.counts {
-                    0 => Seen::Again,
-                    counts if counts == point => {
-                        entry.heard = seconds(now);
-                        if told.ended {
-                            entry.counts = 0;
+        let point = self.points.hash_one((reported.stream, reported.id)) as u32 | 1;
+        if let Some(entry) = self.all.get_mut(&reported.tracking_id) {
+            let over = entry.counted_point == 0 && entry.is_before(reported, stream);
+            if !over && !entry.expired(now) {
+                entry.update(reported);
+                return match entry.counted_point {
+                    0 => RecordClass::Counted,
+                    counted_point if counted_point == point => {
+                        entry.reported_s = seconds(now);
+                        if reported.ended {
+                            entry.counted_point = 0;
                         }
-                        Seen::First
+                        RecordClass::First
                     }
-                    _ => Seen::Other,
+                    _ => RecordClass::Other,
                 };
             }
-            self.all.remove(&told.tracking_id);
+            self.all.remove(&reported.tracking_id);
         }
-        if room {
-            return Seen::New;
+        if fits {
+            return RecordClass::New;
         }
-        let counts = if told.ended { 0 } else { point };
+        let counted_point = if reported.ended { 0 } else { point };
         let entry = Entry {
-            last_ns: [told.last_ns, 0],
-            streams: [told.stream, NONE],
-            heard: seconds(now),
-            counts,
+            last_ns: [reported.last_ns, 0],
+            streams: [reported.stream, NO_STREAM],
+            reported_s: seconds(now),
+            counted_point,
         };
-        match self.keep((told.tracking_id, entry)) {
-            true => Seen::First,
-            false => Seen::Full,
+        match self.keep((reported.tracking_id, entry)) {
+            true => RecordClass::First,
+            false => RecordClass::Full,
         }
     }
 
-    /// Remembers a conversation; false when there is no room.
+    /// Adds an entry; false if the table is full.
     pub(crate) fn keep(&mut self, (tracking_id, entry): (u64, Entry)) -> bool {
         if self.all.len() >= self.most && !self.all.contains_key(&tracking_id) {
             return false;
@@ -163,8 +172,8 @@ impl Compact {
         self.all.len()
     }
 
-    /// Forgets those of which nobody has told for long; `all`: everything.
+    /// Removes entries without recent reports; `all`: all entries.
     pub(crate) fn sweep(&mut self, now: u64, all: bool) {
-        self.all.retain(|_, entry| !all && !entry.old(now));
+        self.all.retain(|_, entry| !all && !entry.expired(now));
     }
 }

@@ -1,35 +1,35 @@
-//! What is remembered of conversations: how far each point has told, so that sums become differences,
-//! and how much of it was counted, so that what several tell is counted once.
+//! The state of conversations: what each observation point has reported, so that sums become
+//! differences, and what was counted, so that reports of several points are counted once.
 
 use crate::{
     HashMap, SECOND,
-    compact::{self, Compact, Seen},
+    compact::{self, Compact, RecordClass},
     key::Rule,
     stream::Stream,
     window::LineKey,
 };
 
-/// A conversation that has ended is remembered for so long.
+/// A conversation that has ended is tracked for this long.
 pub(crate) const LINGER: u64 = 60 * SECOND;
-/// One that has ended and of which one agent has told is kept whole for so long: until then a second one
-/// is compared with the first.
+/// An ended conversation that one agent reported stays in the table this long, to be compared with the
+/// report of a second agent.
 const COMPARE: u64 = 15 * SECOND;
 /// Points of a conversation that are forgotten with it at once.
 const POINTS: usize = 16;
-/// One that is silent, for so long.
+/// A silent conversation is kept this long.
 const FORGET: u64 = 900 * SECOND;
 
-/// So long after the first agent others are taken to have told the same collector before us: longer than two drains
-/// are apart.
+/// For this long after the first report, agents may still arrive from the same former collector: longer than the
+/// time between two drains.
 const HANDOVER: u64 = 30 * SECOND;
 
-/// Sums of a conversation, by place.
+/// Sums of a conversation; the constants below are their indexes.
 pub(crate) type Sums = [u64; 11];
 /// Packets sent by the first side; the second's follow, also of those below.
 pub(crate) const PACKETS: usize = 0;
 /// Bytes.
 pub(crate) const BYTES: usize = 2;
-/// Segments that came again.
+/// Retransmitted segments.
 pub(crate) const RETRANSMITTED: usize = 4;
 /// Beginnings.
 pub(crate) const BEGUN: usize = 6;
@@ -42,7 +42,7 @@ pub(crate) const REFUSED: usize = 9;
 /// Attempts that were not answered.
 pub(crate) const TIMED_OUT: usize = 10;
 /// What an agent's sums are of; the rest is counted here.
-const TOLD: usize = 6;
+const REPORTED: usize = 6;
 /// Packets and bytes of both sides.
 const TRAFFIC: std::ops::Range<usize> = 0..4;
 
@@ -55,7 +55,7 @@ fn raise<const N: usize>(sums: &mut [u64; N], to: &[u64; N]) {
 
 /// What `sums` has more than `than`.
 fn excess<const N: usize>(sums: &[u64; N], than: &[u64; N]) -> [u64; N] {
-    std::array::from_fn(|place| sums[place].saturating_sub(than[place]))
+    std::array::from_fn(|index| sums[index].saturating_sub(than[index]))
 }
 
 /// A record, its pairs in canonical order.
@@ -65,19 +65,19 @@ pub(crate) struct Reported {
     pub(crate) id: u64,
     pub(crate) tracking_id: u64,
     pub(crate) first: bool,
-    /// Others may have been told of it in between.
+    /// The agent may have reported it to another collector in between.
     pub(crate) moved: bool,
-    /// Sums are of what is new since the last record, as exporters of NetFlow and IPFIX tell, and each direction may
-    /// have a record of its own: `first` and `ended` say that a beginning or an end is among what it is of.
+    /// Sums are deltas since the last record, as of NetFlow and IPFIX, and each direction may have a record of its
+    /// own: `first` and `ended` then say that the delta includes the beginning or the end.
     pub(crate) delta: bool,
     pub(crate) ended: bool,
-    /// Place of what its end counts as besides, like [`RESET`].
+    /// Index of the sum that its end also adds to, like [`RESET`].
     pub(crate) how: Option<usize>,
     /// By the agent's clock, as the last.
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     /// Packets and bytes since the beginning, retransmitted segments.
-    pub(crate) total: [u64; TOLD],
+    pub(crate) total: [u64; REPORTED],
     /// Packets and bytes that are new.
     pub(crate) new: [u64; 4],
     /// Handshake, ns; 0 unknown.
@@ -90,27 +90,27 @@ pub(crate) struct Reported {
     pub(crate) client_first: bool,
 }
 
-/// What a point of an agent has told.
+/// Sums reported by one observation point of an agent.
 #[derive(Debug)]
 struct Report {
     tracking_id: u64,
     last_ns: u64,
     open: bool,
     /// As in its last record.
-    raw: [u64; TOLD],
+    raw: [u64; REPORTED],
     /// Over all conversations between these ports, and all runs of the agent.
     sums: Sums,
 }
 
-/// What an agent has told, by the most that one of its points did.
+/// Sums reported by an agent: the largest of its observation points.
 #[derive(Clone, Copy, Debug)]
 struct Agent {
     stream: u32,
     epoch: u32,
-    /// Packets and bytes that it had told in runs before.
+    /// Packets and bytes reported in earlier runs of the agent.
     base: [u64; 4],
-    /// What it has told of them.
-    told: [u64; 4],
+    /// Packets and bytes reported.
+    reported: [u64; 4],
 }
 
 /// A conversation, or several between the same ports, one after the other.
@@ -119,32 +119,33 @@ struct Conversation {
     key: LineKey,
     client_first: bool,
     rule: Rule,
-    /// The window that it was last counted in, and what it brought there.
+    /// The last window with a record of the conversation, and its sums there.
     window: u64,
     in_window: InWindow,
     heard_ns: u64,
     counted: Sums,
-    /// When it was first told of, and packets and bytes that were told to others before that: what `counted` and the sums
-    /// of its points begin at.
+    /// Time of the first report, and the packets and bytes reported to other collectors before: the origin of `counted`
+    /// and of the points' sums.
     since_ns: u64,
     origin: [u64; 4],
     rtt_of: u64,
     agents: [Option<Agent>; 2],
-    /// Differences between agents that were told.
+    /// Differences between agents that are already counted.
     settled: [u64; 4],
-    /// Points of it whose conversation goes on.
+    /// Observation points whose conversation is open.
     open: u32,
-    /// An exporter has told of it, which may be anywhere between the hosts: what it counts less was not lost between them.
+    /// A NetFlow or IPFIX exporter reported it. Exporters may be anywhere between the hosts, so a smaller count there is
+    /// no loss between the hosts.
     exported: bool,
-    /// An exporter says that it is over. Records of its other direction, or of other exporters, may still come.
+    /// An exporter reported the end. Records of the other direction, or of other exporters, may follow.
     over: bool,
-    /// Streams and identifiers of points that have told of it.
+    /// Streams and identifiers of the points that reported it.
     points: Vec<(u32, u64)>,
     /// Of the last record of each agent, by its clock.
     last_ns: [u64; 2],
 }
 
-/// What a conversation has brought in a window.
+/// Sums of a conversation in one window.
 #[derive(Clone, Copy, Debug, Default)]
 struct InWindow {
     sums: Sums,
@@ -156,20 +157,20 @@ struct InWindow {
 }
 
 impl Conversation {
-    /// Takes who is at its sides, as far as that was not known, and which one offers the service, when
-    /// that is known better. Hands out what goes from one key to another.
-    fn know(&mut self, told: &Reported) -> Option<Moved> {
+    /// Applies names that were unknown, and a more reliable client and server side. Returns the sums
+    /// that move to another key.
+    fn refine(&mut self, reported: &Reported) -> Option<Moved> {
         let before = (self.key, self.client_first);
         let mut names = self.names();
-        for (name, told) in names.iter_mut().zip(told.names()) {
+        for (name, reported) in names.iter_mut().zip(reported.names()) {
             if *name == 0 {
-                *name = told;
+                *name = reported;
             }
         }
-        if told.rule < self.rule {
-            self.rule = told.rule;
-            self.key.key = told.key.key;
-            self.client_first = told.client_first;
+        if reported.rule < self.rule {
+            self.rule = reported.rule;
+            self.key.key = reported.key.key;
+            self.client_first = reported.client_first;
         }
         self.key.names = in_order(names, self.client_first);
         let counted = &self.in_window;
@@ -193,7 +194,7 @@ impl Conversation {
         in_order(self.key.names, self.client_first)
     }
 
-    /// What is remembered of it when it has ended.
+    /// The compact entry of the ended conversation.
     fn ended(&self, tracking_id: u64, now: u64) -> (u64, compact::Entry) {
         let streams = self.agents.map(|agent| agent.map(|agent| agent.stream));
         (
@@ -202,41 +203,46 @@ impl Conversation {
         )
     }
 
-    /// Where the sums of a further point begin, of which `before` was told to others: no drains are at the same time,
-    /// so that the collector before us knew more of one agent than of the other, and has counted the most that one
-    /// of them told. Also returns by how much the points that are there have to go on, as the origin goes back.
+    /// Where the sums of another point begin, of which `before` was reported to other collectors. Agents drain at
+    /// different times, so the former collector knew more of one agent than of the other, and has counted the larger
+    /// sums. Also returns how much to add to the present points, as the origin moves back.
     ///
-    /// Only what can have been told between two drains is taken for such a difference: others, of agents that began
-    /// to count at different times, say nothing.
-    fn align(&mut self, before: &[u64; TOLD], new: &[u64; 4], now: u64) -> ([u64; 4], [u64; 4]) {
+    /// Only differences that are possible between two drains count: agents that started at different times differ by
+    /// more.
+    fn align(
+        &mut self,
+        before: &[u64; REPORTED],
+        new: &[u64; 4],
+        now: u64,
+    ) -> ([u64; 4], [u64; 4]) {
         let (mut begin, mut back) = ([0; 4], [0; 4]);
         if now.saturating_sub(self.since_ns) > HANDOVER {
             return (begin, back);
         }
-        for place in TRAFFIC {
-            let ahead = before[place].saturating_sub(self.origin[place]);
-            let behind = self.origin[place].saturating_sub(before[place]);
-            if ahead > 0 && ahead <= self.counted[place] {
-                begin[place] = ahead;
-                self.counted[place] += ahead;
-            } else if behind > 0 && behind <= new[place] {
-                back[place] = behind;
-                self.origin[place] = before[place];
-                self.counted[place] += behind;
+        for index in TRAFFIC {
+            let ahead = before[index].saturating_sub(self.origin[index]);
+            let behind = self.origin[index].saturating_sub(before[index]);
+            if ahead > 0 && ahead <= self.counted[index] {
+                begin[index] = ahead;
+                self.counted[index] += ahead;
+            } else if behind > 0 && behind <= new[index] {
+                back[index] = behind;
+                self.origin[index] = before[index];
+                self.counted[index] += behind;
             }
         }
         for agent in self.agents.iter_mut().flatten() {
-            // One that has told nothing yet begins at the new origin.
-            if agent.told != [0; 4] {
-                for place in TRAFFIC {
-                    agent.told[place] += back[place];
+            // An agent without reports starts at the new origin.
+            if agent.reported != [0; 4] {
+                for index in TRAFFIC {
+                    agent.reported[index] += back[index];
                 }
             }
         }
         (begin, back)
     }
 
-    /// What the agents' sums differ by and was not told.
+    /// Difference between the agents' sums that is not yet counted.
     fn settle(&mut self) -> [u64; 4] {
         let [Some(one), Some(other)] = &self.agents else {
             return [0; 4];
@@ -245,16 +251,16 @@ impl Conversation {
             return [0; 4];
         }
         let mut more = [0; 4];
-        for place in TRAFFIC {
-            let apart = one.told[place].abs_diff(other.told[place]);
-            more[place] = apart.saturating_sub(self.settled[place]);
-            self.settled[place] = self.settled[place].max(apart);
+        for index in TRAFFIC {
+            let apart = one.reported[index].abs_diff(other.reported[index]);
+            more[index] = apart.saturating_sub(self.settled[index]);
+            self.settled[index] = self.settled[index].max(apart);
         }
         more
     }
 }
 
-/// A pair with the client's first from one with the first side's first, or the other way round.
+/// Swaps a pair between client first and first side first.
 fn in_order([first, second]: [u32; 2], client_first: bool) -> [u32; 2] {
     match client_first {
         true => [first, second],
@@ -268,7 +274,7 @@ impl Reported {
     }
 }
 
-/// What goes from one key of a window to another, since more is known of its conversation.
+/// Sums that move to another key of a window, since names or sides became known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moved {
     pub(crate) window: u64,
@@ -280,7 +286,7 @@ pub(crate) struct Moved {
     pub(crate) handshake_ns: u64,
     pub(crate) rtt_ns: u64,
     pub(crate) records: u32,
-    /// Whether a second agent told of it there for the first time.
+    /// Whether a second agent's first report was in that window.
     pub(crate) joined: bool,
     pub(crate) stream: u32,
 }
@@ -288,43 +294,43 @@ pub(crate) struct Moved {
 /// What a record adds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Added {
-    /// To what its point has told: packets and bytes.
+    /// Added to the sums of its observation point: packets and bytes.
     pub(crate) point: Sums,
-    /// To what was counted of the conversation.
+    /// Added to the sums of the conversation.
     pub(crate) conversation: Sums,
-    /// Differences between two hosts, known when both say that it has ended.
+    /// Differences between two hosts, once both have reported the end.
     pub(crate) apart: [u64; 4],
     /// A handshake that was not counted yet, ns.
     pub(crate) handshake_ns: u64,
     /// A round-trip time, the first in this window, ns.
     pub(crate) rtt_ns: u64,
     pub(crate) key: LineKey,
-    /// What was counted under another key.
+    /// Sums counted under another key before.
     pub(crate) moved: Option<Moved>,
     pub(crate) client_first: bool,
     pub(crate) rule: Rule,
     /// Whether it is counted in this window for the first time.
     pub(crate) new_in_window: bool,
-    /// Whether a second agent tells of it now.
+    /// Whether this record is the first of a second agent.
     pub(crate) joined: bool,
     /// How far it could be remembered.
-    pub(crate) room: Room,
-    /// Whether it is remembered how far its point has told.
+    pub(crate) tracking: Tracking,
+    /// Whether the sums of its observation point are stored.
     pub(crate) remembered: bool,
 }
 
 /// How far a conversation could be remembered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
-    /// What several tell of it is compared.
+pub(crate) enum Tracking {
+    /// Reports of several points are compared.
     Joined,
-    /// What the first who told of it says is counted, and what others say is not.
+    /// Only the first point is counted.
     First,
-    /// Not at all: it is not counted, since others may tell of it, too.
+    /// Not tracked and not counted, since other points may report it, too.
     Full,
 }
 
-/// Differences of a conversation that is forgotten.
+/// Differences of a conversation that is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
     pub(crate) key: LineKey,
@@ -332,7 +338,7 @@ pub(crate) struct Settled {
     pub(crate) apart: [u64; 4],
 }
 
-/// Where a record's sums are, as far as they are there.
+/// The entries of a record's sums, if they exist.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefetch<'a> {
     report: Option<&'a Report>,
@@ -347,7 +353,7 @@ impl Prefetch<'_> {
         });
         let conversation = self.conversation.map_or(0, |one| {
             let agents = one.agents.iter().flatten();
-            let agents = agents.fold(0, |all, agent| all ^ agent.base[0] ^ agent.told[3]);
+            let agents = agents.fold(0, |all, agent| all ^ agent.base[0] ^ agent.reported[3]);
             let inside = &one.in_window;
             let sums = one.counted[0] ^ one.counted[10] ^ inside.sums[0] ^ inside.sums[10];
             agents ^ sums ^ one.settled[0] ^ one.window
@@ -364,10 +370,11 @@ impl Prefetch<'_> {
 /// All conversations.
 #[derive(Debug)]
 pub(crate) struct Conversations {
-    // In boxes: tables have up to twice as many places as entries, and move them when they grow.
+    // Boxed: hash tables have up to twice as many slots as entries, and move entries when they
+    // grow.
     reports: HashMap<(u32, u64), Box<Report>>,
     all: HashMap<u64, Box<Conversation>>,
-    /// Those that have ended, and those for which there was no room.
+    /// Conversations that have ended, and those beyond the table's limit.
     compact: Compact,
     most: usize,
 }
@@ -399,42 +406,42 @@ impl Conversations {
         }
     }
 
-    /// Takes a record that counts in `window`.
+    /// Adds a record that counts in `window`.
     pub(crate) fn add_record(
         &mut self,
-        told: &Reported,
+        reported: &Reported,
         stream: &Stream,
         window: u64,
         now: u64,
     ) -> Added {
-        let known = self.reports.contains_key(&(told.stream, told.id));
-        let heard = unheard(told, stream);
-        if !known && self.all.contains_key(&told.tracking_id) {
-            // Both hosts of each conversation find room, and some of its other interfaces.
+        let known = self.reports.contains_key(&(reported.stream, reported.id));
+        let earlier = reported_before(reported, stream);
+        if !known && self.all.contains_key(&reported.tracking_id) {
+            // Space for both hosts of each conversation, and for some of their other interfaces.
             if self.reports.len() >= self.most.saturating_mul(2) {
-                return not_joined(told, false, Room::First);
+                return not_joined(reported, false, Tracking::First);
             }
         } else if !known {
-            let room = self.all.len() < self.most && self.reports.len() < self.most * 2;
-            match self.compact.seen(told, stream, now, room) {
-                Seen::New => {}
-                Seen::Again => return not_joined(told, false, Room::Joined),
-                Seen::Other => return not_joined(told, false, Room::First),
-                Seen::First => return not_joined(told, true, Room::First),
-                Seen::Full => return not_joined(told, false, Room::Full),
+            let fits = self.all.len() < self.most && self.reports.len() < self.most * 2;
+            match self.compact.classify(reported, stream, now, fits) {
+                RecordClass::New => {}
+                RecordClass::Counted => return not_joined(reported, false, Tracking::Joined),
+                RecordClass::Other => return not_joined(reported, false, Tracking::First),
+                RecordClass::First => return not_joined(reported, true, Tracking::First),
+                RecordClass::Full => return not_joined(reported, false, Tracking::Full),
             }
         }
-        let conversation = self.all.entry(told.tracking_id).or_insert_with(|| {
+        let conversation = self.all.entry(reported.tracking_id).or_insert_with(|| {
             Box::new(Conversation {
-                key: told.key,
-                client_first: told.client_first,
-                rule: told.rule,
+                key: reported.key,
+                client_first: reported.client_first,
+                rule: reported.rule,
                 window: u64::MAX,
                 in_window: InWindow::default(),
                 heard_ns: now,
                 counted: [0; 11],
                 since_ns: now,
-                origin: std::array::from_fn(|place| heard[place]),
+                origin: std::array::from_fn(|index| earlier[index]),
                 rtt_of: 0,
                 agents: [None; 2],
                 settled: [0; 4],
@@ -445,117 +452,117 @@ impl Conversations {
                 last_ns: [0; 2],
             })
         });
-        let moved = conversation.know(told);
+        let moved = conversation.refine(reported);
         let both = |one: &Conversation| one.agents.iter().all(Option::is_some);
         let joined = both(conversation);
-        let agent = agent(conversation, told.stream, stream.epoch);
+        let agent = agent(conversation, reported.stream, stream.epoch);
         let joined = !joined && both(conversation);
         let base = agent.map_or([0; 4], |agent| agent.base);
-        let again = base != [0; 4];
-        let (begin, back) = match known || again || told.delta {
+        let rejoined = base != [0; 4];
+        let (begin, back) = match known || rejoined || reported.delta {
             true => ([0; 4], [0; 4]),
-            false => conversation.align(&heard, &told.new, now),
+            false => conversation.align(&earlier, &reported.new, now),
         };
         if back != [0; 4] {
             for point in &conversation.points {
                 if let Some(report) = self.reports.get_mut(point) {
-                    for place in TRAFFIC {
-                        report.sums[place] += back[place];
+                    for index in TRAFFIC {
+                        report.sums[index] += back[index];
                     }
                 }
             }
         }
         let report = self
             .reports
-            .entry((told.stream, told.id))
+            .entry((reported.stream, reported.id))
             .or_insert_with(|| {
                 conversation.open += 1;
                 if conversation.points.len() < POINTS {
-                    conversation.points.push((told.stream, told.id));
+                    conversation.points.push((reported.stream, reported.id));
                 }
                 let mut sums = [0; 11];
                 sums[TRAFFIC].copy_from_slice(&begin);
-                if again {
-                    // That it was there the agent's earlier run has told.
+                if rejoined {
+                    // The agent's earlier run has reported its beginning.
                     sums = conversation.counted;
                     sums[TRAFFIC].copy_from_slice(&base);
                 }
                 Box::new(Report {
-                    tracking_id: told.tracking_id,
+                    tracking_id: reported.tracking_id,
                     last_ns: 0,
                     open: true,
-                    raw: heard,
+                    raw: earlier,
                     sums,
                 })
             });
         let before = report.sums;
-        let newer = told.last_ns > report.last_ns;
-        let packets = |sums: &[u64; TOLD]| sums[PACKETS].saturating_add(sums[PACKETS + 1]);
+        let newer = reported.last_ns > report.last_ns;
+        let packets = |sums: &[u64; REPORTED]| sums[PACKETS].saturating_add(sums[PACKETS + 1]);
         let begins = report.last_ns == 0;
-        let later = told.first_ns > report.last_ns;
-        let fewer = packets(&told.total) < packets(&report.raw);
-        let anew = match told.delta {
-            false => !begins && newer && (told.first || later || fewer),
-            true => !begins && later && told.first && conversation.over,
+        let later = reported.first_ns > report.last_ns;
+        let fewer = packets(&reported.total) < packets(&report.raw);
+        let restarted = match reported.delta {
+            false => !begins && newer && (reported.first || later || fewer),
+            true => !begins && later && reported.first && conversation.over,
         };
-        if anew {
-            report.raw = [0; TOLD];
+        if restarted {
+            report.raw = [0; REPORTED];
             if !report.open {
                 report.open = true;
                 conversation.open += 1;
             }
         }
-        if told.moved && !begins {
-            let known = before_new(told);
+        if reported.moved && !begins {
+            let known = before_new(reported);
             raise(&mut report.raw, &known);
         }
-        let more = match told.delta {
-            false => excess(&told.total, &report.raw),
-            true => told.total,
+        let more = match reported.delta {
+            false => excess(&reported.total, &report.raw),
+            true => reported.total,
         };
-        if !told.delta {
-            raise(&mut report.raw, &told.total);
+        if !reported.delta {
+            raise(&mut report.raw, &reported.total);
         }
         for (sum, more) in report.sums.iter_mut().zip(more) {
             *sum = sum.saturating_add(more);
         }
-        if (begins && !again && told.first) || anew {
+        if (begins && !rejoined && reported.first) || restarted {
             report.sums[BEGUN] += 1;
         }
-        report.last_ns = report.last_ns.max(told.last_ns);
-        if told.delta {
+        report.last_ns = report.last_ns.max(reported.last_ns);
+        if reported.delta {
             conversation.exported = true;
-            conversation.over = told.ended || (conversation.over && !anew);
-            if told.ended && report.sums[ENDED] < report.sums[BEGUN] {
+            conversation.over = reported.ended || (conversation.over && !restarted);
+            if reported.ended && report.sums[ENDED] < report.sums[BEGUN] {
                 report.sums[ENDED] += 1;
-                if let Some(place) = told.how {
-                    report.sums[place] += 1;
+                if let Some(index) = reported.how {
+                    report.sums[index] += 1;
                 }
             }
-        } else if told.ended && report.open {
+        } else if reported.ended && report.open {
             report.open = false;
             conversation.open = conversation.open.saturating_sub(1);
             report.sums[ENDED] += 1;
-            if let Some(place) = told.how {
-                report.sums[place] += 1;
+            if let Some(index) = reported.how {
+                report.sums[index] += 1;
             }
         }
         let (point, sums) = (excess(&report.sums, &before), report.sums);
         let agents = conversation.agents.iter_mut().flatten();
         let mut agents = agents.zip(&mut conversation.last_ns);
-        if let Some((agent, last_ns)) = agents.find(|(agent, _)| agent.stream == told.stream) {
-            for place in TRAFFIC {
-                agent.told[place] = agent.told[place].max(sums[place]);
+        if let Some((agent, last_ns)) = agents.find(|(agent, _)| agent.stream == reported.stream) {
+            for index in TRAFFIC {
+                agent.reported[index] = agent.reported[index].max(sums[index]);
             }
-            *last_ns = (*last_ns).max(told.last_ns);
+            *last_ns = (*last_ns).max(reported.last_ns);
         }
         let more = excess(&sums, &conversation.counted);
         raise(&mut conversation.counted, &sums);
         conversation.heard_ns = now;
         let begun = conversation.counted[BEGUN].max(1);
-        let handshake_ns = if told.handshake_ns > 0 && conversation.rtt_of < begun {
+        let handshake_ns = if reported.handshake_ns > 0 && conversation.rtt_of < begun {
             conversation.rtt_of = begun;
-            told.handshake_ns
+            reported.handshake_ns
         } else {
             0
         };
@@ -568,11 +575,11 @@ impl Conversations {
             *sum = sum.saturating_add(more);
         }
         inside.records = inside.records.saturating_add(1);
-        inside.stream = told.stream;
+        inside.stream = reported.stream;
         inside.joined |= joined;
         inside.handshake_ns = inside.handshake_ns.saturating_add(handshake_ns);
         let rtt_ns = match (inside.rtt_ns, handshake_ns) {
-            (0, 0) => told.srtt_ns,
+            (0, 0) => reported.srtt_ns,
             (0, handshake_ns) => handshake_ns,
             _ => 0,
         };
@@ -592,36 +599,38 @@ impl Conversations {
             rule: conversation.rule,
             new_in_window,
             joined,
-            room: Room::Joined,
+            tracking: Tracking::Joined,
             remembered: true,
         };
-        // Nobody has anything to add.
+        // All points have reported the end: keep a compact entry only.
         if conversation.open == 0
             && both(conversation)
-            && self.compact.keep(conversation.ended(told.tracking_id, now))
+            && self
+                .compact
+                .keep(conversation.ended(reported.tracking_id, now))
         {
             for point in std::mem::take(&mut conversation.points) {
                 self.reports.remove(&point);
             }
-            self.all.remove(&told.tracking_id);
+            self.all.remove(&reported.tracking_id);
         }
         added
     }
 
-    /// A record that was taken is in no window.
+    /// A record that was added to the conversation is counted in no window.
     pub(crate) fn not_counted(&mut self, tracking_id: u64) {
         if let Some(conversation) = self.all.get_mut(&tracking_id) {
             conversation.in_window = InWindow::default();
         }
     }
 
-    /// Tells the numbers of all names.
+    /// Passes the numbers of all names in use to `used`.
     pub(crate) fn names(&self, used: &mut dyn FnMut(u32)) {
         let all = self.all.values().flat_map(|one| one.key.names);
         all.for_each(used);
     }
 
-    /// Forgets what has ended or is silent for long; `all`: everything.
+    /// Removes conversations that have ended or are silent for long; `all`: all.
     pub(crate) fn sweep(&mut self, now: u64, all: bool, settled: &mut dyn FnMut(Settled)) {
         self.compact.sweep(now, all);
         let compact = &mut self.compact;
@@ -658,14 +667,14 @@ fn agent(conversation: &mut Conversation, stream: u32, epoch: u32) -> Option<Age
         stream,
         epoch,
         base: [0; 4],
-        told: [0; 4],
+        reported: [0; 4],
     };
-    for place in &mut conversation.agents {
-        let agent = place.get_or_insert(new);
+    for slot in &mut conversation.agents {
+        let agent = slot.get_or_insert(new);
         if agent.stream == stream {
             if agent.epoch < epoch {
                 agent.epoch = epoch;
-                agent.base = agent.told;
+                agent.base = agent.reported;
             }
             return Some(*agent);
         }
@@ -673,40 +682,39 @@ fn agent(conversation: &mut Conversation, stream: u32, epoch: u32) -> Option<Age
     None
 }
 
-/// What a point that is new to us had told to nobody, or to somebody before us.
-fn unheard(told: &Reported, stream: &Stream) -> [u64; TOLD] {
-    // A record may be the first that comes because the first was lost; but not where it may have come, and nothing
-    // of it is remembered.
-    let ours = (stream.from_start || told.first_ns >= stream.joined_ns)
-        && told.first_ns > stream.forgotten_ns;
-    let recent = told.last_ns.saturating_sub(told.first_ns) < LINGER;
-    if told.first || told.delta || (ours && recent && !told.moved) {
-        return [0; TOLD];
+/// What a new point had reported before: to another collector, or to none.
+fn reported_before(reported: &Reported, stream: &Stream) -> [u64; REPORTED] {
+    // An earlier record may be lost. Then the sums count from 0, unless earlier records may have arrived and been
+    // forgotten.
+    let ours = (stream.from_start || reported.first_ns >= stream.joined_ns)
+        && reported.first_ns > stream.forgotten_ns;
+    let recent = reported.last_ns.saturating_sub(reported.first_ns) < LINGER;
+    if reported.first || reported.delta || (ours && recent && !reported.moved) {
+        return [0; REPORTED];
     }
-    before_new(told)
+    before_new(reported)
 }
 
-/// What was there before what a record says is new.
-fn before_new(told: &Reported) -> [u64; TOLD] {
-    let mut raw = told.total;
-    for place in TRAFFIC {
-        raw[place] = raw[place].saturating_sub(told.new[place]);
+/// The sums without the packets and bytes that are new.
+fn before_new(reported: &Reported) -> [u64; REPORTED] {
+    let mut raw = reported.total;
+    for index in TRAFFIC {
+        raw[index] = raw[index].saturating_sub(reported.new[index]);
     }
     raw
 }
 
-/// A record that is not compared with what others tell of its conversation: what it says is new counts as
-/// such, or not at all.
-fn not_joined(told: &Reported, counts: bool, room: Room) -> Added {
+/// The result for a record that is not compared with other points: its new packets count if `counts`.
+fn not_joined(reported: &Reported, counts: bool, tracking: Tracking) -> Added {
     let mut sums = [0; 11];
-    sums[TRAFFIC].copy_from_slice(&told.new);
-    sums[BEGUN] = told.first.into();
-    sums[ENDED] = told.ended.into();
-    if let Some(place) = told.how.filter(|_| told.ended) {
-        sums[place] = 1;
+    sums[TRAFFIC].copy_from_slice(&reported.new);
+    sums[BEGUN] = reported.first.into();
+    sums[ENDED] = reported.ended.into();
+    if let Some(index) = reported.how.filter(|_| reported.ended) {
+        sums[index] = 1;
     }
-    let handshake_ns = match told.first && counts {
-        true => told.handshake_ns,
+    let handshake_ns = match reported.first && counts {
+        true => reported.handshake_ns,
         false => 0,
     };
     Added {
@@ -716,12 +724,12 @@ fn not_joined(told: &Reported, counts: bool, room: Room) -> Added {
         handshake_ns,
         rtt_ns: handshake_ns,
         moved: None,
-        key: told.key,
-        client_first: told.client_first,
-        rule: told.rule,
+        key: reported.key,
+        client_first: reported.client_first,
+        rule: reported.rule,
         new_in_window: counts,
         joined: false,
-        room,
+        tracking,
         remembered: false,
     }
 }

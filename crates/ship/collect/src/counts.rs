@@ -7,37 +7,37 @@ use skua_wire::DecodeError;
 
 use crate::HashMap;
 
-/// Senders whose unreadable datagrams are distinguished.
+/// Senders with unreadable datagrams that are listed.
 const SENDERS: usize = 1_024;
 
-/// Why something that came, or should have come, is in no line as it should be.
+/// Why received or expected data is missing from lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Cause {
     /// Datagrams that were wholly or in part unreadable.
     DecodeError,
-    /// Datagrams that sequence numbers tell were sent and did not come.
+    /// Datagrams that are missing by their sequence numbers.
     SequenceGap,
-    /// Datagrams that came twice, or far too late.
+    /// Datagrams received twice, or far too late.
     Duplicate,
     /// Datagrams of agents beyond the most.
     AgentsFull,
     /// Datagrams of agents beyond the most of one address.
     SenderFull,
-    /// Records and datagrams that the sequence numbers of NetFlow and IPFIX tell were sent and did not come: of version
-    /// 9 datagrams, of the others records.
+    /// Data of NetFlow and IPFIX that is missing by sequence numbers: datagrams of version 9, records of other
+    /// versions.
     ExporterGap,
-    /// Sets of records of NetFlow and IPFIX whose template did not come.
+    /// Sets of records of NetFlow and IPFIX whose template never arrived.
     NoTemplate,
     /// Flow samples and records without an IP packet.
     NoPacket,
-    /// Records whose window had been closed.
+    /// Records whose window was closed.
     Late,
     /// Records of keys beyond the most of a window.
     KeysFull,
-    /// Records of conversations beyond the most, which are counted as the first who told of them says.
+    /// Records of conversations beyond the limit; only the first observation point was counted.
     NotJoined,
-    /// Records of conversations for which there was no room to remember even who was first: not counted.
+    /// Records of conversations beyond the limit of compact entries, too: not counted.
     ConversationsFull,
     /// Definitions of names beyond the most: their sides are addresses in lines.
     NamesFull,
@@ -103,32 +103,32 @@ impl Sum {
     }
 }
 
-/// Everything that is counted.
+/// All counts.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Datagrams that came.
+    /// Datagrams received.
     pub datagrams: u64,
     /// Their bytes.
     pub datagram_bytes: u64,
     /// Records of conversations.
     pub records: u64,
-    /// Those that told nothing that was not known.
+    /// Records that added nothing new.
     pub old_records: u64,
-    /// Records of conversations that there was no room to remember: not joined.
+    /// Records of conversations beyond the limit: not joined.
     pub untracked: u64,
     /// Sampled packets of others.
     pub samples: u64,
     /// Samples and records that were stepped over.
     pub skipped: u64,
-    /// Times that an agent was seen to start anew.
+    /// Restarts of agents.
     pub restarts: u64,
-    /// Datagrams that their agents had kept for a time.
+    /// Datagrams that agents had stored before they sent them.
     pub kept: u64,
-    /// Records whose time was set right by more than a moment.
+    /// Records whose time was corrected because the agent's clock differs.
     pub clock_corrected: u64,
     /// Packets and bytes that records have added, of all agents.
     pub got: Sum,
-    /// Of `got`: also told by another point or agent, and not counted again.
+    /// Of `got`: counted already from another observation point or agent.
     pub elsewhere: Sum,
     /// Of `got`: in a window that was closed.
     pub late: Sum,
@@ -142,10 +142,9 @@ pub struct Counts {
     pub estimated: Sum,
     /// Units lost by cause.
     pub lost: [u64; Cause::ALL.len()],
-    /// Datagrams that were unreadable, by who sent them; of more senders than there is room for those who
-    /// sent most.
+    /// Unreadable datagrams by sender; of too many senders, those with the most.
     pub unreadable: HashMap<IpAddr, u64>,
-    /// What was last wrong with a datagram, and who sent it.
+    /// The last error in a datagram, with its sender.
     pub last_error: Option<String>,
 }
 
@@ -153,7 +152,7 @@ impl Counts {
     pub(crate) fn unreadable(&mut self, from: IpAddr, error: &DecodeError) {
         self.lose(Cause::DecodeError, 1);
         if self.unreadable.len() >= SENDERS && !self.unreadable.contains_key(&from) {
-            // Those who sent most stay.
+            // Keep the senders with the most.
             let mut sent: Vec<_> = self.unreadable.values().copied().collect();
             sent.sort_unstable();
             let most = sent.get(SENDERS * 3 / 4).copied().unwrap_or(0);

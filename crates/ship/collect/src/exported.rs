@@ -1,8 +1,7 @@
-//! Records of NetFlow and IPFIX: what exporters tell of flows.
+//! Records of NetFlow and IPFIX.
 //!
-//! They say what is new since the record before, and mostly each direction has a record of its own. What was counted is
-//! joined with what other exporters and agents tell of the same conversation; what was sampled is an estimate, added up
-//! as sampled packets are.
+//! They are deltas, mostly of one direction. Counts are joined with those of other exporters and agents for the same
+//! conversation. Sampled records are estimates, added up like sampled packets.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -23,14 +22,14 @@ const TCP: u8 = 6;
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
-/// An exporter's clock may differ by so much before times are set right.
+/// Least difference between an exporter's clock and ours that corrects its times.
 const CLOCK_TOLERANCE_NS: u64 = 5 * SECOND;
 
 /// What exporters of NetFlow and IPFIX need beside what all need.
 #[derive(Default)]
 pub(crate) struct Exported {
     decoder: Decoder,
-    /// Flows of the datagram that is read.
+    /// Flows of the current datagram.
     flows: Vec<(Option<Level>, Flow)>,
 }
 
@@ -42,17 +41,17 @@ impl std::fmt::Debug for Exported {
     }
 }
 
-/// The datagram that is read.
+/// The current datagram.
 #[derive(Clone, Copy)]
 struct Current {
     stream: u32,
     now_ns: u64,
-    /// Our clock less the exporter's, ns, when that is more than a moment.
+    /// Our clock minus the exporter's, ns; 0 below the tolerance.
     skew_ns: i64,
 }
 
 /// A flow with what it is by.
-struct Telling<'a> {
+struct ExportedFlow<'a> {
     flow: &'a Flow,
     protocol: u8,
     /// Source and destination.
@@ -60,7 +59,7 @@ struct Telling<'a> {
     tracking_id: u64,
 }
 
-impl<'a> Telling<'a> {
+impl<'a> ExportedFlow<'a> {
     /// None when it is not of IP.
     fn of(level: &Level, flow: &'a Flow) -> Option<Self> {
         let nowhere = CapturePoint {
@@ -87,7 +86,7 @@ impl<'a> Telling<'a> {
         })
     }
 
-    /// What one side sent, as far as it was counted or stands for more.
+    /// What one side sent, multiplied by the sampling rate.
     fn sent(&self, side: usize) -> Sum {
         let rate = u64::from(self.flow.sampling.max(1));
         Sum {
@@ -96,7 +95,7 @@ impl<'a> Telling<'a> {
         }
     }
 
-    /// Whether the destination offers the service, and how that is known.
+    /// Whether the destination is the server, and by which rule.
     fn serves(&self) -> (Option<bool>, Rule) {
         match self.flow.opened_by_source() {
             Some(opened) => (Some(opened), Rule::Syn),
@@ -114,7 +113,7 @@ impl<'a> Telling<'a> {
         }
     }
 
-    /// As agents' records are taken.
+    /// The record in the form of agents' records.
     fn reported(&self, current: &Current) -> Reported {
         let [source, destination] = self.sides;
         let turned = source > destination;
@@ -137,7 +136,7 @@ impl<'a> Telling<'a> {
         let reset = flags & RST != 0;
         Reported {
             stream: current.stream,
-            // Where packets come in and where they go out are two points of an exporter, of each packet one.
+            // Ingress and egress are two observation points of an exporter.
             id: self.tracking_id ^ u64::from(self.flow.egress),
             tracking_id: self.tracking_id,
             first: self.protocol != TCP || flags & SYN != 0,
@@ -172,7 +171,7 @@ fn written_ns(datagram: &[u8]) -> Option<u64> {
 }
 
 impl Collector {
-    /// Takes a datagram of NetFlow or IPFIX.
+    /// Processes a datagram of NetFlow or IPFIX.
     pub(crate) fn export(&mut self, from: SocketAddr, bytes: &[u8], now_ns: u64) {
         let skew_ns =
             written_ns(bytes).map_or(0, |written| now_ns.wrapping_sub(written).cast_signed());
@@ -196,7 +195,7 @@ impl Collector {
         let gaps = &mut self.counts.lost[Cause::ExporterGap as usize];
         *gaps = gaps.saturating_sub(outcome.step.recovered.into());
         self.counts.restarts += u64::from(outcome.step.restarted);
-        // Whoever tells of no flow gets no place.
+        // A sender without flows gets no stream.
         if !flows.is_empty() {
             match self.streams.exporter(from.ip(), skew_ns, now_ns) {
                 Some(stream) => {
@@ -222,7 +221,7 @@ impl Collector {
         self.exported = exported;
     }
 
-    /// Counts what waits for a template in vain.
+    /// Counts sets whose template never arrived.
     pub(crate) fn expire_exported(&mut self, now_ns: u64, all: bool) {
         let decoder = &mut self.exported.decoder;
         let lost = match all {
@@ -233,7 +232,7 @@ impl Collector {
     }
 
     fn exported_flow(&mut self, current: &Current, level: Option<&Level>, flow: &Flow) {
-        let Some(telling) = level.and_then(|level| Telling::of(level, flow)) else {
+        let Some(exported) = level.and_then(|level| ExportedFlow::of(level, flow)) else {
             if self.shard.is_first() {
                 self.counts.lose(Cause::NoPacket, 1);
             }
@@ -241,57 +240,58 @@ impl Collector {
         };
         if let Some(stream) = self.streams.get(current.stream) {
             let sum = |pair: [u64; 2]| pair[0].saturating_add(pair[1]);
-            stream.tells(sum(flow.packets), sum(flow.bytes));
+            stream.count_exported(sum(flow.packets), sum(flow.bytes));
         }
-        let [one, other] = telling.sides.map(|side| side.address);
-        if !self.shard.has(telling.protocol, one, other) {
+        let [one, other] = exported.sides.map(|side| side.address);
+        if !self.shard.has(exported.protocol, one, other) {
             return;
         }
-        // By its last packet; one of an exporter whose clock is ahead is of now.
+        // The window is by the last packet, but never in the future when the exporter's clock is
+        // ahead.
         let seen_ns = flow.last_ns.saturating_add_signed(current.skew_ns);
         let seen_ns = seen_ns.min(current.now_ns);
         match flow.sampling {
-            0 | 1 => self.exported_sums(current, &telling, seen_ns),
-            _ => self.exported_estimate(current, &telling, seen_ns),
+            0 | 1 => self.exported_sums(current, &exported, seen_ns),
+            _ => self.exported_estimate(current, &exported, seen_ns),
         }
     }
 
-    fn exported_sums(&mut self, current: &Current, telling: &Telling<'_>, seen_ns: u64) {
+    fn exported_sums(&mut self, current: &Current, exported: &ExportedFlow<'_>, seen_ns: u64) {
         self.counts.clock_corrected += u64::from(current.skew_ns != 0);
         let window = self.windows.of(seen_ns);
-        let reported = telling.reported(current);
-        // Exporters tell seconds or minutes after the last packet: of a window that was closed in between a line
-        // more is written.
+        let reported = exported.reported(current);
+        // Exporters report seconds or minutes after the last packet. A window closed in between is reopened and
+        // writes another line.
         let opens = Some(current.now_ns);
         self.add_record(
             &reported,
             (window, opens),
-            telling.sides,
+            exported.sides,
             (current.now_ns, 1),
         );
     }
 
-    /// What was sampled stands for more, and is not compared with what others have seen.
-    fn exported_estimate(&mut self, current: &Current, telling: &Telling<'_>, seen_ns: u64) {
+    /// Sampled flows are estimates, and are not compared with other reports.
+    fn exported_estimate(&mut self, current: &Current, exported: &ExportedFlow<'_>, seen_ns: u64) {
         if let Some(stream) = self.streams.get(current.stream) {
             let sum = |pair: [u64; 2]| pair[0].saturating_add(pair[1]);
             stream.got_records += 1;
             stream
                 .got
-                .add(sum(telling.flow.packets), sum(telling.flow.bytes));
+                .add(sum(exported.flow.packets), sum(exported.flow.bytes));
         }
-        let (serves, rule) = telling.serves();
-        let [source, destination] = telling.sides;
+        let (serves, rule) = exported.serves();
+        let [source, destination] = exported.sides;
         for (side, sides, serves) in [
             (0, [source, destination], serves),
             (1, [destination, source], serves.map(|to| !to)),
         ] {
-            let sum = telling.sent(side);
+            let sum = exported.sent(side);
             if sum == Sum::NONE {
                 continue;
             }
             self.counts.samples += 1;
-            let oriented = Oriented::new(telling.protocol, sides, serves);
+            let oriented = Oriented::new(exported.protocol, sides, serves);
             let sampled = self.windows.sampled(seen_ns, (&oriented, rule), sum);
             self.add_sample(&sampled, current.stream, Some(current.now_ns));
         }

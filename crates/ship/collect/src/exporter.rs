@@ -26,7 +26,7 @@ const MOST_POINTS: usize = 4_096;
 const SAMPLE: usize = 8 + 44 + 64 + 16 + 88 + 44 + 12 + 16 + 56;
 /// Bytes of the sample of the other direction: tag, expanded head, IPv6 record, mark.
 const REVERSE: usize = 8 + 44 + 64 + 12;
-/// Bytes of a datagram at least: room for the head, the report, a sample with two names, and that of the other
+/// Least size of a datagram: the header, the report, a sample with two names, and the sample of the other
 /// direction.
 pub const LEAST: usize = 1_152;
 const _: () = assert!(LEAST >= 28 + 84 + SAMPLE + NAMES_RECORD + REVERSE);
@@ -35,12 +35,12 @@ const OTHERS: u32 = 1 << 24;
 /// Bytes of an Ethernet header.
 const ETHERNET: u64 = 14;
 
-/// Who tells.
+/// Settings of an exporter.
 #[derive(Clone, Copy, Debug)]
 pub struct ExporterConfig {
     /// The agent's address.
     pub agent: IpAddr,
-    /// Tells several agents of one address apart.
+    /// Distinguishes several agents of one address.
     pub sub_agent: u32,
     /// Other in each run.
     pub instance: u64,
@@ -48,7 +48,7 @@ pub struct ExporterConfig {
     pub started_ns: u64,
     /// Bytes of a datagram at most, without headers of UDP and IP; at least [`LEAST`].
     pub datagram: usize,
-    /// What the destination sent is told in a standard sample of its own, too, for collectors that do not know
+    /// Sends the destination's packets in a standard sample of their own, too, for collectors that do not know
     /// [`Conversation`].
     pub both_directions: bool,
 }
@@ -57,12 +57,12 @@ pub struct ExporterConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offered {
     /// It will be sent.
-    Taken,
-    /// There is no room for it.
+    Queued,
+    /// The queue is full.
     Refused,
 }
 
-/// What was told so far.
+/// Sums exported so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Exported {
     /// Datagrams.
@@ -75,12 +75,12 @@ pub struct Exported {
     pub bytes: u64,
     /// Records beyond the limit.
     pub refused: u64,
-    /// Records that are not of IP, and not told of.
+    /// Records that are not of IP, and not exported.
     pub not_ip: u64,
 }
 
-/// What an agent knows of conversations besides what it has counted.
-pub trait Known {
+/// Names and socket measurements that an agent adds to records.
+pub trait Enrichment {
     /// The name of an owner by the number in records.
     fn name(&self, owner: NonZeroU32) -> Option<Name<'_>>;
 
@@ -91,17 +91,17 @@ pub trait Known {
 /// What a socket has measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp {
-    /// Whose socket, and its round-trip time.
+    /// The socket's side and its round-trip time.
     pub socket: SocketTcp,
-    /// All of it, in the standard structure: told with what the headers told of TCP.
+    /// All measurements, in the standard structure; sent with the TCP record.
     pub info: Option<TcpInfo>,
 }
 
-/// Knows nothing.
+/// Adds nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Nothing;
+pub struct NoEnrichment;
 
-impl Known for Nothing {
+impl Enrichment for NoEnrichment {
     fn name(&self, _: NonZeroU32) -> Option<Name<'_>> {
         None
     }
@@ -111,24 +111,24 @@ impl Known for Nothing {
     }
 }
 
-/// What comes with the records of a drain.
+/// Context of the records of a drain.
 #[derive(Clone, Copy)]
 pub struct Drain<'a> {
     /// Names and sockets.
-    pub known: &'a dyn Known,
-    /// Whether another collector may have been told of a record the last time.
+    pub enrichment: &'a dyn Enrichment,
+    /// Whether the record may last have been sent to another collector.
     pub moved: &'a dyn Fn(&FlowRecord) -> bool,
-    /// Records that were lost before they came here, since the start.
+    /// Records lost before they reached the exporter, since the start.
     pub lost: u64,
     /// Now, ns since the Unix epoch.
     pub now_ns: u64,
 }
 
 impl Drain<'_> {
-    /// Of nothing but records.
+    /// A drain without names and sockets.
     pub fn at(now_ns: u64) -> Self {
         Self {
-            known: &Nothing,
+            enrichment: &NoEnrichment,
             moved: &|_| false,
             lost: 0,
             now_ns,
@@ -136,15 +136,15 @@ impl Drain<'_> {
     }
 }
 
-/// Puts flow records into the datagrams of one stream. It keeps nothing of a record.
+/// Encodes flow records as the datagrams of one stream. It stores no record.
 #[derive(Debug)]
 pub struct Exporter {
     config: ExporterConfig,
     sequence: u32,
     points: HashMap<(u16, u32), Point>,
-    told: Exported,
+    exported: Exported,
     buffer: Vec<u8>,
-    /// Owners whose names are in the datagram that is written.
+    /// Owners whose names are in the current datagram.
     owners: Numbered<NonZeroU32>,
 }
 
@@ -169,7 +169,7 @@ impl Exporter {
             config,
             sequence: 0,
             points: HashMap::default(),
-            told: Exported::default(),
+            exported: Exported::default(),
             buffer: Vec::with_capacity(config.datagram),
             owners: Vec::new(),
         }
@@ -180,13 +180,13 @@ impl Exporter {
         self.config.agent
     }
 
-    /// What was told so far.
+    /// Sums exported so far.
     pub fn exported(&self) -> Exported {
-        self.told
+        self.exported
     }
 
-    /// Tells of records that a drain has changed, in at least one datagram: without records it says what
-    /// was told before, so that a loss is known. Each datagram is handed to `offer`.
+    /// Exports records that a drain has changed, in at least one datagram: without records it carries
+    /// the sums so far, so that the collector notices a loss. Each datagram is passed to `offer`.
     pub fn export<'a>(
         &mut self,
         records: impl Iterator<Item = &'a FlowRecord>,
@@ -197,9 +197,9 @@ impl Exporter {
         let mut not_ip = 0;
         let mut records = records
             .filter(|record| {
-                let told = addresses(record).is_some();
-                not_ip += u64::from(!told);
-                told
+                let is_ip = addresses(record).is_some();
+                not_ip += u64::from(!is_ip);
+                is_ip
             })
             .peekable();
         let uptime_ms = now_ns.saturating_sub(self.config.started_ns) / 1_000_000;
@@ -210,7 +210,7 @@ impl Exporter {
                 agent: self.config.agent,
                 sub_agent: self.config.sub_agent,
                 sequence: self.sequence.wrapping_add(1),
-                // Begins again after 49.7 days, as the standard says.
+                // Wraps after 49.7 days, as in the standard.
                 uptime_ms: uptime_ms as u32,
             };
             let mut writer = Writer::new(&mut self.buffer, &header);
@@ -218,10 +218,10 @@ impl Exporter {
                 flags: 0,
                 now_ns,
                 instance: self.config.instance,
-                records: self.told.records,
-                packets: self.told.packets,
-                bytes: self.told.bytes,
-                lost: drain.lost + self.told.refused,
+                records: self.exported.records,
+                packets: self.exported.packets,
+                bytes: self.exported.bytes,
+                lost: drain.lost + self.exported.refused,
                 kept_ms: 0,
             };
             let head = CountersHead {
@@ -237,40 +237,40 @@ impl Exporter {
                 && let Some(record) = records.peek()
                 && let names = record
                     .owners
-                    .map(|owner| Some((owner?, drain.known.name(owner?)?.bounded())))
+                    .map(|owner| Some((owner?, drain.enrichment.name(owner?)?.bounded())))
                 && writer.len() + SAMPLE + REVERSE + definitions(&self.owners, &names)
                     <= self.config.datagram
                 && let Some(record) = records.next()
             {
                 let point = point(&mut self.points, record);
-                let telling = Telling {
+                let context = Context {
                     record,
                     names,
-                    tcp: drain.known.tcp(record),
+                    tcp: drain.enrichment.tcp(record),
                     moved: (drain.moved)(record),
                     both_directions: self.config.both_directions,
                 };
-                write(&mut writer, &telling, point, &mut self.owners);
+                write(&mut writer, &context, point, &mut self.owners);
                 added += record.interval.lo_sent + record.interval.hi_sent;
                 count += 1;
             }
-            // What does not fit is missing to the collector as if it was lost on the way.
-            self.told.packets += added.packets;
-            self.told.bytes += added.bytes;
+            // The collector sees a refused datagram as lost on the way.
+            self.exported.packets += added.packets;
+            self.exported.bytes += added.bytes;
             match offer(&self.buffer) {
-                Offered::Taken => {
+                Offered::Queued => {
                     self.sequence = header.sequence;
-                    self.told.datagrams += 1;
-                    self.told.records += count;
+                    self.exported.datagrams += 1;
+                    self.exported.records += count;
                 }
-                Offered::Refused => self.told.refused += count,
+                Offered::Refused => self.exported.refused += count,
             }
             if records.peek().is_none() {
                 break;
             }
         }
         drop(records);
-        self.told.not_ip += not_ip;
+        self.exported.not_ip += not_ip;
     }
 }
 
@@ -292,8 +292,8 @@ fn point<'a>(points: &'a mut HashMap<(u16, u32), Point>, record: &FlowRecord) ->
     })
 }
 
-/// A record with what is known of it.
-struct Telling<'a> {
+/// A record with its names and socket.
+struct Context<'a> {
     record: &'a FlowRecord,
     /// Of `lo` and `hi`.
     names: [Option<(NonZeroU32, Name<'a>)>; 2],
@@ -311,17 +311,17 @@ fn definitions(
     new.map(|(_, name)| name.len()).sum()
 }
 
-/// Writes a record as a sample. To others it is a packet of mean size that stands for all that its sender
-/// sent since the sample before: for none, when the record says only that the conversation has ended.
+/// Writes a record as a sample. For standard collectors it is a packet of mean size that represents all
+/// packets of its sender since the last sample; none, if the record only reports the end.
 fn write(
     writer: &mut Writer<'_>,
-    telling: &Telling<'_>,
+    context: &Context<'_>,
     point: &mut Point,
     owners: &mut Numbered<NonZeroU32>,
 ) {
-    let record = telling.record;
+    let record = context.record;
     let interval = &record.interval;
-    // Who speaks first; or who spoke at all.
+    // The side that spoke first; if it sent nothing in this interval, the other.
     let a_sent = match record.lo_first {
         true => interval.lo_sent,
         false => interval.hi_sent,
@@ -357,7 +357,7 @@ fn write(
     };
     let [source_flags, destination_flags] = side(record.tcp.flags.map(u64::from));
     let link = if record.key.ethernet() { ETHERNET } else { 0 };
-    // Without the link header, as the IP record has it.
+    // Without the link-layer header, like the IP record.
     let mean = |side: usize| {
         let mean = new_bytes[side].checked_div(new_packets[side]);
         narrow(mean.unwrap_or(0).saturating_sub(link))
@@ -378,7 +378,7 @@ fn write(
         Some(lo) if lo == source_lo => flags::SOURCE_OPENED,
         Some(_) => flags::DESTINATION_OPENED,
     };
-    let told = Conversation {
+    let conversation = Conversation {
         service: record.service.map_or(0, |found| {
             let side = match found.lo == source_lo {
                 true => service::SOURCE,
@@ -395,7 +395,7 @@ fn write(
         },
         flags: opened
             | if first { flags::FIRST } else { 0 }
-            | if telling.moved { flags::MOVED } else { 0 },
+            | if context.moved { flags::MOVED } else { 0 },
         sampling,
         id: record.id,
         tracking_id: record.key.tracking_id(),
@@ -412,9 +412,10 @@ fn write(
         server_rtt_ns: narrow(record.tcp.server_rtt_ns),
         client_rtt_ns: narrow(record.tcp.client_rtt_ns),
     };
-    // Most of the time nothing of it has changed.
-    let tells_tcp = record.key.proto == 6 && (first || told.end != 0 || !tcp.counters.is_zero());
-    let [lo_name, hi_name] = telling.names;
+    // Without changes the TCP record is left out.
+    let sends_tcp =
+        record.key.proto == 6 && (first || conversation.end != 0 || !tcp.counters.is_zero());
+    let [lo_name, hi_name] = context.names;
     let names = if source_lo {
         [lo_name, hi_name]
     } else {
@@ -425,8 +426,8 @@ fn write(
     let numbers = names.map(|name| {
         let Some((owner, name)) = name else { return 0 };
         let (number, first) = numbered(owners, owner);
-        if let Some(place) = defined.get_mut(new).filter(|_| first) {
-            *place = (number, name);
+        if let Some(index) = defined.get_mut(new).filter(|_| first) {
+            *index = (number, name);
             new += 1;
         }
         number
@@ -436,19 +437,19 @@ fn write(
         if numbers != [0; 2] {
             out.names(numbers, defined.get(..new).unwrap_or_default());
         }
-        out.conversation(&told);
-        if tells_tcp {
+        out.conversation(&conversation);
+        if sends_tcp {
             out.conversation_tcp(&tcp);
         }
-        if let Some(Tcp { socket, info }) = &telling.tcp {
+        if let Some(Tcp { socket, info }) = &context.tcp {
             // The socket is that of `lo` or `hi`, as records have them.
             out.socket_tcp(&SocketTcp {
                 destination: socket.destination == source_lo,
                 ..*socket
             });
-            // Next to last, and with a direction of 0: tshark does not step over standard records that it does not
-            // know, and takes this one's first two numbers for the beginning of another such.
-            if let Some(info) = info.as_ref().filter(|_| tells_tcp) {
+            // Next to last, and with direction 0: tshark does not skip standard records that it does not know, and
+            // parses this one's first two numbers as the head of another record.
+            if let Some(info) = info.as_ref().filter(|_| sends_tcp) {
                 out.tcp_info(&TcpInfo {
                     direction: 0,
                     ..*info
@@ -458,7 +459,7 @@ fn write(
         // Last, for the same reason.
         out.timestamp(record.last_ns);
     });
-    if !telling.both_directions || new_packets[1] == 0 {
+    if !context.both_directions || new_packets[1] == 0 {
         return;
     }
     let rate = narrow(new_packets[1]).saturating_mul(sampling);
@@ -479,7 +480,7 @@ fn write(
 }
 
 impl Point {
-    /// The head of a sample that stands for `rate` packets of `lo`, or of `hi`.
+    /// The head of a sample that represents `rate` packets of `lo`, or of `hi`.
     fn head(&mut self, record: &FlowRecord, lo: bool, rate: u32) -> FlowHead {
         self.sequence = self.sequence.wrapping_add(1);
         self.pool = self.pool.wrapping_add(rate);
@@ -502,7 +503,7 @@ impl Point {
         let (came_in, went_out) = record.directions.of(lo);
         let port = |known: bool| match known {
             true => Port::interface(interface),
-            // Where it went to, or came from: another interface, or this host itself.
+            // The other side is another interface, or this host.
             false => Port::default(),
         };
         FlowHead {
@@ -511,7 +512,7 @@ impl Point {
             rate,
             pool: self.pool,
             drops: self.drops,
-            // Where it was counted is known in any case.
+            // The interface that counted the flow is always known.
             input: port(came_in || !went_out),
             output: port(went_out),
         }

@@ -1,11 +1,11 @@
-//! What is summed up together.
+//! Keys of lines.
 
 use std::{cmp::Ordering, net::IpAddr};
 
-/// How the service's side is known, best first; agents tell it, or the collector finds out.
+/// How the server's side was found, best first; by the agent or by the collector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Rule {
-    /// Accept or connect was seen in the kernel.
+    /// The kernel saw accept or connect.
     Kernel,
     /// A socket listens at its address and port.
     Listening,
@@ -15,7 +15,7 @@ pub enum Rule {
     Ephemeral,
     /// Only its port is below 1024.
     WellKnown,
-    /// It is not known: the lower address stands as client, and ports are not distinguished.
+    /// Unknown: the lower address is the client, and ports are not distinguished.
     Unknown,
 }
 
@@ -45,16 +45,16 @@ impl Rule {
     }
 }
 
-/// A service and who uses it from where.
+/// A service and a client of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     /// IP protocol.
     pub protocol: u8,
-    /// Who uses it.
+    /// The client.
     pub client: IpAddr,
-    /// Who offers it.
+    /// The server.
     pub server: IpAddr,
-    /// The service's port; 0 without ports, or when the service's side is not known.
+    /// The server's port; 0 without ports, or if the server's side is unknown.
     pub port: u16,
 }
 
@@ -76,8 +76,8 @@ pub(crate) struct Oriented {
 }
 
 impl Oriented {
-    /// Of a conversation between two sides; `serves` says whether the second offers the service, none
-    /// when that is not known.
+    /// The key of a conversation between two sides. `serves`: whether the second is the server, none
+    /// if unknown.
     pub(crate) fn new(protocol: u8, sides: [Side; 2], serves: Option<bool>) -> Self {
         let [first, second] = sides;
         let client_first = serves.unwrap_or_else(|| first.cmp(&second) != Ordering::Greater);

@@ -1,9 +1,8 @@
-//! Both ends of the way from agents to collectors: [`Exporter`] puts flow records into sFlow datagrams,
-//! [`Collector`] takes those of many agents, and of any other source of sFlow, NetFlow or IPFIX, and sums them up by
-//! service and window. `docs/collector.md` says by which rules, `docs/wire.md` what is on the wire.
+//! Export and collection: [`Exporter`] encodes flow records as sFlow datagrams; [`Collector`] reads those of many
+//! agents, and of any other source of sFlow, NetFlow or IPFIX, and sums them up by service and window.
+//! `docs/collector.md` has the rules, `docs/wire.md` the format.
 //!
-//! Nothing here does input or output, so that everything can be tested without a network: datagrams come
-//! and go as bytes, the time is an argument.
+//! The crate does no input or output, so that tests need no network: datagrams are bytes, the time is an argument.
 
 mod answer;
 mod collector;
@@ -30,18 +29,18 @@ pub use answer::greet;
 pub use collector::{Collector, CollectorConfig, Sender};
 pub use counts::{Cause, Counts, Sum};
 pub use exporter::{
-    Drain, Exported, Exporter, ExporterConfig, Known, LEAST as LEAST_DATAGRAM, Nothing, Offered,
-    Tcp,
+    Drain, Enrichment, Exported, Exporter, ExporterConfig, LEAST as LEAST_DATAGRAM, NoEnrichment,
+    Offered, Tcp,
 };
 pub use key::{Key, Rule};
 pub use line::{Between, Exporters, Line, Ports, Rtt, Sent, Times};
 pub use shard::Shard;
 pub use sketch::{CLASSES, Sketch};
-pub use stream::{AgentLine, GoneAgents};
+pub use stream::{AgentLine, RemovedAgents};
 pub use summary::{Summary, Unreadable};
 pub use sums::PORTS;
 
-/// Tables by what agents say: with a secret seed, so that nobody can aim at one place.
+/// Hash tables with keys from the network: the secret seed prevents collision attacks.
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// The seed of tables.

@@ -1,22 +1,22 @@
-//! Names of services: each kept once, so that what is summed up has numbers.
+//! Names of services: each stored once, so that keys contain numbers.
 
 use crate::HashMap;
 
 /// The number of no name.
 pub(crate) const NONE: u32 = 0;
 
-/// Names by number. Those that nobody uses any more are forgotten when there are many.
+/// Names by number. Unused names are removed when the table is nearly full.
 #[derive(Debug)]
 pub(crate) struct Names {
     numbers: HashMap<Box<str>, u32>,
-    /// As they are shown: nothing in them drives a terminal.
+    /// The names to show, without control characters.
     shown: Vec<Box<str>>,
     free: Vec<u32>,
     most: usize,
 }
 
 impl Names {
-    /// Room for so many.
+    /// A table for `most` names.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             numbers: HashMap::default(),
@@ -41,8 +41,8 @@ impl Names {
         let shown: Box<str> = name.chars().map(printable).collect();
         let number = match self.free.pop() {
             Some(number) => {
-                if let Some(place) = self.shown.get_mut(number as usize) {
-                    *place = shown;
+                if let Some(index) = self.shown.get_mut(number as usize) {
+                    *index = shown;
                 }
                 number
             }
@@ -64,12 +64,12 @@ impl Names {
             .unwrap_or_default()
     }
 
-    /// Whether it is time to look for what nobody uses.
+    /// Whether unused names should be removed.
     pub(crate) fn crowded(&self) -> bool {
         self.numbers.len() > self.most / 4 * 3
     }
 
-    /// Forgets all names whose numbers are not among those that `used` tells.
+    /// Removes all names whose numbers `used` does not pass on.
     pub(crate) fn retain(&mut self, used: impl FnOnce(&mut dyn FnMut(u32))) {
         let mut marks = vec![false; self.shown.len()];
         used(&mut |number| {
@@ -118,8 +118,8 @@ pub(crate) type Numbered<K> = Vec<K>;
 
 /// The number of a key in a datagram, and whether it has to be defined.
 pub(crate) fn numbered<K: PartialEq>(known: &mut Numbered<K>, key: K) -> (u8, bool) {
-    if let Some(place) = known.iter().position(|one| *one == key) {
-        return (place as u8 + 1, false);
+    if let Some(index) = known.iter().position(|one| *one == key) {
+        return (index as u8 + 1, false);
     }
     known.push(key);
     // A datagram ends before there are more.

@@ -1,9 +1,9 @@
-//! What a flow sample says, brought together.
+//! The records of a flow sample, combined.
 
 use skua_wire::{
     DecodeError,
     sflow::{
-        Conversation, ConversationTcp, FlowSample, Names as Told, Record, SocketTcp,
+        Conversation, ConversationTcp, FlowSample, Names as NamesRecord, Record, SocketTcp,
         own::{flags, service},
     },
 };
@@ -24,7 +24,7 @@ const RST: u8 = 0x04;
 pub(crate) struct Reading {
     pub(crate) packet: Option<Packet>,
     pub(crate) seen_ns: Option<u64>,
-    pub(crate) told: Option<Conversation>,
+    pub(crate) conversation: Option<Conversation>,
     /// Its packets are in the conversation of the sample before.
     pub(crate) is_reverse: bool,
     pub(crate) tcp: Option<ConversationTcp>,
@@ -38,7 +38,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Reads all records of a sample; also what is behind a wrong one.
+    /// Reads all records of a sample, also those behind a faulty one.
     #[inline]
     pub(crate) fn of(
         sample: &FlowSample<'_>,
@@ -53,12 +53,12 @@ impl Reading {
                 }
                 Ok(Record::Ip(ip)) => read.packet = read.packet.or(Packet::of_ip(&ip)),
                 Ok(Record::Timestamp(ns)) => read.seen_ns = Some(ns),
-                Ok(Record::Conversation(record)) => read.told = Some(record),
+                Ok(Record::Conversation(record)) => read.conversation = Some(record),
                 Ok(Record::Reverse) => read.is_reverse = true,
                 Ok(Record::ConversationTcp(record)) => read.tcp = Some(record),
                 Ok(Record::SocketTcp(record)) => read.socket = Some(record),
                 Ok(Record::Names(record)) => {
-                    wrong = wrong.and(read.take_names(&record, names, defined));
+                    wrong = wrong.and(read.read_names(&record, names, defined));
                 }
                 Ok(Record::Other { .. }) => read.skipped += 1,
                 Ok(_) => {}
@@ -68,48 +68,48 @@ impl Reading {
         (read, wrong)
     }
 
-    fn take_names(
+    fn read_names(
         &mut self,
-        told: &Told<'_>,
+        record: &NamesRecord<'_>,
         names: &mut Names,
         defined: &mut Defined,
     ) -> Result<(), DecodeError> {
-        for definition in told.definitions() {
+        for definition in record.definitions() {
             let (number, name) = definition?;
             let found = names.number(name.service());
             self.nameless += u64::from(found.is_none());
             defined.define(number, found.unwrap_or(NONE));
         }
-        self.names = told.sides.map(|number| defined.of(number));
+        self.names = record.sides.map(|number| defined.of(number));
         Ok(())
     }
 
-    /// The record of a conversation, its pairs in the order of addresses and ports, whoever spoke first.
+    /// The record of a conversation, with its pairs in the order of addresses and ports.
     pub(crate) fn reported(
         &self,
         stream: u32,
         packet: &Packet,
-        told: &Conversation,
+        conversation: &Conversation,
         last_ns: u64,
     ) -> Reported {
         let [source, destination] = packet.sides;
         let turned = source > destination;
-        let factor = u64::from(told.sampling.max(1));
+        let factor = u64::from(conversation.sampling.max(1));
         let pair = |[source, destination]: [u64; 2]| match turned {
             false => [source, destination].map(|value| value.saturating_mul(factor)),
             true => [destination, source].map(|value| value.saturating_mul(factor)),
         };
         let mut total = [0; 6];
-        total[PACKETS..BYTES].copy_from_slice(&pair(told.packets));
-        total[BYTES..RETRANSMITTED].copy_from_slice(&pair(told.bytes));
+        total[PACKETS..BYTES].copy_from_slice(&pair(conversation.packets));
+        total[BYTES..RETRANSMITTED].copy_from_slice(&pair(conversation.bytes));
         if let Some(tcp) = &self.tcp {
             let sums = pair(tcp.counters.retransmitted.map(u64::from));
             total[RETRANSMITTED..].copy_from_slice(&sums);
         }
         let mut new = [0; 4];
-        new[PACKETS..BYTES].copy_from_slice(&pair(told.new_packets.map(u64::from)));
-        new[BYTES..].copy_from_slice(&pair(told.new_bytes.map(u64::from)));
-        let (oriented, rule) = oriented(packet, told, turned);
+        new[PACKETS..BYTES].copy_from_slice(&pair(conversation.new_packets.map(u64::from)));
+        new[BYTES..].copy_from_slice(&pair(conversation.new_bytes.map(u64::from)));
+        let (oriented, rule) = oriented(packet, conversation, turned);
         let handshake_ns = self
             .tcp
             .map_or(0, |tcp| match (tcp.server_rtt_ns, tcp.client_rtt_ns) {
@@ -122,14 +122,14 @@ impl Reading {
         };
         Reported {
             stream,
-            id: told.id,
-            tracking_id: told.tracking_id,
-            first: told.flags & flags::FIRST != 0,
-            moved: told.flags & flags::MOVED != 0,
+            id: conversation.id,
+            tracking_id: conversation.tracking_id,
+            first: conversation.flags & flags::FIRST != 0,
+            moved: conversation.flags & flags::MOVED != 0,
             delta: false,
-            ended: matches!(told.end, 1 | 2),
-            how: self.tcp.and_then(|tcp| how_it_ended(&tcp, told)),
-            first_ns: told.first_ns,
+            ended: matches!(conversation.end, 1 | 2),
+            how: self.tcp.and_then(|tcp| how_it_ended(&tcp, conversation)),
+            first_ns: conversation.first_ns,
             last_ns,
             total,
             new,
@@ -145,19 +145,19 @@ impl Reading {
     }
 }
 
-/// Which side offers the service, as its agent says.
-fn oriented(packet: &Packet, told: &Conversation, turned: bool) -> (Oriented, Rule) {
+/// The server's side, as the agent reported it.
+fn oriented(packet: &Packet, conversation: &Conversation, turned: bool) -> (Oriented, Rule) {
     let [source, destination] = packet.sides;
     let serves = match (
-        told.service & service::SOURCE != 0,
-        told.service & service::DESTINATION != 0,
+        conversation.service & service::SOURCE != 0,
+        conversation.service & service::DESTINATION != 0,
     ) {
         (false, true) => Some(true),
         (true, false) => Some(false),
         _ => None,
     };
     let rule = match serves {
-        Some(_) => Rule::of(told.service & service::RULE),
+        Some(_) => Rule::of(conversation.service & service::RULE),
         None => Rule::Unknown,
     };
     let serves = serves.filter(|_| rule != Rule::Unknown);
@@ -169,16 +169,16 @@ fn oriented(packet: &Packet, told: &Conversation, turned: bool) -> (Oriented, Ru
     (oriented, rule)
 }
 
-/// What the end of a TCP conversation counts as besides.
-fn how_it_ended(tcp: &ConversationTcp, told: &Conversation) -> Option<usize> {
+/// The sum that the end of a TCP conversation also adds to.
+fn how_it_ended(tcp: &ConversationTcp, conversation: &Conversation) -> Option<usize> {
     let [source, destination] = tcp.flags;
-    // Who opened, and what the other side answered.
+    // The answer to the side that opened.
     let answer = match (source & SYN != 0, destination & SYN != 0) {
-        (true, false) => Some((destination, told.packets[1])),
-        (false, true) => Some((source, told.packets[0])),
+        (true, false) => Some((destination, conversation.packets[1])),
+        (false, true) => Some((source, conversation.packets[0])),
         _ => None,
     };
-    let opened = told.flags & (flags::SOURCE_OPENED | flags::DESTINATION_OPENED) != 0;
+    let opened = conversation.flags & (flags::SOURCE_OPENED | flags::DESTINATION_OPENED) != 0;
     match answer {
         Some((flags, _)) if opened && flags & RST != 0 => Some(REFUSED),
         Some((_, 0)) if opened => Some(TIMED_OUT),

@@ -9,10 +9,10 @@ use crate::key::{Oriented, Rule, Side};
 
 const SYN: u32 = 0x02;
 const ACK: u32 = 0x10;
-/// Ports below are well-known.
+/// Ports below this are well-known.
 const WELL_KNOWN: u16 = 1024;
 
-/// A packet as far as it matters.
+/// The fields of a packet that count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
     pub(crate) protocol: u8,
@@ -97,7 +97,7 @@ impl Packet {
     }
 }
 
-/// Whether the second side offers a service, where only one of the ports is well-known.
+/// Whether the second side is the server: only if exactly one port is well-known.
 pub(crate) fn well_known_serves(sides: [Side; 2]) -> Option<bool> {
     match sides.map(|side| (1..WELL_KNOWN).contains(&side.port)) {
         [false, true] => Some(true),

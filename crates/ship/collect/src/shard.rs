@@ -1,11 +1,11 @@
-//! Parts of what comes, for several collectors that all see everything.
+//! Shards: parts of the traffic for several collectors that all read every datagram.
 
 use std::{hash::BuildHasher as _, net::IpAddr};
 
 use foldhash::fast::FixedState;
 
-/// One of several parts. Conversations between the same addresses are in the same part, so that what two
-/// hosts tell is joined, and a key is in one part only.
+/// One of several shards. Conversations between the same addresses are in the same shard, so that the
+/// reports of two hosts are joined, and each key is in one shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Shard {
     number: u32,

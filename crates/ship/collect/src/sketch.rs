@@ -1,13 +1,13 @@
-//! How times are spread, in a fixed size.
+//! The distribution of times, in a fixed size.
 //!
-//! Four classes for each doubling, so that the middle of a class is off by at most 9.1% (the eighth root
-//! of 2); when more than [`CLASSES`] are needed, each two become one, and so on: 19%, 41%, 100%. With 16 classes
-//! that begins when the greatest time is 16 times the least. Those of several can be added up: what comes
-//! out of one is pairs of a time and a count.
+//! Each doubling has four classes, so that the midpoint of a class is off by at most 9.1% (the eighth root of
+//! 2). When more than [`CLASSES`] are needed, pairs are merged, again and again: 19%, 41%, 100%. With 16 classes
+//! that begins when the largest time is 16 times the smallest. Sketches can be added up: the output is pairs of
+//! a time and a count.
 
 /// Classes at most.
 pub const CLASSES: usize = 16;
-/// Classes for each doubling have been joined so often at most: then 32 bits have 16 classes.
+/// Most merges of classes: then 16 classes cover 32 bits.
 const COARSEST: u8 = 3;
 /// The powers of the fourth root of 2 between 1 and 2, times 2³¹.
 const QUARTERS: [u32; 3] = [2_553_802_834, 3_037_000_500, 3_611_622_603];
@@ -45,22 +45,22 @@ impl Sketch {
         level: 0,
     };
 
-    /// Adds a time that came `count` times.
+    /// Adds a time with a count.
     pub fn add(&mut self, us: u32, count: u32) {
         self.add_class(class(us) >> self.level, count);
     }
 
     fn add_class(&mut self, class: u8, count: u32) {
         let known = usize::from(self.known);
-        let place = self.classes.iter().take(known).position(|c| *c == class);
-        match place.or_else(|| (known < CLASSES).then_some(known)) {
-            Some(place) => {
-                if place == known {
-                    self.classes[place] = class;
-                    self.counts[place] = 0;
+        let index = self.classes.iter().take(known).position(|c| *c == class);
+        match index.or_else(|| (known < CLASSES).then_some(known)) {
+            Some(index) => {
+                if index == known {
+                    self.classes[index] = class;
+                    self.counts[index] = 0;
                     self.known += 1;
                 }
-                self.counts[place] = self.counts[place].saturating_add(count);
+                self.counts[index] = self.counts[index].saturating_add(count);
             }
             None if self.level < COARSEST => {
                 self.coarsen();
@@ -70,12 +70,12 @@ impl Sketch {
         }
     }
 
-    /// Takes one back that was added.
+    /// Removes a time that was added.
     pub fn remove(&mut self, us: u32) {
         let class = class(us) >> self.level;
         let known = usize::from(self.known);
-        if let Some(place) = self.classes.iter().take(known).position(|c| *c == class) {
-            self.counts[place] = self.counts[place].saturating_sub(1);
+        if let Some(index) = self.classes.iter().take(known).position(|c| *c == class) {
+            self.counts[index] = self.counts[index].saturating_sub(1);
         }
     }
 
@@ -85,12 +85,12 @@ impl Sketch {
             level: old.level + 1,
             ..Self::default()
         };
-        for place in 0..usize::from(old.known) {
-            self.add_class(old.classes[place] >> 1, old.counts[place]);
+        for index in 0..usize::from(old.known) {
+            self.add_class(old.classes[index] >> 1, old.counts[index]);
         }
     }
 
-    /// Classes by their middles, µs, with how often they came; in no order.
+    /// Midpoints of classes, µs, with their counts; in no order.
     pub fn classes(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let all = self.classes.iter().zip(&self.counts);
         all.take(self.known.into())
@@ -111,7 +111,7 @@ mod tests {
             let [(middle, 3)] = sketch.classes().collect::<Vec<_>>()[..] else {
                 panic!("{sketch:?}");
             };
-            // Below 8 µs whole numbers are coarser than classes.
+            // Below 8 µs, integers are coarser than classes.
             let error = f64::from(middle.abs_diff(us)) - 0.5;
             assert!(error <= 0.0906 * f64::from(us), "{us}: {middle}");
         }

@@ -1,4 +1,4 @@
-//! The streams of datagrams of agents: who they are, what they say that they told, how their clocks go.
+//! The datagram streams of agents: identity, exported sums, clocks.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -10,20 +10,20 @@ use skua_wire::{
 
 use crate::{HashMap, RandomState, SECOND, counts::Sum};
 
-/// One address may have one of so many places.
+/// One address may use 1/`SHARE` of the table.
 const SHARE: usize = 16;
-/// An agent that is silent for so long makes room, when it is wanted. Its conversations are forgotten by then.
+/// An agent silent for this long is removed when space is needed. Its conversations have expired by then.
 const SILENT: u64 = 900 * SECOND;
-/// One that has sent a single datagram, for so long.
+/// A stream with a single datagram is kept this long.
 const ONCE: u64 = 60 * SECOND;
 
-/// A stream by who sends it.
+/// What identifies a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Identity {
     from: IpAddr,
     agent: IpAddr,
     sub_agent: u32,
-    /// Tells by NetFlow or IPFIX.
+    /// It is NetFlow or IPFIX.
     exports: bool,
 }
 
@@ -38,7 +38,7 @@ impl Identity {
     }
 }
 
-/// What the number of a datagram tells.
+/// The result of a datagram's sequence number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stepped {
     /// Number of its stream.
@@ -46,11 +46,11 @@ pub(crate) struct Stepped {
     pub(crate) step: Step,
     /// Sequence number of the newest datagram of the stream.
     pub(crate) newest: u32,
-    /// When it was written, by our clock: before now when it was kept for a time.
+    /// When the agent wrote it, by our clock; earlier than now if the agent stored it.
     pub(crate) sent_ns: u64,
 }
 
-/// What agents say that they told, since we know of them.
+/// Sums that agents exported, since we know them.
 #[derive(Clone, Copy, Default, Debug)]
 struct Tally {
     records: u64,
@@ -84,31 +84,31 @@ pub(crate) struct Stream {
     /// Changes with each run of the agent.
     pub(crate) epoch: u32,
     instance: Option<u64>,
-    /// Of the run before; what comes of it now is too late.
+    /// Instance of the previous run; its datagrams are too late now.
     before_instance: Option<u64>,
     /// Whether we have its datagrams from the first one on.
     pub(crate) from_start: bool,
-    /// The agent's clock when we first heard of this run, ns.
+    /// The agent's clock at the first datagram of this run, ns.
     pub(crate) joined_ns: u64,
-    /// Time by the agent's clock up to which records came of which nothing is remembered.
+    /// Latest time, by the agent's clock, of records that were not stored.
     pub(crate) forgotten_ns: u64,
-    /// What it had told before that.
+    /// Sums exported before that.
     base: Tally,
-    /// What it has told by the end of its newest datagram.
+    /// Sums exported up to its newest datagram.
     exported: Tally,
     /// Sums of runs before this one.
     before: Tally,
-    /// What those had told before we knew of them.
+    /// Sums exported by those runs before we knew them.
     base_before: Tally,
     lost_before: u64,
-    /// Records that it could not tell of.
+    /// Records that the agent could not export.
     agent_lost: u64,
     /// Of this run and those before.
     pub(crate) got_records: u64,
     pub(crate) got: Sum,
     datagrams: u64,
-    /// When the last of them came, by our clock.
-    heard_ns: u64,
+    /// When the last datagram arrived, by our clock.
+    received_ns: u64,
     lost: u64,
     /// Sequence number of the newest datagram of this run, 0: none.
     newest: u32,
@@ -119,34 +119,34 @@ pub(crate) struct Stream {
 /// An agent as a summary shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentLine {
-    /// The address that it gives itself.
+    /// The agent's address in its datagrams.
     pub agent: IpAddr,
-    /// Where its datagrams come from.
+    /// Source address of its datagrams.
     pub from: IpAddr,
-    /// Tells several of one address apart.
+    /// Distinguishes several agents of one address.
     pub sub_agent: u32,
     /// Whether it is one of Skua's.
     pub skua: bool,
-    /// Whether it tells by NetFlow or IPFIX.
+    /// Whether it is an exporter of NetFlow or IPFIX.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exports: bool,
-    /// Datagrams that came.
+    /// Datagrams received.
     pub datagrams: u64,
     /// Datagrams that did not.
     pub lost_datagrams: u64,
-    /// Records that came.
+    /// Records received.
     pub records: u64,
-    /// Records that it says it sent.
+    /// Records sent, as the agent reports.
     pub exported_records: u64,
-    /// Of them, those that did not come.
+    /// Records sent that did not arrive.
     pub lost_records: u64,
-    /// Records that it says it could not send.
+    /// Records that the agent could not send, as it reports.
     pub agent_lost_records: u64,
-    /// What it says that it told.
+    /// Sums exported, as the agent reports.
     pub exported: Sum,
-    /// What of it came.
+    /// Sums received.
     pub got: Sum,
-    /// What it says that it had told before we knew of it: to others, or to nobody.
+    /// Sums exported before this collector knew the agent: to another collector, or to none.
     pub exported_before: Sum,
     /// Our clock less the agent's, ms.
     pub clock_ms: i64,
@@ -159,7 +159,7 @@ impl AgentLine {
     }
 }
 
-impl GoneAgents {
+impl RemovedAgents {
     /// Whether there is none.
     pub(crate) fn is_none(&self) -> bool {
         self.agents == 0
@@ -196,7 +196,8 @@ impl Stream {
         self.before.plus(self.exported.less(self.base))
     }
 
-    /// Takes what the agent says of the time before a datagram. `newest`: none that came was sent later.
+    /// Applies an agent's report of the time before a datagram. `newest`: no datagram received before
+    /// was sent later.
     pub(crate) fn report(&mut self, report: &AgentReport, header: &Header, newest: bool, now: u64) {
         let tally = Tally {
             records: report.records,
@@ -212,7 +213,7 @@ impl Stream {
             self.agent_lost = 0;
             self.epoch += u32::from(self.instance.is_some());
             self.before_instance = self.instance.replace(report.instance);
-            // With nothing told before, nothing was missed, whatever the number says.
+            // Without earlier exports nothing was missed, whatever the sequence number.
             self.from_start = header.sequence == 1 || report.records == 0;
             self.joined_ns = report.now_ns;
             self.base = if self.from_start {
@@ -230,8 +231,8 @@ impl Stream {
         }
     }
 
-    /// Takes note of a record in the newest datagram: its agent has told so much more.
-    pub(crate) fn tells(&mut self, packets: u64, bytes: u64) {
+    /// Adds a record of the newest datagram to the exported sums.
+    pub(crate) fn count_exported(&mut self, packets: u64, bytes: u64) {
         self.exported.records = self.exported.records.saturating_add(1);
         self.exported.sum.add(packets, bytes);
     }
@@ -247,19 +248,19 @@ pub(crate) struct Streams {
     /// Number of the next one.
     next: u32,
     most: usize,
-    gone: GoneAgents,
+    removed: RemovedAgents,
 }
 
-/// Sums of agents that were silent for long and made room for others.
+/// Sums of agents that were silent for long and removed.
 #[derive(Clone, Copy, Default, Debug, Serialize)]
-pub struct GoneAgents {
+pub struct RemovedAgents {
     /// How many.
     pub agents: u64,
-    /// What they said that they told.
+    /// Sums exported, as they reported.
     pub exported: Sum,
-    /// What of it came.
+    /// Sums received.
     pub got: Sum,
-    /// What they had told before they were known.
+    /// Sums exported before this collector knew them.
     pub exported_before: Sum,
 }
 
@@ -271,11 +272,11 @@ impl Streams {
             senders: HashMap::default(),
             next: 0,
             most,
-            gone: GoneAgents::default(),
+            removed: RemovedAgents::default(),
         }
     }
 
-    /// What the number of a datagram tells; none when there are too many streams.
+    /// Processes a datagram's sequence number; none if there are too many streams.
     pub(crate) fn step(
         &mut self,
         from: IpAddr,
@@ -283,10 +284,10 @@ impl Streams {
         report: Option<&AgentReport>,
         now_ns: u64,
     ) -> Option<Stepped> {
-        let number = self.place(Identity::of(from, header), now_ns)?;
+        let number = self.index(Identity::of(from, header), now_ns)?;
         let stream = self.get(number)?;
         stream.datagrams += 1;
-        stream.heard_ns = now_ns;
+        stream.received_ns = now_ns;
         let kept_ns = report.map_or(0, |report| u64::from(report.kept_ms) * 1_000_000);
         let sent_ns = now_ns.saturating_sub(kept_ns);
         let stepped = |step, newest| Stepped {
@@ -317,7 +318,7 @@ impl Streams {
         Some(stepped(step, stream.newest))
     }
 
-    /// The stream of an exporter of NetFlow or IPFIX, of which a datagram has come; none when there are too many streams.
+    /// The stream of a NetFlow or IPFIX exporter that sent a datagram; none if there are too many streams.
     pub(crate) fn exporter(&mut self, from: IpAddr, skew_ns: i64, now_ns: u64) -> Option<u32> {
         let from = from.to_canonical();
         let identity = Identity {
@@ -326,16 +327,16 @@ impl Streams {
             sub_agent: 0,
             exports: true,
         };
-        let number = self.place(identity, now_ns)?;
+        let number = self.index(identity, now_ns)?;
         let stream = self.get(number)?;
         stream.datagrams += 1;
-        stream.heard_ns = now_ns;
+        stream.received_ns = now_ns;
         stream.skew_ns = skew_ns;
         Some(number)
     }
 
     /// The number of a stream, which is new when there is none; none when there are too many.
-    fn place(&mut self, identity: Identity, now_ns: u64) -> Option<u32> {
+    fn index(&mut self, identity: Identity, now_ns: u64) -> Option<u32> {
         let from = identity.from;
         let number = match self.numbers.get(&identity) {
             Some(number) => *number,
@@ -363,7 +364,7 @@ impl Streams {
                     got_records: 0,
                     got: Sum::default(),
                     datagrams: 0,
-                    heard_ns: now_ns,
+                    received_ns: now_ns,
                     lost: 0,
                     newest: 0,
                     skew_ns: 0,
@@ -375,7 +376,7 @@ impl Streams {
         Some(number)
     }
 
-    /// Sequence number of the newest datagram that has come of a run of an agent.
+    /// Sequence number of the newest datagram received of an agent's run.
     pub(crate) fn newest(&self, from: IpAddr, header: &Header, instance: u64) -> Option<u32> {
         let number = *self.numbers.get(&Identity::of(from, header))?;
         let stream = self.all.get(&number)?;
@@ -386,7 +387,7 @@ impl Streams {
         self.all.get_mut(&number)
     }
 
-    /// One that no stream has; of four billion none comes again before it is forgotten.
+    /// A number that no stream has; of four billion none returns before it is forgotten.
     fn number(&mut self) -> u32 {
         while self.all.contains_key(&self.next) || self.next == u32::MAX {
             self.next = self.next.wrapping_add(1);
@@ -410,8 +411,7 @@ impl Streams {
         self.of_sender(from) >= self.share()
     }
 
-    /// Lets go of those that are silent, where more than half of the places are taken: of all, or of those of
-    /// one sender.
+    /// Removes silent streams, where more than half of the table is used: by all, or by one sender.
     pub(crate) fn sweep(&mut self, now_ns: u64) {
         let crowded = self.all.len() > self.most / 2;
         let share = self.share();
@@ -420,9 +420,9 @@ impl Streams {
         if !crowded && many.is_empty() {
             return;
         }
-        let (numbers, senders, gone) = (&mut self.numbers, &mut self.senders, &mut self.gone);
+        let (numbers, senders, removed) = (&mut self.numbers, &mut self.senders, &mut self.removed);
         self.all.retain(|_, stream| {
-            let silent = now_ns.saturating_sub(stream.heard_ns);
+            let silent = now_ns.saturating_sub(stream.received_ns);
             let limit = if stream.datagrams < 2 { ONCE } else { SILENT };
             let from = stream.identity.from;
             if silent <= limit || !(crowded || many.contains(&from)) {
@@ -434,11 +434,11 @@ impl Streams {
                 Some(more) => senders.insert(from, more - 1),
             };
             let line = stream.line();
-            gone.agents += 1;
+            removed.agents += 1;
             for (sum, more) in [
-                (&mut gone.exported, line.exported),
-                (&mut gone.got, line.got),
-                (&mut gone.exported_before, line.exported_before),
+                (&mut removed.exported, line.exported),
+                (&mut removed.got, line.got),
+                (&mut removed.exported_before, line.exported_before),
             ] {
                 sum.add(more.packets, more.bytes);
             }
@@ -446,9 +446,9 @@ impl Streams {
         });
     }
 
-    /// Those that made room.
-    pub(crate) fn gone(&self) -> GoneAgents {
-        self.gone
+    /// Sums of removed streams.
+    pub(crate) fn removed(&self) -> RemovedAgents {
+        self.removed
     }
 
     /// What the agent of a stream calls itself.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     Collector,
     counts::{Cause, Counts, Sum},
-    stream::{AgentLine, GoneAgents},
+    stream::{AgentLine, RemovedAgents},
 };
 
 /// Senders of unreadable datagrams that are shown.
@@ -16,35 +16,35 @@ const SHOWN: usize = 16;
 /// All sums, to be written.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Datagrams that came.
+    /// Datagrams received.
     pub datagrams: u64,
     /// Their bytes.
     pub datagram_bytes: u64,
     /// Records of conversations.
     pub records: u64,
-    /// Those that told nothing that was not known.
+    /// Records that added nothing new.
     pub old_records: u64,
-    /// Those that could not be joined for lack of room.
+    /// Records of conversations beyond the limit: not joined.
     pub untracked: u64,
     /// Sampled packets of others.
     pub samples: u64,
     /// Samples and records that were stepped over.
     pub skipped: u64,
-    /// Times that an agent started anew.
+    /// Restarts of agents.
     pub restarts: u64,
-    /// Datagrams that their agents had kept for a time.
+    /// Datagrams that agents had stored before they sent them.
     pub kept_datagrams: u64,
-    /// Records whose time was set right.
+    /// Records whose time was corrected.
     pub clock_corrected: u64,
-    /// What agents say that they told, since this collector knows of them.
+    /// Sums exported by agents, as they report, since this collector knows them.
     pub exported: Sum,
-    /// What they say that they had told before: to a collector that is gone, or to nobody.
+    /// Sums exported before: to a former collector, or to none.
     pub exported_before: Sum,
-    /// What of it came: `exported` less `missing`.
+    /// Sums received: `exported` less `missing`.
     pub got: Sum,
-    /// What did not come.
+    /// Sums that did not arrive.
     pub missing: Sum,
-    /// Of `got`, told by several.
+    /// Of `got`, counted already from another agent or interface.
     pub elsewhere: Sum,
     /// Of `got`, too late.
     pub late: Sum,
@@ -56,7 +56,7 @@ pub struct Summary {
     pub counted: Sum,
     /// Estimates from samples of others, in lines, too.
     pub estimated: Sum,
-    /// Units lost by cause, those of nothing left out.
+    /// Losses by cause; causes without losses are left out.
     pub lost: std::collections::BTreeMap<&'static str, u64>,
     /// Lines that were written.
     pub lines: u64,
@@ -68,13 +68,13 @@ pub struct Summary {
     pub compact_conversations: usize,
     /// Agents.
     pub agents: Vec<AgentLine>,
-    /// Sums of agents that were silent for long and made room for others: in `exported` and `missing`, too.
-    #[serde(skip_serializing_if = "GoneAgents::is_none")]
-    pub gone_agents: GoneAgents,
-    /// Unreadable datagrams by who sent them: those who sent most.
+    /// Sums of agents that were silent for long and removed; they are in `exported` and `missing`, too.
+    #[serde(skip_serializing_if = "RemovedAgents::is_none")]
+    pub removed_agents: RemovedAgents,
+    /// Unreadable datagrams by sender: the senders with the most.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
-    /// What was last wrong with a datagram.
+    /// The last error in a datagram.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
@@ -82,7 +82,7 @@ pub struct Summary {
 /// Datagrams of a sender that could not be read, wholly or in part.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Unreadable {
-    /// Who sent them.
+    /// The sender.
     pub from: IpAddr,
     /// How many.
     pub datagrams: u64,
@@ -93,8 +93,8 @@ impl Collector {
     pub fn summary(&self) -> Summary {
         let counts = &self.counts;
         let agents = self.streams.lines();
-        let gone = self.streams.gone();
-        let (mut exported, mut exported_before) = (gone.exported, gone.exported_before);
+        let removed = self.streams.removed();
+        let (mut exported, mut exported_before) = (removed.exported, removed.exported_before);
         for agent in &agents {
             exported.add(agent.exported.packets, agent.exported.bytes);
             exported_before.add(agent.exported_before.packets, agent.exported_before.bytes);
@@ -113,7 +113,7 @@ impl Collector {
             exported,
             exported_before,
             got: counts.got,
-            missing: missing(&agents, &gone),
+            missing: missing(&agents, &removed),
             elsewhere: counts.elsewhere,
             late: counts.late,
             keys_full: counts.keys_full,
@@ -131,15 +131,14 @@ impl Collector {
             compact_conversations: self.conversations.compact(),
             unreadable: worst(counts),
             agents,
-            gone_agents: gone,
+            removed_agents: removed,
             last_error: counts.last_error.clone(),
         }
     }
 }
 
 impl Summary {
-    /// Adds those of another shard, which has seen the same datagrams: what is counted by datagram is in
-    /// `self`.
+    /// Adds another shard, which has read the same datagrams: counts by datagram are in `self`.
     pub fn add_shard(&mut self, other: &Self) {
         for (sum, more) in [
             (&mut self.records, other.records),
@@ -178,26 +177,26 @@ impl Summary {
         }
         for agent in &mut self.agents {
             // They are in this order.
-            let place = other
+            let index = other
                 .agents
                 .binary_search_by_key(&agent.key(), AgentLine::key);
-            if let Some(found) = place.ok().and_then(|place| other.agents.get(place)) {
+            if let Some(found) = index.ok().and_then(|index| other.agents.get(index)) {
                 agent.records += found.records;
                 agent.got.add(found.got.packets, found.got.bytes);
                 agent.lost_records = agent.exported_records.saturating_sub(agent.records);
             }
         }
-        let got = other.gone_agents.got;
-        self.gone_agents.got.add(got.packets, got.bytes);
-        self.missing = missing(&self.agents, &self.gone_agents);
+        let got = other.removed_agents.got;
+        self.removed_agents.got.add(got.packets, got.bytes);
+        self.missing = missing(&self.agents, &self.removed_agents);
     }
 }
 
-/// What agents say that they told, and did not come.
-fn missing(agents: &[AgentLine], gone: &GoneAgents) -> Sum {
+/// Sums exported that did not arrive.
+fn missing(agents: &[AgentLine], removed: &RemovedAgents) -> Sum {
     let mut missing = Sum::default();
     let agents = agents.iter().map(|agent| (agent.exported, agent.got));
-    for (exported, got) in agents.chain([(gone.exported, gone.got)]) {
+    for (exported, got) in agents.chain([(removed.exported, removed.got)]) {
         missing.add(
             exported.packets.saturating_sub(got.packets),
             exported.bytes.saturating_sub(got.bytes),

@@ -78,7 +78,7 @@ pub(crate) struct Details {
     pub(crate) reset: u32,
     pub(crate) refused: u32,
     pub(crate) timed_out: u32,
-    /// Conversations that a second host told of.
+    /// Conversations that a second host reported.
     pub(crate) joined: u32,
     pub(crate) retransmitted: [u64; 2],
     pub(crate) handshake: Times,
@@ -106,7 +106,7 @@ impl Details {
         apart: [Sum::NONE; 2],
     };
 
-    /// Counters by their place among the sums of a conversation.
+    /// Counters by their index among the sums of a conversation.
     fn counters(&mut self) -> [(&mut u32, usize); 5] {
         [
             (&mut self.begun, BEGUN),
@@ -118,18 +118,18 @@ impl Details {
     }
 
     fn add(&mut self, more: &Sums, client_first: bool) {
-        let again = self.retransmitted.iter_mut();
-        for (sum, place) in again.zip(places(client_first)) {
-            *sum = sum.saturating_add(more[RETRANSMITTED + place]);
+        let retransmitted = self.retransmitted.iter_mut();
+        for (sum, index) in retransmitted.zip(sides(client_first)) {
+            *sum = sum.saturating_add(more[RETRANSMITTED + index]);
         }
-        for (sum, place) in self.counters() {
-            *sum = sum.saturating_add(narrow(more[place]));
+        for (sum, index) in self.counters() {
+            *sum = sum.saturating_add(narrow(more[index]));
         }
     }
 
     fn add_apart(&mut self, apart: &[u64; 4], client_first: bool) {
-        for (sum, place) in self.apart.iter_mut().zip(places(client_first)) {
-            sum.add(apart[PACKETS + place], apart[BYTES + place]);
+        for (sum, index) in self.apart.iter_mut().zip(sides(client_first)) {
+            sum.add(apart[PACKETS + index], apart[BYTES + index]);
         }
     }
 
@@ -158,7 +158,7 @@ impl KeySums {
         }
     }
 
-    /// Ports of clients, as many as there is room for.
+    /// Clients' ports, up to the limit.
     pub(crate) fn ports(&self) -> &[u16] {
         self.ports
             .get(..self.ports_known.into())
@@ -174,12 +174,12 @@ pub(crate) struct All<'a> {
 }
 
 impl All<'_> {
-    /// Whether everything that was counted here has gone to another key.
+    /// Whether all counts have moved to another key.
     pub(crate) fn is_empty(&self) -> bool {
         self.key.records == 0 && self.key.samples == 0 && self.details.apart == [Sum::NONE; 2]
     }
 
-    /// Streams of agents that told of it, as far as they are distinguished.
+    /// Streams of the agents that reported it, as far as they are distinguished.
     pub(crate) fn agents(&self) -> impl Iterator<Item = u32> {
         let all = std::iter::once(self.key.agent).chain(self.details.agents);
         all.take(self.key.agents_known.into())
@@ -193,20 +193,20 @@ pub(crate) struct Changing<'a> {
     /// Details of this key and its neighbours; those that were never needed may not be there.
     pub(crate) details: &'a mut Vec<Details>,
     /// Which are its.
-    pub(crate) place: usize,
+    pub(crate) index: usize,
     /// How many there may be.
     pub(crate) room: usize,
 }
 
 impl Changing<'_> {
     fn details(&mut self) -> &mut Details {
-        if self.details.len() <= self.place {
+        if self.details.len() <= self.index {
             if self.details.capacity() == 0 {
                 self.details.reserve_exact(self.room);
             }
-            self.details.resize(self.place + 1, Details::NONE);
+            self.details.resize(self.index + 1, Details::NONE);
         }
-        &mut self.details[self.place]
+        &mut self.details[self.index]
     }
 
     fn note_port(&mut self, port: u16) {
@@ -214,8 +214,8 @@ impl Changing<'_> {
             return;
         }
         match self.key.ports.get_mut(usize::from(self.key.ports_known)) {
-            Some(place) => {
-                *place = port;
+            Some(index) => {
+                *index = port;
                 self.key.ports_known += 1;
             }
             None => {
@@ -238,8 +238,8 @@ impl Changing<'_> {
                 if details.agents.iter().take(others).any(|one| *one == agent) {
                     return;
                 }
-                if let Some(place) = details.agents.get_mut(others) {
-                    *place = agent;
+                if let Some(index) = details.agents.get_mut(others) {
+                    *index = agent;
                     self.key.agents_known += 1;
                 }
             }
@@ -252,8 +252,8 @@ impl Changing<'_> {
         let key = &mut *self.key;
         key.records = key.records.saturating_add(1);
         key.rule = key.rule.min(added.rule);
-        for (sum, place) in key.sent.iter_mut().zip(places(added.client_first)) {
-            sum.add(more[PACKETS + place], more[BYTES + place]);
+        for (sum, index) in key.sent.iter_mut().zip(sides(added.client_first)) {
+            sum.add(more[PACKETS + index], more[BYTES + index]);
         }
         let details = self.details();
         details.add(more, added.client_first);
@@ -265,7 +265,7 @@ impl Changing<'_> {
         }
     }
 
-    /// Adds a sampled packet that stands for more.
+    /// Adds a sampled packet, which represents more.
     pub(crate) fn add_sample(&mut self, rule: Rule, side: usize, sum: Sum, port: u16, stream: u32) {
         self.note_agent(stream);
         let key = &mut *self.key;
@@ -279,22 +279,22 @@ impl Changing<'_> {
         self.details().add_apart(apart, client_first);
     }
 
-    /// Gives away what a conversation has brought.
+    /// Subtracts the sums that move to another key.
     pub(crate) fn give(&mut self, moved: &Moved) {
         let less = |sum: &mut u64, by: u64| *sum = sum.saturating_sub(by);
         let key = &mut *self.key;
         key.records = key.records.saturating_sub(moved.records);
-        for (sum, place) in key.sent.iter_mut().zip(places(moved.from_client_first)) {
-            less(&mut sum.packets, moved.sums[PACKETS + place]);
-            less(&mut sum.bytes, moved.sums[BYTES + place]);
+        for (sum, index) in key.sent.iter_mut().zip(sides(moved.from_client_first)) {
+            less(&mut sum.packets, moved.sums[PACKETS + index]);
+            less(&mut sum.bytes, moved.sums[BYTES + index]);
         }
         let details = self.details();
-        let again = details.retransmitted.iter_mut();
-        for (sum, place) in again.zip(places(moved.from_client_first)) {
-            less(sum, moved.sums[RETRANSMITTED + place]);
+        let retransmitted = details.retransmitted.iter_mut();
+        for (sum, index) in retransmitted.zip(sides(moved.from_client_first)) {
+            less(sum, moved.sums[RETRANSMITTED + index]);
         }
-        for (sum, place) in details.counters() {
-            *sum = sum.saturating_sub(narrow(moved.sums[place]));
+        for (sum, index) in details.counters() {
+            *sum = sum.saturating_sub(narrow(moved.sums[index]));
         }
         details.joined = details.joined.saturating_sub(moved.joined.into());
         if moved.handshake_ns > 0 {
@@ -306,13 +306,13 @@ impl Changing<'_> {
         }
     }
 
-    /// Takes what another key has given away.
+    /// Adds the sums that another key has given up.
     pub(crate) fn add_moved(&mut self, moved: &Moved, port: u16, stream: u32) {
         let key = &mut *self.key;
         key.records = key.records.saturating_add(moved.records);
         key.rule = key.rule.min(moved.rule);
-        for (sum, place) in key.sent.iter_mut().zip(places(moved.to_client_first)) {
-            sum.add(moved.sums[PACKETS + place], moved.sums[BYTES + place]);
+        for (sum, index) in key.sent.iter_mut().zip(sides(moved.to_client_first)) {
+            sum.add(moved.sums[PACKETS + index], moved.sums[BYTES + index]);
         }
         self.note_agent(stream);
         self.note_agent(moved.stream);
@@ -325,7 +325,7 @@ impl Changing<'_> {
 }
 
 /// Where among the sums of a conversation those of the client and of the server are.
-fn places(client_first: bool) -> [usize; 2] {
+fn sides(client_first: bool) -> [usize; 2] {
     match client_first {
         true => [0, 1],
         false => [1, 0],

@@ -13,20 +13,20 @@ use crate::{
     sums::{All, Changing, Details, KeySums},
 };
 
-/// What is summed up together: a key, and numbers of the names of client and server.
+/// The key of a line: a key, and the numbers of the names of client and server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LineKey {
     pub(crate) key: Key,
     pub(crate) names: [u32; 2],
 }
 
-/// Keys in a piece of memory: windows grow by it, and copy nothing when they do.
+/// Keys per block of memory: windows grow by blocks, without copying.
 const CHUNK: usize = 1_024;
 
-/// A window that is open.
+/// An open window.
 #[derive(Debug, Default)]
 struct Window {
-    places: HashTable<KeySlot>,
+    slots: HashTable<KeySlot>,
     chunks: Vec<Chunk>,
 }
 
@@ -47,19 +47,20 @@ impl Chunk {
 
 static NO_DETAILS: Details = Details::NONE;
 
-/// Where in `chunks` a key is, and its hash: a table that grows does not read keys again.
+/// Index of a key in `chunks`, and its hash: a growing table does not read keys reopened.
 #[derive(Clone, Copy, Debug)]
 struct KeySlot {
     hash: u32,
     number: u32,
 }
 
-/// As wide as a table asks for it: it takes the lower bits for the place, the upper ones to distinguish keys.
+/// The hash as wide as the table expects: it uses the lower bits for the slot, the upper ones to distinguish
+/// keys.
 fn wide(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-/// A key and its sums, at the beginning of a line of the processor's cache: mostly neither is there.
+/// A key and its sums, at the start of a cache line: mostly neither is in the cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Entry {
@@ -68,33 +69,33 @@ struct Entry {
 }
 
 impl Window {
-    fn at(&self, place: u32) -> Option<&Entry> {
-        let place = place as usize;
-        self.chunks.get(place / CHUNK)?.keys.get(place % CHUNK)
+    fn at(&self, index: u32) -> Option<&Entry> {
+        let index = index as usize;
+        self.chunks.get(index / CHUNK)?.keys.get(index % CHUNK)
     }
 
     fn find(&self, hash: u32, key: &LineKey) -> Option<u32> {
-        let same = |place: &KeySlot| {
-            place.hash == hash && self.at(place.number).is_some_and(|there| there.key == *key)
+        let same = |index: &KeySlot| {
+            index.hash == hash && self.at(index.number).is_some_and(|there| there.key == *key)
         };
-        self.places.find(wide(hash), same).map(|place| place.number)
+        self.slots.find(wide(hash), same).map(|index| index.number)
     }
 
-    /// Where it is without a look at the key, which is mostly right.
+    /// Index by hash alone, without reading the key: mostly right.
     fn guess(&self, hash: u32) -> Option<u32> {
-        let found = self.places.find(wide(hash), |place| place.hash == hash);
-        found.map(|place| place.number)
+        let found = self.slots.find(wide(hash), |index| index.hash == hash);
+        found.map(|index| index.number)
     }
 
     /// Something of each line of the processor's cache in which a key and its sums are.
-    fn read(&self, place: u32) -> u64 {
-        let place = place as usize;
-        let Some(chunk) = self.chunks.get(place / CHUNK) else {
+    fn read(&self, index: u32) -> u64 {
+        let index = index as usize;
+        let Some(chunk) = self.chunks.get(index / CHUNK) else {
             return 0;
         };
         let (key, details) = (
-            chunk.keys.get(place % CHUNK),
-            chunk.details.get(place % CHUNK),
+            chunk.keys.get(index % CHUNK),
+            chunk.details.get(index % CHUNK),
         );
         let key = key.map_or(0, |there| {
             u32::from(there.key.key.protocol) ^ there.sums.samples
@@ -105,28 +106,28 @@ impl Window {
         u64::from(key ^ details)
     }
 
-    fn at_mut(&mut self, place: u32) -> Option<Changing<'_>> {
-        let place = place as usize;
-        let chunk = self.chunks.get_mut(place / CHUNK)?;
+    fn at_mut(&mut self, index: u32) -> Option<Changing<'_>> {
+        let index = index as usize;
+        let chunk = self.chunks.get_mut(index / CHUNK)?;
         let room = chunk.keys.capacity();
-        let there = chunk.keys.get_mut(place % CHUNK)?;
+        let there = chunk.keys.get_mut(index % CHUNK)?;
         Some(Changing {
             key: &mut there.sums,
             details: &mut chunk.details,
-            place: place % CHUNK,
+            index: index % CHUNK,
             room,
         })
     }
 
     fn len(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
     fn push(&mut self, hash: u32, key: LineKey) -> u32 {
         let number = self.len() as u32;
         let full = |chunk: &Chunk| chunk.keys.len() == CHUNK;
         if self.chunks.last().is_none_or(full) {
-            // A window of few keys takes little.
+            // The first block grows, since a window of few keys should be small.
             let room = if number == 0 { 0 } else { CHUNK };
             self.chunks.push(Chunk {
                 keys: Vec::with_capacity(room),
@@ -139,9 +140,9 @@ impl Window {
                 sums: KeySums::new(),
             });
         }
-        let place = KeySlot { hash, number };
-        self.places
-            .insert_unique(wide(hash), place, |place| wide(place.hash));
+        let index = KeySlot { hash, number };
+        self.slots
+            .insert_unique(wide(hash), index, |index| wide(index.hash));
         number
     }
 
@@ -151,7 +152,7 @@ impl Window {
     }
 }
 
-/// A sampled packet that is to be added.
+/// A sampled packet to add.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampled {
     window: u64,
@@ -168,7 +169,7 @@ impl Sampled {
     }
 }
 
-/// What agents have kept counts in windows that are no older.
+/// Oldest window that is reopened for datagrams that agents had stored.
 const OLDEST: u64 = 7 * 86_400 * SECOND;
 
 /// Windows that are open.
@@ -179,10 +180,11 @@ pub(crate) struct Windows {
     most_keys: usize,
     hashes: RandomState,
     open: BTreeMap<u64, Window>,
-    /// Windows that were closed, for what agents had kept: written once more, with that alone.
-    again: BTreeMap<u64, Window>,
+    /// Closed windows that were reopened for late records; written once more, with those records
+    /// only.
+    reopened: BTreeMap<u64, Window>,
     /// When those are closed.
-    again_until: u64,
+    reopened_until: u64,
     keys: usize,
     /// Windows that began before are closed.
     closed_until: u64,
@@ -204,8 +206,8 @@ impl Windows {
             most_keys: most_keys.min(u32::MAX as usize),
             hashes: RandomState::default(),
             open: BTreeMap::new(),
-            again: BTreeMap::new(),
-            again_until: 0,
+            reopened: BTreeMap::new(),
+            reopened_until: 0,
             keys: 0,
             closed_until: 0,
         }
@@ -221,7 +223,7 @@ impl Windows {
         self.keys
     }
 
-    /// Sums of a key. `opens`: a window that was closed is opened again, at this time.
+    /// Sums of a key. `opens`: a closed window is reopened, at this time.
     fn sums(
         &mut self,
         window: u64,
@@ -231,27 +233,27 @@ impl Windows {
         let windows = match opens {
             _ if window >= self.closed_until => &mut self.open,
             Some(now) if window >= now.saturating_sub(OLDEST) => {
-                if self.again.is_empty() {
-                    self.again_until = now.saturating_add(self.length);
+                if self.reopened.is_empty() {
+                    self.reopened_until = now.saturating_add(self.length);
                 }
-                &mut self.again
+                &mut self.reopened
             }
             _ => return Err(Outcome::Late),
         };
         let open = windows.entry(window).or_default();
-        let place = match open.find(hash, &key) {
-            Some(place) => place,
+        let index = match open.find(hash, &key) {
+            Some(index) => index,
             None if self.keys >= self.most_keys => return Err(Outcome::KeysFull),
             None => {
                 self.keys += 1;
                 open.push(hash, key)
             }
         };
-        open.at_mut(place).ok_or(Outcome::KeysFull)
+        open.at_mut(index).ok_or(Outcome::KeysFull)
     }
 
-    /// Adds what a record added, with a client's port and its agent's stream. `opens`: also in a window that
-    /// was closed, which is opened again at this time.
+    /// Adds a record's sums, with the client's port and the agent's stream. `opens`: a closed window is
+    /// reopened, at this time.
     pub(crate) fn add(
         &mut self,
         window: u64,
@@ -267,25 +269,25 @@ impl Windows {
                 sums.add(added, port, stream);
                 Outcome::Counted
             }
-            Err(fate) => fate,
+            Err(outcome) => outcome,
         }
     }
 
-    /// What a conversation has brought in its last window goes to the key that it has now.
+    /// Moves the sums of a conversation in its last window to its present key.
     fn change_key(&mut self, to: LineKey, moved: &Moved, port: u16, stream: u32) {
         let (_, hash) = self.hashed(moved.from);
         let from = self.window(moved.window);
-        let Some(place) = from.and_then(|open| open.find(hash, &moved.from)) else {
+        let Some(index) = from.and_then(|open| open.find(hash, &moved.from)) else {
             return;
         };
-        // It is there, so that none is opened.
-        let there = self.again.contains_key(&moved.window);
+        // The window exists, so none is opened.
+        let there = self.reopened.contains_key(&moved.window);
         if let Ok(mut sums) =
             self.sums(moved.window, self.hashed(to), there.then_some(moved.window))
         {
             sums.add_moved(moved, port, stream);
             let from = self.window(moved.window);
-            if let Some(mut sums) = from.and_then(|open| open.at_mut(place)) {
+            if let Some(mut sums) = from.and_then(|open| open.at_mut(index)) {
                 sums.give(moved);
             }
         }
@@ -293,7 +295,7 @@ impl Windows {
 
     fn window(&mut self, window: u64) -> Option<&mut Window> {
         match window < self.closed_until {
-            true => self.again.get_mut(&window),
+            true => self.reopened.get_mut(&window),
             false => self.open.get_mut(&window),
         }
     }
@@ -302,7 +304,7 @@ impl Windows {
         (key, self.hashes.hash_one(key) as u32)
     }
 
-    /// A sampled packet that came at `now_ns` and stands for more, to be added.
+    /// A sampled packet received at `now_ns`, which represents more packets.
     pub(crate) fn sampled(&self, now_ns: u64, packet: (&Oriented, Rule), sum: Sum) -> Sampled {
         let (oriented, rule) = packet;
         let key = LineKey {
@@ -322,16 +324,16 @@ impl Windows {
     /// Reads the sums of keys in windows, at most [`TOGETHER`] of them, which are to be changed. Of many keys neither
     /// table nor sums are in the processor's cache, and it waits for each if all is done with one before the next;
     /// here it waits for all at once.
-    pub(crate) fn read(&self, keys: impl Iterator<Item = (u64, LineKey)>) {
-        let mut near = [None; TOGETHER];
-        for (near, (window, key)) in near.iter_mut().zip(keys) {
+    pub(crate) fn prefetch(&self, keys: impl Iterator<Item = (u64, LineKey)>) {
+        let mut fetched = [None; TOGETHER];
+        for (fetched, (window, key)) in fetched.iter_mut().zip(keys) {
             let hash = self.hashes.hash_one(key) as u32;
             let open = self.open.get(&window);
-            *near = open.and_then(|open| Some((open, open.guess(hash)?)));
+            *fetched = open.and_then(|open| Some((open, open.guess(hash)?)));
         }
-        let near = near.iter().flatten();
-        let read = near.fold(0, |all, (open, place)| all ^ open.read(*place));
-        // What is read must be read.
+        let fetched = fetched.iter().flatten();
+        let read = fetched.fold(0, |all, (open, index)| all ^ open.read(*index));
+        // Keeps the compiler from removing the reads.
         black_box(read);
     }
 
@@ -347,7 +349,7 @@ impl Windows {
                 sums.add_sample(packet.rule, packet.side, packet.sum, packet.port, stream);
                 Outcome::Counted
             }
-            Err(fate) => fate,
+            Err(outcome) => outcome,
         }
     }
 
@@ -361,8 +363,8 @@ impl Windows {
 
     /// When the next window can be closed, if one is open.
     pub(crate) fn next_close(&self) -> Option<u64> {
-        let again = (!self.again.is_empty()).then_some(self.again_until);
-        self.next_open_close().into_iter().chain(again).min()
+        let reopened = (!self.reopened.is_empty()).then_some(self.reopened_until);
+        self.next_open_close().into_iter().chain(reopened).min()
     }
 
     fn next_open_close(&self) -> Option<u64> {
@@ -370,17 +372,17 @@ impl Windows {
         Some(first.saturating_add(self.length).saturating_add(self.wait))
     }
 
-    /// Closes windows that nobody has to wait for any more; `all`: all of them.
+    /// Closes windows whose waiting time is over; `all`: all windows.
     pub(crate) fn close(
         &mut self,
         now: u64,
         all: bool,
         each: &mut dyn FnMut(u64, &LineKey, All<'_>),
     ) {
-        if all || now >= self.again_until {
-            for (window, again) in std::mem::take(&mut self.again) {
-                self.keys -= again.len();
-                for (key, sums) in again.lines() {
+        if all || now >= self.reopened_until {
+            for (window, reopened) in std::mem::take(&mut self.reopened) {
+                self.keys -= reopened.len();
+                for (key, sums) in reopened.lines() {
                     each(window, key, sums);
                 }
             }
@@ -394,23 +396,23 @@ impl Windows {
                 each(window, key, sums);
             }
         }
-        // Also windows that nobody told of.
+        // Also windows without records.
         let over = now.saturating_sub(self.wait);
         self.closed_until = self.closed_until.max(over - over % self.length);
     }
 
-    /// What is in open windows.
+    /// Passes the sums of open windows to `each`.
     pub(crate) fn peek(&self, each: &mut dyn FnMut(u64, &LineKey, All<'_>)) {
-        for (window, open) in self.again.iter().chain(&self.open) {
+        for (window, open) in self.reopened.iter().chain(&self.open) {
             for (key, sums) in open.lines() {
                 each(*window, key, sums);
             }
         }
     }
 
-    /// Tells the numbers of all names in open windows.
+    /// Passes the numbers of all names in open windows to `used`.
     pub(crate) fn names(&self, used: &mut dyn FnMut(u32)) {
-        for open in self.again.values().chain(self.open.values()) {
+        for open in self.reopened.values().chain(self.open.values()) {
             let keys = open.chunks.iter().flat_map(|chunk| &chunk.keys);
             keys.map(|there| &there.key)
                 .flat_map(|key| key.names)

@@ -12,7 +12,8 @@ use std::{
 use proptest::prelude::*;
 use serde_json::Value;
 use skua_collect::{
-    Cause, Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Known, Offered, Shard, Tcp,
+    Cause, Collector, CollectorConfig, Drain, Enrichment, Exporter, ExporterConfig, Offered, Shard,
+    Tcp,
 };
 use skua_flow::{
     Counters, EndReason, FlowKey, FlowRecord, FlowStore, FlowUpdate, Ownership, Service,
@@ -67,7 +68,7 @@ struct Neighbours {
 
 const SERVICES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
-impl Known for Neighbours {
+impl Enrichment for Neighbours {
     fn name(&self, owner: NonZeroU32) -> Option<Name<'_>> {
         let unit = SERVICES.get(owner.get() as usize - 1)?;
         Some(Name {
@@ -135,13 +136,13 @@ impl Agent {
         let mut datagrams = Vec::new();
         let records: Vec<FlowRecord> = self.store.touched().copied().collect();
         let drain = Drain {
-            known: &self.known,
+            enrichment: &self.known,
             moved: &|_| self.moved,
             ..Drain::at(now)
         };
         self.exporter.export(records.iter(), &drain, |bytes| {
             datagrams.push(bytes.to_vec());
-            Offered::Taken
+            Offered::Queued
         });
         datagrams
     }
@@ -680,7 +681,7 @@ fn a_flood_of_agents_from_one_address_takes_that_address_places_only_and_they_ag
     lines(&mut collector, now);
     let summary = collector.summary();
     assert_eq!(
-        (summary.agents.len(), summary.gone_agents.agents),
+        (summary.agents.len(), summary.removed_agents.agents),
         (2, 1_024)
     );
 }
@@ -714,8 +715,11 @@ fn places_of_agents_that_are_silent_go_to_others_and_their_sums_stay() {
         lines(&mut collector, now);
     }
     let summary = collector.summary();
-    assert_eq!(summary.gone_agents.agents, 40 - summary.agents.len() as u64);
-    assert!(summary.gone_agents.agents >= 36);
+    assert_eq!(
+        summary.removed_agents.agents,
+        40 - summary.agents.len() as u64
+    );
+    assert!(summary.removed_agents.agents >= 36);
     assert_eq!(summary.exported.packets, 400);
     assert_eq!((summary.got.packets, summary.missing.packets), (380, 20));
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use skua_collect::{
-    Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Known, Offered, Tcp,
+    Collector, CollectorConfig, Drain, Enrichment, Exporter, ExporterConfig, Offered, Tcp,
     graph::{self, Graph, GraphLine},
 };
 use skua_flow::{
@@ -45,7 +45,7 @@ fn host(service: usize) -> Ipv4Addr {
 /// The names of services on a host, by owner.
 struct Names(Vec<String>);
 
-impl Known for Names {
+impl Enrichment for Names {
     fn name(&self, owner: NonZeroU32) -> Option<Name<'_>> {
         Some(Name {
             by: ServiceName::Container,
@@ -94,13 +94,13 @@ impl Agent {
         }
         self.store.end_drain();
         let drain = Drain {
-            known: names,
+            enrichment: names,
             ..Drain::at(now)
         };
         let address = self.address;
         self.exporter.export(self.store.touched(), &drain, |bytes| {
             collector.datagram(address, bytes, now);
-            Offered::Taken
+            Offered::Queued
         });
     }
 }

@@ -50,7 +50,7 @@ fn drain(exporter: &mut Exporter, now: u64, port: u16) -> Vec<u8> {
     let mut datagrams = Vec::new();
     exporter.export([record].iter(), &Drain::at(now), |bytes| {
         datagrams.push(bytes.to_vec());
-        Offered::Taken
+        Offered::Queued
     });
     datagrams.remove(0)
 }

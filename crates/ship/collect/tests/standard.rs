@@ -42,7 +42,7 @@ fn standard(record: &FlowRecord, both_directions: bool) -> Vec<Seen> {
                 [sample.head.input, sample.head.output].map(|port| port.value),
             ));
         }
-        Offered::Taken
+        Offered::Queued
     });
     seen
 }

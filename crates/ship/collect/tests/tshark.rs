@@ -4,14 +4,14 @@
 
 use std::{net::Ipv4Addr, num::NonZeroU32, process::Command};
 
-use skua_collect::{Drain, Exporter, ExporterConfig, Known, Offered, Tcp};
+use skua_collect::{Drain, Enrichment, Exporter, ExporterConfig, Offered, Tcp};
 use skua_flow::{Counters, EndReason, FlowKey, FlowRecord, FlowUpdate};
 use skua_wire::sflow::{self, Name, Record, Sample, SocketTcp, TcpInfo};
 
 /// Knows three owners, and a round-trip time of each conversation.
 struct Owners;
 
-impl Known for Owners {
+impl Enrichment for Owners {
     fn name(&self, owner: NonZeroU32) -> Option<Name<'_>> {
         let process = ["a", "nginx", "a longer one"].get(owner.get() as usize - 1)?;
         Some(Name {
@@ -114,14 +114,14 @@ fn tshark_finds_nothing_malformed() {
     }
     let (mut datagrams, mut infos) = (0, 0);
     let drain = Drain {
-        known: &Owners,
+        enrichment: &Owners,
         ..Drain::at(1)
     };
     exporter.export(records.iter(), &drain, |datagram| {
         datagrams += 1;
         infos += tcp_infos(datagram);
         file.extend(record(datagram));
-        Offered::Taken
+        Offered::Queued
     });
     assert!(datagrams > 5);
     // All are told for the first time; a third is UDP.

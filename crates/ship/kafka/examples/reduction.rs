@@ -103,7 +103,7 @@ fn publish(mix: &Mix, conversations: u32) -> (u64, u64) {
     });
     exporter.export(store.touched(), &Drain::at(now), |bytes| {
         collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, now);
-        Offered::Taken
+        Offered::Queued
     });
     let (mut lines, mut bytes) = (0, 0);
     let mut message = Vec::new();

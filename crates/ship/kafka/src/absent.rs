@@ -7,12 +7,12 @@ use crate::{Cause, Error, Target};
 /// Whether the client is built in.
 pub const BUILT: bool = false;
 
-/// Nobody has one.
+/// Has no values: this build has no client.
 #[derive(Debug)]
 pub enum Producer {}
 
 impl Producer {
-    /// Says that the client is not built in.
+    /// Always fails: the client is not built in.
     pub fn open(_: &Target) -> Result<Self, Error> {
         Err(Error::NotBuilt)
     }

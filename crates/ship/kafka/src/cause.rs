@@ -8,15 +8,15 @@ pub enum Cause {
     TopicMissing,
     /// The user may not write to it.
     NotAuthorized,
-    /// The broker takes no batch as large as that.
+    /// The broker refuses batches of this size.
     TooLarge,
-    /// Anything else that the broker or the client said.
+    /// Any other error of the broker or the client.
     Refused,
     /// It waited longer than `message.timeout.ms` (by default there is no such limit).
     TimedOut,
     /// Skua ended before it could be sent.
     NotSent,
-    /// Skua ended before the broker had acknowledged it: it may be there.
+    /// Skua ended before the broker acknowledged it; it may be stored.
     NotAcknowledged,
 }
 

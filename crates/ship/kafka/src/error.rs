@@ -17,7 +17,7 @@ pub enum Error {
     /// A format that there is not.
     #[error("there is no format `{0}`; there are json and protobuf")]
     Format(String),
-    /// A property that is set here.
+    /// A property that Skua sets itself.
     #[error("`{0}` is set by Skua, so that nothing is lost or doubled")]
     Ours(String),
     /// A secret where others can see it.
@@ -32,10 +32,10 @@ pub enum Error {
     /// A file that cannot be read.
     #[error("{0}: {1}")]
     File(PathBuf, std::io::Error),
-    /// A line of a file that is none.
+    /// A line of a file without `name=value`.
     #[error("{0}, line {1}: write it like name=value")]
     Line(PathBuf, usize),
-    /// What librdkafka says of the settings.
+    /// librdkafka rejects the settings.
     #[error("Kafka's client refuses its settings: {0}")]
     Client(String),
     /// The client is not built in.

@@ -2,8 +2,8 @@
 //! ([`Target`]), who sends it ([`Producer`]), and the service graph that is made of it ([`ServiceGraph`]), by the
 //! same definition as the job in `stream/flink`. `docs/kafka.md` tells users about it.
 //!
-//! librdkafka is linked only with the feature `client` ([`BUILT`]); otherwise [`Producer::open`] says how
-//! to have it.
+//! librdkafka is linked only with the feature `client` ([`BUILT`]); without it, [`Producer::open`] returns an
+//! error with the remedy.
 
 mod cause;
 mod error;

@@ -23,12 +23,12 @@ pub const BUILT: bool = true;
 
 /// How long the end waits for acknowledgements.
 const LAST_WAIT: Duration = Duration::from_secs(10);
-/// How long the client may take to hand back what was not sent.
+/// Longest time in which the client returns unsent lines.
 const HAND_BACK: Duration = Duration::from_secs(5);
-/// A client that cannot go on is replaced, but not more often.
+/// A client with a fatal error is replaced, at most once in this time.
 const REPLACE_AFTER: Duration = Duration::from_secs(10);
 
-/// Sends lines; those that cannot be are counted by cause. Nothing here waits but [`finish`](Self::finish).
+/// Sends lines; lines that cannot be sent are counted by cause. Only [`finish`](Self::finish) blocks.
 pub struct Producer {
     target: Target,
     config: ClientConfig,
@@ -61,7 +61,7 @@ impl Producer {
         })
     }
 
-    /// Puts a line into the queue, if there is room.
+    /// Queues a line, unless the queue is full.
     pub fn put(&mut self, line: &Line<'_>) {
         self.bytes.clear();
         match self.target.format {
@@ -97,7 +97,7 @@ impl Producer {
         }
     }
 
-    /// To be called now and then: says what is wrong, and replaces a client that cannot go on.
+    /// Call it regularly: reports errors, and replaces a client with a fatal error.
     pub fn poll(&mut self) {
         self.state.report(self.client.in_flight_count());
         let Some((code, reason)) = self.client.client().fatal_error() else {
@@ -107,18 +107,18 @@ impl Producer {
         if self.made.elapsed() < REPLACE_AFTER {
             return;
         }
-        tracing::info!(%reason, "Kafka: beginning anew");
+        tracing::info!(%reason, "Kafka: starting a new client");
         self.made = Instant::now();
         match client(&self.config, &self.state) {
             Ok(new) => {
                 self.hand_back();
                 self.client = new;
             }
-            Err(error) => tracing::warn!(%error, "Kafka: cannot begin anew"),
+            Err(error) => tracing::warn!(%error, "Kafka: cannot start a new client"),
         }
     }
 
-    /// Nothing more comes: waits, within limits, until everything is acknowledged.
+    /// Waits, within limits, until all lines are acknowledged.
     pub fn finish(&mut self) {
         if self.client.flush(LAST_WAIT).is_err() {
             self.hand_back();
@@ -130,7 +130,7 @@ impl Producer {
         self.state.report(0);
     }
 
-    /// Gives up what is not acknowledged yet, and counts it.
+    /// Gives up and counts lines without an acknowledgement.
     fn hand_back(&self) {
         self.state.handing_back.store(true, Relaxed);
         self.client.purge(PurgeConfig::default().queue().inflight());

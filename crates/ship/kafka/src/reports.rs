@@ -1,4 +1,4 @@
-//! What the client reports: deliveries, and what is wrong.
+//! The client's reports: deliveries and errors.
 
 use std::{
     fmt::Display,
@@ -19,26 +19,26 @@ use rdkafka::{
 
 use crate::{Cause, Target};
 
-/// The same trouble is spoken of so often.
-const SAID_EVERY: Duration = Duration::from_secs(60);
+/// Least time between two log messages of the same kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What there is to say, by kind.
-const AWAY: usize = Cause::ALL.len();
-const KINDS: usize = AWAY + 1;
+/// Index of the message that brokers are unreachable, after those of the causes.
+const UNREACHABLE: usize = Cause::ALL.len();
+const KINDS: usize = UNREACHABLE + 1;
 
 /// What happened to lines.
 pub(crate) struct State {
-    place: String,
+    address: String,
     pub(crate) acknowledged: AtomicU64,
     lost: [AtomicU64; Cause::ALL.len()],
-    /// Lines that a client gave up by itself, because it cannot go on; why, it says elsewhere.
+    /// Lines that a client gave up after a fatal error, which it reports separately.
     given_up: AtomicU64,
-    /// A client was told to give up its lines.
+    /// The client is giving up its lines at our request.
     pub(crate) handing_back: AtomicBool,
     /// Whether brokers could not be reached since the last acknowledgement.
-    away: AtomicBool,
+    unreachable: AtomicBool,
     reason: Mutex<String>,
-    said: Mutex<[Option<Instant>; KINDS]>,
+    logged: Mutex<[Option<Instant>; KINDS]>,
 }
 
 /// Which cause an error is.
@@ -60,37 +60,37 @@ pub(crate) fn cause_of(code: Code) -> Cause {
 impl State {
     pub(crate) fn new(target: &Target) -> Self {
         Self {
-            place: format!("kafka://{}/{}", target.brokers, target.topic),
+            address: format!("kafka://{}/{}", target.brokers, target.topic),
             acknowledged: AtomicU64::new(0),
             lost: Default::default(),
             given_up: AtomicU64::new(0),
             handing_back: AtomicBool::new(false),
-            away: AtomicBool::new(false),
+            unreachable: AtomicBool::new(false),
             reason: Mutex::default(),
-            said: Mutex::default(),
+            logged: Mutex::default(),
         }
     }
 
-    /// Whether it is time to speak of this again.
-    fn may_say(&self, kind: usize) -> bool {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(last) = said.get_mut(kind) else {
+    /// Whether this kind of message may be logged again.
+    fn may_log(&self, kind: usize) -> bool {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(last) = logged.get_mut(kind) else {
             return false;
         };
         let now = Instant::now();
-        let may = last.is_none_or(|last| now.duration_since(last) >= SAID_EVERY);
+        let may = last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
         if may {
             *last = Some(now);
         }
         may
     }
 
-    /// Counts a line that is lost, and says so now and then.
+    /// Counts a lost line, and logs the loss at a limited rate.
     pub(crate) fn lose(&self, cause: Cause, reason: &dyn Display) {
         self.lose_all(cause, 1, reason);
     }
 
-    /// Counts what a client has given up by itself, now that it is known why.
+    /// Counts lines that a client gave up, once the cause is known.
     pub(crate) fn settle(&self, cause: Cause, reason: &dyn Display) {
         match self.given_up.swap(0, Relaxed) {
             0 => {}
@@ -100,46 +100,46 @@ impl State {
 
     fn lose_all(&self, cause: Cause, lines: u64, reason: &dyn Display) {
         let lost = self.lost[cause as usize].fetch_add(lines, Relaxed) + lines;
-        if !self.may_say(cause as usize) {
+        if !self.may_log(cause as usize) {
             return;
         }
-        let place = &self.place;
+        let address = &self.address;
         match cause {
             Cause::QueueFull => tracing::warn!(
                 lost,
-                "{place}: the queue is full, lines are lost (queue.buffering.max.messages, …kbytes)"
+                "{address}: the queue is full, lines are lost (queue.buffering.max.messages, …kbytes)"
             ),
             Cause::TopicMissing => tracing::warn!(
                 lost,
-                "{place}: there is no such topic, lines are lost until someone makes it"
+                "{address}: there is no such topic, lines are lost until someone makes it"
             ),
             Cause::NotAuthorized => tracing::warn!(
                 lost,
-                "{place}: may not write there, lines are lost; it takes the rights Write and Describe on the \
+                "{address}: may not write there, lines are lost; it takes the rights Write and Describe on the \
                  topic ({reason})"
             ),
             Cause::TooLarge => tracing::warn!(
                 lost,
-                "{place}: the topic takes no batch as large as ours, lines are lost; raise its \
+                "{address}: the topic takes no batch as large as ours, lines are lost; raise its \
                  max.message.bytes or lower batch.size ({reason})"
             ),
             Cause::TimedOut => tracing::warn!(
                 lost,
-                "{place}: lines have waited longer than message.timeout.ms and are lost"
+                "{address}: lines have waited longer than message.timeout.ms and are lost"
             ),
             Cause::NotSent | Cause::NotAcknowledged => {}
-            Cause::Refused => tracing::warn!(lost, "{place}: lines are lost: {reason}"),
+            Cause::Refused => tracing::warn!(lost, "{address}: lines are lost: {reason}"),
         }
     }
 
-    /// Says that brokers are away as long as lines wait for them.
+    /// Logs that brokers are unreachable while lines wait.
     pub(crate) fn report(&self, waiting: i32) {
-        if self.away.load(Relaxed) && waiting > 0 && self.may_say(AWAY) {
+        if self.unreachable.load(Relaxed) && waiting > 0 && self.may_log(UNREACHABLE) {
             let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
             tracing::warn!(
                 waiting,
                 "{}: cannot be reached, tried again and again; {reason}",
-                self.place
+                self.address
             );
         }
     }
@@ -154,10 +154,10 @@ impl State {
 
     fn delivered(&self) {
         self.acknowledged.fetch_add(1, Relaxed);
-        if self.away.load(Relaxed) && self.away.swap(false, Relaxed) {
-            tracing::warn!("{}: can be reached again", self.place);
-            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-            said[AWAY] = None;
+        if self.unreachable.load(Relaxed) && self.unreachable.swap(false, Relaxed) {
+            tracing::warn!("{}: can be reached again", self.address);
+            let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+            logged[UNREACHABLE] = None;
         }
     }
 
@@ -170,17 +170,17 @@ impl State {
             | Code::Authentication
             | Code::SaslAuthenticationFailed
             | Code::SSL => {
-                self.away.store(true, Relaxed);
-                if self.may_say(AWAY) {
-                    tracing::warn!("{}: {reason}; tried again and again", self.place);
+                self.unreachable.store(true, Relaxed);
+                if self.may_log(UNREACHABLE) {
+                    tracing::warn!("{}: {reason}; tried again and again", self.address);
                 }
             }
-            _ => tracing::debug!(?code, "{}: {reason}", self.place),
+            _ => tracing::debug!(?code, "{}: {reason}", self.address),
         }
     }
 }
 
-/// The client's way to the state.
+/// The client's access to the state.
 #[derive(Clone)]
 pub(crate) struct Reports(pub(crate) Arc<State>);
 

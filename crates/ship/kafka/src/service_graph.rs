@@ -5,18 +5,18 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::Serialize;
-use skua_collect::graph::{Edge, Graph, GraphLine, Party};
+use skua_collect::graph::{Edge, Endpoint, Graph, GraphLine};
 
 const MS: u64 = 1_000_000;
 
-/// What a service graph is to do, and what it may take.
+/// Settings and limits of a service graph.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceGraphConfig {
     /// Length of a window, ms.
     pub window_ms: u64,
-    /// A window is over when a line comes that is so much newer than its end, ms.
+    /// A window ends when a line is this much newer than the window's end, ms.
     pub wait_ms: u64,
-    /// Lines that come after that, so much later by the newest line, correct a window, ms: it is kept so long.
+    /// Lines that arrive up to this long after that, by the newest line, still correct a window, ms.
     pub late_ms: u64,
     /// Edges in each open window at most.
     pub max_edges: usize,
@@ -40,13 +40,13 @@ pub struct Row {
     pub window_ms: u64,
     /// IP protocol.
     pub protocol: u8,
-    /// Name of the service that depends; empty when it is not known.
+    /// Name of the client's service; empty if unknown.
     pub client_service: String,
-    /// Its address when the name is not known, else empty.
+    /// The client's address if the name is unknown, else empty.
     pub client_address: String,
-    /// Name of the service that is depended upon; empty when it is not known.
+    /// Name of the server's service; empty if unknown.
     pub server_service: String,
-    /// Its address when the name is not known, else empty.
+    /// The server's address if the name is unknown, else empty.
     pub server_address: String,
     /// Port of the service.
     pub port: u16,
@@ -58,7 +58,7 @@ pub struct Row {
     pub server_packets: u64,
     /// Its bytes.
     pub server_bytes: u64,
-    /// Segments of the client that came again.
+    /// Segments that the client retransmitted.
     pub client_retransmitted: u64,
     /// Those of the server.
     pub server_retransmitted: u64,
@@ -82,7 +82,7 @@ pub struct Row {
     pub rtt_min_us: u64,
     /// The greatest, µs.
     pub rtt_max_us: u64,
-    /// Half of them are at most so long, µs; by classes.
+    /// Median, µs; by classes.
     pub rtt_p50_us: u64,
     /// 95% of them are.
     pub rtt_p95_us: u64,
@@ -134,10 +134,10 @@ impl Row {
 }
 
 /// Name of a service, and the address of one without a name.
-fn named(party: &Party) -> (String, String) {
-    match party {
-        Party::Service(name) => (name.to_string(), String::new()),
-        Party::Address(address) => (String::new(), IpAddr::to_string(address)),
+fn named(endpoint: &Endpoint) -> (String, String) {
+    match endpoint {
+        Endpoint::Service(name) => (name.to_string(), String::new()),
+        Endpoint::Address(address) => (String::new(), IpAddr::to_string(address)),
     }
 }
 
@@ -146,11 +146,11 @@ fn named(party: &Party) -> (String, String) {
 pub enum Outcome {
     /// It is in an edge.
     Counted,
-    /// It is in an edge of a window that was over, whose rows are handed out once more.
+    /// It changed an edge of a window that had ended; its rows are written again.
     Corrects,
     /// Its window is forgotten.
     Late,
-    /// There was no room for a further edge.
+    /// Too many edges.
     EdgesFull,
 }
 
@@ -158,8 +158,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct ServiceGraph {
     config: ServiceGraphConfig,
-    /// By the beginning of their windows: never more than fit into `wait_ms` and `late_ms`, and two. And whether their
-    /// rows were handed out.
+    /// By start: at most the windows within `wait_ms` and `late_ms`, and two. The flag: its rows were written.
     open: BTreeMap<u64, (Graph, bool)>,
     /// No line before this moment is expected any more, ms.
     watermark_ms: u64,
@@ -205,14 +204,14 @@ impl ServiceGraph {
         }
     }
 
-    /// Whether a window was over so long ago: the stream engine's rule, whose windows end a millisecond before the next.
+    /// Whether a window ended this long ago, by the stream engine's rule: its windows end 1 ms before the next.
     fn passed(&self, window: u64, ago_ms: u64) -> bool {
         let end = window.saturating_add(self.config.window_ms);
         self.watermark_ms >= (end - 1).saturating_add(ago_ms)
     }
 
-    /// Hands out the edges of windows that are over and have changed since, `all`: of all that have; of each those with
-    /// most bytes first. A row is to be written over the one with its key. Forgets windows that nothing corrects any more.
+    /// Passes the edges of windows that have ended and changed since, those with most bytes first; `all`: of all changed
+    /// windows. A row replaces the one with its key. Removes windows that can no longer change.
     pub fn close(&mut self, all: bool, each: &mut dyn FnMut(Row)) {
         let open: Vec<u64> = self.open.keys().copied().collect();
         for window in open {

@@ -1,4 +1,4 @@
-//! Properties of the client: from a file, from the environment, from the name of the sink; later ones go before.
+//! Properties of the client: from a file, the environment, the sink's name; later ones take precedence.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -7,24 +7,24 @@ use crate::{Error, Target};
 /// Variables of the environment that set properties: `SKUA_KAFKA_SASL_PASSWORD` is `sasl.password`.
 const VARIABLES: &str = "SKUA_KAFKA_";
 
-/// What is to be unless someone says otherwise.
+/// Defaults.
 const DEFAULTS: [(&str, &str); 8] = [
     ("client.id", "skua"),
-    // A topic that someone mistyped is not to come into being.
+    // A mistyped topic must not be created.
     ("allow.auto.create.topics", "false"),
-    // As Java's producers choose partitions, so that other tools find the same one by key.
+    // The partitioner of Java's producers, so that other tools find the same partition by key.
     ("partitioner", "murmur2_random"),
     ("compression.type", "zstd"),
-    // Lines come in heaps, when windows are closed; waiting a moment makes larger batches.
+    // Closing a window produces many lines at once; a short delay makes larger batches.
     ("linger.ms", "50"),
-    // A heap of all keys that a collector has by default; beyond is counted as lost.
+    // Space for the lines of all keys that a collector has by default; more are counted as lost.
     ("queue.buffering.max.messages", "1000000"),
     ("queue.buffering.max.kbytes", "262144"),
-    // Lines wait as long as there is room: brokers may be away for longer than any time that one would say here.
+    // Lines wait while the queue has space: brokers may be away for longer than any fixed time.
     ("message.timeout.ms", "0"),
 ];
 
-/// What has to be, or acknowledged lines could be lost or doubled.
+/// Fixed settings: others could lose or duplicate acknowledged lines.
 const OURS: [(&str, &str); 3] = [
     ("enable.idempotence", "true"),
     ("acks", "all"),
@@ -54,7 +54,7 @@ pub(crate) fn check(name: &str) -> Result<(), Error> {
     }
 }
 
-/// Whether nobody is to see its value.
+/// Whether the value is hidden in messages.
 pub(crate) fn secret(name: &str) -> bool {
     ["password", "secret", ".pem", "sasl.oauthbearer.config"]
         .iter()

@@ -1,4 +1,4 @@
-//! Where lines go, as it is written on the command line.
+//! The target on the command line.
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -29,7 +29,7 @@ impl FromStr for Format {
 /// `kafka://broker:9092,other:9092/topic?option=value&…`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// Brokers to ask first, separated by commas.
+    /// Bootstrap brokers, separated by commas.
     pub brokers: String,
     /// Topic.
     pub topic: String,
@@ -41,7 +41,7 @@ pub struct Target {
     pub properties: Vec<(String, String)>,
 }
 
-/// The most that Kafka takes.
+/// Kafka's longest topic name.
 const TOPIC: usize = 249;
 
 impl FromStr for Target {

@@ -6,12 +6,12 @@ use foldhash::fast::RandomState;
 
 use crate::schema::{Kind, Table};
 
-/// A number that is missing.
+/// A missing number.
 pub(crate) const NULL: i64 = i64::MIN;
-/// A text that is missing.
+/// A missing text.
 pub(crate) const NO_TEXT: u32 = 0;
 
-/// What a text costs besides its bytes: places in list and table, counts of references.
+/// Memory of a text besides its bytes: entries in list and table, reference counts.
 const TEXT_OVERHEAD: usize = 72;
 
 /// Texts by number, each once.
@@ -25,7 +25,7 @@ pub(crate) struct Texts {
 impl Default for Texts {
     fn default() -> Self {
         Self {
-            // Its place is that of what is missing.
+            // Index 0: the missing text.
             list: vec!["".into()],
             numbers: HashMap::default(),
             bytes: 0,
@@ -63,7 +63,7 @@ impl Texts {
         self.bytes
     }
 
-    /// For each number its place among all texts in order.
+    /// For each number, the text's rank in sort order.
     pub fn ranks(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.list.len() as u32).collect();
         order.sort_unstable_by_key(|number| self.get(*number));
@@ -134,7 +134,7 @@ impl Batch {
         }
     }
 
-    /// What a row takes, without its texts and lists.
+    /// Memory of a row, without its texts and lists.
     pub fn row_bytes(table: Table) -> usize {
         let width = |kind| match kind {
             Kind::Text | Kind::Ints => 4,
@@ -164,7 +164,7 @@ impl Batch {
         &self.columns[column]
     }
 
-    /// Adds a row in which everything is missing, and returns its place.
+    /// Adds a row with all values missing, and returns its index.
     pub fn add(&mut self) -> usize {
         for column in &mut self.columns {
             match column {
@@ -177,7 +177,7 @@ impl Batch {
         self.rows - 1
     }
 
-    /// Sets a number; what is beyond 63 bits stays at its limit.
+    /// Sets a number; larger numbers than 63 bits are clamped.
     pub fn set(&mut self, row: usize, column: usize, value: u64) {
         if let Data::Numbers(values) = &mut self.columns[column] {
             values[row] = i64::try_from(value).unwrap_or(i64::MAX);
@@ -241,7 +241,7 @@ impl Batch {
     }
 }
 
-/// Rows in the order of some columns, given with the ranks of their texts.
+/// Rows sorted by some columns, given with the ranks of their texts.
 pub(crate) fn sort(rows: usize, keys: &[(&Data, &[u32])]) -> Vec<u32> {
     let key = |row: u32, (data, ranks): &(&Data, &[u32])| match data {
         Data::Numbers(values) => values[row as usize],

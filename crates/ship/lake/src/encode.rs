@@ -41,7 +41,7 @@ pub(crate) struct Encoded {
     pub rows: usize,
 }
 
-/// Gives a column's values with their texts to whom it calls.
+/// Called with a column's values and texts.
 pub(crate) type With<'a> = &'a mut dyn FnMut(&Data, &Texts) -> Result<()>;
 
 /// Makes a file of some rows of a batch, in this order.
@@ -51,8 +51,7 @@ pub(crate) fn encode_batch(batch: &Batch, rows: &[u32]) -> Result<Encoded> {
     })
 }
 
-/// Makes a file of rows in this order, whose columns are asked for one after the other: only one of them
-/// need be in memory at a time.
+/// Encodes a file of rows in this order. Columns are requested one by one: only one need be in memory.
 pub(crate) fn encode(
     table: Table,
     rows: &[u32],
@@ -166,7 +165,7 @@ fn properties(table: Table) -> Result<WriterProperties> {
                 .set_column_bloom_filter_fpp(path.clone(), 0.01)
                 .set_column_bloom_filter_max_ndv(path.clone(), GROUP as u64);
         }
-        // Hardly a value comes twice.
+        // Values are almost unique.
         if column.kind == Kind::Time || column.name == "id" {
             builder = builder.set_column_dictionary_enabled(path.clone(), false);
         }
@@ -177,7 +176,7 @@ fn properties(table: Table) -> Result<WriterProperties> {
     Ok(builder.build())
 }
 
-/// Texts as Parquet wants them, by number.
+/// Texts as Parquet's arrays, by number.
 fn arrays(data: &Data, texts: &Texts) -> Vec<ByteArray> {
     match data {
         Data::Texts(_) => texts
@@ -189,7 +188,7 @@ fn arrays(data: &Data, texts: &Texts) -> Vec<ByteArray> {
     }
 }
 
-/// What goes into a chunk.
+/// The values of a chunk.
 struct Values<'a> {
     data: &'a Data,
     arrays: &'a [ByteArray],

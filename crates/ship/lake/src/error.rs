@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the lake.
 
 use std::io;
 
@@ -10,9 +10,9 @@ pub enum LakeError {
     /// Storage failed.
     #[error("{path}: {error}")]
     Storage {
-        /// What was read or written.
+        /// The path read or written.
         path: String,
-        /// What the storage said.
+        /// The storage's error.
         error: io::Error,
     },
     /// A file is not as Skua wrote it.
@@ -20,7 +20,7 @@ pub enum LakeError {
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// What is damaged.
         reason: String,
     },
     /// Parquet cannot be made.
@@ -29,15 +29,15 @@ pub enum LakeError {
     /// A question that makes no sense.
     #[error("{0}")]
     Question(String),
-    /// A question whose answer would need more memory than allowed.
+    /// The answer would need more memory than allowed.
     #[error("{0}")]
     TooMuch(String),
     /// Another process writes the same files.
     #[error("{0} is written by another process")]
     Locked(String),
-    /// No place for a lake.
+    /// Not a valid location of a lake.
     #[error("{0}")]
-    Place(String),
+    Location(String),
 }
 
 impl LakeError {
@@ -55,18 +55,18 @@ impl LakeError {
         }
     }
 
-    /// Whether a file that was listed is no longer there: it was compacted or deleted meanwhile.
+    /// Whether a listed file no longer exists: it was compacted or deleted meanwhile.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Storage { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether who asks may not.
+    /// Whether access is denied.
     #[cfg(feature = "hdfs")]
     pub(crate) fn is_denied(&self) -> bool {
         matches!(self, Self::Storage { error, .. } if error.kind() == io::ErrorKind::PermissionDenied)
     }
 
-    /// Whether there is no room.
+    /// Whether the storage is full.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Storage { error, .. } if matches!(
             error.kind(),
@@ -75,5 +75,5 @@ impl LakeError {
     }
 }
 
-/// What something of the lake comes to.
+/// Result of the lake's functions.
 pub type Result<T> = std::result::Result<T, LakeError>;

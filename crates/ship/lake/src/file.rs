@@ -1,7 +1,7 @@
-//! Reading a file: its footer, which row groups may have something, and their columns.
+//! Reads a file: the footer, the row groups that may match, and their columns.
 //!
-//! Nothing is decoded whose checksum does not fit: the file's name has that of the footer, the footer has
-//! those of the rest. What somebody forged on purpose is bounded besides: sizes, before memory is reserved.
+//! Only bytes with a matching checksum are decoded: the file's name has the footer's, the footer has all
+//! others. Against forged checksums, sizes are checked before memory is reserved.
 
 use std::{ops::Range, sync::Arc};
 
@@ -45,7 +45,7 @@ const BATCH: usize = 8_192;
 
 #[cfg(test)]
 thread_local! {
-    /// Checksums are as if somebody had made them fit on purpose.
+    /// Skips checksums, as if they were forged.
     pub(crate) static FORGED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct File<'a> {
     size: u64,
     metadata: ParquetMetaData,
     checks: Vec<u32>,
-    /// The file's place of each of our columns; a file of another version may lack some.
+    /// The file's index of each of our columns; files of other versions may lack some.
     leaves: Vec<Option<usize>>,
 }
 
@@ -216,7 +216,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// The least and the greatest number of a column in a row group, when that is known.
+    /// Minimum and maximum of a number column in a row group, if known.
     pub fn number_range(&self, group: usize, column: usize) -> Option<(i64, i64)> {
         let chunk = self.chunk(group, column)?;
         match chunk.statistics()? {
@@ -228,7 +228,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Bounds of the texts of a column in a row group, when they are known; they may be wider.
+    /// Bounds of a text column in a row group, if known; they may be wider.
     pub fn text_range(&self, group: usize, column: usize) -> Option<(&[u8], &[u8])> {
         let chunk = self.chunk(group, column)?;
         match chunk.statistics()? {
@@ -239,7 +239,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Whether a row group may have a text in a column, as its bloom filter says.
+    /// Whether a row group may contain a text in a column, by its bloom filter.
     pub fn may_have(&self, group: usize, column: usize, text: &str) -> Result<bool> {
         let Some(leaf) = self.leaves[column] else {
             return Ok(true);
@@ -308,7 +308,7 @@ impl<'a> File<'a> {
                 |value| values.push(value.map_or(NULL, |value| (*value).into())),
             ),
             (ColumnReader::ByteArrayColumnReader(mut reader), Data::Texts(values)) => {
-                let mut known = Known::default();
+                let mut known = KnownTexts::default();
                 levelled(
                     rows,
                     described.optional(),
@@ -406,18 +406,18 @@ fn lists(
     }
 }
 
-/// Numbers of texts that came before: a text of the dictionary comes as the same bytes again.
+/// Numbers of texts read before: texts of a dictionary share their bytes.
 #[derive(Default)]
-struct Known {
+struct KnownTexts {
     numbers: std::collections::HashMap<(usize, usize), u32, foldhash::fast::RandomState>,
-    /// Keeps their bytes, so that no others come to lie there.
+    /// Keeps the bytes allocated, so that addresses stay unique.
     kept: Vec<ByteArray>,
 }
 
 /// Texts remembered at most.
 const KNOWN: usize = 65_536;
 
-impl Known {
+impl KnownTexts {
     fn number(&mut self, value: &ByteArray, texts: &mut Texts) -> u32 {
         let bytes = value.data();
         let key = (bytes.as_ptr() as usize, bytes.len());
@@ -457,7 +457,7 @@ fn checks(text: &str) -> Option<Vec<u32>> {
         .collect()
 }
 
-/// A part of a file, at its place.
+/// A part of a file, at its offset.
 struct Part {
     base: u64,
     bytes: Bytes,

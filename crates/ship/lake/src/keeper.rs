@@ -1,4 +1,4 @@
-//! Compacts a lake and deletes what is old, now and then.
+//! Compacts a lake and deletes old files, periodically.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use crate::{
     lake::{Lake, Retention, Tidied},
 };
 
-/// Looks after a lake until it is dropped.
+/// Maintains a lake until it is dropped.
 pub struct Keeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -35,7 +35,7 @@ pub struct KeeperStats {
     pub compacted: u64,
     /// Files that were deleted.
     pub deleted: u64,
-    /// Attempts that failed, or met damaged files.
+    /// Attempts that failed, or found damaged files.
     pub failed: u64,
 }
 
@@ -46,11 +46,11 @@ pub fn now_us() -> i64 {
 }
 
 impl Keeper {
-    /// Begins; looks each `interval`.
+    /// Starts the maintenance, each `interval`.
     ///
     /// # Errors
     ///
-    /// When there is no thread to be had.
+    /// If no thread can be started.
     pub fn start(
         lake: Lake,
         host: String,
@@ -84,7 +84,7 @@ impl Keeper {
         })
     }
 
-    /// What was done.
+    /// Work done so far.
     pub fn stats(&self) -> KeeperStats {
         KeeperStats {
             compacted: self.shared.compacted.load(Relaxed),
@@ -95,7 +95,7 @@ impl Keeper {
 }
 
 impl Shared {
-    /// Whether to look again, after some time.
+    /// Waits for `interval`; false if it is stopped.
     fn wait(&self, interval: Duration) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = self
@@ -115,7 +115,7 @@ impl Shared {
                 self.deleted.fetch_add(done.deleted as u64, Relaxed);
                 self.failed.fetch_add(done.damaged as u64, Relaxed);
             }
-            // Somebody else is at it.
+            // Another process is compacting.
             Err(LakeError::Locked(_)) => {}
             Err(error) => {
                 self.failed.fetch_add(1, Relaxed);

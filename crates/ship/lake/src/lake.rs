@@ -1,4 +1,4 @@
-//! A lake that is looked at and looked after: which files it has, compaction, retention.
+//! The files of a lake: listing, compaction, retention.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,16 +16,16 @@ use crate::{
 
 /// Rows of a file at most, compacted.
 pub(crate) const ROWS: usize = 1 << 20;
-/// Packed bytes of the files that are compacted into one, at most: they are in memory meanwhile.
+/// Most packed bytes of the files that are compacted into one, since they are in memory meanwhile.
 const BYTES: u64 = 64 << 20;
-/// Files of an hour that is not over: so many that were never compacted become one.
+/// Of an hour that is not over, this many uncompacted files are compacted into one.
 const YOUNG: usize = 10;
-/// An hour is over so long after its end: rows come late.
+/// An hour is over this long after its end, since rows arrive late.
 const LATE: i64 = 10 * 60 * 1_000_000;
 
 /// A file with its size.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundFile {
     pub name: FileName,
     pub size: u64,
 }
@@ -47,12 +47,12 @@ pub struct Listed {
     pub replaced: usize,
 }
 
-/// What was done.
+/// Work done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tidied {
     /// Files that were compacted.
     pub from: usize,
-    /// Into so many.
+    /// Files written.
     pub into: usize,
     /// Rows in these.
     pub rows: usize,
@@ -75,12 +75,12 @@ impl std::ops::AddAssign for Tidied {
     }
 }
 
-/// How long what is kept.
+/// How long files are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// What is older is deleted, by the hour.
+    /// Older files are deleted, by the hour.
     pub max_age: Duration,
-    /// Bytes of the whole lake at most: the oldest hours go first.
+    /// Most bytes of the lake: the oldest hours are deleted first.
     pub max_bytes: u64,
 }
 
@@ -92,11 +92,11 @@ pub struct Lake {
 }
 
 impl Lake {
-    /// Opens one. Nothing is looked at yet.
+    /// Opens a lake, without access to it.
     ///
     /// # Errors
     ///
-    /// When this build cannot reach such a place.
+    /// If this build has no client for the location.
     pub fn open(location: &Location) -> Result<Self> {
         Ok(Self {
             storage: location.open()?,
@@ -114,12 +114,12 @@ impl Lake {
         &self,
         table: Table,
         hours: Option<(i64, i64)>,
-    ) -> Result<(Vec<Found>, Vec<Found>)> {
+    ) -> Result<(Vec<FoundFile>, Vec<FoundFile>)> {
         let mut found = Vec::new();
         for directory in directories(table, hours) {
             for item in self.storage.list(&directory)? {
                 if let Some(name) = FileName::parse(&item.path) {
-                    found.push(Found {
+                    found.push(FoundFile {
                         name,
                         size: item.size,
                     });
@@ -151,11 +151,11 @@ impl Lake {
         Ok(stored.collect())
     }
 
-    /// A file as it is stored, whole.
+    /// Reads a stored file.
     ///
     /// # Errors
     ///
-    /// When storage fails, or it is no longer there.
+    /// If the storage fails, or the file no longer exists.
     pub fn read(&self, file: &Stored) -> Result<Bytes> {
         self.storage.read(&file.path, 0..file.size)
     }
@@ -191,19 +191,19 @@ impl Lake {
         Ok(all.into_values().collect())
     }
 
-    /// Makes few large files out of many small ones, of hours that are over; of those that are not when there are many.
-    /// With a host only its own files, as the one who writes them does it. Files that an earlier call
-    /// has compacted are deleted: who began to read them then has finished, or begins anew.
+    /// Compacts small files of hours that are over; of other hours only if there are many. With a `host` only its own
+    /// files, for the process that writes them. Deletes files that an earlier call has compacted: readers from that
+    /// time have finished, or start again.
     ///
     /// # Errors
     ///
-    /// When storage fails, or another process of this host compacts.
+    /// If the storage fails, or another process of this host compacts.
     pub fn compact(&self, host: Option<&str>, now_us: i64) -> Result<Tidied> {
         let mut done = Tidied::default();
         let writer = host.map(name::writer);
         for table in Table::ALL {
             let (files, replaced) = self.files(table, None)?;
-            let own = |found: &Found| writer.as_ref().is_none_or(|w| *w == found.name.writer);
+            let own = |found: &FoundFile| writer.as_ref().is_none_or(|w| *w == found.name.writer);
             if files.is_empty() && replaced.is_empty() {
                 continue;
             }
@@ -212,7 +212,7 @@ impl Lake {
             for found in replaced.into_iter().filter(own) {
                 self.remove(&found, &mut done)?;
             }
-            let mut parts: BTreeMap<(Partition, String), Vec<Found>> = BTreeMap::new();
+            let mut parts: BTreeMap<(Partition, String), Vec<FoundFile>> = BTreeMap::new();
             for found in files.into_iter().filter(own) {
                 let key = (found.name.partition, found.name.writer.clone());
                 parts.entry(key).or_default().push(found);
@@ -229,7 +229,7 @@ impl Lake {
     }
 
     /// Compacts files that follow each other; what cannot be read stays as it is, and ends the run before it.
-    fn merge(&self, partition: Partition, run: &[Found]) -> Result<Tidied> {
+    fn merge(&self, partition: Partition, run: &[FoundFile]) -> Result<Tidied> {
         let mut done = Tidied::default();
         let (mut inputs, mut from) = (Vec::new(), 0);
         for (at, found) in run.iter().enumerate() {
@@ -258,14 +258,19 @@ impl Lake {
         Ok(done)
     }
 
-    fn remove(&self, found: &Found, done: &mut Tidied) -> Result<()> {
+    fn remove(&self, found: &FoundFile, done: &mut Tidied) -> Result<()> {
         self.storage.delete(&found.name.path())?;
         done.deleted += 1;
         done.deleted_bytes += found.size;
         Ok(())
     }
 
-    fn merge_read(&self, partition: Partition, run: &[Found], inputs: &[Input]) -> Result<Tidied> {
+    fn merge_read(
+        &self,
+        partition: Partition,
+        run: &[FoundFile],
+        inputs: &[Input],
+    ) -> Result<Tidied> {
         let (Some(first), Some(last), true) = (run.first(), run.last(), run.len() > 1) else {
             return Ok(Tidied::default());
         };
@@ -318,11 +323,11 @@ impl Lake {
         })
     }
 
-    /// Deletes what is too old, and the oldest hours when there is too much.
+    /// Deletes files that are too old, and the oldest hours if the lake is too large.
     ///
     /// # Errors
     ///
-    /// When storage fails.
+    /// If the storage fails.
     pub fn expire(&self, retention: &Retention, now_us: i64) -> Result<Tidied> {
         let mut all = Vec::new();
         for table in Table::ALL {
@@ -330,9 +335,9 @@ impl Lake {
             all.extend(files);
             all.extend(replaced);
         }
-        // The oldest first; of a file that replaced others those first, which else would count again.
+        // Oldest first. A replaced file before its replacement, or its rows would count again.
         all.sort_by(|one, other| {
-            let key = |f: &Found| (f.name.partition.hour, f.name.to - f.name.from);
+            let key = |f: &FoundFile| (f.name.partition.hour, f.name.to - f.name.from);
             key(one).cmp(&key(other))
         });
         let mut bytes: u64 = all.iter().map(|found| found.size).sum();
@@ -371,10 +376,10 @@ fn directories(table: Table, hours: Option<(i64, i64)>) -> Vec<String> {
 }
 
 /// Files that are worth compacting into one, in the order of their flushes.
-fn runs(files: &[Found], over: bool) -> Vec<&[Found]> {
+fn runs(files: &[FoundFile], over: bool) -> Vec<&[FoundFile]> {
     let mut runs = Vec::new();
     let (mut from, mut bytes) = (0, 0);
-    let young = |found: &Found| found.name.from == found.name.to;
+    let young = |found: &FoundFile| found.name.from == found.name.to;
     let mut end = |from: usize, to: usize| {
         let run = &files[from..to];
         if run.len() > 1 && (over || run.len() >= YOUNG) {
@@ -382,7 +387,7 @@ fn runs(files: &[Found], over: bool) -> Vec<&[Found]> {
         }
     };
     for (at, found) in files.iter().enumerate() {
-        // A large one is left as it is; in an hour that is not over so is what was compacted once.
+        // Large files stay; in an hour that is not over so do files that are compacted already.
         let alone = found.size > BYTES / 2 || !(over || young(found));
         if alone || bytes + found.size > BYTES {
             end(from, at);
@@ -396,19 +401,19 @@ fn runs(files: &[Found], over: bool) -> Vec<&[Found]> {
     runs
 }
 
-/// A file that is compacted, packed as it is.
+/// A file to compact, in packed form.
 struct Input {
-    found: Found,
-    bytes: Whole,
+    found: FoundFile,
+    bytes: InMemory,
     rows: usize,
 }
 
 impl Input {
-    fn read(storage: &dyn Storage, found: &Found) -> Result<Self> {
+    fn read(storage: &dyn Storage, found: &FoundFile) -> Result<Self> {
         let bytes = storage.read(&found.name.path(), 0..found.size)?;
         let mut input = Self {
             found: found.clone(),
-            bytes: Whole(bytes),
+            bytes: InMemory(bytes),
             rows: 0,
         };
         let file = input.open()?;
@@ -427,9 +432,9 @@ impl Input {
 }
 
 /// A file in memory, to be read as if it were stored.
-struct Whole(Bytes);
+struct InMemory(Bytes);
 
-impl Storage for Whole {
+impl Storage for InMemory {
     fn list(&self, _: &str) -> Result<Vec<Stored>> {
         Ok(Vec::new())
     }

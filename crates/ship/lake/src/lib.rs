@@ -1,4 +1,4 @@
-//! The lake: flows and services as Parquet files by day and hour. `docs/lake.md` says what is in it.
+//! The lake: flows and services as Parquet files by day and hour. Guide: `docs/lake.md`.
 
 mod batch;
 mod encode;

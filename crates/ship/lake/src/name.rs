@@ -1,10 +1,10 @@
-//! Where files lie and what they are called.
+//! Paths and names of files.
 //!
 //! `flows/date=2026-11-21/hour=22/HOST-FROM-TO-CHECK.parquet`: the writer's host; the first and the last
-//! of the flushes whose rows are inside, as ms since the Unix epoch in 12 hexadecimal digits; the CRC-32
-//! of the footer, which has those of everything else. A file whose flushes are all inside of another's of
-//! the same writer has been compacted into that one, and is passed over: so the rename that makes the
-//! compacted file visible takes the others away in the same moment.
+//! flush in the file, as ms since the Unix epoch in 12 hexadecimal digits; the CRC-32 of the footer,
+//! which has those of all other parts. A file whose flushes are all in another file of the same writer
+//! was compacted into that one, and is ignored: the rename that makes the compacted file visible hides
+//! the others at the same moment.
 
 use skua_record::time::UnixNs;
 
@@ -80,7 +80,7 @@ fn midnight(date: &str) -> Option<i64> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FileName {
     pub partition: Partition,
-    /// Who wrote it.
+    /// The writer's host.
     pub writer: String,
     /// First flush inside.
     pub from: u64,
@@ -130,7 +130,7 @@ impl FileName {
         (from <= to && parsed.path() == path).then_some(parsed)
     }
 
-    /// Whether all that is in `other` is in this one, too.
+    /// Whether this file contains all of `other`.
     pub fn replaces(&self, other: &Self) -> bool {
         let wider = (self.from, self.to) != (other.from, other.to);
         self.partition == other.partition
@@ -155,9 +155,10 @@ pub(crate) fn writer(host: &str) -> String {
     }
 }
 
-/// Takes out those that have been compacted into others; returns what was taken out.
+/// Removes files that were compacted into others, and returns them.
 pub(crate) fn without_replaced<T>(files: &mut Vec<T>, name: impl Fn(&T) -> &FileName) -> Vec<T> {
-    // The widest of those that begin together first: what replaces a file stands before it.
+    // Of files with the same start the widest first: a replacement precedes the files that it
+    // replaces.
     files.sort_by(|one, other| {
         let (one, other) = (name(one), name(other));
         (one.partition, &one.writer, one.from)

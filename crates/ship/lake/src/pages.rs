@@ -1,15 +1,15 @@
-//! What a column's chunk claims of its pages, looked at before anything is unpacked: a header that lies
-//! must not make us reserve or fill memory.
+//! Checks the page headers of a column's chunk before it is unpacked: a forged size must not make us reserve
+//! memory.
 //!
-//! A header is a struct in Thrift's compact protocol; of its fields we want 2, the unpacked size, and 3, the
-//! packed size (parquet.thrift, `PageHeader`).
+//! A header is a struct in Thrift's compact protocol; field 2 is the unpacked size, field 3 the packed size
+//! (parquet.thrift, `PageHeader`).
 
 /// Bytes of an unpacked page at most; ours have 65,536 rows, of 8 bytes, or of texts.
 pub(crate) const PAGE: i64 = 16 << 20;
 /// Structs inside of each other at most.
 const DEPTH: usize = 8;
 
-/// Says what is wrong with the pages of a chunk, whose bytes these are.
+/// Checks the pages of a chunk.
 pub(crate) fn check(mut chunk: &[u8]) -> Result<(), &'static str> {
     while !chunk.is_empty() {
         let mut header = Header { rest: chunk };

@@ -12,16 +12,16 @@ use crate::{
     schema::{flow, service},
 };
 
-/// TCP conversations whose counters are remembered: a record has totals, a row what was added.
+/// TCP conversations whose counters are remembered: records have totals, rows have deltas.
 const COUNTED: usize = 131_072;
 
 /// What a drain has changed of a conversation.
 pub struct FlowChange<'a> {
     /// The record; what its interval added is counted.
     pub record: &'a FlowRecord,
-    /// Where it was seen.
+    /// The observing host.
     pub host: &'a str,
-    /// Interface where it was seen.
+    /// The observing interface.
     pub interface: Cow<'a, str>,
     /// Who owns the sockets of `lo` and `hi`.
     pub parties: [ConversationOwner<'a>; 2],
@@ -50,7 +50,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// What was added since the row before; none when that is not known.
+    /// Delta since the last row; none if the last counters are unknown.
     fn added(&mut self, change: &FlowChange<'_>) -> Option<TcpCounters> {
         let record = change.record;
         let totals = record.tcp.counters.map(|sides| record.by_a(sides));
@@ -87,7 +87,8 @@ impl Counted {
     }
 }
 
-/// Adds what a drain changed to the conversation's row, or makes one where there is room; false when it is lost.
+/// Adds a drain's changes to the conversation's row, or makes a row if there is space; false if the changes are
+/// lost.
 pub(crate) fn put_flow(
     batch: &mut Batch,
     open: &mut Open,
@@ -104,7 +105,7 @@ pub(crate) fn put_flow(
         serial: record.serial,
         host: host.into(),
     };
-    // Owners became known, or the end did; the packets are in a row that was written already.
+    // Only owners or the end became known; the packets are in a row that was written before.
     let nothing = added.iter().all(Counters::is_zero);
     let row = match open.0.get(&conversation) {
         Some(row) => *row as usize,

@@ -1,4 +1,4 @@
-//! Takes rows and writes them, on a thread of its own.
+//! Collects rows and writes them on a thread of its own.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,11 +23,11 @@ use crate::{
     storage::{Location, Storage},
 };
 
-/// Rows of a batch at most: what is written at once.
+/// Most rows of a batch, which is written at once.
 const BATCH: usize = 65_536;
-/// What a row takes in memory besides its columns: its texts, its place among open conversations.
+/// Memory of a row besides its columns: its texts, its entry among open conversations.
 const BESIDE: usize = 256;
-/// Hours that the rows of a batch may be of; more only come of clocks that are wrong.
+/// Most hours in a batch; only wrong clocks produce more.
 const HOURS: usize = 72;
 /// Waits after storage failed, the first and the longest.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
@@ -39,7 +39,7 @@ pub struct WriterConfig {
     pub location: Location,
     /// Name of this host: files of several lie beside each other.
     pub host: String,
-    /// Rows are on the disk at most so long after they came, if storage takes them.
+    /// Longest time until rows are stored, if the storage works.
     pub flush: Duration,
     /// Memory for rows that wait.
     pub memory: usize,
@@ -48,13 +48,13 @@ pub struct WriterConfig {
 /// Rows that were lost, by cause.
 #[derive(Debug, Default)]
 struct Losses {
-    /// More came than could be written.
+    /// Rows arrived faster than they could be written.
     queue_full: AtomicU64,
     /// While the disk was full.
     disk_full: AtomicU64,
     /// While storage failed.
     storage: AtomicU64,
-    /// Their clock said times of too many hours.
+    /// Rows of too many different hours, from wrong clocks.
     scattered: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ pub struct WriterStats {
     pub waiting: u64,
     /// Rows that were lost, by cause.
     pub lost: Vec<(&'static str, u64)>,
-    /// Rows whose counters of TCP (retransmitted and the like) are 0 because nothing was known to compare with.
+    /// Rows with TCP counters (retransmitted and the like) of 0, because no earlier counters were known.
     pub tcp_unknown: u64,
     /// Why storage fails now.
     pub failing: Option<String>,
@@ -81,16 +81,16 @@ struct State {
     batch: Batch,
     open: Open,
     counted: Counted,
-    /// When the first row of `batch` came.
+    /// When the first row of `batch` arrived.
     since: Option<Instant>,
     full: VecDeque<Batch>,
     /// Rows in all batches, that which is written included.
     waiting: usize,
-    /// A flush is wanted now.
+    /// A flush was requested.
     hurry: bool,
     closed: bool,
-    /// Storage failed after it was closed: the rest is lost without being tried, or the end would take as often as
-    /// long as storage takes to fail.
+    /// The storage failed after closing: the rest is lost without an attempt, so that closing takes no longer than
+    /// one failure.
     given_up: bool,
     failing: Option<(String, bool)>,
 }
@@ -194,7 +194,7 @@ impl Writer {
         })
     }
 
-    /// Takes what drains changed. It does not wait for storage; what does not fit is counted.
+    /// Adds the changes of drains. Does not wait for the storage; what does not fit is counted.
     pub fn flows<'a>(&self, changes: impl Iterator<Item = FlowChange<'a>>) {
         self.put(changes, |state, change, room| {
             put_flow(
@@ -207,7 +207,7 @@ impl Writer {
         });
     }
 
-    /// Takes a line of the collector on a host; as [`flows`](Self::flows).
+    /// Adds a line of the collector on a host, like [`flows`](Self::flows).
     pub fn line(&self, collector: &str, line: &Line<'_>) {
         self.put(std::iter::once(line), |state, line, room| {
             if room {
@@ -217,7 +217,7 @@ impl Writer {
         });
     }
 
-    /// `put` is told whether there is room for a row, and says whether the item found its place.
+    /// `put` gets whether a row fits, and returns whether the item was stored.
     fn put<T>(&self, items: impl Iterator<Item = T>, put: impl Fn(&mut State, T, bool) -> bool) {
         let mut state = self.shared.state();
         let mut lost = 0;
@@ -247,8 +247,7 @@ impl Writer {
         }
     }
 
-    /// Has all rows written that are here, and waits for that: false when storage fails, or it takes longer
-    /// than `patience`.
+    /// Writes all rows and waits: false if the storage fails, or it takes longer than `patience`.
     pub fn flush(&self, patience: Duration) -> bool {
         let mut state = self.shared.state();
         state.hurry = true;
@@ -291,7 +290,7 @@ impl Writer {
 }
 
 impl Writer {
-    /// Writes what waits, and ends: what cannot be written now is lost. Whoever puts in more afterwards loses it.
+    /// Writes all rows, and ends. Rows that cannot be written now, or are added later, are lost.
     pub fn finish(&self) {
         self.shared.state().closed = true;
         self.shared.changed.notify_all();
@@ -394,7 +393,7 @@ fn write_batch(shared: &Shared, batch: &Batch, number: u64) {
     }
 }
 
-/// Stores a file; tries again until that works or the writer is to end.
+/// Stores a file; retries until that succeeds or the writer ends.
 fn put(shared: &Shared, partition: Partition, encoded: Encoded, number: u64) {
     let name = FileName {
         partition,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// How much of a log is kept. Whichever limit is met first counts.
+/// Limits of a log. The first limit that is reached applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// What is older goes, in parts of a sixteenth of this.
+    /// Older files are deleted, in parts of a sixteenth of this.
     pub max_age: Duration,
-    /// The most bytes on the disk, as `du` counts them. It holds at every moment: room is made before
-    /// something is written, in parts of an eighth of this.
+    /// The most bytes on the disk, as `du` counts them. Never exceeded: space is freed before a
+    /// write, in parts of an eighth of this.
     pub max_bytes: u64,
 }
 
@@ -19,20 +19,17 @@ pub struct StoreConfig {
     pub graph: Limits,
     /// Of flows.
     pub flows: Limits,
-    /// How often what was written is forced onto the disk (`fdatasync`): so much may be missing after
-    /// the machine lost power. What was written is there after the process was killed, whatever is set
-    /// here. 0: with every write.
+    /// How often writes are synced to the disk (`fdatasync`): a power failure may lose this much. A
+    /// killed process loses no finished write, whatever the value. 0: sync every write.
     pub sync_interval: Duration,
-    /// How long after a write that failed the next one is tried. Until then what comes is counted as
-    /// lost at once.
+    /// Pause after a failed write. Meanwhile new data is counted as lost at once.
     pub retry_interval: Duration,
-    /// Events of the graph that may wait for the disk. What does not fit is lost: the history then has
-    /// a gap with a name, after which it goes on with the whole state.
+    /// Events of the graph that may wait for the disk. Events beyond it are lost: the history then has
+    /// a recorded gap, after which it continues with the complete state.
     pub graph_queue: usize,
     /// Bytes of flows, packed, that may wait for the disk.
     pub flow_queue_bytes: usize,
-    /// How long events of the graph are gathered before they are written. So much may be missing after
-    /// the process was killed.
+    /// How long events of the graph are collected before a write. A killed process loses this much.
     pub gather: Duration,
 }
 

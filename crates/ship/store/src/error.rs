@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 /// Why a store cannot be opened or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another process has it.
+    /// Another process uses it.
     #[error(
         "the history in {dir} is in use by {}; stop it, or choose another directory",
         pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
@@ -13,7 +13,7 @@ pub enum StoreError {
     InUse {
         /// The directory.
         dir: PathBuf,
-        /// That process, where it could say so.
+        /// The process's ID, if it wrote it.
         pid: Option<u32>,
     },
     /// Written by a later program.
@@ -24,9 +24,9 @@ pub enum StoreError {
     Newer {
         /// The directory.
         dir: PathBuf,
-        /// Version found.
+        /// Version of the files.
         found: u32,
-        /// Latest version known.
+        /// Latest version that this program reads.
         known: u32,
     },
     /// Something else has put its files there.
@@ -38,14 +38,14 @@ pub enum StoreError {
     /// The kernel refuses.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// On what.
         path: PathBuf,
         /// Why not.
         source: io::Error,
     },
-    /// What was read is more than the graph may hold.
+    /// The history exceeds the graph's limits.
     #[error("the kept graph does not fit: {0}")]
     Graph(#[from] skua_topology::GraphError),
 }

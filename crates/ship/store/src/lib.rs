@@ -1,16 +1,15 @@
 //! The history of graph and flows on disk: exact, recent, embedded.
 //!
-//! A [`Store`] is a directory that one process has. In it are two logs, one of the graph and one of
-//! flows: files that are only ever added to, in frames with checksums. A file is deleted as a
-//! whole when it is too old or too much is there. What is kept where, and what is lost when, is
-//! described in `docs/history.md`.
+//! A [`Store`] is a directory that one process owns. It has two logs, one of the graph and one of
+//! flows: append-only files of frames with checksums. A file is deleted when it is too old or the log
+//! is too large. `docs/history.md` describes the content of files and possible losses.
 //!
 //! - The graph: [`Store::load_graph`] at the start, then a [`GraphJournal`], which subscribes to it.
 //! - Flows: a [`FlowBatch`] for each drain goes to [`FlowHistory::append`]; [`FlowHistory::scan`] and
-//!   [`FlowHistory::changes`] answer questions about the past.
+//!   [`FlowHistory::changes`] query the past.
 //!
-//! Both write behind whoever counts packets or changes the graph: nobody waits for a disk. What cannot
-//! be written is counted by cause ([`StoreStats`]).
+//! Both write in the background: neither counting packets nor changing the graph waits for a disk.
+//! Data that cannot be written is counted by cause ([`StoreStats`]).
 
 mod config;
 mod error;
@@ -34,13 +33,13 @@ pub mod check {
     use crate::{flow, graph, log};
     use std::path::Path;
 
-    /// Reads bytes as every kind of payload, and what they hold to the end.
+    /// Decodes bytes as every kind of payload.
     pub fn payload(bytes: &[u8]) {
         graph::check(bytes);
         flow::check(bytes);
     }
 
-    /// Reads a file of any content as one of a log, all that is in it included.
+    /// Reads a file of any content as a log file.
     pub fn file(path: &Path) {
         payloads(path, &mut payload);
     }

@@ -1,4 +1,4 @@
-//! A directory that one process has at a time, in a format that this program knows.
+//! A directory that one process owns at a time, in a known format.
 
 use crate::StoreError;
 use rustix::fs::{FlockOperation, flock};
@@ -16,14 +16,13 @@ const LOCK: &str = "lock";
 const VERSION: &str = "format";
 const VERSION_TEXT: &str = "skua-history ";
 
-/// Held as long as the directory is ours. The kernel lets go of it when the process ends, however it
-/// ends.
+/// Locked while the directory is ours. The kernel releases the lock when the process ends.
 pub(crate) struct DirLock {
     _file: File,
 }
 
 impl DirLock {
-    /// Makes the directory if there is none, and takes it.
+    /// Makes the directory if it does not exist, and locks it.
     pub fn acquire(dir: &Path) -> Result<Self, StoreError> {
         fs::DirBuilder::new()
             .recursive(true)
@@ -43,14 +42,13 @@ impl DirLock {
             Err(error) => return Err(StoreError::io("lock", path)(error.into())),
         }
         check_format(dir)?;
-        // Only for who comes second; a full disk must not keep us from starting.
+        // Only for another process's error message; a full disk must not prevent the start.
         let _ = fs::write(&path, format!("{}\n", std::process::id()));
         Ok(Self { _file: file })
     }
 }
 
-/// For reading only: a file that is open for writing would keep its file system from being remounted
-/// read-only.
+/// Read-only: a file open for writing would prevent remounting its file system read-only.
 fn open_lock(path: &Path) -> io::Result<File> {
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -98,16 +96,16 @@ fn check_format(dir: &Path) -> Result<(), StoreError> {
             known: FORMAT,
         }),
         Some(_) => Ok(()),
-        // Cut off or overwritten. Each file of the logs says its version itself.
+        // Truncated or overwritten. Each file of the logs has the version, too.
         None => {
-            tracing::warn!(path = %path.display(), "the file that says the format is damaged; written anew");
+            tracing::warn!(path = %path.display(), "the file with the version of the format is damaged; writing a new one");
             fs::write(&path, format!("{VERSION_TEXT}{FORMAT}\n"))
                 .map_err(StoreError::io("write", path))
         }
     }
 }
 
-/// Whether nothing but our own files is there.
+/// Whether the directory has only our files.
 fn is_fresh(dir: &Path) -> Result<bool, StoreError> {
     let entries = fs::read_dir(dir).map_err(StoreError::io("list", dir))?;
     for entry in entries {

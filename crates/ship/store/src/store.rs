@@ -17,7 +17,7 @@ use std::{
 const GRAPH: u32 = 1;
 const FLOWS: u32 = 2;
 
-/// Old files are looked for this often.
+/// Interval of deleting old files.
 const EXPIRE: Duration = Duration::from_secs(30);
 
 /// How a store is, for metrics and for people.
@@ -37,7 +37,7 @@ struct Signal {
     stop: bool,
 }
 
-/// What the writers have in common. The directory is let go of when the last of them is gone.
+/// Shared by the writers. The directory is unlocked when the last of them is dropped.
 pub(crate) struct Shared {
     pub config: StoreConfig,
     graph: Mutex<Log>,
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics half-way through a change of a log.
+    // No code panics in the middle of changing a log.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -62,7 +62,7 @@ impl Shared {
         lock(&self.flows)
     }
 
-    /// Says that something was written, which is to be forced onto the disk in time.
+    /// Reports a write, which is to be synced in time.
     pub fn written(&self) {
         if self.config.sync_interval.is_zero() {
             return self.sync();
@@ -73,10 +73,10 @@ impl Shared {
         }
     }
 
-    /// Forces onto the disk what was written.
+    /// Syncs all writes.
     pub fn sync(&self) {
         for log in [&self.graph, &self.flows] {
-            // Not locked meanwhile: who writes must not wait for the disk.
+            // Not locked meanwhile: writers must not wait for the sync.
             let Some((segments, dir)) = lock(log).take_unsynced() else {
                 continue;
             };
@@ -92,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// Syncs and expires until it is told to stop. Asleep while nothing is written, but for expiring.
+    /// Syncs and expires until stopped. Without writes it wakes up only to expire.
     fn keep_up(&self) {
         let mut expired = Instant::now();
         loop {
@@ -103,7 +103,7 @@ impl Shared {
                 signal = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             if signal.dirty && !signal.stop {
-                // More may come: the interval counts from the first write.
+                // More writes may follow: the interval counts from the first.
                 let waited = self.signalled.wait_timeout_while(
                     signal,
                     self.config.sync_interval,
@@ -134,15 +134,15 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the history in `dir`, or begins one there.
+    /// Opens the history in `dir`, or starts one there.
     ///
-    /// What a killed process had begun to write is cut off; what is damaged is left out, counted
-    /// ([`LogStats::damage`]) and said in the log once. What is too old by now is deleted.
+    /// Unfinished writes of a killed process are truncated; damaged parts are skipped, counted
+    /// ([`LogStats::damage`]) and logged once. Data beyond the limits is deleted.
     ///
     /// # Errors
     ///
-    /// When another process has it, when it was written by a later program, when there are other files
-    /// in the directory, or when the kernel refuses to read or make it.
+    /// If another process uses it, if a later version wrote it, if the directory has other files, or
+    /// if the kernel refuses to read or make it.
     pub fn open(dir: &Path, config: StoreConfig) -> Result<Self, StoreError> {
         let lock = DirLock::acquire(dir)?;
         let open = |name, tag, limits| Log::open(dir, name, tag, limits, config.retry_interval);
@@ -171,16 +171,16 @@ impl Store {
         })
     }
 
-    /// Fills `graph` with what is kept, the past included: events have their times, so that
-    /// `At('-5m')` means the same as before the restart. Everything that the graph had is gone, its
-    /// subscribers too: to be called before anything else is done with it.
+    /// Fills `graph` with the stored history, the past included: events keep their times, so that
+    /// `At('-5m')` means the same as before the restart. The graph's former content and its
+    /// subscribers are removed: call it before anything else.
     ///
-    /// All nodes and edges that existed when the process before ended exist again. Who discovers them
-    /// has to say which are not there any more: [`Restored::end_missing`].
+    /// All nodes and edges that existed when the earlier process ended exist again. Their sources
+    /// must report which no longer exist: [`Restored::end_missing`].
     ///
     /// # Errors
     ///
-    /// None that damage of the files causes: what can be read is used.
+    /// Never because of damaged files: all readable parts are used.
     pub fn load_graph(&self, graph: &mut Graph) -> Result<Restored, StoreError> {
         graph::load(&self.shared, graph)
     }
@@ -190,13 +190,13 @@ impl Store {
         &self.flows
     }
 
-    /// Forces onto the disk what was written until now.
+    /// Syncs all writes so far.
     pub fn sync(&self) {
         self.shared.sync();
     }
 
-    /// Deletes what is too old at `now` (ms since the Unix epoch). It does so by itself, too, with the
-    /// system's clock.
+    /// Deletes data that is too old at `now` (ms since the Unix epoch). The store also does that
+    /// periodically, by the system's clock.
     pub fn expire(&self, now: i64) {
         self.shared.expire(now);
     }

@@ -1,34 +1,34 @@
-//! What is wrong with a datagram.
+//! Decoding errors.
 
-/// A datagram, or a part of it, cannot be read.
+/// A datagram, or a part of it, cannot be decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("byte {at}: {problem}")]
 pub struct DecodeError {
     /// Offset in the datagram.
     pub at: usize,
-    /// What is wrong there.
+    /// The problem there.
     pub problem: Problem,
 }
 
-/// What is wrong.
+/// Kinds of problems.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Problem {
-    /// More bytes are announced or needed than are there.
+    /// More bytes are announced or needed than received.
     #[error("{what} needs {need} bytes, {have} are there")]
     CutOff {
-        /// The part that is cut off.
+        /// The part that is truncated.
         what: &'static str,
         /// Bytes that it needs.
         need: usize,
-        /// Bytes that are there.
+        /// Bytes received.
         have: usize,
     },
-    /// Another version than what is decoded.
+    /// An unsupported version.
     #[error("{protocol} version {version} is not decoded")]
     Version {
         /// The protocol.
         protocol: &'static str,
-        /// The version that the datagram says.
+        /// The datagram's version.
         version: u32,
     },
     /// Neither none, IPv4 nor IPv6.
@@ -39,15 +39,15 @@ pub enum Problem {
     Length {
         /// The part.
         what: &'static str,
-        /// What it says.
+        /// The length in the datagram.
         length: usize,
     },
-    /// A message that says another length than its datagram has.
-    #[error("the message says {told} bytes, the datagram has {have}")]
+    /// A message whose length field differs from its datagram's length.
+    #[error("the length field has {stated} bytes, the datagram {have}")]
     MessageLength {
-        /// What it says, its header included.
-        told: usize,
-        /// What is there.
+        /// The length field, header included.
+        stated: usize,
+        /// The bytes received.
         have: usize,
     },
     /// Text that is not UTF-8.
@@ -61,7 +61,7 @@ pub enum Problem {
         /// Why not.
         why: &'static str,
     },
-    /// There is no room for what must be kept.
+    /// A limit of the decoder is reached.
     #[error("too many {0} are kept already")]
     TooMany(&'static str),
 }

@@ -1,9 +1,8 @@
-//! Formats in which others tell of flows and packets: sFlow version 5, NetFlow versions 5 and 9,
-//! IPFIX.
+//! Protocols of flow and packet export: sFlow version 5, NetFlow versions 5 and 9, IPFIX.
 //!
-//! Decoders borrow from the datagram and allocate nothing per record; what they keep between
-//! datagrams (templates, sequence numbers) is bounded. Hostile bytes give a [`DecodeError`], which
-//! says what is wrong and at which byte of the datagram.
+//! Decoders borrow from the datagram and allocate nothing per record; their state between datagrams
+//! (templates, sequence numbers) is bounded. Malformed bytes give a [`DecodeError`] with the
+//! problem and its offset in the datagram.
 
 mod error;
 pub mod netflow;

@@ -1,4 +1,4 @@
-//! A cursor over big-endian bytes that knows its place in the datagram.
+//! A cursor over big-endian bytes that knows its offset in the datagram.
 
 use crate::{DecodeError, Problem};
 
@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
         self.bytes.len()
     }
 
-    /// What is after all that is left: nothing.
+    /// An empty reader at the end.
     pub(crate) fn end(&self) -> Self {
         Self {
             bytes: &[],
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Variable-length opaque data of XDR (RFC 4506 section 4.10): length, bytes, padding to four.
-    /// Padding that is cut off at the very end is forgiven.
+    /// Missing padding at the very end is accepted.
     #[inline]
     pub(crate) fn opaque(&mut self, what: &'static str) -> Result<Self, DecodeError> {
         let length = self.u32(what)? as usize;

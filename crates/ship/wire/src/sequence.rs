@@ -1,34 +1,34 @@
 //! Sequence numbers of an exporter: loss, datagrams out of order, restarts.
 
-/// Gaps that are remembered, to tell late datagrams from others.
+/// Gaps that are stored, to distinguish late datagrams from others.
 const GAPS: usize = 16;
-/// A jump ahead by more is a restart and no loss: nobody loses so much between two datagrams.
+/// A larger jump ahead is a restart, not a loss.
 const MOST_LOST: u32 = 1 << 24;
-/// The exporter's start, as told by its uptime, may seem to move by so much between datagrams
-/// (clocks in whole seconds, delays on the way), in ms.
+/// Tolerance for the exporter's start time, computed from its uptime, between datagrams (clocks in
+/// whole seconds, network delay), in ms.
 const BOOT_JITTER_MS: u64 = 10_000;
 
-/// What a datagram's sequence number tells.
+/// Result of a datagram's sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Step {
     /// So many units are missing before this one.
     pub lost: u32,
-    /// So many units that were counted as lost have come late with this one.
+    /// Units counted as lost that this datagram brought late.
     pub recovered: u32,
-    /// It came after others that were sent later.
+    /// Datagrams sent later arrived before it.
     pub late: bool,
-    /// The exporter has started anew.
+    /// The exporter has restarted.
     pub restarted: bool,
 }
 
-/// Numbers that went missing: from `start` on `length`.
+/// Missing numbers: `length` from `start` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Gap {
     start: u32,
     length: u32,
 }
 
-/// What a datagram's number says. The standards say the first, not all exporters do.
+/// Meaning of a datagram's number. The standards define the first, but not all exporters comply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Numbering {
     /// Units before its own.
@@ -41,24 +41,24 @@ enum Numbering {
 }
 
 const NUMBERINGS: [Numbering; 3] = [Numbering::Before, Numbering::With, Numbering::Datagrams];
-/// A way of numbering is taken for the exporter's when it fits so many datagrams more than others.
+/// A numbering is settled when it fits this many datagrams more than others.
 const LEAD: u8 = 2;
 
 /// Follows the sequence numbers of one stream, modulo 2³². A unit is what the stream numbers:
-/// datagrams (sFlow, NetFlow 9) or records (NetFlow 5, IPFIX). Exporters that number records in
-/// another way than the standards say are recognised by their first datagrams.
+/// datagrams (sFlow, NetFlow 9) or records (NetFlow 5, IPFIX). Exporters with non-standard
+/// numbering of records are recognised by their first datagrams.
 #[derive(Clone, Debug, Default)]
 pub struct Sequence {
     numbering: Numbering,
-    /// Whether `numbering` has been found out.
+    /// Whether `numbering` is known.
     settled: bool,
     /// How many datagrams fitted, by `NUMBERINGS`.
     fits: [u8; 3],
-    /// Number and units of the datagram that came last, whatever it was.
+    /// Number and units of the last datagram received.
     last: Option<(u32, u32)>,
-    /// Lost as long as it is not settled: taken back when the numbering is another.
+    /// Loss counted before the numbering was settled; reverted if the numbering differs.
     unsettled_lost: u32,
-    /// Units of the datagram that came last which may be left out of the numbers.
+    /// Units of the last datagram that the numbering may leave out.
     uncertain: u32,
     /// Number of the next datagram, none before the first.
     next: Option<u32>,
@@ -73,8 +73,8 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Takes note of a datagram with this `number` and so many units. `boot_ms` is when the
-    /// exporter started (ms since the Unix epoch, by its uptime), if it tells.
+    /// Processes a datagram with this `number` and so many units. `boot_ms` is when the exporter
+    /// started (ms since the Unix epoch, by its uptime), if known.
     pub fn step(&mut self, number: u32, units: u32, boot_ms: Option<u64>) -> Step {
         self.step_uncertain(number, units, 0, boot_ms)
     }
@@ -113,14 +113,14 @@ impl Sequence {
         let mut step = self.follow(number, units, boot_ms);
         if !self.settled {
             self.unsettled_lost = (self.unsettled_lost + step.lost).saturating_sub(step.recovered);
-            // Of several records it may be numbered in another way.
+            // With several records the numbering may differ.
             step.late &= units == 1 || step.recovered > 0;
         }
         step.recovered += taken_back;
         step
     }
 
-    /// Looks which way of numbering fits. Returns what was taken for lost by a wrong one.
+    /// Finds the numbering that fits. Returns the loss that a wrong numbering caused.
     fn find_numbering(&mut self, number: u32, units: u32) -> u32 {
         let Some((last, last_units)) = self.last else {
             return 0;
@@ -182,7 +182,7 @@ impl Sequence {
         self.behind(number, units, boot_ms)
     }
 
-    /// After what came with this number it is not known which comes next.
+    /// The next number is unknown after this datagram.
     pub fn forget_next(&mut self) {
         self.next = None;
         self.last = None;
@@ -207,8 +207,8 @@ impl Sequence {
         self.after_step_back = None;
     }
 
-    /// Whether the exporter started later than it had. (Its uptime begins again after 49.7 days, but
-    /// then the numbers go on.)
+    /// Whether the exporter started later than before. (Its uptime wraps after 49.7 days, but then
+    /// the numbers continue.)
     fn booted_again(&self, boot_ms: Option<u64>) -> bool {
         match (self.boot_ms, boot_ms) {
             (Some(then), Some(now)) => now > then.saturating_add(BOOT_JITTER_MS),
@@ -251,8 +251,8 @@ impl Sequence {
                 ..Step::default()
             };
         }
-        // Duplicated on the way, or later than is remembered, or a restart that no uptime told of:
-        // then the numbers go on from there.
+        // A duplicate, or later than the stored gaps, or a restart that no uptime shows: then the
+        // numbers continue from there.
         let restarted = self.after_step_back == Some(number) && boot_ms.is_none();
         if restarted {
             self.begin(number, units, boot_ms);
@@ -266,7 +266,7 @@ impl Sequence {
         }
     }
 
-    /// Takes units out of the gap where they were missing; how many, none when in no gap.
+    /// Removes units from the gap where they were missing; returns how many, none if in no gap.
     fn fill(&mut self, number: u32, units: u32) -> Option<u32> {
         let place = self
             .gaps
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn late_is_no_loss() {
         let mut sequence = Sequence::default();
-        // 3, 4, 5 are missing, then all come, 4 first.
+        // 3, 4, 5 are missing, then all arrive, 4 first.
         let found = steps(&mut sequence, &[1, 2, 6, 4, 3, 5, 7]);
         assert_eq!(sum(&found), (3, 3, 3, 0));
         // Once more is neither loss nor recovery.
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(sequence.step(190, 1, None), Step::default());
     }
 
-    /// Steps of datagrams with so many records each, numbered by `number(before, units, place)`.
+    /// Steps of datagrams with so many records each, numbered by `number(before, units, index)`.
     fn numbered(units: &[u32], number: impl Fn(u32, u32, u32) -> u32) -> Vec<Step> {
         let (mut sequence, mut before) = (Sequence::default(), 1_000);
         let mut steps = Vec::new();
@@ -363,7 +363,7 @@ mod tests {
             (0, 0, 0)
         );
         assert_eq!(net(&numbered(&units, |_, _, place| place)), (0, 0, 0));
-        // Loss is still seen then: two datagrams are missing.
+        // Loss is still detected: two datagrams are missing.
         let mut sequence = Sequence::default();
         let mut lost = 0_i64;
         let mut with = 0;
@@ -386,12 +386,12 @@ mod tests {
             for place in 0..60_u32 {
                 let options = u32::from(place % 8 == 0);
                 let numbered = 20 + place % 5 + options * counted;
-                let told = if with { number + numbered } else { number };
+                let sent = if with { number + numbered } else { number };
                 number += numbered;
                 // Datagram 43 is lost.
                 if place != 43 {
                     let units = 20 + place % 5 + options;
-                    all.push(sequence.step_uncertain(told, units, options, None));
+                    all.push(sequence.step_uncertain(sent, units, options, None));
                 }
             }
             let (lost, recovered, late, restarted) = sum(&all);

@@ -200,7 +200,7 @@ fn v9_with_uptimes_and_options() {
     let mut name = Vec::new();
     put16(&mut name, &[258, 4, 4, 2, 4, 82, 8]);
     let options = [set(1, &sampler), set(1, &name)].concat();
-    let told = [
+    let sampling = [
         set(257, &[192, 0, 2, 1, 7, 0, 0, 0, 100, 2]),
         set(258, b"\0\0\0\x03uplink\0\0"),
     ]
@@ -215,7 +215,7 @@ fn v9_with_uptimes_and_options() {
     let datagram = v9(
         1,
         10_000,
-        &[set(0, &template(256, &fields)), options, told, data],
+        &[set(0, &template(256, &fields)), options, sampling, data],
     );
     let found = flows(&mut decoder, &datagram);
     let [flow] = found[..] else {
@@ -324,10 +324,10 @@ fn link_bytes_are_preferred_and_totals_only_a_substitute() {
 #[test]
 fn data_before_its_template_waits_for_a_while() {
     let mut decoder = Decoder::default();
-    let told = set(0, &template(256, &SIMPLE));
+    let templates = set(0, &template(256, &SIMPLE));
     let (none, outcome) = decode(&mut decoder, &v9(1, 0, &[set(256, &simple(5))]));
     assert_eq!((none.len(), outcome.held.sets, decoder.held()), (0, 1, 1));
-    let (found, outcome) = decode(&mut decoder, &v9(2, 0, std::slice::from_ref(&told)));
+    let (found, outcome) = decode(&mut decoder, &v9(2, 0, std::slice::from_ref(&templates)));
     assert_eq!(
         (found[0].packets[0], outcome.released, decoder.held()),
         (5, 1, 0)
@@ -395,8 +395,8 @@ fn sessions_templates_and_fields_are_bounded() {
     assert_eq!(error, "byte 24: template 300: too many fields");
     for port in 1..6 {
         let other = SocketAddr::from(([192, 0, 2, 2], port));
-        let told = set(0, &template(256, &SIMPLE));
-        let outcome = decoder.decode(other, &v9(1, 0, &[told]), NOW, &mut |_, _| {});
+        let templates = set(0, &template(256, &SIMPLE));
+        let outcome = decoder.decode(other, &v9(1, 0, &[templates]), NOW, &mut |_, _| {});
         assert_eq!(outcome.error.is_some(), port > 2, "{outcome:?}");
     }
     assert_eq!(decoder.sessions(), 3);
@@ -444,13 +444,13 @@ fn templates_that_make_no_sense_are_refused() {
 #[test]
 fn missing_records_and_datagrams_are_counted() {
     let mut decoder = Decoder::default();
-    let told = set(2, &template(256, &SIMPLE));
+    let templates = set(2, &template(256, &SIMPLE));
     let data = set(256, &[simple(1), simple(2), simple(3)].concat());
     let mut lost = 0;
     for sequence in [0, 3, 6, 12, 9, 15] {
         let (_, outcome) = decode(
             &mut decoder,
-            &ipfix(sequence, &[told.clone(), data.clone()]),
+            &ipfix(sequence, &[templates.clone(), data.clone()]),
         );
         lost += i64::from(outcome.step.lost) - i64::from(outcome.step.recovered);
         assert_eq!(outcome.step.late, sequence == 9);
@@ -468,8 +468,8 @@ fn missing_records_and_datagrams_are_counted() {
 fn a_restart_that_is_supposed_takes_no_template_away() {
     // RFC 7011 section 8: templates stay until they change, are withdrawn or expire.
     let mut decoder = Decoder::default();
-    let told = set(0, &template(256, &SIMPLE));
-    decode(&mut decoder, &v9(11, 3_600_000, &[told]));
+    let templates = set(0, &template(256, &SIMPLE));
+    decode(&mut decoder, &v9(11, 3_600_000, &[templates]));
     // Up for less long, and numbers that begin again.
     let (found, outcome) = decode(&mut decoder, &v9(1, 50, &[set(256, &simple(1))]));
     assert!(outcome.step.restarted, "{outcome:?}");
@@ -502,16 +502,16 @@ fn a_field_of_variable_length_in_version_9_loses_no_record() {
         }
         records.extend(text);
     }
-    let told = set(0, &template(256, &fields));
-    let datagram = v9(1, 1, &[told, set(256, &records)]);
+    let templates = set(0, &template(256, &fields));
+    let datagram = v9(1, 1, &[templates, set(256, &records)]);
     assert_eq!(flows(&mut Decoder::default(), &datagram).len(), 3);
 }
 
 #[test]
 fn a_message_that_says_a_wrong_length_loses_no_record() {
-    let told = set(2, &template(256, &SIMPLE));
+    let templates = set(2, &template(256, &SIMPLE));
     let data = set(256, &[simple(1), simple(2)].concat());
-    let whole = ipfix(0, &[told, data]);
+    let whole = ipfix(0, &[templates, data]);
     for wrong in [-2_i16, -20, 2, 1000] {
         let mut datagram = whole.clone();
         let length = (datagram.len() as u16).wrapping_add_signed(wrong);
@@ -521,7 +521,7 @@ fn a_message_that_says_a_wrong_length_loses_no_record() {
         assert_eq!(
             outcome.error.unwrap().to_string(),
             format!(
-                "byte 2: the message says {length} bytes, the datagram has {}",
+                "byte 2: the length field has {length} bytes, the datagram {}",
                 whole.len()
             )
         );
@@ -554,13 +554,13 @@ fn sections_of_packets_are_handed_out() {
         (vec![(224, 2), (313, 0xffff)], vec![1, 0, 60], (false, 256)),
         (vec![(315, 60)], vec![], (true, 0)),
     ] {
-        let told = set(2, &template(256, &fields));
+        let templates = set(2, &template(256, &fields));
         let record = [head, frame.clone()].concat();
         let mut body = Vec::new();
         // Not padded: a record might be read from that.
         put16(&mut body, &[256, 2 * record.len() as u16 + 4]);
         body.extend([record.clone(), record].concat());
-        let datagram = ipfix(0, &[told, body]);
+        let datagram = ipfix(0, &[templates, body]);
         let mut sections = 0;
         let outcome = Decoder::default().decode(from(), &datagram, NOW, &mut |flow, section| {
             let section = section.unwrap();
@@ -613,11 +613,11 @@ proptest! {
                 put16(&mut body, &[id, length]);
             }
         }
-        let told = match (v9_too, options) {
+        let set_id = match (v9_too, options) {
             (true, _) => u16::from(options),
             (false, _) => 2 + u16::from(options),
         };
-        let sets = [set(256, &record), set(told, &body), set(256, &record)];
+        let sets = [set(256, &record), set(set_id, &body), set(256, &record)];
         let datagram = if v9_too { v9(1, 5, &sets) } else { ipfix(1, &sets) };
         let (found, _) = decode(&mut Decoder::default(), &datagram);
         for flow in found {

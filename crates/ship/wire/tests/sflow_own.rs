@@ -370,7 +370,7 @@ proptest! {
         new in any::<[u32; 4]>(),
     ) {
         let [service, end, flags] = bytes;
-        let told = Conversation {
+        let conversation = Conversation {
             service,
             end,
             flags,
@@ -383,7 +383,7 @@ proptest! {
             new_packets: [new[0], new[1]],
             new_bytes: [new[2], new[3]],
         };
-        let datagram = written(|out| out.conversation(&told));
-        prop_assert_eq!(records(&datagram), [Record::Conversation(told)]);
+        let datagram = written(|out| out.conversation(&conversation));
+        prop_assert_eq!(records(&datagram), [Record::Conversation(conversation)]);
     }
 }

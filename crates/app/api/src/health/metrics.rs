@@ -137,7 +137,7 @@ pub(super) fn captures(out: &mut Exposition, found: &[FoundCapture]) {
     }
 }
 
-/// Whether a capture takes what others send.
+/// Whether a capture receives what others send.
 fn receives(counted: &Counted) -> bool {
     let received = &counted.account.received;
     received.datagrams > 0 || received.causes().next().is_some()

@@ -33,7 +33,8 @@ use uuid::Uuid;
 
 use crate::captures::Captures;
 
-/// Knows whom to ask. It keeps nobody alive: at the end each goes when it must.
+/// References to the components that report health. They are weak: each component ends when it
+/// must.
 #[derive(Clone)]
 pub struct Health {
     graph: SharedGraph,
@@ -85,7 +86,7 @@ struct Counted {
     packets: Option<RawPacketStats>,
     watchers: usize,
     live_dropped: u64,
-    /// What was sent elsewhere, if something is.
+    /// Packets sent elsewhere, if any capture sends them.
     sent: Option<Arc<Sent>>,
 }
 
@@ -131,7 +132,7 @@ impl Health {
         self
     }
 
-    /// Also of what collectors are told.
+    /// Also reports the export to collectors.
     pub fn with_export(mut self, export: Option<ExportView>) -> Self {
         self.export = export;
         self
@@ -152,7 +153,7 @@ impl Health {
         });
         let discovery = self.discovery.upgrade();
         let captures = self.captures.captures.list().into_iter();
-        // Not held while captures are drained: their threads look at the graph, too.
+        // Do not hold the lock while captures are drained: their threads read the graph, too.
         let graph = self.graph.read().stats();
         Found {
             graph,
@@ -222,14 +223,14 @@ impl Health {
     }
 }
 
-/// The state of what is around the probe.
+/// The state of the components beside the probe.
 #[derive(Serialize, ToSchema)]
 pub struct HealthStatus {
     /// The graph.
     graph: GraphStatus,
     /// How the topology is followed; null: it is not.
     discovery: Option<DiscoveryStatus>,
-    /// The history on disk; null: none is kept.
+    /// The history on disk; null if there is none.
     history: Option<HistoryStatus>,
     /// Each capture.
     captures: Vec<CaptureSums>,
@@ -254,7 +255,7 @@ struct GraphStatus {
     nodes: u64,
     /// Edges that exist.
     edges: u64,
-    /// Changes that are kept.
+    /// Changes in memory.
     events: u64,
     /// Number of the last change.
     last_event: u64,
@@ -277,22 +278,22 @@ impl GraphStatus {
     }
 }
 
-/// How the topology is followed, and what was lost and left out.
+/// State and losses of the topology's discovery.
 #[derive(Serialize, ToSchema)]
 struct DiscoveryStatus {
-    /// Whether it goes on.
+    /// Whether it runs.
     running: bool,
     /// Network namespaces that are followed.
     namespaces: u64,
-    /// Those that the kernel did not let it into.
+    /// Network namespaces that the kernel refused access to.
     namespaces_refused: u64,
     /// Those beyond the limit.
     namespaces_omitted: u64,
     /// Changes that the kernel announced.
     events: u64,
-    /// Times that it announced more than could be taken.
+    /// Times that the kernel announced more changes than the queue held.
     lost: u64,
-    /// Times that all was read again.
+    /// Times that everything was read again.
     resyncs: u64,
     /// Nodes beyond the limit.
     omitted_nodes: u64,
@@ -348,11 +349,11 @@ struct HistoryStatus {
     flows: LogStatus,
     /// Bytes of flows that wait to be written.
     flow_queue_bytes: u64,
-    /// Number of the last change of the graph that is written.
+    /// Number of the last change of the graph on disk.
     last_event: u64,
     /// Times that changes of the graph were missed.
     gaps: u64,
-    /// Whole graphs that were written.
+    /// Complete graphs written.
     checkpoints: u64,
     /// Whether changes of the graph are being missed.
     losing_events: bool,
@@ -393,9 +394,9 @@ struct LogStatus {
     written: u64,
     /// Records lost, by cause.
     lost: BTreeMap<&'static str, u64>,
-    /// What was found damaged.
+    /// Damaged parts.
     damage: Damage,
-    /// Bytes cut off behind the last whole record.
+    /// Bytes removed behind the last complete record.
     torn_bytes: u64,
     /// Records that have expired.
     expired: u64,
@@ -403,14 +404,14 @@ struct LogStatus {
     failing: Option<String>,
 }
 
-/// What was found damaged.
+/// Damaged parts.
 #[derive(Serialize, ToSchema)]
 struct Damage {
-    /// Places.
+    /// Positions.
     places: u64,
     /// Their bytes.
     bytes: u64,
-    /// Records in them, as far as that is known.
+    /// Records in them, if known.
     records: u64,
 }
 
@@ -444,13 +445,13 @@ struct CaptureSums {
     uuid: Uuid,
     /// Its name.
     name: String,
-    /// The query that finds its nodes.
+    /// The query that selects its nodes.
     query: String,
     /// How it captures.
     r#type: &'static str,
     /// Nodes by state.
     points: BTreeMap<&'static str, usize>,
-    /// Nodes that were found and that it cannot capture on.
+    /// Nodes selected that it cannot capture on.
     unfit_nodes: usize,
     /// Why its query has no answer.
     error: Option<String>,
@@ -467,10 +468,10 @@ struct CaptureCounts {
     /// What it has sent to its target, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<SentStatus>,
-    /// Packets that are kept, if some are.
+    /// Stored packets, if the capture stores some.
     #[serde(skip_serializing_if = "Option::is_none")]
     raw_packets: Option<RawPackets>,
-    /// Who watches its packets, if they are to be had.
+    /// Clients that watch its packets, if that is possible.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<LivePackets>,
 }
@@ -478,11 +479,11 @@ struct CaptureCounts {
 /// The first packets of flows.
 #[derive(Serialize, ToSchema)]
 struct RawPackets {
-    /// Packets kept.
+    /// Packets stored.
     kept: u64,
-    /// Packets that went for lack of room.
+    /// Packets removed because the limit was reached.
     forgotten: u64,
-    /// Flows whose packets went.
+    /// Flows whose packets were removed.
     forgotten_flows: u64,
     /// Flows that have packets.
     flows: u64,
@@ -490,7 +491,7 @@ struct RawPackets {
     memory: u64,
 }
 
-/// Packets for who watches.
+/// Packets for clients that watch.
 #[derive(Serialize, ToSchema)]
 struct LivePackets {
     /// How many watch.

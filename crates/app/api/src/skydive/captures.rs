@@ -38,12 +38,12 @@ pub struct Captures {
     pub sets: CaptureSets,
     /// Capture files.
     pub uploads: Uploads,
-    /// Name of this host: packets of others are to be had there.
+    /// Name of this host: other hosts have their own packets.
     pub host: Arc<str>,
 }
 
 impl Captures {
-    /// Why packets of a capture cannot be had here: all its nodes are on other hosts.
+    /// Why packets of a capture are not available here: all its nodes are on other hosts.
     fn elsewhere(&self, capture: &Capture) -> Option<String> {
         let (_, status) = self.captures.get(&capture.uuid.to_string()).ok()?;
         let mut hosts = status.nodes.iter().map(|(point, _)| &point.host);
@@ -137,14 +137,14 @@ async fn live_capture(
 struct CaptureView {
     #[serde(flatten)]
     capture: Capture,
-    /// How many nodes it has found.
+    /// Nodes selected.
     count: usize,
     /// The nodes.
     nodes: Vec<CaptureNode>,
     /// Why its query has no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    /// Nodes that were found and that it cannot capture on.
+    /// Nodes selected that it cannot capture on.
     #[serde(skip_serializing_if = "Option::is_none")]
     unfit_nodes: Option<usize>,
     /// Why not.
@@ -152,7 +152,7 @@ struct CaptureView {
     unfit: Option<String>,
 }
 
-/// A node that a capture has found.
+/// A node that a capture has selected.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 struct CaptureNode {

@@ -26,7 +26,7 @@ use crate::{error::refused, resource::Patch};
 /// Bytes of a request at most: metadata of an element may have 4 MiB.
 const BODY: usize = 8 << 20;
 
-/// Bytes of a graph that is imported at most.
+/// Most bytes of an imported graph.
 const IMPORT: usize = 256 << 20;
 
 type Elements = State<Arc<UserGraph>>;
@@ -140,7 +140,7 @@ async fn change_node(
 /// Deletes a node
 #[utoipa::path(delete, path = "/api/node/{id}", operation_id = "deleteNode", tag = "skydive",
     params(("id" = String, Path, description = "ID")),
-    responses((status = 200, description = "It is gone")))]
+    responses((status = 200, description = "Deleted")))]
 async fn delete_node(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -212,7 +212,7 @@ async fn change_edge(
 /// Deletes an edge
 #[utoipa::path(delete, path = "/api/edge/{id}", operation_id = "deleteEdge", tag = "skydive",
     params(("id" = String, Path, description = "ID")),
-    responses((status = 200, description = "It is gone")))]
+    responses((status = 200, description = "Deleted")))]
 async fn delete_edge(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -286,7 +286,7 @@ async fn change_node_rule(
 /// Deletes a rule about nodes
 #[utoipa::path(delete, path = "/api/noderule/{id}", operation_id = "deleteNodeRule", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
-    responses((status = 200, description = "It is gone")))]
+    responses((status = 200, description = "Deleted")))]
 async fn delete_node_rule(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -360,7 +360,7 @@ async fn change_edge_rule(
 /// Deletes a rule about edges
 #[utoipa::path(delete, path = "/api/edgerule/{id}", operation_id = "deleteEdgeRule", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
-    responses((status = 200, description = "It is gone")))]
+    responses((status = 200, description = "Deleted")))]
 async fn delete_edge_rule(
     State(elements): Elements,
     Path(id): Path<String>,

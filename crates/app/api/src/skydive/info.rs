@@ -20,11 +20,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::openapi::{self, Description};
 
-/// What stands for a value that only the server is to know.
+/// Shown in place of secret values.
 const MASK: &str = "(secret)";
 
-/// Parts of keys whose values are shown to nobody. There is none among our keys so far, for secrets
-/// are in files; that holds for those that come.
+/// Parts of keys with secret values. No key has one so far, since secrets are in files; future keys
+/// might.
 const SECRET: [&str; 4] = ["password", "secret", "token_value", "passphrase"];
 
 /// The paths of this module.
@@ -38,7 +38,7 @@ pub fn routes(config: &Config) -> OpenApiRouter {
         .with_state(Arc::new(masked(config)))
 }
 
-/// Replaces what is secret.
+/// Replaces secret values.
 fn masked(value: Value) -> Value {
     let Value::Object(entries) = value else {
         return value;
@@ -64,7 +64,7 @@ struct About<'a> {
     service: &'static str,
     /// Its version.
     version: &'static str,
-    /// Who asks; null when nobody has to say so.
+    /// The caller; null if no login is needed.
     caller: Option<AboutCaller<'a>>,
     /// Where the description of the API is.
     description: &'static str,
@@ -72,7 +72,7 @@ struct About<'a> {
     paths: Vec<&'a str>,
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "PascalCase")]
 struct AboutCaller<'a> {
@@ -103,7 +103,7 @@ async fn about(
     .into_response()
 }
 
-/// The configuration, without what is secret
+/// The configuration, without secrets
 #[utoipa::path(get, path = "/api/config", operation_id = "configuration", tag = "skydive",
     responses((status = 200, description = "All keys", body = Object)))]
 async fn configuration(State(config): State<Arc<Value>>) -> Answer<Value> {

@@ -42,15 +42,15 @@ pub fn routes(analyzer: Analyzer) -> OpenApiRouter {
         .with_state(analyzer)
 }
 
-/// A query, as Skydive's clients ask it.
+/// A query, as Skydive's clients send it.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = TopologyQuery)]
-struct Asked {
+struct GremlinRequest {
     /// The query, like `G.V().Has('Name', 'eth0')`.
     #[serde(rename = "GremlinQuery")]
     query: String,
-    /// The plan in place of the answer.
+    /// The plan instead of the answer.
     #[serde(rename = "Explain", default)]
     explain: bool,
     /// Characters of a line of a table.
@@ -58,13 +58,13 @@ struct Asked {
     width: Option<usize>,
 }
 
-/// The whole graph
+/// The complete graph
 #[utoipa::path(get, path = "/api/topology", operation_id = "topology", tag = "skydive", responses(
     (status = 200, description = "What was found, as the Accept header wants it", content(
         (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"))),
     (status = 204, description = "Nothing was found")))]
 async fn whole_graph(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Response {
-    let all = Asked {
+    let all = GremlinRequest {
         query: "G".into(),
         explain: false,
         width: None,
@@ -73,40 +73,40 @@ async fn whole_graph(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Re
 }
 
 /// Answers a query in Gremlin
-#[utoipa::path(post, path = "/api/topology", operation_id = "ask", tag = "skydive", request_body = Asked, responses(
+#[utoipa::path(post, path = "/api/topology", operation_id = "ask", tag = "skydive", request_body = GremlinRequest, responses(
     (status = 200, description = "What was found, as the Accept header wants it", content(
         (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"))),
     (status = 204, description = "Nothing was found")))]
 async fn ask(
     State(analyzer): State<Analyzer>,
     headers: HeaderMap,
-    asked: Result<Json<Asked>, ApiError>,
+    request: Result<Json<GremlinRequest>, ApiError>,
 ) -> Result<Response, ApiError> {
-    let Json(asked) = asked.map_err(|mut error| {
+    let Json(request) = request.map_err(|mut error| {
         if error.code == ErrorCode::BadRequest {
             let why = error.message;
             error.message = format!("the body is no {{\"GremlinQuery\": \"…\"}}: {why}");
         }
         error
     })?;
-    Ok(answer(analyzer, asked, &headers).await)
+    Ok(answer(analyzer, request, &headers).await)
 }
 
-/// Tells the query when nobody waits for its answer any more.
-struct Waiting(Arc<AtomicBool>);
+/// Cancels the query when its client disconnects.
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Waiting {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Response {
+async fn answer(analyzer: Analyzer, request: GremlinRequest, headers: &HeaderMap) -> Response {
     let accept = headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let width = asked.width.unwrap_or(usize::MAX);
+    let width = request.width.unwrap_or(usize::MAX);
     let (format, kind) = [
         (Some(Format::Dot), DOT),
         (Some(Format::Table { width }), TABLE),
@@ -116,10 +116,10 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
     .find(|(_, kind)| accept.contains(kind))
     .unwrap_or((Some(Format::Json), JSON));
     let cancel = Arc::new(AtomicBool::new(false));
-    let _waiting = Waiting(cancel.clone());
+    let _waiting = CancelOnDrop(cancel.clone());
     streaming(move |answering| {
         let done = analyzer.ask(
-            &asked.query,
+            &request.query,
             Limits::default(),
             &cancel,
             |prepared, found| match (found, format) {
@@ -128,7 +128,7 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
                 (Some(found), None) => Ok(Written::File(pcap::write(&found))),
                 (None, _) => Ok(Written::Text(Some(prepared.plan.to_string()))),
             },
-            asked.explain,
+            request.explain,
         );
         let large = matches!(&done, Ok(Written::Json(found)) if found.len() >= LARGE);
         match done {
@@ -140,7 +140,7 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
                 }
             }
             Ok(Written::Text(Some(text))) => {
-                let kind = if asked.explain { TABLE } else { kind };
+                let kind = if request.explain { TABLE } else { kind };
                 answering.ready(([(header::CONTENT_TYPE, kind)], text).into_response());
             }
             Ok(Written::Text(None)) => answering.ready(StatusCode::NO_CONTENT.into_response()),
@@ -150,7 +150,7 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
             Ok(Written::File(Err(error))) => {
                 answering.ready(ApiError::bad_request(error).into_response());
             }
-            Err(error) => answering.ready(refused(&error, &asked.query).into_response()),
+            Err(error) => answering.ready(refused(&error, &request.query).into_response()),
         }
         if large {
             skua_kernel::release_free_memory();
@@ -159,7 +159,7 @@ async fn answer(analyzer: Analyzer, asked: Asked, headers: &HeaderMap) -> Respon
     .await
 }
 
-/// Elements of an answer from which on its memory is given back at once.
+/// Answers of this many elements return their memory to the system at once.
 const LARGE: usize = 10_000;
 
 /// An answer as it is sent.
@@ -169,7 +169,7 @@ enum Written {
     File(anyhow::Result<Vec<u8>>),
 }
 
-/// None when nothing was found: Skydive answers that without a body.
+/// None for an empty answer: Skydive answers that without a body.
 fn write(found: &Answer, format: Format) -> Result<Option<String>, QueryError> {
     if found.is_empty() && !matches!(format, Format::Table { .. }) {
         return Ok(None);

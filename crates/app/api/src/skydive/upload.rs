@@ -1,4 +1,4 @@
-//! `/api/pcap`: a capture file goes the way of captured packets.
+//! `/api/pcap`: a capture file is processed like captured packets.
 
 use std::{
     collections::VecDeque,
@@ -28,7 +28,7 @@ use uuid::Uuid;
 /// Bytes of a file at most.
 const BODY: usize = 64 << 20;
 
-/// Files whose flows are there at a time; the oldest go.
+/// Most files with flows in memory; the oldest are removed.
 const KEPT: usize = 8;
 
 /// Capture files that were uploaded.
@@ -39,7 +39,7 @@ pub struct Uploads {
 }
 
 impl Uploads {
-    /// Their flows go where those of the runner's captures go.
+    /// Their flows are stored with those of the runner's captures.
     pub fn new(runner: LocalRunner) -> Self {
         Self {
             runner,
@@ -88,7 +88,7 @@ impl Uploads {
         Ok((set, read))
     }
 
-    /// Has the flows found, and those of the oldest no more.
+    /// Makes the flows available, and removes those of the oldest file.
     fn keep(&self, set: CaptureSet) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back(set.id);
@@ -119,7 +119,7 @@ struct CountedFile {
     packets: u64,
     /// Their flows.
     flows: u64,
-    /// What is wrong with it; nothing after that was read.
+    /// The damage; the rest of the file was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The description is of the routes that there are, and of the answers that they give.
+//! The description matches the routes and their answers.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -16,7 +16,7 @@ fn description() -> &'static Value {
     &DESCRIPTION
 }
 
-/// Methods of a path, as its refusal of another says.
+/// Methods of a path, from its refusal of another.
 fn methods_of(router: &Router, path: &str) -> BTreeSet<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -112,7 +112,7 @@ fn the_description_fits_together() {
     }
 }
 
-/// Whether an answer is what the description says of it.
+/// Checks an answer against its description.
 fn check(reply: &Reply, path: &str, method: &str) {
     let whole = description();
     let operation = &whole["paths"][path][method];
@@ -198,7 +198,7 @@ fn real_answers_are_as_described() {
         statuses.insert(reply.status);
         reply
     };
-    // Each that can be asked for without more.
+    // Each path without required parameters.
     for (path, methods) in paths {
         if methods.get("get").is_some() {
             ask("get", path, "", "", "");

@@ -52,12 +52,11 @@ use crate::{
     ws::Parts,
 };
 
-/// Looks again and again until something is there; fails when it does not come in a minute, which is
-/// far more than any machine needs.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// Polls until there is a result; fails after a minute, which is far more than any machine needs.
+pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
         assert!(Instant::now() < end, "no {what}");
@@ -68,12 +67,12 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// The capture that flows are of.
 pub const CAPTURE: Uuid = Uuid::from_u128(0xcafe);
 
-/// A served state without a probe: what is drained is put in by hand.
+/// A served state without a probe: tests add drained records themselves.
 pub struct Running {
     pub address: SocketAddr,
     pub graph: SharedGraph,
     pub connections: Arc<Connections>,
-    /// Who asks when nothing else is said; empty where the test says that itself.
+    /// The token of requests without credentials; empty if the test adds them.
     pub bearer: String,
     /// Another one.
     pub other: String,
@@ -200,7 +199,7 @@ impl Running {
         Self::start("", Limits::default(), Router::new())
     }
 
-    /// Has a drain bring these.
+    /// Adds the updates of a drain.
     pub fn drain(&self, updates: Vec<FlowUpdate>) {
         *self.updates.lock().unwrap() = updates;
         wait_for("drain", || {

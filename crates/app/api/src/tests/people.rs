@@ -1,4 +1,4 @@
-//! Who may ask for what.
+//! Permissions of callers.
 
 use skua_server::auth::{
     Role,
@@ -140,7 +140,7 @@ fn users_of_this_host_ask_at_a_socket_and_get_links_there() {
     assert_eq!(status, 200, "{about}");
     let about: Value = serde_json::from_str(&about).unwrap();
     assert_eq!(about["Caller"]["Role"], "admin");
-    // Whoever asks over TCP gets no link, and a link logs in once.
+    // Clients over TCP get no link, and a link logs in once.
     let console = format!("POST /api/console\r\n{JSON}");
     assert_eq!(running.ask(&console, "{}").status, 401);
     let (status, made) = ask(&console, "{}");
@@ -295,7 +295,7 @@ fn who_tries_passwords_has_to_wait_and_nobody_else() {
     assert_eq!(waits.status, 429);
     assert!(waits.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
     assert_eq!(guarded.log_in("alice", "open sesame").status, 429);
-    // From elsewhere, and with what is already proven, one gets in.
+    // From another address, and with a password proven before, the login succeeds.
     let elsewhere = guarded.running.connect_from([127, 0, 0, 9]);
     let who = basic("alice", "open sesame");
     let head = format!("GET /api\r\n{who}");
@@ -351,7 +351,7 @@ fn a_login_by_token_is_a_session_of_its_own() {
         [&guarded.admin, &second, &third].map(|t| with(t)),
         [200, 200, 200]
     );
-    // Whose token is revoked has no session either.
+    // A revoked token ends its sessions.
     std::fs::write(&guarded.tokens, Tokens::default().text()).unwrap();
     wait_for("end of the token", || {
         (with(&guarded.admin) == 401).then_some(())
@@ -405,7 +405,7 @@ fn an_agent_tells_of_its_own_host_and_asks_nothing() {
     );
     let (welcome, mut socket) = says("web1");
     assert!(welcome.contains("Welcome"), "{welcome}");
-    // Whose token is revoked is cut off.
+    // A revoked token ends its connections.
     std::fs::write(&guarded.tokens, "").unwrap();
     let last = loop {
         let text = socket.read().unwrap().into_text();
@@ -471,7 +471,7 @@ fn files_that_are_wrong_are_named_at_the_start() {
 #[test]
 fn a_page_is_open_and_logs_in_with_a_token_and_out() {
     let guarded = Guarded::start();
-    // What there is at `/` depends on whether the page was built; that it may be looked at does not.
+    // The content of `/` depends on whether the page was built; access does not.
     for head in [
         "HEAD /\r\nAccept: text/html",
         "HEAD /console/icon.svg",

@@ -30,7 +30,7 @@ fn hundreds_of_half_open_and_slow_connections_keep_nobody_out() {
     let mut held = Vec::new();
     for n in 0..500 {
         let mut stream = running.connect();
-        // A half of them says something, and goes on and on.
+        // Half of them send requests again and again.
         if n % 2 == 0 {
             write!(
                 stream,
@@ -44,7 +44,7 @@ fn hundreds_of_half_open_and_slow_connections_keep_nobody_out() {
     for _ in 0..20 {
         assert_eq!(running.get("/api/summary").status, 200);
     }
-    // More than there are places: the oldest of those that wait go.
+    // More than the limit: the oldest waiting ones are closed.
     for _ in 0..100 {
         let mut stream = running.connect();
         write!(stream, "GET / HTTP/1.1\r\nX: ").unwrap();
@@ -57,7 +57,7 @@ fn hundreds_of_half_open_and_slow_connections_keep_nobody_out() {
         assert_eq!(running.get("/api/summary").status, 200);
     }
     assert!(running.connections.count() <= Limits::default().connections);
-    // The first is gone, the last is not.
+    // The first is closed, the last is not.
     assert!(matches!(held[0].read(&mut [0]), Ok(0) | Err(_)));
     let mut last = held.pop().unwrap();
     let rest = format!(
@@ -136,7 +136,7 @@ fn an_answer_of_many_flows_is_sent_while_it_is_written() {
     assert_eq!(flows.as_array().unwrap().len(), FLOWS as usize);
 }
 
-/// An expression that takes libpcap long.
+/// An expression that libpcap compiles slowly.
 fn slow_filter(first: u16) -> String {
     let ports: Vec<String> = (0..120).map(|n| (first + n * 7).to_string()).collect();
     format!("/api/flows?filter=port+{}", ports.join("+or+"))
@@ -265,13 +265,13 @@ fn an_answer_that_nobody_reads_is_given_up() {
     wait_for("end of the connection", || {
         (running.connections.count() == 0).then_some(())
     });
-    // One who reads gets all of it.
+    // A client that reads gets all of it.
     let reply = running.get("/api/topology");
     let whole = unchunked(&reply.body);
     assert!(whole.len() > 40_000_000 && whole.ends_with("]\n"));
 }
 
-/// Work that waits until it may go on.
+/// Work that waits for a signal.
 #[derive(Default)]
 struct Barrier {
     open: Mutex<bool>,
@@ -330,7 +330,7 @@ fn queries_of_one_client_are_not_in_the_way_of_others() {
         let other = format!("GET /api/summary\r\nX-Auth-Token: {}", running.other);
         assert_eq!(running.ask(&other, "").status, 200);
     }
-    // The greedy one is told when to come again, and what needs no thread is still answered.
+    // The greedy client gets a Retry-After, and cheap requests are still answered.
     let own = || running.connect_from([127, 0, 0, 2]);
     let refused = running.ask_over(own(), "GET /api/summary", "");
     assert_eq!(refused.status, 503);
@@ -355,7 +355,7 @@ fn too_much_is_refused() {
     let mut stream = running.connect();
     let mut head = running.request("GET /", "").trim_end().to_owned();
     head += &format!("\r\nX: {}\r\n\r\n", "y".repeat(64 << 10));
-    // The answer may come before all is sent.
+    // The answer may arrive before all is sent.
     let _ = stream.write_all(head.as_bytes());
     let mut answer = [0; 12];
     if stream.read_exact(&mut answer).is_ok() {

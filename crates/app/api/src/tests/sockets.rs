@@ -11,7 +11,7 @@ use tungstenite::{
 
 use crate::tests::*;
 
-/// Changes of so many flows, each of so many packets.
+/// Updates of `flows` flows with `packets` packets each.
 pub fn updates(flows: u32, packets: u64) -> Vec<FlowUpdate> {
     let address = |number: u32| {
         let mut address = [0; 16];
@@ -47,7 +47,7 @@ const NOW: i64 = 1_700_000_000_000;
 
 type Client = WebSocket<TcpStream>;
 
-/// A server with little room for what waits.
+/// A server with short queues.
 fn narrow() -> Running {
     let limits = Limits {
         waiting: 100 << 10,
@@ -69,7 +69,7 @@ fn open(running: &Running, path: &str, headers: &[(&'static str, &str)]) -> Resu
         request.headers_mut().insert("x-auth-token", bearer);
     }
     let stream = running.connect();
-    // What is not read soon waits at the server.
+    // Unread data waits at the server.
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 << 10).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
@@ -254,7 +254,7 @@ fn who_does_not_keep_up_gets_a_new_sync_and_is_told() {
     let running = narrow();
     let mut client = open(&running, "/ws/subscriber", &[]).unwrap();
     synchronise(&mut client, Value::Null);
-    // More than may wait for the thread that writes them: also when that thread does nothing until the client reads.
+    // More than fit into the feed's queue, even if its thread does not run until the client reads.
     const CHANGES: i64 = 10_000;
     let long = skua_topology::Value::from("x".repeat(20_000).as_str());
     for n in 0..CHANGES {
@@ -273,7 +273,7 @@ fn who_does_not_keep_up_gets_a_new_sync_and_is_told() {
         let mut learn = |node: &Value| {
             let number = node["Metadata"]["N"].as_i64().unwrap();
             let old = known.insert(node["ID"].as_str().unwrap().to_owned(), number);
-            // Nothing comes again that was there already.
+            // No earlier change is sent again.
             assert!(old <= Some(number));
         };
         match news["Type"].as_str().unwrap() {
@@ -296,7 +296,7 @@ fn set_patience(client: &Client, time: Duration) {
     client.get_ref().set_read_timeout(Some(time)).unwrap();
 }
 
-/// Drains until a client hears of it: then it has joined.
+/// Drains until a client gets a message: then it has joined.
 fn first_sums(running: &Running, client: &mut Client) {
     wait_for("first sums", || {
         running.drain(Vec::new());
@@ -336,7 +336,7 @@ fn flows_that_a_drain_has_changed() {
     assert_eq!(first["CaptureID"], CAPTURE.to_string());
     let news = next(&mut of_capture);
     assert_eq!(news["Namespace"], name);
-    // Only what has changed comes the next time.
+    // The next message has only changes.
     running.drain(updates(1, 2));
     loop {
         let news = next(&mut all);
@@ -369,7 +369,7 @@ fn flows_that_a_slow_reader_misses_are_counted() {
     let mut client = open(&running, "/ws/subscriber/flow", &[]).unwrap();
     first_sums(&running, &mut client);
     running.drain(updates(30_000, 1));
-    // Nothing is read until all is put together.
+    // Start to read when all is prepared.
     let path = "/ws/subscriber/flow?x-websocket-namespace=stats";
     first_sums(&running, &mut open(&running, path, &[]).unwrap());
     let mut received = 0;
@@ -416,7 +416,7 @@ fn websockets_are_guarded_like_the_rest() {
     assert!(open(&running, "/ws/subscriber", &[("origin", &own)]).is_ok());
     let mut long = open(&running, "/ws/subscriber", &[]).unwrap();
     let text = "x".repeat(200 << 10);
-    // It may be let go before all is sent.
+    // The connection may be closed before all is sent.
     let _ = long.send(Message::text(text));
     assert!(wait_for("end", || long.read().is_err().then_some(true)));
     let mut binary = open(&running, "/ws/subscriber", &[]).unwrap();
@@ -444,7 +444,7 @@ fn who_does_not_answer_pings_is_let_go() {
     let mut deaf = open(&running, "/ws/subscriber", &[])
         .unwrap()
         .into_inner_stream();
-    // One who reads answers pings, the other never does.
+    // One client reads and answers pings, the other never does.
     let mut pings = 0;
     while pings < 6 {
         pings += u32::from(matches!(alive.read().unwrap(), Message::Ping(_)));
@@ -509,7 +509,7 @@ fn lists_are_told_of_by_what_has_changed() {
         (&json!(3), 2)
     );
     assert_eq!(of("b").unwrap()["Status"], 400);
-    // The map is not looked at, so only the list is told of.
+    // The client does not watch the map, so only the list is sent.
     running
         .graph
         .write()

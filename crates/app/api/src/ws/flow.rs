@@ -16,31 +16,31 @@ use crate::ws::{
     Hub,
     mailbox::{Mail, Mailbox, Mailboxes, Message},
     message,
-    socket::{Asked, Gone, Socket},
+    socket::{Closed, Socket, SocketRequest},
 };
 
-/// Header, or parameter, with a namespace that is wanted; may come several times.
+/// Header, or parameter, with a namespace to subscribe to; may come several times.
 const NAMESPACES: &str = "X-Websocket-Namespace";
 /// All flows; `flow/` and the identifier of a capture are those of one.
 const FLOW: &str = "flow";
-/// What was sent and dropped.
+/// Sums of sent and dropped flows.
 const STATS: &str = "stats";
 /// Type of messages with flows.
 const STORE: &str = "store";
-/// Places of the store that are looked at under one lock.
+/// Entries of the store that are read under one lock.
 const PART: u32 = 1024;
 /// Flows in a message at most.
 const FLOWS: usize = 256;
-/// Namespaces that a subscriber may want.
+/// Most namespaces of a subscriber.
 const MOST: usize = 64;
 
-/// A namespace's mailboxes and whose they are.
+/// A namespace and its subscribers' mailboxes.
 #[derive(Default)]
 struct Topic {
     mailboxes: Mailboxes,
 }
 
-/// Writes what each drain has changed once for all who want it, while someone does.
+/// Encodes the changes of each drain once for all subscribers, while there are any.
 pub struct FlowFeed {
     analyzer: Analyzer,
     shared: Shared,
@@ -53,7 +53,7 @@ pub struct FlowFeed {
     drained: watch::Sender<Drained>,
 }
 
-/// Up to which time of each store subscribers were told, ns since the Unix epoch.
+/// The time up to which subscribers have the changes of each store, ns since the Unix epoch.
 type SentUpTo = HashMap<usize, u64>;
 
 /// What a drain did.
@@ -64,7 +64,7 @@ struct Drained {
 }
 
 impl FlowFeed {
-    /// Nobody is told yet.
+    /// A feed without subscribers.
     pub fn new(analyzer: Analyzer, shared: Shared, waiting: usize) -> Arc<Self> {
         Arc::new(Self {
             analyzer,
@@ -99,23 +99,23 @@ impl FlowFeed {
         topics.unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Those who want a namespace.
+    /// Subscribers of a namespace.
     fn wanting(&self, namespace: &str) -> Vec<Arc<Mailbox>> {
         let topic = self.lock().get(namespace).cloned();
         topic.map_or_else(Vec::new, |topic| topic.mailboxes.open())
     }
 
-    /// Tells of what changed with each drain. Captures drain when they like; what they have then is
-    /// told with the next drain of what is always captured.
-    async fn pump(self: Arc<Self>, mut drains: watch::Receiver<u64>, mut told: SentUpTo) {
+    /// Sends the changes of each drain. Captures drain at their own times; their changes are sent
+    /// with the next drain of the probe.
+    async fn pump(self: Arc<Self>, mut drains: watch::Receiver<u64>, mut sent_up_to: SentUpTo) {
         while drains.changed().await.is_ok() {
             if self.all.open().is_empty() {
                 return;
             }
             let feed = self.clone();
-            let done = tokio::task::spawn_blocking(move || feed.publish(&told)).await;
+            let done = tokio::task::spawn_blocking(move || feed.publish(&sent_up_to)).await;
             match done {
-                Ok(newest) => told = newest,
+                Ok(newest) => sent_up_to = newest,
                 Err(error) => return tracing::error!(%error, "subscribers of flows get nothing"),
             }
         }
@@ -128,8 +128,8 @@ impl FlowFeed {
             .collect()
     }
 
-    /// Tells of what changed since others were told; how far that is.
-    fn publish(&self, told: &SentUpTo) -> SentUpTo {
+    /// Sends changes since the last time, and returns the new times.
+    fn publish(&self, sent_up_to: &SentUpTo) -> SentUpTo {
         let mut newest = SentUpTo::new();
         let mut flows = 0;
         for (shared, set) in self.analyzer.flow_states() {
@@ -138,7 +138,7 @@ impl FlowFeed {
                 state.find_nodes();
                 state.drained_ns
             };
-            let since = told.get(&shared.id()).copied().unwrap_or_default();
+            let since = sent_up_to.get(&shared.id()).copied().unwrap_or_default();
             newest.insert(shared.id(), until);
             let mut from = Some(0);
             while let Some(place) = from {
@@ -157,7 +157,7 @@ impl FlowFeed {
         for (capture, flows) in &part.0 {
             let one = format!("{FLOW}/{capture}");
             let names = [FLOW, one.as_str()];
-            // What has no capture is in `flow` alone.
+            // Flows without a capture are in the namespace `flow` only.
             let names = &names[..if capture.is_empty() { 1 } else { 2 }];
             for name in names {
                 let wanting = self.wanting(name);
@@ -187,7 +187,7 @@ impl FlowFeed {
 struct Part(HashMap<Arc<str>, Vec<Flow>>, SharedTexts);
 
 impl Part {
-    /// Reads on from a place; returns where the next part begins.
+    /// Continues at an entry; returns where the next part begins.
     fn read(&mut self, set: &dyn FlowSet, from: u32, since: u64, until: u64) -> Option<u32> {
         use skua_query::FlowRecord as _;
         set.scan(from, PART, &Wanted::All, &mut |view| {
@@ -205,13 +205,13 @@ impl Part {
     }
 }
 
-/// Flows that each drain has changed, and what was dropped
+/// Flows that each drain has changed, and counts of dropped ones
 #[utoipa::path(get, path = "/ws/subscriber/flow", operation_id = "subscribeFlows", tag = "websocket",
     params(("x-websocket-namespace" = Option<Vec<String>>, Query,
         description = "flow, flow/CAPTURE or stats; also as header X-Websocket-Namespace; flow and stats when left out")),
     responses((status = 101, description = "A WebSocket from here on")))]
-pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
-    let mut wanted = asked.values(NAMESPACES);
+pub async fn subscribe(State(hub): State<Hub>, request: SocketRequest) -> Response {
+    let mut wanted = request.values(NAMESPACES);
     if wanted.is_empty() || wanted.iter().any(|name| name == "*") {
         wanted = vec![FLOW.into(), STATS.into()];
     }
@@ -223,7 +223,7 @@ pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
             .into_response();
     }
     let feed = hub.flows.clone();
-    asked.open(&hub, async move |socket| {
+    request.open(&hub, async move |socket| {
         let subscriber = Subscriber {
             stats: wanted.iter().any(|name| name == STATS),
             drained: feed.drained.subscribe(),
@@ -232,7 +232,7 @@ pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
             sent: 0,
             dropped: 0,
         };
-        // Ends with the connection, and that is all there is to say.
+        // Ends with the connection.
         let _ = subscriber.run().await;
     })
 }
@@ -242,19 +242,19 @@ struct Subscriber {
     mailbox: Arc<Mailbox>,
     drained: watch::Receiver<Drained>,
     stats: bool,
-    /// Flows that the client was told of.
+    /// Flows sent to the client.
     sent: u64,
     /// Those that it was not, because it did not read them in time.
     dropped: u64,
 }
 
 impl Subscriber {
-    async fn run(mut self) -> Result<(), Gone> {
+    async fn run(mut self) -> Result<(), Closed> {
         loop {
             tokio::select! {
-                // What a drain has brought goes before its sums.
+                // The changes of a drain are sent before its sums.
                 biased;
-                // Nothing is understood here, as with Skydive.
+                // Messages of the client are ignored, as in Skydive.
                 text = self.socket.next() => { text?; }
                 mail = self.mailbox.next() => match mail {
                     Mail::Message(message) => {
@@ -262,17 +262,17 @@ impl Subscriber {
                         self.sent += message.items;
                     }
                     Mail::Dropped(dropped) => self.dropped += dropped,
-                    Mail::Closed => return Err(Gone),
+                    Mail::Closed => return Err(Closed),
                 },
                 changed = self.drained.changed() => {
-                    changed.map_err(|_| Gone)?;
+                    changed.map_err(|_| Closed)?;
                     self.send_stats().await?;
                 }
             }
         }
     }
 
-    async fn send_stats(&mut self) -> Result<(), Gone> {
+    async fn send_stats(&mut self) -> Result<(), Closed> {
         if !self.stats {
             return Ok(());
         }

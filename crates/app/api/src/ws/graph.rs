@@ -20,24 +20,24 @@ use crate::ws::{
     Hub, blocking,
     mailbox::{Mail, Mailbox, Mailboxes, Message},
     message::{self, Incoming},
-    socket::{Asked, Gone, Socket},
+    socket::{Closed, Socket, SocketRequest},
 };
 
 /// Namespace of the messages.
 const NAMESPACE: &str = "Graph";
-/// Header, or parameter, with a query that chooses what is shown.
+/// Header, or parameter, with a query that selects elements.
 const FILTER: &str = "X-Gremlin-Filter";
 /// Events that wait for the thread that writes them.
 const EVENTS: usize = 8192;
-/// How often that thread looks whether anybody is still there.
-const LOOK: Duration = Duration::from_secs(60);
-/// A filter is asked again no more often than this.
+/// How often that thread checks whether there are subscribers.
+const IDLE_CHECK: Duration = Duration::from_secs(60);
+/// Least time between two runs of a filter.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest filter; queries are no longer anyway.
 const LONGEST: usize = 64 << 10;
 
-/// Writes the changes of the graph once for all who are told of them, on a thread that is there only
-/// while someone is.
+/// Encodes the changes of the graph once for all subscribers, on a thread that exists only while
+/// there are any.
 pub struct GraphFeed {
     graph: SharedGraph,
     /// Bytes that wait for each at most.
@@ -46,7 +46,7 @@ pub struct GraphFeed {
 }
 
 impl GraphFeed {
-    /// Nobody is told yet.
+    /// A feed without subscribers.
     pub fn new(graph: SharedGraph, waiting: usize) -> Arc<Self> {
         Arc::new(Self {
             graph,
@@ -72,7 +72,7 @@ impl GraphFeed {
 
     fn pump(&self, subscription: &Subscription) {
         loop {
-            let delivery = subscription.next(LOOK);
+            let delivery = subscription.next(IDLE_CHECK);
             let open = self.mailboxes.open();
             if open.is_empty() {
                 return;
@@ -112,17 +112,17 @@ fn text_of(event: &Event) -> Message {
     }
 }
 
-/// What a `SyncRequest` asks for.
+/// The fields of a `SyncRequest`.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 struct SyncRequest {
     /// A moment, ms since the Unix epoch; 0 for now.
     time: i64,
-    /// A query that chooses what is shown from now on.
+    /// A query that selects elements from now on.
     gremlin_filter: Option<String>,
 }
 
-/// The elements that a filter lets through.
+/// The elements that match a filter.
 #[derive(Default, Clone)]
 struct View {
     nodes: HashMap<Arc<str>, Arc<Node>>,
@@ -139,7 +139,8 @@ impl View {
         }
     }
 
-    /// Messages that make this view of an older one: edges go before their nodes and come after.
+    /// Messages that turn an older view into this one: edges are removed before their nodes and
+    /// added after them.
     fn changes_since(&self, old: &Self) -> Vec<String> {
         let news = |kind, node: &Arc<Node>| message::news(NAMESPACE, kind, node);
         let edge_news = |kind, edge: &Arc<Edge>| message::news(NAMESPACE, kind, edge);
@@ -176,15 +177,15 @@ impl View {
 #[utoipa::path(get, path = "/ws/subscriber", operation_id = "subscribe", tag = "websocket",
     params(("x-gremlin-filter" = Option<String>, Query, description = "A query that chooses what is shown; also as header X-Gremlin-Filter")),
     responses((status = 101, description = "A WebSocket from here on")))]
-pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
-    let filter = asked
+pub async fn subscribe(State(hub): State<Hub>, request: SocketRequest) -> Response {
+    let filter = request
         .values(FILTER)
         .into_iter()
         .find(|filter| !filter.is_empty());
     let all = hub.clone();
-    asked.open(&hub, async move |socket| {
+    request.open(&hub, async move |socket| {
         let subscriber = Subscriber {
-            // From here on nothing is missed.
+            // From here on no event is missed.
             mailbox: all.graph.join(),
             hub: all,
             socket,
@@ -199,27 +200,27 @@ struct Subscriber {
     hub: Hub,
     socket: Socket,
     mailbox: Arc<Mailbox>,
-    /// The last event that is in what the client has.
+    /// The last event that the client has.
     seen: u64,
     filter: Option<Filter>,
 }
 
-/// What a client wants to see, and what it has seen of it.
+/// A client's filter, and the elements it has received.
 struct Filter {
     query: String,
     view: Arc<View>,
 }
 
-/// Tells a query when nobody waits for its answer any more.
-struct Waiting(Arc<AtomicBool>);
+/// Cancels a query when its client disconnects.
+struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Drop for Waiting {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// What a query finds, as a part of the graph.
+/// The result of a query, as a part of the graph.
 fn elements(analyzer: &Analyzer, query: &str, cancel: &AtomicBool) -> Result<Export, String> {
     let ask = |query: &str| {
         let found = analyzer.ask_graph(query, cancel);
@@ -250,20 +251,20 @@ impl Subscriber {
         {
             return;
         }
-        // Ends with the connection, and that is all there is to say.
+        // Ends with the connection.
         let _ = self.serve().await;
     }
 
-    async fn serve(&mut self) -> Result<(), Gone> {
+    async fn serve(&mut self) -> Result<(), Closed> {
         loop {
             tokio::select! {
-                text = self.socket.next() => self.heard(&text?).await?,
+                text = self.socket.next() => self.handle_message(&text?).await?,
                 mail = self.mailbox.next() => self.send(mail).await?,
             }
         }
     }
 
-    async fn heard(&mut self, text: &str) -> Result<(), Gone> {
+    async fn handle_message(&mut self, text: &str) -> Result<(), Closed> {
         let incoming = match serde_json::from_str::<Incoming>(text) {
             Ok(incoming) => incoming,
             Err(error) => {
@@ -304,13 +305,18 @@ impl Subscriber {
         }
     }
 
-    async fn refuse(&mut self, uuid: &str, error: &str) -> Result<(), Gone> {
+    async fn refuse(&mut self, uuid: &str, error: &str) -> Result<(), Closed> {
         let text = message::bad(NAMESPACE, "SyncReply", uuid, error);
         self.socket.send(text).await
     }
 
-    /// Sends the whole graph.
-    async fn synchronise(&mut self, kind: &'static str, uuid: &str, lost: u64) -> Result<(), Gone> {
+    /// Sends the complete graph.
+    async fn synchronise(
+        &mut self,
+        kind: &'static str,
+        uuid: &str,
+        lost: u64,
+    ) -> Result<(), Closed> {
         let graph = self.hub.analyzer.graph.clone();
         let uuid = uuid.to_owned();
         let (text, seen) = blocking(move || {
@@ -326,7 +332,7 @@ impl Subscriber {
     }
 
     /// Sends the graph as it was.
-    async fn show_past(&mut self, request: SyncRequest, uuid: &str) -> Result<(), Gone> {
+    async fn show_past(&mut self, request: SyncRequest, uuid: &str) -> Result<(), Closed> {
         if request
             .gremlin_filter
             .is_some_and(|filter| !filter.is_empty())
@@ -347,20 +353,20 @@ impl Subscriber {
     fn ask(
         &self,
         query: String,
-    ) -> impl Future<Output = Result<Result<Export, String>, Gone>> + use<> {
+    ) -> impl Future<Output = Result<Result<Export, String>, Closed>> + use<> {
         let analyzer = self.hub.analyzer.clone();
         async move {
             if query.len() > LONGEST {
                 return Ok(Err("the query is too long".into()));
             }
             let cancel = Arc::new(AtomicBool::new(false));
-            let _waiting = Waiting(cancel.clone());
+            let _waiting = CancelOnDrop(cancel.clone());
             blocking(move || elements(&analyzer, &query, &cancel)).await
         }
     }
 
-    /// Shows what a query finds, from now on.
-    async fn set_filter(&mut self, query: String, uuid: &str) -> Result<(), Gone> {
+    /// Selects the elements that a query finds, from now on.
+    async fn set_filter(&mut self, query: String, uuid: &str) -> Result<(), Closed> {
         match self.ask(query.clone()).await? {
             Ok(export) => {
                 let text = sync_text("SyncReply", uuid, &export, 0);
@@ -372,29 +378,29 @@ impl Subscriber {
         }
     }
 
-    async fn send(&mut self, mail: Mail) -> Result<(), Gone> {
+    async fn send(&mut self, mail: Mail) -> Result<(), Closed> {
         if self.filter.is_some() && !matches!(mail, Mail::Closed) {
             return self.refresh().await;
         }
         match mail {
-            // What is in the last sync already.
+            // Already part of the last sync.
             Mail::Message(message) if message.seq <= self.seen => Ok(()),
             Mail::Message(message) => {
                 self.seen = message.seq;
                 self.socket.send(message.text).await
             }
             Mail::Dropped(lost) => self.synchronise("Sync", "", lost).await,
-            Mail::Closed => Err(Gone),
+            Mail::Closed => Err(Closed),
         }
     }
 
-    /// Something has changed: asks the filter again, and tells what is different.
-    async fn refresh(&mut self) -> Result<(), Gone> {
-        // Much comes at once, and the answer holds all of it.
+    /// After a change: runs the filter again, and sends the differences.
+    async fn refresh(&mut self) -> Result<(), Closed> {
+        // Changes come in bursts; one answer covers all of them.
         tokio::time::sleep(PAUSE).await;
         while let Some(mail) = self.mailbox.try_next() {
             if matches!(mail, Mail::Closed) {
-                return Err(Gone);
+                return Err(Closed);
             }
         }
         let Some(filter) = &self.filter else {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 pub struct Message {
     /// Its text.
     pub text: Utf8Bytes,
-    /// How many things it tells of.
+    /// Number of changes in it.
     pub items: u64,
     /// Number of the event that it is about, 0 for none.
     pub seq: u64,
@@ -27,19 +27,19 @@ struct Queue {
     closed: bool,
 }
 
-/// Messages that wait for one subscriber, at most so many bytes of them.
+/// Messages that wait for one subscriber, with a limit in bytes.
 pub struct Mailbox {
     limit: usize,
     queue: Mutex<Queue>,
     came: Notify,
 }
 
-/// What a subscriber has to be told next.
+/// The next item for a subscriber.
 #[derive(Debug)]
 pub enum Mail {
     /// A message.
     Message(Message),
-    /// Before here so many things did not find room.
+    /// Before this point so many changes were dropped because the mailbox was full.
     Dropped(u64),
     /// There will be no more.
     Closed,
@@ -59,14 +59,14 @@ impl Mailbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something more would find room.
+    /// Whether another message fits.
     pub fn has_room(&self) -> bool {
         let queue = self.lock();
         queue.bytes < self.limit && queue.dropped == 0
     }
 
-    /// Puts a message in, or counts what it tells of as dropped. Once something was dropped nothing
-    /// comes in until that was said, so that it is said where it is missing.
+    /// Adds a message, or counts its changes as dropped. After a drop, no message is added until
+    /// the subscriber has read the count, so that the gap is reported where it is.
     pub fn push(&self, message: &Message) {
         let mut queue = self.lock();
         if queue.bytes >= self.limit || queue.dropped > 0 {
@@ -85,13 +85,13 @@ impl Mailbox {
         self.came.notify_one();
     }
 
-    /// Says that there will be no more.
+    /// No more messages will be added.
     pub fn close(&self) {
         self.lock().closed = true;
         self.came.notify_one();
     }
 
-    /// What is there, if something is.
+    /// The next item, if there is one.
     pub fn try_next(&self) -> Option<Mail> {
         let mut queue = self.lock();
         if let Some(message) = queue.waiting.pop_front() {
@@ -104,7 +104,7 @@ impl Mailbox {
         }
     }
 
-    /// What comes next. May be given up at any time; nothing gets lost then.
+    /// Waits for the next item. Cancellation loses nothing.
     pub async fn next(&self) -> Mail {
         loop {
             if let Some(mail) = self.try_next() {
@@ -115,7 +115,7 @@ impl Mailbox {
     }
 }
 
-/// The mailboxes of all who are told the same.
+/// The mailboxes of all subscribers of the same messages.
 #[derive(Default)]
 pub struct Mailboxes(Mutex<List>);
 
@@ -126,14 +126,14 @@ struct List {
 }
 
 impl Mailboxes {
-    /// Adds one. True when nobody fills them so far: then the caller has to see to it.
+    /// Adds a mailbox. True if no task fills them: the caller must start one.
     pub fn add(&self, mailbox: &Arc<Mailbox>) -> bool {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.boxes.push(Arc::downgrade(mailbox));
         !std::mem::replace(&mut list.pumped, true)
     }
 
-    /// Those that are still looked into. When there are none, nobody fills them from now on.
+    /// Mailboxes with subscribers. If there are none, the task that fills them must end.
     pub fn open(&self) -> Vec<Arc<Mailbox>> {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.boxes.retain(|weak| weak.strong_count() > 0);

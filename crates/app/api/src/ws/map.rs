@@ -1,4 +1,4 @@
-//! `/ws/map`: the map of `/api/map`, and its changes as they come; and lists that the page shows.
+//! `/ws/map`: the map of `/api/map` and its changes; and lists that the page shows.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use crate::{
     map::{self, Picture},
     ws::{
         Hub,
-        socket::{Asked, Gone, Socket},
+        socket::{Closed, Socket, SocketRequest},
         watch::Watches,
     },
 };
 
-/// The graph is looked at no more often than this, and only when something has happened. All that happens
-/// in between to an element is one change.
+/// The graph is read at most once in this time, and only after events. All changes of an element in
+/// between are one change.
 const PAUSE: Duration = Duration::from_millis(250);
-/// So many pauses it may not be looked at when nothing happens: what rests is told then.
+/// After so many pauses the graph is read also without events: rates that end are sent then.
 const REST: u32 = 8;
 
-/// The map of /api/map, whole and then what changes, at most four times a second
+/// The map of /api/map, complete and then its changes, at most four times a second
 #[utoipa::path(get, path = "/ws/map", operation_id = "watchMap", tag = "websocket",
     responses((status = 101, description = "A WebSocket from here on")))]
-pub async fn subscribe(State(hub): State<Hub>, asked: Asked) -> Response {
+pub async fn subscribe(State(hub): State<Hub>, request: SocketRequest) -> Response {
     let all = hub.clone();
-    asked.open(&hub, async move |socket| {
-        // Ends with the connection, and that is all there is to say.
+    request.open(&hub, async move |socket| {
+        // Ends with the connection.
         let _ = serve(all, socket).await;
     })
 }
 
-async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Gone> {
+async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Closed> {
     let mut picture = Picture::default();
-    let mut told = None;
+    let mut sent = None;
     let mut rested = 0;
     let mut watches = Watches::new(hub.routes.clone());
-    let mut looks = interval(PAUSE);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(PAUSE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             text = socket.next() => {
@@ -51,11 +51,11 @@ async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Gone> {
                     socket.send(text).await?;
                 }
             }
-            // Who does not look at the map is told when it is looked at again.
-            _ = looks.tick(), if watches.map || told.is_none() => {
+            // A client that stops to watch the map gets the changes when it watches again.
+            _ = ticks.tick(), if watches.map || sent.is_none() => {
                 let last = map::last_event(&hub.analyzer);
                 rested += 1;
-                if told == Some(last) && rested < REST {
+                if sent == Some(last) && rested < REST {
                     continue;
                 }
                 rested = 0;
@@ -63,13 +63,13 @@ async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Gone> {
                 let (after, text) = crate::ws::blocking(move || {
                     let (export, begins) = map::snapshot(&analyzer);
                     let changes = picture.changes(export, begins, unix_ms());
-                    let text = (told.is_none() || !changes.is_empty())
+                    let text = (sent.is_none() || !changes.is_empty())
                         .then(|| serde_json::to_string(&changes).unwrap_or_default());
                     (picture, text)
                 })
                 .await?;
                 picture = after;
-                told = Some(last);
+                sent = Some(last);
                 if let Some(text) = text {
                     socket.send(text).await?;
                 }
@@ -78,7 +78,7 @@ async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Gone> {
     }
 }
 
-/// Waits until a list is to be looked at.
+/// Waits until a list is due.
 async fn due(watches: &Watches) {
     match watches.due() {
         Some(moment) => sleep_until(moment).await,

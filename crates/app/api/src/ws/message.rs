@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Status of what went well.
+/// Status of success.
 const OK: u16 = 200;
-/// Status of what was asked wrongly.
+/// Status of a bad request.
 pub const BAD: u16 = 400;
 
 #[derive(Serialize)]
@@ -23,11 +23,11 @@ struct Outgoing<'a, T> {
 #[derive(Deserialize, Debug)]
 #[serde(rename_all = "PascalCase")]
 pub struct Incoming {
-    /// Which part is meant.
+    /// The part of the protocol.
     pub namespace: String,
-    /// What is wanted.
+    /// The kind of message.
     pub r#type: String,
-    /// Comes back with the answer.
+    /// Repeated in the answer.
     #[serde(rename = "UUID", default)]
     pub uuid: String,
     /// The rest.
@@ -35,7 +35,7 @@ pub struct Incoming {
     pub obj: Value,
 }
 
-/// The text of a message that nobody asked for.
+/// The text of an unsolicited message.
 pub fn news(namespace: &str, kind: &str, obj: impl Serialize) -> String {
     reply(namespace, kind, "", OK, obj)
 }
@@ -45,7 +45,7 @@ pub fn good(namespace: &str, kind: &str, uuid: &str, obj: impl Serialize) -> Str
     reply(namespace, kind, uuid, OK, obj)
 }
 
-/// The text of an answer to what was wrong.
+/// The text of an error.
 pub fn bad(namespace: &str, kind: &str, uuid: &str, error: &str) -> String {
     reply(
         namespace,
@@ -64,6 +64,6 @@ fn reply(namespace: &str, kind: &str, uuid: &str, status: u16, obj: impl Seriali
         status,
         obj,
     };
-    // Names of objects are texts: nothing here can fail.
+    // Keys of objects are texts: the conversion cannot fail.
     serde_json::to_string(&message).unwrap_or_default()
 }

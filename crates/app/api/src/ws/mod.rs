@@ -1,4 +1,4 @@
-//! WebSockets for those who want to be told of changes, in Skydive's shapes.
+//! WebSockets for subscribers of changes, in Skydive's formats.
 
 mod flow;
 mod graph;
@@ -19,9 +19,9 @@ use skua_runtime::{graph::Analyzer, state::Shared};
 use skua_server::{Limits, fair::ClientKey, work};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::ws::{flow::FlowFeed, graph::GraphFeed, socket::Gone};
+use crate::ws::{flow::FlowFeed, graph::GraphFeed, socket::Closed};
 
-/// What subscribers are told of.
+/// Sources of the subscribers' messages.
 pub struct Parts {
     analyzer: Analyzer,
     shared: Shared,
@@ -48,11 +48,11 @@ struct Hub {
     flows: Arc<FlowFeed>,
     places: Arc<SocketSlots>,
     ping: Duration,
-    /// What lists are asked of.
+    /// The routes that serve lists.
     routes: Router,
 }
 
-/// The paths of this module; lists are asked of the other paths.
+/// The paths of this module; lists are served by the other paths.
 pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> OpenApiRouter {
     let hub = Hub {
         graph: GraphFeed::new(parts.analyzer.graph.clone(), limits.waiting),
@@ -73,14 +73,16 @@ pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> OpenApiRouter {
         .with_state(hub)
 }
 
-/// Work for a subscriber, on a thread and with a turn of its client.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
+/// Blocking work for a subscriber, with a turn of its client.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Closed> {
     let turn = match work::client() {
-        Some((turns, key)) => Some(turns.acquire(&key).await.map_err(|_| Gone)?),
+        Some((turns, key)) => Some(turns.acquire(&key).await.map_err(|_| Closed)?),
         None => None,
     };
     let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
-    done.map(|(value, _turn)| value).map_err(|_| Gone)
+    done.map(|(value, _turn)| value).map_err(|_| Closed)
 }
 
 /// How many WebSockets are open, by client.

@@ -1,4 +1,4 @@
-//! One WebSocket: who has it, and that its other end is there.
+//! One WebSocket: its client, and keepalive.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::ws::{Hub, MESSAGE, SocketSlot};
 const UNANSWERED: u32 = 2;
 
 /// A request for a WebSocket.
-pub struct Asked {
+pub struct SocketRequest {
     upgrade: WebSocketUpgrade,
     headers: HeaderMap,
     parameters: Vec<(String, String)>,
@@ -34,7 +34,7 @@ pub struct Asked {
     peer: Peer,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Asked {
+impl<S: Send + Sync> FromRequestParts<S> for SocketRequest {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
@@ -56,7 +56,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Asked {
     }
 }
 
-impl Asked {
+impl SocketRequest {
     /// The values of a header, or of the parameter of its name in small letters, which browsers use.
     pub fn values(&self, header: &str) -> Vec<String> {
         let headers = self.headers.get_all(header).iter();
@@ -68,7 +68,7 @@ impl Asked {
             .collect()
     }
 
-    /// Opens it, when there is room, and serves it until `work` ends.
+    /// Opens it, if the limits allow one more, and serves it until `work` ends.
     pub fn open<F, W>(self, hub: &Hub, work: W) -> Response
     where
         F: Future<Output = ()> + Send,
@@ -116,7 +116,7 @@ pub struct Socket {
 
 /// The WebSocket is no more.
 #[derive(Debug)]
-pub struct Gone;
+pub struct Closed;
 
 impl Socket {
     fn new(
@@ -141,31 +141,31 @@ impl Socket {
     }
 
     /// Sends a text.
-    pub async fn send(&mut self, text: impl Into<Utf8Bytes>) -> Result<(), Gone> {
+    pub async fn send(&mut self, text: impl Into<Utf8Bytes>) -> Result<(), Closed> {
         self.inner
             .send(Message::Text(text.into()))
             .await
-            .map_err(|_| Gone)
+            .map_err(|_| Closed)
     }
 
-    /// What the client says next; pings it meanwhile, and looks whether it still may be here. May be
-    /// given up at any time.
-    pub async fn next(&mut self) -> Result<String, Gone> {
+    /// The client's next message; meanwhile pings the client, and checks that its credentials are
+    /// still valid. Cancellation loses nothing.
+    pub async fn next(&mut self) -> Result<String, Closed> {
         loop {
             tokio::select! {
                 message = self.inner.recv() => {
                     let Some(Ok(message)) = message else {
-                        // Such as one that is too long; the other end is told by the protocol.
-                        return Err(Gone);
+                        // For example too long; the protocol reports it to the client.
+                        return Err(Closed);
                     };
                     self.unanswered = 0;
                     match message {
                         Message::Text(text) => return Ok(text.to_string()),
                         Message::Binary(_) => {
                             self.close(close_code::UNSUPPORTED, "only text is understood").await;
-                            return Err(Gone);
+                            return Err(Closed);
                         }
-                        Message::Close(_) => return Err(Gone),
+                        Message::Close(_) => return Err(Closed),
                         Message::Ping(_) | Message::Pong(_) => {}
                     }
                 }
@@ -174,24 +174,24 @@ impl Socket {
         }
     }
 
-    async fn check(&mut self) -> Result<(), Gone> {
+    async fn check(&mut self) -> Result<(), Closed> {
         if self.unanswered >= UNANSWERED {
             self.close(close_code::AWAY, "no answer to pings").await;
-            return Err(Gone);
+            return Err(Closed);
         }
         let authenticator = &self.gate.authenticator;
         let caller = authenticator.caller(&self.peer, &self.headers).await;
         if caller.is_err() {
             self.close(close_code::POLICY, "the login is not valid any more")
                 .await;
-            return Err(Gone);
+            return Err(Closed);
         }
         self.unanswered += 1;
         let ping = Message::Ping(Default::default());
-        self.inner.send(ping).await.map_err(|_| Gone)
+        self.inner.send(ping).await.map_err(|_| Closed)
     }
 
-    /// Ends it and says why.
+    /// Closes it with a reason.
     pub async fn close(&mut self, code: u16, reason: &'static str) {
         let frame = CloseFrame {
             code,

@@ -1,5 +1,4 @@
-//! Lists that somebody looks at over `/ws/map`: asked for like by `GET`, again and again, and told by what has
-//! changed of them.
+//! Lists that a client watches over `/ws/map`: requested like by `GET`, periodically, and sent as changes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,7 +16,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 
-/// Time between looks at a list.
+/// Time between two requests of a list.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Lists of one connection.
 const LISTS: usize = 4;
@@ -34,13 +33,13 @@ const PATHS: [&str; 5] = [
     "/api/services/graph",
 ];
 
-/// What a client may say: all that it looks at from now on, by names of its own.
+/// A client's message: all that it watches from now on, under names of its own.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct Subscription {
     #[serde(default)]
     watch: BTreeMap<String, String>,
-    /// Whether it looks at the map.
+    /// Whether it watches the map.
     #[serde(default = "yes")]
     map: bool,
 }
@@ -49,7 +48,7 @@ fn yes() -> bool {
     true
 }
 
-/// A row by digests: of what tells it from others, and of each value by that of its key.
+/// A row as digests: of its identity, and of each value by its key's digest.
 struct SentRow {
     identity: u64,
     values: Vec<(u64, u64)>,
@@ -60,13 +59,13 @@ struct List {
     path: String,
     due: Option<Instant>,
     rows: Vec<SentRow>,
-    /// The answer that was told last, when it was not rows.
+    /// The last answer sent, if it was an error.
     trouble: Option<(u16, String)>,
-    told: bool,
+    sent: bool,
     found: Option<u64>,
 }
 
-/// All that one client looks at.
+/// All lists that one client watches.
 pub struct Watches {
     /// Whether the map is among it.
     pub map: bool,
@@ -74,7 +73,7 @@ pub struct Watches {
     lists: BTreeMap<String, List>,
 }
 
-/// Of a list what is to be told.
+/// The changes of a list.
 #[derive(Serialize, PartialEq, Debug)]
 #[serde(rename_all = "PascalCase")]
 struct Changes<'a> {
@@ -82,7 +81,7 @@ struct Changes<'a> {
     /// Rows that there would be without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     found: Option<u64>,
-    /// Each a row; or the number that it had before; or that number with what is other.
+    /// For each row: the row; or its former number; or that number with the changed values.
     rows: Vec<Value>,
 }
 
@@ -117,7 +116,7 @@ fn digest_of(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// What tells a row from others: its identifier, or of sums what they are summed up by.
+/// Identity of a row: its identifier, or the keys of a sum.
 fn identity(row: &Map<String, Value>) -> u64 {
     const NAMES: [&str; 7] = [
         "client", "server", "protocol", "port", "by", "name", "place",
@@ -139,7 +138,7 @@ fn sent_row(row: &Map<String, Value>) -> SentRow {
     }
 }
 
-/// What is other in a row; none when a key is gone, which is known by its digest only.
+/// Changed values of a row; none if a key was removed, since only its digest is known.
 fn difference(
     before: &SentRow,
     row: &Map<String, Value>,
@@ -159,17 +158,17 @@ fn difference(
 }
 
 impl List {
-    /// Takes rows as they are now; what is to be told of them, when something is.
+    /// Applies new rows; returns the changes, if there are any.
     fn rows(&mut self, rows: &[Map<String, Value>], found: Option<u64>) -> Option<Vec<Value>> {
         let places: HashMap<u64, usize> = (self.rows.iter().enumerate())
-            .map(|(place, told)| (told.identity, place))
+            .map(|(place, sent)| (sent.identity, place))
             .collect();
         let mut now = Vec::with_capacity(rows.len());
-        let mut same = self.told
+        let mut same = self.sent
             && self.trouble.is_none()
             && self.found == found
             && rows.len() == self.rows.len();
-        let tell = |(number, row): (usize, &Map<String, Value>)| {
+        let encode = |(number, row): (usize, &Map<String, Value>)| {
             let after = sent_row(row);
             let place = places.get(&after.identity).copied();
             let other = place.and_then(|p| Some((p, difference(&self.rows[p], row, &after)?)));
@@ -189,15 +188,15 @@ impl List {
                 }
             }
         };
-        let text = rows.iter().enumerate().map(tell).collect();
+        let text = rows.iter().enumerate().map(encode).collect();
         self.rows = now;
-        self.told = true;
+        self.sent = true;
         self.found = found;
         self.trouble = None;
         (!same).then_some(text)
     }
 
-    /// Takes a refusal; whether it is to be told.
+    /// Applies an error; whether it must be sent.
     fn refused(&mut self, status: u16, text: &str) -> bool {
         self.rows.clear();
         let trouble = (status, text.to_owned());
@@ -217,7 +216,7 @@ impl Watches {
         }
     }
 
-    /// Takes what a client says; an error is what is wrong with it.
+    /// Applies a client's message; the error is for the client.
     pub fn handle_message(&mut self, text: &str) -> Result<(), String> {
         let said: Subscription = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if said.watch.len() > LISTS {
@@ -242,18 +241,18 @@ impl Watches {
         Ok(())
     }
 
-    /// When the next look is due; none when nothing is looked at.
+    /// When the next list is due; none without lists.
     pub fn due(&self) -> Option<Instant> {
         let due = |list: &List| list.due.unwrap_or_else(Instant::now);
         self.lists.values().map(due).min()
     }
 
-    /// Looks at the list whose turn it is; the message about it, when there is something to tell.
+    /// Requests the list that is due; returns the message, if there are changes.
     pub async fn poll(&mut self) -> Option<String> {
         let first = self.lists.iter_mut().min_by_key(|(_, list)| list.due);
         let (key, list) = first?;
         let answer = get(self.routes.clone(), &list.path).await;
-        // After the look: who is slow is not asked all the time.
+        // Set after the request: a slow list is not requested all the time.
         list.due = Some(Instant::now() + PAUSE);
         let message = match answer {
             Ok((rows, found)) => {
@@ -273,7 +272,7 @@ impl Watches {
 
 type Rows = (Vec<Map<String, Value>>, Option<u64>);
 
-/// Asks as a request would.
+/// Requests a list as a client would.
 async fn get(routes: Router, path: &str) -> Result<Rows, (StatusCode, String)> {
     let failed = |text: String| (StatusCode::INTERNAL_SERVER_ERROR, text);
     let request = Request::get(path).body(Body::empty());
@@ -308,24 +307,24 @@ mod tests {
     #[test]
     fn only_what_is_other_is_told() {
         let mut list = List::default();
-        let mut tell = |values: Value| {
+        let mut encode = |values: Value| {
             let count = values.as_array().map(|rows| rows.len() as u64);
             list.rows(&rows(values), count)
         };
         let a = json!({"id": "a", "ab": {"bytes": 1}, "start": "x"});
         let b = json!({"id": "b", "ab": {"bytes": 1}});
-        assert_eq!(tell(json!([])), Some(vec![]));
-        assert_eq!(tell(json!([])), None);
-        assert_eq!(tell(json!([a, b])), Some(vec![a.clone(), b.clone()]));
-        assert_eq!(tell(json!([a, b])), None);
-        assert_eq!(tell(json!([b, a])), Some(vec![json!(1), json!(0)]));
+        assert_eq!(encode(json!([])), Some(vec![]));
+        assert_eq!(encode(json!([])), None);
+        assert_eq!(encode(json!([a, b])), Some(vec![a.clone(), b.clone()]));
+        assert_eq!(encode(json!([a, b])), None);
+        assert_eq!(encode(json!([b, a])), Some(vec![json!(1), json!(0)]));
         let more = json!({"id": "a", "ab": {"bytes": 2}, "start": "x", "end": "fin"});
         let other = json!([1, {"ab": {"bytes": 2}, "end": "fin"}]);
-        assert_eq!(tell(json!([b, more])), Some(vec![json!(0), other]));
-        // A key that is gone, alone and with another that has come.
-        assert_eq!(tell(json!([b, a])), Some(vec![json!(0), a.clone()]));
+        assert_eq!(encode(json!([b, more])), Some(vec![json!(0), other]));
+        // A removed key, alone and with an added one.
+        assert_eq!(encode(json!([b, a])), Some(vec![json!(0), a.clone()]));
         let renamed = json!({"id": "b", "ba": {"bytes": 1}});
-        assert_eq!(tell(json!([renamed])), Some(vec![renamed.clone()]));
+        assert_eq!(encode(json!([renamed])), Some(vec![renamed.clone()]));
     }
 
     #[test]
@@ -333,8 +332,8 @@ mod tests {
         let mut list = List::default();
         let sum = |name: &str, bytes: u64| json!({"by": "process", "name": name, "bytes": bytes});
         list.rows(&rows(json!([sum("curl", 1), sum("nc", 1)])), None);
-        let told = list.rows(&rows(json!([sum("nc", 2), sum("curl", 1)])), None);
-        assert_eq!(told, Some(vec![json!([1, {"bytes": 2}]), json!(0)]));
+        let sent = list.rows(&rows(json!([sum("nc", 2), sum("curl", 1)])), None);
+        assert_eq!(sent, Some(vec![json!([1, {"bytes": 2}]), json!(0)]));
     }
 
     #[test]

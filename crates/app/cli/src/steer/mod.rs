@@ -40,7 +40,7 @@ pub struct SteerArguments {
 
 #[derive(Subcommand, Debug)]
 pub enum SteerCommand {
-    /// Start the detectors of files, in place of those of the same names
+    /// Start the detectors of files, and replace those of the same names
     Apply {
         /// YAML files; - for standard input
         #[arg(required = true, value_name = "FILE")]
@@ -76,7 +76,7 @@ pub fn steer(arguments: &SteerArguments) -> anyhow::Result<()> {
         SteerCommand::Release => return release(),
         _ => {}
     }
-    // What is written wrong is told also when nothing runs.
+    // Errors in files are reported also when no server runs.
     let written = match &arguments.command {
         SteerCommand::Apply { files, dry_run } => read(files, *dry_run)?,
         _ => Vec::new(),
@@ -152,7 +152,7 @@ fn apply(client: &Client, body: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether JSON is asked for, else a table: events and channels side by side have no other form.
+/// Whether JSON is selected, else a table: events and channels together have no other format.
 pub fn is_json(printing: Printing) -> anyhow::Result<bool> {
     match printing.output {
         OutputFormat::Json => Ok(true),
@@ -161,7 +161,7 @@ pub fn is_json(printing: Printing) -> anyhow::Result<bool> {
     }
 }
 
-/// Time between looks.
+/// Interval of updates.
 pub fn interval(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if time >= Duration::from_millis(100) => Ok(time),
@@ -174,7 +174,7 @@ fn count(value: &Value) -> String {
     value.as_u64().map_or_else(|| "-".into(), output::count)
 }
 
-/// Packets that a detector left as they were for a cause that is not its expression.
+/// Packets that a detector left unchanged for another cause than its expression.
 fn untouched(view: &Value) -> String {
     let causes = view["Counts"]["Untouched"].as_object();
     let sum = causes.map(|all| all.values().filter_map(Value::as_u64).sum());

@@ -17,7 +17,7 @@ use skua_steer::{Classification, Detector, Reference};
 
 use crate::steer::is_json;
 
-/// Packets taken from the file's buffer at a time.
+/// Packets read from the file's buffer at a time.
 const BATCH: usize = 256;
 
 #[derive(Args, Debug)]
@@ -32,16 +32,16 @@ pub struct RunArguments {
     printing: Printing,
 }
 
-/// Packets that no detector was given.
+/// Packets that no detector processed.
 #[derive(Default)]
 struct PassedOver {
     /// Not Ethernet.
     other_link: u64,
-    /// Not captured whole.
+    /// Captured incompletely.
     cut: u64,
 }
 
-/// Runs the detectors, and says what they would have done.
+/// Runs the detectors, and prints what they would have done.
 pub fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let json = is_json(arguments.printing)?;
     let detectors = steer::read(&arguments.file)?;

@@ -1,4 +1,4 @@
-//! `skua steer watch`: channels and events of a detector as they come.
+//! `skua steer watch`: live channels and events of a detector.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use skua_output as output;
 
 use crate::steer::{interval, is_json, path_of};
 
-/// Events that stand below the channels.
+/// Events shown below the channels.
 const EVENTS_SHOWN: usize = 8;
 /// Heights of a sparkline.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -23,66 +23,66 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 pub struct WatchArguments {
     /// Name or UUID of the detector
     name: String,
-    /// Channels to show at most: those that stand fired, then those that fired most
+    /// Most channels to show: those that have fired, then those that fired most often
     #[arg(long, value_name = "N", default_value_t = 16)]
     channels: usize,
-    /// Time between looks
+    /// Interval of updates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// End after so many looks
+    /// End after this many updates
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    // JSON is a line a look and a line an event
+    // JSON is a line for each update and each event.
     #[command(flatten)]
     printing: Printing,
 }
 
-/// What was seen before.
+/// State after the last update.
 #[derive(Default)]
-struct Seen {
+struct Progress {
     next_event: u64,
     events: Vec<Value>,
     /// Samples and fired of channels.
     channels: HashMap<u64, (u64, u64)>,
 }
 
-/// Follows a detector until Ctrl-C, or as often as asked.
+/// Follows a detector until Ctrl-C, or for `count` updates.
 pub fn watch(client: &Client, arguments: &WatchArguments) -> anyhow::Result<()> {
     let json = is_json(arguments.printing)?;
     let path = path_of(&arguments.name)?;
-    let mut seen = Seen::default();
-    let mut looks = 0;
+    let mut progress = Progress::default();
+    let mut updates = 0;
     loop {
         let view = client.object(&path)?;
         let channels = format!("{path}/channels?limit={}", arguments.channels);
         let channels = client.object(&channels)?;
-        let events = client.object(&format!("{path}/events?since={}", seen.next_event))?;
-        seen.next_event = events["Next"].as_u64().unwrap_or(seen.next_event);
+        let events = client.object(&format!("{path}/events?since={}", progress.next_event))?;
+        progress.next_event = events["Next"].as_u64().unwrap_or(progress.next_event);
         let new: Vec<Value> = events["Events"].as_array().cloned().unwrap_or_default();
         let mut out = io::BufWriter::new(io::stdout().lock());
         if json {
             for event in &new {
                 writeln!(out, "{event}")?;
             }
-            let look = json!({
+            let update = json!({
                 "State": view["State"],
                 "Reason": view["Reason"],
                 "Counts": view["Counts"],
                 "Channels": channels["Channels"],
                 "Used": channels["Used"],
             });
-            writeln!(out, "{look}")?;
+            writeln!(out, "{update}")?;
         } else {
-            seen.events.extend(new);
-            let old = seen.events.len().saturating_sub(EVENTS_SHOWN);
-            seen.events.drain(..old);
-            let seconds = (looks > 0).then_some(arguments.interval.as_secs_f64());
-            draw(&mut out, &view, &channels, &mut seen, seconds)?;
+            progress.events.extend(new);
+            let old = progress.events.len().saturating_sub(EVENTS_SHOWN);
+            progress.events.drain(..old);
+            let seconds = (updates > 0).then_some(arguments.interval.as_secs_f64());
+            draw(&mut out, &view, &channels, &mut progress, seconds)?;
         }
         out.flush()?;
         drop(out);
-        looks += 1;
-        if arguments.count.is_some_and(|count| looks >= count) {
+        updates += 1;
+        if arguments.count.is_some_and(|count| updates >= count) {
             return Ok(());
         }
         std::thread::sleep(arguments.interval);
@@ -93,11 +93,11 @@ fn draw(
     out: &mut impl Write,
     view: &Value,
     channels: &Value,
-    seen: &mut Seen,
+    progress: &mut Progress,
     seconds: Option<f64>,
 ) -> io::Result<()> {
     if io::stdout().is_terminal() {
-        // Top left, and nothing below.
+        // Cursor to the top left; clear the rest.
         write!(out, "\x1b[H\x1b[J")?;
     }
     let counts = &view["Counts"];
@@ -139,14 +139,14 @@ fn draw(
         "CHANNEL", "STATE", "VALUE", "AVERAGE", "PASSED", "FIRED", "PER S"
     )?;
     for channel in channels["Channels"].as_array().into_iter().flatten() {
-        line(out, channel, seen, seconds)?;
+        line(out, channel, progress, seconds)?;
     }
     let shown = channels["Channels"].as_array().map_or(0, Vec::len);
     let used = channels["Used"].as_u64().unwrap_or(0);
     if used > shown as u64 {
         writeln!(out, "{shown} of {used} channels (--channels)")?;
     }
-    for event in &seen.events {
+    for event in &progress.events {
         writeln!(
             out,
             "{} channel {} {}: value {}, average {} -> {}",
@@ -164,7 +164,7 @@ fn draw(
 fn line(
     out: &mut impl Write,
     channel: &Value,
-    seen: &mut Seen,
+    progress: &mut Progress,
     seconds: Option<f64>,
 ) -> io::Result<()> {
     let number = channel["Channel"].as_u64().unwrap_or(0);
@@ -172,7 +172,7 @@ fn line(
         channel["Passed"].as_u64().unwrap_or(0),
         channel["Fired"].as_u64().unwrap_or(0),
     );
-    let before = seen.channels.insert(number, (passed, fired));
+    let before = progress.channels.insert(number, (passed, fired));
     let rate = seconds.zip(before).map(|(seconds, before)| {
         let new = (passed + fired).saturating_sub(before.0 + before.1);
         output::count((new as f64 / seconds).round() as u64)

@@ -1,4 +1,4 @@
-//! Changes of the graph as they come, by the API's WebSocket.
+//! Live changes of the graph, from the API's WebSocket.
 
 use std::{
     collections::HashMap,
@@ -16,13 +16,13 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::top::{Input, Sender};
 
-/// Where changes are told.
+/// Path of the WebSocket.
 const PATH: &str = "/ws/subscriber";
-/// Time until a lost connection is tried again.
-const AGAIN: Duration = Duration::from_secs(2);
-/// Nodes of which is known what they were.
+/// Pause before a lost connection is retried.
+const RETRY: Duration = Duration::from_secs(2);
+/// Nodes whose former metadata is kept.
 const KNOWN: usize = 20_000;
-/// A value that is longer is not shown with its key.
+/// Longer values are left out of a change's text.
 const SHORT: usize = 48;
 /// Keys that change all the time.
 const RESTLESS: [&str; 2] = ["Metric", "LastUpdateMetric"];
@@ -35,7 +35,7 @@ pub struct Event {
     pub kind: String,
     /// Name of the node, or of both ends of the edge.
     pub name: String,
-    /// What is other than before.
+    /// The differences.
     pub what: String,
 }
 
@@ -50,7 +50,7 @@ struct Was {
 #[derive(Default)]
 struct Past(HashMap<String, Was>);
 
-/// That changes are not told.
+/// An event that reports missing changes.
 fn no_changes(why: String) -> Event {
     Event {
         event: "no changes",
@@ -60,12 +60,12 @@ fn no_changes(why: String) -> Event {
     }
 }
 
-/// Follows the changes on a thread of its own, as long as somebody takes them.
+/// Follows the changes on a thread of its own, until the receiver is dropped.
 pub fn follow(analyzer: &AnalyzerArguments, sender: &Sender) -> anyhow::Result<()> {
     let sender = sender.clone();
     let endpoints = match websocket::endpoints(analyzer) {
         Ok(endpoints) => endpoints,
-        // The rest can be looked at all the same.
+        // The other views work all the same.
         Err(error) => {
             let _ = sender.send(Input::Event(no_changes(one_line(&error))));
             return Ok(());
@@ -79,20 +79,20 @@ pub fn follow(analyzer: &AnalyzerArguments, sender: &Sender) -> anyhow::Result<(
         .build()?;
     let work = move || {
         runtime.block_on(async {
-            let mut told = String::new();
+            let mut reported = String::new();
             loop {
                 let why = match listen(&endpoint, &sender).await {
                     Ok(()) => return,
                     Err(error) => one_line(&error),
                 };
-                if why != told {
+                if why != reported {
                     let event = no_changes(why.clone());
                     if sender.send(Input::Event(event)).is_err() {
                         return;
                     }
-                    told = why;
+                    reported = why;
                 }
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY).await;
             }
         });
     };
@@ -102,7 +102,7 @@ pub fn follow(analyzer: &AnalyzerArguments, sender: &Sender) -> anyhow::Result<(
     Ok(())
 }
 
-/// Tells of changes until nobody takes them.
+/// Sends changes until the receiver is dropped.
 async fn listen(endpoint: &Endpoint, sender: &Sender) -> anyhow::Result<()> {
     let mut socket = endpoint.connect(PATH).await?;
     let ask = json!({"Namespace": "Graph", "Type": "SyncRequest", "UUID": "top"});
@@ -162,7 +162,7 @@ impl Was {
 }
 
 impl Past {
-    /// Takes a message; returns what there is to tell of it.
+    /// Applies a message; returns the event to show.
     fn event_of(&mut self, message: &Value) -> Option<Event> {
         let element = &message["Obj"];
         let event = match message["Type"].as_str()? {
@@ -197,7 +197,7 @@ impl Past {
             "changed" => {
                 let before = self.0.get(&text(&element["ID"]));
                 let changes = before.map(|was| was.changes(&now, element));
-                // Who was not known has changed somehow; counters alone are no change.
+                // An unknown node has changed somehow; counters alone are no change.
                 changes.map_or_else(|| "?".to_owned(), |changes| changes.join(", "))
             }
             _ => String::new(),

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Lines that wait for the view; of more the oldest go.
+/// Lines that wait for the view; beyond that the oldest are dropped.
 const LINES: usize = 200;
 /// Bytes of a line at most.
 const LONGEST: usize = 4096;
@@ -16,7 +16,7 @@ static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 /// Where `skua top` logs to.
 pub struct LogBuffer;
 
-/// A writer of lines that are kept.
+/// A writer into the buffer.
 pub fn writer() -> LogBuffer {
     LogBuffer
 }
@@ -39,7 +39,7 @@ impl io::Write for LogBuffer {
     }
 }
 
-/// The lines that have come.
+/// Removes and returns the lines.
 pub fn drain() -> Vec<String> {
     let mut lines = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     lines.drain(..).collect()

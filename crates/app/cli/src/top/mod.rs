@@ -1,9 +1,9 @@
-//! `skua top`: asks a running `skua run`, or one of its own, and shows it in the terminal.
+//! `skua top`: shows the data of a running `skua run`, or of one of its own, in the terminal.
 
-mod ask;
 mod events;
 mod log;
 mod own;
+mod poll;
 mod screen;
 
 use std::{
@@ -22,21 +22,21 @@ use skua_client::Client;
 use skua_config::arguments::{AnalyzerArguments, CaptureArguments};
 use skua_top::{
     app::{App, Effect},
-    look::Look,
     make::Make,
     ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind},
+    theme::Theme,
     view::{Answer, Failure, Request},
 };
 
-use crate::top::{ask::Asker, screen::Screen};
+use crate::top::{poll::Poller, screen::Screen};
 
 pub use crate::top::log::writer;
 
-/// What waits to be shown; who brings more waits.
+/// Inputs that wait to be shown; beyond that senders block.
 const WAITING: usize = 4096;
-/// How often the clock is looked at when nothing comes.
+/// Longest time without an update.
 const TICK: Duration = Duration::from_secs(1);
-/// What is drawn in a second at most, whatever comes.
+/// Least time between two updates of the screen.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// When to use colours.
@@ -85,7 +85,7 @@ enum Input {
 
 type Sender = SyncSender<Input>;
 
-/// Whether the locale says that the terminal takes UTF-8.
+/// Whether the locale supports UTF-8.
 fn takes_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
@@ -95,10 +95,10 @@ fn takes_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-fn appearance(arguments: &TopArguments, variable: impl Fn(&str) -> Option<String>) -> Look {
+fn appearance(arguments: &TopArguments, variable: impl Fn(&str) -> Option<String>) -> Theme {
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     let dumb = variable("TERM").is_some_and(|term| term == "dumb" || term.starts_with("vt"));
-    Look {
+    Theme {
         color: match arguments.color {
             When::Auto => !set("NO_COLOR") && !dumb,
             When::Always => true,
@@ -113,8 +113,8 @@ pub fn top(arguments: &TopArguments) -> anyhow::Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("this needs a terminal; `skua flows` and the like print tables");
     }
-    let look = appearance(arguments, |name| std::env::var(name).ok());
-    skua_top::ratatui::crossterm::style::force_color_output(look.color);
+    let theme = appearance(arguments, |name| std::env::var(name).ok());
+    skua_top::ratatui::crossterm::style::force_color_output(theme.color);
     let (sender, inbox) = sync_channel(WAITING);
     let own;
     let (analyzer, note) = match own::analyzer(arguments, &sender)? {
@@ -126,17 +126,17 @@ pub fn top(arguments: &TopArguments) -> anyhow::Result<()> {
     };
     let client = Client::connect(analyzer)?
         .with_context(|| format!("nothing answers at {} any more", analyzer.address))?;
-    let client = Arc::new(client.with_limit(ask::LONGEST));
-    let asker = Asker::start(client.clone(), sender.clone())?;
+    let client = Arc::new(client.with_limit(poll::LONGEST));
+    let poller = Poller::start(client.clone(), sender.clone())?;
     wait_for_signals(sender.clone())?;
     events::follow(analyzer, &sender)?;
-    let mut app = App::new(&analyzer.address, look);
+    let mut app = App::new(&analyzer.address, theme);
     app.message = note.map(|note| (note, false));
     let screen = Screen::enter()?;
     read_keys(sender.clone())?;
     let shown = Shown {
         app,
-        asker,
+        poller,
         client,
         sender,
         begin: Instant::now(),
@@ -166,7 +166,7 @@ fn read_keys(sender: Sender) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends an end when a signal asks for it.
+/// Sends an end on a signal.
 fn wait_for_signals(sender: Sender) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
@@ -175,7 +175,7 @@ fn wait_for_signals(sender: Sender) -> anyhow::Result<()> {
             if [SIGINT, SIGTERM].contains(&signal) {
                 own::knows();
             }
-            // Nobody is there any more when this fails.
+            // This fails only if the view has ended.
             let _ = sender.send(Input::End(Ok(())));
         }
     };
@@ -191,30 +191,30 @@ fn time_of_day() -> String {
     now.get(11..20).unwrap_or_default().to_owned()
 }
 
-/// A view under way.
+/// A running view.
 struct Shown {
     app: App,
-    asker: Asker,
+    poller: Poller,
     client: Arc<Client>,
     sender: Sender,
     begin: Instant,
 }
 
 impl Shown {
-    /// Shows what comes until somebody quits.
+    /// Shows inputs until the user quits.
     fn run(mut self, mut screen: Screen, inbox: &Receiver<Input>) -> anyhow::Result<()> {
         loop {
             screen.draw(&mut self.app)?;
-            // Only after drawing it is known how many rows fit.
-            self.asker.want(self.app.requests());
+            // The number of rows is known after drawing.
+            self.poller.set_requests(self.app.requests());
             let drawn = Instant::now();
             loop {
                 let input = match inbox.recv_timeout(TICK) {
                     Ok(input) => input,
                     Err(RecvTimeoutError::Timeout) => {
-                        let before = self.app.gone.is_some();
+                        let before = self.app.unreachable.is_some();
                         self.update_clock();
-                        if self.app.gone.is_some() != before {
+                        if self.app.unreachable.is_some() != before {
                             break;
                         }
                         continue;
@@ -222,7 +222,7 @@ impl Shown {
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 };
                 self.update_clock();
-                // Whoever presses a key sees at once what it does.
+                // The effect of a key is shown at once.
                 let hurry = matches!(input, Input::Key(_) | Input::Resized | Input::Made(..));
                 if let Some(end) = self.handle_input(input, &mut screen)? {
                     return end;
@@ -231,7 +231,7 @@ impl Shown {
                     break;
                 }
                 std::thread::sleep(PAUSE.saturating_sub(drawn.elapsed()));
-                // All that is there by now is shown at once.
+                // All waiting inputs are shown at once.
                 for _ in 0..WAITING {
                     let Ok(input) = inbox.try_recv() else { break };
                     if let Some(end) = self.handle_input(input, &mut screen)? {

@@ -1,4 +1,4 @@
-//! A `skua run` inside this process, for when nobody else runs.
+//! A `skua run` inside this process, if none runs.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,23 +17,23 @@ use skua_daemon as daemon;
 
 use crate::top::{Input, Sender, TopArguments};
 
-/// How long the capture may take to detach.
+/// Time limit for detaching the capture.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What was started.
-pub struct Own {
-    /// How to ask it.
+/// The capture of this process.
+pub struct OwnCapture {
+    /// The API's address.
     pub analyzer: AnalyzerArguments,
-    /// What the user is told.
+    /// A note for the user.
     pub note: String,
-    /// Says that it has ended.
+    /// Signals its end.
     ended: Receiver<()>,
     /// Where it answers.
     _folder: Private,
 }
 
-/// Starts to capture here when nobody runs, or when an interface is named.
-pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Option<Own>> {
+/// Starts to capture here if no `skua run` is found, or an interface is given.
+pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Option<OwnCapture>> {
     let asked = &arguments.analyzer;
     let capture = &arguments.capture;
     if capture.interface.is_empty() {
@@ -49,11 +49,11 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
     let (over, ended) = sync_channel(1);
     let work = move || {
         let done = daemon::within(config, |url| {
-            // Nobody waits any more when this fails.
+            // This fails only if the receiver has timed out.
             let _ = begun.send(Ok(url.to_owned()));
         });
         let _ = over.send(());
-        // Who waits for the begin is told, else who looks at the screen.
+        // Reports to the caller that waits for the start, or else on the screen.
         if let Err(TrySendError::Full(done) | TrySendError::Disconnected(done)) =
             failed.try_send(done.map(|()| String::new()))
         {
@@ -76,7 +76,7 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
         client_cert: None,
         client_key: None,
     };
-    Ok(Some(Own {
+    Ok(Some(OwnCapture {
         analyzer,
         note,
         ended,
@@ -84,21 +84,21 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
     }))
 }
 
-/// The configuration without what acts or keeps: who only looks changes nothing.
+/// The configuration without actions and storage: a viewer changes nothing.
 fn looking_only(mut config: Config, socket: &Path) -> Config {
     config.history.directory.clear();
     config.export = Default::default();
     config.alerts = Default::default();
     config.steer = Default::default();
     config.taps.clear();
-    // Nobody else is to ask: there is a socket for us alone.
+    // Only this process may connect: over a private socket.
     config.api.listen.clear();
     config.api.others = config::Others::None;
     config.api.socket = socket.display().to_string();
     config
 }
 
-/// A folder that only we may look into.
+/// A folder that only we can access.
 struct Private(PathBuf);
 
 impl Private {
@@ -120,19 +120,19 @@ impl Drop for Private {
 /// Whether a signal has ended our own capture: a second one would end the process at once.
 static KNOWS: AtomicBool = AtomicBool::new(false);
 
-/// Notes that our own capture knows by a signal that it is to end.
+/// Records that our own capture handles the signal to end.
 pub fn knows() {
     KNOWS.store(true, Ordering::Release);
 }
 
-impl Drop for Own {
+impl Drop for OwnCapture {
     /// Has the capture detach and end.
     fn drop(&mut self) {
         if !KNOWS.load(Ordering::Acquire) {
-            // As Ctrl-C would; where this fails it goes with the process.
+            // Like Ctrl-C; if this fails, the capture ends with the process.
             let _ = signal_hook::low_level::raise(signal_hook::consts::SIGTERM);
         }
-        // What is not over then goes with the process.
+        // A capture that is not over then ends with the process.
         let _ = self.ended.recv_timeout(PATIENCE);
     }
 }

@@ -1,4 +1,4 @@
-//! The terminal: taken, drawn on, and given back as it was, however this ends.
+//! The terminal: set up, drawn on, and always restored.
 
 use std::{
     io::{self, Write as _},
@@ -22,10 +22,10 @@ use skua_top::{
     },
 };
 
-/// The longest text that is put into the clipboard, in bytes: terminals take no more.
+/// Longest text for the clipboard, in bytes: terminals limit it.
 const LONGEST_COPY: usize = 48 << 10;
 
-/// The terminal as long as we have it.
+/// The terminal while the view runs.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<io::BufWriter<io::Stdout>>>,
 }
@@ -36,7 +36,7 @@ fn restore() {
     let _ = disable_raw_mode();
 }
 
-/// Has a panic find the terminal as it was, so that its message can be read.
+/// Restores the terminal on a panic, so that its message is readable.
 fn restore_on_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -49,7 +49,7 @@ fn restore_on_panic() {
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Sets up the terminal.
     pub fn enter() -> anyhow::Result<Self> {
         restore_on_panic();
         enable_raw_mode().context("the terminal does not give its keys")?;
@@ -74,7 +74,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Asks the terminal to put a text into the clipboard (OSC 52 of xterm's control sequences).
+    /// Puts a text into the clipboard (OSC 52 of xterm's control sequences).
     pub fn copy(&mut self, text: &str) -> anyhow::Result<()> {
         if text.len() <= LONGEST_COPY {
             let out = self.terminal.backend_mut();

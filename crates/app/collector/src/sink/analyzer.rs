@@ -19,11 +19,11 @@ use skua_runtime::services::exchange::{BATCH, BODY, PATH, SENDER};
 
 use crate::sink::Sink;
 
-/// Bytes of a batch, below what the analyzer takes by more than a line.
+/// Bytes of a batch; with another line still below the analyzer's limit.
 const BATCH_BYTES: usize = BODY / 4;
 /// Batches that wait at most.
 const WAITING: usize = 16;
-/// A batch is tried so often, with longer and longer pauses.
+/// Attempts to send a batch, with growing pauses.
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -38,7 +38,7 @@ struct Batch {
     body: Vec<u8>,
 }
 
-/// An analyzer, or a `skua run`. A thread brings it what waits.
+/// An analyzer, or a `skua run`. A thread sends the waiting lines.
 pub struct Analyzer {
     batch: Batch,
     way: Option<SyncSender<Batch>>,
@@ -97,7 +97,7 @@ impl Sink for Analyzer {
 
     fn finish(&mut self) -> anyhow::Result<()> {
         self.flush()?;
-        // The thread ends when it has brought all, or tried long enough.
+        // The thread ends when it has sent all, or after its time limit.
         drop(self.way.take());
         if let Some(sender) = self.sender.take() {
             let _ = sender.join();

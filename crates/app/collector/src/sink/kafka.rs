@@ -9,7 +9,7 @@ use crate::sink::Sink;
 pub struct Kafka(Producer);
 
 impl Kafka {
-    /// Begins to look for brokers.
+    /// Starts to connect to brokers.
     pub fn open(target: &Target) -> anyhow::Result<Self> {
         Ok(Self(Producer::open(target)?))
     }

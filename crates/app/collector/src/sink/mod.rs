@@ -1,5 +1,5 @@
-//! Where a collector's lines go: any number of sinks. One that fails or cannot keep up counts what it
-//! lost, by cause, and holds up neither the collector nor the others.
+//! The sinks of a collector's lines. A sink that fails or is too slow counts its losses by cause, and
+//! delays neither the collector nor other sinks.
 
 mod analyzer;
 mod kafka;
@@ -53,15 +53,15 @@ impl FromStr for SinkName {
     }
 }
 
-/// A place that takes lines.
+/// A destination of lines.
 pub trait Sink: Send {
-    /// Takes a line, at once: each sink that has to wait for others keeps a bounded queue of its own.
+    /// Accepts a line without blocking: each sink that has to wait has a bounded queue.
     fn put(&mut self, line: &Line<'_>) -> anyhow::Result<()>;
 
-    /// Windows were closed: what was put in is to be on its way.
+    /// Windows were closed: sends what was put.
     fn flush(&mut self) -> anyhow::Result<()>;
 
-    /// Nothing more comes: waits, within limits, until all is where it should be.
+    /// Waits, within limits, until all lines are delivered.
     fn finish(&mut self) -> anyhow::Result<()> {
         self.flush()
     }
@@ -72,7 +72,7 @@ pub trait Sink: Send {
     }
 }
 
-/// Takes lines nowhere.
+/// Discards lines.
 struct Nowhere;
 
 impl Sink for Nowhere {
@@ -89,12 +89,12 @@ impl Sink for Nowhere {
 pub struct Sinks(Vec<Box<dyn Sink>>);
 
 impl Sinks {
-    /// Opens them; `analyzer` is where and as whom to send, when that is among them; `config` has the host's name and how
-    /// a lake is kept.
+    /// Opens the sinks; `analyzer` has the server and the credentials of a sink of that kind; `config` has the host's
+    /// name and the settings of a lake.
     ///
     /// # Errors
     ///
-    /// When one cannot be opened.
+    /// If one cannot be opened.
     pub fn open(
         names: &[SinkName],
         analyzer: &AnalyzerArguments,
@@ -128,7 +128,7 @@ impl Sinks {
         self.each(|sink| sink.flush())
     }
 
-    /// Nothing more comes.
+    /// Delivers the remaining lines.
     pub fn finish(&mut self) -> anyhow::Result<()> {
         self.each(|sink| sink.finish())
     }
@@ -142,7 +142,7 @@ impl Sinks {
         sums
     }
 
-    /// Asks each of them, and says what the first that failed said.
+    /// Calls each sink, and returns the first error.
     fn each(
         &mut self,
         mut ask: impl FnMut(&mut dyn Sink) -> anyhow::Result<()>,

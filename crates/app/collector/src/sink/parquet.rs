@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::sink::Sink;
 
-/// Waits so long at the end.
+/// Longest wait at the end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A lake; the keys `lake.…` of the configuration, but the directory, hold for it.
+/// A lake, with the keys `lake.…` of the configuration except the directory.
 pub struct Parquet {
     lake: LakeWriter,
     host: String,
@@ -34,7 +34,7 @@ impl Sink for Parquet {
         Ok(())
     }
 
-    /// A file for each window would be many: rows are written when they are `lake.flush` old.
+    /// A file for each window would be too many: rows are written when they are `lake.flush` old.
     fn flush(&mut self) -> anyhow::Result<()> {
         Ok(())
     }

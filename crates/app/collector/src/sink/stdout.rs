@@ -18,43 +18,43 @@ use skua_collect::Line;
 
 use crate::sink::Sink;
 
-/// Bytes of lines after which they go to the thread that writes.
+/// Bytes of lines that are passed to the writing thread together.
 const BATCH: usize = 64 << 10;
 /// Bytes that wait to be written at most.
 const WAITING: usize = 64 << 20;
-/// Bytes that are written at once: a pipe takes these whole or not at all (PIPE_BUF), so what was written is known.
+/// Bytes of one write: a pipe accepts these completely or not at all (PIPE_BUF), so the written lines are known.
 const AT_ONCE: usize = 4_096;
-/// At the end, when nothing is read for so long, what waits is given up.
+/// At the end, waiting lines are dropped when the reader reads nothing for this long.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often that is looked at.
+/// Interval of that check.
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 struct Shared {
     /// Bytes that wait.
     waiting: AtomicUsize,
-    /// Lines that were written whole.
+    /// Lines written completely.
     written: AtomicU64,
     /// Bytes that were written.
     bytes: AtomicU64,
-    /// Nobody can read it any more.
+    /// The reader has closed it.
     closed: AtomicBool,
 }
 
-/// Standard output. A thread writes, so that a reader that does not read holds up nothing else.
+/// Standard output. A thread writes, so that a slow reader delays nothing else.
 pub struct Stdout {
     batch: Vec<u8>,
     lines: u64,
     most: usize,
     put: u64,
     queue_full: u64,
-    /// Lines that were given up at the end.
+    /// Lines dropped at the end.
     not_read: u64,
     way: Option<Sender<Vec<u8>>>,
     writer: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
     patience: Duration,
-    /// There is no other sink: without a reader there is nothing to do.
+    /// The only sink: without a reader the collector ends.
     only: bool,
 }
 
@@ -89,7 +89,7 @@ impl Stdout {
         })
     }
 
-    /// Hands what there is to the thread that writes.
+    /// Passes the waiting lines to the writing thread.
     fn hand_over(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         let lines = std::mem::take(&mut self.lines);
@@ -122,7 +122,7 @@ impl Sink for Stdout {
             self.hand_over();
         }
         if self.only && self.shared.closed.load(Relaxed) {
-            bail!("nobody reads standard output any more");
+            bail!("standard output was closed by its reader");
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000_000_000_000;
 
-    /// Lines of so many clients.
+    /// Lines of `clients` clients.
     fn put(sink: &mut Stdout, clients: u32) {
         let mut collector = Collector::new(&CollectorConfig::default());
         for client in 0..clients {
@@ -252,7 +252,7 @@ mod tests {
                     text = read.join().unwrap();
                 });
             } else {
-                // A pipe has room for some of it.
+                // A pipe buffers some of it.
                 sink.finish().unwrap();
                 assert!(sink.not_read > 0);
                 text = "\n".repeat(sink.shared.written.load(Relaxed) as usize);
@@ -271,7 +271,7 @@ mod tests {
             let mut sink = Stdout::to(out, 300_000, Duration::from_secs(600), only).unwrap();
             put(&mut sink, 10);
             let finished = sink.finish();
-            // What had been handed over when it was found out is lost all the same.
+            // Lines passed on before the error was noticed are lost all the same.
             let lost: u64 = sink.lost().iter().map(|(_, lines)| lines).sum();
             assert_eq!(lost, 10);
             assert!(finished.is_ok());

@@ -1,6 +1,6 @@
 //! What collectors are told besides flows: who has a conversation's sockets, and what these measure.
 
-use skua_collect::{Known, Tcp};
+use skua_collect::{Enrichment, Tcp};
 use skua_flow::FlowRecord;
 use skua_wire::sflow::{Name, ServiceName, SocketTcp, TcpInfo};
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use crate::state::State;
 /// What a state knows.
 pub struct Of<'a>(pub &'a State);
 
-impl Known for Of<'_> {
+impl Enrichment for Of<'_> {
     fn name(&self, owner: NonZeroU32) -> Option<Name<'_>> {
         let owner = self.0.sockets.as_ref()?.owner_of_flow(Some(owner))?;
         let unit = owner.unit.as_deref().unwrap_or_default();

@@ -382,7 +382,7 @@ impl Collectors {
             *nobody += turns.len() as u64;
         }
         let drain = Drain {
-            known: &Of(state),
+            enrichment: &Of(state),
             moved: &|record| sets.moved(record.key.tracking_id(), record.interval.since_ns),
             lost: state.store.dropped_unreported(),
             now_ns,

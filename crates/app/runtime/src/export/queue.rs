@@ -101,7 +101,7 @@ impl Queue {
         datagrams.waiting.push_back(buffer);
         drop(datagrams);
         self.more.notify_one();
-        Offered::Taken
+        Offered::Queued
     }
 
     /// Times that nobody was there.
@@ -165,11 +165,14 @@ mod tests {
     fn what_finds_no_room_is_counted_and_the_rest_is_taken() {
         let queue = Queue::new(2);
         let offered = [b"one", b"two", b"six"].map(|bytes| queue.offer(bytes));
-        assert_eq!(offered, [Offered::Taken, Offered::Taken, Offered::Refused]);
+        assert_eq!(
+            offered,
+            [Offered::Queued, Offered::Queued, Offered::Refused]
+        );
         assert_eq!(queue.waiting(), 2);
         // Another share of the memory.
         queue.limit(3);
-        assert_eq!(queue.offer(b"ten"), Offered::Taken);
+        assert_eq!(queue.offer(b"ten"), Offered::Queued);
         queue.close();
         let mut batch = Vec::new();
         assert_eq!(queue.take(&mut batch, None), Taken::Some);

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use skua_collect::graph::{Change, Edge, Party};
+use skua_collect::graph::{Change, Edge, Endpoint};
 use utoipa::IntoParams;
 
 use crate::services::show;
@@ -47,7 +47,7 @@ pub struct GraphQuery {
 impl GraphQuery {
     pub fn takes(&self, edge: &Edge) -> bool {
         let named = |wanted: &str| {
-            let is = |party: &Party| matches!(party, Party::Service(name) if **name == *wanted);
+            let is = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Service(name) if **name == *wanted);
             is(&edge.client) || is(&edge.server)
         };
         self.service.as_deref().is_none_or(named)

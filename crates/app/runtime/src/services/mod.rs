@@ -104,7 +104,7 @@ impl Own {
     pub fn take(&mut self, state: &State, graph: &mut Graph, past: &mut Past) {
         let now_ns = unix_ns();
         let drain = Drain {
-            known: &Of(state),
+            enrichment: &Of(state),
             ..Drain::at(now_ns)
         };
         let (collector, skipped) = (&mut self.collector, &mut self.skipped);
@@ -117,7 +117,7 @@ impl Own {
         });
         self.exporter.export(records, &drain, |bytes| {
             collector.datagram(IpAddr::from(Ipv4Addr::LOCALHOST), bytes, now_ns);
-            Offered::Taken
+            Offered::Queued
         });
         collector.close(now_ns, &mut |line| {
             let line = line.into();

@@ -1,4 +1,4 @@
-//! Who asks, and what one may do.
+//! Authentication of callers, and their rights.
 
 mod role;
 mod sessions;
@@ -38,9 +38,9 @@ use crate::{
 
 /// The cookie that a login sets, named as Skydive's.
 pub const COOKIE: &str = "authtok";
-/// The header in which its token may come instead.
+/// The header that may have the token instead.
 pub const TOKEN_HEADER: &str = "x-auth-token";
-/// The longest token that is looked at.
+/// Longer tokens are refused without a check.
 const LONGEST_TOKEN: usize = 512;
 
 /// Checks of passwords: each takes a CPU for tens of milliseconds and 19 MiB.
@@ -69,12 +69,12 @@ pub fn checked_name(name: &str) -> anyhow::Result<&str> {
     Ok(name)
 }
 
-/// A user of this host who asks.
+/// A local user who sends a request over the unix socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalUser {
     /// By which logs and answers call it.
     pub name: Arc<str>,
-    /// What it may do without a login; none: nothing.
+    /// The role without a login; none: no rights.
     pub role: Option<Role>,
 }
 
@@ -85,16 +85,16 @@ pub struct Peer {
     pub address: IpAddr,
     /// The name in its verified certificate.
     pub certificate: Option<Arc<str>>,
-    /// The user of this host that it is, when it came by the socket for those.
+    /// The local user, for connections over the unix socket.
     pub local: Option<LocalUser>,
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// Who it has proven to be; none for what is open to all.
+    /// The proven identity; none for paths that are open to all.
     pub identity: Option<Identity>,
-    /// Whether that is known by a cookie, which browsers send without being asked.
+    /// Whether a cookie proves it, which browsers send automatically.
     pub by_cookie: bool,
 }
 
@@ -105,7 +105,7 @@ impl Caller {
     }
 }
 
-/// Who asks, for the log.
+/// Name of the caller, for the log.
 pub fn who(peer: Option<Extension<Peer>>, caller: Option<Extension<Caller>>) -> String {
     let address = peer.map(|Extension(peer)| peer.address.to_string());
     let name = caller.and_then(|Extension(caller)| Some(caller.identity?.name));
@@ -116,18 +116,18 @@ pub fn who(peer: Option<Extension<Peer>>, caller: Option<Extension<Caller>>) -> 
     }
 }
 
-/// Why somebody is not let in.
+/// Why a caller is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// Nothing was shown.
+    /// No credentials.
     Missing,
-    /// A user of this host without rights has shown nothing.
+    /// No credentials, from a local user without rights.
     Stranger,
-    /// What was shown is wrong.
+    /// Wrong credentials.
     Wrong,
-    /// Too much was wrong before.
+    /// Too many wrong attempts before.
     Wait(Duration),
-    /// Too many ask at a time.
+    /// Too many requests at a time.
     Busy,
 }
 
@@ -173,8 +173,8 @@ impl Refusal {
 }
 
 impl Refusal {
-    /// The answer to a script of a page, which asks people itself: browsers show a window of their own
-    /// when Basic is offered.
+    /// The answer to a script of a page, without Basic: browsers would open a window of their own for
+    /// the password.
     pub fn answer_script(self) -> Response {
         let mut answer = self.answer();
         if let Some(ways) = answer.headers_mut().get_mut(header::WWW_AUTHENTICATE) {
@@ -184,7 +184,7 @@ impl Refusal {
     }
 }
 
-/// Knows who may ask.
+/// Authenticates callers.
 pub struct Authenticator {
     users: Option<Watched<Users>>,
     tokens: Option<Watched<Tokens>>,
@@ -257,7 +257,7 @@ impl Authenticator {
         }
     }
 
-    /// Who sends a request.
+    /// Authenticates the sender of a request.
     pub async fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Refusal> {
         let known = |identity| Caller {
             identity: Some(identity),
@@ -278,7 +278,7 @@ impl Authenticator {
                     identity: Some(identity),
                     by_cookie,
                 }),
-                // An old cookie is not an attempt.
+                // An expired cookie is no attempt to guess a password.
                 None if by_cookie => self.certificate(peer).map(known).ok_or(Refusal::Wrong),
                 None => Err(wrong(peer)),
             },
@@ -288,7 +288,8 @@ impl Authenticator {
         }
     }
 
-    /// Who has a certificate: by itself it lets read, users of that name may do what their role says.
+    /// Identity of a client certificate: it may read; for a user of that name the user's role
+    /// applies.
     fn certificate(&self, peer: &Peer) -> Option<Identity> {
         let name = peer.certificate.as_ref().filter(|_| self.certificates)?;
         let role = self.users().certificate(name).unwrap_or(Role::Read);
@@ -306,13 +307,13 @@ impl Authenticator {
         let session = lock(&self.proven).session(&hash, &self.users(), Instant::now());
         match session {
             Some((identity, None)) => Some(identity),
-            // What began with a token that is over, is over.
+            // A session ends with the token that it began with.
             Some((_, Some(begun_with))) => self.lasting(&begun_with),
             None => self.lasting(&hash),
         }
     }
 
-    /// Who has a token of the file.
+    /// Identity of a token in the file.
     fn lasting(&self, hash: &TokenHash) -> Option<Identity> {
         let tokens = self.tokens.as_ref()?.get();
         let token = tokens.find(hash, SystemTime::now())?;
@@ -322,7 +323,7 @@ impl Authenticator {
         })
     }
 
-    /// Who has a password.
+    /// Identity of a user with a password.
     async fn password(
         &self,
         peer: &Peer,
@@ -339,7 +340,7 @@ impl Authenticator {
         let Ok(turn) = self.checks.acquire(&key).await else {
             return Err(Refusal::Busy);
         };
-        // Others from there may have failed meanwhile.
+        // Another client of the address may have failed meanwhile.
         self.may_try(peer)?;
         let (asked, checked) = (name.clone(), users.clone());
         let found = tokio::task::spawn_blocking(move || {
@@ -381,7 +382,8 @@ impl Authenticator {
         }
     }
 
-    /// Begins a session for who has a token: that lasts longer, and is not to be in a browser.
+    /// Begins a session for the owner of a token: the token lives longer, and should not be in a
+    /// browser.
     pub fn log_in_by_token(&self, peer: &Peer, token: &str) -> Result<(Identity, String), Refusal> {
         let identity = self.token(token).ok_or_else(|| wrong(peer))?;
         let hash = tokens::hash(token);
@@ -391,7 +393,7 @@ impl Authenticator {
         self.begin(identity, with)
     }
 
-    /// Begins a session: who it is, and its token.
+    /// Begins a session: its identity and token.
     fn begin(
         &self,
         identity: Identity,
@@ -408,20 +410,20 @@ impl Authenticator {
         }
     }
 
-    /// A code by which somebody may log in once, soon.
+    /// A code for one login, valid for a short time.
     pub fn new_code(&self, identity: Identity) -> anyhow::Result<String> {
         let users = self.users();
         lock(&self.proven).new_code(identity, users, Instant::now())
     }
 
-    /// Begins a session for who has such a code.
+    /// Begins a session with such a code.
     pub fn log_in_by_code(&self, peer: &Peer, code: &str) -> Result<(Identity, String), Refusal> {
         let (hash, users) = (tokens::hash(code), self.users());
         let identity = lock(&self.proven).redeem_code(&hash, &users, Instant::now());
         self.begin(identity.ok_or_else(|| wrong(peer))?, None)
     }
 
-    /// Begins a session for who has a password.
+    /// Begins a session with a password.
     pub async fn log_in(
         &self,
         peer: &Peer,
@@ -433,8 +435,8 @@ impl Authenticator {
     }
 }
 
-/// Something wrong was shown that nobody finds by trying: a token has 256 bits. Those who have
-/// passwords at the same address do not wait for it.
+/// A wrong token or code cannot be guessed: a token has 256 bits. It does not slow down logins by
+/// password from the same address.
 fn wrong(peer: &Peer) -> Refusal {
     tracing::warn!(address = %peer.address, "a login failed");
     Refusal::Wrong

@@ -30,23 +30,23 @@ impl Role {
         }
     }
 
-    /// Whether it may tell as an agent, and nothing else.
-    pub fn tells(self) -> bool {
+    /// Whether the role is an agent's, which may only report.
+    pub fn is_agent(self) -> bool {
         matches!(self, Self::Agent | Self::Agents)
     }
 
     /// Whether it may send such a request.
     pub fn may(self, method: &Method, path: &str) -> bool {
-        if self.tells() {
+        if self.is_agent() {
             return *method == Method::GET && path == crate::paths::AGENTS;
         }
         self == Self::Admin
-            // Who is an agent changes the graph.
+            // An agent changes the graph.
             || (path != crate::paths::AGENTS
                 && matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS))
             // A query, with its text in the body.
             || (*method == Method::POST && path == "/api/topology")
-            // It ends only what is its own.
+            // A logout ends only the caller's own session.
             || (*method == Method::POST && path == crate::paths::LOGOUT)
             // A session with what one may anyway.
             || (*method == Method::POST && path == crate::paths::CONSOLE)

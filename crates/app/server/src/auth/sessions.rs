@@ -1,4 +1,4 @@
-//! What was proven before: tokens that a login gave, and passwords that were checked a moment ago.
+//! Credentials proven before: tokens of sessions, and passwords checked a short time ago.
 
 use std::{
     collections::HashMap,
@@ -22,15 +22,15 @@ const SESSIONS: usize = 1024;
 pub const CODE: Duration = Duration::from_secs(15 * 60);
 /// Codes at a time.
 const CODES: usize = 64;
-/// How long a password need not be checked again.
+/// How long a checked password is not checked again.
 const PROVEN: Duration = Duration::from_secs(60);
 /// Passwords that need not.
 const PASSWORDS: usize = 256;
 
-/// Begins the names of those who came with a token. No user's name has a space.
+/// Prefix of the names of callers with a token. No user's name has a space.
 pub const TOKEN: &str = "token ";
 
-/// Who a caller is, by what it has proven.
+/// Identity of a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// Name of the user or token.
@@ -40,7 +40,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The only host that it may tell of, when it is an agent: that which it is named after.
+    /// The only host that an agent may report: the host in its name.
     pub fn only_host(&self) -> Option<&str> {
         let named = self.name.strip_prefix(TOKEN).unwrap_or(&self.name);
         (self.role == Role::Agent).then_some(named)
@@ -52,7 +52,7 @@ struct Entry {
     end: Instant,
     /// The token that it was begun with: it ends with that.
     token: Option<TokenHash>,
-    /// The users that it was checked against: when they change, it is to be proven anew.
+    /// The users when it was checked: after a change it must be proven again.
     users: Arc<Users>,
 }
 
@@ -79,14 +79,14 @@ impl Table {
     }
 
     fn find(&self, hash: &TokenHash, users: &Arc<Users>, now: Instant) -> Option<&Entry> {
-        // The place in the table depends on the hash alone, of which nobody outside knows a bit.
+        // The slot depends on the hash only, which an attacker cannot choose.
         let entry = self.entries.get(hash)?;
         let good = entry.end > now && Arc::ptr_eq(&entry.users, users);
         good.then_some(entry)
     }
 }
 
-/// What was proven, as hashes.
+/// Proven credentials, as hashes.
 pub struct Proven {
     /// Makes hashes of passwords worthless outside of this process.
     secret: [u8; 32],
@@ -96,7 +96,7 @@ pub struct Proven {
 }
 
 impl Proven {
-    /// Nothing yet.
+    /// An empty table.
     pub fn new() -> anyhow::Result<Self> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|e| anyhow::anyhow!("no random numbers: {e}"))?;
@@ -122,7 +122,7 @@ impl Proven {
         hash.finalize().into()
     }
 
-    /// Who logged in and got this token, and with which token if it was one.
+    /// The session of this token, and the token that it began with.
     pub fn session(
         &self,
         hash: &TokenHash,
@@ -172,7 +172,7 @@ impl Proven {
         Ok(code)
     }
 
-    /// Who has this code, which is over then.
+    /// The identity of this code, which is then invalid.
     pub fn redeem_code(
         &mut self,
         hash: &TokenHash,
@@ -192,7 +192,7 @@ impl Proven {
         self.sessions.entries.remove(hash);
     }
 
-    /// Who was found to have this password not long ago.
+    /// The user with this password, if it was checked a short time ago.
     pub fn password(
         &self,
         name: &str,

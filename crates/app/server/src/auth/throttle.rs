@@ -1,4 +1,4 @@
-//! Slows down those who try passwords.
+//! Slows down clients that guess passwords.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use std::{
 const FREE: u32 = 5;
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Failures are forgotten after so long without another.
+/// Failures are forgotten after this time without another.
 const MEMORY: Duration = Duration::from_secs(600);
 /// Addresses that are remembered.
 const ADDRESSES: usize = 4096;
@@ -35,7 +35,7 @@ impl Failures {
 pub struct Throttle(HashMap<IpAddr, Failures>);
 
 impl Throttle {
-    /// How long an address still has to wait before it may try again.
+    /// How long an address must wait before its next attempt.
     pub fn wait(&self, address: IpAddr, now: Instant) -> Duration {
         self.0.get(&address).map_or(Duration::ZERO, |failures| {
             (failures.last + failures.wait()).saturating_duration_since(now)

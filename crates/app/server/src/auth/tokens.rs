@@ -1,5 +1,5 @@
 //! The file of tokens: one a line, `NAME ROLE END HASH`, where the end is a time or `-` and the hash
-//! is SHA-256. A token has 256 random bits: nobody finds it out by trying, however fast the hash is.
+//! is SHA-256. A token has 256 random bits, so that a fast hash suffices.
 
 use std::{path::Path, time::SystemTime};
 
@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::auth::{Role, lines};
 
-/// Begins each token, so that one that was published is found.
+/// Prefix of each token, so that secret scanners find a published one.
 const PREFIX: &str = "skua_";
 /// Begins each hash.
 const SHA256: &str = "sha256:";
@@ -28,7 +28,7 @@ pub struct Token {
     pub role: Role,
     /// When it ends.
     pub end: Option<SystemTime>,
-    /// What is kept of it.
+    /// Hash of the token.
     pub hash: TokenHash,
 }
 
@@ -36,7 +36,7 @@ pub struct Token {
 #[derive(Default, Debug)]
 pub struct Tokens(pub Vec<Token>);
 
-/// What is kept of a token.
+/// The hash to store for a token.
 pub fn hash(token: &str) -> TokenHash {
     Sha256::digest(token).into()
 }
@@ -72,7 +72,7 @@ impl Token {
         self.end.is_some_and(|end| end <= now)
     }
 
-    /// Its end as the file has it.
+    /// Its end in the file's format.
     pub fn end_text(&self) -> String {
         match self.end {
             None => "-".into(),
@@ -126,7 +126,7 @@ impl Tokens {
         text
     }
 
-    /// The token with this hash, if it is not over. Takes as long for each.
+    /// The valid token with this hash, in constant time.
     pub fn find(&self, wanted: &TokenHash, now: SystemTime) -> Option<&Token> {
         let mut found = None;
         for token in &self.0 {

@@ -1,5 +1,5 @@
 //! The file of users: one a line, `NAME ROLE HASH`, where the hash is argon2 or bcrypt, or the word
-//! `certificate` for who has no password but a client's certificate for that name.
+//! `certificate` for users with a client certificate instead of a password.
 
 use std::{path::Path, sync::OnceLock};
 
@@ -12,14 +12,14 @@ use skua_process::watched::read_secret;
 
 use crate::auth::{Role, lines};
 
-/// Stands for a hash of one who comes with a certificate.
+/// In place of the hash of a user with a certificate.
 const CERTIFICATE: &str = "certificate";
-/// Longest password; what is longer is wrong.
+/// Longest password; longer ones are wrong.
 pub const LONGEST_PASSWORD: usize = 1024;
-/// Memory that checking a password may take, in KiB.
+/// Most memory of a password check, in KiB.
 const MOST_MEMORY: u32 = 256 << 10;
 
-/// How a user is known.
+/// The proof of a user's identity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Proof {
     /// By a password with this argon2 hash.
@@ -37,7 +37,7 @@ pub struct User {
     pub name: String,
     /// What it may do.
     pub role: Role,
-    /// How it is known.
+    /// Its proof.
     pub proof: Proof,
 }
 
@@ -52,13 +52,16 @@ impl Proof {
             return Ok(Self::Certificate);
         }
         if text.starts_with("$argon2") {
-            // What is wrong is not shown: a log is no place for a hash.
+            // The error does not quote the hash: a log must not have it.
             let Ok(hash) = PasswordHash::new(text) else {
                 bail!("the argon2 hash is damaged");
             };
             match Params::try_from(&hash) {
                 Ok(params) if params.m_cost() <= MOST_MEMORY => {}
-                Ok(_) => bail!("the argon2 hash takes more than {} MiB", MOST_MEMORY >> 10),
+                Ok(_) => bail!(
+                    "the argon2 hash needs more than {} MiB of memory",
+                    MOST_MEMORY >> 10
+                ),
                 Err(_) => bail!("the parameters of the argon2 hash are damaged"),
             }
             return Ok(Self::Argon2(text.to_owned()));
@@ -87,7 +90,7 @@ impl Proof {
         }
     }
 
-    /// Whether this is the password. Takes tens of milliseconds.
+    /// Whether the password is right. Takes tens of milliseconds.
     fn verify(&self, password: &str) -> bool {
         if password.len() > LONGEST_PASSWORD {
             return false;
@@ -157,8 +160,8 @@ impl Users {
         text
     }
 
-    /// What one may do who has this password. Takes as long when there is no such user, so that
-    /// nobody learns who there is.
+    /// The role of the user with this password. Takes as long for an unknown user, so that the time
+    /// does not reveal which users exist.
     pub fn check(&self, name: &str, password: &str) -> Option<Role> {
         static NOBODY: OnceLock<Option<Proof>> = OnceLock::new();
         let user = self.0.iter().find(|user| user.name == name);
@@ -176,7 +179,7 @@ impl Users {
         }
     }
 
-    /// What one may do whose certificate is for this name.
+    /// The role of the user with a certificate of this name.
     pub fn certificate(&self, name: &str) -> Option<Role> {
         let known = |user: &&User| user.proof == Proof::Certificate && user.name == name;
         self.0.iter().find(known).map(|user| user.role)

@@ -85,7 +85,7 @@ impl Agent {
         self.exporter
             .export(self.store.touched(), &Drain::at(now), |bytes| {
                 self.socket.send(bytes).unwrap();
-                Offered::Taken
+                Offered::Queued
             });
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Column, column, text};
 
-/// Columns of events: when, what happened, to what, and what of it is other than before.
+/// Columns of events: time, kind, element, and differences.
 pub const EVENTS: [Column; 5] = [
     column("TIME", 0, |e| text(&e["time"])),
     column("EVENT", 0, |e| text(&e["event"])),

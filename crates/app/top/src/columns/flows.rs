@@ -9,7 +9,7 @@ fn seconds(flow: &Value) -> String {
     duration(flow["duration"].as_u64().unwrap_or(0))
 }
 
-/// Processes of both sides, as far as they are known: `curl > nginx`, `curl >`, `> nginx`.
+/// Processes of both sides, if known: `curl > nginx`, `curl >`, `> nginx`.
 fn processes(flow: &Value) -> String {
     let [a, b] = ["a", "b"].map(|side| text(&flow[side]["process"]));
     match (a.is_empty(), b.is_empty()) {

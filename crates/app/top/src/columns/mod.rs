@@ -33,7 +33,7 @@ pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// A column whose cells begin at the left.
+/// A left-aligned column.
 pub const fn column(title: &'static str, rank: u8, cell: fn(&Value) -> String) -> Column {
     Column {
         title,
@@ -87,7 +87,7 @@ pub fn fit(
         if columns[last].rank == 0 {
             break;
         }
-        // What belongs together goes together: packets of both directions have one rank.
+        // Columns of one rank are removed together: packets of both directions have one rank.
         let rank = columns[last].rank;
         shown.retain(|i| columns[*i].rank != rank);
     }

@@ -139,7 +139,7 @@ fn service(calls: &Value) -> String {
     };
     match text(&end["service"]) {
         name if name.is_empty() => match text(&end["address"]) {
-            // A port that somebody listens on whom we do not know.
+            // A port with an unknown listener.
             _ if !calls["server"].is_null() => "?".to_owned(),
             address => address,
         },

@@ -18,7 +18,7 @@ use crate::{
     view::View,
 };
 
-/// Draws all of it.
+/// Draws the complete view.
 pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
     app.prepare();
     let areas = Layout::vertical([
@@ -34,9 +34,9 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App) {
         View::Overview => overview::draw(frame, app, body),
         _ => list(frame, app, body),
     }
-    if app.gone.is_some() {
-        // What is shown was so, once.
-        frame.buffer_mut().set_style(body, app.look.faint());
+    if app.unreachable.is_some() {
+        // The data is outdated.
+        frame.buffer_mut().set_style(body, app.theme.faint());
     }
     overlay::draw(frame, app, body);
     frame.render_widget(key_line(app, usize::from(keys.width)), keys);
@@ -47,7 +47,7 @@ fn tab_line(app: &App) -> Line<'static> {
     for (at, view) in View::ALL.into_iter().enumerate() {
         let name = format!("{} {}", at + 1, view.name());
         let style = match view == app.view {
-            true => app.look.selected(),
+            true => app.theme.selected(),
             false => Style::new(),
         };
         spans.push(Span::styled(name, style));
@@ -57,12 +57,12 @@ fn tab_line(app: &App) -> Line<'static> {
 }
 
 fn sum_line(app: &App, width: usize) -> Line<'static> {
-    let (look, dot) = (app.look, app.look.dot());
-    let address = shown(&app.address, width / 3, look.ascii);
-    let mut spans = vec![Span::styled(address, look.title())];
-    if let Some(why) = &app.gone {
-        let text = format!("{dot}gone, trying again: {why}");
-        spans.push(Span::styled(shown(&text, width, look.ascii), look.bad()));
+    let (theme, dot) = (app.theme, app.theme.dot());
+    let address = shown(&app.address, width / 3, theme.ascii);
+    let mut spans = vec![Span::styled(address, theme.title())];
+    if let Some(why) = &app.unreachable {
+        let text = format!("{dot}unreachable, trying again: {why}");
+        spans.push(Span::styled(shown(&text, width, theme.ascii), theme.bad()));
         return Line::from(spans);
     }
     let latest = |rates: &std::collections::VecDeque<f64>| rates.back().copied();
@@ -78,11 +78,11 @@ fn sum_line(app: &App, width: usize) -> Line<'static> {
         spans.push(Span::raw(format!("{dot}{} flows", count(flows))));
         spans.push(match lost(&app.status) {
             0 => Span::raw(format!("{dot}lost 0")),
-            lost => Span::styled(format!("{dot}lost {}", count(lost)), look.bad()),
+            lost => Span::styled(format!("{dot}lost {}", count(lost)), theme.bad()),
         });
     }
     if app.frozen {
-        let style = look.title().add_modifier(Modifier::REVERSED);
+        let style = theme.title().add_modifier(Modifier::REVERSED);
         spans.push(Span::raw(" "));
         spans.push(Span::styled(" FROZEN ", style));
     }
@@ -90,7 +90,7 @@ fn sum_line(app: &App, width: usize) -> Line<'static> {
 }
 
 fn key_line(app: &App, width: usize) -> Line<'static> {
-    let look = app.look;
+    let theme = app.theme;
     if let Some(Overlay::Filter { text }) = &app.overlay {
         // The end is where one writes.
         let skip = text
@@ -99,14 +99,14 @@ fn key_line(app: &App, width: usize) -> Line<'static> {
             .saturating_sub(width.saturating_sub(12));
         let text: String = text.chars().skip(skip).collect();
         return Line::from(vec![
-            Span::styled("filter: ", look.title()),
-            Span::raw(shown(&text, width.saturating_sub(10), look.ascii)),
-            Span::styled(" ", look.selected()),
+            Span::styled("filter: ", theme.title()),
+            Span::raw(shown(&text, width.saturating_sub(10), theme.ascii)),
+            Span::styled(" ", theme.selected()),
         ]);
     }
     if let Some((message, bad)) = &app.message {
-        let style = if *bad { look.bad() } else { look.good() };
-        return Line::styled(shown(message, width, look.ascii), style);
+        let style = if *bad { theme.bad() } else { theme.good() };
+        return Line::styled(shown(message, width, theme.ascii), style);
     }
     let keys = match app.overlay {
         Some(Overlay::Confirm(_)) => "Enter makes it  Esc does not",
@@ -125,12 +125,12 @@ fn key_line(app: &App, width: usize) -> Line<'static> {
             _ => "s sort  r reverse  / filter  Enter details  c capture  t tap  ? help  q quit",
         },
     };
-    Line::styled(shown(keys, width, look.ascii), look.faint())
+    Line::styled(shown(keys, width, theme.ascii), theme.faint())
 }
 
 /// A list with a line about it.
 fn list(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
-    let look = app.look;
+    let theme = app.theme;
     let [about, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     let columns = match app.view {
         View::Services if app.dependencies => &crate::columns::DEPENDENCIES[..],
@@ -141,22 +141,22 @@ fn list(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     if let Some(order) = app.view.sorts().get(list.sort) {
         spans.push(Span::raw(format!(
             "by {order} {}",
-            look.order(list.reversed)
+            theme.order(list.reversed)
         )));
-        spans.push(Span::raw(look.dot()));
+        spans.push(Span::raw(theme.dot()));
     }
     spans.push(Span::raw(match list.rows.len() {
         0 => "no rows".to_owned(),
         _ => format!("row {} of {}", list.base + list.selected + 1, list.all()),
     }));
     if !list.filter.is_empty() {
-        let text = format!("{}filter: {}", look.dot(), list.filter);
-        let text = shown(&text, usize::from(about.width), look.ascii);
-        spans.push(Span::styled(text, look.accent()));
+        let text = format!("{}filter: {}", theme.dot(), list.filter);
+        let text = shown(&text, usize::from(about.width), theme.ascii);
+        spans.push(Span::styled(text, theme.accent()));
     }
     frame.render_widget(Line::from(spans), about);
     if let Some(error) = &list.error {
-        overlay::words(frame, body, error, look.bad(), look);
+        overlay::words(frame, body, error, theme.bad(), theme);
         return;
     }
     if list.rows.is_empty() {
@@ -165,10 +165,10 @@ fn list(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
             (_, true) => "nothing there",
             (_, false) => "asking",
         };
-        frame.render_widget(Line::styled(text, look.faint()), body);
+        frame.render_widget(Line::styled(text, theme.faint()), body);
         app.list_mut()
             .fit(usize::from(body.height.saturating_sub(1)));
         return;
     }
-    table::draw(frame, app.look, columns, app.list_mut(), body);
+    table::draw(frame, app.theme, columns, app.list_mut(), body);
 }

@@ -1,4 +1,4 @@
-//! What lies over the view: help, details, what is about to be made.
+//! Windows over the view: help, details, a capture or tap to make.
 
 use ratatui::{
     Frame,
@@ -12,14 +12,14 @@ use serde_json::Value;
 
 use crate::{
     app::{App, Overlay},
-    look::Look,
     make::{MINUTES, Make},
     text::shown,
+    theme::Theme,
 };
 
-/// Lines of details at most: enough for any record, and a bound for what is none.
+/// Most lines of details: enough for any record.
 const LINES: usize = 2000;
-/// A value is shown up to so many columns.
+/// Longest value, in columns.
 const VALUE: usize = 4096;
 
 const HELP: &str = "\
@@ -52,11 +52,11 @@ const ASCII: border::Set<'static> = border::Set {
 };
 
 /// Words that are broken into lines.
-pub fn words(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style, look: Look) {
+pub fn words(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style, theme: Theme) {
     let lines: Vec<_> = text
         .lines()
         .take(usize::from(area.height))
-        .map(|line| Line::raw(shown(line, VALUE, look.ascii)))
+        .map(|line| Line::raw(shown(line, VALUE, theme.ascii)))
         .collect();
     let paragraph = Paragraph::new(lines)
         .style(style)
@@ -64,10 +64,10 @@ pub fn words(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style, look: 
     frame.render_widget(paragraph, area);
 }
 
-/// A box with a title over an area; returns what is inside.
-fn window(frame: &mut Frame<'_>, look: Look, title: &str, area: Rect) -> Rect {
+/// A box with a title over an area; returns its inner area.
+fn window(frame: &mut Frame<'_>, theme: Theme, title: &str, area: Rect) -> Rect {
     frame.render_widget(Clear, area);
-    let set = if look.ascii { ASCII } else { border::PLAIN };
+    let set = if theme.ascii { ASCII } else { border::PLAIN };
     let block = Block::bordered()
         .border_set(set)
         .title(format!(" {title} "));
@@ -76,7 +76,7 @@ fn window(frame: &mut Frame<'_>, look: Look, title: &str, area: Rect) -> Rect {
     inside
 }
 
-/// A part of an area, at least as much as fits.
+/// The centre of an area, of this size if it fits.
 fn middle(area: Rect, width: u16, height: u16) -> Rect {
     let (width, height) = (width.min(area.width), height.min(area.height));
     Rect {
@@ -118,7 +118,7 @@ fn fields(value: &Value, name: &str, lines: &mut Vec<(String, String)>) {
 
 /// Draws what lies over an area.
 pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
-    let look = app.look;
+    let theme = app.theme;
     let filter_help = app.view.filter_help(app.fleet);
     match &mut app.overlay {
         None => {}
@@ -129,19 +129,19 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
                 ..area
             };
             frame.render_widget(Clear, line);
-            let text = shown(filter_help, usize::from(area.width), look.ascii);
-            frame.render_widget(Line::styled(text, look.faint()), line);
+            let text = shown(filter_help, usize::from(area.width), theme.ascii);
+            frame.render_widget(Line::styled(text, theme.faint()), line);
         }
         Some(Overlay::Help { from }) => {
             let lines: Vec<_> = HELP.lines().collect();
             let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
-            let inside = window(frame, look, "keys", middle(area, 78, height));
+            let inside = window(frame, theme, "keys", middle(area, 78, height));
             *from = (*from).min(lines.len().saturating_sub(usize::from(inside.height)));
             let rest: Vec<_> = lines[*from..].iter().map(|line| Line::raw(*line)).collect();
             frame.render_widget(Paragraph::new(rest), inside);
         }
         Some(Overlay::Details { row, from }) => {
-            let inside = window(frame, look, "details", area);
+            let inside = window(frame, theme, "details", area);
             let mut all = Vec::new();
             fields(row, "", &mut all);
             let names = all.iter().map(|(name, _)| name.chars().count());
@@ -151,26 +151,26 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
                 .iter()
                 .take(usize::from(inside.height))
                 .map(|(name, value)| {
-                    let name = shown(name, longest, look.ascii);
-                    let value = shown(value, VALUE, look.ascii);
+                    let name = shown(name, longest, theme.ascii);
+                    let value = shown(value, VALUE, theme.ascii);
                     Line::raw(format!("{name:<longest$}  {value}"))
                 })
                 .collect();
             let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });
             frame.render_widget(paragraph, inside);
         }
-        Some(Overlay::Confirm(make)) => confirm(frame, look, make, area),
+        Some(Overlay::Confirm(make)) => confirm(frame, theme, make, area),
     }
 }
 
-fn confirm(frame: &mut Frame<'_>, look: Look, make: &Make, area: Rect) {
+fn confirm(frame: &mut Frame<'_>, theme: Theme, make: &Make, area: Rect) {
     let title = if make.tap {
         "make a tap?"
     } else {
         "make a capture?"
     };
     let width = area.width.saturating_sub(4).min(100);
-    let inside = window(frame, look, title, middle(area, width, 14));
+    let inside = window(frame, theme, title, middle(area, width, 14));
     let what = match make.tap {
         true => "Packets of this are copied from now on to:",
         false => "Flows of this are captured from now on, beside what is captured already.",
@@ -180,19 +180,19 @@ fn confirm(frame: &mut Frame<'_>, look: Look, make: &Make, area: Rect) {
         let to = shown(
             &make.to,
             usize::from(inside.width.saturating_sub(3)),
-            look.ascii,
+            theme.ascii,
         );
-        lines.push(Line::styled(format!("  {to}_"), look.accent()));
+        lines.push(Line::styled(format!("  {to}_"), theme.accent()));
         lines.push(Line::styled(
             "(mon0, mon0@NAMESPACE, vxlan://192.0.2.9/42, or stream for `skua tap watch`)",
-            look.faint(),
+            theme.faint(),
         ));
     }
     lines.push(Line::raw(format!(
         "It ends by itself after {MINUTES} minutes. The same by hand:"
     )));
     lines.push(Line::raw(""));
-    lines.push(Line::raw(shown(&make.command(), VALUE, look.ascii)));
+    lines.push(Line::raw(shown(&make.command(), VALUE, theme.ascii)));
     let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false });
     frame.render_widget(paragraph, inside);
 }

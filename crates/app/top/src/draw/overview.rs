@@ -13,8 +13,8 @@ use crate::{
     app::App,
     columns::{FLOW_COLUMNS, PROCESSES},
     format::{bit_rate, count},
-    look::Look,
     text::shown,
+    theme::Theme,
 };
 
 /// Lines on health at most.
@@ -35,10 +35,10 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     draw_flows(frame, app, flows);
     let room = usize::from(processes.height.saturating_sub(2));
     let rows = &app.processes[..app.processes.len().min(room)];
-    title(frame, app.look, "TOP PROCESSES", processes);
-    let rows = table::lines(app.look, &PROCESSES, rows, usize::from(processes.width));
+    title(frame, app.theme, "TOP PROCESSES", processes);
+    let rows = table::lines(app.theme, &PROCESSES, rows, usize::from(processes.width));
     let style = |at| match at {
-        0 => app.look.faint(),
+        0 => app.theme.faint(),
         _ => Style::new(),
     };
     for (at, line) in rows.into_iter().enumerate() {
@@ -49,7 +49,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     }
 }
 
-/// A line of an area, if the area goes down so far.
+/// Draws a line of an area, if the area is high enough.
 fn put(frame: &mut Frame<'_>, line: Line<'_>, area: Rect, at: usize) {
     let Ok(at) = u16::try_from(at) else { return };
     if at < area.height {
@@ -62,8 +62,8 @@ fn put(frame: &mut Frame<'_>, line: Line<'_>, area: Rect, at: usize) {
     }
 }
 
-fn title(frame: &mut Frame<'_>, look: Look, title: &'static str, area: Rect) {
-    put(frame, Line::styled(title, look.title()), area, 0);
+fn title(frame: &mut Frame<'_>, theme: Theme, title: &'static str, area: Rect) {
+    put(frame, Line::styled(title, theme.title()), area, 0);
 }
 
 fn draw_rates(frame: &mut Frame<'_>, app: &App, area: Rect) {
@@ -80,38 +80,41 @@ fn draw_rates(frame: &mut Frame<'_>, app: &App, area: Rect) {
         };
         let head = format!("{name:<10}{now:>12}  ");
         let room = usize::from(area.width).saturating_sub(head.len());
-        let line = app.look.sparkline(numbers.iter().copied(), room);
-        let line = Line::from(vec![Span::raw(head), Span::styled(line, app.look.accent())]);
+        let line = app.theme.sparkline(numbers.iter().copied(), room);
+        let line = Line::from(vec![
+            Span::raw(head),
+            Span::styled(line, app.theme.accent()),
+        ]);
         put(frame, line, area, at);
     }
 }
 
 fn draw_flows(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
-    let look = app.look;
+    let theme = app.theme;
     let filter = &app.list().filter;
     let text = match filter.is_empty() {
         true => "TOP FLOWS".to_owned(),
-        false => format!("TOP FLOWS{}filter: {filter}", look.dot()),
+        false => format!("TOP FLOWS{}filter: {filter}", theme.dot()),
     };
-    let text = shown(&text, usize::from(area.width), look.ascii);
-    put(frame, Line::styled(text, look.title()), area, 0);
+    let text = shown(&text, usize::from(area.width), theme.ascii);
+    put(frame, Line::styled(text, theme.title()), area, 0);
     let body = Rect {
         y: area.y + 1,
         height: area.height.saturating_sub(1),
         ..area
     };
     match app.list().error.clone() {
-        Some(error) => overlay::words(frame, body, &error, look.bad(), look),
-        None => table::draw(frame, look, &FLOW_COLUMNS, app.list_mut(), body),
+        Some(error) => overlay::words(frame, body, &error, theme.bad(), theme),
+        None => table::draw(frame, theme, &FLOW_COLUMNS, app.list_mut(), body),
     }
 }
 
-/// What is lost, and what can be done.
+/// Losses, and remedies.
 fn health(app: &App, width: usize) -> Vec<Line<'static>> {
-    let look = app.look;
+    let theme = app.theme;
     let status = &app.status;
     if status.is_null() {
-        return vec![Line::styled("HEALTH", look.title())];
+        return vec![Line::styled("HEALTH", theme.title())];
     }
     let summary = &status["summary"];
     let parts = |of: &Value| -> Vec<String> {
@@ -125,10 +128,10 @@ fn health(app: &App, width: usize) -> Vec<Line<'static>> {
             .map(|(cause, packets)| format!("{cause} {}", count(packets)))
             .collect()
     };
-    let mut lines = vec![Line::styled("HEALTH", look.title())];
+    let mut lines = vec![Line::styled("HEALTH", theme.title())];
     let mut say = |text: String, style: Style| {
         if lines.len() < HEALTH {
-            lines.push(Line::styled(shown(&text, width, look.ascii), style));
+            lines.push(Line::styled(shown(&text, width, theme.ascii), style));
         }
     };
     let mut lost = parts(&summary["lost"]);
@@ -141,8 +144,8 @@ fn health(app: &App, width: usize) -> Vec<Line<'static>> {
         lost.push(format!("flows not kept {}", summary["not_kept"]["flows"]));
     }
     match lost.is_empty() {
-        true => say("nothing is lost".into(), look.good()),
-        false => say(format!("lost: {}", lost.join(", ")), look.bad()),
+        true => say("nothing is lost".into(), theme.good()),
+        false => say(format!("lost: {}", lost.join(", ")), theme.bad()),
     }
     let table = &summary["table"];
     if let (Some(live), Some(most)) = (table["live"].as_u64(), table["max_entries"].as_u64())
@@ -153,7 +156,7 @@ fn health(app: &App, width: usize) -> Vec<Line<'static>> {
                 "table: {} of {} entries{}{} drains, {} under pressure",
                 count(live),
                 count(most),
-                look.dot(),
+                theme.dot(),
                 summary["drains"],
                 summary["drains_under_pressure"]
             ),
@@ -165,7 +168,7 @@ fn health(app: &App, width: usize) -> Vec<Line<'static>> {
         say(format!("left out: {}", left_out.join(", ")), Style::new());
     }
     for advice in status["advice"].as_array().into_iter().flatten() {
-        say(advice.as_str().unwrap_or_default().to_owned(), look.bad());
+        say(advice.as_str().unwrap_or_default().to_owned(), theme.bad());
     }
     lines
 }

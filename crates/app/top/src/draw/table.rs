@@ -1,4 +1,4 @@
-//! A table: as many columns as fit, as many rows as there is room for.
+//! A table: as many columns and rows as fit.
 
 use ratatui::{Frame, layout::Rect, text::Line};
 use serde_json::Value;
@@ -6,23 +6,23 @@ use serde_json::Value;
 use crate::{
     columns::{Column, fit},
     list::List,
-    look::Look,
     text::{shown, width},
+    theme::Theme,
 };
 
-/// A cell is cut to this share of the table, so that a long name leaves room for others.
+/// A cell is cut to this share of the table, so that a long name leaves space for others.
 const SHARE: usize = 3;
 /// Cells are not cut shorter than this, nor left longer than that.
 const SHORTEST: usize = 16;
 const LONGEST: usize = 44;
 
 /// Lines of a table with its titles.
-pub fn lines(look: Look, columns: &[Column], rows: &[Value], room: usize) -> Vec<String> {
+pub fn lines(theme: Theme, columns: &[Column], rows: &[Value], room: usize) -> Vec<String> {
     let most = (room / SHARE).clamp(SHORTEST, LONGEST);
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {
-            let cell = |column: &Column| shown(&(column.cell)(row), most, look.ascii);
+            let cell = |column: &Column| shown(&(column.cell)(row), most, theme.ascii);
             columns.iter().map(cell).collect()
         })
         .collect();
@@ -47,7 +47,7 @@ pub fn lines(look: Look, columns: &[Column], rows: &[Value], room: usize) -> Vec
             }
             line += "  ";
         }
-        shown(line.trim_end(), room, look.ascii)
+        shown(line.trim_end(), room, theme.ascii)
     };
     let mut lines = vec![line(&|at| columns[at].title.to_owned())];
     lines.extend(cells.iter().map(|row| line(&|at| row[at].clone())));
@@ -55,16 +55,16 @@ pub fn lines(look: Look, columns: &[Column], rows: &[Value], room: usize) -> Vec
 }
 
 /// Draws a list, with the chosen row marked.
-pub fn draw(frame: &mut Frame<'_>, look: Look, columns: &[Column], list: &mut List, area: Rect) {
+pub fn draw(frame: &mut Frame<'_>, theme: Theme, columns: &[Column], list: &mut List, area: Rect) {
     list.fit(usize::from(area.height.saturating_sub(1)));
     let end = (list.offset + list.height).min(list.rows.len());
     let rows = &list.rows[list.offset..end];
-    let lines = lines(look, columns, rows, usize::from(area.width));
+    let lines = lines(theme, columns, rows, usize::from(area.width));
     for (at, line) in lines.into_iter().enumerate() {
         let Ok(down) = u16::try_from(at) else { return };
         let style = match at {
-            0 => look.title(),
-            at if list.offset + at - 1 == list.selected => look.selected(),
+            0 => theme.title(),
+            at if list.offset + at - 1 == list.selected => theme.selected(),
             _ => ratatui::style::Style::new(),
         };
         let row = Rect {
@@ -76,7 +76,7 @@ pub fn draw(frame: &mut Frame<'_>, look: Look, columns: &[Column], list: &mut Li
             return;
         }
         frame.render_widget(Line::raw(line), row);
-        // The whole row, not only its text.
+        // The complete row, not only its text.
         frame.buffer_mut().set_style(row, style);
     }
 }

@@ -12,7 +12,6 @@ use serde_json::json;
 use skua_top::{
     app::{App, Effect, Overlay},
     draw,
-    look::Look,
     ratatui::{
         Terminal,
         backend::TestBackend,
@@ -20,14 +19,15 @@ use skua_top::{
         crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
         style::{Color, Modifier},
     },
+    theme::Theme,
     view::{Answer, Failure, Topic, View},
 };
 
-const COLORED: Look = Look {
+const COLORED: Theme = Theme {
     color: true,
     ascii: false,
 };
-const PLAIN: Look = Look {
+const PLAIN: Theme = Theme {
     color: false,
     ascii: true,
 };
@@ -77,8 +77,8 @@ fn press(app: &mut App, keys: &str) -> Option<Effect> {
     effect
 }
 
-fn app(look: Look, view: View, size: (u16, u16)) -> App {
-    let mut app = App::new("127.0.0.1:8082", look);
+fn app(theme: Theme, view: View, size: (u16, u16)) -> App {
+    let mut app = App::new("127.0.0.1:8082", theme);
     app.view = view;
     buffer(&mut app, size);
     watched(&mut app, view);
@@ -204,7 +204,7 @@ fn when_nobody_answers_the_last_view_stays_greyed() {
     let request = app.requests().remove(0);
     app.handle_answer(
         &request,
-        Err(Failure::Gone("connection refused".into())),
+        Err(Failure::Unreachable("connection refused".into())),
         Duration::from_secs(10),
     );
     let gone = buffer(&mut app, SMALL);

@@ -1,7 +1,7 @@
 //! Steps on flows, their groups and packets.
 
 use super::{
-    ById, Done, Flow, Run, Seen, Stage,
+    ById, Done, Flow, Observed, Run, Stage,
     owners::Owners,
     scan::identity,
     unavailable,
@@ -23,7 +23,7 @@ pub(super) fn uuid(flow: &dyn Record) -> Arc<str> {
     text(flow, "UUID").unwrap_or_else(|| "".into())
 }
 
-/// Memory of flows that are kept, without texts that they share.
+/// Memory of flows, without their shared texts.
 pub(super) fn flows_bytes(flows: &[Flow]) -> usize {
     flows.iter().map(|flow| flow.bytes()).sum()
 }
@@ -48,8 +48,8 @@ const FLOWS: View<Flow> = View {
     stage: Stage::Flows,
 };
 
-/// Nodes found before, by the key and the value they were looked up by.
-type Found = HashMap<(&'static str, Arc<str>), Option<Seen<Node>>>;
+/// Nodes found before, by key and value of the lookup.
+type NodeCache = HashMap<(&'static str, Arc<str>), Option<Observed<Node>>>;
 
 impl Run<'_> {
     pub(super) fn on_flows(&mut self, action: &Action, flows: Vec<Flow>) -> Done<Stage> {
@@ -79,7 +79,8 @@ impl Run<'_> {
         /// of that side is.
         type NodeNames = (&'static str, &'static [&'static str], Option<&'static str>);
         const CAPTURE: NodeNames = ("NodeTID", &["TID"], None);
-        // The peer of an interface in another place may be all that is known of the other side.
+        // Of an interface elsewhere, its peer's MAC may be the only known address of the other
+        // side.
         const A: NodeNames = ("Link.A", &["MAC", "PeerIntfMAC"], Some("Network.A"));
         const B: NodeNames = ("Link.B", &["MAC", "PeerIntfMAC"], Some("Network.B"));
         const OWN_A: NodeNames = ("Link.A", &["MAC"], Some("Network.A"));
@@ -91,7 +92,7 @@ impl Run<'_> {
             FlowEnd::Both => &[A, B],
             FlowEnd::All => &[CAPTURE, OWN_A, OWN_B],
         };
-        let mut found = Found::new();
+        let mut found = NodeCache::new();
         let mut owners = None;
         let mut nodes = Vec::new();
         for flow in flows {
@@ -125,8 +126,8 @@ impl Run<'_> {
         field: &str,
         keys: &[&'static str],
         filter: &Filter,
-        found: &mut Found,
-    ) -> Done<Option<Seen<Node>>> {
+        found: &mut NodeCache,
+    ) -> Done<Option<Observed<Node>>> {
         let Some(value) = text(flow, field).filter(|value| !value.is_empty()) else {
             return Ok(None);
         };
@@ -153,7 +154,7 @@ impl Run<'_> {
         key: &str,
         text: &Arc<str>,
         filter: &Filter,
-    ) -> Done<Option<Seen<Node>>> {
+    ) -> Done<Option<Observed<Node>>> {
         let Some(value) = IndexKey::of(&Value::Str(text.clone())) else {
             return Ok(None);
         };
@@ -172,7 +173,7 @@ impl Run<'_> {
                         IndexKey::of(&leaf.to_value()).as_ref() == Some(&value)
                     });
                 if same && filter.holds(&**item) {
-                    first = Some(Seen {
+                    first = Some(Observed {
                         item: item.clone(),
                         window,
                     });

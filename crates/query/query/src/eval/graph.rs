@@ -1,7 +1,7 @@
 //! Steps through the graph.
 
 use super::{
-    Answer, Done, Run, Seen, Stage, SubGraph,
+    Answer, Done, Observed, Run, Stage, SubGraph,
     scan::tids,
     values::{View, range},
 };
@@ -15,14 +15,14 @@ use hashbrown::HashSet;
 use skua_topology::{Direction, Edge, Export, Lookup, Node, Value, Window};
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-const NODES: View<Seen<Node>> = View {
+const NODES: View<Observed<Node>> = View {
     record: |seen| &*seen.item,
     id: |seen| Some(seen.item.id.to_string()),
     sort_by: "@CreatedAt",
     stage: Stage::Nodes,
 };
 
-const EDGES: View<Seen<Edge>> = View {
+const EDGES: View<Observed<Edge>> = View {
     record: |seen| &*seen.item,
     id: |seen| Some(seen.item.element.id.to_string()),
     sort_by: "@CreatedAt",
@@ -30,7 +30,7 @@ const EDGES: View<Seen<Edge>> = View {
 };
 
 impl Run<'_> {
-    pub(super) fn on_nodes(&mut self, action: &Action, nodes: Vec<Seen<Node>>) -> Done<Stage> {
+    pub(super) fn on_nodes(&mut self, action: &Action, nodes: Vec<Observed<Node>>) -> Done<Stage> {
         let nodes = match self.on_records(action, nodes, &NODES)? {
             Ok(stage) => return Ok(stage),
             Err(nodes) => nodes,
@@ -60,7 +60,7 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn on_edges(&mut self, action: &Action, edges: Vec<Seen<Edge>>) -> Done<Stage> {
+    pub(super) fn on_edges(&mut self, action: &Action, edges: Vec<Observed<Edge>>) -> Done<Stage> {
         let edges = match self.on_records(action, edges, &EDGES)? {
             Ok(stage) => return Ok(stage),
             Err(edges) => edges,
@@ -99,7 +99,11 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn on_paths(&mut self, action: &Action, paths: Vec<Vec<Seen<Node>>>) -> Done<Stage> {
+    pub(super) fn on_paths(
+        &mut self,
+        action: &Action,
+        paths: Vec<Vec<Observed<Node>>>,
+    ) -> Done<Stage> {
         match action {
             Action::Count => Ok(Stage::Value(Value::Int(paths.len() as i64))),
             Action::Range(from, to) => Ok(Stage::Paths(range(paths, *from, *to))),
@@ -128,13 +132,13 @@ impl Run<'_> {
         id: &str,
         window: Window,
         filter: &Filter,
-        nodes: &mut Vec<Seen<Node>>,
+        nodes: &mut Vec<Observed<Node>>,
     ) -> Done<()> {
         self.graph()
             .nodes(window, Lookup::Id(id), &mut |item, window| {
                 self.budget.hold(nodes.len())?;
                 if filter.holds(&**item) {
-                    nodes.push(Seen {
+                    nodes.push(Observed {
                         item: item.clone(),
                         window,
                     });
@@ -146,10 +150,10 @@ impl Run<'_> {
 
     fn edges(
         &self,
-        node: &Seen<Node>,
+        node: &Observed<Node>,
         direction: Direction,
         filter: &Filter,
-        edges: &mut Vec<Seen<Edge>>,
+        edges: &mut Vec<Observed<Edge>>,
     ) -> Done<()> {
         let relation = filter.fixed(Edge::RELATION);
         let id = &node.item.id;
@@ -157,7 +161,7 @@ impl Run<'_> {
             .edges_of(id, node.window, direction, relation, &mut |item, window| {
                 self.budget.hold(edges.len())?;
                 if filter.holds(&**item) {
-                    edges.push(Seen {
+                    edges.push(Observed {
                         item: item.clone(),
                         window,
                     });
@@ -169,7 +173,7 @@ impl Run<'_> {
 
     fn neighbours(
         &self,
-        nodes: &[Seen<Node>],
+        nodes: &[Observed<Node>],
         direction: Direction,
         filter: &Filter,
     ) -> Done<Stage> {
@@ -182,17 +186,17 @@ impl Run<'_> {
 
     fn adjacent(
         &self,
-        node: &Seen<Node>,
+        node: &Observed<Node>,
         direction: Direction,
         filter: &Filter,
-        found: &mut Vec<Seen<Node>>,
+        found: &mut Vec<Observed<Node>>,
     ) -> Done<()> {
         let id = &node.item.id;
         self.graph()
             .neighbours(id, node.window, direction, &mut |item, window| {
                 self.budget.hold(found.len())?;
                 if filter.holds(&**item) {
-                    found.push(Seen {
+                    found.push(Observed {
                         item: item.clone(),
                         window,
                     });
@@ -205,10 +209,10 @@ impl Run<'_> {
     /// The nodes at the other ends of edges that pass.
     fn across(
         &self,
-        node: &Seen<Node>,
+        node: &Observed<Node>,
         direction: Direction,
         over: &Filter,
-    ) -> Done<Vec<Seen<Node>>> {
+    ) -> Done<Vec<Observed<Node>>> {
         let mut nodes = Vec::new();
         if over.terms.is_empty() {
             self.adjacent(node, direction, &Filter::default(), &mut nodes)?;
@@ -231,14 +235,14 @@ impl Run<'_> {
     /// The nodes, then those next to them, and so on; each once.
     fn walk(
         &self,
-        nodes: Vec<Seen<Node>>,
+        nodes: Vec<Observed<Node>>,
         direction: Direction,
         over: &Filter,
         depth: Option<u32>,
     ) -> Done<Stage> {
         let mut known = HashSet::new();
         let mut all = Vec::new();
-        let mut level: Vec<Seen<Node>> = nodes;
+        let mut level: Vec<Observed<Node>> = nodes;
         level.retain(|seen| known.insert(seen.item.id.clone()));
         let mut left = depth.unwrap_or(u32::MAX);
         while left > 0 && !level.is_empty() {
@@ -262,7 +266,7 @@ impl Run<'_> {
     }
 
     /// From each node the shortest path to the nearest one that `to` fits.
-    fn paths(&self, nodes: Vec<Seen<Node>>, to: &Filter, over: &Filter) -> Done<Stage> {
+    fn paths(&self, nodes: Vec<Observed<Node>>, to: &Filter, over: &Filter) -> Done<Stage> {
         let mut paths = Vec::new();
         let mut known = HashSet::new();
         for node in nodes {
@@ -275,9 +279,14 @@ impl Run<'_> {
         Ok(Stage::Paths(paths))
     }
 
-    fn path(&self, from: Seen<Node>, to: &Filter, over: &Filter) -> Done<Option<Vec<Seen<Node>>>> {
+    fn path(
+        &self,
+        from: Observed<Node>,
+        to: &Filter,
+        over: &Filter,
+    ) -> Done<Option<Vec<Observed<Node>>>> {
         let mut known: HashSet<Arc<str>> = HashSet::new();
-        let mut nodes: Vec<(Seen<Node>, Option<usize>)> = vec![(from, None)];
+        let mut nodes: Vec<(Observed<Node>, Option<usize>)> = vec![(from, None)];
         known.insert(nodes[0].0.item.id.clone());
         let mut open = VecDeque::from([0]);
         while let Some(at) = open.pop_front() {
@@ -305,7 +314,7 @@ impl Run<'_> {
         Ok(None)
     }
 
-    fn sub_graph(&mut self, nodes: Vec<Seen<Node>>, filter: &Filter) -> Done<Stage> {
+    fn sub_graph(&mut self, nodes: Vec<Observed<Node>>, filter: &Filter) -> Done<Stage> {
         let ids: HashSet<Arc<str>> = nodes.iter().map(|seen| seen.item.id.clone()).collect();
         let mut edges = Vec::new();
         let mut known = HashSet::new();

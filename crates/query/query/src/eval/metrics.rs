@@ -1,7 +1,7 @@
 //! Counters over time.
 
 use super::{
-    ById, Done, Flow, Run, Seen, Stage,
+    ById, Done, Flow, Observed, Run, Stage,
     flows::{flows_bytes, uuid},
     values::{Sum, by_id, list_bytes, range},
 };
@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 const START: &str = "Start";
 const LAST: &str = "Last";
-/// These are no counters: of several values the greatest is taken.
+/// Gauges: of several values the maximum is used.
 const GAUGES: &[&str] = &["RTT"];
 const DEFAULT_KEY: &str = "LastUpdateMetric";
 /// Most slices of `Aggregates`.
@@ -28,7 +28,7 @@ fn time(metric: &Value, key: &str) -> i64 {
 }
 
 impl Run<'_> {
-    pub(super) fn node_metrics(&self, nodes: &[Seen<Node>], key: Option<&str>) -> Done<Stage> {
+    pub(super) fn node_metrics(&self, nodes: &[Observed<Node>], key: Option<&str>) -> Done<Stage> {
         let key = match key {
             None => DEFAULT_KEY,
             Some("SFlow") => "SFlow.LastUpdateMetric",
@@ -44,7 +44,7 @@ impl Run<'_> {
             let Some(metric @ Value::Map(_)) = node.item.get(key) else {
                 continue;
             };
-            // Of a span only what was counted within it.
+            // In a time span, only the counts within it.
             let (start, last) = (time(&metric, START), time(&metric, LAST));
             let inside = match self.flow_time {
                 Some((from, to)) if from < to => start >= from && last <= to,
@@ -63,7 +63,7 @@ impl Run<'_> {
     pub(super) fn flow_metrics(&self, flows: Vec<Flow>, key: Option<&str>) -> Done<Stage> {
         let mut all = Vec::new();
         let mut held = 0;
-        // Each flow goes when its metrics are there.
+        // Each flow is dropped once its metrics are read.
         let mut bytes = flows_bytes(&flows);
         for flow in flows {
             bytes -= flow.bytes();
@@ -128,15 +128,15 @@ impl Run<'_> {
         }
     }
 
-    /// Sums in slices of `slice` ms. What was counted over several slices is divided among them by
-    /// time, so that nothing is lost or counted twice.
+    /// Sums in slices of `slice` ms. Counts over several slices are divided among them by time, so
+    /// that nothing is lost or counted twice.
     fn aggregate(&self, metrics: &[&Value], slice: i64) -> Done<Vec<Value>> {
         let starts = metrics.iter().map(|metric| time(metric, START));
         let lasts = metrics.iter().map(|metric| time(metric, LAST));
         let (Some(first), Some(last)) = (starts.min(), lasts.max()) else {
             return Ok(Vec::new());
         };
-        // A span that was asked for lays down where slices begin.
+        // A requested time span defines the start of slices.
         let (from, to) = match self.flow_time {
             Some((i64::MIN, to)) => (first.min(to), to),
             Some((from, to)) if from < to => (from, to),
@@ -157,7 +157,7 @@ impl Run<'_> {
             if low > high || (low == high && start < end) {
                 continue;
             }
-            // What has no length belongs to the slice in which it is; the last one has its end.
+            // A span without length belongs to the slice around it; the last slice has its end.
             let at = |time: i128| ((time - from) / slice).min(count - 1);
             for at in at(low)..=at((high - 1).max(low)) {
                 if self.budget.spend().is_break() {
@@ -199,8 +199,8 @@ impl Total {
         self.add_part(metric, span, span);
     }
 
-    /// Adds what of a metric falls into a part of its span. The parts of a span add up to all of it:
-    /// each takes what has come up to its end less what had come up to its beginning.
+    /// Adds a metric's share in a part of its span. The parts add up to the total: each gets the
+    /// counts up to its end minus those up to its start.
     fn add_part(&mut self, metric: &Value, span: (i128, i128), part: (i128, i128)) {
         let length = span.1 - span.0;
         let up_to = |value: i64, at: i128| match length {

@@ -31,12 +31,12 @@ use std::{
 };
 pub(crate) use subgraph::SubGraph;
 
-/// How much a query may take.
+/// Limits of a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Time to answer.
     pub time: Duration,
-    /// Elements that are held at once.
+    /// Elements in memory at once.
     pub elements: usize,
     /// Elements of the answer.
     pub results: usize,
@@ -58,7 +58,7 @@ impl Default for Limits {
 
 /// An element with the part of the window in which it was so.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen<T> {
+pub(crate) struct Observed<T> {
     pub item: Arc<T>,
     pub window: Window,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Seen<T> {
 /// What belongs to a node or flow, by its identifier.
 pub type ById<T> = Vec<(Arc<str>, T)>;
 
-/// A flow that is kept.
+/// A flow in memory.
 pub type Flow = Arc<dyn FlowRecord>;
 
 /// What a query yields.
@@ -90,7 +90,7 @@ pub enum Answer {
     Metrics(ById<Vec<Value>>),
     /// Packets.
     Packets(ById<Vec<RawPacket>>),
-    /// Sockets, or places of a path, each a map.
+    /// Sockets, or hops of a path, each a map.
     Sockets(ById<Vec<Value>>),
     /// Flows by the text of the key.
     Groups(ById<Vec<Flow>>),
@@ -122,7 +122,7 @@ impl Answer {
         }
     }
 
-    /// Whether nothing was found.
+    /// Whether the result is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -131,9 +131,9 @@ impl Answer {
 /// What a step leaves for the next.
 pub(crate) enum Stage {
     Graph,
-    Nodes(Vec<Seen<Node>>),
-    Edges(Vec<Seen<Edge>>),
-    Paths(Vec<Vec<Seen<Node>>>),
+    Nodes(Vec<Observed<Node>>),
+    Edges(Vec<Observed<Edge>>),
+    Paths(Vec<Vec<Observed<Node>>>),
     Values(Vec<Value>),
     Value(Value),
     Flows(Vec<Flow>),
@@ -144,7 +144,7 @@ pub(crate) enum Stage {
     NextHops(ById<Value>),
 }
 
-/// Counts what is done, and ends it in time.
+/// Counts the work of a query, and ends it at its limits.
 pub(crate) struct Budget<'a> {
     limits: Limits,
     cancel: &'a AtomicBool,
@@ -158,7 +158,7 @@ impl Budget<'_> {
     pub fn spend(&self) -> ControlFlow<()> {
         let work = self.work.get().wrapping_add(1);
         self.work.set(work);
-        // Looking at the clock costs more than most pieces of work.
+        // Reading the clock costs more than most units of work.
         if work.is_multiple_of(256) {
             self.check_time()
         } else {
@@ -181,7 +181,7 @@ impl Budget<'_> {
         ControlFlow::Break(())
     }
 
-    /// Room for one element more besides `held`.
+    /// Allows one more element besides `held`.
     pub fn hold(&self, held: usize) -> ControlFlow<()> {
         if held >= self.limits.elements {
             return self.fail(Class::Limit, "elements");
@@ -189,7 +189,7 @@ impl Budget<'_> {
         self.spend()
     }
 
-    /// Room for so many bytes in all.
+    /// Allows this many bytes in total.
     pub fn hold_bytes(&self, held: usize) -> ControlFlow<()> {
         if held > self.limits.bytes {
             return self.fail(Class::Limit, "bytes");
@@ -215,7 +215,7 @@ impl Budget<'_> {
                     .help("Has, Dedup or Limit before it keep it smaller")
             }
             "bytes" => {
-                let message = format!("a step takes more than {} MiB", limits.bytes >> 20);
+                let message = format!("a step needs more than {} MiB", limits.bytes >> 20);
                 QueryError::new(class, message)
                     .help("Has, Dedup or Limit before it keep it smaller")
             }
@@ -228,11 +228,11 @@ impl Budget<'_> {
 pub(crate) struct Run<'a> {
     pub sources: Sources<'a>,
     pub budget: Budget<'a>,
-    /// The graph that steps go through: the source's, or one that SubGraph made.
+    /// The graph that steps traverse: the source's, or one that SubGraph made.
     pub own: Option<Arc<SubGraph>>,
     pub window: Window,
     pub flow_time: FlowTime,
-    marks: HashMap<Arc<str>, Vec<Seen<Node>>>,
+    marks: HashMap<Arc<str>, Vec<Observed<Node>>>,
 }
 
 pub(crate) type Done<T> = Result<T, QueryError>;
@@ -362,7 +362,7 @@ impl Run<'_> {
     }
 
     fn answer(self, stage: Stage) -> Result<Answer, QueryError> {
-        fn items<T>(seen: Vec<Seen<T>>) -> Vec<Arc<T>> {
+        fn items<T>(seen: Vec<Observed<T>>) -> Vec<Arc<T>> {
             seen.into_iter().map(|seen| seen.item).collect()
         }
         let answer = match stage {

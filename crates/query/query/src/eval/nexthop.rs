@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use skua_topology::{Map, Value};
 use std::{net::IpAddr, sync::Arc};
 
-/// The kernel asks the table of local addresses first, then the main one, then the default one.
+/// The kernel reads the table of local addresses first, then the main one, then the default one.
 fn rank(table: &Map) -> u8 {
     match table.get("ID").and_then(Value::as_int) {
         Some(255) => 0,

@@ -1,6 +1,6 @@
 //! Which nodes own the addresses of flows.
 
-use super::{Done, Run, Seen};
+use super::{Done, Observed, Run};
 use crate::{
     filter::{Filter, address},
     record::{Leaf, Record},
@@ -33,7 +33,7 @@ fn is_local(address: IpAddr) -> bool {
 
 /// The nodes that pass a filter, by the addresses that they own.
 pub(super) struct Owners {
-    nodes: HashMap<IpAddr, Vec<Seen<Node>>>,
+    nodes: HashMap<IpAddr, Vec<Observed<Node>>>,
     /// Where flows were captured, by `TID`.
     captured: HashMap<Arc<str>, Option<Namespace>>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Owners {
 impl Owners {
     /// Of all nodes there are in the time of the query: addresses have no index.
     pub fn of(run: &Run<'_>, filter: &Filter) -> Done<Self> {
-        let mut nodes: HashMap<IpAddr, Vec<Seen<Node>>> = HashMap::new();
+        let mut nodes: HashMap<IpAddr, Vec<Observed<Node>>> = HashMap::new();
         let mut held = 0;
         run.graph()
             .nodes(run.window, Lookup::All, &mut |node, window| {
@@ -57,7 +57,7 @@ impl Owners {
                         };
                         if let Some(owned) = owned {
                             held += 1;
-                            nodes.entry(owned).or_default().push(Seen {
+                            nodes.entry(owned).or_default().push(Observed {
                                 item: node.clone(),
                                 window,
                             });
@@ -74,14 +74,14 @@ impl Owners {
         })
     }
 
-    /// Those that own an address. Of several, those where the flow was captured come before others; an
-    /// address that every namespace has means that of the capture only.
+    /// Owners of an address. Those in the flow's capture namespace come first; an address that exists
+    /// in every namespace belongs to that namespace only.
     pub fn find(
         &mut self,
         run: &Run<'_>,
         capture: Option<Arc<str>>,
         address: IpAddr,
-    ) -> Done<Vec<Seen<Node>>> {
+    ) -> Done<Vec<Observed<Node>>> {
         let Some(owners) = self.nodes.get(&address) else {
             return Ok(Vec::new());
         };
@@ -100,7 +100,7 @@ impl Owners {
                 }
             },
         };
-        let same = |node: &&Seen<Node>| here.as_ref() == Some(&namespace(&node.item));
+        let same = |node: &&Observed<Node>| here.as_ref() == Some(&namespace(&node.item));
         let near: Vec<_> = owners.iter().filter(same).cloned().collect();
         Ok(match near.is_empty() && !is_local(address) {
             true => owners.clone(),

@@ -1,23 +1,23 @@
-//! Where conversations were seen, one place after the other, and what was lost in between.
+//! The path of conversations: their capture points in order, and the loss between them.
 
 use super::{Done, Flow, Run, Stage, flows::text, values::by_id};
 use crate::{error::QueryError, filter::Filter, record::Record};
 use skua_topology::{Map, Value};
 use std::{cmp::Reverse, sync::Arc};
 
-/// Both places saw the beginning when their first packets came within this time, in ns: what is lost
-/// between them can be told only then.
+/// Two capture points saw the same beginning if their first packets are this close, in ns: only then
+/// can the loss between them be computed.
 const SAME_BEGINNING: i64 = 1_000_000_000;
 
-/// A conversation at a place.
+/// A conversation at a capture point.
 struct Hop<'a> {
     flow: &'a Flow,
     node: Arc<str>,
     /// First packet, ns since the Unix epoch.
     start: i64,
-    /// The handshake was seen.
+    /// The handshake was captured.
     opened: bool,
-    /// Packets and bytes from A to B and back, as the first place names its sides.
+    /// Packets and bytes from A to B and back; the first capture point defines A and B.
     ab: [i64; 2],
     ba: [i64; 2],
 }
@@ -28,7 +28,7 @@ fn int(flow: &Flow, key: &str) -> i64 {
         .unwrap_or_default()
 }
 
-/// The A side of a flow, to see whether another has the same.
+/// The A side of a flow, to compare it with another flow's.
 fn side_a(flow: &Flow) -> [Option<Value>; 2] {
     match flow.get("Network.A") {
         Some(address) => [Some(address), flow.get("Transport.A")],
@@ -59,7 +59,7 @@ impl<'a> Hop<'a> {
         self.ab[0].saturating_add(self.ba[0])
     }
 
-    /// Whether what this place has less than the one before was lost on the way.
+    /// Whether the difference to the hop before is loss on the way.
     fn compares_with(&self, before: &Self) -> bool {
         self.node != before.node
             && ((self.opened && before.opened) || self.start - before.start <= SAME_BEGINNING)
@@ -67,7 +67,7 @@ impl<'a> Hop<'a> {
 }
 
 impl Run<'_> {
-    /// A map for each place, by conversation.
+    /// A map for each hop, by conversation.
     pub(super) fn flow_paths(&self, flows: &[Flow]) -> Done<Stage> {
         let keyed = flows.iter().filter_map(|flow| {
             let id = text(&**flow, "TrackingID")?;
@@ -131,7 +131,7 @@ impl Run<'_> {
             let delay = (hop.start - before.start) / 1_000;
             entries.push(("DelayUs".into(), Value::Int(delay)));
             entries.push(("LostAB".into(), Value::Int(before.ab[0] - hop.ab[0])));
-            // Those come the other way.
+            // Packets in this direction pass the hops in reverse order.
             entries.push(("LostBA".into(), Value::Int(hop.ba[0] - before.ba[0])));
         }
         Ok(Map::new(entries).into())

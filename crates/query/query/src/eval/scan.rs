@@ -1,6 +1,6 @@
-//! Looking through nodes, edges or flows, doing all in one go that can be.
+//! Scans of nodes, edges or flows, with as much work in one pass as possible.
 
-use super::{Done, Run, Seen, Stage, unavailable};
+use super::{Done, Observed, Run, Stage, unavailable};
 use crate::{
     check::{Kind, Order},
     filter::Filter,
@@ -12,7 +12,7 @@ use hashbrown::HashSet;
 use skua_topology::{Edge, IndexKey, Lookup, Node, Value, Visit, Window};
 use std::{cmp, collections::BinaryHeap, ops::ControlFlow, sync::Arc};
 
-/// What values are sorted by: those that are missing come last in any order.
+/// Values to sort by: missing ones come last in any order.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SortKey {
     value: Option<Value>,
@@ -98,20 +98,20 @@ pub(crate) fn dedup_key(record: &dyn Record, keys: &[Arc<str>]) -> Option<String
     found.then_some(identities)
 }
 
-/// Takes what passes and gives it the shape.
+/// Filters, sorts and shapes the records of a scan.
 struct Shaper<'a, T> {
     shape: &'a Shape,
     default_sort: &'static str,
     seen: HashSet<String>,
     items: Vec<T>,
-    /// The best so far, when only the first of a sorted list are wanted.
+    /// The best so far, if only the first of a sorted list are needed.
     heap: BinaryHeap<(SortKey, u64, Ranked<T>)>,
     keyed: Vec<(SortKey, T)>,
     count: usize,
     number: u64,
 }
 
-/// Takes no part in comparisons.
+/// Excluded from comparisons.
 struct Ranked<T>(T);
 
 impl<T> PartialEq for Ranked<T> {
@@ -148,17 +148,17 @@ impl<'a, T> Shaper<'a, T> {
         }
     }
 
-    /// How many records are held.
+    /// Number of records in memory.
     fn kept(&self) -> usize {
         self.items.len() + self.heap.len() + self.keyed.len()
     }
 
-    /// How many are held, with what is known of others.
+    /// Number of entries in memory, keys of duplicates included.
     fn held(&self) -> usize {
         self.kept() + self.seen.len()
     }
 
-    /// Takes one; `id` is what it is when no keys are given. Breaks when no more are wanted.
+    /// Adds a record; `id` identifies it without keys. Breaks when no more are needed.
     fn push(
         &mut self,
         record: &dyn Record,
@@ -224,7 +224,7 @@ impl<'a, T> Shaper<'a, T> {
     }
 }
 
-/// Whether one of the values before this one of an index finds the record too.
+/// Whether an earlier value of an index finds the record too.
 fn found_before(record: &dyn Record, before: &[(&Arc<str>, &IndexKey)]) -> bool {
     let equals =
         |leaf: Leaf<'_>, value: &IndexKey| IndexKey::of(&leaf.to_value()).as_ref() == Some(value);
@@ -273,7 +273,7 @@ impl Run<'_> {
         scan: &Scan,
         source: Source<'_, T>,
         id: fn(&Arc<T>) -> Option<String>,
-        stage: fn(Vec<Seen<T>>) -> Stage,
+        stage: fn(Vec<Observed<T>>) -> Stage,
     ) -> Done<Stage> {
         let mut shaper = Shaper::new(&scan.shape, "@CreatedAt");
         let none = scan.shape.range.is_some_and(|(from, to)| from >= to);
@@ -285,7 +285,7 @@ impl Run<'_> {
             shaper.push(
                 &**item,
                 || id(item),
-                || Seen {
+                || Observed {
                     item: item.clone(),
                     window,
                 },
@@ -356,7 +356,7 @@ impl Run<'_> {
             };
             shaper.push(flow, id, || flow.keep(&mut texts))
         };
-        // The nodes may leave less to look at than what is asked of the flows.
+        // The lookup by nodes may leave fewer flows than the one by the flows' own fields.
         let tid: Arc<str> = "NodeTID".into();
         let by_node = nodes
             .filter(|nodes| nodes.len() <= 1_000)
@@ -386,7 +386,7 @@ impl Run<'_> {
             source.flows(FlowLookup::All, self.flow_time, &mut |flow| take(flow, &[]))?;
             return Ok(shaper.finish(Stage::Flows));
         };
-        // A flow has one node: only other keys can find it twice.
+        // A flow has one node: only lookups by other keys can find it twice.
         let once = lookups
             .first()
             .is_some_and(|(key, _)| ***key == *keys_of_nodes[0]);
@@ -406,9 +406,9 @@ impl Run<'_> {
     }
 }
 
-/// What flows know the nodes by on which they were captured.
-pub(crate) fn tids<'a>(nodes: impl Iterator<Item = &'a Seen<Node>>) -> HashSet<Arc<str>> {
-    let tid = |seen: &Seen<Node>| match seen.item.metadata.get("TID") {
+/// Identifiers of capture nodes in flows.
+pub(crate) fn tids<'a>(nodes: impl Iterator<Item = &'a Observed<Node>>) -> HashSet<Arc<str>> {
+    let tid = |seen: &Observed<Node>| match seen.item.metadata.get("TID") {
         Some(Value::Str(tid)) => Some(tid.clone()),
         _ => None,
     };

@@ -1,7 +1,7 @@
 //! Sockets of nodes and flows.
 
 use super::{
-    ById, Done, Flow, Run, Seen, Stage,
+    ById, Done, Flow, Observed, Run, Stage,
     flows::{flows_bytes, text, uuid},
     values::{View, by_id, list_bytes, value_bytes},
 };
@@ -45,7 +45,7 @@ fn metadata_sockets(node: &Node) -> Vec<Value> {
 }
 
 impl Run<'_> {
-    pub(super) fn node_sockets(&self, nodes: &[Seen<Node>]) -> Done<Stage> {
+    pub(super) fn node_sockets(&self, nodes: &[Observed<Node>]) -> Done<Stage> {
         let mut all = Vec::new();
         let mut bytes = 0;
         for node in nodes {

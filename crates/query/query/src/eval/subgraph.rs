@@ -1,6 +1,6 @@
 //! A graph of chosen elements.
 
-use super::Seen;
+use super::Observed;
 use crate::source::{GraphSource, SourceError, When};
 use hashbrown::HashMap;
 use skua_topology::{Direction, Edge, Element, IndexKey, Lookup, Node, Visit, Window};
@@ -8,15 +8,15 @@ use std::{ops::ControlFlow, sync::Arc};
 
 /// Nodes and edges between them. Edges of which a node is missing are left out.
 pub(crate) struct SubGraph {
-    nodes: Vec<Seen<Node>>,
-    edges: Vec<Seen<Edge>>,
+    nodes: Vec<Observed<Node>>,
+    edges: Vec<Observed<Edge>>,
     by_id: HashMap<Arc<str>, Vec<usize>>,
-    /// Edges of a node; the flag says whether they go out.
+    /// Edges of a node; the flag: the edge is outgoing.
     adjacency: HashMap<Arc<str>, Vec<(usize, bool)>>,
 }
 
 impl SubGraph {
-    pub fn new(nodes: Vec<Seen<Node>>, mut edges: Vec<Seen<Edge>>) -> Self {
+    pub fn new(nodes: Vec<Observed<Node>>, mut edges: Vec<Observed<Edge>>) -> Self {
         let mut by_id: HashMap<Arc<str>, Vec<usize>> = HashMap::new();
         for (at, seen) in nodes.iter().enumerate() {
             by_id.entry(seen.item.id.clone()).or_default().push(at);
@@ -47,7 +47,7 @@ impl SubGraph {
         &self,
         node: &str,
         direction: Direction,
-        visit: &mut dyn FnMut(&Seen<Edge>, bool) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(&Observed<Edge>, bool) -> ControlFlow<()>,
     ) {
         for (at, out) in self.adjacency.get(node).into_iter().flatten() {
             let edge = &self.edges[*at];
@@ -64,7 +64,7 @@ impl SubGraph {
 }
 
 fn visit_all<T: Element>(
-    items: &[Seen<T>],
+    items: &[Observed<T>],
     window: Window,
     lookup: Lookup<'_>,
     visit: Visit<'_, T>,

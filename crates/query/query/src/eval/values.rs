@@ -13,18 +13,18 @@ use hashbrown::HashSet;
 use skua_topology::{Map, Value};
 use std::{ops::ControlFlow, sync::Arc};
 
-/// How the elements of a list are looked at.
+/// Accessors of a list's elements.
 pub(super) struct View<T> {
     pub record: fn(&T) -> &dyn Record,
-    /// What `Dedup` without keys goes by.
+    /// The value that `Dedup` uses without keys.
     pub id: fn(&T) -> Option<String>,
-    /// What `Sort` without a key goes by.
+    /// The key that `Sort` uses by default.
     pub sort_by: &'static str,
     pub stage: fn(Vec<T>) -> Stage,
 }
 
 impl Run<'_> {
-    /// Carries out a step that works on any list of records; others are handed back.
+    /// Executes a step that works on any list of records; other steps are returned.
     pub(super) fn on_records<T>(
         &self,
         action: &Action,
@@ -144,7 +144,7 @@ pub(super) fn range<T>(mut items: Vec<T>, from: usize, to: usize) -> Vec<T> {
     items
 }
 
-/// A sum of numbers, whole as long as all are.
+/// A sum of numbers, an integer if all are.
 #[derive(Default)]
 pub(super) struct Sum {
     whole: i128,

@@ -4,7 +4,7 @@ use crate::{Answer, Class, QueryError, record::Record};
 use skua_topology::{Edge, Node, Value};
 use std::fmt::Write;
 
-/// What is shown of a node besides its name.
+/// Fields of a node shown besides its name.
 const SHOWN: &[&str] = &[
     "Type", "State", "IfIndex", "MTU", "MAC", "TID", "IPV4", "IPV6",
 ];
@@ -77,7 +77,8 @@ fn edge(edge: &Edge, text: &mut String) {
     text.push('\n');
 }
 
-/// A text as dot has it: line breaks as `\n`, quotes escaped, and backslashes that mean themselves.
+/// A text in dot's syntax: line breaks as `
+/// `, quotes and backslashes escaped.
 fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

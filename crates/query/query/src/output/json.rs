@@ -14,7 +14,7 @@ pub fn write(answer: &Answer) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Writes one element after the other, each made only then: as JSON they take many times the memory.
+/// Writes elements one by one, each converted only then: as JSON they need many times the memory.
 pub fn write_to(answer: &Answer, out: &mut dyn io::Write) -> io::Result<()> {
     match answer {
         Answer::Nodes(nodes) => list(out, nodes, to_json)?,
@@ -74,7 +74,7 @@ pub fn value(answer: &Answer) -> Value {
 }
 
 pub fn to_json(value: &(impl Serialize + ?Sized)) -> Value {
-    // Names of objects are texts: nothing here can fail.
+    // Keys of objects are texts: the conversion cannot fail.
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
 

@@ -15,7 +15,7 @@ pub enum Format {
     Dot,
     /// For people.
     Table {
-        /// Characters of a line; `usize::MAX` where it does not matter.
+        /// Characters of a line; `usize::MAX`: unlimited.
         width: usize,
     },
 }
@@ -29,16 +29,16 @@ pub fn format(answer: &Answer, format: Format) -> Result<String, QueryError> {
     }
 }
 
-/// Writes an answer as [`Format::Json`] bit by bit.
+/// Writes an answer as [`Format::Json`], element by element.
 ///
 /// # Errors
-/// What is written to fails.
+/// The output fails.
 pub fn write_json(answer: &Answer, out: &mut dyn std::io::Write) -> std::io::Result<()> {
     json::write_to(answer, out)
 }
 
-/// An answer as JSON: a list of what was found, or the single value. Metrics, packets, sockets,
-/// groups and next hops are a list of one object with an entry for each node, flow or group.
+/// An answer as JSON: a list of elements, or the single value. Metrics, packets, sockets, groups
+/// and next hops are a list of one object with an entry for each node, flow or group.
 pub fn json(answer: &Answer) -> serde_json::Value {
     json::value(answer)
 }

@@ -4,8 +4,8 @@ use crate::{Answer, Record, time};
 use skua_topology::{Node, Value};
 use std::fmt::Write;
 
-/// A column: title, key and rank. Those of greater rank are left out first where there is no room for
-/// all; those of rank 0 stay.
+/// A column: title, key and rank. Columns of greater rank are left out first if the table is too
+/// wide; those of rank 0 stay.
 type Column = (&'static str, &'static str, u8);
 
 const NODES: &[Column] = &[
@@ -147,7 +147,7 @@ fn cell(record: &dyn Record, key: &str) -> String {
     record.get(key).map_or(String::new(), |value| plain(&value))
 }
 
-/// Rows of records; columns in which nothing stands are left out.
+/// Rows of records, without empty columns.
 fn records<T>(
     columns: &[Column],
     items: &[T],
@@ -220,7 +220,7 @@ fn cut(text: &str, longest: usize) -> String {
     text.chars().take(longest - 1).chain(['…']).collect()
 }
 
-/// Titles have ranks. What a table of `width` has no room for is named below it.
+/// Titles have ranks. Columns that do not fit into `width` are listed below the table.
 fn table(titles: &[(String, u8)], rows: Vec<Vec<String>>, widest: usize, width: usize) -> String {
     if rows.is_empty() {
         return "nothing found\n".to_owned();
@@ -247,15 +247,15 @@ fn table(titles: &[(String, u8)], rows: Vec<Vec<String>>, widest: usize, width: 
         let left = (0..titles.len()).filter(|at| !shown.contains(at));
         let mut names: Vec<&str> = left.map(|at| &*titles[at].0).collect();
         names.dedup();
-        let line = format!("(no room for {})", names.join(", "));
+        let line = format!("(too narrow for {})", names.join(", "));
         text.push_str(&cut(&line, width));
         text.push('\n');
     }
     text
 }
 
-/// Which columns there is room for. First go those of the greatest rank, then the widest are made
-/// narrower, then the last ones go.
+/// Selects the columns that fit. First those of the greatest rank are removed, then the widest are
+/// made narrower, then the last ones are removed.
 fn fit(titles: &[(String, u8)], widths: &mut [usize], width: usize) -> Vec<usize> {
     let mut shown: Vec<usize> = (0..titles.len()).collect();
     let needed = |shown: &[usize], widths: &[usize]| {

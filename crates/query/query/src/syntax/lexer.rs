@@ -91,8 +91,8 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Text in quotes. A backslash takes its meaning from the quote sign after it; any other is itself,
-/// so that expressions as `eth\d` need no doubling.
+/// Text in quotes. A backslash only escapes the quote sign; any other is literal, so that
+/// expressions like `eth\d` need no doubling.
 fn quoted(rest: &str, quote: char, start: usize) -> Result<(String, usize), QueryError> {
     let mut text = String::new();
     let mut chars = rest.char_indices().skip(1).peekable();

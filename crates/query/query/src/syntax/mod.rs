@@ -22,7 +22,7 @@ pub struct Query {
 pub struct Step {
     /// Which.
     pub name: StepName,
-    /// What it is given.
+    /// Its arguments.
     pub args: Vec<Arg>,
     /// Where its name is.
     pub span: Span,
@@ -44,7 +44,7 @@ pub struct Arg {
 pub enum ArgKind {
     /// Text in quotes.
     Str(String),
-    /// Whole number.
+    /// Integer.
     Int(i64),
     /// Number with a fraction.
     Float(f64),

@@ -102,7 +102,7 @@ names! {
 }
 
 names! {
-    /// A word that stands for itself.
+    /// A word used literally.
     Word:
     Asc "ASC", "From the least on.";
     Desc "DESC", "From the greatest on.";

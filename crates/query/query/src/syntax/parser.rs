@@ -1,4 +1,4 @@
-//! Tokens to steps. Nothing is checked here but the form; which step fits where is checked later.
+//! Tokens to steps. The parser checks only the syntax; a later pass checks the order of steps.
 
 use super::{
     Arg, ArgKind, PredicateName, Query, Step, StepName, Word,
@@ -157,7 +157,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// From `(` to `)`, both included, with the place of the latter.
+    /// From `(` to `)`, both included, with the position of the latter.
     fn args(&mut self, depth: usize) -> Result<(Vec<Arg>, Span), QueryError> {
         let (_, open) = self.advance()?;
         let mut args = Vec::new();

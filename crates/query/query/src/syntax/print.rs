@@ -1,4 +1,4 @@
-//! Queries as text again, in the usual spelling.
+//! Queries as text, in canonical spelling.
 
 use super::{Arg, ArgKind, Query, Step};
 use std::fmt::{self, Display, Formatter, Write};

@@ -9,28 +9,28 @@ use skua_record::time::UnixNs;
 use super::input::GraphLine;
 use crate::{counts::Sum, line::Sent};
 
-/// Who is at an end of an edge.
+/// An end of an edge.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Party {
+pub enum Endpoint {
     /// A service by its name: container, unit or process.
     Service(Box<str>),
-    /// An address, when its name is not known.
+    /// An address without a known name.
     Address(IpAddr),
 }
 
-/// An endpoint as JSON has it; utoipa knows no schema of an `IpAddr`.
+/// The JSON schema of an endpoint; utoipa has none for `IpAddr`.
 #[derive(ToSchema)]
 #[schema(as = Endpoint, rename_all = "lowercase")]
 #[allow(dead_code, reason = "only its schema is used")]
-enum PartySchema {
+enum EndpointSchema {
     /// A service by its name: container, unit or process.
     Service(String),
-    /// An address, when its name is not known.
+    /// An address without a known name.
     Address(String),
 }
 
-impl std::fmt::Display for Party {
+impl std::fmt::Display for Endpoint {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Service(name) => out.write_str(name),
@@ -42,21 +42,21 @@ impl std::fmt::Display for Party {
 /// What lines are summed up by.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct EdgeKey {
-    client: Party,
-    server: Party,
+    client: Endpoint,
+    server: Endpoint,
     protocol: u8,
     port: u16,
 }
 
 impl EdgeKey {
     pub(super) fn of(line: &GraphLine<'_>) -> Self {
-        let party = |name: &str, address| match name {
-            "" => Party::Address(address),
-            name => Party::Service(name.into()),
+        let endpoint = |name: &str, address| match name {
+            "" => Endpoint::Address(address),
+            name => Endpoint::Service(name.into()),
         };
         Self {
-            client: party(&line.client_service, line.client),
-            server: party(&line.server_service, line.server),
+            client: endpoint(&line.client_service, line.client),
+            server: endpoint(&line.server_service, line.server),
             protocol: line.protocol,
             port: line.port,
         }
@@ -78,7 +78,7 @@ pub(super) struct EdgeSums {
     rtt_sum_us: u64,
     rtt_min_us: u64,
     rtt_max_us: u64,
-    /// Middles of classes with how often they came, the least first: there are 240 at most.
+    /// Midpoints and counts of classes, in ascending order: at most 240.
     classes: Vec<(u32, u64)>,
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
@@ -122,8 +122,8 @@ impl EdgeSums {
         for side in 0..2 {
             let more = other.sent[side];
             self.sent[side].add(more.packets, more.bytes);
-            let again = &mut self.retransmitted[side];
-            *again = again.saturating_add(other.retransmitted[side]);
+            let retransmitted = &mut self.retransmitted[side];
+            *retransmitted = retransmitted.saturating_add(other.retransmitted[side]);
         }
         if other.rtt_count > 0 {
             self.rtt_min_us = match self.rtt_count {
@@ -146,9 +146,9 @@ impl EdgeSums {
         }
         for (us, count) in &other.classes {
             match self.classes.binary_search_by_key(us, |(us, _)| *us) {
-                Ok(place) => self.classes[place].1 = self.classes[place].1.saturating_add(*count),
-                // What is told may be anything; ours has fewer.
-                Err(place) if self.classes.len() < 256 => self.classes.insert(place, (*us, *count)),
+                Ok(index) => self.classes[index].1 = self.classes[index].1.saturating_add(*count),
+                // Input may have any number of classes; our lines have fewer.
+                Err(index) if self.classes.len() < 256 => self.classes.insert(index, (*us, *count)),
                 Err(_) => {}
             }
         }
@@ -212,18 +212,18 @@ impl EdgeSums {
     }
 }
 
-/// What has happened to an edge in the last hour.
+/// Change of an edge in the last hour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = EdgeChange)]
 pub enum Change {
-    /// First seen in the last hour, and at least ten minutes after the graph was begun.
+    /// First seen in the last hour, and at least ten minutes after the graph began.
     New,
-    /// Not seen for five minutes, but within the hour before.
+    /// Seen in the last hour, but not in the last five minutes.
     Vanished,
 }
 
-/// Attempts that came to nothing.
+/// Failed attempts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, ToSchema)]
 pub struct Failures {
     /// Answered with RST.
@@ -243,7 +243,7 @@ pub struct EdgeRtt {
     pub min_us: u64,
     /// The greatest.
     pub max_us: u64,
-    /// Half of them are at most so long; by classes, see [`Sketch`](crate::Sketch).
+    /// Median; by classes, see [`Sketch`](crate::Sketch).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50_us: Option<u64>,
     /// 95% of them are.
@@ -258,15 +258,15 @@ pub struct EdgeRtt {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, ToSchema)]
 #[schema(as = ServiceEdge)]
 pub struct Edge {
-    /// Who uses the service.
-    #[schema(value_type = PartySchema)]
-    pub client: Party,
-    /// Who offers it.
-    #[schema(value_type = PartySchema)]
-    pub server: Party,
+    /// The client.
+    #[schema(value_type = EndpointSchema)]
+    pub client: Endpoint,
+    /// The server.
+    #[schema(value_type = EndpointSchema)]
+    pub server: Endpoint,
     /// IP protocol.
     pub protocol: u8,
-    /// The service's port; 0 when its side is not known.
+    /// The service's port; 0 if the server's side is unknown.
     pub port: u16,
     /// Sent by the client, with link-layer headers.
     pub client_sent: Sum,
@@ -280,9 +280,9 @@ pub struct Edge {
     pub failures: Failures,
     /// Conversations that ended by RST after an answer.
     pub reset: u64,
-    /// Segments that came again.
+    /// Retransmitted segments.
     pub retransmitted: Sent,
-    /// Round-trip times, when some are known.
+    /// Round-trip times, if any were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt: Option<EdgeRtt>,
     /// Sampled packets that were summed up: with some the sums are estimates.
@@ -295,7 +295,7 @@ pub struct Edge {
     #[serde(rename = "last", serialize_with = "time")]
     #[schema(value_type = String, format = DateTime)]
     pub last_ns: u64,
-    /// What has happened to it in the last hour.
+    /// Change in the last hour.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
 }
@@ -305,7 +305,7 @@ fn time<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Edge {
-    /// Bytes both ways.
+    /// Bytes in both directions.
     pub fn bytes(&self) -> u64 {
         self.client_sent
             .bytes
@@ -313,7 +313,7 @@ impl Edge {
     }
 
     /// What edges are distinguished by.
-    pub fn order(&self) -> (&Party, &Party, u8, u16) {
+    pub fn order(&self) -> (&Endpoint, &Endpoint, u8, u16) {
         (&self.client, &self.server, self.protocol, self.port)
     }
 }

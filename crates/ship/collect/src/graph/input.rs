@@ -1,4 +1,4 @@
-//! Lines as the graph takes them: from a collector in the same process, or as JSON.
+//! Input lines of the graph: from a collector in the same process, or as JSON.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::{Line, SECOND, counts::Sum, line::Sent};
 
-/// What the graph takes of a [`Line`]; as JSON it is the same line, whose other fields are stepped over.
+/// The fields of a [`Line`] that the graph uses; in JSON other fields are ignored.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 pub struct GraphLine<'a> {
     /// Beginning of the window, ns since the Unix epoch; in JSON as RFC 3339 in UTC.
@@ -16,11 +16,11 @@ pub struct GraphLine<'a> {
     pub seconds: f64,
     /// IP protocol.
     pub protocol: u8,
-    /// Who uses the service.
+    /// The client.
     pub client: IpAddr,
-    /// Who offers it.
+    /// The server.
     pub server: IpAddr,
-    /// Name of the client's service; empty when it is not known.
+    /// Name of the client's service; empty if unknown.
     #[serde(borrow, default)]
     pub client_service: Cow<'a, str>,
     /// Name of the server's service.
@@ -32,7 +32,7 @@ pub struct GraphLine<'a> {
     pub client_sent: Sum,
     /// Sent by the server.
     pub server_sent: Sum,
-    /// Segments that came again.
+    /// Retransmitted segments.
     pub retransmitted: Sent,
     /// Conversations that began.
     pub begun: u64,
@@ -48,7 +48,7 @@ pub struct GraphLine<'a> {
     pub rtt: GraphRtt,
     /// Sampled packets.
     pub samples: u64,
-    /// Addresses of the agents that told of it, as they call themselves; at most four.
+    /// Addresses of the agents that reported it; at most four.
     #[serde(default)]
     pub exporters: Vec<IpAddr>,
 }

@@ -1,9 +1,9 @@
-//! Who depends on whom: lines summed up by service.
+//! The service graph: lines summed up by client and server.
 //!
-//! An edge is protocol, client, server and the service's port, where client and server are names of services
-//! as far as lines have them, else addresses. `docs/collector.md` has the definition, which a job on a stream
-//! engine computes alike: sums over lines, `first` and `last` the begin of the first and the end of the last
-//! window, quantiles by rank over the classes of round-trip times.
+//! The key of an edge is protocol, client, server and the server's port. Client and server are service names
+//! if lines have them, else addresses. `docs/collector.md` has the definition, which a job on a stream engine
+//! implements alike: sums over lines; `first` and `last` are the start of the first and the end of the last
+//! window; quantiles are by rank over the classes of round-trip times.
 
 mod edge;
 mod input;
@@ -12,16 +12,16 @@ mod past;
 use std::cmp::Reverse;
 
 use crate::{HashMap, SECOND};
-pub use edge::{Change, Edge, EdgeRtt, Failures, Party};
+pub use edge::{Change, Edge, EdgeRtt, Endpoint, Failures};
 use edge::{EdgeKey, EdgeSums};
 pub use input::{GraphLine, GraphRtt};
 pub use past::Past;
 
-/// An edge that is first seen so long after the graph was begun is new, others were there before.
+/// An edge first seen later than this after the graph began is new; earlier ones existed before.
 const WARM_UP: u64 = 600 * SECOND;
-/// An edge is new for so long, and vanished for so long.
+/// An edge stays new for this long, and vanished for this long.
 const RECENT: u64 = 3_600 * SECOND;
-/// An edge that is not seen for so long has vanished.
+/// An edge not seen for this long has vanished.
 const SILENT: u64 = 300 * SECOND;
 
 /// Edges since the graph was begun.
@@ -36,16 +36,16 @@ pub struct Graph {
 /// What happened to lines and edges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct GraphCounts {
-    /// Lines that were taken.
+    /// Lines added.
     pub lines: u64,
     /// Lines that are in no edge, because there were too many edges.
     pub edges_full: u64,
-    /// Edges that were forgotten to make room: not seen for an hour.
+    /// Edges removed to free space: not seen for an hour.
     pub forgotten: u64,
 }
 
 impl Graph {
-    /// A graph of nothing with room for so many edges, begun at a moment, ns since the Unix epoch.
+    /// An empty graph for `most` edges, begun at `began_ns` since the Unix epoch.
     pub fn new(most: usize, began_ns: u64) -> Self {
         Self {
             edges: HashMap::default(),
@@ -55,7 +55,7 @@ impl Graph {
         }
     }
 
-    /// Takes a line.
+    /// Adds a line.
     pub fn add(&mut self, line: &GraphLine<'_>) {
         let key = EdgeKey::of(line);
         self.counts.lines += 1;
@@ -69,7 +69,7 @@ impl Graph {
         self.edges.entry(key).or_default().add(line);
     }
 
-    /// Takes all edges of another.
+    /// Adds all edges of another graph.
     fn absorb(&mut self, other: &Self) {
         for (key, sums) in &other.edges {
             if self.edges.len() < self.most || self.edges.contains_key(key) {
@@ -80,7 +80,7 @@ impl Graph {
         }
     }
 
-    /// Forgets what was not seen for long, at most a quarter.
+    /// Removes edges not seen for long, at most a quarter.
     fn make_room(&mut self, now_ns: u64) {
         let old = now_ns.saturating_sub(RECENT);
         let mut silent: Vec<_> = self
@@ -97,7 +97,8 @@ impl Graph {
         }
     }
 
-    /// All edges as they are at a moment, those with most bytes first; `open` has what is not in here yet.
+    /// All edges at a moment, those with most bytes first; `open` has lines that are not yet in this
+    /// graph.
     pub fn edges(&self, open: &Self, now_ns: u64) -> Vec<Edge> {
         let known = self.edges.iter().map(|(key, sums)| {
             let more = open.edges.get(key);

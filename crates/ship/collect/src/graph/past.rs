@@ -7,12 +7,13 @@ use crate::SECOND;
 
 /// Time that a slice covers.
 const SLICE: u64 = 60 * SECOND;
-/// Slices that become one when they are old.
+/// Old slices that are merged into one.
 const COARSE: u64 = 15;
-/// Slices until they are old.
+/// Number of slices that are kept fine.
 const FINE: u64 = 60;
 
-/// Graphs of lines, by time. Bounded by the edges in all of them: the oldest go.
+/// Graphs by time slice. The number of edges in all slices is bounded: the oldest slices are
+/// removed.
 #[derive(Debug)]
 pub struct Past {
     /// By the number of their first slice.
@@ -24,7 +25,7 @@ pub struct Past {
 }
 
 impl Past {
-    /// Nothing yet, with room for so many edges.
+    /// No slices; at most `most` edges.
     pub fn new(most: usize) -> Self {
         Self {
             slices: BTreeMap::new(),
@@ -34,7 +35,7 @@ impl Past {
         }
     }
 
-    /// Takes a line, into the slice in which its window begins.
+    /// Adds a line to the slice in which its window begins.
     pub fn add(&mut self, line: &GraphLine<'_>) {
         let mut slice = line.window / SLICE;
         let last = self.slices.last_key_value().map(|(slice, _)| *slice);
@@ -61,7 +62,7 @@ impl Past {
         }
     }
 
-    /// Makes old slices coarser.
+    /// Merges old slices.
     fn fold(&mut self, now: u64) {
         let old = now.saturating_sub(FINE);
         let fine = self.slices.range(..old).map(|(slice, _)| *slice);
@@ -81,14 +82,14 @@ impl Past {
         }
     }
 
-    /// When what is known begins, ns since the Unix epoch.
+    /// Start of the oldest slice, ns since the Unix epoch.
     pub fn begins_ns(&self) -> Option<u64> {
         let (slice, _) = self.slices.first_key_value()?;
         Some(slice * SLICE)
     }
 
-    /// The graph of all that is known up to a moment, ns since the Unix epoch: to the minute within the hour
-    /// before the last line, else to the quarter of an hour. `began_ns` is when the graph was begun.
+    /// The graph up to a moment, ns since the Unix epoch: to the minute within the hour before the last
+    /// line, else to the quarter of an hour. `began_ns` is when the graph began.
     pub fn until(&self, moment_ns: u64, began_ns: u64) -> Graph {
         let began = began_ns.max(self.begins_ns().unwrap_or(began_ns));
         let mut graph = Graph::new(self.most, began);
@@ -130,7 +131,7 @@ mod tests {
         let connections = |minutes: u64| edges(minutes)[0].connections;
         assert_eq!(connections(299), 600);
         assert_eq!(connections(280), 2 * 281);
-        // Older slices are coarser, and lose nothing.
+        // Old slices are coarser, without loss.
         assert!(past.slices.len() < 90, "{}", past.slices.len());
         assert!((0..=30).contains(&(connections(100) - 2 * 101)));
     }
@@ -151,7 +152,7 @@ mod tests {
         let sum: usize = past.slices.values().map(|graph| graph.edges.len()).sum();
         assert_eq!(past.edges, sum);
         assert!(past.begins_ns().unwrap() > base + 9 * HOUR);
-        // A line of before that is in no slice.
+        // A line older than all slices.
         past.add(&line("late", 0, &[]));
         assert!(past.begins_ns().unwrap() > base + 9 * HOUR);
     }

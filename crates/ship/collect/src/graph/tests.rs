@@ -85,7 +85,7 @@ fn edges_appear_vanish_and_make_room() {
     );
     graph.add(&at("third", 5_000));
     assert_eq!(graph.counts().forgotten, 1);
-    // What is open counts, too, and is not added to the graph.
+    // Open lines count, too, and are not added to the graph.
     let mut open = Graph::new(9, begin);
     open.add(&at("third", 5_010));
     let edges = graph.edges(&open, begin + 5_020 * SECOND);

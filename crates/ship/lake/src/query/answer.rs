@@ -53,7 +53,7 @@ impl Sums {
             Order::Retransmitted => self.retransmitted,
             Order::Rtt => self.mean_rtt().unwrap_or(0),
             Order::Last => self.last.max(0).cast_unsigned(),
-            // The latest first, as `skua flows` has it.
+            // The latest first, as in `skua flows`.
             Order::First => self.first.max(0).cast_unsigned(),
         }
     }
@@ -69,7 +69,7 @@ impl Sums {
 pub enum Shown {
     /// There is none.
     Absent,
-    /// Whole number.
+    /// Integer.
     Number(i64),
     /// Text.
     Text(String),
@@ -109,17 +109,17 @@ pub struct Group {
 /// An answer.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Answer {
-    /// What was grouped by.
+    /// Fields that the rows are grouped by.
     pub by: Vec<String>,
-    /// The first groups in the order that was asked for.
+    /// The first groups in the requested order.
     pub groups: Vec<Group>,
     /// Groups in all.
     pub all_groups: usize,
-    /// Length of the time that was asked for, s.
+    /// Length of the requested time, s.
     pub seconds: f64,
-    /// Rows that were looked at.
+    /// Rows read.
     pub rows: u64,
-    /// Files that may have had some.
+    /// Files that may contain matching rows.
     pub files: usize,
     /// Row groups that were read.
     pub read: usize,

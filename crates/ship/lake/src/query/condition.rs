@@ -34,19 +34,19 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 
 /// What a value is compared with.
 #[derive(Clone, PartialEq, Debug)]
-enum Wanted {
+enum Operand {
     Number(i64),
     Text(String),
     Prefix(IpNet),
 }
 
-/// A condition on a field. What is missing is unequal to everything, and neither less nor greater; an empty
-/// value stands for what is missing.
+/// A condition on a field. A missing value is unequal to all others, and neither less nor greater; an empty
+/// value means missing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Condition {
     pub(crate) field: Field,
     comparison: Comparison,
-    wanted: Wanted,
+    operand: Operand,
 }
 
 impl Condition {
@@ -72,7 +72,7 @@ impl Condition {
         let (comparison, value) = found.ok_or_else(|| wrong("nothing is compared"))?;
         let (field, value) = (Field::named(table, name.trim())?, value.trim());
         let ordered = !matches!(comparison, Comparison::Equal | Comparison::Unequal);
-        let wanted = match field.kind {
+        let operand = match field.kind {
             Kind::Text => {
                 if ordered {
                     return Err(wrong("texts are equal or not, no more"));
@@ -83,13 +83,13 @@ impl Condition {
                             || matches!(field.name(), "client" | "server")
                                 && value.contains('/') =>
                     {
-                        Wanted::Prefix(prefix)
+                        Operand::Prefix(prefix)
                     }
-                    _ => Wanted::Text(value.into()),
+                    _ => Operand::Text(value.into()),
                 }
             }
-            _ if value.is_empty() && !ordered => Wanted::Number(NULL),
-            _ => Wanted::Number(
+            _ if value.is_empty() && !ordered => Operand::Number(NULL),
+            _ => Operand::Number(
                 value
                     .parse::<u64>()
                     .ok()
@@ -100,18 +100,18 @@ impl Condition {
         Ok(Self {
             field,
             comparison,
-            wanted,
+            operand,
         })
     }
 
-    /// That an address is one of both sides', for pruning.
+    /// A condition on the address of either side, to skip row groups.
     pub(crate) fn address(table: Table, address: IpAddr) -> Result<Self> {
         Self::parse(table, &format!("address={address}"))
     }
 
-    /// Whether it holds for a number.
+    /// Whether a number matches.
     pub(crate) fn holds_number(&self, value: i64) -> bool {
-        let Wanted::Number(wanted) = self.wanted else {
+        let Operand::Number(wanted) = self.operand else {
             return false;
         };
         let known = value != NULL;
@@ -125,22 +125,22 @@ impl Condition {
         }
     }
 
-    /// Whether it holds for a text.
+    /// Whether a text matches.
     pub(crate) fn holds_text(&self, value: &str) -> bool {
-        let equal = match &self.wanted {
-            Wanted::Text(wanted) => value == wanted,
-            Wanted::Prefix(prefix) => {
+        let equal = match &self.operand {
+            Operand::Text(wanted) => value == wanted,
+            Operand::Prefix(prefix) => {
                 let ip = value.parse::<IpAddr>();
                 ip.is_ok_and(|ip| prefix.contains(&ip))
             }
-            Wanted::Number(_) => false,
+            Operand::Number(_) => false,
         };
         equal == (self.comparison == Comparison::Equal)
     }
 
-    /// Whether a row group may have a row for which it holds.
+    /// Whether a row group may have a matching row.
     pub(crate) fn may_hold(&self, file: &File<'_>, table: Table, group: usize) -> Result<bool> {
-        for column in self.field.places(table) {
+        for column in self.field.value_columns(table) {
             if self.may_hold_in(file, group, column)? {
                 return Ok(true);
             }
@@ -149,8 +149,8 @@ impl Condition {
     }
 
     fn may_hold_in(&self, file: &File<'_>, group: usize, column: usize) -> Result<bool> {
-        match &self.wanted {
-            Wanted::Number(wanted) if *wanted != NULL => {
+        match &self.operand {
+            Operand::Number(wanted) if *wanted != NULL => {
                 let Some((least, most)) = file.number_range(group, column) else {
                     return Ok(true);
                 };
@@ -163,7 +163,7 @@ impl Condition {
                     Comparison::AtLeast => most >= *wanted,
                 })
             }
-            Wanted::Text(wanted) if !wanted.is_empty() && self.comparison == Comparison::Equal => {
+            Operand::Text(wanted) if !wanted.is_empty() && self.comparison == Comparison::Equal => {
                 let inside = file.text_range(group, column).is_none_or(|(least, most)| {
                     least <= wanted.as_bytes() && wanted.as_bytes() <= most
                 });

@@ -1,4 +1,4 @@
-//! Fields that can be asked for: columns, and what is made of them.
+//! Fields of queries: columns, and values derived from them.
 
 use crate::{
     error::{LakeError, Result},
@@ -34,7 +34,7 @@ pub(crate) enum Side {
 impl Side {
     pub const BOTH: [Self; 2] = [Self::A, Self::B];
 
-    /// The column of this side, given that of `a`.
+    /// The column of this side, given the column of `a`.
     pub fn column(self, of_a: usize) -> usize {
         match self {
             Self::A => of_a,
@@ -50,18 +50,18 @@ impl Side {
     }
 }
 
-/// Where a field's value comes from.
+/// The source of a field's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// A column.
     Column(usize),
-    /// What a side has, whichever is looked from: the column of `a`.
+    /// A field of either side: the column of `a`.
     Either(usize),
     /// What the side has that offers the service: the column of `a`.
     Server(usize),
     /// What the other side has.
     Client(usize),
-    /// Time, cut off to a multiple of so many µs.
+    /// Time, rounded down to a multiple of this many µs.
     Time(i64),
 }
 
@@ -74,16 +74,16 @@ pub struct Field {
 }
 
 impl Field {
-    /// Its name, as answers have it.
+    /// Its name in answers.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The field of a name; dots are as good as underscores, as in records (`a.process`).
+    /// The field with a name; dots equal underscores (`a.process`).
     ///
     /// # Errors
     ///
-    /// When there is none; it says which there are.
+    /// If there is none; the error lists the fields.
     pub fn named(table: Table, name: &str) -> Result<Self> {
         let own = name.replace('.', "_");
         let source = source(table, &own).ok_or_else(|| {
@@ -142,8 +142,8 @@ impl Field {
         }
     }
 
-    /// Columns one of which has a value, if the field has it.
-    pub(crate) fn places(&self, table: Table) -> Vec<usize> {
+    /// The columns that may have the field's value.
+    pub(crate) fn value_columns(&self, table: Table) -> Vec<usize> {
         let mut columns = self.columns(table);
         columns.retain(|column| {
             *column != flow::SERVICE_SIDE || self.source == Source::Column(*column)
@@ -151,7 +151,7 @@ impl Field {
         columns
     }
 
-    /// Whether its value depends on the side that is looked from.
+    /// Whether its value depends on the viewing side.
     pub(crate) fn has_sides(&self) -> bool {
         matches!(self.source, Source::Either(_))
     }
@@ -166,7 +166,7 @@ impl Field {
         )
     }
 
-    /// Whether it is somebody's name, which may not be known.
+    /// Whether it is a name, which may be unknown.
     pub(crate) fn is_name(&self) -> bool {
         match self.source {
             Source::Either(of_a) | Source::Server(of_a) | Source::Client(of_a) => {
@@ -177,7 +177,7 @@ impl Field {
         }
     }
 
-    /// Whether it says who owns a socket.
+    /// Whether it identifies the owner of a socket.
     pub(crate) fn is_owner(&self) -> bool {
         matches!(self.source, Source::Either(of_a) if of_a > flow::A_PORT)
     }

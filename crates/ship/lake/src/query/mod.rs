@@ -18,18 +18,18 @@ use crate::{
 
 /// Fields to group by at most.
 pub const FIELDS: usize = 6;
-/// Groups at most, when nobody says.
+/// Most groups, by default.
 pub const GROUPS: usize = 400_000;
-/// Bytes of names that a question holds at most.
+/// Most bytes of names that a query holds.
 pub(crate) const NAMES: usize = 128 << 20;
 
 /// What groups are ordered by, the greatest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// Bytes both ways; so by rate, too.
+    /// Bytes in both directions; also the order by rate.
     #[default]
     Bytes,
-    /// Packets both ways.
+    /// Packets in both directions.
     Packets,
     /// Bytes sent.
     Sent,
@@ -39,7 +39,7 @@ pub enum Order {
     Begun,
     /// Conversations that ended.
     Ended,
-    /// Segments that came again.
+    /// Retransmitted segments.
     Retransmitted,
     /// Mean time of the handshake.
     Rtt,
@@ -65,11 +65,11 @@ impl Order {
         ("start", Self::First),
     ];
 
-    /// The order of a name.
+    /// The order with a name.
     ///
     /// # Errors
     ///
-    /// When there is none; it says which there are.
+    /// If there is none; the error lists the orders.
     pub fn named(name: &str) -> Result<Self> {
         match Self::ALL.iter().find(|(known, _)| *known == name) {
             Some((_, order)) => Ok(*order),
@@ -91,13 +91,13 @@ pub struct Question {
     pub until: i64,
     /// Groups: rows with the same in these are one. At most [`FIELDS`].
     pub by: Vec<Field>,
-    /// All must hold.
+    /// All must match.
     pub conditions: Vec<Condition>,
-    /// What a packet of the conversation must match besides.
+    /// A further condition on the conversation's packets.
     pub filter: Option<PacketFilter>,
     /// Order of the groups.
     pub order: Order,
-    /// Rates count until here at most, µs: an end that has not come yet is none.
+    /// Rates count up to this time at most, µs: the end of a query may be in the future.
     pub now: i64,
     /// Groups in the answer at most.
     pub top: usize,

@@ -1,4 +1,4 @@
-//! Filters on packets of conversations: keys made anew of rows.
+//! Packet filters on conversations: keys rebuilt from rows.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -9,14 +9,14 @@ use crate::{
     schema::flow,
 };
 
-/// Whether packets with this key match, and with these TCP flags seen of `lo` and `hi`.
+/// Whether packets with this key and these TCP flags of `lo` and `hi` match.
 pub type Matches = dyn Fn(&FlowKey, [u8; 2]) -> bool + Send + Sync;
 
 /// A filter on packets.
 pub struct PacketFilter {
     /// The filter.
     pub matches: Box<Matches>,
-    /// Addresses that all packets that match are from or to: what has them not need not be looked at.
+    /// Addresses in all matching packets: other rows are skipped.
     pub addresses: Vec<IpAddr>,
 }
 

@@ -19,27 +19,27 @@ use crate::{
     schema::{Kind, Table, flow, service},
 };
 
-/// What stands for what is not known.
+/// Shown for unknown names.
 const UNKNOWN: &str = "(unknown)";
-/// What stands for what is outside of containers.
+/// Shown for processes outside of containers.
 const HOST: &str = "(host)";
-/// How often a question begins anew because files that it was to read were compacted or deleted meanwhile.
+/// Most attempts of a query whose files were compacted or deleted meanwhile.
 const ATTEMPTS: usize = 4;
 
 type Key = [i64; FIELDS];
 
 impl Lake {
-    /// Answers a question.
+    /// Answers a query.
     ///
     /// # Errors
     ///
-    /// When storage fails, or the answer would need more memory than it may have. What is damaged is left out
-    /// and named in the answer.
+    /// If the storage fails, or the answer would exceed its memory limit. Damaged files are skipped and
+    /// listed in the answer.
     pub fn ask(&self, question: &Question) -> Result<Answer> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match Asking::new(question).all(self) {
+            match Execution::new(question).all(self) {
                 Err(error) if error.is_gone() && attempts < ATTEMPTS => {}
                 answer => return answer,
             }
@@ -47,20 +47,20 @@ impl Lake {
     }
 }
 
-/// A question under way.
-struct Asking<'q> {
+/// A running query.
+struct Execution<'q> {
     question: &'q Question,
     texts: Texts,
     addresses: Addresses,
     groups: HashMap<Key, Sums, RandomState>,
-    /// For each condition, what is known of texts by number: 0 nothing, 1 it holds, 2 it does not.
+    /// For each condition, results by number of the text: 0 unknown, 1 matches, 2 does not.
     held: Vec<Vec<u8>>,
-    /// Addresses that the packet filter wants, as conditions.
+    /// Addresses of the packet filter, as conditions.
     hints: Vec<Condition>,
     answer: Answer,
 }
 
-/// A side's place among columns.
+/// Columns of a row group, with those of a side.
 struct Rows<'a> {
     columns: &'a [Data],
     table: Table,
@@ -103,7 +103,7 @@ impl Rows<'_> {
     }
 }
 
-impl<'q> Asking<'q> {
+impl<'q> Execution<'q> {
     fn new(question: &'q Question) -> Self {
         let addresses = question.filter.iter().flat_map(|filter| &filter.addresses);
         Self {
@@ -156,7 +156,7 @@ impl<'q> Asking<'q> {
         Ok(self.finish())
     }
 
-    /// Notes what is damaged; anything else is an error.
+    /// Records damage; any other error is returned.
     fn missing(&mut self, error: LakeError) -> Result<()> {
         match error {
             LakeError::Damaged { .. } => {
@@ -180,7 +180,7 @@ impl<'q> Asking<'q> {
             self.answer.pruned += 1;
             return Ok(());
         }
-        // All before the first is counted: of a group that is damaged nothing is.
+        // Decode all columns before counting: of a damaged group nothing is counted.
         let mut columns: Vec<Data> = table.columns().iter().map(|c| Data::new(c.kind)).collect();
         for column in needed(question) {
             file.read(group, column, &mut self.texts, &mut columns[column])?;
@@ -242,14 +242,14 @@ impl<'q> Asking<'q> {
         let sided = question.by.iter().any(Field::has_sides);
         let views = Side::BOTH.map(|side| self.holds(rows, row, side, server).then_some(side));
         if !sided {
-            // As the service sees it, or who spoke first.
+            // Viewed from the service's side, or from the side that spoke first.
             let usual = server.unwrap_or(Side::A);
             if views.iter().flatten().next().is_some() {
                 self.add(rows, row, usual, server);
             }
             return;
         }
-        // Those whose owner is known; if none is, once all the same.
+        // Sides with a known owner; without any, the conversation counts once.
         let owners = question.by.iter().any(Field::is_owner);
         let known =
             Side::BOTH.map(|side| !owners || rows.number(row, side.column(flow::A_PID)) != NULL);
@@ -269,7 +269,7 @@ impl<'q> Asking<'q> {
                 continue;
             }
             let key = self.key(rows, row, side, server);
-            // With the same on both sides once, from the view of who spoke first.
+            // If both sides have the same key, count once, from the side that spoke first.
             if before == Some(key) {
                 continue;
             }
@@ -282,7 +282,7 @@ impl<'q> Asking<'q> {
         let mut key = [0; FIELDS];
         for (place, field) in key.iter_mut().zip(&self.question.by) {
             *place = rows.value(row, field, view, server);
-            // Whoever has a process and no container is on the host itself: not the same as not known.
+            // A process without a container runs on the host itself; that is not unknown.
             if field.is_container()
                 && *place == i64::from(NO_TEXT)
                 && pid_of(rows, row, field, view, server) != NULL
@@ -293,7 +293,7 @@ impl<'q> Asking<'q> {
         key
     }
 
-    /// Whether all conditions hold, looked from a side.
+    /// Whether all conditions match, viewed from a side.
     fn holds(&mut self, rows: &Rows<'_>, row: usize, view: Side, server: Option<Side>) -> bool {
         let question = self.question;
         let mut conditions = question.conditions.iter().zip(&mut self.held);
@@ -385,7 +385,7 @@ impl<'q> Asking<'q> {
     }
 }
 
-/// The process identifier of the side whose container a field is.
+/// The process identifier of the side that a container field belongs to.
 fn pid_of(rows: &Rows<'_>, row: usize, field: &Field, view: Side, server: Option<Side>) -> i64 {
     let side = match field.source {
         Source::Either(_) => Some(view),
@@ -404,7 +404,7 @@ fn grow(sums: &mut [u64; 2], more: [u64; 2]) {
 
 fn add_service(sums: &mut Sums, rows: &Rows<'_>, row: usize) {
     let count = |column| rows.count(row, column);
-    // As the service sees it.
+    // From the service's side.
     grow(
         &mut sums.sent,
         [service::SERVER_PACKETS, service::SERVER_BYTES].map(count),
@@ -465,7 +465,7 @@ fn needed(question: &Question) -> Vec<usize> {
     };
     let conditions = question.conditions.iter().map(|condition| &condition.field);
     for field in question.by.iter().chain(conditions) {
-        columns.extend(field.columns(table));
+        columns.extend(field.value_columns(table));
     }
     if question
         .by

@@ -11,17 +11,17 @@ use super::{
 };
 use crate::error::{LakeError, Result};
 
-/// Whoever writes tries again by itself, and counts; so the client need not for long.
+/// Writers retry and count on their own, so the client need not retry for long.
 const SETTINGS: [(&str, &str); 2] = [
     ("dfs.client.failover.max.attempts", "4"),
     ("dfs.client.failover.sleep.base.millis", "250"),
 ];
-/// Bytes that are handed to the client at once.
+/// Bytes passed to the client in one call.
 const CHUNK: usize = 1 << 20;
 
 pub(crate) struct Files {
     client: Client,
-    /// Of the lake: `/path`, or nothing.
+    /// Prefix of the lake: `/path`, or empty.
     prefix: String,
     remote: Remote,
 }
@@ -38,7 +38,7 @@ impl Files {
         }
         let client = builder
             .build()
-            .map_err(|error| LakeError::Place(format!("{text}: {}", one_line(&error))))?;
+            .map_err(|error| LakeError::Location(format!("{text}: {}", one_line(&error))))?;
         Ok(Self {
             client,
             prefix: match path {
@@ -53,7 +53,7 @@ impl Files {
         format!("{}/{path}", self.prefix)
     }
 
-    /// Writes a file whole; it may be seen meanwhile.
+    /// Writes a file in place; readers may see it incomplete.
     async fn write(&self, path: &str, bytes: &Bytes) -> std::result::Result<(), HdfsError> {
         let options = WriteOptions::default().overwrite(true).permission(0o640);
         let mut file = self.client.create(path, options).await?;
@@ -62,7 +62,7 @@ impl Files {
             let chunk = rest.split_to(CHUNK.min(rest.len()));
             file.write_bytes(chunk).await?;
         }
-        // Without it datanodes have it in memory only.
+        // Without it datanodes have the data in memory only.
         file.hsync().await?;
         file.close().await
     }
@@ -97,7 +97,8 @@ fn io_error(error: HdfsError) -> io::Error {
     io::Error::new(kind, text)
 }
 
-/// Whether a namenode found no datanode with room: that there are some tells it from none being up.
+/// Whether a namenode found no datanode with space. If the message counts datanodes, they are up
+/// but full.
 fn no_room(message: &str) -> bool {
     message.contains("could only be written to 0 of") && !message.contains("are 0 datanode")
 }
@@ -107,7 +108,7 @@ impl Storage for Files {
         let path = self.path(directory);
         let listed = self
             .remote
-            .wait(&path, 0, self.client.list_status(&path, true), told);
+            .wait(&path, 0, self.client.list_status(&path, true), io_error);
         let found = match listed {
             Err(error) if error.is_gone() => return Ok(Vec::new()),
             found => found?,
@@ -142,7 +143,7 @@ impl Storage for Files {
             let length = range.end.saturating_sub(range.start);
             file.read_range(range.start as usize, length as usize).await
         };
-        self.remote.read(&path, &range, read, told)
+        self.remote.read(&path, &range, read, io_error)
     }
 
     fn put(&self, path: &str, bytes: &Bytes) -> Result<()> {
@@ -155,19 +156,19 @@ impl Storage for Files {
             };
             let written = written.await;
             if written.is_err() {
-                // Where there is no room it would take what is needed.
+                // On a full cluster the rest would occupy space.
                 let _ = self.client.delete(&unfinished, false).await;
             }
             written
         };
-        self.remote.wait(&path, bytes.len() as u64, put, told)
+        self.remote.wait(&path, bytes.len() as u64, put, io_error)
     }
 
     fn delete(&self, path: &str) -> Result<()> {
         let path = self.path(path);
         let delete = async {
             self.client.delete(&path, false).await?;
-            // The hour and the day, when nothing is left in them: else it is refused.
+            // Remove hour and day if they are empty; HDFS refuses otherwise.
             let mut above = path.as_str();
             for _ in 0..2 {
                 above = above.rsplit_once('/').map_or("", |(above, _)| above);
@@ -177,10 +178,10 @@ impl Storage for Files {
             }
             Ok(())
         };
-        self.remote.delete(&path, delete, told)
+        self.remote.delete(&path, delete, io_error)
     }
 
-    /// Keeps nobody away. Who may not write is told at once; a namenode that is merely not there may come later.
+    /// Locks out no other process, but reports denied access at once. An unreachable namenode may come back.
     fn lock(&self, directory: &str, writer: &str) -> Result<Option<std::fs::File>> {
         if writer.starts_with('.') {
             return Ok(None);
@@ -188,7 +189,7 @@ impl Storage for Files {
         let path = self.path(directory);
         let made = self
             .remote
-            .wait(&path, 0, self.client.mkdirs(&path, 0o750, true), told);
+            .wait(&path, 0, self.client.mkdirs(&path, 0o750, true), io_error);
         match made {
             Ok(()) => {}
             Err(error) if error.is_denied() => return Err(error),
@@ -197,7 +198,7 @@ impl Storage for Files {
                 return Ok(None);
             }
         }
-        // What a process before left half done; nobody else writes under this name.
+        // Remove unfinished files of an earlier process; only this writer uses the name.
         let begin = format!(".{writer}-");
         for item in self.list(directory)? {
             let (_, name) = item.path.rsplit_once('/').unwrap_or_default();
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     fn kind(class: &str, message: &str) -> io::ErrorKind {
-        told(HdfsError::RPCError(class.into(), message.into())).kind()
+        io_error(HdfsError::RPCError(class.into(), message.into())).kind()
     }
 
     #[test]
@@ -242,7 +243,7 @@ mod tests {
         };
         assert_eq!(kind("java.io.IOException", &nodes(1)), Kind::StorageFull);
         assert_eq!(kind("java.io.IOException", &nodes(0)), Kind::Other);
-        let error = told(HdfsError::RPCError(
+        let error = io_error(HdfsError::RPCError(
             "a.b.C".into(),
             "what\n\tat java".into(),
         ));

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::{Storage, Stored, UNFINISHED, swap};
 use crate::error::{LakeError, Result};
 
-/// Directories that are looked into, below each other.
+/// Levels of directories that are searched.
 const DEPTH: usize = 4;
 
 pub(crate) struct Directory {
@@ -60,7 +60,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Keeps whoever exchanges directories away from a file's table until the answer is dropped.
+    /// Shared lock on a file's table: no directory is exchanged until the lock is dropped.
     fn guard(&self, path: &str) -> io::Result<File> {
         let table = self.path(path.split('/').next().unwrap_or_default());
         swap::guard(&table, false)
@@ -74,7 +74,7 @@ impl Directory {
     }
 }
 
-/// Writes what was renamed in a directory to the disk.
+/// Syncs a directory, so that renames in it survive a crash.
 pub(super) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -140,7 +140,7 @@ impl Storage for Directory {
             sync(directory)
         };
         write().map_err(|error| {
-            // On a full disk it would take the room that is needed.
+            // On a full disk it would occupy space.
             let _ = fs::remove_file(&unfinished);
             Self::error(&path)(error)
         })
@@ -176,7 +176,7 @@ impl Storage for Directory {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Self::error(&path)(error)),
             _ => {
-                // Those of the hour and of the day, when nothing is left in them.
+                // Remove hour and day if they are empty.
                 for above in path.ancestors().skip(1).take(2) {
                     if fs::remove_dir(above).is_err() {
                         break;
@@ -204,7 +204,7 @@ impl Storage for Directory {
             }
             Err(error) => return Err(Self::error(&path)(error.into())),
         }
-        // What a process before left half done; nobody else writes under this name.
+        // Remove unfinished files of an earlier process; only this writer uses the name.
         let _guard = swap::guard(&directory, false).map_err(Self::error(&directory))?;
         let begin = format!(".{writer}-");
         self.walk(&directory, DEPTH, &mut |path, _| {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use crate::error::{LakeError, Result};
 
-/// What names of files end with that are not whole yet; they begin with a dot, so that engines pass over them.
+/// Suffix of unfinished files; their names begin with a dot, so that engines ignore them.
 pub(crate) const UNFINISHED: &str = ".unfinished";
 
 /// A file of a lake.
@@ -33,23 +33,24 @@ pub(crate) trait Storage: Send + Sync {
     fn list(&self, directory: &str) -> Result<Vec<Stored>>;
     /// A part of an object.
     fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
-    /// Stores an object: afterwards it is there whole, and survives a crash of the host, or it is not.
+    /// Stores an object atomically: afterwards it exists completely and survives a crash of the host,
+    /// or it does not exist.
     fn put(&self, path: &str, bytes: &Bytes) -> Result<()>;
-    /// Stores an object, and deletes those in the same directory that it replaces. In a directory of this host
-    /// that is one moment for whoever lists it; elsewhere the new one is there before the others go.
+    /// Stores an object, and deletes the objects in the same directory that it replaces. In a local directory
+    /// both happen at one moment for readers; elsewhere the new object appears first.
     fn replace(&self, path: &str, bytes: &Bytes, old: &[String]) -> Result<()> {
         self.put(path, bytes)?;
         old.iter().try_for_each(|old| self.delete(old))
     }
-    /// Deletes what replacing left, of a table: just now, or what a process before left behind. Nobody else
-    /// replaces meanwhile.
+    /// Deletes leftovers of replacements in a table: of this process just now, or of an earlier one. No
+    /// other process replaces meanwhile.
     fn settle(&self, _table: &str, _just_now: bool) -> Result<()> {
         Ok(())
     }
     /// Deletes an object; that it is not there is as good.
     fn delete(&self, path: &str) -> Result<()>;
-    /// Keeps others who write under this name away until the answer is dropped, and removes what they have
-    /// left half done. An object store keeps nobody away. Names that begin with a dot are of those who compact.
+    /// Locks out other processes that write under this name until the lock is dropped, and removes their
+    /// unfinished files. An object store has no locks. Names that begin with a dot belong to compaction.
     fn lock(&self, directory: &str, writer: &str) -> Result<Option<std::fs::File>>;
 }
 
@@ -76,7 +77,7 @@ impl Location {
         }
     }
 
-    /// Opens the storage there. Nothing is made or looked at yet.
+    /// Opens the storage, without access to it.
     pub(crate) fn open(&self) -> Result<Arc<dyn Storage>> {
         match &self.kind {
             LocationKind::Directory(path) => Ok(Arc::new(local::Directory::new(path.clone()))),
@@ -93,7 +94,7 @@ impl Location {
 
     #[cfg(not(all(feature = "s3", feature = "hdfs")))]
     fn not_built(&self, feature: &str) -> LakeError {
-        LakeError::Place(format!(
+        LakeError::Location(format!(
             "{self}: this skua was built without {feature}: build it with --features {feature} \
              (docs/lake.md)"
         ))
@@ -116,14 +117,14 @@ impl FromStr for Location {
             Some(("s3", _)) => LocationKind::S3,
             Some(("hdfs", _)) => LocationKind::Hdfs,
             Some((scheme, _)) => {
-                return Err(LakeError::Place(format!(
+                return Err(LakeError::Location(format!(
                     "{text}: no lake can be at {scheme}://; give a directory, parquet://DIR, \
                      s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH"
                 )));
             }
         };
         if matches!(&kind, LocationKind::Directory(path) if path.as_os_str().is_empty()) {
-            return Err(LakeError::Place(format!("{text} names no directory")));
+            return Err(LakeError::Location(format!("{text} names no directory")));
         }
         Ok(Self {
             text: text.into(),

@@ -1,4 +1,4 @@
-//! What clients of S3 and HDFS have in common: they are asynchronous, and whoever stores waits.
+//! Common parts of the clients of S3 and HDFS: they are asynchronous, their callers block.
 
 use std::{
     future::Future,
@@ -12,15 +12,15 @@ use tokio::runtime::{Handle, Runtime};
 
 use crate::error::{LakeError, Result};
 
-/// An operation takes at most so long, and so much more for each MiB that it moves.
+/// Time limit of an operation, and additional time for each MiB.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PER_MIB: Duration = Duration::from_secs(4);
-/// Characters of an error that are told: some servers answer with whole pages.
-const TOLD: usize = 400;
+/// Most characters of an error message: some servers answer with whole pages.
+const ERROR_CHARS: usize = 400;
 
 /// Runs operations of a client, and waits for them.
 pub(crate) struct Remote {
-    /// What the lake's address begins with, for errors: all but the path.
+    /// The lake's address without the path, for errors.
     server: String,
     /// None only while it is dropped.
     runtime: Option<Runtime>,
@@ -59,7 +59,7 @@ impl Remote {
         path: &str,
         bytes: u64,
         operation: impl Future<Output = std::result::Result<T, E>>,
-        told: impl FnOnce(E) -> io::Error,
+        describe: impl FnOnce(E) -> io::Error,
     ) -> Result<T> {
         let mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
         let patience = PATIENCE.saturating_add(PER_MIB.saturating_mul(mib));
@@ -70,7 +70,7 @@ impl Remote {
         let error =
             match runtime.block_on(async { tokio::time::timeout(patience, operation).await }) {
                 Ok(Ok(done)) => return Ok(done),
-                Ok(Err(error)) => told(error),
+                Ok(Err(error)) => describe(error),
                 Err(_) => io::Error::new(
                     io::ErrorKind::TimedOut,
                     format!("no answer in {} s", begin.elapsed().as_secs()),
@@ -79,16 +79,16 @@ impl Remote {
         Err(self.error(path, error))
     }
 
-    /// Waits for a part of a file, and for all of it.
+    /// Reads with a time limit.
     pub fn read<E>(
         &self,
         path: &str,
         range: &Range<u64>,
         operation: impl Future<Output = std::result::Result<Bytes, E>>,
-        told: impl FnOnce(E) -> io::Error,
+        describe: impl FnOnce(E) -> io::Error,
     ) -> Result<Bytes> {
         let length = range.end.saturating_sub(range.start);
-        let bytes = self.wait(path, length, operation, told)?;
+        let bytes = self.wait(path, length, operation, describe)?;
         match bytes.len() as u64 == length {
             true => Ok(bytes),
             false => Err(self.error(path, io::ErrorKind::UnexpectedEof.into())),
@@ -100,9 +100,9 @@ impl Remote {
         &self,
         path: &str,
         operation: impl Future<Output = std::result::Result<(), E>>,
-        told: impl FnOnce(E) -> io::Error,
+        describe: impl FnOnce(E) -> io::Error,
     ) -> Result<()> {
-        match self.wait(path, 0, operation, told) {
+        match self.wait(path, 0, operation, describe) {
             Err(error) if error.is_gone() => Ok(()),
             deleted => deleted,
         }
@@ -111,17 +111,17 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // A runtime that is merely dropped waits for its threads, which panics where waiting is forbidden.
+        // Dropping a runtime blocks on its threads, which panics inside of another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// An error with all that is behind it, on one line of bounded length.
+/// An error with all its causes, on one line of bounded length.
 pub(crate) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let line = whole_line(error);
-    match line.char_indices().nth(TOLD) {
+    match line.char_indices().nth(ERROR_CHARS) {
         None => line,
         Some((end, _)) => format!("{}…", &line[..end]),
     }
@@ -147,7 +147,7 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str)> {
     let (_, rest) = text.split_once("://").unwrap_or_default();
     let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
     match server {
-        "" => Err(LakeError::Place(format!(
+        "" => Err(LakeError::Location(format!(
             "{text}: there is nothing behind ://"
         ))),
         _ => Ok((server, path.trim_matches('/'))),
@@ -171,6 +171,6 @@ mod tests {
         let error = io::Error::other(io::Error::other("a page\n  of\ttext"));
         assert_eq!(one_line(&error), "a page of text");
         let long = io::Error::other("x".repeat(5_000));
-        assert_eq!(one_line(&long).chars().count(), TOLD + 1);
+        assert_eq!(one_line(&long).chars().count(), ERROR_CHARS + 1);
     }
 }

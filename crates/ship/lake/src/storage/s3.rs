@@ -16,12 +16,12 @@ use super::{
 };
 use crate::error::{LakeError, Result};
 
-/// Whoever writes tries again by itself, and counts; so the client need not for long.
+/// Writers retry and count on their own, so the client need not retry for long.
 const RETRIES: usize = 2;
 const RETRY: Duration = Duration::from_secs(10);
-/// A request takes at most so long: a compacted file over a slow line.
+/// Time limit of a request: a compacted file over a slow line.
 const REQUEST: &str = "300s";
-/// Codes of errors that say that there is no room, as several servers have them.
+/// Error codes of several servers that mean full storage.
 const FULL: [&str; 5] = [
     "QuotaExceeded",
     "StorageFull",
@@ -30,7 +30,7 @@ const FULL: [&str; 5] = [
     "NotEnoughSpace",
 ];
 
-/// What is in answers to who may not, or asks in the wrong region: not all have status 401 or 403.
+/// Texts that mean denied access or a wrong region: not all have status 401 or 403.
 const DENIED: [&str; 8] = [
     "status code: 401",
     "status code: 403",
@@ -51,13 +51,13 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// `s3://bucket/prefix`; key, secret, region and endpoint come from the variables AWS_….
+    /// `s3://bucket/prefix`; the variables AWS_… give key, secret, region and endpoint.
     pub fn open(text: &str) -> Result<Self> {
         let (bucket, prefix) = split(text)?;
-        // The program's TLS is ring's. Where somebody chose another before, that one serves.
+        // The program's TLS uses ring. If a provider is installed already, that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = AmazonS3Builder::from_env();
-        without_tls(&builder).map_err(|why| LakeError::Place(format!("{text}: {why}")))?;
+        without_tls(&builder).map_err(|why| LakeError::Location(format!("{text}: {why}")))?;
         let store = builder
             .with_bucket_name(bucket)
             .with_retry(RetryConfig {
@@ -67,7 +67,7 @@ impl Bucket {
             })
             .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), REQUEST)
             .build()
-            .map_err(|error| LakeError::Place(format!("{text}: {}", one_line(&error))))?;
+            .map_err(|error| LakeError::Location(format!("{text}: {}", one_line(&error))))?;
         Ok(Self {
             store,
             bucket: bucket.into(),
@@ -88,7 +88,7 @@ impl Bucket {
             Error::NotFound { .. }
                 if matches!(code(&whole_line(error)), None | Some("NoSuchKey")) =>
             {
-                io::Error::new(io::ErrorKind::NotFound, told(error))
+                io::Error::new(io::ErrorKind::NotFound, explained(error))
             }
             error => self.failed(error),
         }
@@ -99,7 +99,7 @@ impl Bucket {
             let text = format!("there is no bucket {}; make it first", self.bucket);
             return io::Error::other(text);
         }
-        let (kind, text) = (kind(error), told(error));
+        let (kind, text) = (kind(error), explained(error));
         let hint = match kind {
             io::ErrorKind::PermissionDenied => {
                 " AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION must be right for it."
@@ -110,7 +110,7 @@ impl Bucket {
     }
 }
 
-/// Whether the server is to be spoken to without TLS though nobody allowed it: the client's words for that are poor.
+/// Refuses plain HTTP unless it is allowed: the client's own message is unclear.
 fn without_tls(builder: &AmazonS3Builder) -> std::result::Result<(), String> {
     let value = |key| builder.get_config_value(&key).unwrap_or_default();
     let server = value(AmazonS3ConfigKey::Endpoint);
@@ -134,7 +134,7 @@ fn kind(error: &Error) -> io::ErrorKind {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
             io::ErrorKind::PermissionDenied
         }
-        // What lists says of all errors that they are some error.
+        // The listing calls report every error as a generic one.
         _ if DENIED.iter().any(|what| line.contains(what)) => io::ErrorKind::PermissionDenied,
         _ if FULL.iter().any(|code| line.contains(code)) => io::ErrorKind::StorageFull,
         _ => io::ErrorKind::Other,
@@ -151,7 +151,7 @@ fn code(text: &str) -> Option<&str> {
     element(text, "Code")
 }
 
-/// What S3 said, if it did; else what the client says.
+/// S3's message, if it sent one; else the client's.
 fn explained(error: &Error) -> String {
     let line = whole_line(error);
     match (code(&line), element(&line, "Message")) {
@@ -199,7 +199,7 @@ impl Storage for Bucket {
             .read(path.as_ref(), &range, read, |error| self.of_object(&error))
     }
 
-    /// One request: S3 shows an object only when it has all of it.
+    /// One request: S3 shows an object only when it is complete.
     fn put(&self, path: &str, bytes: &Bytes) -> Result<()> {
         let path = self.path(path);
         let put = self.store.put(&path, PutPayload::from_bytes(bytes.clone()));
@@ -217,8 +217,8 @@ impl Storage for Bucket {
             .delete(path.as_ref(), delete, |error| self.of_object(&error))
     }
 
-    /// Keeps nobody away, as S3 cannot; but who may not enter, or has no bucket, is told at once. A server that
-    /// is merely not there may come later.
+    /// Locks out no other process, as S3 has no locks, but reports denied access or a missing bucket at once.
+    /// An unreachable server may come back.
     fn lock(&self, directory: &str, writer: &str) -> Result<Option<std::fs::File>> {
         if writer.starts_with('.') {
             return Ok(None);
@@ -260,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn what_s3_says_is_told() {
+    fn the_error_has_what_s3_says() {
         let error = answer("<Code>InvalidAccessKeyId</Code><Message>No such key.</Message>");
-        assert_eq!(told(&error), "InvalidAccessKeyId: No such key.");
-        assert_eq!(told(&answer("<Code>SlowDown</Code>")), "SlowDown");
+        assert_eq!(explained(&error), "InvalidAccessKeyId: No such key.");
+        assert_eq!(explained(&answer("<Code>SlowDown</Code>")), "SlowDown");
         let gone =
             "GET http://127.0.0.1:9/lake?list-type=2 in 1ms, after 2 retries - HTTP error: refused";
         assert_eq!(not_reached(gone).unwrap(), "http://127.0.0.1:9: refused");

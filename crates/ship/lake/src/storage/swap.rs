@@ -1,8 +1,8 @@
-//! Files of a directory that become one, for whoever lists it in one moment.
+//! Replaces files of a directory by one, at one moment for readers.
 //!
-//! A directory like that of the hour is made beside the table, with the new file and links to those that stay,
-//! and takes the other's place by one rename (`RENAME_EXCHANGE`, Linux 3.15). Writers and whoever deletes are kept out
-//! meanwhile: what they do must not be in the directory that goes.
+//! A copy of the hour's directory is made beside the table, with the new file and links to the files that stay, and is
+//! exchanged with the hour by one rename (`RENAME_EXCHANGE`, Linux 3.15). A lock keeps out writers and deletion
+//! meanwhile: their changes would be lost with the old directory.
 
 use std::{
     fs::{self, File, Permissions},
@@ -21,10 +21,11 @@ use super::local::sync;
 
 /// Where directories are made, and where those lie that have been replaced.
 const ASIDE: &str = ".compacting";
-/// Who has opened a directory that is replaced then has listed it after so long; tests have small ones.
+/// A reader that has opened a replaced directory has listed it after this time; shorter in tests.
 const LISTING: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 1_000 });
 
-/// Keeps those out who exchange directories of a table, or, exchanging, those who change what is in them.
+/// Locks a table: shared against exchanges of directories; exclusive, to exchange, against changes in
+/// them.
 pub(super) fn guard(table: &Path, exchanging: bool) -> io::Result<File> {
     let mut open = File::options();
     open.create(true).truncate(false).write(true);
@@ -37,7 +38,7 @@ pub(super) fn guard(table: &Path, exchanging: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether it is the file system that cannot do it, or not with what is in the directory.
+/// Whether the file system cannot exchange directories, or not with this content.
 fn impossible(error: &io::Error) -> bool {
     let which = Errno::from_io_error(error);
     which.is_some_and(|which| {
@@ -54,7 +55,7 @@ fn impossible(error: &io::Error) -> bool {
     })
 }
 
-/// Replaces files of an hour, whose directory is `table`/`hour`, by a new one. False when that cannot be in one moment here.
+/// Replaces files of the hour `table`/`hour` by a new one. False if it cannot be atomic here.
 pub(super) fn replace(
     root: &Path,
     table: &str,
@@ -113,8 +114,8 @@ fn exchange(
     hour.parent().map_or(Ok(()), sync)
 }
 
-/// Deletes what was replaced. Who has just opened such a directory gets the time to list it, unless it is what a
-/// process before left behind.
+/// Deletes replaced directories. Readers that have just opened one get time to list it, unless it is from an
+/// earlier process.
 pub(super) fn settle(root: &Path, table: &str, just_now: bool) -> io::Result<()> {
     let aside = root.join(ASIDE).join(table);
     let mut entries = match fs::read_dir(&aside) {

@@ -50,7 +50,7 @@ fn any_wrong_byte_is_found_before_it_is_decoded() {
         std::fs::write(&path, &wrong).unwrap();
         let answer = lake.ask(&everything()).unwrap();
         if answer.damaged.is_empty() {
-            // It is in a column that nobody asked for.
+            // The byte is in a column that the query does not read.
             assert_eq!(answer, whole, "byte {at}");
             unread += 1;
         } else {
@@ -75,7 +75,7 @@ fn what_is_cut_off_or_empty_is_named_and_not_compacted() {
         assert_eq!(answer.damaged.len(), 1, "{length}");
         assert_eq!(lines(&answer)[0]["begun"], 200);
     }
-    // What stands beside it is compacted; it stays for who can read it.
+    // The other files are compacted; the damaged one stays for manual recovery.
     let done = lake.compact(None, i64::MAX / 2).unwrap();
     assert_eq!(
         (done.damaged, done.from, done.into, done.rows),
@@ -88,7 +88,7 @@ fn what_is_cut_off_or_empty_is_named_and_not_compacted() {
     );
 }
 
-/// With checksums that fit: somebody has made it so on purpose.
+/// Damage with forged checksums.
 #[test]
 fn forged_files_neither_panic_nor_fill_memory() {
     let (_place, lake, path, bytes) = one();

@@ -38,7 +38,7 @@ fn many_small_files_become_one_and_sums_stay() {
     );
     assert_eq!(place.files().len(), 1);
     assert_eq!((totals(&lake), answer(&lake)), (before, groups.clone()));
-    // Killed after each step: both are there, and nothing counts twice.
+    // Killed after each step: both files exist, and no row counts twice.
     for (path, copy) in small.iter().zip(&copies).rev() {
         std::fs::write(path, copy).unwrap();
         assert_eq!(totals(&lake), before);
@@ -46,7 +46,7 @@ fn many_small_files_become_one_and_sums_stay() {
     assert_eq!(answer(&lake), groups);
     assert_eq!(lake.list().unwrap()[0].replaced, 12);
     write(&writer, 601..602, 20);
-    // Nothing to compact; what was is deleted.
+    // Nothing to compact; replaced files are deleted.
     let done = lake.compact(Some("web-1"), after(1)).unwrap();
     assert_eq!((done.from, done.deleted), (0, 12));
     assert_eq!(place.files().len(), 2);
@@ -91,7 +91,8 @@ fn who_reads_meanwhile_gets_the_same_sums() {
     }
 }
 
-/// As an engine does it that knows nothing of Skua: names that end in .parquet and begin with no dot.
+/// Lists files like an engine without knowledge of Skua: names that end in .parquet and begin with no
+/// dot.
 fn listed(hour: &std::path::Path) -> Vec<crate::name::FileName> {
     let table = "flows/date=2026-11-21/hour=22/";
     std::fs::read_dir(hour)
@@ -119,7 +120,7 @@ fn who_lists_a_directory_sees_each_row_once() {
                 let before = files.len();
                 crate::name::without_replaced(&mut files, |name| name);
                 assert_eq!(files.len(), before, "rows are there twice: {names}");
-                // What was there once stays: also what is written while others are compacted.
+                // Flushes once visible stay visible: also those written while others are compacted.
                 assert!(last >= latest, "{latest:x} is gone: {names}");
                 (times, latest) = (times + 1, last);
             }
@@ -236,7 +237,7 @@ fn rows_wait_for_storage_and_losses_are_counted() {
     let (cause, lost) = stats.lost[0];
     assert_eq!(cause, "storage_failed");
     assert_eq!(stats.waiting + lost, 2_000);
-    // What needs no row of its own needs no room: more of a conversation that has one, and what brings no packets.
+    // These need no new row: more packets of a conversation with a row, and changes without packets.
     let mut still = record(1_999, 0);
     (still.interval.lo_sent, still.interval.hi_sent) = Default::default();
     put(&writer, &[(101, record(101, 0)), (1_999, still)]);

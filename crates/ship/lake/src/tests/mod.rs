@@ -1,4 +1,4 @@
-//! The lake as a whole: what is written is what is answered.
+//! The whole lake: answers are what was written.
 
 mod damage;
 mod keeping;
@@ -180,7 +180,7 @@ pub fn totals(lake: &Lake) -> (u64, u64, u64) {
         return (0, 0, 0);
     };
     let number = |side: &str, what: &str| all[side][what].as_u64().unwrap();
-    // As the service sees it.
+    // From the service's side.
     (
         number("received", "packets"),
         number("received", "bytes"),

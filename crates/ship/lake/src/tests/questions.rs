@@ -25,7 +25,7 @@ fn sums_are_those_of_the_records() {
     assert_eq!(totals(&lake), (packets, packets * 100, 1_000_000));
     let by = ask(&lake, always().by("service,process").unwrap());
     assert_eq!(by.by, ["service", "process"]);
-    // A conversation of two processes here is counted with both, as each sees it.
+    // A conversation of two local processes counts for both.
     let mut expected: BTreeMap<(String, &str), u64> = BTreeMap::new();
     for number in 1..1_001 {
         let [client, server] = parties(number);
@@ -104,7 +104,7 @@ fn conditions_choose_rows_and_sides() {
     assert_eq!(of("a.address=10.0.0.0/25"), 640);
     assert_eq!(of("ab_packets>=1000"), 1);
     assert_eq!(of("server_process="), 572);
-    // Of a conversation of two processes only that side is counted that is meant.
+    // Of a conversation of two processes only the matching side counts.
     let nginx = lines(&ask(
         &lake,
         always()
@@ -188,7 +188,7 @@ fn a_conversation_counts_what_each_drain_added() {
         now.tcp.counters.retransmitted = [drain, 0];
         now.last_ns += SECOND;
         put(&writer, &[(9, now)]);
-        // Owners became known, nothing else.
+        // Only owners became known.
         let mut same = now;
         same.interval.lo_sent = Counters::default();
         put(&writer, &[(9, same)]);

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use skua_collect::{
-    Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Known, Offered, Tcp,
+    Collector, CollectorConfig, Drain, Enrichment, Exporter, ExporterConfig, Offered, Tcp,
 };
 use skua_flow::FlowRecord;
 use skua_wire::sflow::{Name, ServiceName};
@@ -13,7 +13,7 @@ use super::*;
 /// Calls the client `shop` and the server `payments`.
 struct Names;
 
-impl Known for Names {
+impl Enrichment for Names {
     fn name(&self, owner: NonZeroU32) -> Option<Name<'_>> {
         Some(Name {
             by: ServiceName::Unit,
@@ -52,12 +52,12 @@ fn top_talkers_of_a_fleet_can_be_asked_for_by_the_names_of_services() {
         }
     }
     let drain = Drain {
-        known: &Names,
+        enrichment: &Names,
         ..Drain::at(now)
     };
     exporter.export(records.iter(), &drain, |bytes| {
         collector.datagram(std::net::IpAddr::from([10, 0, 0, 1]), bytes, now);
-        Offered::Taken
+        Offered::Queued
     });
     let mut sent = 0;
     let mut times = 0;

@@ -10,10 +10,10 @@ use std::{
 use super::*;
 use crate::Retention;
 
-/// Longer than any server takes to start, or a client to give up.
+/// Longer than any server needs to start, or a client to give up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A server with a folder of its own; both are gone when it is dropped.
+/// A server with a folder of its own; dropping it removes both.
 struct Server {
     kind: &'static str,
     port: u16,
@@ -35,7 +35,7 @@ fn script(arguments: &[&str]) -> String {
 }
 
 impl Server {
-    /// What it stores has so much room when that is given, as mount says it.
+    /// Starts a server; `room` limits its storage, in the syntax of mount.
     fn start(kind: &'static str, port: u16, room: Option<&str>) -> Self {
         let name = format!("skua-lake-{}-{kind}", std::process::id());
         let mut server = Self {
@@ -88,7 +88,7 @@ impl Server {
         Lake::open(&self.location).unwrap()
     }
 
-    /// Paths of all that is stored.
+    /// Paths of all stored files.
     fn files(&self) -> Vec<String> {
         let items = self.location.open().unwrap().list("flows").unwrap();
         let mut paths: Vec<String> = items.into_iter().map(|item| item.path).collect();
@@ -120,7 +120,7 @@ fn after(minutes: i64) -> i64 {
     (BEGIN / 1_000) as i64 + minutes * 60_000_000
 }
 
-/// Written, asked, compacted, listed, deleted; read whole by whoever reads meanwhile.
+/// Write, query, compact, list, delete; concurrent readers see complete files.
 fn whole(server: &Server) {
     let writer = server.writer(64 << 20);
     for part in 0..12 {
@@ -175,8 +175,8 @@ fn whole(server: &Server) {
     assert_eq!(server.files(), [""; 0]);
 }
 
-/// The server is killed while rows are written, and comes again: nothing that was stored is lost, what found no
-/// room is counted, and nobody sees half a file.
+/// The server is killed while rows are written, and restarted: no stored row is lost, rows without space are
+/// counted, and no reader sees an incomplete file.
 fn gone_and_back(server: &mut Server) {
     const ROWS: u64 = 6_000;
     let writer = server.writer(600 * 700);
@@ -197,7 +197,7 @@ fn gone_and_back(server: &mut Server) {
     for part in 60..120 {
         put(&writer, &records(part * 50 + 1));
     }
-    until("told to fail", || writer.stats().failing.is_some());
+    until("failing", || writer.stats().failing.is_some());
     let stats = writer.stats();
     let error = stats.failing.clone().unwrap();
     println!("{}: gone: {error}", server.kind);
@@ -218,14 +218,14 @@ fn gone_and_back(server: &mut Server) {
     assert_eq!(answer.groups[0].sums.begun, stats.rows);
 }
 
-/// No room: told, counted, and written when there is some again.
+/// Full storage: reported, counted, and written to again when there is space.
 fn full(server: &Server) {
     let writer = server.writer(600 * 700);
     write(&writer, 1..51, 0);
     let filler = server.data().join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();
     let begin = Instant::now();
-    // Servers keep some room for themselves for a while.
+    // Servers reserve some space for a while.
     while writer.stats().failing.is_none() {
         assert!(begin.elapsed() < PATIENCE, "{:?}", writer.stats());
         let _ = std::io::copy(&mut std::io::repeat(1), &mut file);
@@ -233,8 +233,8 @@ fn full(server: &Server) {
         put(&writer, &[(next, record(next, 0))]);
         writer.flush(MINUTE);
     }
-    // A datanode that is full drops who writes, until the namenode has heard of it.
-    until("told to be full", || {
+    // A full datanode drops writers until the namenode knows that it is full.
+    until("full", || {
         let error = writer.stats().failing.unwrap_or_default();
         error.contains("InsufficientStorage") || error.contains("could only be written to 0 of")
     });

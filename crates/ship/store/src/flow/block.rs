@@ -1,7 +1,7 @@
 //! Blocks: the changes of some thousand flows, in columns.
 //!
-//! A block stands alone: texts, addresses, contexts and parties are in tables at its beginning, so that
-//! what is lost of a file costs only the rows that were there. `docs/history.md` has the layout.
+//! A block is self-contained: texts, addresses, contexts and parties are in tables at its start, so
+//! that damage costs only the rows of that block. `docs/history.md` has the layout.
 
 use super::{
     FlowChange, FlowContext, StoredFlow,
@@ -68,7 +68,7 @@ enum Col {
     HiParty,
 }
 
-/// Behind these are TCP's counters, of `lo` and `hi` in turn.
+/// The columns from here on are TCP's counters, of `lo` and `hi` in turn.
 const TCP_COUNTERS: usize = Col::HiParty as usize + 1;
 const COLUMNS: usize = TCP_COUNTERS + 2 * TcpCounters::COUNT;
 
@@ -86,8 +86,8 @@ const SERVICE_RULES: [ServiceRule; 5] = [
     ServiceRule::WellKnown,
 ];
 
-/// What has no number of its own, in one: whether `lo` spoke first (bit 0), who opened (1–2), why it
-/// ended (3–5), the service's side (6) and how that is known (7–9); 0 for unknown.
+/// Small fields in one number: whether `lo` spoke first (bit 0), which side opened (1–2), why it
+/// ended (3–5), the service's side (6) and by which rule (7–9); 0 for unknown.
 fn bits(record: &FlowRecord) -> u64 {
     fn place<T: PartialEq>(list: &[T], value: Option<T>) -> u64 {
         let at = value.and_then(|value| list.iter().position(|known| *known == value));
@@ -106,7 +106,7 @@ fn bits(record: &FlowRecord) -> u64 {
         | place(&SERVICE_RULES, service.map(|service| service.by)) << 7
 }
 
-/// Who owns a socket, with numbers for texts.
+/// Owner of a socket, with numbers for texts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct PartyRow {
     process: u32,
@@ -320,8 +320,8 @@ impl BlockWriter {
         })
     }
 
-    /// The payload of the block, how many rows it has, and the least and greatest time of packets in ns;
-    /// the writer is empty again.
+    /// Returns the payload of the block, its number of rows, and the minimum and maximum time of packets
+    /// in ns; empties the writer.
     pub fn finish(&mut self) -> (Vec<u8>, u32, (u64, u64)) {
         let rows = self.rows() as u32;
         let mut out = vec![LAYOUT];
@@ -369,7 +369,7 @@ impl BlockWriter {
     }
 }
 
-/// Columns of a block, to be used for the next one again.
+/// Columns of a block, reused for the next one.
 #[derive(Default)]
 pub struct Scratch(Vec<Vec<u64>>);
 
@@ -513,7 +513,7 @@ impl<'a> Tables<'a> {
         let columns = &mut scratch.0;
         columns.resize_with(COLUMNS, Vec::new);
         for (place, column) in columns.iter_mut().enumerate() {
-            // Written by a version that had fewer counters.
+            // Written by a version with fewer counters.
             if place >= TCP_COUNTERS && self.columns.left() == 0 {
                 column.clear();
                 column.push(0);
@@ -580,7 +580,7 @@ impl<'a> Rows<'a, '_> {
 
     fn number(&self, at: usize, column: usize) -> u64 {
         let column = &self.columns[column];
-        // One stands for all.
+        // One value for all rows.
         if column.len() == 1 {
             column[0]
         } else {
@@ -677,7 +677,7 @@ impl<'a> Rows<'a, '_> {
         self.get(at, Col::Context) as usize
     }
 
-    /// What stands before the columns.
+    /// The tables before the columns.
     pub fn tables(&self) -> &Tables<'a> {
         &self.tables
     }
@@ -709,7 +709,7 @@ impl<'a> Rows<'a, '_> {
         TcpCounters::of(all)
     }
 
-    /// The whole row.
+    /// All fields of a row.
     pub fn flow(&self, at: usize, key: FlowKey) -> Option<StoredFlow<'a>> {
         let counters = |packets, bytes| Counters::new(self.get(at, packets), self.get(at, bytes));
         let sum = |a: Counters, b: Counters| {

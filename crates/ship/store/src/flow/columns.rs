@@ -24,7 +24,7 @@ fn fixed_len(number: u64) -> usize {
     (71 - (number | 1).leading_zeros() as usize) / 8
 }
 
-/// The difference of two numbers, small when it is small either way.
+/// Signed difference of two numbers, zigzag-encoded.
 pub fn zigzag(to: u64, from: u64) -> u64 {
     let difference = to.wrapping_sub(from) as i64;
     ((difference << 1) ^ (difference >> 63)) as u64
@@ -61,7 +61,7 @@ pub fn put_column(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// Reads what was written; every method gives none when the bytes are not as they should be.
+/// Reads columns; every method returns none if the bytes are malformed.
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         let mut number = 0;
         for (at, byte) in self.0.iter().enumerate().take(10) {
             let part = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit.
+            // The tenth byte may have one bit.
             if at == 9 && part > 1 {
                 return None;
             }
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         (count.checked_mul(least)? <= self.left()).then_some(count)
     }
 
-    /// A column of `count` numbers; one number that stands for all where all are the same.
+    /// Reads a column of `count` numbers; a single number if all are equal.
     pub fn column(&mut self, count: usize, into: &mut Vec<u64>) -> Option<()> {
         into.clear();
         match self.array::<1>()?[0] {

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// The changes of a drain, packed. Use one again and again: it keeps its memory.
+/// The changes of a drain, packed. Reuse it: it keeps its memory.
 #[derive(Default)]
 pub struct FlowBatch {
     current: BlockWriter,
@@ -36,7 +36,7 @@ impl FlowBatch {
         Self::default()
     }
 
-    /// Adds a change. Those of one flow must come in their order in time.
+    /// Adds a change. Changes of one flow must be in order of time.
     pub fn push(&mut self, change: &FlowChange<'_>) {
         self.current.push(change);
         if self.current.rows() >= ROWS {
@@ -44,7 +44,7 @@ impl FlowBatch {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether it has no changes.
     pub fn is_empty(&self) -> bool {
         self.current.rows() == 0 && self.full.is_empty()
     }
@@ -96,8 +96,8 @@ impl FlowHistory {
         })
     }
 
-    /// Hands the changes in a batch to the disk, and empties it. Never waits: what does not fit into
-    /// the queue is counted as lost.
+    /// Queues the changes of a batch for writing, and empties it. Never blocks: changes that do not
+    /// fit into the queue are counted as lost.
     pub fn append(&self, batch: &mut FlowBatch) {
         for block in batch.drain() {
             if let Err(block) = self.writer.queue.push(block) {

@@ -1,12 +1,12 @@
-//! The history of flows: what each drain changed.
+//! The history of flows: the changes of each drain.
 //!
-//! A row is one change of one flow: the record as it was after a drain, and what that drain added. So
-//! it holds both the sums up to a moment and the differences, and a part of the history can be
-//! understood without what came before it.
+//! A row is one change of one flow: the record after a drain, and the deltas of that drain. So it holds
+//! both the sums up to a moment and the differences, and a part of the history is readable without
+//! earlier parts.
 //!
-//! The packets that a change counted lie between `since_ns` and the record's `last_ns`; the spans of the
-//! changes of one flow follow one another without gaps. A flow *was active* in a time when some span of
-//! it touches that time.
+//! The packets of a change lie between `since_ns` and the record's `last_ns`; the spans of the changes
+//! of one flow follow one another without gaps. A flow *was active* in a time when one of its spans
+//! overlaps that time.
 
 mod block;
 mod columns;
@@ -35,13 +35,13 @@ pub struct FlowContext<'a> {
 /// What a drain changed of a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowChange<'a> {
-    /// The record after it. Its numbers of owners are not kept: they mean something to one process
+    /// The record after it. Its numbers of owners are not stored: they are valid in one process
     /// only.
     pub record: &'a FlowRecord,
     /// What the drain added, of `lo` and of `hi`.
     pub added: [Counters; 2],
-    /// Time of the last packet that was known before, the record's `last_ns` before this drain; of a
-    /// new record its `first_ns`. Ns since the Unix epoch.
+    /// Time of the last packet known before: the record's `last_ns` before this drain; of a new
+    /// record its `first_ns`. Ns since the Unix epoch.
     pub since_ns: u64,
     /// Where it was captured.
     pub context: FlowContext<'a>,
@@ -54,7 +54,7 @@ pub struct FlowChange<'a> {
 pub struct StoredFlow<'a> {
     /// The record.
     pub record: FlowRecord,
-    /// What was added since `since_ns`, of `lo` and of `hi`.
+    /// Deltas since `since_ns`, of `lo` and of `hi`.
     pub added: [Counters; 2],
     /// Time of the last packet before those, ns since the Unix epoch.
     pub since_ns: u64,
@@ -69,7 +69,7 @@ pub struct StoredFlow<'a> {
 }
 
 impl StoredFlow<'_> {
-    /// What tells it from others.
+    /// Identifies the flow.
     pub fn identity(&self) -> FlowId {
         FlowId {
             host: self.context.host.into(),
@@ -82,8 +82,8 @@ impl StoredFlow<'_> {
     }
 }
 
-/// What tells a flow from others: a conversation that ended and one that has the same ports later have
-/// the same `id`, but not the same `serial`. The times say where to search.
+/// Identifies a flow: a conversation that ended and a later one with the same ports have the same
+/// `id`, but not the same `serial`. The times narrow the search.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FlowId {
     /// Name of the host.
@@ -100,7 +100,7 @@ pub struct FlowId {
     pub last_ns: u64,
 }
 
-/// Which flows are wanted.
+/// Selects flows.
 #[derive(Clone, Copy)]
 pub enum FlowLookup<'a> {
     /// All.
@@ -109,11 +109,11 @@ pub enum FlowLookup<'a> {
     Node(&'a str),
     /// Those from or to an address.
     Address(IpAddr),
-    /// Those whose keys are as wished, by tracking identifier for example.
+    /// Flows with matching keys, by tracking identifier for example.
     Key(&'a dyn Fn(&FlowKey) -> bool),
 }
 
-/// Reads bytes as a block, and all rows of it.
+/// Reads bytes as a block, with all its rows.
 pub(crate) fn check(bytes: &[u8]) {
     let mut scratch = block::Scratch::default();
     let tables = block::Tables::read(bytes);

@@ -1,4 +1,4 @@
-//! Blocks on their way to the disk.
+//! The queue of blocks to write.
 
 use std::{
     collections::VecDeque,
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A block that is to be written.
+/// A block to write.
 pub struct Waiting {
     pub payload: Vec<u8>,
     pub rows: u32,
@@ -18,13 +18,13 @@ pub struct Waiting {
 struct State {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// Blocks that came, and those that are done with.
-    came: u64,
+    /// Blocks queued, and blocks finished.
+    queued: u64,
     done: u64,
     closed: bool,
 }
 
-/// A queue that is bounded in bytes.
+/// A queue with a limit in bytes.
 pub struct Queue {
     state: Mutex<State>,
     changed: Condvar,
@@ -49,14 +49,14 @@ impl Queue {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Adds a block; gives it back when there is no room.
+    /// Adds a block; returns it if the queue is full.
     pub fn push(&self, block: Waiting) -> Result<(), Waiting> {
         let mut state = self.lock();
         if state.bytes + block.payload.len() > self.most_bytes {
             return Err(block);
         }
         state.bytes += block.payload.len();
-        state.came += 1;
+        state.queued += 1;
         state.waiting.push_back(block);
         self.changed.notify_all();
         Ok(())
@@ -77,17 +77,17 @@ impl Queue {
         }
     }
 
-    /// Says that a block that was taken is done with.
+    /// Reports that a block is finished.
     pub fn done(&self) {
         self.lock().done += 1;
         self.changed.notify_all();
     }
 
-    /// Waits until all that came until now is done with; whether it is.
+    /// Waits until all blocks queued so far are finished; whether they are.
     pub fn flush(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let mut state = self.lock();
-        let target = state.came;
+        let target = state.queued;
         while state.done < target {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -98,7 +98,7 @@ impl Queue {
         true
     }
 
-    /// No more blocks come.
+    /// Refuses further blocks.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();

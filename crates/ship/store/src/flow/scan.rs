@@ -1,10 +1,10 @@
-//! Asking the history of flows.
+//! Queries of the history of flows.
 
 use super::{
     FlowHistory, FlowId, FlowLookup, StoredFlow,
     block::{Rows, Scratch, Tables},
 };
-use crate::log::{DamageNotes, Part, Placed};
+use crate::log::{DamageNotes, FrameAt, Part};
 use hashbrown::{HashMap, HashSet};
 use skua_flow::{Counters, Interval};
 use std::{
@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-/// The time that is asked for, ns since the Unix epoch.
+/// The requested time, ns since the Unix epoch.
 #[derive(Clone, Copy)]
 struct Span {
     from: u64,
@@ -26,7 +26,7 @@ impl Span {
     }
 }
 
-/// An address as keys have it.
+/// An address in the form of keys.
 fn key_address(ip: IpAddr) -> [u8; 16] {
     let mapped = |ip: Ipv4Addr| ip.to_ipv6_mapped().octets();
     match ip {
@@ -44,7 +44,7 @@ impl FlowLookup<'_> {
         }
     }
 
-    /// The key and the flow of a row, if it is wanted; an error when the row makes no sense.
+    /// The key and the flow of a row, if it matches; an error if the row is invalid.
     fn read_row<'a>(&self, rows: &Rows<'a, '_>, at: usize) -> Result<Option<StoredFlow<'a>>, ()> {
         let key = rows.key(at).ok_or(())?;
         let wanted = match self {
@@ -92,12 +92,12 @@ impl FlowHistory {
     }
 
     /// Visits each flow that was active in the time from `from_ns` to `to_ns` (ns since the Unix epoch),
-    /// once, with its counters up to `to_ns` as the drains tell: what was counted by a drain after `to_ns`,
-    /// of packets up to a time after it, is left out, except of flows of which there is nothing else
-    /// ([`StoredFlow::ahead`]). Details of TCP are then still those of that later drain.
+    /// once, with its counters up to `to_ns`, to the precision of drains: counts of a drain after `to_ns`,
+    /// of packets up to a time after it, are left out, except of flows without earlier counts
+    /// ([`StoredFlow::ahead`]). TCP details are then still those of that later drain.
     ///
-    /// Late changes come first. Memory grows with the number of flows that were visited, 24 bytes each,
-    /// not with what is read. What is damaged is left out and counted ([`crate::LogStats::damage`]).
+    /// Late changes come first. Memory grows with the number of flows visited, 24 bytes each, not with the
+    /// bytes read. Damaged parts are skipped and counted ([`crate::LogStats::damage`]).
     pub fn scan(
         &self,
         from_ns: u64,
@@ -133,7 +133,7 @@ impl FlowHistory {
     }
 
     /// Visits the changes of a flow with packets in the time from `from_ns` to `to_ns`, oldest first:
-    /// those whose span touches it, as they are. [`StoredFlow::since_ns`], the record's `last_ns` and
+    /// those whose span overlaps it, unchanged. [`StoredFlow::since_ns`], the record's `last_ns` and
     /// [`StoredFlow::added`] are a slice of its metrics.
     pub fn changes(
         &self,
@@ -164,10 +164,10 @@ impl FlowHistory {
         }
     }
 
-    /// Unpacks a frame; what is damaged is noted.
+    /// Unpacks a frame; damage is recorded.
     fn with_rows(
         &self,
-        (part, placed, bytes): (&Part, Placed, &[u8]),
+        (part, placed, bytes): (&Part, FrameAt, &[u8]),
         notes: &DamageNotes,
         scratch: &mut Scratch,
         wanted: &mut dyn FnMut(&Tables<'_>) -> bool,
@@ -194,7 +194,7 @@ impl FlowHistory {
     }
 }
 
-/// What was counted before `added` came.
+/// The sum before `added`.
 fn less(sum: Counters, added: Counters) -> Counters {
     Counters::new(
         sum.packets.wrapping_sub(added.packets),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use skua_topology::{Edge, Event, Node};
 use std::{io::Cursor, sync::Arc};
 
-/// Deeper nesting than the graph lets in.
+/// Deeper nesting than the graph allows.
 const MAX_DEPTH: usize = 128;
 
 /// Adds an event.
@@ -79,7 +79,7 @@ impl PartHead {
 }
 
 impl Part {
-    /// Out of the bytes that [`PartHead::read`] gives.
+    /// Decodes the bytes that [`PartHead::read`] returns.
     pub fn read(bytes: &[u8]) -> Result<Self, decode::Error> {
         let mut reader = Deserializer::new(Cursor::new(bytes));
         reader.set_max_depth(MAX_DEPTH);

@@ -1,4 +1,4 @@
-//! Writing the graph down, behind those who change it.
+//! Writes changes of the graph to the log, in the background.
 
 use super::codec::{Part, PartHead, put_event};
 use crate::{
@@ -22,7 +22,7 @@ use std::{
 const FRAME_BYTES: usize = 1 << 20;
 /// Bytes of a part of a state, as the graph estimates them.
 const PART_BYTES: usize = 1 << 20;
-/// When nothing happens it is written down this often that nothing did.
+/// Without changes a frame confirms this often that the process still records.
 const ALIVE: Duration = Duration::from_secs(10);
 
 /// How a journal is.
@@ -30,7 +30,7 @@ const ALIVE: Duration = Duration::from_secs(10);
 pub struct JournalStats {
     /// Number of the last event that was written, or is part of a state that was written.
     pub written: u64,
-    /// Gaps that had to be made, as events were lost.
+    /// Gaps, where events were lost.
     pub gaps: u64,
     /// States that were written.
     pub checkpoints: u64,
@@ -41,7 +41,7 @@ pub struct JournalStats {
 #[derive(Default)]
 struct Progress {
     stats: JournalStats,
-    /// Number of the last event that was written or given up.
+    /// Number of the last event that was written or lost.
     seen: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct GraphJournal {
 }
 
 impl GraphJournal {
-    /// Begins with the state that the graph has, and goes on with all events after it.
+    /// Starts with the graph's state, and continues with all later events.
     pub fn start(store: &Store, graph: &SharedGraph) -> std::io::Result<Self> {
         let shared = store.shared().clone();
         let common = Arc::new(Common {
@@ -110,8 +110,7 @@ impl GraphJournal {
         self.common.lock().stats
     }
 
-    /// Waits until all that happened until now is written; whether it is. Does not wait when nothing can
-    /// be written at the moment.
+    /// Waits until all events so far are written; whether they are. Does not wait while writes fail.
     pub fn flush(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let target = self.graph.read().last_event();
@@ -171,15 +170,15 @@ struct Writer {
     common: Arc<Common>,
     run: u64,
     batch: Batch,
-    /// Events up to this one are written, or part of a state that is.
+    /// Events up to this one are written, themselves or as part of a state.
     covered: u64,
-    /// Nothing can be added before a new state is written.
+    /// The log needs a complete state before further events.
     broken: bool,
     /// Whether no state was written yet.
     first: bool,
-    /// Events that are missing where the next state stands.
+    /// Events that are missing before the next state.
     missing: u64,
-    /// What the last state took.
+    /// Bytes of the last state.
     state_bytes: u64,
     /// When it was written.
     state_since: Option<Instant>,
@@ -208,7 +207,7 @@ impl Writer {
         self.write_batch();
     }
 
-    /// Takes what comes within a short time, or until there is much.
+    /// Collects events for a short time, or until there are many.
     fn gather(&mut self, first: Delivery) {
         let end = Instant::now() + self.shared.config.gather;
         self.append(first);
@@ -227,7 +226,7 @@ impl Writer {
             Delivery::Event(event) if self.broken => {
                 self.missing += 1;
                 let mut log = self.shared.graph();
-                // The log knows why nothing can be written.
+                // The log knows why writes fail.
                 let cause = log.failing_cause().unwrap_or(Cause::Queue);
                 log.lose(cause, 1);
                 drop(log);
@@ -293,7 +292,7 @@ impl Writer {
     /// Writes the state, in a new file if `new_file`.
     fn next_file(&mut self, new_file: bool) {
         let state = self.state();
-        // What led to it comes before it.
+        // Write the events that led to the state before it.
         while self.covered < state.seq && !self.broken {
             match self.subscription.try_next() {
                 Some(Delivery::Event(event)) if event.seq <= self.covered => {}
@@ -319,7 +318,7 @@ impl Writer {
         }
     }
 
-    /// As [`Writer::write_batch`], in the same file come what may.
+    /// Like [`Writer::write_batch`], but never in a new file.
     fn write_plain_batch(&mut self) {
         let Batch {
             payload,
@@ -355,9 +354,9 @@ impl Writer {
         State::of(&self.graph.read())
     }
 
-    /// Begins anew with the whole state.
+    /// Starts again with a complete state.
     fn recover(&mut self) {
-        // Events that always come too fast must not have states written without end.
+        // A permanent flood of events must not cause endless states.
         let pause = self.shared.config.retry_interval;
         let rested = self
             .state_since
@@ -398,7 +397,7 @@ impl Writer {
         let mut log = self.shared.graph();
         let Some(frames) = frames.filter(|_| bytes <= most) else {
             log.refuse(&format!(
-                "the graph takes {bytes} bytes; a quarter of the {} that its history may have is allowed",
+                "the graph needs {bytes} bytes, more than a quarter of the {} that its history may use: raise the limit",
                 self.shared.config.graph.max_bytes
             ));
             drop(log);
@@ -434,7 +433,7 @@ impl Writer {
             return;
         }
         if let Some(mut frame) = Frame::new(Kind::Alive, 0, (now, now), &[]) {
-            // Nothing is lost if this is not written; what fails next says why.
+            // Losing this frame loses no data; the next failure reports the cause.
             let _ = log.append(&mut frame, false);
             drop(log);
             self.shared.written();

@@ -3,7 +3,7 @@
 use super::codec::{Part, PartHead, events};
 use crate::{
     StoreError,
-    log::{DamageNotes, Part as LogPart, Placed, frame::Kind},
+    log::{DamageNotes, FrameAt, Part as LogPart, frame::Kind},
     store::Shared,
 };
 use skua_topology::{Edge, Event, Export, Graph, GraphError, Node};
@@ -13,42 +13,42 @@ use std::{
     sync::Arc,
 };
 
-/// More gaps than this are not told one by one.
+/// Most gaps that are listed.
 const MOST_GAPS: usize = 1_000;
 
-/// Why the history of the graph has a gap. In a gap the state before it is shown; at its end it changes
-/// at once to what was found then.
+/// Why the history of the graph has a gap. Within a gap the state before it is shown; at its end all
+/// differences appear at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GapCause {
-    /// No process was there, or it had not written yet.
+    /// No process ran, or it had not written yet.
     Restart,
-    /// So many events came when they could not be written.
+    /// This many events were lost because they could not be written.
     Lost(u64),
     /// Files are damaged.
     Damage,
 }
 
-/// A time of which the history of the graph does not know what happened.
+/// A time without knowledge of the graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HistoryGap {
-    /// The last that is known before it, ms since the Unix epoch.
+    /// Last known moment before it, ms since the Unix epoch.
     pub from: i64,
-    /// The first that is known after it.
+    /// First known moment after it.
     pub to: i64,
     /// Why.
     pub cause: GapCause,
 }
 
-/// What was found of the graph.
+/// The result of loading a graph.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
-    /// Events that were applied again.
+    /// Events that were applied.
     pub events: u64,
-    /// Since when the history is known, ms since the Unix epoch; none: there was nothing.
+    /// Start of the history, ms since the Unix epoch; none: it is empty.
     pub began: Option<i64>,
-    /// Until when it is known: the end of the process before.
+    /// End of the history: the end of the earlier process.
     pub ended: Option<i64>,
-    /// What is not known, oldest first.
+    /// Gaps, oldest first.
     pub gaps: Vec<HistoryGap>,
     /// Identifiers of the nodes that existed at the end, by [`Node::origin`].
     nodes: BTreeMap<Arc<str>, Vec<Arc<str>>>,
@@ -57,8 +57,8 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// The origins of nodes and edges that existed at the end of the process before, and that nobody has
-    /// asked about yet, with the number of their nodes and edges.
+    /// The origins of nodes and edges that existed at the end of the earlier process and are not yet
+    /// reconciled, with the number of their nodes and edges.
     pub fn origins(&self) -> BTreeMap<Arc<str>, (usize, usize)> {
         let mut origins: BTreeMap<_, (usize, usize)> = BTreeMap::new();
         for (origin, ids) in &self.nodes {
@@ -75,13 +75,14 @@ impl Restored {
         self.nodes.get(origin).map_or(&[], |ids| ids)
     }
 
-    /// To be called once an origin has listed all that there is: ends (deletes at `now`) its nodes and
-    /// edges of the process before that are not there any more, and returns how many. After that it is
-    /// done with this origin.
+    /// Call it once an origin has listed all its elements: ends (deletes at `now`) its nodes and edges
+    /// of the earlier process that no longer exist, and returns their number. The origin is then
+    /// reconciled.
     ///
-    /// They end *at the restart*, not when the process before ended: nobody saw when they went, most
-    /// are still there, and the time of a graph never goes back. What the history shows of the time
-    /// between is the last that was known; [`Restored::gaps`] and [`Restored::ended`] say so.
+    /// They end *at the restart*, not when the earlier process ended: the time of their removal is
+    /// unknown, most elements still exist, and the time of a graph never goes back. For the time
+    /// between, the history shows the last known state; [`Restored::gaps`] and [`Restored::ended`]
+    /// give that time.
     pub fn end_missing(
         &mut self,
         graph: &mut Graph,
@@ -108,9 +109,9 @@ impl Restored {
         ended
     }
 
-    /// Ends all nodes and edges of origins that nobody asked about: those of parts that do not run any
-    /// more. At the start, before anything is discovered, it ends everything, for sources that give new
-    /// identifiers each time.
+    /// Ends all nodes and edges of origins that are not reconciled: of components that no longer run.
+    /// Called at the start, before discovery, it ends everything, for sources with new identifiers in
+    /// each run.
     pub fn end_rest(&mut self, graph: &mut Graph, now: i64) -> usize {
         let origins: Vec<_> = self.origins().into_keys().collect();
         let ended = origins
@@ -145,8 +146,8 @@ fn current_edge(graph: &Graph, id: &str) -> Option<Arc<Edge>> {
     found
 }
 
-/// Reads the history into `graph`, which loses all that it had. Of more than it may keep only the end is
-/// read.
+/// Reads the history into `graph` and replaces its content. If the history exceeds the graph's limits,
+/// only its end is read.
 pub(crate) fn load(shared: &Shared, graph: &mut Graph) -> Result<Restored, StoreError> {
     let (parts, notes) = {
         let log = shared.graph();
@@ -196,7 +197,7 @@ fn read(parts: &[LogPart], notes: &DamageNotes, graph: &mut Graph) -> (Restored,
     (loader.restored, last)
 }
 
-/// The first part of the last file before which there is nothing that the graph could keep.
+/// The first part of the last file with everything that the graph can keep.
 fn first_needed(parts: &[LogPart], graph: &Graph) -> usize {
     let limits = graph.config().history;
     let newest = parts.iter().map(|part| part.group.to).max();
@@ -216,7 +217,7 @@ fn first_needed(parts: &[LogPart], graph: &Graph) -> usize {
     0
 }
 
-/// Where the reader is in what was written.
+/// The reader's position in the log.
 struct Position {
     run: u64,
     seq: u64,
@@ -227,18 +228,18 @@ struct Loader<'a> {
     restored: Restored,
     /// None before the first state.
     state: Option<Position>,
-    /// A state of which not all parts were met yet.
+    /// A state with parts still missing.
     gathered: Option<(PartHead, Export)>,
-    /// Why nothing can be applied before the next state.
+    /// Why events cannot be applied before the next state.
     broken: Option<GapCause>,
-    /// Events that were written up to here, as far as frames say.
+    /// Events written up to here, if known from frames.
     expected: Option<u64>,
-    /// Latest time met.
+    /// Latest time read.
     last: i64,
 }
 
 impl Loader<'_> {
-    fn frame(&mut self, part: &LogPart, placed: Placed, bytes: &[u8], notes: &DamageNotes) {
+    fn frame(&mut self, part: &LogPart, placed: FrameAt, bytes: &[u8], notes: &DamageNotes) {
         let header = placed.header;
         if self
             .expected
@@ -262,7 +263,8 @@ impl Loader<'_> {
                 lost.is_some()
             }
             Some(Kind::Alive) if self.broken.is_none() && self.state.is_some() => {
-                // The clock goes on; what was is as old as it is.
+                // Expire by the header's time: the clock continues, and old elements keep their
+                // age.
                 self.graph.expire(header.to);
                 self.last = self.last.max(header.to);
                 true
@@ -364,7 +366,7 @@ impl Loader<'_> {
         }
         place.seq = event.seq;
         self.last = self.last.max(event.time);
-        // The numbers begin anew with each process.
+        // Event numbers start again in each process.
         event.seq = self.graph.last_event() + 1;
         if self.graph.replay(&event).is_err() {
             return self.damaged();

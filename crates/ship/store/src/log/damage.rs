@@ -3,19 +3,19 @@
 use hashbrown::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-/// What could not be read, each place counted once.
+/// Data that could not be read, each position counted once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
-    /// Places.
+    /// Positions.
     pub places: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Records in them, as far as that can be known.
+    /// Records at these positions, if known.
     pub records: u64,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownDamage {
     /// File and offset.
     places: HashSet<(u64, u64)>,
     missing: HashSet<(u64, u64)>,
@@ -24,13 +24,13 @@ struct Known {
 
 /// Where something could not be read.
 #[derive(Default)]
-pub struct DamageNotes(Mutex<Known>);
+pub struct DamageNotes(Mutex<KnownDamage>);
 
 impl DamageNotes {
-    /// With more places than this a disk is beyond counting.
+    /// Most positions that are counted.
     const MOST: usize = 65_536;
 
-    fn note(&self, note: impl FnOnce(&mut Known)) {
+    fn note(&self, note: impl FnOnce(&mut KnownDamage)) {
         note(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 

@@ -1,4 +1,4 @@
-//! Frames: what a log consists of.
+//! Frames: the units of a log.
 //!
 //! A header of 56 bytes, little-endian, then the payload:
 //!
@@ -18,8 +18,8 @@
 //! | 48 | 4 | 0 |
 //! | 52 | 4 | CRC-32 of the 52 bytes before and of the frame's offset (8 bytes), begun with the file's salt |
 //!
-//! With salt and offset nothing is taken for a frame that was not written at this place of this file: no
-//! text that only looks like one, and nothing that lay on the same blocks of the disk before.
+//! Salt and offset make sure that only frames written at this position of this file are read: no text
+//! that resembles a frame, and no old content of the disk's blocks.
 
 use std::{borrow::Cow, ops::ControlFlow};
 
@@ -31,7 +31,7 @@ pub const MAX_PAYLOAD: usize = 64 << 20;
 const MAGIC: [u8; 4] = *b"SkFr";
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
-/// Packing less than this gains nothing.
+/// Smaller payloads are not compressed.
 const WORTH_PACKING: usize = 64;
 
 /// What a frame is.
@@ -44,11 +44,11 @@ pub enum Kind {
     Events = 2,
     /// Events of the graph are missing here.
     Gap = 3,
-    /// Nothing happened up to a time.
+    /// Nothing happened up to this time.
     Alive = 4,
     /// Changes of flows.
     Flows = 16,
-    /// Where what is in a file that is finished.
+    /// Index of a finished file.
     Index = 255,
 }
 
@@ -66,7 +66,7 @@ impl Kind {
     }
 }
 
-/// A frame as it stands in a file, and what its header says.
+/// The header of a frame, and its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// What it is; none: made by a later program of the same format, to be passed over.
@@ -97,8 +97,8 @@ fn header_crc(head: &[u8], salt: u32, offset: u64) -> u32 {
 }
 
 impl Header {
-    /// The header at the beginning of `bytes`, which lie at `offset` of a file with `salt`, if one is
-    /// there and whole.
+    /// The header at the start of `bytes`, which lie at `offset` of a file with `salt`; none if it is
+    /// invalid.
     pub fn read(bytes: &[u8], salt: u32, offset: u64) -> Option<Self> {
         let head = bytes.get(..HEADER)?;
         if head[..4] != MAGIC {
@@ -123,12 +123,12 @@ impl Header {
         fits.then_some(header)
     }
 
-    /// Bytes of the whole frame.
+    /// Bytes of the frame.
     pub fn size(&self) -> usize {
         HEADER + self.stored as usize
     }
 
-    /// The payload unpacked, out of the bytes of the whole frame; none when it is damaged.
+    /// The unpacked payload, from the bytes of the frame; none if it is damaged.
     pub fn payload<'a>(&self, frame: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let stored = frame.get(HEADER..self.size())?;
         if crc32fast::hash(stored) != self.payload_crc {
@@ -145,7 +145,7 @@ impl Header {
     }
 }
 
-/// A frame that is still to be written.
+/// A frame to write.
 pub struct Frame {
     kind: Kind,
     packing: u8,
@@ -156,7 +156,7 @@ pub struct Frame {
     pub from: i64,
     /// Greatest time.
     pub to: i64,
-    /// Room for the header, then the payload.
+    /// Space for the header, then the payload.
     bytes: Vec<u8>,
 }
 
@@ -189,7 +189,7 @@ impl Frame {
         })
     }
 
-    /// Bytes of the whole frame.
+    /// Bytes of the frame.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -214,24 +214,24 @@ impl Frame {
     }
 }
 
-/// What [`walk`] met.
+/// Items of [`walk`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Met {
-    /// A frame at a place in the bytes.
+pub enum Walked {
+    /// A frame, at an offset in the bytes.
     Frame(usize, Header),
-    /// So many bytes from a place on are no frames, but frames follow.
+    /// Bytes that are no frames, between frames: offset and length.
     Damage(usize, usize),
-    /// So many bytes from a place on to the end are no frames.
+    /// Bytes that are no frames, at the end: offset and length.
     Torn(usize, usize),
 }
 
-/// The frames in `bytes`, which lie at `base` of a file with `salt`, and what lies between them.
-/// Payloads are not looked at. Returns early when `met` breaks.
+/// Visits the frames in `bytes`, which lie at `base` of a file with `salt`, and the bytes between
+/// them. Payloads are not checked. Returns early when `visit` breaks.
 pub fn walk(
     bytes: &[u8],
     salt: u32,
     base: u64,
-    mut met: impl FnMut(Met) -> ControlFlow<()>,
+    mut visit: impl FnMut(Walked) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let whole = |at: usize| {
         let header = Header::read(&bytes[at..], salt, base + at as u64)?;
@@ -240,16 +240,16 @@ pub fn walk(
     let mut at = 0;
     while at < bytes.len() {
         if let Some(header) = whole(at) {
-            met(Met::Frame(at, header))?;
+            visit(Walked::Frame(at, header))?;
             at += header.size();
             continue;
         }
         let next =
             (at + 1..bytes.len()).find(|next| bytes[*next] == MAGIC[0] && whole(*next).is_some());
         let Some(next) = next else {
-            return met(Met::Torn(at, bytes.len() - at));
+            return visit(Walked::Torn(at, bytes.len() - at));
         };
-        met(Met::Damage(at, next - at))?;
+        visit(Walked::Damage(at, next - at))?;
         at = next;
     }
     ControlFlow::Continue(())

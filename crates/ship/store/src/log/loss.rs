@@ -1,4 +1,4 @@
-//! What was not written, and why.
+//! Lost records by cause.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use std::io;
 pub enum Cause {
     /// The writer could not keep up.
     Queue,
-    /// No room on the disk, or in the quota.
+    /// Disk or quota full.
     DiskFull,
     /// The disk can only be read, or refuses otherwise.
     Io,
-    /// More at once than may be kept at all.
+    /// Larger than the log's limit.
     TooLarge,
 }
 
@@ -30,11 +30,11 @@ impl Cause {
 pub struct Lost {
     /// The writer could not keep up.
     pub queue: u64,
-    /// No room on the disk, or in the quota.
+    /// Disk or quota full.
     pub disk_full: u64,
     /// The disk can only be read, or refuses otherwise.
     pub io: u64,
-    /// More at once than may be kept at all.
+    /// Larger than the log's limit.
     pub too_large: u64,
 }
 

@@ -1,7 +1,7 @@
-//! A log: files that are only added to, within limits of age and size.
+//! A log: append-only files within limits of age and size.
 //!
-//! A process never adds to a file of an earlier one: it finishes that and begins its own. So all that a
-//! killed process leaves behind is a last frame that is not whole, which is cut off.
+//! A process never appends to a file of an earlier one: it finishes that and starts its own. So a
+//! killed process leaves at most one incomplete frame, which is truncated.
 
 mod damage;
 pub mod frame;
@@ -12,7 +12,7 @@ pub use damage::{Damage, DamageNotes};
 pub use loss::{Cause, Lost};
 
 use crate::{Limits, StoreError};
-use frame::{Frame, Header, Met, walk};
+use frame::{Frame, Header, Walked, walk};
 use segment::{Contents, Group, Segment};
 use std::{
     collections::VecDeque,
@@ -26,12 +26,12 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Files take whole blocks.
+/// Files occupy complete blocks.
 const BLOCK: u64 = 4_096;
-/// Largest file that is begun anew for size alone.
+/// Largest file before a new one is started for its size.
 const MOST_FILE: u64 = 64 << 20;
 
-/// A file with what it holds.
+/// A file and its content.
 struct Stored {
     segment: Arc<Segment>,
     contents: Contents,
@@ -49,11 +49,11 @@ impl Stored {
     }
 }
 
-/// Since when and why nothing can be written.
+/// Time and cause of the write failure.
 struct Failing {
     cause: Cause,
     error: String,
-    /// Before this nothing is tried.
+    /// No attempts before this time.
     until: Instant,
     /// Records lost since.
     lost: u64,
@@ -69,10 +69,10 @@ pub struct Part {
 
 /// A frame that was read, without its payload.
 #[derive(Clone, Copy)]
-pub struct Placed {
-    /// Where it begins in what was read.
+pub struct FrameAt {
+    /// Offset in the bytes read.
     pub at: usize,
-    /// What it says of itself.
+    /// Its header.
     pub header: Header,
 }
 
@@ -82,8 +82,8 @@ impl Part {
         self.segment.number
     }
 
-    /// Reads it; what is no frame is noted.
-    pub fn frames(&self, bytes: &mut Vec<u8>, notes: &DamageNotes) -> Vec<Placed> {
+    /// Reads the frames; other bytes are recorded as damage.
+    pub fn frames(&self, bytes: &mut Vec<u8>, notes: &DamageNotes) -> Vec<FrameAt> {
         let Group { start, end, .. } = self.group;
         let mut found = Vec::new();
         let file = self.segment.number;
@@ -94,11 +94,11 @@ impl Part {
         let mut count = 0;
         let _ = walk(bytes, self.segment.salt, start, |met| {
             match met {
-                Met::Frame(at, header) => {
+                Walked::Frame(at, header) => {
                     count += u64::from(header.count);
-                    found.push(Placed { at, header });
+                    found.push(FrameAt { at, header });
                 }
-                Met::Damage(at, len) | Met::Torn(at, len) => {
+                Walked::Damage(at, len) | Walked::Torn(at, len) => {
                     notes.add(file, start + at as u64, len as u64, 0);
                 }
             }
@@ -110,11 +110,11 @@ impl Part {
         found
     }
 
-    /// The payload of a frame that [`Part::frames`] found; a damaged one is noted.
+    /// The payload of a frame of [`Part::frames`]; damage is recorded.
     pub fn payload<'a>(
         &self,
         bytes: &'a [u8],
-        placed: Placed,
+        placed: FrameAt,
         notes: &DamageNotes,
     ) -> Option<std::borrow::Cow<'a, [u8]>> {
         let payload = placed.header.payload(bytes.get(placed.at..)?);
@@ -125,7 +125,7 @@ impl Part {
     }
 
     /// Notes that a frame is damaged.
-    pub fn note(&self, placed: Placed, notes: &DamageNotes) {
+    pub fn note(&self, placed: FrameAt, notes: &DamageNotes) {
         let offset = self.group.start + placed.at as u64;
         let Header { count, .. } = placed.header;
         let len = placed.header.size() as u64;
@@ -136,13 +136,13 @@ impl Part {
 /// How a log is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogStats {
-    /// Bytes on the disk, in whole blocks.
+    /// Bytes on the disk, in complete blocks.
     pub bytes: u64,
     /// Files.
     pub files: usize,
-    /// Records that are kept.
+    /// Records stored.
     pub records: u64,
-    /// Time of the oldest that is kept, ms since the Unix epoch.
+    /// Time of the oldest record, ms since the Unix epoch.
     pub oldest: Option<i64>,
     /// Time of the newest.
     pub newest: Option<i64>,
@@ -152,11 +152,11 @@ pub struct LogStats {
     pub lost: Lost,
     /// What could not be read.
     pub damage: Damage,
-    /// Bytes at the ends of files that the process before had begun to write when it was killed.
+    /// Bytes at the ends of files that an earlier, killed process had not finished.
     pub torn_bytes: u64,
-    /// Records that went because of the limits, since the start.
+    /// Records deleted because of the limits, since the start.
     pub expired: u64,
-    /// Why nothing can be written at the moment.
+    /// Why writes fail at present.
     pub failing: Option<String>,
 }
 
@@ -165,7 +165,7 @@ pub struct Log {
     dir: PathBuf,
     name: &'static str,
     tag: u32,
-    /// Taken by chance: what makes its frames known from all others.
+    /// Random number of the log, part of its frames' checksums.
     number: u32,
     limits: Limits,
     retry: Duration,
@@ -175,7 +175,7 @@ pub struct Log {
     next_number: u64,
     next_record: u64,
     failing: Option<Failing>,
-    /// What was written since the last look, and is not on the disk for certain.
+    /// Files written since the last sync.
     dirty: Vec<Arc<Segment>>,
     notes: Arc<DamageNotes>,
     stats: LogStats,
@@ -252,7 +252,7 @@ impl Log {
         let mut known = numbers.iter().map(|number| self.path(*number));
         let known = known.find_map(|path| segment::log_of(&path));
         self.number = known.unwrap_or_else(|| RandomState::new().hash_one(0) as u32);
-        // None: of the file before nothing can be known.
+        // Unknown after the file before.
         let mut next = None;
         for number in numbers {
             self.next_number = self.next_number.max(number.saturating_add(1));
@@ -283,13 +283,13 @@ impl Log {
         Ok(())
     }
 
-    /// Takes over a file that was there.
+    /// Adds a file of an earlier process.
     fn adopt(&mut self, segment: Segment, mut contents: Contents) -> Result<(), StoreError> {
         for (at, bytes, records) in std::mem::take(&mut contents.damage) {
             self.notes.add(segment.number, at, bytes, records);
         }
         let path = segment.path().to_owned();
-        let about = fs::metadata(&path).map_err(StoreError::io("look at", &path))?;
+        let about = fs::metadata(&path).map_err(StoreError::io("read the metadata of", &path))?;
         let mut len = about.len();
         if !contents.finished {
             self.stats.torn_bytes += contents.torn;
@@ -330,7 +330,7 @@ impl Log {
         self.notes.clone()
     }
 
-    /// Most bytes of a file. A larger one goes on until its frame is complete.
+    /// Most bytes of a file. A file may exceed it by its last frame.
     fn file_bytes(&self) -> u64 {
         (self.limits.max_bytes / 8).clamp(BLOCK, MOST_FILE)
     }
@@ -340,8 +340,8 @@ impl Log {
         files.map(Stored::on_disk).sum()
     }
 
-    /// Whether the next frame should begin a new file, which is to begin with `state` bytes. Those must
-    /// not be most of what is written.
+    /// Whether the next frame should start a new file with a state of `state` bytes. States must not be
+    /// most of the log.
     pub fn wants_new_file(&self, now: i64, state: u64) -> bool {
         self.active.as_ref().is_none_or(|active| {
             active.len >= self.file_bytes().max(state.saturating_mul(2))
@@ -349,7 +349,7 @@ impl Log {
         })
     }
 
-    /// Whether a frame can be tried at all: not within some time after a failure.
+    /// Whether a write may be tried: not during the pause after a failure.
     pub fn is_ready(&self) -> bool {
         let failing = self.failing.as_ref();
         failing.is_none_or(|failing| failing.until <= Instant::now())
@@ -365,7 +365,7 @@ impl Log {
         self.active.is_some()
     }
 
-    /// Says that what is to be written is too large, which is not looked at again for a while.
+    /// Records that the data is too large, and pauses.
     pub fn refuse(&mut self, why: &str) {
         if self.failing.is_none() {
             tracing::warn!(log = self.name, why, "the history is not written");
@@ -378,7 +378,7 @@ impl Log {
         });
     }
 
-    /// Ends the file that is written to.
+    /// Finishes the current file.
     pub fn finish_file(&mut self) {
         let Some(mut active) = self.active.take() else {
             return;
@@ -431,7 +431,7 @@ impl Log {
     }
 
     fn fail(&mut self, cause: Cause, error: &str, records: u64) {
-        // A new file then: nothing is known about this one's end.
+        // The end of this file is unknown: start a new one.
         self.finish_file();
         if cause == Cause::TooLarge {
             tracing::warn!(log = self.name, error, "not kept in the history");
@@ -514,7 +514,7 @@ impl Log {
         if needed > self.limits.max_bytes {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
-                format!("{len} bytes at once are more than may be kept"),
+                format!("{len} bytes at once exceed the limit of the history"),
             ));
         }
         while self.used() + needed > self.limits.max_bytes {
@@ -543,8 +543,8 @@ impl Log {
         }
     }
 
-    /// Deletes what was written too long before `now`, ms since the Unix epoch. The times that it is
-    /// about do not count: a capture may be fed with old packets.
+    /// Deletes records written too long before `now`, ms since the Unix epoch. The times of their
+    /// packets do not count: a capture may replay old packets.
     pub fn expire(&mut self, now: i64) {
         let (age, part) = (ms(self.limits.max_age), ms(self.limits.max_age) / 16);
         loop {
@@ -552,7 +552,7 @@ impl Log {
             let Some(oldest) = files.next() else {
                 return;
             };
-            // Nothing was added once there was a file after it, and for no longer than a part.
+            // A file ends when the next one starts, or after one part of the age limit.
             let longest = oldest.created.saturating_add(part);
             let ended = files
                 .next()
@@ -570,13 +570,13 @@ impl Log {
         }
     }
 
-    /// What has to be forced onto the disk ([`sync`]): files, and their directory.
+    /// Files to sync ([`sync`]), and their directory.
     pub fn take_unsynced(&mut self) -> Option<(Vec<Arc<Segment>>, PathBuf)> {
         let dirty = std::mem::take(&mut self.dirty);
         (!dirty.is_empty()).then(|| (dirty, self.dir.clone()))
     }
 
-    /// Says that [`Log::take_unsynced`] did not work: what was written may not be on the disk.
+    /// Reports that syncing [`Log::take_unsynced`] failed: written data may not be on the disk.
     pub fn sync_failed(&mut self, error: &io::Error) {
         self.fail(Cause::of(error), &error.to_string(), 0);
     }
@@ -640,7 +640,7 @@ impl Drop for Log {
     }
 }
 
-/// Visits the payloads of a file of any content, of whichever log.
+/// Visits the payloads of a file of any content, of either log.
 pub(crate) fn check(path: &Path, visit: &mut dyn FnMut(&[u8])) {
     let opened = (1..=2).find_map(|tag| segment::open(path, 1, tag, 0).ok()?);
     let Some((segment, contents)) = opened else {

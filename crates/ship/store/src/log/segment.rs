@@ -1,11 +1,11 @@
-//! Files of a log: a head, frames, and when nothing more is added an index and a foot.
+//! Files of a log: a head, frames, and in finished files an index and a foot.
 //!
-//! The head has 32 bytes, little-endian: `SKUAHIST`, version of the format (4), which log (4), time it
-//! was made in ms since the Unix epoch (8), number of the log, taken by chance (4), CRC-32 of the 28 bytes
-//! before (4). All files of a log have that number, so that it is known also when a head is damaged; with the
-//! file's own number it makes the salt of its frames. The index is a frame; the foot has 16 bytes: `SkEn`, CRC-32 of the 8 bytes that follow, offset of the index.
+//! The head has 32 bytes, little-endian: `SKUAHIST`, version of the format (4), kind of log (4), time of
+//! creation in ms since the Unix epoch (8), random number of the log (4), CRC-32 of the 28 bytes before (4).
+//! All files of a log have the same number, so that it is known also if a head is damaged; with the file's
+//! own number it makes the salt of its frames. The index is a frame; the foot has 16 bytes: `SkEn`, CRC-32 of the 8 bytes that follow, offset of the index.
 
-use super::frame::{Frame, Header, Kind, Met, walk};
+use super::frame::{Frame, Header, Kind, Walked, walk};
 use crate::{StoreError, lock::FORMAT};
 use std::{
     fs::{File, OpenOptions},
@@ -20,7 +20,7 @@ pub const HEAD: usize = 32;
 const FOOT: usize = 16;
 const MAGIC: [u8; 8] = *b"SKUAHIST";
 const FOOT_MAGIC: [u8; 4] = *b"SkEn";
-/// Frames are found together as long as they take no more than this together.
+/// Frames are read together up to this size.
 const GROUP: u64 = 256 << 10;
 
 /// Frames that lie one after the other.
@@ -62,12 +62,12 @@ impl Group {
     }
 }
 
-/// A file of a log, to be read. Deleting it does not disturb who reads.
+/// A file of a log, open for reading. Deleting it does not disturb readers.
 #[derive(Debug)]
 pub struct Segment {
     file: File,
     path: PathBuf,
-    /// Its place among the files of the log.
+    /// Its index among the files of the log.
     pub number: u64,
     /// See [`Header::read`].
     pub salt: u32,
@@ -88,13 +88,13 @@ impl Segment {
         &self.path
     }
 
-    /// Forces what was written onto the disk.
+    /// Syncs the file to the disk.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 }
 
-/// What a file holds, as far as it can be read without looking at payloads.
+/// The content of a file, known without reading payloads.
 #[derive(Default)]
 pub struct Contents {
     /// In the order of the file.
@@ -105,7 +105,7 @@ pub struct Contents {
     pub first: u64,
     /// Records in it and before it.
     pub next: u64,
-    /// Places that are no frames, with their length and the records that were there.
+    /// Damaged positions: offset, length and number of records.
     pub damage: Vec<(u64, u64, u64)>,
     /// Bytes at the end that are no frames.
     pub torn: u64,
@@ -144,7 +144,7 @@ impl Contents {
     }
 }
 
-/// What a head says.
+/// The head of a file.
 #[derive(Clone, Copy)]
 struct Head {
     version: u32,
@@ -198,7 +198,7 @@ pub fn log_of(path: &Path) -> Option<u32> {
     Some(Head::read(&File::open(path).ok()?)?.log)
 }
 
-/// Makes a file and writes its head. Nothing of it stays when that fails.
+/// Creates a file and writes its head. On failure no file is left.
 pub fn create(path: &Path, number: u64, tag: u32, created: i64, log: u32) -> io::Result<Segment> {
     let head = Head {
         version: FORMAT,
@@ -226,8 +226,8 @@ pub fn create(path: &Path, number: u64, tag: u32, created: i64, log: u32) -> io:
 }
 
 impl Segment {
-    /// Adds bytes at `offset`, which is its end. When that fails its length is as before, as far as
-    /// the file system lets it.
+    /// Appends bytes at `offset`, the file's end. On failure the former length is restored, if the
+    /// file system allows it.
     pub fn append(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset).inspect_err(|_| {
             let _ = self.file.set_len(offset);
@@ -257,8 +257,8 @@ impl Segment {
         Ok(contents.end + bytes.len() as u64)
     }
 
-    /// The same for reading only: a file that is open for writing keeps its file system from being
-    /// remounted read-only.
+    /// Reopens the file read-only: a file open for writing would prevent remounting its file system
+    /// read-only.
     pub fn for_reading(&self) -> io::Result<Self> {
         Ok(Self {
             file: File::open(&self.path)?,
@@ -276,7 +276,7 @@ impl Segment {
         })
     }
 
-    /// Cuts off what is after the last frame.
+    /// Truncates the file after the last frame.
     pub fn cut(&self, end: u64) -> io::Result<()> {
         self.file.set_len(end)
     }
@@ -290,7 +290,9 @@ pub fn open(
     log: u32,
 ) -> Result<Option<(Segment, Contents)>, StoreError> {
     let file = File::open(path).map_err(StoreError::io("open", path))?;
-    let about = file.metadata().map_err(StoreError::io("look at", path))?;
+    let about = file
+        .metadata()
+        .map_err(StoreError::io("read the metadata of", path))?;
     let len = about.len();
     let known = Head::read(&file);
     let head = known.unwrap_or(Head {
@@ -369,7 +371,7 @@ fn read_index(segment: &Segment, len: u64) -> Option<Contents> {
 /// Most bytes that are read at once.
 const WINDOW: u64 = 80 << 20;
 
-/// Finds the frames of a file that has no index.
+/// Finds the frames of a file without an index.
 fn scan(segment: &Segment, len: u64) -> io::Result<Contents> {
     let mut contents = Contents {
         end: HEAD as u64,
@@ -385,17 +387,17 @@ fn scan(segment: &Segment, len: u64) -> io::Result<Contents> {
         let mut next = end;
         let _ = walk(&bytes, segment.salt, base, |met| {
             let (at, header) = match met {
-                Met::Frame(at, header) => (at, header),
-                Met::Damage(at, len) => {
+                Walked::Frame(at, header) => (at, header),
+                Walked::Damage(at, len) => {
                     contents.damage.push((base + at as u64, len as u64, 0));
                     return ControlFlow::Continue(());
                 }
-                Met::Torn(at, _) if end < len && at > 0 => {
-                    // It may go on behind the window.
+                Walked::Torn(at, _) if end < len && at > 0 => {
+                    // The damage may extend beyond the window.
                     next = base + at as u64;
                     return ControlFlow::Break(());
                 }
-                Met::Torn(at, _) => {
+                Walked::Torn(at, _) => {
                     contents.torn = len - (base + at as u64);
                     next = len;
                     return ControlFlow::Break(());

@@ -1,4 +1,4 @@
-//! Files with wrong bytes: what is read is right, what is not is counted.
+//! Damaged files: correct parts are read, all others counted.
 
 use super::*;
 use crate::log::frame::{Frame, Kind};
@@ -19,7 +19,7 @@ enum Harm {
     Zero(u16, usize),
     Cut(u16),
     Insert(u16, Vec<u8>),
-    /// A part of it comes once more.
+    /// Repeats a part of it.
     Repeat(u16, usize),
 }
 
@@ -107,12 +107,12 @@ proptest! {
         });
         let stats = store.stats().flows;
         prop_assert!(found <= all.len());
-        // Of a file that was cut to nothing it is said that it was there, not how much it had.
+        // A file truncated to nothing counts as one position, without its number of records.
         let damage = stats.damage;
         let said = damage.places + damage.bytes + damage.records + stats.torn_bytes;
         prop_assert!(found == all.len() || said > 0, "{} of {}: {:?}", found, all.len(), stats);
         prop_assert!(found as u64 + stats.damage.records <= all.len() as u64, "{:?}", stats);
-        // It goes on.
+        // New rows are stored as before.
         let rows = traffic.drain(10, &[plain_step(3)]);
         append(&store, &rows);
         let mut last = 0;
@@ -185,7 +185,7 @@ fn state(graph: &Graph) -> Vec<(String, Map)> {
     state
 }
 
-/// A process that has a frame in its names must not have it read as one.
+/// A process may have a frame's bytes in its name; they must not be read as a frame.
 #[test]
 fn what_looks_like_a_frame_inside_of_one_is_none() {
     let dir = memory_dir();
@@ -194,7 +194,7 @@ fn what_looks_like_a_frame_inside_of_one_is_none() {
     let mut rows = traffic.drain(10, &[plain_step(1)]);
     append(&store, &rows);
     drop(store);
-    // A whole frame of this very store, as somebody who could read it would write it again.
+    // A complete frame of this store, as someone with read access would copy it.
     let file = files(dir.path(), "flows").remove(0);
     let bytes = fs::read(&file).unwrap();
     let mut again = bytes[32..].to_vec();
@@ -208,7 +208,7 @@ fn what_looks_like_a_frame_inside_of_one_is_none() {
     let file = files(dir.path(), "flows").remove(1);
     let mut bytes = fs::read(&file).unwrap();
     bytes[40] ^= 1;
-    // The bytes themselves, in place of their packed form.
+    // The bytes themselves, instead of their packed form.
     bytes.splice(100..100, again);
     fs::write(&file, bytes).unwrap();
     let store = open(dir.path(), StoreConfig::default());

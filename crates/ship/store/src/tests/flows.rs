@@ -17,16 +17,16 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// One thing that can be asked.
+/// A query.
 #[derive(Clone, Debug)]
-enum Wanted {
+enum Query {
     All,
     Node(&'static str),
     Address(&'static str),
     Port(u16),
 }
 
-impl Wanted {
+impl Query {
     fn has(&self, row: &Row) -> bool {
         let key = &row.record.key;
         match self {
@@ -55,7 +55,7 @@ fn later(row: &Row, to: u64) -> bool {
     row.record.last_ns > to && row.record.updated_ns > to
 }
 
-/// `all` were ever appended, the first `gone` of which were deleted.
+/// `all` rows appended, the first `gone` of which were deleted.
 fn expected<'a>(all: &'a [Row], gone: usize, from: u64, to: u64) -> Vec<Expected<'a>> {
     let mut flows: BTreeMap<(FlowKey, usize), Vec<(bool, &Row)>> = BTreeMap::new();
     for (at, row) in all.iter().enumerate() {
@@ -70,7 +70,7 @@ fn expected<'a>(all: &'a [Row], gone: usize, from: u64, to: u64) -> Vec<Expected
         let Some((_, row)) = touched else {
             continue;
         };
-        // The sum of what was added, from the beginning on.
+        // Sum of all deltas from the start.
         let mut counters = [Counters::default(); 2];
         for (_, row) in rows {
             if !later(row, to) {
@@ -97,7 +97,7 @@ fn expected<'a>(all: &'a [Row], gone: usize, from: u64, to: u64) -> Vec<Expected
             },
             (false, _) => Expected {
                 row,
-                // Later changes may have come without packets.
+                // Later changes may have no packets.
                 counters: [row.record.lo_sent, row.record.hi_sent],
                 last_ns: row.record.last_ns,
                 ahead: false,
@@ -108,16 +108,16 @@ fn expected<'a>(all: &'a [Row], gone: usize, from: u64, to: u64) -> Vec<Expected
     expected
 }
 
-fn check(store: &Store, all: &[Row], gone: usize, from: u64, to: u64, wanted: &Wanted) {
+fn check(store: &Store, all: &[Row], gone: usize, from: u64, to: u64, wanted: &Query) {
     let expected = expected(all, gone, from, to);
     let mut expected: Vec<_> = expected.iter().filter(|e| wanted.has(e.row)).collect();
     let port =
-        |key: &FlowKey| matches!(wanted, Wanted::Port(port) if key.lo_port == port.to_be_bytes());
+        |key: &FlowKey| matches!(wanted, Query::Port(port) if key.lo_port == port.to_be_bytes());
     let lookup = match wanted {
-        Wanted::All => FlowLookup::All,
-        Wanted::Node(tid) => FlowLookup::Node(tid),
-        Wanted::Address(ip) => FlowLookup::Address(ip.parse().unwrap()),
-        Wanted::Port(_) => FlowLookup::Key(&port),
+        Query::All => FlowLookup::All,
+        Query::Node(tid) => FlowLookup::Node(tid),
+        Query::Address(ip) => FlowLookup::Address(ip.parse().unwrap()),
+        Query::Port(_) => FlowLookup::Key(&port),
     };
     store.flows().scan(from, to, lookup, &mut |flow| {
         let record = &flow.record;
@@ -174,14 +174,14 @@ proptest! {
         prop_assert_eq!(stats.damage, crate::Damage::default());
         for (from, length, wanted) in questions {
             let wanted = [
-                Wanted::All,
-                Wanted::Node("tid-1"),
-                Wanted::Node("nowhere"),
-                Wanted::Address("10.0.0.3"),
-                Wanted::Address("2001::4"),
-                Wanted::Port(40_003),
+                Query::All,
+                Query::Node("tid-1"),
+                Query::Node("nowhere"),
+                Query::Address("10.0.0.3"),
+                Query::Address("2001::4"),
+                Query::Port(40_003),
             ][wanted].clone();
-            // Moments, spans, and all of it.
+            // Moments, spans, and the whole time.
             for (from, to) in [(from, from), (from, from + length), (0, 1_000_000)] {
                 let (from, to) = (BEGIN + from * SECOND, BEGIN + to * SECOND);
                 check(&store, &all, gone as usize, from, to, &wanted);

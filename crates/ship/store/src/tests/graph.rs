@@ -153,7 +153,7 @@ proptest! {
         let graph = graph.read();
         prop_assert_eq!(state(&graph, None), last);
         for (time, expected) in moments {
-            // What was a moment ago the last version is marked once its element is deleted.
+            // The state of a moment ago is marked as latest version until its element is deleted.
             let mut found = state(&graph, Some(time));
             let mut expected = expected;
             for state in [&mut found, &mut expected] {
@@ -197,11 +197,11 @@ fn events_that_did_not_fit_leave_a_gap_with_a_name() {
     numbered(&graph, 0, 50, now);
     assert!(journal.flush(PATIENCE));
     {
-        // Nobody can write while this holds the log.
+        // Holding the log blocks the writer.
         let _held = store.shared().graph();
         numbered(&graph, 50, 5_000, now);
     }
-    // What is lost is found by waiting for the new state.
+    // The journal finds the loss when it writes the new state.
     while journal.stats().gaps == 0 {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -220,7 +220,7 @@ fn events_that_did_not_fit_leave_a_gap_with_a_name() {
         .collect();
     assert_eq!(gaps.len(), 1, "{restored:?}");
     assert_eq!(gaps[0].cause, GapCause::Lost(lost.queue));
-    // Before the gap and after it each event is there; within it the last before it is shown.
+    // Before and after the gap each event exists; within it the last state before it is shown.
     assert_eq!(number_at(&graph, now + 49), Some(49));
     assert_eq!(number_at(&graph, now + 5_049), Some(5_049));
     assert_eq!(number_at(&graph, now + 5_060), Some(5_060));
@@ -359,7 +359,7 @@ fn a_graph_that_is_too_large_for_its_history_is_said() {
     assert!(failing.contains("a quarter of the"), "{failing}");
 }
 
-/// A state that is nearly as large as it may be is not written again and again.
+/// A state near the size limit is not written again and again.
 #[test]
 fn states_are_not_most_of_what_is_written() {
     let dir = memory_dir();

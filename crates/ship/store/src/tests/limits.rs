@@ -29,7 +29,7 @@ fn the_limit_of_size_holds_after_every_write() {
     let stats = store.stats().flows;
     assert!(stats.expired > 0);
     assert_eq!(stats.lost.total(), 0);
-    // The newest is there.
+    // The newest event exists.
     let mut newest = 0;
     let at = traffic.now_ns - 5 * SECOND;
     store.flows().scan(at, at, FlowLookup::All, &mut |_| {

@@ -22,7 +22,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const BEGIN: u64 = 1_714_564_800_000_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
-/// A directory in memory where there is one: a disk that is busy makes hundreds of stores slow.
+/// A directory in memory if possible: a busy disk makes hundreds of stores slow.
 pub fn memory_dir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
@@ -31,7 +31,7 @@ pub fn open(dir: &Path, config: StoreConfig) -> Store {
     Store::open(dir, config).unwrap()
 }
 
-/// A store in which at most so many bytes of flows and of events are kept.
+/// A store with this limit for flows and for events.
 pub fn bounded(bytes: u64) -> StoreConfig {
     let limits = Limits {
         max_bytes: bytes,
@@ -85,7 +85,7 @@ impl Row {
         }
     }
 
-    /// As it is read again.
+    /// The row as read back.
     pub fn stored(&self) -> StoredFlow<'_> {
         let FlowChange {
             record,
@@ -126,7 +126,7 @@ pub struct Traffic {
     instances: Vec<usize>,
 }
 
-/// What is to happen to a flow in a drain.
+/// Changes of a flow in a drain.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub flow: usize,
@@ -238,7 +238,7 @@ impl Traffic {
         }
     }
 
-    /// The changes of a drain, so many seconds after the one before. Each flow comes once.
+    /// The changes of a drain, `seconds` after the last one. Each flow occurs once.
     pub fn drain(&mut self, seconds: u64, steps: &[Step]) -> Vec<Row> {
         let (before, interval) = (self.now_ns, seconds * SECOND);
         self.now_ns += interval;

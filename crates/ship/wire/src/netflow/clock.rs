@@ -5,12 +5,12 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// From 1900 (NTP, RFC 5905) to 1970, s.
 const NTP_OFFSET_S: u64 = 2_208_988_800;
 
-/// What a datagram says of its exporter's clock.
+/// An exporter's clock, from the head of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Clock {
     /// When the datagram was sent, ns since the Unix epoch.
     pub export_ns: u64,
-    /// Time since the exporter started, then, ms; begins again after 49.7 days. Not in IPFIX.
+    /// Time since the exporter started, then, ms; wraps after 49.7 days. Not in IPFIX.
     pub uptime_ms: Option<u32>,
 }
 
@@ -21,12 +21,12 @@ impl Clock {
         Some((self.export_ns / NS_PER_MS as u64).saturating_sub(uptime))
     }
 
-    /// The time at which the uptime was `ms`; `boot_ms` is when it was 0, where the datagram itself
-    /// does not tell. Without any of them the time of export.
+    /// The time at which the uptime was `ms`; `boot_ms` is when it was 0, if the datagram has no
+    /// uptime. Without both, the time of export.
     ///
-    /// Uptimes are of 32 bits: the difference to the one at the export is taken modulo 2³², with a
-    /// sign, so that it is right also when the counter began again between, and for flows that
-    /// ended after the header was made.
+    /// Uptimes have 32 bits: the difference to the one at the export is taken modulo 2³², with a
+    /// sign, so that it is correct also when the counter wrapped between, and for flows that ended
+    /// after the header was made.
     pub fn at_uptime(&self, ms: u32, boot_ms: Option<u64>) -> u64 {
         let now = match (boot_ms, self.uptime_ms) {
             (Some(boot), _) => (self.export_ns / NS_PER_MS as u64).wrapping_sub(boot) as u32,
@@ -82,7 +82,7 @@ mod tests {
         };
         let ago = |ms: u64| NOW_S * NS_PER_S + 500 - ms * 1_000_000;
         assert_eq!(clock(10_000).at_uptime(7_000, None), ago(3_000));
-        // The counter began again 1 s before the export, 3 s after the flow began.
+        // The counter wrapped 1 s before the export, 3 s after the flow began.
         assert_eq!(clock(1_000).at_uptime(u32::MAX - 2_999, None), ago(4_000));
         // Ended 2 ms after the header was made.
         assert_eq!(clock(5).at_uptime(7, None), ago(0) + 2_000_000);

@@ -25,21 +25,21 @@ const IPFIX_TEMPLATES: u16 = 2;
 const IPFIX_OPTIONS: u16 = 3;
 /// Number and length before each set.
 const SET_HEADER: usize = 4;
-/// Between looks for what has expired, ns.
+/// Interval between two sweeps of expired entries, ns.
 const SWEEP_NS: u64 = 1_000_000_000;
 
-/// How much is kept.
+/// Limits of a decoder's state.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Streams: an exporter's address, port, version and observation domain.
     pub sessions: usize,
-    /// Templates of one stream; the one that was told the longest ago goes first.
+    /// Templates of one stream; the one not refreshed for the longest time is removed first.
     pub templates: usize,
     /// Fields of one template.
     pub fields: usize,
     /// Fields of all templates together.
     pub all_fields: usize,
-    /// Templates and streams go after so much silence.
+    /// Templates and streams expire after this much silence.
     pub lifetime: Duration,
     /// Bytes of data that waits for its template.
     pub held_bytes: usize,
@@ -83,21 +83,21 @@ impl SetCount {
 /// What a datagram did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// Flows that were handed out, also those that were held.
+    /// Flows passed to the sink, with those that were held.
     pub flows: u64,
-    /// Of these, flows that were held.
+    /// Flows among them that were held.
     pub released: u64,
     /// Records of options.
     pub options: u64,
-    /// Templates that were told.
+    /// Templates received.
     pub templates: u64,
-    /// Sets that were given up because no template for them came.
+    /// Sets dropped because no template for them arrived.
     pub no_template: SetCount,
     /// Sets that wait for their template since now.
     pub held: SetCount,
-    /// What the sequence number tells: in datagrams for version 9, else in records.
+    /// Result of the sequence number: in datagrams for version 9, else in records.
     pub step: Step,
-    /// What was wrong; what was read before counts.
+    /// The first error; flows read before it count.
     pub error: Option<DecodeError>,
 }
 
@@ -127,7 +127,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder that knows no exporter yet.
+    /// A decoder without state.
     pub fn new(limits: Limits) -> Self {
         let held_ns = u64::try_from(limits.held_time.as_nanos()).unwrap_or(u64::MAX);
         Self {
@@ -140,7 +140,7 @@ impl Decoder {
         }
     }
 
-    /// Streams that are known.
+    /// Streams in the table.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
@@ -155,7 +155,7 @@ impl Decoder {
         self.names.get(&(exporter, ifindex)).map(|name| &**name)
     }
 
-    /// Decodes a datagram that came at `now_ns` (since the Unix epoch) and hands its flows to
+    /// Decodes a datagram received at `now_ns` (since the Unix epoch) and passes its flows to
     /// `sink`.
     pub fn decode(
         &mut self,
@@ -182,21 +182,21 @@ impl Decoder {
         outcome
     }
 
-    /// Forgets what is older than the limits allow: for when no datagram comes. Sets that were given up.
+    /// Removes expired entries, for times without datagrams. Returns the dropped sets.
     pub fn expire(&mut self, now_ns: u64) -> SetCount {
         let mut outcome = Outcome::default();
         self.sweep(now_ns, &mut outcome);
         outcome.no_template
     }
 
-    /// Gives up what waits for a template, as at the end.
+    /// Drops all held sets, at the end.
     pub fn give_up(&mut self) -> SetCount {
         let mut lost = SetCount::default();
         self.hold.expire(u64::MAX, |held| lost.add(&held.bytes));
         lost
     }
 
-    /// Forgets what is older than the limits allow, now and then.
+    /// Removes expired entries periodically.
     fn sweep(&mut self, now_ns: u64, outcome: &mut Outcome) {
         if now_ns.saturating_sub(self.swept_ns) < SWEEP_NS {
             return;
@@ -209,7 +209,7 @@ impl Decoder {
         let fields = &mut self.fields;
         self.sessions.retain(|_, session| {
             session.expire(before_ns, fields);
-            let stays = session.heard_ns >= before_ns;
+            let stays = session.last_ns >= before_ns;
             if !stays {
                 *fields -= session.fields();
             }
@@ -227,7 +227,7 @@ impl Decoder {
             return Err(at.error(Problem::TooMany("streams of exporters")));
         }
         let session = self.sessions.entry(key).or_default();
-        session.heard_ns = now_ns;
+        session.last_ns = now_ns;
         Ok(session)
     }
 
@@ -266,7 +266,8 @@ impl Decoder {
     ) -> Result<(), DecodeError> {
         const WHAT: &str = "the header";
         let begin = reader;
-        // The number of records, which not all exporters count alike; lengths are told besides.
+        // The number of records is skipped, since not all exporters count alike; the lengths
+        // suffice.
         reader.u16(WHAT)?;
         let uptime_ms = reader.u32(WHAT)?;
         let export_s = reader.u32(WHAT)?;
@@ -323,16 +324,17 @@ impl Decoder {
         };
         self.session(message.key, now_ns, &begin)?;
         let given_up = outcome.no_template.sets;
-        // Over UDP a message is a datagram: where the length says something else, the datagram holds.
-        let told = match body == reader.left() {
+        // Over UDP a message is a datagram: if the length field differs, the datagram's length
+        // counts.
+        let length_error = match body == reader.left() {
             true => Ok(()),
             false => Err(begin.error(Problem::MessageLength {
-                told: length,
+                stated: length,
                 have: reader.left() + HEADER,
             })),
         };
-        let done = self.sets(&message, reader, sink, outcome).and(told);
-        // Where not all records could be counted, it is not known which number comes next.
+        let done = self.sets(&message, reader, sink, outcome).and(length_error);
+        // If not all records could be counted, the next sequence number is unknown.
         let known = done.is_ok() && outcome.held.sets == 0 && outcome.no_template.sets == given_up;
         let records = (outcome.flows - outcome.released + outcome.options) as u32;
         // What number templates alone have differs from exporter to exporter.
@@ -350,7 +352,7 @@ impl Decoder {
         done
     }
 
-    /// Goes through the sets of a datagram.
+    /// Decodes the sets of a datagram.
     fn sets(
         &mut self,
         message: &Message,
@@ -369,7 +371,7 @@ impl Decoder {
             let Some(body) = length.checked_sub(SET_HEADER) else {
                 return Err(begin.error(Problem::Length { what: WHAT, length }));
             };
-            // Of a set that is cut off the records count that are there.
+            // Of a truncated set the complete records count.
             let whole = reader.part(body, WHAT);
             let set = whole.unwrap_or(reader);
             if whole.is_err() {
@@ -384,7 +386,7 @@ impl Decoder {
                 // Reserved: stepped over.
                 _ => Ok(()),
             };
-            // What is wrong in one set does not hide the next.
+            // An error in one set does not discard the next.
             wrong = wrong.and(done).and(whole.map(|_| ()));
         }
         wrong
@@ -402,39 +404,39 @@ impl Decoder {
         loop {
             let begin = set;
             let read = if v9 { template::v9 } else { template::ipfix };
-            let Some(told) = read(&mut set, options, self.limits.fields, message.now_ns)? else {
+            let Some(parsed) = read(&mut set, options, self.limits.fields, message.now_ns)? else {
                 return Ok(());
             };
             let Some(session) = self.sessions.get_mut(&message.key) else {
                 return Ok(());
             };
-            let id = told.id;
+            let id = parsed.id;
             // Withdrawal of all (RFC 7011 section 8.1).
             if id == IPFIX_TEMPLATES || id == IPFIX_OPTIONS {
                 session.forget_all(id == IPFIX_OPTIONS, &mut self.fields);
                 continue;
             }
-            if self.fields + told.template.fields.len() > self.limits.all_fields {
+            if self.fields + parsed.template.fields.len() > self.limits.all_fields {
                 return Err(begin.error(Problem::TooMany("fields of templates")));
             }
             outcome.templates += 1;
-            session.learn(told, self.limits.templates, &mut self.fields);
+            session.set_template(parsed, self.limits.templates, &mut self.fields);
             for held in self.hold.release(&message.key, id) {
                 self.release(&held, sink, outcome);
             }
         }
     }
 
-    /// Decodes a set whose template has come.
+    /// Decodes a held set whose template has arrived.
     fn release(&mut self, held: &Held<Key>, sink: &mut Sink<'_>, outcome: &mut Outcome) {
         let message = Message {
             key: held.session,
             clock: held.clock,
-            now_ns: held.came_ns,
+            now_ns: held.received_ns,
         };
         let set = Reader::placed(&held.bytes, held.at);
         let mut apart = Outcome::default();
-        // It was asked before whether its template is there.
+        // The caller has checked that the template exists.
         let done = self.data(&message, held.template, set, sink, &mut apart);
         outcome.flows += apart.flows;
         outcome.released += apart.flows;
@@ -460,7 +462,7 @@ impl Decoder {
                 session: message.key,
                 template: id,
                 clock: message.clock,
-                came_ns: message.now_ns,
+                received_ns: message.now_ns,
                 at: set.at(),
                 bytes: set.rest().into(),
             };
@@ -471,10 +473,10 @@ impl Decoder {
         // Less than a record is padding.
         while set.left() >= template.min_length {
             if template.options {
-                let told = options::record(template, &mut set)?;
-                session.options.learn(&told);
+                let record = options::record(template, &mut set)?;
+                session.options.apply(&record);
                 outcome.options += 1;
-                if let (Some(ifindex), Some(name)) = (told.interface, told.name) {
+                if let (Some(ifindex), Some(name)) = (record.interface, record.name) {
                     let exporter = message.key.from.ip();
                     name_interface(&mut self.names, self.limits.names, exporter, ifindex, name);
                 }

@@ -1,4 +1,4 @@
-//! The information elements that are understood, and how they fill a record.
+//! Supported information elements, and how they fill a record.
 //!
 //! Numbers are those of the registry "IP Flow Information Export (IPFIX) Entities" of IANA, whose
 //! first 127 are NetFlow 9's field types (RFC 3954 section 8).
@@ -74,7 +74,7 @@ const FORWARD: Direction = false;
 const REVERSE: Direction = true;
 
 impl Element {
-    /// The meaning of a field; fields whose length makes no sense are stepped over.
+    /// The element of a field; fields of an invalid length are skipped.
     pub(super) fn of(id: u16, enterprise: Option<u32>, length: u16) -> Self {
         let element = match enterprise {
             None => Self::standard(id),
@@ -169,7 +169,7 @@ impl Element {
             86 => Self::TotalPackets(REVERSE),
             352 => Self::LinkBytes(REVERSE),
             6 => Self::TcpFlags(REVERSE),
-            // When the last packet came, whichever way it went.
+            // Time of the last packet, in either direction.
             151 => Self::LastSeconds(REVERSE),
             153 => Self::LastMilliseconds(REVERSE),
             155 | 157 => Self::LastNtp(REVERSE),
@@ -198,7 +198,7 @@ fn octets<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().unwrap_or([0; N])
 }
 
-/// A record that is being read: what must be known whole before it can be told.
+/// A record that is being decoded, with fields that others depend on.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Draft {
     pub(super) flow: Flow,
@@ -215,15 +215,15 @@ pub(super) struct Draft {
     has_packets: bool,
     pub(super) sampler: Option<u64>,
     pub(super) sampling: Sampling,
-    /// Bytes of the Ethernet frame and of the IP packet of which a section is told.
+    /// Bytes of the Ethernet frame and of the IP packet of a packet section.
     pub(super) frame_length: u32,
     pub(super) packet_length: u32,
 }
 
-/// How packets are sampled, by the numbers that exporters tell.
+/// An exporter's sampling settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sampling {
-    /// One of so many, or so many taken in a row.
+    /// One of so many, or so many consecutive ones.
     pub(super) interval: u64,
     /// So many are then left out.
     pub(super) space: u64,
@@ -232,7 +232,7 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// One of so many, none when nothing was told.
+    /// One of so many, none if unknown.
     pub(super) fn rate(&self) -> Option<u32> {
         let rate = match *self {
             Self {
@@ -250,7 +250,7 @@ impl Sampling {
         (rate > 0).then(|| u32::try_from(rate).unwrap_or(u32::MAX))
     }
 
-    /// Takes a field of sampling; false for others.
+    /// Sets a field of sampling; false for other fields.
     #[inline]
     pub(super) fn set(&mut self, element: Element, value: u64) -> bool {
         match element {
@@ -269,7 +269,7 @@ fn add(pair: &mut Option<[u64; 2]>, way: Direction, value: u64) {
 }
 
 impl Draft {
-    /// Takes a field.
+    /// Sets a field.
     #[inline]
     pub(super) fn set(&mut self, element: Element, bytes: &[u8], clock: &Clock) {
         let flow = &mut self.flow;
@@ -293,7 +293,7 @@ impl Draft {
             Element::TotalPackets(way) => add(&mut self.total_packets, way, value()),
             Element::LinkBytes(way) => add(&mut self.link_bytes, way, value()),
             Element::Protocol => flow.protocol = value() as u8,
-            // Sixteen bits in IPFIX: the lower eight are the flags that we know.
+            // Sixteen bits in IPFIX: the lower eight are the known flags.
             Element::TcpFlags(way) => flow.tcp_flags[usize::from(way)] = value() as u8,
             Element::SourcePort => flow.source_port = value() as u16,
             Element::DestinationPort => flow.destination_port = value() as u16,
@@ -373,8 +373,8 @@ impl Draft {
         }
     }
 
-    /// The flow, when all fields are there. `boot_ms` is when the exporter started, ms since the
-    /// Unix epoch, if it has told that in options.
+    /// The flow, when all fields are set. `boot_ms` is when the exporter started, ms since the Unix
+    /// epoch, if its options had that.
     pub(super) fn finish(mut self, clock: &Clock, boot_ms: Option<u64>) -> Flow {
         let boot_ms = self.boot_ms.or(boot_ms);
         let at = |uptime: Option<u32>| uptime.map(|ms| clock.at_uptime(ms, boot_ms));
@@ -408,7 +408,7 @@ impl Draft {
             (Family::V4, 1) | (Family::V6, 58)
         );
         if icmp {
-            // Those without a field for it have it in the destination port, as version 5.
+            // Exporters without a field for it put it into the destination port, as in version 5.
             flow.icmp = flow.icmp.or(Some(flow.destination_port));
         } else {
             flow.icmp = None;

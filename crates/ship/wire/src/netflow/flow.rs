@@ -1,4 +1,4 @@
-//! What all versions tell of a flow.
+//! A flow, in the form common to all versions.
 
 /// Network layer of a flow's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -12,22 +12,22 @@ pub enum Family {
     V6,
 }
 
-/// Bytes of a packet that a record has in place of fields, from the packet's begin (RFC 7133, PSAMP).
+/// First bytes of a packet that a record has instead of fields (RFC 7133, PSAMP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Section<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
     /// They begin with the Ethernet header, else with the IP header.
     pub is_frame: bool,
-    /// Bytes of the whole frame or IP packet; 0 unknown.
+    /// Bytes of the complete frame or IP packet; 0 unknown.
     pub length: u32,
 }
 
-/// What takes flows, those of sampled packets with a section.
+/// Receives flows; those of sampled packets have a section.
 pub type Sink<'s> = dyn FnMut(&Flow, Option<Section<'_>>) + 's;
 
-/// A flow as an exporter tells of it. Pairs are of the direction from source to destination, and
-/// of the reverse direction (RFC 5103; all 0 in records of one direction).
+/// A flow as exported. Pairs are of the direction from source to destination, and of the reverse
+/// direction (RFC 5103; all 0 in records of one direction).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flow {
     /// Network layer.
@@ -52,11 +52,11 @@ pub struct Flow {
     pub link_bytes: bool,
     /// ICMP type and code, `type << 8 | code`.
     pub icmp: Option<u16>,
-    /// ifIndex where packets came in, 0 unknown.
+    /// ifIndex of the ingress interface, 0 unknown.
     pub input: u32,
-    /// ifIndex where they went out, 0 unknown.
+    /// ifIndex of the egress interface, 0 unknown.
     pub output: u32,
-    /// Counted where packets go out (flowDirection 1).
+    /// Counted at egress (flowDirection 1).
     pub egress: bool,
     /// VLAN identifiers, outer and inner.
     pub vlan: [Option<u16>; 2],
@@ -68,11 +68,11 @@ pub struct Flow {
     pub first_ns: u64,
     /// Last packet, ns since the Unix epoch.
     pub last_ns: u64,
-    /// One packet of so many was counted; `packets` and `bytes` are those counted.
+    /// One packet of this many was counted; `packets` and `bytes` are those counted.
     pub sampling: u32,
     /// flowEndReason of IPFIX, 0 unknown: 1 idle, 2 active timeout, 3 end seen, 4 forced, 5 lack of
     /// resources.
     pub end_reason: u8,
-    /// Whether the source opened the conversation (biflowDirection), if that is told.
+    /// Whether the source opened the conversation (biflowDirection), if known.
     pub source_opened: Option<bool>,
 }

@@ -1,22 +1,22 @@
-//! Data that came before its template: held for a short while, within a number of bytes.
+//! Data sets that arrived before their template: held for a short time, within a number of bytes.
 
 use std::collections::VecDeque;
 
 use super::Clock;
 
-/// A set whose template is not known yet.
+/// A set without a template.
 pub(super) struct Held<K> {
     pub(super) session: K,
     pub(super) template: u16,
     pub(super) clock: Clock,
-    /// When it came, ns since the Unix epoch.
-    pub(super) came_ns: u64,
+    /// When it arrived, ns since the Unix epoch.
+    pub(super) received_ns: u64,
     /// Where its records began in the datagram.
     pub(super) at: usize,
     pub(super) bytes: Box<[u8]>,
 }
 
-/// Sets in the order in which they came.
+/// Sets in order of arrival.
 pub(super) struct Hold<K> {
     sets: VecDeque<Held<K>>,
     bytes: usize,
@@ -24,7 +24,7 @@ pub(super) struct Hold<K> {
     most_ns: u64,
 }
 
-/// Bytes that each set takes besides its own.
+/// Memory of each set besides its bytes.
 const OVERHEAD: usize = 128;
 
 impl<K: PartialEq> Hold<K> {
@@ -45,7 +45,7 @@ impl<K: PartialEq> Hold<K> {
         bytes.len() + OVERHEAD
     }
 
-    /// Holds a set; those that there is no more room for are given to `lose`, oldest first.
+    /// Holds a set; sets beyond the limit are passed to `lose`, oldest first.
     pub(super) fn put(&mut self, held: Held<K>, mut lose: impl FnMut(&Held<K>)) {
         let size = Self::size(&held.bytes);
         if size > self.most_bytes {
@@ -66,12 +66,12 @@ impl<K: PartialEq> Hold<K> {
         Some(held)
     }
 
-    /// Gives those to `lose` that are held for too long.
+    /// Passes sets that were held too long to `lose`.
     pub(super) fn expire(&mut self, now_ns: u64, mut lose: impl FnMut(&Held<K>)) {
         while self
             .sets
             .front()
-            .is_some_and(|held| now_ns.saturating_sub(held.came_ns) > self.most_ns)
+            .is_some_and(|held| now_ns.saturating_sub(held.received_ns) > self.most_ns)
         {
             if let Some(held) = self.pop() {
                 lose(&held);
@@ -79,7 +79,7 @@ impl<K: PartialEq> Hold<K> {
         }
     }
 
-    /// Takes those out that wait for a template.
+    /// Removes and returns the sets that wait for a template.
     pub(super) fn release(&mut self, session: &K, template: u16) -> Vec<Held<K>> {
         let wanted = |held: &Held<K>| held.template == template && held.session == *session;
         if !self.sets.iter().any(wanted) {

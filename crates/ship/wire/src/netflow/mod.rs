@@ -1,8 +1,9 @@
-//! NetFlow versions 5 and 9 (RFC 3954) and IPFIX (RFC 7011), as they come over UDP.
+//! NetFlow versions 5 and 9 (RFC 3954) and IPFIX (RFC 7011) over UDP.
 //!
-//! [`Decoder`] takes datagrams of any exporter and version and yields [`Flow`]s. It keeps, for each
-//! exporter's address, port, version and observation domain, templates, sampling rates and sequence
-//! numbers, all within [`Limits`]. Data that comes before its template is held for a short while.
+//! [`Decoder`] reads datagrams of any exporter and version and yields [`Flow`]s. For each
+//! exporter's address, port, version and observation domain it stores templates, sampling rates and
+//! sequence numbers, all within [`Limits`]. Data that arrives before its template is held for a
+//! short time.
 
 mod clock;
 mod decoder;
@@ -15,7 +16,7 @@ mod session;
 mod template;
 pub mod v5;
 
-/// Whether a datagram says that it is of a version that is read here; those of sFlow do not.
+/// Whether a datagram has a supported version number; sFlow's differ.
 pub fn is_netflow(datagram: &[u8]) -> bool {
     matches!(datagram, [0, 5 | 9 | 10, ..])
 }

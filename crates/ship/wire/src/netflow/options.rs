@@ -8,10 +8,10 @@ use crate::{DecodeError, reader::Reader};
 
 /// The most samplers of a session.
 const SAMPLERS: usize = 64;
-/// The most bytes of a name that are kept.
+/// Most bytes of a name.
 pub(super) const NAME_BYTES: usize = 64;
 
-/// What one record of options tells.
+/// An options record.
 #[derive(Default)]
 pub(super) struct OptionRecord<'a> {
     sampler: Option<u64>,
@@ -26,41 +26,41 @@ pub(super) fn record<'a>(
     template: &Template,
     reader: &mut Reader<'a>,
 ) -> Result<OptionRecord<'a>, DecodeError> {
-    let mut told = OptionRecord::default();
+    let mut record = OptionRecord::default();
     template.record(reader, |element, bytes| match element {
-        Element::SamplerId => told.sampler = Some(number(bytes)),
-        Element::Boot => told.boot_ms = Some(number(bytes)),
-        Element::Input | Element::Output => told.interface = u32::try_from(number(bytes)).ok(),
-        Element::InterfaceName => told.name = Some(bytes),
+        Element::SamplerId => record.sampler = Some(number(bytes)),
+        Element::Boot => record.boot_ms = Some(number(bytes)),
+        Element::Input | Element::Output => record.interface = u32::try_from(number(bytes)).ok(),
+        Element::InterfaceName => record.name = Some(bytes),
         Element::Skip => {}
         element => {
             // Others are of flows.
             if bytes.len() <= 8 {
-                told.sampling.set(element, number(bytes));
+                record.sampling.set(element, number(bytes));
             }
         }
     })?;
-    Ok(told)
+    Ok(record)
 }
 
-/// What a session's options have told so far.
+/// A session's options so far.
 #[derive(Default)]
 pub(super) struct Options {
     /// When the exporter started, ms since the Unix epoch.
     pub(super) boot_ms: Option<u64>,
-    /// Rate of the exporter as a whole.
+    /// Sampling rate of the whole exporter.
     rate: Option<u32>,
     /// Rates by sampler.
     samplers: Vec<(u64, u32)>,
 }
 
 impl Options {
-    pub(super) fn learn(&mut self, told: &OptionRecord<'_>) {
-        self.boot_ms = told.boot_ms.or(self.boot_ms);
-        let Some(rate) = told.sampling.rate() else {
+    pub(super) fn apply(&mut self, record: &OptionRecord<'_>) {
+        self.boot_ms = record.boot_ms.or(self.boot_ms);
+        let Some(rate) = record.sampling.rate() else {
             return;
         };
-        let Some(sampler) = told.sampler else {
+        let Some(sampler) = record.sampler else {
             self.rate = Some(rate);
             return;
         };

@@ -1,4 +1,4 @@
-//! Flows as if they were packets: as what else is summed up is decoded from packets.
+//! Flows in the form of decoded packets, like all other input of the sums.
 
 use skua_packet::{Frame, Icmp, Level, LinkType, Network, Options, Transport, VLAN_PRESENT};
 
@@ -7,14 +7,14 @@ use super::{Family, Flow, Section};
 const TCP: u8 = 6;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
-/// flowEndReason: the end was seen (RFC 5102 section 5.11.3).
+/// flowEndReason: end of flow detected (RFC 5102 section 5.11.3).
 const END_SEEN: u8 = 3;
 
 impl Flow {
-    /// The flow as if it was a packet from its source to its destination, and with what the section of its packet says
-    /// beyond its fields. No packet when not even the first header of the section is there.
+    /// The flow as a packet from its source to its destination, and completed from the packet section. No packet if
+    /// the section lacks even its first header.
     pub fn as_packet(&self, section: Option<Section<'_>>) -> (Option<Level>, Self) {
-        // What a record says in fields goes before what is in the section of its packet.
+        // Fields of the record take precedence over the packet section.
         let section = section.filter(|_| self.family == Family::None && self.mac.is_none());
         match section {
             None => (Some(level(self)), *self),
@@ -25,20 +25,20 @@ impl Flow {
     /// Whether the source opened the conversation, if the record shows it.
     pub fn opened_by_source(&self) -> Option<bool> {
         let [source, destination] = self.tcp_flags;
-        // The flags of a whole conversation's direction do not tell a SYN from a SYN+ACK: only one that
-        // was never answered does.
+        // The flags of a direction do not distinguish SYN from SYN+ACK, except where no answer
+        // followed.
         let only_syn =
             self.protocol == TCP && source & (SYN | ACK) == SYN && destination & SYN == 0;
         self.source_opened.or(only_syn.then_some(true))
     }
 
-    /// Whether the exporter says that the conversation is over.
+    /// Whether the exporter reported the end of the conversation.
     pub fn has_ended(&self) -> bool {
         self.end_reason == END_SEEN
     }
 }
 
-/// A record as if it was a packet from its source to its destination.
+/// A record in the form of a packet from its source to its destination.
 fn level(flow: &Flow) -> Level {
     let network = match flow.family {
         Family::None => Network::None,
@@ -81,8 +81,8 @@ fn level(flow: &Flow) -> Level {
     }
 }
 
-/// A record that has a section of one packet in place of fields, as if it had these; none when not even the
-/// packet's first header is there.
+/// A record with a packet section instead of fields, completed from the section; no packet if the section
+/// lacks even its first header.
 fn sampled(flow: &Flow, section: &Section<'_>) -> (Option<Level>, Flow) {
     let there = u32::try_from(section.bytes.len()).unwrap_or(u32::MAX);
     let frame = Frame {

@@ -1,4 +1,4 @@
-//! What is kept of one exporter's stream.
+//! The state of one exporter's stream.
 
 use std::{collections::HashMap, net::SocketAddr};
 
@@ -8,8 +8,8 @@ use super::{
 };
 use crate::Sequence;
 
-/// What distinguishes streams. IPFIX's transport session (RFC 7011 section 2) is addresses and ports;
-/// NetFlow 9's source is kept apart likewise, for several exporters may run on one host.
+/// Identifies a stream. IPFIX's transport session (RFC 7011 section 2) is addresses and ports;
+/// NetFlow 9 uses the same here, since several exporters may run on one host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key {
     pub(super) from: SocketAddr,
@@ -24,8 +24,8 @@ pub(super) struct Session {
     pub(super) sequence: Sequence,
     pub(super) templates: HashMap<u16, Template>,
     pub(super) options: Options,
-    /// When it was heard last, ns since the Unix epoch.
-    pub(super) heard_ns: u64,
+    /// Time of the last datagram, ns since the Unix epoch.
+    pub(super) last_ns: u64,
 }
 
 impl Session {
@@ -34,15 +34,15 @@ impl Session {
         self.templates.values().map(|t| t.fields.len()).sum()
     }
 
-    /// Puts a template in, in place of the one that was told the longest ago when there are too
-    /// many. `fields` is the number of fields of all sessions, which is kept right.
-    pub(super) fn learn(&mut self, told: ParsedTemplate, most: usize, fields: &mut usize) {
-        let ParsedTemplate { id, template } = told;
+    /// Stores a template, in place of the least recently refreshed one if there are too many. Keeps
+    /// `fields`, the number of fields of all sessions, up to date.
+    pub(super) fn set_template(&mut self, parsed: ParsedTemplate, most: usize, fields: &mut usize) {
+        let ParsedTemplate { id, template } = parsed;
         if let Some(before) = self.templates.get_mut(&id)
             && before.fields == template.fields
             && before.options == template.options
         {
-            before.told_ns = template.told_ns;
+            before.received_ns = template.received_ns;
             return;
         }
         self.forget(id, fields);
@@ -50,7 +50,7 @@ impl Session {
             return;
         }
         if self.templates.len() >= most {
-            let oldest = self.templates.iter().min_by_key(|(_, t)| t.told_ns);
+            let oldest = self.templates.iter().min_by_key(|(_, t)| t.received_ns);
             if let Some(oldest) = oldest.map(|(id, _)| *id) {
                 self.forget(oldest, fields);
             }
@@ -77,10 +77,10 @@ impl Session {
         });
     }
 
-    /// Forgets templates that were not told for long.
+    /// Removes templates that were not refreshed for long.
     pub(super) fn expire(&mut self, before_ns: u64, fields: &mut usize) {
         self.templates.retain(|_, template| {
-            let goes = template.told_ns < before_ns;
+            let goes = template.received_ns < before_ns;
             if goes {
                 *fields -= template.fields.len();
             }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{DecodeError, Problem, reader::Reader};
 
-/// Length of fields whose length stands before each value (RFC 7011 section 7).
+/// Length of fields with a length before each value (RFC 7011 section 7).
 const VARIABLE: u16 = 0xffff;
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
@@ -28,8 +28,8 @@ pub(super) struct Template {
     pub(super) options: bool,
     /// Bytes that a record has at least.
     pub(super) min_length: usize,
-    /// When it was told last, ns since the Unix epoch.
-    pub(super) told_ns: u64,
+    /// When it was last received, ns since the Unix epoch.
+    pub(super) received_ns: u64,
 }
 
 /// A template with its number, as read; no fields: the template is withdrawn.
@@ -39,7 +39,7 @@ pub(super) struct ParsedTemplate {
 }
 
 impl Template {
-    pub(super) fn new(fields: Vec<Field>, options: bool, told_ns: u64) -> Self {
+    pub(super) fn new(fields: Vec<Field>, options: bool, received_ns: u64) -> Self {
         let min_length = fields
             .iter()
             .map(|field| match field.length {
@@ -51,7 +51,7 @@ impl Template {
             fields: fields.into(),
             options,
             min_length,
-            told_ns,
+            received_ns,
         }
     }
 

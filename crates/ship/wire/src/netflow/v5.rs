@@ -10,7 +10,7 @@ pub const HEADER_LEN: usize = 24;
 /// Bytes of a record.
 pub const RECORD_LEN: usize = 48;
 
-/// What each datagram begins with.
+/// Header of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
     /// Number of records.
@@ -114,7 +114,7 @@ impl Header {
         }
     }
 
-    /// One packet of so many is counted.
+    /// One packet of this many is counted.
     pub fn sampling_rate(&self) -> u32 {
         u32::from(self.sampling & 0x3fff).max(1)
     }
@@ -123,7 +123,7 @@ impl Header {
 impl Record {
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         const WHAT: &str = "a record";
-        // One look at the length for all of it.
+        // One length check for the whole record.
         let mut r = reader.part(RECORD_LEN, WHAT)?;
         let record = Self {
             source: *r.array(WHAT)?,
@@ -193,7 +193,7 @@ pub(super) fn mapped([a, b, c, d]: [u8; 4]) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 
-/// Goes through the records of a datagram; what was read before an error is handed out.
+/// Decodes the records of a datagram; records before an error are passed on.
 pub(super) fn records(
     header: &Header,
     reader: &mut Reader<'_>,

@@ -3,8 +3,8 @@
 use super::{AgentReport, ETHERNET_COUNTERS, Hello, INTERFACE_COUNTERS, own};
 use crate::{DecodeError, reader::Reader};
 
-/// Counters of an interface (RFC 2233); all but those in octets begin again after 2³². A counter that
-/// the agent does not have is all ones.
+/// Counters of an interface (RFC 2233); all but those in octets wrap after 2³². A counter that the
+/// agent does not have is all ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InterfaceCounters {
     /// ifIndex.
@@ -60,7 +60,7 @@ pub struct EthernetCounters {
     pub multiple_collisions: u32,
     /// SQE test errors.
     pub sqe_test_errors: u32,
-    /// Frames whose first try was delayed.
+    /// Frames whose first transmission was delayed.
     pub deferred: u32,
     /// Late collisions.
     pub late_collisions: u32,
@@ -85,13 +85,13 @@ pub enum Counters {
     Interface(InterfaceCounters),
     /// Of an Ethernet interface.
     Ethernet(EthernetCounters),
-    /// Of Skua: what the agent has told so far.
+    /// Of Skua: the agent's exported sums.
     Agent(AgentReport),
-    /// Of Skua: whether a collector is there.
+    /// Of Skua: whether a collector is reachable.
     Hello(Hello),
-    /// Of Skua: the seal of the datagram, which is checked where it came in.
+    /// Of Skua: the seal of the datagram, which the receiver checks.
     Seal,
-    /// Something that is not decoded.
+    /// An unsupported record.
     Other {
         /// Its tag, see [`tag`](super::tag).
         tag: u32,

@@ -5,23 +5,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::{ADDRESS_UNKNOWN, ADDRESS_V4, ADDRESS_V6, Sample, VERSION, sample};
 use crate::{DecodeError, Problem, reader::Reader};
 
-/// What each datagram begins with.
+/// Header of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Address of the agent; 0.0.0.0 when it does not tell.
+    /// Address of the agent; 0.0.0.0 if unknown.
     pub agent: IpAddr,
-    /// Tells several streams of one agent apart.
+    /// Distinguishes several streams of one agent.
     pub sub_agent: u32,
     /// Number of the datagram in its stream.
     pub sequence: u32,
-    /// Time since the agent started, ms; begins again after 49.7 days.
+    /// Time since the agent started, ms; wraps after 49.7 days.
     pub uptime_ms: u32,
 }
 
 /// A datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// The header of the datagram.
     pub header: Header,
     /// Samples that it announces.
     pub count: u32,
@@ -38,7 +38,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Goes through the samples of a datagram.
+/// Iterates over the samples of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Samples<'a> {
     left: u32,
@@ -58,7 +58,7 @@ impl<'a> Iterator for Samples<'a> {
         Some(match framed {
             Ok((tag, body)) => sample::decode(tag, body),
             Err(error) => {
-                // Where the next one begins is not known.
+                // The start of the next sample is unknown.
                 self.left = 0;
                 Err(error)
             }

@@ -20,20 +20,20 @@ pub struct Socket {
     pub remote_port: u32,
 }
 
-/// What a socket's TCP knows of its connection.
+/// TCP's state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpInfo {
     /// Of the sampled packet: 0 unknown, 1 received, 2 sent.
     pub direction: u32,
-    /// Maximum segment size of what is sent, bytes.
+    /// Maximum segment size for sending, bytes.
     pub send_mss: u32,
-    /// Of what is received, bytes.
+    /// For receiving, bytes.
     pub receive_mss: u32,
     /// Segments that are not acknowledged.
     pub unacked: u32,
-    /// Segments that are taken for lost.
+    /// Segments presumed lost.
     pub lost: u32,
-    /// Segments that were sent again, all in all.
+    /// Retransmitted segments, in total.
     pub retransmitted: u32,
     /// Path MTU, bytes.
     pub pmtu: u32,
@@ -43,7 +43,7 @@ pub struct TcpInfo {
     pub rtt_variance_us: u32,
     /// Congestion window, segments.
     pub congestion_window: u32,
-    /// Segments that may come out of order.
+    /// Reordering metric, in segments.
     pub reordering: u32,
     /// Least round-trip time, µs.
     pub min_rtt_us: u32,

@@ -1,9 +1,9 @@
 //! sFlow version 5 (sFlow.org, July 2004): datagrams, flow and counters samples, and their records.
 //!
-//! [`decode`] reads the head of a datagram; [`Datagram::samples`] goes through its samples, and
-//! these through their records. A damaged sample is an error of its own and the next one is still
-//! read, as long as the lengths say where it begins. What is not known is stepped over by its length;
-//! records that are longer than known, too. [`Writer`] writes the same structures.
+//! [`decode`] reads the header of a datagram; [`Datagram::samples`] iterates over its samples, and
+//! these over their records. A damaged sample is an error of its own; the next one is still read if
+//! the lengths give its start. Unknown structures are skipped by their length; records may be longer
+//! than known. [`Writer`] writes the same structures.
 //!
 //! ```
 //! use skua_wire::sflow::{self, Record, Sample};

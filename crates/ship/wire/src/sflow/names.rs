@@ -1,4 +1,5 @@
-//! Names of a conversation's sides, and what their sockets know. `docs/wire.md` has the layout.
+//! Names of a conversation's sides, and measurements of their sockets. `docs/wire.md` has the
+//! layout.
 
 use super::own::{OWN_VERSION, version};
 use crate::{DecodeError, Problem, reader::Reader};
@@ -10,7 +11,7 @@ pub const NAMES: u8 = 250;
 /// Bytes of a record with two definitions at most, without its tag and length.
 pub const NAMES_RECORD: usize = 4 + 2 * definition(3 * NAME);
 
-/// Bytes of a definition whose text has so many.
+/// Bytes of a definition with `text` bytes of text.
 const fn definition(text: usize) -> usize {
     8 + text.next_multiple_of(4)
 }
@@ -27,10 +28,10 @@ pub enum ServiceName {
     Unit,
 }
 
-/// Who is at one side of a conversation. Parts that are not known are empty.
+/// Owner of one side of a conversation. Unknown parts are empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Name<'a> {
-    /// What stands for all of it in a graph of services.
+    /// The part that names the service in a service graph.
     pub by: ServiceName,
     /// Name of the process.
     pub process: &'a str,
@@ -69,17 +70,17 @@ impl<'a> Name<'a> {
         definition(self.process.len() + self.container.len() + self.unit.len())
     }
 
-    /// Whether nothing is known.
+    /// Whether all parts are unknown.
     pub fn is_empty(&self) -> bool {
         self.process.is_empty() && self.container.is_empty() && self.unit.is_empty()
     }
 }
 
-/// Who is at the sides of a conversation: numbers of names, which are defined where they are first used
-/// in a datagram.
+/// Owners of both sides of a conversation: numbers of names, which are defined where they are first
+/// used in a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Names<'a> {
-    /// Numbers of the source's and the destination's name; 0: not known.
+    /// Numbers of the source's and the destination's name; 0: unknown.
     pub sides: [u8; 2],
     defined: u8,
     definitions: Reader<'a>,
@@ -123,7 +124,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Goes through definitions.
+/// Iterates over definitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Definitions<'a> {
     left: u8,

@@ -1,7 +1,8 @@
-//! Structures of our own, for what no standard one tells. `docs/wire.md` has their layout byte by byte.
+//! Skua's own structures, for data without a standard one. `docs/wire.md` has their layout byte by
+//! byte.
 //!
-//! Each begins with its version in one byte. Later versions only add to the end, so that those who know
-//! an earlier one read what they know; what is not compatible gets another format number.
+//! Each begins with its version in one byte. Later versions only append fields, so that older readers
+//! read the fields that they know; an incompatible change gets another format number.
 
 use super::tag;
 use crate::{DecodeError, Problem, reader::Reader};
@@ -42,13 +43,13 @@ pub const SEAL_SAMPLE: usize = 8 + 12 + 8 + 4 + 8 + SEAL_NAME + SEAL_CODE;
 
 /// Bits of [`Conversation::flags`].
 pub mod flags {
-    /// All of it is told for the first time: nothing was told of this record before.
+    /// The first export of this record: all sums are new.
     pub const FIRST: u8 = 1;
     /// The source opened the conversation.
     pub const SOURCE_OPENED: u8 = 2;
     /// The destination opened the conversation.
     pub const DESTINATION_OPENED: u8 = 4;
-    /// Others may have been told of it since this collector was: only what is new counts here.
+    /// Other collectors may have received it since this one did: only the deltas count here.
     pub const MOVED: u8 = 8;
 }
 
@@ -64,26 +65,26 @@ pub mod service {
     pub const SOURCE: u8 = 0x40;
     /// The destination does.
     pub const DESTINATION: u8 = 0x80;
-    /// How that is known, in the lower bits: 1 kernel, 2 listening, 3 syn, 4 ephemeral, 5 well-known.
+    /// The rule in the lower bits: 1 kernel, 2 listening, 3 syn, 4 ephemeral, 5 well-known.
     pub const RULE: u8 = 0x0f;
 }
 
-/// A conversation as one capture point has counted it. Source and destination are those of the IP
-/// record ([`IpPacket`](super::IpPacket)) in the same sample; of pairs the source's is first. Counters are
-/// sums since the conversation began, so that a datagram that is lost makes nothing wrong that comes after.
+/// A conversation as counted at one capture point. Source and destination are those of the IP record
+/// ([`IpPacket`](super::IpPacket)) in the same sample; of pairs the source's is first. Counters are sums
+/// since the conversation began, so that a lost datagram does not falsify later ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Conversation {
-    /// Which side offers a service, see [`service`]; 0 when that is not known.
+    /// The server's side, see [`service`]; 0 if unknown.
     pub service: u8,
-    /// 0 it goes on, 1 closed, 2 idle, 3 the table had no room, 4 the capture ended.
+    /// 0 open, 1 closed, 2 idle, 3 evicted from the table, 4 the capture ended.
     pub end: u8,
     /// See [`flags`].
     pub flags: u8,
-    /// One in so many packets was counted, 1: all; the counters are not scaled up.
+    /// One packet of this many was counted, 1: all; the counters are not scaled up.
     pub sampling: u32,
-    /// Tells the record from others of the agent, as long as the agent runs.
+    /// Identifies the record among those of the agent's run.
     pub id: u64,
-    /// Tells the conversation from others, the same at each point of each agent.
+    /// Identifies the conversation, the same at each point of each agent.
     pub tracking_id: u64,
     /// First packet, ns since the Unix epoch.
     pub first_ns: u64,
@@ -91,13 +92,13 @@ pub struct Conversation {
     pub packets: [u64; 2],
     /// Bytes that each side sent, with link-layer headers.
     pub bytes: [u64; 2],
-    /// Packets of each side that were not told before; all ones for that and more.
+    /// Packets of each side since the last export; all ones for that and more.
     pub new_packets: [u32; 2],
-    /// Bytes of each side that were not told before; all ones for that and more.
+    /// Bytes of each side since the last export; all ones for that and more.
     pub new_bytes: [u32; 2],
 }
 
-/// What TCP's headers told of a conversation; sums as in [`Conversation`].
+/// TCP headers of a conversation; sums as in [`Conversation`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ConversationTcp {
     /// All flags of each side.
@@ -110,8 +111,8 @@ pub struct ConversationTcp {
     pub client_rtt_ns: u32,
 }
 
-/// What an agent has told in a stream of datagrams before the one that this is in. The stream that lost
-/// nothing has brought just so much.
+/// Sums exported in the datagrams of a stream before this one. Without losses the collector has
+/// received exactly these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AgentReport {
     /// See [`report`].
@@ -120,26 +121,26 @@ pub struct AgentReport {
     pub now_ns: u64,
     /// Other in each run of the agent.
     pub instance: u64,
-    /// Conversations that were told of.
+    /// Conversation records exported.
     pub records: u64,
-    /// Packets in them that were not told before.
+    /// Packets exported as new in them.
     pub packets: u64,
-    /// Bytes in them that were not told before.
+    /// Bytes exported as new in them.
     pub bytes: u64,
-    /// Conversations that should have been told of and could not.
+    /// Conversation records that could not be exported.
     pub lost: u64,
-    /// How long the datagram was kept before it was sent, ms: the clock and all times in it are that much older.
+    /// How long the agent stored the datagram, ms: the clock and all times in it are that much older.
     pub kept_ms: u32,
 }
 
-/// Whether a collector is there: an agent's question, or the answer to it, or to a datagram that asks
-/// ([`report::ASKS`]). The header around it is that of the agent's stream in both, so that an answer is no longer
-/// than what it answers.
+/// An agent's question whether a collector is reachable, or the answer to it, or to a datagram that requests one
+/// ([`report::ASKS`]). The header is that of the agent's stream in both, so that an answer is no longer than the
+/// question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hello {
     /// Whether it is an answer.
     pub answers: bool,
-    /// In an answer the greatest sequence number that has come of this run of the agent, 0: none.
+    /// In an answer: the greatest sequence number received of this run of the agent, 0: none.
     pub sequence: u32,
     /// The agent's run, as in its [`AgentReport`].
     pub instance: u64,
@@ -279,8 +280,8 @@ impl Hello {
     }
 }
 
-/// The agent's report at the beginning of a datagram, as [`Writer`](super::Writer) has written it, to be changed in
-/// place before it is sent.
+/// The agent's report at the start of a datagram that [`Writer`](super::Writer) wrote, to be changed in place
+/// before sending.
 #[derive(Debug)]
 pub struct ReportInPlace<'a>(&'a mut [u8]);
 
@@ -316,7 +317,7 @@ impl<'a> ReportInPlace<'a> {
         }
     }
 
-    /// Says how long it was kept, at a time of the agent's clock, ns since the Unix epoch.
+    /// Sets how long it was stored, at a time of the agent's clock, ns since the Unix epoch.
     pub fn kept_until(&mut self, now_ns: u64) {
         let written = self.0.get(4..12).and_then(|bytes| bytes.try_into().ok());
         let kept_ms = now_ns.saturating_sub(written.map_or(now_ns, u64::from_be_bytes)) / 1_000_000;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{DecodeError, reader::Reader};
 
-/// What a raw header begins with ([`RawHeader::protocol`]).
+/// Protocols of raw headers ([`RawHeader::protocol`]).
 pub mod header_protocol {
     /// An Ethernet header.
     pub const ETHERNET: u32 = 1;
@@ -22,11 +22,11 @@ pub mod header_protocol {
 /// The first bytes of a sampled packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawHeader<'a> {
-    /// What they begin with, see [`header_protocol`].
+    /// Protocol of the first header, see [`header_protocol`].
     pub protocol: u32,
-    /// Bytes of the whole packet on the wire; of Ethernet with frame check sequence.
+    /// Bytes of the complete packet on the wire; of Ethernet with frame check sequence.
     pub frame_length: u32,
-    /// Bytes that were taken off before `header` was copied, such as the frame check sequence.
+    /// Bytes removed before `header` was copied, such as the frame check sequence.
     pub stripped: u32,
     /// The bytes.
     pub header: &'a [u8],
@@ -87,20 +87,20 @@ pub struct IpPacket {
     pub tos: u32,
 }
 
-/// What a switch knows of a packet.
+/// A switch's data of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExtendedSwitch {
-    /// VLAN as it came in, 0 for none.
+    /// Ingress VLAN, 0 for none.
     pub source_vlan: u32,
-    /// IEEE 802.1p priority as it came in.
+    /// Ingress priority, IEEE 802.1p.
     pub source_priority: u32,
-    /// VLAN as it went out.
+    /// Egress VLAN.
     pub destination_vlan: u32,
-    /// Priority as it went out.
+    /// Egress priority.
     pub destination_priority: u32,
 }
 
-/// What a router knows of a packet.
+/// A router's data of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExtendedRouter {
     /// The next router.
@@ -124,24 +124,24 @@ pub enum Record<'a> {
     Switch(ExtendedSwitch),
     /// Of a router.
     Router(ExtendedRouter),
-    /// When it was seen, ns since the Unix epoch.
+    /// When it was observed, ns since the Unix epoch.
     Timestamp(u64),
     /// The socket that it belongs to.
     Socket(Socket),
-    /// What TCP knows of its connection.
+    /// TCP's state of the connection.
     TcpInfo(TcpInfo),
-    /// Of Skua: the conversation that is told of.
+    /// Of Skua: the conversation.
     Conversation(Conversation),
-    /// Of Skua: what TCP's headers told of it.
+    /// Of Skua: the conversation's TCP headers.
     ConversationTcp(ConversationTcp),
-    /// Of Skua: the sample's packets are in the conversation of the sample before, too: it is for those who do not
-    /// know [`Conversation`](Self::Conversation).
+    /// Of Skua: the sample's packets are in the conversation of the sample before, too; it is for collectors that
+    /// do not know [`Conversation`](Self::Conversation).
     Reverse,
-    /// Of Skua: who is at its sides.
+    /// Of Skua: owners of both sides.
     Names(Names<'a>),
-    /// Of Skua: what the socket of one side knows.
+    /// Of Skua: measurements of one side's socket.
     SocketTcp(SocketTcp),
-    /// Something that is not decoded.
+    /// An unsupported record.
     Other {
         /// Its tag, see [`tag`](super::tag).
         tag: u32,
@@ -150,7 +150,7 @@ pub enum Record<'a> {
     },
 }
 
-/// Goes through the records of a flow sample.
+/// Iterates over the records of a flow sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Records<'a>(pub(super) Framed<'a>);
 

@@ -30,11 +30,11 @@ impl DataSource {
     }
 }
 
-/// Where a packet came in or went out.
+/// Ingress or egress of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Port {
-    /// 0: `value` is an ifIndex, 0 for unknown; 1: it was dropped, for the reason `value`; 2: it went
-    /// out of `value` interfaces, 0 for an unknown number.
+    /// 0: `value` is an ifIndex, 0 for unknown; 1: discarded, for the reason `value`; 2: sent to
+    /// `value` interfaces, 0 for an unknown number.
     pub format: u32,
     /// See `format`.
     pub value: u32,
@@ -52,7 +52,7 @@ impl Port {
         }
     }
 
-    /// The interface, when it is a single one that is known.
+    /// The interface, if it is a single known one.
     pub fn index(self) -> Option<u32> {
         (self.format == 0 && self.value != 0 && self.value != Self::INTERNAL).then_some(self.value)
     }
@@ -65,29 +65,29 @@ impl Port {
     }
 }
 
-/// What a flow sample says of itself.
+/// The head of a flow sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowHead {
     /// Number of the sample at its source.
     pub sequence: u32,
     /// Where it was taken.
     pub source: DataSource,
-    /// One packet of so many is sampled.
+    /// One packet of this many is sampled.
     pub rate: u32,
-    /// Packets that could have been sampled so far; begins again after 2³².
+    /// Packets that could have been sampled so far; wraps after 2³².
     pub pool: u32,
     /// Samples that were dropped so far for lack of resources.
     pub drops: u32,
-    /// Where the packet came in.
+    /// Ingress port.
     pub input: Port,
-    /// Where it went out.
+    /// Egress port.
     pub output: Port,
 }
 
 /// A sampled packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowSample<'a> {
-    /// What it says of itself.
+    /// The head.
     pub head: FlowHead,
     /// Records that it announces.
     pub count: u32,
@@ -95,25 +95,25 @@ pub struct FlowSample<'a> {
 }
 
 impl<'a> FlowSample<'a> {
-    /// What is told of the packet.
+    /// The records of the packet.
     pub fn records(&self) -> Records<'a> {
         Records::new(self.count, self.records)
     }
 }
 
-/// What a counters sample says of itself.
+/// The head of a counters sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CountersHead {
     /// Number of the sample at its source.
     pub sequence: u32,
-    /// Whose counters these are.
+    /// Source of the counters.
     pub source: DataSource,
 }
 
 /// Counters of a data source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CountersSample<'a> {
-    /// What it says of itself.
+    /// The head.
     pub head: CountersHead,
     /// Records that it announces.
     pub count: u32,
@@ -137,14 +137,14 @@ pub enum Sample<'a> {
     Flow(FlowSample<'a>),
     /// Counters.
     Counters(CountersSample<'a>),
-    /// Something that is not decoded, stepped over.
+    /// An unsupported sample, skipped.
     Other {
         /// Its tag, see [`tag`](super::tag).
         tag: u32,
     },
 }
 
-/// Goes through records by tag and length.
+/// Iterates over records by tag and length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Framed<'a> {
     pub(super) left: u32,
@@ -166,7 +166,7 @@ impl<'a> Framed<'a> {
     }
 }
 
-/// Goes through the records of a counters sample.
+/// Iterates over the records of a counters sample.
 #[derive(Clone, Copy, Debug)]
 pub struct CountersRecords<'a>(Framed<'a>);
 

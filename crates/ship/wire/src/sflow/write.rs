@@ -11,7 +11,7 @@ use super::{
     SOCKET_IPV6, Socket, SocketTcp, TCP_INFO, TIMESTAMP, TcpInfo, VERSION, own,
 };
 
-/// The greatest numbers that compact samples have room for.
+/// The greatest numbers that fit into compact samples.
 const COMPACT_SOURCE: u32 = 0x00ff_ffff;
 const COMPACT_PORT: u32 = 0x3fff_ffff;
 
@@ -19,7 +19,7 @@ fn put(out: &mut Vec<u8>, value: u32) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Writes over a number that was not known yet.
+/// Overwrites a placeholder.
 fn patch(out: &mut [u8], at: usize, value: u32) {
     if let Some(place) = out.get_mut(at..at + 4) {
         place.copy_from_slice(&value.to_be_bytes());
@@ -254,7 +254,7 @@ impl RecordWriter<'_> {
         });
     }
 
-    /// What a switch knows.
+    /// A switch's data.
     pub fn switch(&mut self, switch: &ExtendedSwitch) {
         self.0.add(EXTENDED_SWITCH, |out| {
             put(out, switch.source_vlan);
@@ -264,7 +264,7 @@ impl RecordWriter<'_> {
         });
     }
 
-    /// What a router knows.
+    /// A router's data.
     pub fn router(&mut self, router: &ExtendedRouter) {
         self.0.add(EXTENDED_ROUTER, |out| {
             put_address(out, router.next_hop);
@@ -273,7 +273,7 @@ impl RecordWriter<'_> {
         });
     }
 
-    /// When it was seen, ns since the Unix epoch.
+    /// When it was observed, ns since the Unix epoch.
     pub fn timestamp(&mut self, ns: u64) {
         self.0
             .add(TIMESTAMP, |out| out.extend_from_slice(&ns.to_be_bytes()));
@@ -293,7 +293,7 @@ impl RecordWriter<'_> {
         });
     }
 
-    /// What TCP knows.
+    /// TCP's state of the connection.
     pub fn tcp_info(&mut self, info: &TcpInfo) {
         self.0.add(TCP_INFO, |out| info.encode(out));
     }
@@ -303,7 +303,7 @@ impl RecordWriter<'_> {
         self.0.add(own::FLOW, |out| conversation.encode(out));
     }
 
-    /// Of Skua: what TCP's headers told of it.
+    /// Of Skua: the conversation's TCP headers.
     pub fn conversation_tcp(&mut self, tcp: &ConversationTcp) {
         self.0.add(own::FLOW_TCP, |out| tcp.encode(out));
     }
@@ -315,19 +315,19 @@ impl RecordWriter<'_> {
         });
     }
 
-    /// Of Skua: who is at its sides, and definitions of names that were not used before in this datagram.
-    /// Parts of names that are too long are cut.
+    /// Of Skua: owners of both sides, and definitions of names not yet used in this datagram. Parts of
+    /// names that are too long are cut.
     pub fn names(&mut self, sides: [u8; 2], defined: &[(u8, Name<'_>)]) {
         self.0
             .add(own::FLOW_NAMES, |out| Names::encode(out, sides, defined));
     }
 
-    /// Of Skua: what the socket of one side knows.
+    /// Of Skua: measurements of one side's socket.
     pub fn socket_tcp(&mut self, tcp: &SocketTcp) {
         self.0.add(own::FLOW_SOCKET, |out| tcp.encode(out));
     }
 
-    /// Any other record, whose bytes are given.
+    /// Any other record, as bytes.
     pub fn other(&mut self, tag: u32, body: &[u8]) {
         self.0.add(tag, |out| out.extend_from_slice(body));
     }
@@ -348,17 +348,17 @@ impl CountersWriter<'_> {
         self.0.add(ETHERNET_COUNTERS, |out| counters.encode(out));
     }
 
-    /// Of Skua: what the agent has told so far.
+    /// Of Skua: the agent's exported sums.
     pub fn agent(&mut self, report: &AgentReport) {
         self.0.add(own::AGENT, |out| report.encode(out));
     }
 
-    /// Of Skua: whether a collector is there.
+    /// Of Skua: whether a collector is reachable.
     pub fn hello(&mut self, hello: &Hello) {
         self.0.add(own::HELLO, |out| hello.encode(out));
     }
 
-    /// Any other record, whose bytes are given.
+    /// Any other record, as bytes.
     pub fn other(&mut self, tag: u32, body: &[u8]) {
         self.0.add(tag, |out| out.extend_from_slice(body));
     }

@@ -58,7 +58,7 @@ impl Setup {
         self.exporter
             .export([].into_iter(), &Drain::at(unix_ns()), |bytes| {
                 let offered = queue.offer(bytes);
-                assert_eq!(offered, Offered::Taken);
+                assert_eq!(offered, Offered::Queued);
                 offered
             });
     }

@@ -2,9 +2,9 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// How things look. Backgrounds and the colour of text are the terminal's own.
+/// The style of the view. Background and text colour are the terminal's own.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct Theme {
     /// Whether colours may be used.
     pub color: bool,
     /// Whether only ASCII may be used.
@@ -14,7 +14,7 @@ pub struct Look {
 const BARS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 const ASCII_BARS: [&str; 9] = [" ", "_", ".", "-", "~", "=", "+", "*", "#"];
 
-impl Look {
+impl Theme {
     fn colored(self, color: Color) -> Style {
         if self.color {
             Style::new().fg(color)
@@ -28,32 +28,32 @@ impl Look {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What can be chosen and what was measured.
+    /// Keys and measured values.
     pub fn accent(self) -> Style {
         self.colored(Color::Blue)
     }
 
-    /// What is wrong.
+    /// Errors.
     pub fn bad(self) -> Style {
         self.colored(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// What is as it should be.
+    /// Good states.
     pub fn good(self) -> Style {
         self.colored(Color::Green)
     }
 
-    /// What is chosen.
+    /// The selected row.
     pub fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// What is old or less important.
+    /// Outdated or less important text.
     pub fn faint(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// Numbers as a line of bars, the latest at the right, `width` at most; the greatest is the whole
+    /// Numbers as a line of bars, the latest at the right, `width` at most; the maximum has full
     /// height.
     pub fn sparkline(self, numbers: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
         let mut latest: Vec<f64> = numbers.rev().take(width).collect();
@@ -62,15 +62,15 @@ impl Look {
         let bars = if self.ascii { ASCII_BARS } else { BARS };
         let bar = |number: &f64| {
             let part = if most > 0.0 { number / most * 8.0 } else { 0.0 };
-            // Little is not nothing.
+            // Small values stay visible.
             let part = if *number > 0.0 { part.max(1.0) } else { 0.0 };
             bars[(part.round() as usize).min(8)]
         };
         latest.iter().map(bar).collect()
     }
 
-    /// What stands before the name of a node: `last` says of it and each above whether it is the last
-    /// of its siblings.
+    /// The branches before a node's name: `last` has for the node and each ancestor whether it is the
+    /// last of its siblings.
     pub fn branch(self, last: &[bool], mark: Option<bool>) -> String {
         let mut lines = String::new();
         if let Some((own, above)) = last.split_last() {
@@ -120,11 +120,11 @@ impl Look {
 mod tests {
     use super::*;
 
-    const UNICODE: Look = Look {
+    const UNICODE: Theme = Theme {
         color: true,
         ascii: false,
     };
-    const ASCII: Look = Look {
+    const ASCII: Theme = Theme {
         color: false,
         ascii: true,
     };

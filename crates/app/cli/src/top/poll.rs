@@ -1,4 +1,4 @@
-//! Asks what the view wants to know, again and again, on a thread of its own.
+//! Polls the data that the view needs, on a thread of its own.
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -16,114 +16,116 @@ use crate::{
     top::{Input, Sender},
 };
 
-/// The longest answer that is read, in bytes.
+/// Longest answer that is read, in bytes.
 pub const LONGEST: u64 = 64 << 20;
-/// Records that are taken of an answer.
+/// Most records that are used of an answer.
 const RECORDS: usize = 5000;
-/// Time until it is tried again where nobody answered.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Pause after a failed connection.
+const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
-struct Wanted {
+struct Pending {
     requests: Vec<Request>,
     over: bool,
 }
 
 #[derive(Default)]
-struct Desk {
-    wanted: Mutex<Wanted>,
+struct Shared {
+    pending: Mutex<Pending>,
     changed: Condvar,
 }
 
-/// Asks on a thread of its own; ends when it is dropped.
-pub struct Asker {
-    desk: Arc<Desk>,
+/// Polls on a thread of its own; ends when it is dropped.
+pub struct Poller {
+    shared: Arc<Shared>,
 }
 
-impl Asker {
-    /// Begins to ask; answers go to `sender`.
+impl Poller {
+    /// Starts to poll; answers go to `sender`.
     pub fn start(client: Arc<Client>, sender: Sender) -> anyhow::Result<Self> {
-        let desk = Arc::new(Desk::default());
+        let shared = Arc::new(Shared::default());
         let work = {
-            let desk = desk.clone();
-            move || desk.work(&client, &sender)
+            let shared = shared.clone();
+            move || shared.work(&client, &sender)
         };
-        std::thread::Builder::new().name("ask".into()).spawn(work)?;
-        Ok(Self { desk })
+        std::thread::Builder::new()
+            .name("poll".into())
+            .spawn(work)?;
+        Ok(Self { shared })
     }
 
-    /// Says what is wanted from now on.
-    pub fn want(&self, requests: Vec<Request>) {
-        let mut wanted = self.desk.lock();
-        if wanted.requests != requests {
-            wanted.requests = requests;
-            self.desk.changed.notify_one();
+    /// Sets the requests to poll from now on.
+    pub fn set_requests(&self, requests: Vec<Request>) {
+        let mut pending = self.shared.lock();
+        if pending.requests != requests {
+            pending.requests = requests;
+            self.shared.changed.notify_one();
         }
     }
 }
 
-impl Drop for Asker {
+impl Drop for Poller {
     fn drop(&mut self) {
-        self.desk.lock().over = true;
-        self.desk.changed.notify_one();
+        self.shared.lock().over = true;
+        self.shared.changed.notify_one();
     }
 }
 
-impl Desk {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next request, when its time has come; waits for it. `None`: nothing is wanted any more.
-    fn next(&self, asked: &mut Vec<(Request, Instant)>) -> Option<Request> {
-        let mut wanted = self.lock();
+    /// Waits for the next request that is due. `None`: polling has ended.
+    fn next(&self, sent: &mut Vec<(Request, Instant)>) -> Option<Request> {
+        let mut pending = self.lock();
         loop {
-            if wanted.over {
+            if pending.over {
                 return None;
             }
-            asked.retain(|(request, _)| wanted.requests.contains(request));
-            // When each is due; what was never asked comes first, then what has waited longest, so that
-            // none is left out where answers take their time.
+            sent.retain(|(request, _)| pending.requests.contains(request));
+            // When each is due: first requests never sent, then the one that has waited longest, so
+            // that slow answers starve none.
             let due = |request: &Request| {
-                let (_, last) = asked.iter().find(|(asked, _)| asked == request)?;
+                let (_, last) = sent.iter().find(|(sent, _)| sent == request)?;
                 Some(*last + Duration::from_secs(request.pause))
             };
-            let first = wanted
+            let first = pending
                 .requests
                 .iter()
                 .map(|request| (due(request), request))
                 .min_by_key(|(due, _)| *due);
             let waited = match first {
                 None => {
-                    let waited = self.changed.wait(wanted);
-                    wanted = waited.unwrap_or_else(PoisonError::into_inner);
+                    let waited = self.changed.wait(pending);
+                    pending = waited.unwrap_or_else(PoisonError::into_inner);
                     continue;
                 }
                 Some((due, request)) => {
                     let wait = due.map(|due| due.saturating_duration_since(Instant::now()));
                     match wait.filter(|wait| !wait.is_zero()) {
                         None => return Some(request.clone()),
-                        Some(wait) => self.changed.wait_timeout(wanted, wait),
+                        Some(wait) => self.changed.wait_timeout(pending, wait),
                     }
                 }
             };
-            (wanted, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            (pending, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn work(&self, client: &Client, sender: &Sender) {
-        let mut asked: Vec<(Request, Instant)> = Vec::new();
-        while let Some(request) = self.next(&mut asked) {
+        let mut sent: Vec<(Request, Instant)> = Vec::new();
+        while let Some(request) = self.next(&mut sent) {
             let begin = Instant::now();
             let answer = ask(client, &request.question).map_err(|error| failure(&error));
-            asked.retain(|(other, _)| *other != request);
-            asked.push((request.clone(), begin));
-            let gone = matches!(answer, Err(Failure::Gone(_)));
+            sent.retain(|(other, _)| *other != request);
+            sent.push((request.clone(), begin));
+            let unreachable = matches!(answer, Err(Failure::Unreachable(_)));
             if sender.send(Input::Answered(request, answer)).is_err() {
                 return;
             }
-            if gone {
-                std::thread::sleep(AGAIN);
+            if unreachable {
+                std::thread::sleep(RETRY);
             }
         }
     }
@@ -133,7 +135,7 @@ fn failure(error: &anyhow::Error) -> Failure {
     let text = output::one_line(error);
     match error.downcast_ref::<Refusal>() {
         Some(_) => Failure::Refused(text),
-        None => Failure::Gone(text),
+        None => Failure::Unreachable(text),
     }
 }
 

@@ -18,28 +18,28 @@ struct Point {
     attached: Vec<(Direction, Attachment)>,
 }
 
-/// Sources of a namespace, and the ways from there.
-pub(crate) struct Room {
-    // First, so that nothing is copied any more when the ways go.
+/// Sources of a namespace, and the veth pairs to their monitors.
+pub(crate) struct NamespaceSources {
+    // First field, dropped first: copying stops before the veth pairs are removed.
     points: BTreeMap<u32, Point>,
     programs: SourcePrograms,
     outputs: [Output; OUTPUTS],
     /// By the namespace that they lead to.
-    ways: BTreeMap<u64, VethPair>,
+    veth_pairs: BTreeMap<u64, VethPair>,
 }
 
-impl Room {
+impl NamespaceSources {
     pub fn new(programs: SourcePrograms) -> Self {
         Self {
             points: BTreeMap::new(),
             programs,
             outputs: [Output::default(); OUTPUTS],
-            ways: BTreeMap::new(),
+            veth_pairs: BTreeMap::new(),
         }
     }
 
-    /// The near end of the way to a namespace, which is made if need be.
-    pub fn way(
+    /// The near end of the veth pair to a namespace; made if it does not exist.
+    pub fn veth_to(
         &mut self,
         near: &Namespace,
         far: &Namespace,
@@ -47,19 +47,23 @@ impl Room {
         hook: HookKind,
     ) -> Result<u32, TapError> {
         let to = far.id.inode;
-        if self.ways.get(&to).is_some_and(|way| !way.is_whole(near)) {
-            self.ways.remove(&to);
+        if self
+            .veth_pairs
+            .get(&to)
+            .is_some_and(|pair| !pair.is_whole(near))
+        {
+            self.veth_pairs.remove(&to);
         }
-        match self.ways.entry(to) {
-            Entry::Occupied(way) => Ok(way.get().near()),
+        match self.veth_pairs.entry(to) {
+            Entry::Occupied(pair) => Ok(pair.get().near()),
             Entry::Vacant(place) => {
-                let way = VethPair::open(near, far, programs, hook)?;
-                Ok(place.insert(way).near())
+                let pair = VethPair::open(near, far, programs, hook)?;
+                Ok(place.insert(pair).near())
             }
         }
     }
 
-    /// Says where copies go, and gives up ways that nobody goes any more.
+    /// Sets where copies go, and removes veth pairs that are no longer used.
     pub fn set_outputs(
         &mut self,
         outputs: [Output; OUTPUTS],
@@ -69,7 +73,7 @@ impl Room {
             self.programs.set_outputs(&outputs)?;
             self.outputs = outputs;
         }
-        self.ways.retain(|to, _| used.contains(to));
+        self.veth_pairs.retain(|to, _| used.contains(to));
         Ok(())
     }
 
@@ -125,8 +129,7 @@ impl Room {
         Ok(())
     }
 
-    /// Puts another generation of programs in the place of this one. Each packet meets the one or the
-    /// other, whole.
+    /// Replaces the programs by another generation. Each packet passes one of them from start to end.
     pub fn replace(
         &mut self,
         programs: SourcePrograms,
@@ -135,7 +138,7 @@ impl Room {
         programs.set_outputs(&self.outputs)?;
         for (ifindex, point) in &self.points {
             programs.add_source(*ifindex, point.number, directions)?;
-            // What is not for this kind of interface is to be known before anything is exchanged.
+            // Check every interface's kind before the first program is exchanged.
             for (direction, _) in &point.attached {
                 programs.program(point.link, *direction)?;
             }
@@ -145,8 +148,8 @@ impl Room {
                 let replaced: Result<(), KernelError> =
                     attachment.replace(programs.program(point.link, *direction)?);
                 if let Err(error) = replaced {
-                    // Its interface is gone; the next look attaches it anew if it is back.
-                    tracing::debug!(%error, "a source was gone");
+                    // The interface was removed; the next reconciliation attaches if it is back.
+                    tracing::debug!(%error, "a source no longer exists");
                 }
             }
         }
@@ -156,8 +159,8 @@ impl Room {
 
     /// Puts other programs at the far ends.
     pub fn replace_delivery(&mut self, programs: &MonitorPrograms) -> Result<(), TapError> {
-        self.ways
+        self.veth_pairs
             .values_mut()
-            .try_for_each(|way| way.replace(programs))
+            .try_for_each(|pair| pair.replace(programs))
     }
 }

@@ -48,6 +48,7 @@ use self::{
 use skua_config::Config;
 use skua_runtime::{
     actions::Actions,
+    copies::find_flows,
     fleet::Fleet,
     flow_lines,
     graph::Analyzer,
@@ -307,7 +308,7 @@ async fn flows(
             Ok(filter) => filter,
             Err(error) => return answering.ready(ApiError::bad_request(error).into_response()),
         };
-        let state = shared.fresh();
+        let drained = shared.fresh().drained_ns;
         let since = parameters.since.unwrap_or(0);
         let active = parameters.active.unwrap_or(false);
         let found = Cell::new(0u64);
@@ -331,23 +332,19 @@ async fn flows(
         } else {
             "application/x-ndjson"
         };
-        let drained = state.drained_ns;
         let begin = |found| {
             let numbers = [("x-skua-drained", drained), ("x-skua-found", found)];
             answering.begin_with(kind, numbers)
         };
-        // The state is not held while somebody takes the answer.
         let sent = match parameters.by {
             None => {
-                let places = state.store.find(&query);
-                drop(state);
+                let places = find_flows(&shared, &query);
                 let mut body = begin(found.get());
                 let chosen = places.get(offset..).unwrap_or_default();
                 flow_lines::send_flows(&mut body, &shared, chosen, csv).and_then(|()| body.finish())
             }
             Some(by) => {
-                let groups = groups::sorted(&state, by, &query);
-                drop(state);
+                let groups = groups::sorted(&shared, by, &query);
                 let mut body = begin(found.get());
                 groups::send(&mut body, &groups, csv).and_then(|()| body.finish())
             }

@@ -19,6 +19,7 @@ use skua_runtime::{
     sockets::{
         Sockets, Started,
         calls::{self, CallsQuery},
+        drain,
         query::{self, SocketQuery},
         start, tables,
     },
@@ -167,7 +168,11 @@ pub fn sockets(arguments: &SocketsArguments) -> anyhow::Result<()> {
                 since,
                 ..arguments.query.clone()
             };
-            query::lines(sockets, &query, show.print.output == OutputFormat::Csv)
+            query::lines(
+                &|read| read(sockets),
+                &query,
+                show.print.output == OutputFormat::Csv,
+            )
         },
     )
 }
@@ -321,7 +326,7 @@ fn on_the_spot<P: Prints>(
     let end = duration.map(|duration| Instant::now() + duration);
     let mut since = 0;
     loop {
-        state.drain(&mut *probe, unix_ns())?;
+        drain(&mut *probe, unix_ns(), &mut |change| change(&mut state))?;
         let now = Instant::now();
         let over = !show.follow && end.is_none_or(|end| now >= end)
             || show.follow && end.is_some_and(|end| now >= end);

@@ -358,7 +358,7 @@ impl Watch {
 }
 
 fn finish(shared: Shared, format: Option<SummaryFormat>) {
-    summary::print(format, &shared.lock());
+    summary::print(format, &shared.read());
 }
 
 /// What takes in agents, and follows captures that people make.

@@ -3,22 +3,23 @@
 use skua_flow::{FlowRecord, Found, Query};
 use std::io;
 
-use crate::state::{Shared, State};
+use crate::{
+    copies::{FlowCopy, PAGE, find_flows},
+    state::Shared,
+};
 
 /// Writes records as JSON or CSV lines (without CSV header).
 pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
     lines: &mut Vec<u8>,
-    state: &State,
+    shared: &Shared,
     query: &Query<F>,
     csv: bool,
 ) {
-    for record in state.store.query(query) {
-        write_flow(lines, state, record, csv);
-    }
+    // Writing to memory does not fail.
+    let _ = send_flows(lines, shared, &find_flows(shared, query), csv);
 }
 
-/// The same for records that were found before, as they are now. The state is let go of between some of them
-/// and the next, and never held while they are taken.
+/// The same for records that were found before, as they are now.
 ///
 /// # Errors
 ///
@@ -29,27 +30,24 @@ pub fn send_flows(
     found: &[Found],
     csv: bool,
 ) -> io::Result<()> {
-    /// Lines at a time: some hundred KiB.
-    const AT_ONCE: usize = 256;
     let mut lines = Vec::new();
-    for some in found.chunks(AT_ONCE) {
-        let state = shared.lock();
-        for record in some.iter().filter_map(|found| state.store.at(*found)) {
-            write_flow(&mut lines, &state, record, csv);
-        }
+    for some in found.chunks(PAGE) {
+        let state = shared.read();
+        let records = some.iter().filter_map(|found| state.store.at(*found));
+        let page: Vec<_> = records.map(|record| FlowCopy::of(&state, record)).collect();
         drop(state);
+        for flow in &page {
+            write_flow(&mut lines, flow, csv);
+        }
         out.write_all(&lines)?;
         lines.clear();
     }
     Ok(())
 }
 
-fn write_flow(lines: &mut Vec<u8>, state: &State, record: &FlowRecord, csv: bool) {
-    let interface = state.interface_of(record);
-    let mut line = state.store.line(record, &interface);
-    if let Some(sockets) = &state.sockets {
-        line.parties = sockets.parties(record);
-    }
+fn write_flow(lines: &mut Vec<u8>, flow: &FlowCopy, csv: bool) {
+    let interface = flow.interface();
+    let line = flow.line(&interface);
     // Writing to memory does not fail.
     if csv {
         let _ = skua_flow::fields::write_csv_row(lines, &line);

@@ -31,6 +31,8 @@ skua_process::metrics! { "Flows"
     DRAINS counter "skua_drains_total" [] "Drains of the flow table.";
     PRESSED counter "skua_drains_pressed_total" [] "Drains because the table filled up.";
     DRAIN_CPU counter "skua_drain_cpu_seconds_total" [] "CPU time that drains took.";
+    DRAIN_WAIT counter "skua_drain_wait_seconds_total" [] "Time that drains waited for those who read the flows.";
+    DRAIN_WAIT_MAX gauge "skua_drain_wait_max_seconds" [] "The longest time that a drain waited for those who read the flows, since the start.";
     UPDATES counter "skua_updates_total" [] "Flow updates that drains took from the table.";
     FLOWS counter "skua_flows_total" [] "Conversations seen.";
     ACTIVE gauge "skua_flows_active" [] "Conversations in memory that go on.";
@@ -127,6 +129,8 @@ pub fn write(out: &mut Exposition, state: &State) {
     out.single(&DRAINS, account.drains);
     out.single(&PRESSED, account.pressed_drains);
     out.single(&DRAIN_CPU, account.drain_ns as f64 / 1e9);
+    out.single(&DRAIN_WAIT, state.waits.total.as_secs_f64());
+    out.single(&DRAIN_WAIT_MAX, state.waits.longest.as_secs_f64());
     out.single(&UPDATES, account.updates);
     out.single(&FLOWS, store.flows);
     out.single(&ACTIVE, store.active);

@@ -10,6 +10,8 @@ pub mod agent;
 pub mod alert_metrics;
 pub mod capture_file;
 pub mod captures;
+pub mod copies;
+pub mod drain_lock;
 pub mod export;
 pub mod fleet;
 pub mod flow_lines;

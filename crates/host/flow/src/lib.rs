@@ -39,7 +39,7 @@ pub use raw_packets::{
     PacketBuffer, RawPacket, RawPacketLimits, RawPacketStats, RawPackets, SeenPacket,
 };
 pub use record::{FlowLine, FlowRecord, Interval, Party, Rate, Service, ServiceRule, TcpState};
-pub use store::{FlowStore, Found, Ownership, Query, SortBy, StoreLimits, Summary};
+pub use store::{Finding, FlowStore, Found, Ownership, Query, SortBy, StoreLimits, Summary};
 pub use table::{
     Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, Sampled, TableConfig,
 };

@@ -8,7 +8,7 @@ use crate::{
     slab::Slab,
 };
 use std::{
-    cmp::Ordering,
+    cmp::Reverse,
     collections::{HashMap, VecDeque},
     hash::{BuildHasher as _, RandomState},
     num::NonZeroU32,
@@ -120,6 +120,75 @@ pub struct Found {
     serial: u64,
 }
 
+impl SortBy {
+    /// What records are ordered by, as a number.
+    fn rank(self, record: &FlowRecord, drained_ns: u64) -> u64 {
+        match self {
+            // Bits of floats that are not negative are in their order.
+            Self::Rate => record.rate_at(drained_ns).bits_per_second.to_bits(),
+            Self::Bytes => record.total().bytes,
+            Self::Packets => record.total().packets,
+            Self::Last => record.last_ns,
+            Self::First => record.first_ns,
+        }
+    }
+}
+
+/// What was found so far: of each record only where it is and what it is ordered by, and hardly more than the
+/// limit.
+pub struct Finding {
+    sort: SortBy,
+    limit: usize,
+    found: Vec<Ranked>,
+}
+
+/// Equal ones keep their order from query to query.
+struct Ranked {
+    order: (Reverse<u64>, u64, u64),
+    found: Found,
+}
+
+impl Finding {
+    /// Nothing found yet; at most `limit` records are wanted.
+    pub fn new(sort: SortBy, limit: usize) -> Self {
+        Self {
+            sort,
+            limit,
+            found: Vec::new(),
+        }
+    }
+
+    /// Adds a record as it was after the drain at `drained_ns`.
+    pub fn add(&mut self, found: Found, record: &FlowRecord, drained_ns: u64) {
+        const SLACK: usize = 1_024;
+        let rank = self.sort.rank(record, drained_ns);
+        self.found.push(Ranked {
+            order: (Reverse(rank), record.first_ns, record.id),
+            found,
+        });
+        if self.found.len() >= self.limit.saturating_mul(2).max(SLACK) {
+            self.cut();
+        }
+    }
+
+    /// Forgets what is beyond the limit.
+    fn cut(&mut self) {
+        if self.limit < self.found.len() {
+            // Only what is shown has to be sorted.
+            self.found
+                .select_nth_unstable_by_key(self.limit, |ranked| ranked.order);
+            self.found.truncate(self.limit);
+        }
+    }
+
+    /// Where those are that are wanted, in their order.
+    pub fn sorted(mut self) -> Vec<Found> {
+        self.cut();
+        self.found.sort_unstable_by_key(|ranked| ranked.order);
+        self.found.into_iter().map(|ranked| ranked.found).collect()
+    }
+}
+
 /// Whether nothing of a conversation can come that has an entry which ended so. One that a table
 /// under pressure gave up may go on in the same record. At the end of a capture all entries end, and
 /// a conversation that two CPUs saw first at once has two.
@@ -157,6 +226,27 @@ struct StoredRecord {
     queued: bool,
 }
 
+/// Of the records in the queue of ended ones those that have not ended for good.
+#[derive(Default)]
+struct Revocable {
+    /// May go on in the same record.
+    resting: u64,
+    /// Went on after they had left the flow table.
+    gone_on: u64,
+}
+
+impl Revocable {
+    /// Counts a record once more, or with -1 once less.
+    fn count(&mut self, stored: &StoredRecord, by: i64) {
+        match stored.record.end {
+            _ if !stored.queued => {}
+            None => self.gone_on = self.gone_on.wrapping_add_signed(by),
+            Some(end) if !is_over(end) => self.resting = self.resting.wrapping_add_signed(by),
+            Some(_) => {}
+        }
+    }
+}
+
 /// Sums up updates to records and keeps them within limits: active ones and, as long as there is
 /// room, ended ones.
 pub struct FlowStore {
@@ -167,6 +257,7 @@ pub struct FlowStore {
     active: Index,
     /// Places of ended records, oldest first.
     ended: VecDeque<u32>,
+    revocable: Revocable,
     /// Where the search for an active record to give up goes on.
     hand: u32,
     secret: HashKey,
@@ -204,6 +295,7 @@ impl FlowStore {
             ends: Ends::new(secret),
             active: Index::default(),
             ended: VecDeque::new(),
+            revocable: Revocable::default(),
             hand: 0,
             secret,
             sampling,
@@ -313,7 +405,10 @@ impl FlowStore {
         let known = self.put.get(&record.serial).copied();
         // Serials come from elsewhere: one that is given to two conversations is no identity.
         if let Some(place) = known.filter(|place| same_key(*place)) {
-            self.places[place].record = record;
+            let stored = &mut self.places[place];
+            self.revocable.count(stored, -1);
+            stored.record = record;
+            self.revocable.count(stored, 1);
             if over {
                 self.active.remove(hash, place);
             }
@@ -321,8 +416,10 @@ impl FlowStore {
             return;
         }
         if !over && let Some(place) = self.active.find(hash, same_key) {
-            let before = &mut self.places[place].record;
-            before.end = before.end.or(Some(EndReason::Idle));
+            let before = &mut self.places[place];
+            self.revocable.count(before, -1);
+            before.record.end = before.record.end.or(Some(EndReason::Idle));
+            self.revocable.count(before, 1);
             self.active.remove(hash, place);
             self.queue_when_ended(place);
         }
@@ -350,6 +447,7 @@ impl FlowStore {
     fn queue_when_ended(&mut self, place: u32) {
         let kept = &mut self.places[place];
         if kept.record.end.is_some() && !std::mem::replace(&mut kept.queued, true) {
+            self.revocable.count(kept, 1);
             self.ended.push_back(place);
         }
     }
@@ -374,7 +472,9 @@ impl FlowStore {
         let place = match slot {
             Slot::Taken(slot) => {
                 let place = slot.get().place;
-                let record = &mut places[place].record;
+                let stored = &mut places[place];
+                self.revocable.count(stored, -1);
+                let record = &mut stored.record;
                 // Of two entries one may be idle while packets are counted in the other.
                 let goes_on =
                     update.end == Some(EndReason::Idle) && record.last_ns > update.last_ns;
@@ -384,6 +484,7 @@ impl FlowStore {
                 } else if update.end.is_some_and(is_over) {
                     slot.remove();
                 }
+                self.revocable.count(stored, 1);
                 place
             }
             Slot::Free(slot) => {
@@ -469,6 +570,7 @@ impl FlowStore {
     /// The record that ended first, out of the queue and out of the index.
     fn next_ended(&mut self) -> Option<u32> {
         while let Some(place) = self.ended.pop_front() {
+            self.revocable.count(&self.places[place], -1);
             self.places[place].queued = false;
             let FlowRecord { key, end, .. } = self.places[place].record;
             match end {
@@ -497,6 +599,22 @@ impl FlowStore {
         self.places.iter().filter(|p| p.used).map(|p| &p.record)
     }
 
+    /// The records in the places from `from` on, at most so many places, with where they are.
+    pub fn page(&self, from: u32, places: u32) -> impl Iterator<Item = (Found, &FlowRecord)> {
+        let to = from.saturating_add(places).min(self.places.end());
+        (from..to).filter_map(|place| {
+            let StoredRecord { record, used, .. } = &self.places[place];
+            let serial = record.serial;
+            used.then_some((Found { place, serial }, record))
+        })
+    }
+
+    /// Where the next page begins, none after the last.
+    pub fn after(&self, from: u32, places: u32) -> Option<u32> {
+        let to = from.saturating_add(places);
+        (to < self.places.end()).then_some(to)
+    }
+
     /// Visits the records in the places from `from` on, at most so many places, until `visit` breaks;
     /// returns where to go on, none after the last. For who must not hold the store for long: what
     /// changes its place meanwhile may be met twice or not at all, what stays is met once.
@@ -506,14 +624,12 @@ impl FlowStore {
         places: u32,
         visit: &mut dyn FnMut(&FlowRecord) -> ControlFlow<()>,
     ) -> Option<u32> {
-        let to = from.saturating_add(places).min(self.places.end());
-        for place in from..to {
-            let place = &self.places[place];
-            if place.used && visit(&place.record).is_break() {
+        for (_, record) in self.page(from, places) {
+            if visit(record).is_break() {
                 return None;
             }
         }
-        (to < self.places.end()).then_some(to)
+        self.after(from, places)
     }
 
     /// As [`scan`](Self::scan), of the records that have an endpoint on one of their sides, and few others. ICMP
@@ -547,24 +663,15 @@ impl FlowStore {
         found.into_iter().filter_map(|at| self.at(at)).collect()
     }
 
-    /// Where the records are that a query asks for, 16 bytes for each.
+    /// Where the records are that a query asks for.
     pub fn find<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<Found> {
-        let record = |found: &Found| &self.places[found.place].record;
-        let mut found: Vec<Found> = (0..self.places.end())
-            .filter_map(|place| {
-                let StoredRecord { record, used, .. } = &self.places[place];
-                let serial = record.serial;
-                (*used && (query.filter)(record)).then_some(Found { place, serial })
-            })
-            .collect();
-        let order = |a: &Found, b: &Found| self.order(query.sort, record(b), record(a));
-        if query.limit < found.len() {
-            // Only what is shown has to be sorted.
-            found.select_nth_unstable_by(query.limit, order);
-            found.truncate(query.limit);
+        let mut finding = Finding::new(query.sort, query.limit);
+        for (found, record) in self.page(0, u32::MAX) {
+            if (query.filter)(record) {
+                finding.add(found, record, self.drained_ns);
+            }
         }
-        found.sort_unstable_by(order);
-        found
+        finding.sorted()
     }
 
     /// A record that was found before, as it is now; none when it has gone.
@@ -573,26 +680,9 @@ impl FlowStore {
         (place.used && place.record.serial == found.serial).then_some(&place.record)
     }
 
-    fn order(&self, sort: SortBy, a: &FlowRecord, b: &FlowRecord) -> Ordering {
-        let rate = |r| self.rate(r).bits_per_second;
-        match sort {
-            SortBy::Rate => rate(a).total_cmp(&rate(b)),
-            SortBy::Bytes => a.total().bytes.cmp(&b.total().bytes),
-            SortBy::Packets => a.total().packets.cmp(&b.total().packets),
-            SortBy::Last => a.last_ns.cmp(&b.last_ns),
-            SortBy::First => a.first_ns.cmp(&b.first_ns),
-        }
-        // Equal ones keep their order from query to query.
-        .then_with(|| (b.first_ns, b.id).cmp(&(a.first_ns, a.id)))
-    }
-
     /// The rate of a record over the last interval: nothing when the last drain did not touch it.
     pub fn rate(&self, record: &FlowRecord) -> Rate {
-        if record.updated_ns == self.drained_ns {
-            record.interval.rate()
-        } else {
-            Rate::default()
-        }
+        record.rate_at(self.drained_ns)
     }
 
     /// A record with its current rate and its interface's name, ready to be written.
@@ -605,17 +695,10 @@ impl FlowStore {
 
     /// Totals since the start and how much is kept now.
     pub fn summary(&self) -> Summary {
-        let (mut resting, mut gone_on) = (0, 0);
-        for place in &self.ended {
-            match self.places[*place].record.end {
-                None => gone_on += 1,
-                Some(end) => resting += u64::from(!is_over(end)),
-            }
-        }
         Summary {
             // Those that may go on are in the index and in the queue.
-            active: self.active.len() as u64 - resting,
-            ended: self.ended.len() as u64 - gone_on,
+            active: self.active.len() as u64 - self.revocable.resting,
+            ended: self.ended.len() as u64 - self.revocable.gone_on,
             ..self.summary
         }
     }

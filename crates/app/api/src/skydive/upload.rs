@@ -139,7 +139,7 @@ async fn count_file(
         let counted = CountedFile {
             uuid: set.id,
             packets: read.packets,
-            flows: set.shared.lock().totals().flows,
+            flows: set.shared.read().totals().flows,
             damage: read.damage,
         };
         uploads.keep(set);

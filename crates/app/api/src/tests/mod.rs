@@ -94,7 +94,7 @@ pub fn routes() -> (OpenApiRouter, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>
     std::thread::spawn(move || {
         // As the thread of a probe.
         while matches!(wake.read(&mut [0; 64]), Ok(1..)) {
-            let mut state = drained.lock();
+            let mut state = drained.write();
             state.begin_drain();
             for update in waiting.lock().unwrap().drain(..) {
                 state.apply(&update);

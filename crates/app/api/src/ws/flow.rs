@@ -124,7 +124,7 @@ impl FlowFeed {
     /// Where all stores are now.
     fn now(&self) -> SentUpTo {
         let sets = self.analyzer.flow_states().into_iter();
-        sets.map(|(shared, _)| (shared.id(), shared.lock().drained_ns))
+        sets.map(|(shared, _)| (shared.id(), shared.read().drained_ns))
             .collect()
     }
 
@@ -133,11 +133,8 @@ impl FlowFeed {
         let mut newest = SentUpTo::new();
         let mut flows = 0;
         for (shared, set) in self.analyzer.flow_states() {
-            let until = {
-                let mut state = shared.lock();
-                state.find_nodes();
-                state.drained_ns
-            };
+            shared.find_nodes();
+            let until = shared.read().drained_ns;
             let since = told.get(&shared.id()).copied().unwrap_or_default();
             newest.insert(shared.id(), until);
             let mut from = Some(0);

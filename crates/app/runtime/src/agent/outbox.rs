@@ -20,7 +20,7 @@ use crate::{
 const WAITING: usize = 32 << 20;
 
 /// Places of a store that are looked at under one lock when all flows are told.
-const SCAN: u32 = 4_096;
+const SCAN: u32 = 512;
 
 /// A message.
 struct Waiting {
@@ -171,7 +171,7 @@ impl Outbox {
     /// Takes what the last drain of a capture changed.
     pub fn take(&self, capture: Option<Uuid>, state: &State) {
         // The sockets are looked at after the capture's state was locked, as queries do.
-        let sockets = capture.map(|_| self.always.lock());
+        let sockets = capture.map(|_| self.always.read());
         let mut packing = Packing::new(capture, false, state, sockets.as_deref());
         for record in state.store.touched() {
             packing.add(record);
@@ -186,8 +186,8 @@ impl Outbox {
 
     /// Puts in some of the flows of a capture as they are now; returns where to go on.
     pub fn take_known(&self, capture: Option<Uuid>, shared: &Shared, from: u32) -> Option<u32> {
-        let state = shared.lock();
-        let sockets = capture.map(|_| self.always.lock());
+        let state = shared.read();
+        let sockets = capture.map(|_| self.always.read());
         let since = unix_ns().saturating_sub(SHOWN as u64 * 1_000_000);
         let mut packing = Packing::new(capture, true, &state, sockets.as_deref());
         let next = state.store.scan(from, SCAN, &mut |record| {

@@ -26,7 +26,7 @@ use crate::{
         run::{CaptureSet, CaptureSets, LocalRunner},
         target::Sending,
     },
-    state::{Shared, State},
+    state::{DrainWait, Shared, State},
 };
 
 /// A probe that runs. Dropping it drains it a last time and ends it.
@@ -181,7 +181,7 @@ impl Worker {
             drain(probe, shared, sending, |probe, sink| {
                 probe.drain(woken, sink)
             })?;
-            losses.warn(&self.capture, &shared.lock().account.received);
+            losses.warn(&self.capture, &shared.read().account.received);
         }
         drain(probe, shared, sending, |probe, sink| probe.finish(sink))
     }
@@ -228,8 +228,10 @@ fn drain(
     sending: &mut Option<Sending>,
     drain: impl FnOnce(&mut dyn Probe, &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError>,
 ) -> anyhow::Result<()> {
-    let mut state = shared.lock();
-    for interface in probe.interfaces() {
+    let interfaces = probe.interfaces();
+    let mut waited = DrainWait::default();
+    let mut state = shared.drain(&mut waited);
+    for interface in interfaces {
         state.name_interface(&interface);
     }
     state.begin_drain();
@@ -239,7 +241,8 @@ fn drain(
             sending.take(update);
         }
     })?;
-    state.end_drain(probe);
+    state.end_drain(probe.account());
+    state.waits.add(waited);
     drop(state);
     if let Some(sending) = sending {
         sending.end_drain();

@@ -103,7 +103,8 @@ impl Analyzer {
             // A drain wakes probes: only for who asks for what it changes, and asks well.
             if prepared.plan.touches(Kind::Flows) {
                 for (shared, _) in &states {
-                    shared.fresh().find_nodes();
+                    drop(shared.fresh());
+                    shared.find_nodes();
                 }
             } else if prepared.plan.touches(Kind::Sockets) {
                 drop(self.shared.fresh());

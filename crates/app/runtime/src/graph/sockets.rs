@@ -9,7 +9,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::{sockets::Sockets, state::Shared};
+use crate::{
+    sockets::{self, SocketCopy, Sockets},
+    state::Shared,
+};
 
 /// Sockets at most that one node or flow shows.
 const MOST: usize = 65_536;
@@ -35,19 +38,25 @@ impl Known {
         }
     }
 
+    fn read_all(&self, mut each: impl FnMut(SocketCopy)) {
+        let read = |read: &mut dyn FnMut(&Sockets)| {
+            if let Some(sockets) = &self.shared.read().sockets {
+                read(sockets);
+            }
+        };
+        sockets::read_all(&read, true, |_, socket| each(socket));
+    }
+
     fn index(&self) -> HashMap<Ends, Vec<SocketRecord>> {
         let mut index: HashMap<Ends, Vec<SocketRecord>> = HashMap::new();
-        let state = self.shared.lock();
-        if let Some(sockets) = &state.sockets {
-            for record in all(sockets) {
-                let remote = record.peer();
-                // A listening socket of TCP has no packets of a conversation.
-                if remote.is_some() || record.protocol.name() == "udp" {
-                    let ends = (protocol(record), record.local, remote);
-                    index.entry(ends).or_default().push(*record);
-                }
+        self.read_all(|SocketCopy { record, .. }| {
+            let remote = record.peer();
+            // A listening socket of TCP has no packets of a conversation.
+            if remote.is_some() || record.protocol.name() == "udp" {
+                let ends = (protocol(&record), record.local, remote);
+                index.entry(ends).or_default().push(record);
             }
-        }
+        });
         index
     }
 
@@ -89,7 +98,10 @@ impl Known {
             exact
         };
         let chosen: Vec<&SocketRecord> = chosen;
-        chosen.into_iter().map(|r| shown(r, sockets)).collect()
+        chosen
+            .into_iter()
+            .map(|record| shown(record, sockets.owner(record)))
+            .collect()
     }
 }
 
@@ -127,9 +139,10 @@ impl<'a> Of<'a> {
 
 impl SocketSource for Known {
     fn of_node(&self, node: &Node, window: Window) -> Result<Vec<Value>, SourceError> {
-        let state = self.shared.lock();
-        let here = *state.host() == *node.host;
-        let (Some(of), Some(sockets), true) = (Of::node(node), &state.sockets, here) else {
+        let state = self.shared.read();
+        let here = *state.host() == *node.host && state.sockets.is_some();
+        drop(state);
+        let (Some(of), true) = (Of::node(node), here) else {
             // Who made the node may have said.
             return Ok(match node.metadata.get("Sockets") {
                 Some(Value::List(told)) => told.to_vec(),
@@ -137,17 +150,21 @@ impl SocketSource for Known {
             });
         };
         let now = window.live && window.is_moment();
-        let in_window = |record: &&SocketRecord| {
+        let in_window = |record: &SocketRecord| {
             let (begin, end) = span(record);
             match now {
                 true => record.end.is_none(),
                 false => begin <= window.to && end >= window.from,
             }
         };
-        let found = all(sockets)
-            .filter(in_window)
-            .filter(|record| of.has(record, sockets.owner(record)));
-        Ok(found.take(MOST).map(|r| shown(r, sockets)).collect())
+        let mut found = Vec::new();
+        self.read_all(|SocketCopy { record, owner, .. }| {
+            let owner = owner.as_deref();
+            if found.len() < MOST && in_window(&record) && of.has(&record, owner) {
+                found.push(shown(&record, owner));
+            }
+        });
+        Ok(found)
     }
 
     fn of_flow(&self, flow: &dyn FlowRecord, _: FlowTime) -> Result<Vec<Value>, SourceError> {
@@ -166,9 +183,9 @@ impl SocketSource for Known {
             return Ok(Vec::new());
         };
         let protocol = protocol.to_ascii_uppercase();
-        // Taken before the lock: it locks, too.
+        // Made before the lock, for which it waits itself.
         self.by_ends.get_or_init(|| self.index());
-        let state = self.shared.lock();
+        let state = self.shared.read();
         let Some(sockets) = &state.sockets else {
             return Ok(Vec::new());
         };
@@ -180,10 +197,6 @@ impl SocketSource for Known {
         found.extend(self.at(&protocol, [b, a], number("B.PID"), active, sockets));
         Ok(found)
     }
-}
-
-fn all(sockets: &Sockets) -> impl Iterator<Item = &SocketRecord> {
-    sockets.store.open().chain(sockets.store.closed())
 }
 
 fn protocol(record: &SocketRecord) -> String {
@@ -208,7 +221,7 @@ fn span(record: &SocketRecord) -> (i64, i64) {
 }
 
 /// A socket as queries show it, in Skydive's names where it has one.
-fn shown(record: &SocketRecord, sockets: &Sockets) -> Value {
+fn shown(record: &SocketRecord, owner: Option<&Owner>) -> Value {
     let mut entries: Vec<(Arc<str>, Value)> = Vec::with_capacity(24);
     let mut add = |key: &str, value: Value| entries.push((key.into(), value));
     let text = |text: &str| Value::from(text);
@@ -234,7 +247,7 @@ fn shown(record: &SocketRecord, sockets: &Sockets) -> Value {
         add("End", text(end.name()));
         add("Last", Value::Int(ms(record.now_ns)));
     }
-    if let Some(owner) = sockets.owner(record) {
+    if let Some(owner) = owner {
         let party = skua_socket::party(owner);
         add("Name", text(&owner.process));
         let executable = owner.executable.as_deref();

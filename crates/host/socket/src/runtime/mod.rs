@@ -1,6 +1,7 @@
 //! Container runtimes asked for names, on a thread of their own: they may hang.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -102,8 +103,9 @@ pub(crate) enum Fail {
 
 pub(crate) type Answer = Result<Names, Fail>;
 
-/// Our ends of the channels to the thread that asks, and from it.
-type Ends = (Sender<Found>, Receiver<(Found, Answer)>);
+/// Our ends of the channels to the thread that asks, and from it. The lock is never waited for: it lets who only reads
+/// owners share them.
+type Ends = (Sender<Found>, Mutex<Receiver<(Found, Answer)>>);
 
 /// Questions on their way.
 pub(crate) struct Lookups {
@@ -154,8 +156,8 @@ impl Lookups {
 
     /// An answer that came meanwhile.
     pub(crate) fn answer(&mut self) -> Option<(Found, Answer)> {
-        let (_, answers) = self.asker.as_ref()?;
-        let (found, answer) = answers.try_recv().ok()?;
+        let (_, answers) = self.asker.as_mut()?;
+        let (found, answer) = answers.get_mut().ok()?.try_recv().ok()?;
         self.waiting -= 1;
         let counter = match answer {
             Ok(_) => &mut self.counters.answered,
@@ -190,7 +192,7 @@ fn begin(config: &RuntimeConfig) -> Option<Ends> {
             }
         })
         .ok()?;
-    Some((questions, answers))
+    Some((questions, Mutex::new(answers)))
 }
 
 #[cfg(test)]

@@ -360,7 +360,14 @@ async fn flows(
 #[utoipa::path(get, path = "/api/summary", operation_id = "summary", tag = "flows",
     responses((status = 200, description = "Sums", body = ProbeSummary)))]
 async fn get_summary(Extract(shared): Extract<Shared>) -> Result<Answer<ProbeSummary>, ApiError> {
-    blocking(move || Ok(Answer::of(&summary::of(&shared.fresh())))).await
+    blocking(move || {
+        let state = shared.fresh();
+        let sockets = state.sockets.as_ref().map(report::summary);
+        let counts = state.counts();
+        drop(state);
+        Ok(Answer::of(&summary::of(&counts, sockets)))
+    })
+    .await
 }
 
 /// What is watched and how.
@@ -389,14 +396,19 @@ async fn status(
 ) -> Result<Answer<Status>, ApiError> {
     blocking(move || {
         let state = shared.fresh();
-        let maps = state.map_memory.iter().map(|(name, bytes)| MapMemory {
+        let (counts, rung) = (state.counts(), state.rung.to_string());
+        let of_sockets = state.sockets.as_ref();
+        let (sockets, sums) = (
+            of_sockets.map(report::status),
+            of_sockets.map(report::summary),
+        );
+        drop(state);
+        let summary = summary::of(&counts, sums);
+        let maps = counts.map_memory.iter().map(|(name, bytes)| MapMemory {
             name: name.to_string(),
             bytes: *bytes,
         });
-        let (maps, rung) = (maps.collect(), state.rung.to_string());
-        let sockets = state.sockets.as_ref().map(report::status);
-        let summary = summary::of(&state);
-        drop(state);
+        let maps = maps.collect();
         Ok(Answer::of(&Status {
             version: env!("CARGO_PKG_VERSION"),
             rung,

@@ -49,12 +49,10 @@ pub(crate) async fn metrics(
 ) -> Result<Response, ApiError> {
     blocking(move || {
         let mut out = Exposition::default();
-        {
-            let state = shared.fresh();
-            flow_metrics::write(&mut out, &state);
-            if let Some(of_sockets) = &state.sockets {
-                sockets::metrics::write(&mut out, of_sockets);
-            }
+        let counts = shared.fresh().counts();
+        flow_metrics::write(&mut out, &counts);
+        if let Some(of_sockets) = &shared.read().sockets {
+            sockets::metrics::write(&mut out, of_sockets);
         }
         alert_metrics::write(&mut out, &actions.alert_counters());
         let detectors = actions.steers().counts();

@@ -85,7 +85,7 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     state.begin_drain_at(last_ns);
     capture_file::settle(&mut table, &mut account, &mut state);
     let lost = account.lost();
-    state.account = account;
+    state.account = account.into();
     let shared = Shared::still(state)?;
     let mut lines = Vec::new();
     write_flows(

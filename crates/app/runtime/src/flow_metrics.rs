@@ -10,7 +10,7 @@ use skua_probe::{
 };
 use skua_process::metrics::{Exposition, Metric};
 
-use crate::state::State;
+use crate::state::Counts;
 
 skua_process::metrics! { "Flows"
     PACKETS counter "skua_flow_packets_total" ["interface", "netns", "direction"] "Packets on the wire that were counted in flows.";
@@ -113,9 +113,8 @@ fn write_points(out: &mut Exposition, account: &Account) {
     }
 }
 
-pub fn write(out: &mut Exposition, state: &State) {
-    let account = &state.account;
-    let store = state.totals();
+pub fn write(out: &mut Exposition, counts: &Counts) {
+    let (account, store) = (&counts.account, &counts.totals);
     write_points(out, account);
     out.single(&ENTRIES, account.live);
     out.single(&MAX_ENTRIES, account.max_entries);
@@ -129,15 +128,15 @@ pub fn write(out: &mut Exposition, state: &State) {
     out.single(&DRAINS, account.drains);
     out.single(&PRESSED, account.pressed_drains);
     out.single(&DRAIN_CPU, account.drain_ns as f64 / 1e9);
-    out.single(&DRAIN_WAIT, state.waits.total.as_secs_f64());
-    out.single(&DRAIN_WAIT_MAX, state.waits.longest.as_secs_f64());
+    out.single(&DRAIN_WAIT, counts.waits.total.as_secs_f64());
+    out.single(&DRAIN_WAIT_MAX, counts.waits.longest.as_secs_f64());
     out.single(&UPDATES, account.updates);
     out.single(&FLOWS, store.flows);
     out.single(&ACTIVE, store.active);
     out.single(&ENDED, store.ended);
     out.single(&EVICTED, store.evicted);
     let mut maps = out.family(&MAPS);
-    for (name, bytes) in &state.map_memory {
+    for (name, bytes) in &*counts.map_memory {
         maps.value([name], *bytes);
     }
 }
@@ -163,13 +162,19 @@ mod tests {
     }
 
     fn written(points: impl IntoIterator<Item = PointAccount>, gone: PointAccount) -> String {
-        let mut state = State::new(0, 1, 1, 1);
-        state.account.gone = gone;
+        let mut account = Account {
+            gone,
+            ..Account::default()
+        };
         for (i, point) in points.into_iter().enumerate() {
-            state.account.points.insert((0, i as u32), point);
+            account.points.insert((0, i as u32), point);
         }
+        let counts = Counts {
+            account: account.into(),
+            ..Counts::default()
+        };
         let mut out = Exposition::default();
-        write(&mut out, &state);
+        write(&mut out, &counts);
         out.into_text()
     }
 

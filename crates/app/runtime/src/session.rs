@@ -195,7 +195,7 @@ impl Session {
         let probe = start_probe(config, seed)?;
         let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
         state.set_origin(&config.host_name(), None, graph, observers);
-        state.map_memory = probe.map_memory();
+        state.map_memory = probe.map_memory().into();
         state.rung = probe.describe().rung;
         let mut sockets = None;
         if let Some(mut started) = sockets::start(config) {

@@ -79,6 +79,19 @@ impl DrainWaits {
     }
 }
 
+/// What was counted, as of a drain.
+#[derive(Clone, Default)]
+pub struct Counts {
+    /// What was seen and lost.
+    pub account: Arc<Account>,
+    /// Totals of the conversations.
+    pub totals: Summary,
+    /// How long drains waited for readers.
+    pub waits: DrainWaits,
+    /// Kernel memory by map.
+    pub map_memory: Arc<[(String, u64)]>,
+}
+
 /// Everything that a question can be about.
 pub struct State {
     /// Conversations.
@@ -86,7 +99,7 @@ pub struct State {
     /// Whether conversations are kept at all.
     history: bool,
     /// What was seen and lost, as of the last drain.
-    pub account: Account,
+    pub account: Arc<Account>,
     /// Interfaces by (namespace number, index), with the inode numbers of their namespaces.
     places: HashMap<(u16, u32), (u64, Arc<FlowPlace>)>,
     /// Which capture this is, none for what is always captured.
@@ -108,7 +121,7 @@ pub struct State {
     /// Nothing more comes: there is nothing to wait for.
     ended: bool,
     /// Kernel memory by map.
-    pub map_memory: Vec<(String, u64)>,
+    pub map_memory: Arc<[(String, u64)]>,
     /// What the table is made of, for `skua doctor`.
     pub rung: String,
     /// Sockets, when they are watched.
@@ -132,7 +145,7 @@ impl State {
         Self {
             store: FlowStore::new(limits, seed, sampling),
             history: history > 0,
-            account: Account::default(),
+            account: Arc::default(),
             places: HashMap::new(),
             capture: None,
             graph: None,
@@ -143,7 +156,7 @@ impl State {
             drains: 0,
             waits: DrainWaits::default(),
             ended: false,
-            map_memory: Vec::new(),
+            map_memory: Arc::default(),
             rung: String::new(),
             sockets: None,
         }
@@ -194,6 +207,16 @@ impl State {
         }
     }
 
+    /// What was counted, for who writes it without the lock.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            account: self.account.clone(),
+            totals: self.totals(),
+            waits: self.waits,
+            map_memory: self.map_memory.clone(),
+        }
+    }
+
     /// Says on which host and for which capture this is, where its interfaces are nodes, and who is
     /// told of drains.
     pub fn set_origin(
@@ -221,7 +244,7 @@ impl State {
 
     /// Takes note of what a drain says besides flows.
     pub fn end_drain(&mut self, account: Account) {
-        self.account = account;
+        self.account = Arc::new(account);
         self.drains += 1;
         self.find_nodes();
         self.store.end_drain();

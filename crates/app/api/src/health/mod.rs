@@ -80,7 +80,7 @@ struct FoundCapture {
 
 /// What a capture that runs has counted.
 struct Counted {
-    account: Account,
+    account: Arc<Account>,
     sums: FlowSums,
     packets: Option<RawPacketStats>,
     watchers: usize,
@@ -171,8 +171,9 @@ impl Health {
     fn counted(&self, capture: &Capture) -> Option<Counted> {
         let set = self.captures.sets.get(capture.uuid)?;
         let state = set.shared.fresh();
-        let (account, sums) = (state.account.clone(), FlowSums::of(&state));
+        let counts = state.counts();
         drop(state);
+        let (sums, account) = (FlowSums::of(&counts), counts.account);
         let packets = set.packets.as_ref();
         Some(Counted {
             account,

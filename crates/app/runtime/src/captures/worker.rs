@@ -152,7 +152,7 @@ impl Worker {
         if let Some(node) = &self.node {
             state.set_node(node);
         }
-        state.map_memory = probe.map_memory();
+        state.map_memory = probe.map_memory().into();
         state.rung = probe.describe().rung;
         CaptureSet {
             number: self.number,

@@ -46,18 +46,7 @@ use self::{
     ws::Parts,
 };
 use skua_config::Config;
-use skua_runtime::{
-    actions::Actions,
-    copies::find_flows,
-    fleet::Fleet,
-    flow_lines,
-    graph::Analyzer,
-    groups,
-    record_filter::RecordFilter,
-    sockets::report::{self, MapMemory, SocketProbe},
-    state::Shared,
-    summary::{self, ProbeSummary},
-};
+use skua_runtime::{actions::Actions, fleet::Fleet, graph::Analyzer};
 use skua_server as server;
 use skua_server::{
     Limits,
@@ -65,6 +54,14 @@ use skua_server::{
     blocking,
     error::ApiError,
     login, streaming,
+};
+use skua_watch::{
+    copies::find_flows,
+    flow_lines, groups,
+    record_filter::RecordFilter,
+    sockets::report::{self, MapMemory, SocketProbe},
+    state::Shared,
+    summary::{self, ProbeSummary},
 };
 
 const WELCOME: &str = "\

@@ -6,15 +6,14 @@ use axum::{
     http::header,
     response::{IntoResponse as _, Response},
 };
+use skua_export::export;
 use skua_process::{
     metrics::{Exposition, Group, MEDIA_TYPE},
     panics,
 };
-use skua_runtime::{
-    actions::Actions, agent, alert_metrics, export, fleet, flow_metrics, graph, lake, sockets,
-    state::Shared, steer, tap,
-};
+use skua_runtime::{actions::Actions, agent, alert_metrics, fleet, graph, lake, steer, tap};
 use skua_server::{blocking, error::ApiError};
+use skua_watch::{flow_metrics, sockets, state::Shared};
 
 use crate::{
     health::{self, Health},

@@ -6,19 +6,19 @@ use axum::{
     extract::{Query, State as Extract},
     response::{IntoResponse as _, Response},
 };
-use skua_runtime::{
+use skua_server::{
+    Answering, Writer,
+    answer::Parameters,
+    error::{ApiError, ErrorCode},
+    streaming,
+};
+use skua_watch::{
     sockets::{
         Sockets,
         calls::{self, CallsQuery},
         query::{self, SocketQuery},
     },
     state::Shared,
-};
-use skua_server::{
-    Answering, Writer,
-    answer::Parameters,
-    error::{ApiError, ErrorCode},
-    streaming,
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 

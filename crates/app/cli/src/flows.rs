@@ -12,7 +12,7 @@ use skua_config::Config;
 use skua_flow::{FlowRecord, Query};
 use skua_output as output;
 use skua_output::{OutputFormat, Printer};
-use skua_runtime::{
+use skua_watch::{
     flow_lines::write_flows,
     groups,
     session::Session,

@@ -12,7 +12,7 @@ use skua_file::CaptureFile;
 use skua_flow::{AddressSet, FlowTable, Query, TableConfig};
 use skua_output::{OutputFormat, Printer};
 use skua_probe::{Account, Selection};
-use skua_runtime::{
+use skua_watch::{
     capture_file::{self, ReadSoFar},
     flow_lines::write_flows,
     state::{Shared, State},

@@ -9,22 +9,20 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use skua_client::Client;
 use skua_config::{Config, arguments::Printing};
+use skua_export::services::{
+    exchange::{self, GraphQuery},
+    show,
+};
 use skua_output::{Column, OutputFormat, Printer};
 use skua_process::host::unix_ns;
-use skua_runtime::{
-    services::{
-        exchange::{self, GraphQuery},
-        show,
-    },
-    sockets::{
-        Sockets, Started,
-        calls::{self, CallsQuery},
-        drain,
-        query::{self, SocketQuery},
-        start, tables,
-    },
-};
 use skua_socket::{call, fields};
+use skua_watch::sockets::{
+    Sockets, Started,
+    calls::{self, CallsQuery},
+    drain,
+    query::{self, SocketQuery},
+    start, tables,
+};
 
 /// Time between looks with `--follow`.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
@@ -316,7 +314,7 @@ fn on_the_spot<P: Prints>(
         mut state,
     }) = start(&config)
     else {
-        use skua_runtime::rights::{held, how_to_get, missing};
+        use skua_watch::rights::{held, how_to_get, missing};
         match missing(held())[..] {
             // A warning has said why.
             [] => anyhow::bail!("sockets cannot be watched here"),

@@ -10,6 +10,7 @@ use std::{
 use serde::Serialize;
 use skua_analyzer::capture::{Capture, CaptureStatus, PointState};
 use skua_discover::Discovery;
+use skua_export::export::{self, ExportView, report::ExportStatus};
 use skua_flow::RawPacketStats;
 use skua_probe::Account;
 use skua_process::metrics::Exposition;
@@ -19,15 +20,14 @@ use skua_runtime::{
         uplink::{UplinkStatus, UplinkView},
     },
     captures::target::{Sent, SentStatus},
-    export::{self, ExportView, report::ExportStatus},
     fleet::{self, Fleet, FleetStatus},
     graph,
     history::HistoryWriter,
     lake::{self, LakeWriter, report::LakeStatus},
-    summary::FlowSums,
 };
 use skua_store::{JournalStats, LogStats, StoreStats};
 use skua_topology::{SharedGraph, Stats};
+use skua_watch::summary::FlowSums;
 use utoipa::ToSchema;
 use uuid::Uuid;
 

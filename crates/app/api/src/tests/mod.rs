@@ -26,6 +26,7 @@ use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
 use skua_config::Config;
+use skua_export::services::ServiceGraph;
 use skua_runtime::{
     actions::Actions,
     captures::{
@@ -34,8 +35,6 @@ use skua_runtime::{
     },
     fleet::{Fleet, FleetSettings},
     graph::Analyzer,
-    services::ServiceGraph,
-    state::{Observers, Shared, State},
 };
 use skua_server::{
     Limits, Server, alive,
@@ -45,6 +44,7 @@ use skua_server::{
     },
     connections::Connections,
 };
+use skua_watch::state::{Observers, Shared, State};
 
 use crate::{
     health::Health,

@@ -8,8 +8,9 @@ use serde_json::json;
 use skua_analyzer::{FlowSet, Wanted};
 use skua_process::host::unix_ms;
 use skua_query::{Flow, SharedTexts};
-use skua_runtime::{graph::Analyzer, state::Shared};
+use skua_runtime::graph::Analyzer;
 use skua_server::error::ApiError;
+use skua_watch::state::Shared;
 use tokio::sync::watch;
 
 use crate::ws::{

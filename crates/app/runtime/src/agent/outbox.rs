@@ -3,6 +3,7 @@
 use skua_analyzer::SHOWN;
 use skua_flow::FlowRecord;
 use skua_process::host::unix_ns;
+use skua_watch::state::{Shared, State};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     ops::ControlFlow,
@@ -11,10 +12,7 @@ use std::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::{
-    protocol::{Flows, InterfaceRef, Party, RECORDS, number},
-    state::{Shared, State},
-};
+use crate::protocol::{Flows, InterfaceRef, Party, RECORDS, number};
 
 /// Flows that wait, bytes; beyond, the oldest go and are counted.
 const WAITING: usize = 32 << 20;

@@ -20,13 +20,11 @@ use skua_probe::{
     receive::{ReceiveCause, Received},
 };
 use skua_process::host::secret_seed;
+use skua_watch::state::{DrainWait, Shared, State};
 
-use crate::{
-    captures::{
-        run::{CaptureSet, CaptureSets, LocalRunner},
-        target::Sending,
-    },
-    state::{DrainWait, Shared, State},
+use crate::captures::{
+    run::{CaptureSet, CaptureSets, LocalRunner},
+    target::Sending,
 };
 
 /// A probe that runs. Dropping it drains it a last time and ends it.

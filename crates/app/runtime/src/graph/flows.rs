@@ -3,13 +3,13 @@
 use skua_analyzer::{FlowPlace, FlowSet, FlowView, Wanted};
 use skua_flow::FlowRecord;
 use skua_query::RawPacket;
-use std::{ops::ControlFlow, sync::Arc};
-
-use crate::{
-    captures::run::CaptureSet,
+use skua_watch::{
     copies::FlowCopy,
     state::{Shared, State},
 };
+use std::{ops::ControlFlow, sync::Arc};
+
+use crate::captures::run::CaptureSet;
 
 /// Copies of the wanted flows in the places from `from` on, and where the next ones are.
 fn page(

@@ -11,9 +11,10 @@ use skua_query::{
     Answer, Limits, Prepared, QueryError, Sources, check::Kind, syntax::SyntaxLimits,
 };
 use skua_topology::SharedGraph;
+use skua_watch::state::Shared;
 use std::sync::{Arc, atomic::AtomicBool};
 
-use crate::{captures::run::CaptureSets, fleet::Fleet, state::Shared};
+use crate::{captures::run::CaptureSets, fleet::Fleet};
 
 /// Everything that queries are asked of.
 #[derive(Clone)]

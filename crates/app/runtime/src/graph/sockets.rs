@@ -3,15 +3,14 @@
 use skua_query::{FlowRecord, FlowTime, SocketSource, SourceError};
 use skua_socket::{Owner, SocketRecord};
 use skua_topology::{Map, Node, Value, Window};
+use skua_watch::{
+    sockets::{self, SocketCopy, Sockets},
+    state::Shared,
+};
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
     sync::{Arc, OnceLock},
-};
-
-use crate::{
-    sockets::{self, SocketCopy, Sockets},
-    state::Shared,
 };
 
 /// Sockets at most that one node or flow shows.

@@ -14,12 +14,10 @@ use skua_flow::FlowKey;
 use skua_packet::{Frame, LinkType, Network, Options, Transport};
 use skua_socket::Span;
 use skua_tap::{LinkKind, TappedPacket};
+use skua_watch::state::{Shared, State};
 use tokio::sync::mpsc;
 
-use crate::{
-    captures::live::{LOOK, PIECES, Pieces, Ready, WatcherSlot},
-    state::{Shared, State},
-};
+use crate::captures::live::{LOOK, PIECES, Pieces, Ready, WatcherSlot};
 
 /// LINKTYPE_ETHERNET, LINKTYPE_RAW.
 const ETHERNET: u16 = 1;

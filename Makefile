@@ -10,7 +10,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .PHONY: help needs build run release deb image test test-fast test-release test-kernels test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench screenshot screenshots clean
+	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench-clients bench screenshot screenshots clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,7 +78,7 @@ fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
 
 bench: bench-flow bench-addresses bench-drain bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench-top bench-console bench-answers ## all benchmarks
+	bench-receive bench-steer bench-tap bench-top bench-console bench-answers bench-clients ## all benchmarks
 bench-flow: ## kernel cost per packet (ARGS='--peer OBJECT' for netobserv)
 	@$(CARGO) build --profile shipped --quiet -p skua-probe --example flow_hook
 	@$(MAKE) -C bench flow ARGS='$(ARGS)'
@@ -105,6 +105,8 @@ bench-top: $(SHIPPED) ## CPU time of skua top, and of the skua run that it asks,
 	@$(MAKE) -C bench top ARGS='$(ARGS)'
 bench-answers: $(SHIPPED) ## time, memory and the wait of others while 150,000 conversations are asked for
 	@$(MAKE) -C bench answers ARGS='$(ARGS)'
+bench-clients: $(SHIPPED) ## how long drains wait while 1,000 clients ask for 100,000 conversations
+	@$(MAKE) -C bench clients ARGS='$(ARGS)'
 bench-tap-guest: $(SHIPPED) ## copying packets beside Open vSwitch's kernel datapath, in a guest that counts instructions (some minutes)
 	@$(MAKE) -C bench tap-guest ARGS='$(ARGS)'
 bench-tap: $(SHIPPED) ## copying packets to a monitor, beside tc mirred and Open vSwitch

@@ -99,7 +99,7 @@ def rights(found):
     wanted = {f"CAP_{name}" for name in security["add"]}
     if wanted != set(given.split()) or security["drop"] != ["ALL"]:
         fail(f"rights of agents: {given} as a unit, {security} in Kubernetes")
-    text = Path("crates/app/runtime/src/rights.rs").read_text()
+    text = Path("crates/app/watch/src/rights.rs").read_text()
     known = set(re.findall(r'name: "(CAP_\w+)"', text))
     if wanted != known:
         fail(f"the program knows of {known}, its agents get {wanted}")

@@ -44,17 +44,7 @@ use self::{
     ws::Parts,
 };
 use skua_config::Config;
-use skua_runtime::{
-    actions::Actions,
-    fleet::Fleet,
-    flow_lines,
-    graph::Analyzer,
-    groups,
-    record_filter::RecordFilter,
-    sockets::report::{self, MapMemory, SocketProbe},
-    state::Shared,
-    summary::{self, ProbeSummary},
-};
+use skua_runtime::{actions::Actions, fleet::Fleet, graph::Analyzer};
 use skua_server as server;
 use skua_server::{
     Limits,
@@ -62,6 +52,14 @@ use skua_server::{
     blocking,
     error::ApiError,
     login, streaming,
+};
+use skua_watch::{
+    copies::find_flows,
+    flow_lines, groups,
+    record_filter::RecordFilter,
+    sockets::report::{self, MapMemory, SocketProbe},
+    state::Shared,
+    summary::{self, ProbeSummary},
 };
 
 const WELCOME: &str = "\
@@ -329,7 +327,7 @@ async fn flows(
             Ok(filter) => filter,
             Err(error) => return answering.ready(ApiError::bad_request(error).into_response()),
         };
-        let state = shared.fresh();
+        let drained = shared.fresh().drained_ns;
         let offset = parameters.offset.unwrap_or(0);
         let query = skua_flow::Query {
             updated_after_ns: parameters.since.unwrap_or(0),
@@ -351,24 +349,20 @@ async fn flows(
         } else {
             "application/x-ndjson"
         };
-        let drained = state.drained_ns;
         let begin = |found| {
             let numbers = [("x-skua-drained", drained), ("x-skua-found", found)];
             answering.begin_with(kind, numbers)
         };
-        // The state is not held while somebody takes the answer.
         let sent = match parameters.by.and_then(FlowsBy::groups) {
             None => {
-                let (places, all) = state.store.find(&query);
-                drop(state);
+                let (found, all) = find_flows(&shared, &query);
                 let mut body = begin(all as u64);
-                let chosen = places.get(offset..).unwrap_or_default();
+                let chosen = found.get(offset..).unwrap_or_default();
                 flow_lines::send_flows(&mut body, &shared, &query, chosen, csv)
                     .and_then(|()| body.finish())
             }
             Some(by) => {
-                let (groups, all) = groups::sorted(&state, by, &query);
-                drop(state);
+                let (groups, all) = groups::sorted(&shared, by, &query);
                 let mut body = begin(all);
                 groups::send(&mut body, &groups, csv).and_then(|()| body.finish())
             }
@@ -384,7 +378,14 @@ async fn flows(
 #[utoipa::path(get, path = "/api/summary", operation_id = "summary", tag = "flows",
     responses((status = 200, description = "Sums", body = ProbeSummary)))]
 async fn get_summary(Extract(shared): Extract<Shared>) -> Result<Answer<ProbeSummary>, ApiError> {
-    blocking(move || Ok(Answer::of(&summary::of(&shared.fresh())))).await
+    blocking(move || {
+        let state = shared.fresh();
+        let sockets = state.sockets.as_ref().map(report::summary);
+        let counts = state.counts();
+        drop(state);
+        Ok(Answer::of(&summary::of(&counts, sockets)))
+    })
+    .await
 }
 
 /// The hooks and interfaces in use.
@@ -413,14 +414,19 @@ async fn status(
 ) -> Result<Answer<Status>, ApiError> {
     blocking(move || {
         let state = shared.fresh();
-        let maps = state.map_memory.iter().map(|(name, bytes)| MapMemory {
+        let (counts, rung) = (state.counts(), state.rung.to_string());
+        let of_sockets = state.sockets.as_ref();
+        let (sockets, sums) = (
+            of_sockets.map(report::status),
+            of_sockets.map(report::summary),
+        );
+        drop(state);
+        let summary = summary::of(&counts, sums);
+        let maps = counts.map_memory.iter().map(|(name, bytes)| MapMemory {
             name: name.to_string(),
             bytes: *bytes,
         });
-        let (maps, rung) = (maps.collect(), state.rung.to_string());
-        let sockets = state.sockets.as_ref().map(report::status);
-        let summary = summary::of(&state);
-        drop(state);
+        let maps = maps.collect();
         Ok(Answer::of(&Status {
             version: env!("CARGO_PKG_VERSION"),
             rung,

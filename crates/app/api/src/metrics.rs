@@ -6,15 +6,14 @@ use axum::{
     http::header,
     response::{IntoResponse as _, Response},
 };
+use skua_export::export;
 use skua_process::{
     metrics::{Exposition, Group, MEDIA_TYPE},
     panics,
 };
-use skua_runtime::{
-    actions::Actions, agent, alert_metrics, export, fleet, flow_metrics, graph, lake, sockets,
-    state::Shared, steer, tap,
-};
+use skua_runtime::{actions::Actions, agent, alert_metrics, fleet, graph, lake, steer, tap};
 use skua_server::{blocking, error::ApiError};
+use skua_watch::{flow_metrics, sockets, state::Shared};
 
 use crate::{
     health::{self, Health},
@@ -49,12 +48,10 @@ pub(crate) async fn metrics(
 ) -> Result<Response, ApiError> {
     blocking(move || {
         let mut out = Exposition::default();
-        {
-            let state = shared.fresh();
-            flow_metrics::write(&mut out, &state);
-            if let Some(of_sockets) = &state.sockets {
-                sockets::metrics::write(&mut out, of_sockets);
-            }
+        let counts = shared.fresh().counts();
+        flow_metrics::write(&mut out, &counts);
+        if let Some(of_sockets) = &shared.read().sockets {
+            sockets::metrics::write(&mut out, of_sockets);
         }
         alert_metrics::write(&mut out, &actions.alert_counters());
         let detectors = actions.steers().counts();

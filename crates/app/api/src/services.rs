@@ -8,7 +8,7 @@ use axum::{
 };
 use serde::Serialize;
 use skua_collect::graph::{Edge, GraphLine};
-use skua_runtime::services::{
+use skua_export::services::{
     ServiceGraph,
     exchange::{BATCH, BODY, GraphQuery, SENDER},
     show,

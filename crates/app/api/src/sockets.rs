@@ -1,18 +1,10 @@
 //! Sockets, services and dependencies in the API.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use axum::{
     extract::{Query, State as Extract},
     response::{IntoResponse as _, Response},
-};
-use skua_runtime::{
-    sockets::{
-        Sockets,
-        calls::{self, CallsQuery},
-        query::{self, SocketQuery},
-    },
-    state::{Shared, State},
 };
 use skua_server::{
     Answering, Writer,
@@ -20,7 +12,14 @@ use skua_server::{
     error::{ApiError, ErrorCode},
     streaming,
 };
-use skua_socket::FoundSocket;
+use skua_watch::{
+    sockets::{
+        Sockets,
+        calls::{self, CallsQuery},
+        query::{self, SocketQuery},
+    },
+    state::Shared,
+};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::openapi::{CallsLine, SocketLine};
@@ -61,14 +60,10 @@ fn begin(answering: Answering, csv: bool, drained_ns: u64) -> Writer {
     answering.begin_with(kind, [("x-skua-drained", drained_ns)])
 }
 
-/// Fresh sockets, if they are watched.
-fn watched(state: &mut State) -> Option<(&mut Sockets, u64)> {
-    let State {
-        sockets,
-        drained_ns,
-        ..
-    } = state;
-    Some((sockets.as_mut()?, *drained_ns))
+/// Time of a drain that is not older than a moment, when sockets are watched.
+fn drained(shared: &Shared) -> Option<u64> {
+    let state = shared.fresh();
+    state.sockets.as_ref().map(|_| state.drained_ns)
 }
 
 fn noted(sent: io::Result<()>) {
@@ -89,31 +84,20 @@ async fn sockets(
     wanted.check().map_err(ApiError::bad_request)?;
     let csv = is_csv(wanted.format.as_deref())?;
     let answer = streaming(move |answering| {
-        let mut state = shared.fresh();
-        let (found, drained_ns) = match watched(&mut state) {
-            Some((sockets, drained_ns)) => (query::select(sockets, &wanted), drained_ns),
-            None => return answering.ready(unavailable()),
+        let Some(drained_ns) = drained(&shared) else {
+            return answering.ready(unavailable());
         };
-        drop(state);
+        let read = |read: &mut dyn FnMut(&Sockets)| {
+            if let Some(sockets) = &shared.read().sockets {
+                read(sockets);
+            }
+        };
+        let found = query::select(&read, &wanted);
         let mut body = begin(answering, csv, drained_ns);
-        let sent = send(&mut body, &shared, &found, csv);
+        let sent = query::send(&mut body, &read, &found, csv);
         noted(sent.and_then(|()| body.finish()));
     });
     Ok(answer.await)
-}
-
-/// Sends lines in parts, so that the state is not locked while the client reads the answer.
-fn send(body: &mut Writer, shared: &Shared, found: &[FoundSocket], csv: bool) -> io::Result<()> {
-    const AT_ONCE: usize = 256;
-    let mut lines = Vec::new();
-    for some in found.chunks(AT_ONCE) {
-        if let Some(sockets) = &shared.lock().sockets {
-            query::write(&mut lines, sockets, some, csv);
-        }
-        body.write_all(&lines)?;
-        lines.clear();
-    }
-    Ok(())
 }
 
 /// Sums by service
@@ -146,14 +130,14 @@ async fn calls(
     let Query(wanted) = parameters?;
     let csv = is_csv(wanted.format.as_deref())?;
     let answer = streaming(move |answering| {
-        let mut state = shared.fresh();
-        let (found, drained_ns) = match watched(&mut state) {
-            Some((sockets, drained_ns)) => {
-                (calls::select(sockets, &wanted, dependencies), drained_ns)
-            }
-            None => return answering.ready(unavailable()),
+        let Some(drained_ns) = drained(&shared) else {
+            return answering.ready(unavailable());
         };
+        let mut state = shared.write();
+        let sockets = state.sockets.as_mut();
+        let found = sockets.map(|sockets| calls::all(sockets, &wanted, dependencies));
         drop(state);
+        let found = calls::sorted(found.unwrap_or_default(), &wanted);
         let mut body = begin(answering, csv, drained_ns);
         let sent = calls::write(&mut body, &found, csv);
         noted(sent.and_then(|()| body.finish()));

@@ -11,10 +11,7 @@ use skua_analyzer::{
     JsonPatch,
     tap::{Tap, TapManager, TapView},
 };
-use skua_runtime::{
-    state::Shared,
-    tap::live::{self, Passing},
-};
+use skua_runtime::tap::live::{self, Passing};
 use skua_server::{
     answer::{Answer, Json},
     auth::{Caller, Peer},
@@ -22,6 +19,7 @@ use skua_server::{
     error::{ApiError, ErrorCode},
     paths,
 };
+use skua_watch::state::Shared;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{

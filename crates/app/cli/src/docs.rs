@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use skua_process::metrics::{self, Group};
-use skua_runtime::groups;
+use skua_watch::groups;
 
 const HEAD: &str = "\
 # Records

@@ -11,7 +11,7 @@ use skua_kernel::{
 };
 use skua_output as output;
 use skua_output::{OutputFormat, each, text_of};
-use skua_runtime::{rights, sockets};
+use skua_watch::{rights, sockets};
 
 use crate::{arguments::DoctorArguments, health};
 

@@ -12,11 +12,11 @@ use skua_config::Config;
 use skua_flow::{Query, View};
 use skua_output as output;
 use skua_output::{OutputFormat, Printer};
-use skua_runtime::{
+use skua_watch::{
     flow_lines::write_flows,
     groups,
     session::Session,
-    state::{Observers, State},
+    state::{Observers, Shared},
     summary,
 };
 
@@ -108,24 +108,23 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
     let mut shown = 0;
     session.run(duration, |shared| {
         if arguments.follow {
-            let state = shared.lock();
-            let since = std::mem::replace(&mut shown, state.drained_ns);
-            printer.follow(&select(&state, arguments, since)?)?;
+            let drained_ns = shared.read().drained_ns;
+            let since = std::mem::replace(&mut shown, drained_ns);
+            printer.follow(&select(shared, arguments, since)?)?;
         }
         Ok(())
     })?;
     let shared = session.finish()?;
-    let state = shared.lock();
     let since = if arguments.follow { shown } else { 0 };
-    printer.finish(&select(&state, arguments, since)?)?;
+    printer.finish(&select(&shared, arguments, since)?)?;
     if arguments.summary.is_some() || io::stderr().is_terminal() {
-        summary::print(arguments.summary, &state);
+        summary::print(arguments.summary, &shared.read());
     }
     Ok(())
 }
 
 /// Conversations that changed after `since`, as JSON or CSV lines.
-fn select(state: &State, arguments: &FlowsArguments, since: u64) -> anyhow::Result<Vec<u8>> {
+fn select(shared: &Shared, arguments: &FlowsArguments, since: u64) -> anyhow::Result<Vec<u8>> {
     let mut lines = Vec::new();
     let csv = arguments.print.output == OutputFormat::Csv;
     let query = Query {
@@ -137,8 +136,8 @@ fn select(state: &State, arguments: &FlowsArguments, since: u64) -> anyhow::Resu
         ..Query::all()
     };
     match by(arguments)? {
-        None => write_flows(&mut lines, state, &query, csv),
-        Some(by) => groups::write(&mut lines, state, by, &query, csv),
+        None => write_flows(&mut lines, shared, &query, csv),
+        Some(by) => groups::write(&mut lines, shared, by, &query, csv),
     }
     Ok(lines)
 }

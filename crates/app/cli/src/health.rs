@@ -37,7 +37,7 @@ pub fn print_ends(out: &mut impl Write, status: &Value) -> io::Result<()> {
         };
         writeln!(out, "analyzer  {}: {state}", text_of(uplink, "analyzer"))?;
     }
-    skua_runtime::export::report::print(out, &status["export"])?;
+    skua_export::export::report::print(out, &status["export"])?;
     skua_runtime::lake::report::print(out, &status["lake"])?;
     let mut title = "agents";
     for agent in each(&status["fleet"]["agents"]) {
@@ -63,7 +63,7 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
             number(&uplink["lost_flow_updates"])
         ));
     }
-    skua_runtime::export::report::advise(&status["export"], advice);
+    skua_export::export::report::advise(&status["export"], advice);
     skua_runtime::lake::report::advise(&status["lake"], advice);
     for agent in each(&status["fleet"]["agents"]) {
         let host = text_of(agent, "host");

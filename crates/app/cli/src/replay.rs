@@ -12,10 +12,10 @@ use skua_file::CaptureFile;
 use skua_flow::{AddressSet, FlowTable, Query, TableConfig};
 use skua_output::{OutputFormat, Printer};
 use skua_probe::{Account, Selection};
-use skua_runtime::{
+use skua_watch::{
     capture_file::{self, ReadSoFar},
     flow_lines::write_flows,
-    state::State,
+    state::{Shared, State},
     summary,
 };
 
@@ -84,10 +84,13 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     // The file's clock, so that rates are over the packets' own time.
     state.begin_drain_at(last_ns);
     capture_file::settle(&mut table, &mut account, &mut state);
+    let lost = account.lost();
+    state.account = account.into();
+    let shared = Shared::still(state)?;
     let mut lines = Vec::new();
     write_flows(
         &mut lines,
-        &state,
+        &shared,
         &Query {
             sort: arguments.sort.by()?,
             limit: arguments.limit.unwrap_or(usize::MAX),
@@ -96,11 +99,9 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         arguments.print.output == OutputFormat::Csv,
     );
     Printer::of_flows(arguments.print.output).finish(&lines)?;
-    let lost = account.lost();
     if arguments.summary.is_some() || lost.packets > 0 {
         let format = arguments.summary.or(Some(SummaryFormat::Text));
-        state.account = account;
-        summary::print(format, &state);
+        summary::print(format, &shared.read());
     }
     match damage.filter(|_| arguments.strict) {
         Some(damage) => bail!("{damage}; {packets} packets count"),

@@ -9,21 +9,20 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use skua_client::Client;
 use skua_config::{Config, arguments::Printing};
+use skua_export::services::{
+    exchange::{self, GraphQuery},
+    show,
+};
 use skua_output::{Column, OutputFormat, Printer};
 use skua_process::host::unix_ns;
-use skua_runtime::{
-    services::{
-        exchange::{self, GraphQuery},
-        show,
-    },
-    sockets::{
-        Sockets, Started,
-        calls::{self, CallsQuery},
-        query::{self, SocketQuery},
-        start, tables,
-    },
-};
 use skua_socket::{call, fields};
+use skua_watch::sockets::{
+    Sockets, Started,
+    calls::{self, CallsQuery},
+    drain,
+    query::{self, SocketQuery},
+    start, tables,
+};
 
 /// Interval of `--follow`.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
@@ -167,7 +166,11 @@ pub fn sockets(arguments: &SocketsArguments) -> anyhow::Result<()> {
                 since,
                 ..arguments.query.clone()
             };
-            query::lines(sockets, &query, show.print.output == OutputFormat::Csv)
+            query::lines(
+                &|read| read(sockets),
+                &query,
+                show.print.output == OutputFormat::Csv,
+            )
         },
     )
 }
@@ -310,7 +313,7 @@ fn on_the_spot<P: Prints>(
         mut state,
     }) = start(&config)
     else {
-        use skua_runtime::rights::{held, how_to_get, missing};
+        use skua_watch::rights::{held, how_to_get, missing};
         match missing(held())[..] {
             // A warning has given the cause.
             [] => anyhow::bail!("sockets cannot be watched here"),
@@ -320,7 +323,7 @@ fn on_the_spot<P: Prints>(
     let end = duration.map(|duration| Instant::now() + duration);
     let mut since = 0;
     loop {
-        state.drain(&mut *probe, unix_ns())?;
+        drain(&mut *probe, unix_ns(), &mut |change| change(&mut state))?;
         let now = Instant::now();
         let over = !show.follow && end.is_none_or(|end| now >= end)
             || show.follow && end.is_some_and(|end| now >= end);

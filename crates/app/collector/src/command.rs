@@ -15,9 +15,9 @@ use skua_config::{
     AUTO, Config,
     arguments::{AnalyzerArguments, SummaryFormat, duration},
 };
+use skua_export::export::seal;
 use skua_flow::Prefix;
 use skua_output as output;
-use skua_runtime::export::seal;
 
 use crate::{
     gate::Gate,

@@ -7,9 +7,9 @@ use std::{
 };
 
 use serde::Serialize;
+use skua_export::export::seal::{KeyFile, Name as KeyName, Refusal};
 use skua_flow::Prefix;
 use skua_probe::receive::AllowList;
-use skua_runtime::export::seal::{KeyFile, Name as KeyName, Refusal};
 
 /// Interval of refilling a sender's allowance.
 const TICK_NS: u64 = 100_000_000;
@@ -249,7 +249,7 @@ mod tests {
             .unwrap();
         let line = b"fleet 00112233445566778899aabbccddeeff\n";
         std::io::Write::write_all(&mut opened, line).unwrap();
-        let keys = skua_runtime::export::seal::open("--keys", &file).unwrap();
+        let keys = skua_export::export::seal::open("--keys", &file).unwrap();
         std::fs::remove_file(file).unwrap();
         let prefix = |text: &str| text.parse::<Prefix>().unwrap();
         let mut gate = Gate::new(&[prefix("10.0.0.0/8")], 1_000)

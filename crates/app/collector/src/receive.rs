@@ -21,9 +21,9 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use skua_collect::{Collector, CollectorConfig, Line, Shard, Summary};
+use skua_export::export::seal::{KeyFile, Name as KeyName};
 use skua_probe::receive::{Answering, MANY, ReceiveBuffers, Socket};
 use skua_process::host::{secret_seed, unix_ns};
-use skua_runtime::export::seal::{KeyFile, Name as KeyName};
 
 use crate::{
     gate::Gate,

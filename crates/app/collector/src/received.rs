@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use skua_collect::Summary;
-use skua_runtime::export::seal::Refusal;
+use skua_export::export::seal::Refusal;
 
 use crate::gate::{self, Refused};
 

@@ -38,6 +38,7 @@ use skua_api::{
 use skua_config as config;
 use skua_config::{Config, arguments::SummaryFormat, sockets::lower_priority};
 use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};
+use skua_export::{export::Export, services::ServiceGraph};
 use skua_output as output;
 use skua_ovsdb::{OvsConfig, OvsTopology, Target};
 use skua_process::descriptors;
@@ -49,17 +50,11 @@ use skua_runtime::{
         ovs::Switch,
         run::{CaptureSets, LocalRunner},
     },
-    export::Export,
     fleet::{Fleet, FleetSettings, everywhere::Everywhere},
     graph::Analyzer,
     history::HistoryWriter,
     lake::LakeWriter,
     protocol::signing::{Signer, TrustedKeys},
-    services::ServiceGraph,
-    session::Session,
-    sockets::listening,
-    state::{Observers, Shared, State},
-    summary,
 };
 use skua_server::{
     Server,
@@ -67,6 +62,12 @@ use skua_server::{
     local,
 };
 use skua_topology::{Config as GraphConfig, SharedGraph};
+use skua_watch::{
+    session::Session,
+    sockets::listening,
+    state::{Observers, Shared, State},
+    summary,
+};
 
 use crate::arguments::{AgentArguments, AnalyzerRunArguments, RunArguments};
 
@@ -364,7 +365,7 @@ impl Watch {
 }
 
 fn finish(shared: Shared, format: Option<SummaryFormat>) {
-    summary::print(format, &shared.lock());
+    summary::print(format, &shared.read());
 }
 
 /// Accepts agents, and runs captures that people make.

@@ -11,8 +11,9 @@ use skua_analyzer::{
     tap::{TapManager, TapSettings, TapView},
 };
 use skua_config::Config;
+use skua_watch::state::Shared;
 
-use crate::{graph::Analyzer, state::Shared, steer::Steers, tap};
+use crate::{graph::Analyzer, steer::Steers, tap};
 
 /// Alerts at most.
 const ALERTS: usize = 1_000;

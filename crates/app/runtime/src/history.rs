@@ -17,12 +17,10 @@ use skua_store::{
     FlowBatch, FlowChange, FlowContext, GraphJournal, Limits, Store, StoreConfig, StoreStats,
 };
 use skua_topology::SharedGraph;
+use skua_watch::state::{Observers, State};
 use uuid::Uuid;
 
-use crate::{
-    protocol::Flows,
-    state::{Observers, State},
-};
+use crate::protocol::Flows;
 
 /// What is kept on disk.
 pub struct History {

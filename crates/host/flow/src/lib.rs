@@ -16,6 +16,7 @@ mod merge;
 pub mod names;
 pub mod numbered;
 pub mod point;
+pub mod query;
 pub mod raw_packets;
 mod recent;
 pub mod record;
@@ -36,13 +37,14 @@ pub use key::{FlowKey, HashKey, KIND_ETHERNET, Network, Tunnel, VLAN_PRESENT};
 pub use names::Layers;
 pub use numbered::{Numbered, Used};
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};
+pub use query::{Finding, Found, Merged, Query, SortBy, View};
 pub use raw_packets::{
     ObservedPacket, PacketBuffer, RawPacket, RawPacketLimits, RawPacketStats, RawPackets,
 };
 pub use record::{
     ConversationOwner, FlowLine, FlowRecord, Interval, Rate, Service, ServiceRule, TcpState,
 };
-pub use store::{FlowStore, Found, Merged, Ownership, Query, SortBy, StoreLimits, Summary, View};
+pub use store::{FlowStore, Ownership, StoreLimits, Summary};
 pub use table::{
     Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, Sampled, TableConfig,
 };

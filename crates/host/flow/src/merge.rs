@@ -134,7 +134,7 @@ impl Merge {
     }
 
     /// The other places of a place's conversation.
-    pub(crate) fn others(&self, place: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn others(&self, place: u32) -> impl Iterator<Item = u32> + Clone {
         let mut at = place;
         std::iter::from_fn(move || {
             at = self.links.get(at as usize)?.next;

@@ -198,6 +198,15 @@ impl ServiceRule {
 }
 
 impl FlowRecord {
+    /// The rate over the last interval, after the drain at `drained_ns`: nothing when that did not touch it.
+    pub fn rate_at(&self, drained_ns: u64) -> Rate {
+        if self.updated_ns == drained_ns {
+            self.interval.rate()
+        } else {
+            Rate::default()
+        }
+    }
+
     /// The record of a conversation's first update. `interval_ns` is the time since the drain
     /// before the one at `now_ns`; `seed` is the seed of the flow table.
     pub fn new(

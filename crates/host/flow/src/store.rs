@@ -5,12 +5,11 @@ use crate::{
     Service,
     ends::Ends,
     index::{Index, KeyHash, Slot},
-    merge::{Merge, stands_before},
+    merge::Merge,
+    query::{Finding, Found, Merged, Query, View},
     slab::Slab,
 };
 use std::{
-    borrow::Cow,
-    cmp::Ordering,
     collections::{HashMap, VecDeque},
     hash::{BuildHasher as _, RandomState},
     num::NonZeroU32,
@@ -92,102 +91,6 @@ pub struct Summary {
     pub evicted_counted: Counters,
 }
 
-/// Order of query results; the greatest first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SortBy {
-    /// Current bits per second.
-    #[default]
-    Rate,
-    /// Bytes in both directions.
-    Bytes,
-    /// Packets in both directions.
-    Packets,
-    /// Time of the last packet.
-    Last,
-    /// Time of the first packet.
-    First,
-}
-
-/// What the records of an answer are of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum View {
-    /// Each conversation once, however many points have seen it.
-    #[default]
-    Conversations,
-    /// Each conversation at each point that has seen it.
-    Points,
-}
-
-/// What to take out of a store.
-#[derive(Clone, Copy)]
-pub struct Query<F> {
-    /// Which records; a conversation is merged of those of its points that fit.
-    pub filter: F,
-    /// Only what a drain has changed after this moment, ns since the Unix epoch; 0 for all.
-    pub updated_after_ns: u64,
-    /// Only what has not ended.
-    pub active_only: bool,
-    /// What an answer's records are of.
-    pub view: View,
-    /// Order.
-    pub sort: SortBy,
-    /// The most records.
-    pub limit: usize,
-}
-
-impl Query<fn(&FlowRecord) -> bool> {
-    /// All conversations, those with the highest rate first.
-    pub fn all() -> Self {
-        Self {
-            filter: |_| true,
-            updated_after_ns: 0,
-            active_only: false,
-            view: View::default(),
-            sort: SortBy::default(),
-            limit: usize::MAX,
-        }
-    }
-}
-
-impl<F> Query<F> {
-    /// The same with another filter.
-    pub fn with_filter<G: Fn(&FlowRecord) -> bool>(self, filter: G) -> Query<G> {
-        Query {
-            filter,
-            updated_after_ns: self.updated_after_ns,
-            active_only: self.active_only,
-            view: self.view,
-            sort: self.sort,
-            limit: self.limit,
-        }
-    }
-}
-
-/// A conversation of an answer.
-pub struct Merged<'a> {
-    /// The record that stands for it, with what its other points know.
-    pub record: Cow<'a, FlowRecord>,
-    /// How many points of those that the query asks for have seen it.
-    pub points: u32,
-}
-
-impl<'a> From<&'a FlowRecord> for Merged<'a> {
-    /// What one point knows.
-    fn from(record: &'a FlowRecord) -> Self {
-        Self {
-            record: Cow::Borrowed(record),
-            points: 1,
-        }
-    }
-}
-
-/// Where a record was found, to be asked for again when the store was let go of meanwhile.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
-    place: u32,
-    serial: u64,
-}
-
 /// Whether no more of a conversation can come after its entry ended like this. A conversation that a full
 /// table evicted may continue in the same record. At the end of a capture all entries end, and a
 /// conversation that two CPUs saw first at once has two.
@@ -225,6 +128,27 @@ struct StoredRecord {
     queued: bool,
 }
 
+/// Of the records in the queue of ended ones those that have not ended for good.
+#[derive(Default)]
+struct Revocable {
+    /// May go on in the same record.
+    resting: u64,
+    /// Went on after they had left the flow table.
+    gone_on: u64,
+}
+
+impl Revocable {
+    /// Counts a record once more, or with -1 once less.
+    fn count(&mut self, stored: &StoredRecord, by: i64) {
+        match stored.record.end {
+            _ if !stored.queued => {}
+            None => self.gone_on = self.gone_on.wrapping_add_signed(by),
+            Some(end) if !is_over(end) => self.resting = self.resting.wrapping_add_signed(by),
+            Some(_) => {}
+        }
+    }
+}
+
 /// Sums up updates to records and keeps them within limits: active ones and, as long as there is
 /// room, ended ones.
 pub struct FlowStore {
@@ -237,6 +161,7 @@ pub struct FlowStore {
     active: Index,
     /// Places of ended records, oldest first.
     ended: VecDeque<u32>,
+    revocable: Revocable,
     /// Where the search for an active record to evict continues.
     hand: u32,
     secret: HashKey,
@@ -276,6 +201,7 @@ impl FlowStore {
             merge: Merge::new(secret),
             active: Index::default(),
             ended: VecDeque::new(),
+            revocable: Revocable::default(),
             hand: 0,
             secret,
             sampling,
@@ -387,7 +313,10 @@ impl FlowStore {
         let known = self.put.get(&record.serial).copied();
         // Serials come from elsewhere: one that two conversations have is no identity.
         if let Some(place) = known.filter(|place| same_key(*place)) {
-            self.places[place].record = record;
+            let stored = &mut self.places[place];
+            self.revocable.count(stored, -1);
+            stored.record = record;
+            self.revocable.count(stored, 1);
             if over {
                 self.active.remove(hash, place);
             }
@@ -395,8 +324,10 @@ impl FlowStore {
             return;
         }
         if !over && let Some(place) = self.active.find(hash, same_key) {
-            let before = &mut self.places[place].record;
-            before.end = before.end.or(Some(EndReason::Idle));
+            let before = &mut self.places[place];
+            self.revocable.count(before, -1);
+            before.record.end = before.record.end.or(Some(EndReason::Idle));
+            self.revocable.count(before, 1);
             self.active.remove(hash, place);
             self.queue_when_ended(place);
         }
@@ -425,6 +356,7 @@ impl FlowStore {
     fn queue_when_ended(&mut self, place: u32) {
         let kept = &mut self.places[place];
         if kept.record.end.is_some() && !std::mem::replace(&mut kept.queued, true) {
+            self.revocable.count(kept, 1);
             self.ended.push_back(place);
         }
     }
@@ -449,7 +381,9 @@ impl FlowStore {
         let place = match slot {
             Slot::Taken(slot) => {
                 let place = slot.get().place;
-                let record = &mut places[place].record;
+                let stored = &mut places[place];
+                self.revocable.count(stored, -1);
+                let record = &mut stored.record;
                 // Of two entries one may be idle while packets are counted in the other.
                 let goes_on =
                     update.end == Some(EndReason::Idle) && record.last_ns > update.last_ns;
@@ -459,6 +393,7 @@ impl FlowStore {
                 } else if update.end.is_some_and(is_over) {
                     slot.remove();
                 }
+                self.revocable.count(stored, 1);
                 place
             }
             Slot::Free(slot) => {
@@ -580,6 +515,7 @@ impl FlowStore {
     /// The record that ended first, out of the queue and out of the index.
     fn next_ended(&mut self) -> Option<u32> {
         while let Some(place) = self.ended.pop_front() {
+            self.revocable.count(&self.places[place], -1);
             self.places[place].queued = false;
             let FlowRecord { key, end, .. } = self.places[place].record;
             match end {
@@ -608,6 +544,42 @@ impl FlowStore {
         self.places.iter().filter(|p| p.used).map(|p| &p.record)
     }
 
+    /// The conversations that begin in the places from `from` on, at most so many places: of each the records, with where
+    /// they are; by points each record alone.
+    pub fn page(
+        &self,
+        from: u32,
+        places: u32,
+        view: View,
+    ) -> impl Iterator<Item = impl Iterator<Item = (Found, &FlowRecord)> + Clone> {
+        let to = from.saturating_add(places).min(self.places.end());
+        (from..to).filter_map(move |place| {
+            let alone = view == View::Points;
+            // A conversation is met at its first place.
+            let begins = self.places[place].used
+                && (alone || self.merge.others(place).all(|other| place < other));
+            begins.then(|| self.points(place, view))
+        })
+    }
+
+    /// The record at a place and, but by points, those of other points of the same conversation.
+    fn points(&self, place: u32, view: View) -> impl Iterator<Item = (Found, &FlowRecord)> + Clone {
+        let others = (view == View::Conversations).then(|| self.merge.others(place));
+        std::iter::once(place)
+            .chain(others.into_iter().flatten())
+            .map(|place| {
+                let record = &self.places[place].record;
+                let serial = record.serial;
+                (Found { place, serial }, record)
+            })
+    }
+
+    /// Where the next page begins, none after the last.
+    pub fn after(&self, from: u32, places: u32) -> Option<u32> {
+        let to = from.saturating_add(places);
+        (to < self.places.end()).then_some(to)
+    }
+
     /// Visits the records in the places from `from` on, at most so many places, until `visit` breaks;
     /// returns where to continue, none after the last. For callers that must not lock the store for long: a
     /// record that changes its place meanwhile may be met twice or not at all, others are met once.
@@ -624,7 +596,7 @@ impl FlowStore {
                 return None;
             }
         }
-        (to < self.places.end()).then_some(to)
+        self.after(from, places)
     }
 
     /// As [`scan`](Self::scan), of the records that have an endpoint on one of their sides, and few others. ICMP
@@ -653,114 +625,48 @@ impl FlowStore {
     }
 
     /// The conversations that a query asks for, in its order.
-    pub fn query<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<Merged<'_>> {
+    pub fn query<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> Vec<Merged> {
         let (found, _) = self.find(query);
-        let found = found.into_iter().filter_map(|at| self.at(at, query));
+        let found = found.into_iter().filter_map(|found| {
+            let records = self.at(found, query.view).map(|(_, record)| record);
+            query.merge(records).map(|(_, merged)| merged)
+        });
         found.collect()
     }
 
-    /// Where the conversations are that a query asks for, 16 bytes for each, and how many there are, those beyond its
-    /// limit included.
+    /// Where the conversations are that a query asks for, and how many there are, those beyond its limit included.
     pub fn find<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> (Vec<Found>, usize) {
-        let mut found: Vec<Found> = (0..self.places.end())
-            .filter(|place| self.merged(*place, query).is_some())
-            .map(|place| Found {
-                place,
-                serial: self.places[place].record.serial,
-            })
-            .collect();
-        let all = found.len();
-        let record = |found: &Found| self.merge(found.place, query).record;
-        let order = |a: &Found, b: &Found| self.order(query.sort, &record(b), &record(a));
-        if query.limit < all {
-            // Only what is shown has to be sorted.
-            found.select_nth_unstable_by(query.limit, order);
-            found.truncate(query.limit);
-        }
-        found.sort_unstable_by(order);
-        (found, all)
-    }
-
-    /// A conversation that was found before, as it is now; none when it has gone.
-    pub fn at<F: Fn(&FlowRecord) -> bool>(
-        &self,
-        found: Found,
-        query: &Query<F>,
-    ) -> Option<Merged<'_>> {
-        let place = &self.places[found.place];
-        (place.used && place.record.serial == found.serial).then(|| self.merge(found.place, query))
-    }
-
-    /// All conversations that a query asks for, in no order.
-    pub fn conversations<F: Fn(&FlowRecord) -> bool>(
-        &self,
-        query: &Query<F>,
-    ) -> impl Iterator<Item = Merged<'_>> {
-        (0..self.places.end()).filter_map(|place| self.merged(place, query))
-    }
-
-    /// The conversation for which the record at a place stands, if a query asks for it.
-    fn merged<F: Fn(&FlowRecord) -> bool>(
-        &self,
-        place: u32,
-        query: &Query<F>,
-    ) -> Option<Merged<'_>> {
-        let StoredRecord { record, used, .. } = &self.places[place];
-        if !used || !(query.filter)(record) {
-            return None;
-        }
-        let stands_before = |other: u32| {
-            let other = &self.places[other].record;
-            stands_before(other, record) && (query.filter)(other)
-        };
-        if query.view == View::Conversations && self.merge.others(place).any(stands_before) {
-            return None;
-        }
-        let merged = self.merge(place, query);
-        let wanted = merged.record.updated_ns > query.updated_after_ns
-            && !(query.active_only && merged.record.end.is_some());
-        wanted.then_some(merged)
-    }
-
-    /// The record at a place with what the conversation's other points know, as far as a query asks for them.
-    fn merge<F: Fn(&FlowRecord) -> bool>(&self, place: u32, query: &Query<F>) -> Merged<'_> {
-        let mut merged = Merged::from(&self.places[place].record);
-        if query.view == View::Conversations {
-            for other in self.merge.others(place) {
-                let record = &self.places[other].record;
-                if (query.filter)(record) {
-                    merged.record.to_mut().merge(record);
-                    merged.points += 1;
-                }
+        let mut finding = Finding::new(query.sort, query.limit);
+        for mut points in self.page(0, u32::MAX, query.view) {
+            let records = points.clone().map(|(_, record)| record);
+            if let Some((at, merged)) = query.merge(records)
+                && let Some((found, _)) = points.nth(at)
+            {
+                finding.add(found, &merged.record, self.drained_ns);
             }
         }
-        merged
+        finding.sorted()
     }
 
-    fn order(&self, sort: SortBy, a: &FlowRecord, b: &FlowRecord) -> Ordering {
-        let rate = |r| self.rate(r).bits_per_second;
-        match sort {
-            SortBy::Rate => rate(a).total_cmp(&rate(b)),
-            SortBy::Bytes => a.total().bytes.cmp(&b.total().bytes),
-            SortBy::Packets => a.total().packets.cmp(&b.total().packets),
-            SortBy::Last => a.last_ns.cmp(&b.last_ns),
-            SortBy::First => a.first_ns.cmp(&b.first_ns),
-        }
-        // Equal ones keep their order from query to query.
-        .then_with(|| (b.first_ns, b.id).cmp(&(a.first_ns, a.id)))
+    /// The records of a conversation that was found before, as they are now; none when it was dropped.
+    pub fn at(
+        &self,
+        found: Found,
+        view: View,
+    ) -> impl Iterator<Item = (Found, &FlowRecord)> + Clone {
+        let place = &self.places[found.place];
+        let there = place.used && place.record.serial == found.serial;
+        let points = there.then(|| self.points(found.place, view));
+        points.into_iter().flatten()
     }
 
     /// The rate of a record over the last interval: nothing when the last drain did not touch it.
     pub fn rate(&self, record: &FlowRecord) -> Rate {
-        if record.updated_ns == self.drained_ns {
-            record.interval.rate()
-        } else {
-            Rate::default()
-        }
+        record.rate_at(self.drained_ns)
     }
 
     /// A conversation with its current rate and its interface's name, ready to be written.
-    pub fn line<'a>(&self, merged: &'a Merged<'_>, interface: &'a str) -> FlowLine<'a> {
+    pub fn line<'a>(&self, merged: &'a Merged, interface: &'a str) -> FlowLine<'a> {
         FlowLine {
             rate: self.rate(&merged.record),
             points: merged.points,
@@ -770,17 +676,10 @@ impl FlowStore {
 
     /// Totals since the start and how much is kept now.
     pub fn summary(&self) -> Summary {
-        let (mut resting, mut gone_on) = (0, 0);
-        for place in &self.ended {
-            match self.places[*place].record.end {
-                None => gone_on += 1,
-                Some(end) => resting += u64::from(!is_over(end)),
-            }
-        }
         Summary {
             // Active ones are in the index and in the queue.
-            active: self.active.len() as u64 - resting,
-            ended: self.ended.len() as u64 - gone_on,
+            active: self.active.len() as u64 - self.revocable.resting,
+            ended: self.ended.len() as u64 - self.revocable.gone_on,
             ..self.summary
         }
     }

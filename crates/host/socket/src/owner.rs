@@ -259,7 +259,7 @@ impl Key {
 
 #[derive(Default)]
 struct Slot {
-    owner: Owner,
+    owner: Arc<Owner>,
     /// Which question for an owner it answered last.
     last_used: u64,
     /// None of what several share.
@@ -272,7 +272,7 @@ struct Slot {
 impl Slot {
     /// Bytes, without texts and containers that others have as well.
     fn memory(&self) -> usize {
-        size_of::<Self>() + self.owner.process.capacity()
+        size_of::<Self>() + size_of::<Owner>() + self.owner.process.capacity()
     }
 }
 
@@ -405,7 +405,12 @@ impl Owners {
 
     /// The owner with that id; none when it was swept.
     pub fn get(&self, id: OwnerId) -> Option<&Owner> {
-        self.slot(id).map(|slot| &slot.owner)
+        self.slot(id).map(|slot| &*slot.owner)
+    }
+
+    /// The owner with that id as it is now, for who uses it when this is let go of.
+    pub fn keep(&self, id: OwnerId) -> Option<Arc<Owner>> {
+        self.slot(id).map(|slot| slot.owner.clone())
     }
 
     /// Owners that are kept.
@@ -548,7 +553,7 @@ impl Owners {
         if slot.comm != task.comm {
             slot.comm = task.comm;
             self.memory -= slot.memory();
-            slot.owner.process = process_name(task);
+            Arc::make_mut(&mut slot.owner).process = process_name(task);
             self.memory += slot.memory();
         }
     }
@@ -590,7 +595,7 @@ impl Owners {
             owner.executable = Some(self.texts.keep(shown(base_name(exe), EXECUTABLE)));
         }
         let mut slot = Slot {
-            owner,
+            owner: Arc::new(owner),
             last_used: 0,
             key: Some(key),
             comm: task.comm,
@@ -614,22 +619,22 @@ impl Owners {
             pod,
             unit,
         } = place(path);
-        slot.owner.cgroup = Some(self.texts.keep(shown(path, CGROUP)));
-        slot.owner.unit = unit.map(|unit| self.texts.keep(unit));
+        let owner = Arc::make_mut(&mut slot.owner);
+        owner.cgroup = Some(self.texts.keep(shown(path, CGROUP)));
+        owner.unit = unit.map(|unit| self.texts.keep(unit));
         if let Some(outer) = outer {
             let (containment, container) = self.container(Containment { outer, inner, pod });
             slot.containment = Some(containment);
-            slot.owner.container = Some(container);
+            Arc::make_mut(&mut slot.owner).container = Some(container);
         }
         self.name_user(slot);
     }
 
     fn name_user(&mut self, slot: &mut Slot) {
         let host = slot.containment.is_none() || slot.owner.uid == 0;
-        slot.owner.user = host
-            .then(|| self.users.name(slot.owner.uid))
-            .flatten()
-            .map(|name| self.texts.keep(name.to_owned()));
+        let name = host.then(|| self.users.name(slot.owner.uid)).flatten();
+        let user = name.map(|name| self.texts.keep(name.to_owned()));
+        Arc::make_mut(&mut slot.owner).user = user;
     }
 }
 

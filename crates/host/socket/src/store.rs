@@ -413,12 +413,17 @@ impl SocketStore {
         self.closed.iter()
     }
 
-    /// Open sockets, in no order, and those that have ended, with where they are.
-    pub fn all(&self) -> impl Iterator<Item = (FoundSocket, &SocketRecord)> {
-        let open = self.open.iter();
-        let open = open.map(|(id, open)| (FoundSocket::Open(*id), &open.record));
-        let ended = self.closed.iter().zip(self.counts.evicted..);
-        open.chain(ended.map(|(record, number)| (FoundSocket::Ended(number), record)))
+    /// Where sockets are: open ones, in no order, and those that have ended when they are wanted, too.
+    pub fn places(&self, ended: bool) -> Vec<FoundSocket> {
+        let begin = self.counts.evicted;
+        let end = begin + if ended { self.closed.len() as u64 } else { 0 };
+        let open = self.open.keys().copied().map(FoundSocket::Open);
+        open.chain((begin..end).map(FoundSocket::Ended)).collect()
+    }
+
+    /// Number of open sockets.
+    pub fn open_count(&self) -> usize {
+        self.open.len()
     }
 
     /// The socket at a place where one was found, if it is still there.

@@ -8,7 +8,7 @@ use skua_topology::{IndexKey, Map, Value};
 use std::{ops::ControlFlow, sync::Arc};
 
 /// Flows that are looked at under one lock.
-const PART: u32 = 4_096;
+const PART: u32 = 1_024;
 
 /// For how long a flow that has ended still counts as one of now, in ms after its last packet.
 pub const SHOWN: i64 = 600_000;

@@ -10,6 +10,7 @@ use std::{
 use serde::Serialize;
 use skua_analyzer::capture::{Capture, CaptureStatus, PointState};
 use skua_discover::Discovery;
+use skua_export::export::{self, ExportView, report::ExportStatus};
 use skua_flow::RawPacketStats;
 use skua_probe::Account;
 use skua_process::metrics::Exposition;
@@ -19,15 +20,14 @@ use skua_runtime::{
         uplink::{UplinkStatus, UplinkView},
     },
     captures::target::{Sent, SentStatus},
-    export::{self, ExportView, report::ExportStatus},
     fleet::{self, Fleet, FleetStatus},
     graph,
     history::HistoryWriter,
     lake::{self, LakeWriter, report::LakeStatus},
-    summary::FlowSums,
 };
 use skua_store::{JournalStats, LogStats, StoreStats};
 use skua_topology::{SharedGraph, Stats};
+use skua_watch::summary::FlowSums;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -81,7 +81,7 @@ struct FoundCapture {
 
 /// What a capture that runs has counted.
 struct Counted {
-    account: Account,
+    account: Arc<Account>,
     sums: FlowSums,
     packets: Option<RawPacketStats>,
     watchers: usize,
@@ -172,8 +172,9 @@ impl Health {
     fn counted(&self, capture: &Capture) -> Option<Counted> {
         let set = self.captures.sets.get(capture.uuid)?;
         let state = set.shared.fresh();
-        let (account, sums) = (state.account.clone(), FlowSums::of(&state));
+        let counts = state.counts();
         drop(state);
+        let (sums, account) = (FlowSums::of(&counts), counts.account);
         let packets = set.packets.as_ref();
         Some(Counted {
             account,

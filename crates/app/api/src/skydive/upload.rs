@@ -15,12 +15,12 @@ use skua_file::CaptureFile;
 use skua_flow::{FlowTable, TableConfig};
 use skua_probe::{Account, Selection};
 use skua_process::host::secret_seed;
-use skua_runtime::{
+use skua_runtime::captures::run::{CaptureSet, LocalRunner};
+use skua_server::{answer::Answer, blocking, error::ApiError};
+use skua_watch::{
     capture_file::{self, ReadSoFar},
-    captures::run::{CaptureSet, LocalRunner},
     state::{Shared, State},
 };
-use skua_server::{answer::Answer, blocking, error::ApiError};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
@@ -139,7 +139,7 @@ async fn count_file(
         let counted = CountedFile {
             uuid: set.id,
             packets: read.packets,
-            flows: set.shared.lock().totals().flows,
+            flows: set.shared.read().totals().flows,
             damage: read.damage,
         };
         uploads.keep(set);

@@ -21,8 +21,8 @@ fn only_queries_that_read_flows_or_sockets_drain_the_probe() {
         ("G.V().Sockets()", false, true),
     ] {
         // As if the last drain were long ago.
-        shared.lock().drained_ns = 0;
-        let before = shared.lock().drains;
+        shared.write().drained_ns = 0;
+        let before = shared.read().drains;
         let answered = analyzer.ask(
             query,
             Limits::default(),
@@ -30,7 +30,7 @@ fn only_queries_that_read_flows_or_sockets_drain_the_probe() {
             |_: &Prepared, found| Ok(found),
             explain,
         );
-        let drained = shared.lock().drains > before;
+        let drained = shared.read().drains > before;
         assert_eq!(drained, drains, "{query}: {:?}", answered.err());
     }
 }

@@ -26,6 +26,7 @@ use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
 use skua_config::Config;
+use skua_export::services::ServiceGraph;
 use skua_runtime::{
     actions::Actions,
     captures::{
@@ -34,8 +35,6 @@ use skua_runtime::{
     },
     fleet::{Fleet, FleetSettings},
     graph::Analyzer,
-    services::ServiceGraph,
-    state::{Observers, Shared, State},
 };
 use skua_server::{
     Limits, Server, alive,
@@ -45,6 +44,7 @@ use skua_server::{
     },
     connections::Connections,
 };
+use skua_watch::state::{Observers, Shared, State};
 
 use crate::{
     health::Health,
@@ -93,7 +93,7 @@ pub fn routes() -> (OpenApiRouter, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>
     std::thread::spawn(move || {
         // As the thread of a probe.
         while matches!(wake.read(&mut [0; 64]), Ok(1..)) {
-            let mut state = drained.lock();
+            let mut state = drained.write();
             state.begin_drain();
             for update in waiting.lock().unwrap().drain(..) {
                 state.apply(&update);

@@ -8,8 +8,9 @@ use serde_json::json;
 use skua_analyzer::{FlowSet, Wanted};
 use skua_process::host::unix_ms;
 use skua_query::{Flow, SharedTexts};
-use skua_runtime::{graph::Analyzer, state::Shared};
+use skua_runtime::graph::Analyzer;
 use skua_server::error::ApiError;
+use skua_watch::state::Shared;
 use tokio::sync::watch;
 
 use crate::ws::{
@@ -124,7 +125,7 @@ impl FlowFeed {
     /// Where all stores are now.
     fn now(&self) -> SentUpTo {
         let sets = self.analyzer.flow_states().into_iter();
-        sets.map(|(shared, _)| (shared.id(), shared.lock().drained_ns))
+        sets.map(|(shared, _)| (shared.id(), shared.read().drained_ns))
             .collect()
     }
 
@@ -133,11 +134,8 @@ impl FlowFeed {
         let mut newest = SentUpTo::new();
         let mut flows = 0;
         for (shared, set) in self.analyzer.flow_states() {
-            let until = {
-                let mut state = shared.lock();
-                state.find_nodes();
-                state.drained_ns
-            };
+            shared.find_nodes();
+            let until = shared.read().drained_ns;
             let since = sent_up_to.get(&shared.id()).copied().unwrap_or_default();
             newest.insert(shared.id(), until);
             let mut from = Some(0);

@@ -15,8 +15,9 @@ use std::{
 };
 
 use axum::Router;
-use skua_runtime::{graph::Analyzer, state::Shared};
+use skua_runtime::graph::Analyzer;
 use skua_server::{Limits, fair::ClientKey, work};
+use skua_watch::state::Shared;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::ws::{flow::FlowFeed, graph::GraphFeed, socket::Closed};

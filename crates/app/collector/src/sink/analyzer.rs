@@ -14,8 +14,8 @@ use anyhow::Context as _;
 use skua_client::Client;
 use skua_collect::Line;
 use skua_config::arguments::AnalyzerArguments;
+use skua_export::services::exchange::{BATCH, BODY, PATH, SENDER};
 use skua_process::host::secret_seed;
-use skua_runtime::services::exchange::{BATCH, BODY, PATH, SENDER};
 
 use crate::sink::Sink;
 

@@ -3,6 +3,7 @@
 use skua_analyzer::SHOWN;
 use skua_flow::FlowRecord;
 use skua_process::host::unix_ns;
+use skua_watch::state::{Shared, State};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     ops::ControlFlow,
@@ -11,16 +12,13 @@ use std::{
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::{
-    protocol::{Flows, InterfaceRef, Party, RECORDS, number},
-    state::{Shared, State},
-};
+use crate::protocol::{Flows, InterfaceRef, Party, RECORDS, number};
 
 /// Flows that wait, bytes; beyond, the oldest go and are counted.
 const WAITING: usize = 32 << 20;
 
 /// Places of a store that are looked at under one lock when all flows are told.
-const SCAN: u32 = 4_096;
+const SCAN: u32 = 512;
 
 /// A message.
 struct Waiting {
@@ -171,7 +169,7 @@ impl Outbox {
     /// Takes what the last drain of a capture changed.
     pub fn take(&self, capture: Option<Uuid>, state: &State) {
         // The sockets are looked at after the capture's state was locked, as queries do.
-        let sockets = capture.map(|_| self.always.lock());
+        let sockets = capture.map(|_| self.always.read());
         let mut packing = Packing::new(capture, false, state, sockets.as_deref());
         for record in state.store.touched() {
             packing.add(record);
@@ -186,8 +184,8 @@ impl Outbox {
 
     /// Puts in some of the flows of a capture as they are now; returns where to go on.
     pub fn take_known(&self, capture: Option<Uuid>, shared: &Shared, from: u32) -> Option<u32> {
-        let state = shared.lock();
-        let sockets = capture.map(|_| self.always.lock());
+        let state = shared.read();
+        let sockets = capture.map(|_| self.always.read());
         let since = unix_ns().saturating_sub(SHOWN as u64 * 1_000_000);
         let mut packing = Packing::new(capture, true, &state, sockets.as_deref());
         let next = state.store.scan(from, SCAN, &mut |record| {

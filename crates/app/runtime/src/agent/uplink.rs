@@ -20,6 +20,7 @@ use skua_client::websocket::{self, Endpoint, Socket};
 use skua_config::arguments::AnalyzerArguments;
 use skua_process::host::secret_seed;
 use skua_topology::{Change, Closer, Delivery, Edge, Export, Node, SharedGraph, Subscription};
+use skua_watch::state::Shared;
 use tokio::sync::{Notify, mpsc};
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
@@ -34,7 +35,6 @@ use crate::{
         Assigned, BEAT, FromAgent, MESSAGE, PART, PATH, PROTOCOL, SILENCE, ToAgent,
         signing::{TrustedKeys, Unsealer},
     },
-    state::Shared,
 };
 
 /// Time until a lost connection is tried again, doubled each time.

@@ -148,7 +148,7 @@ impl<'a> Writing<'a> {
         let interface = match self.interfaces.get(&key) {
             Some(number) => *number,
             None => {
-                let state = self.set.shared.lock();
+                let state = self.set.shared.read();
                 let name = state.interface_named(packet.netns, packet.ifindex);
                 let link_type = u16::try_from(packet.link_type).unwrap_or_default();
                 let number = self.writer.interface(&name, link_type, 0)?;

@@ -11,22 +11,20 @@ use skua_probe::{
     userspace::{self, UserspaceConfig, UserspaceProbe},
 };
 use skua_topology::SharedGraph;
+use skua_watch::state::{Observers, Shared};
 use std::{
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 use uuid::Uuid;
 
-use crate::{
-    captures::{
-        dpdk::{self, PortCapture},
-        each::{Each, Opened},
-        ovs::Switch,
-        receive::{self, InputFormat, Receiver},
-        target::{Sent, Target},
-        worker::Part,
-    },
-    state::{Observers, Shared},
+use crate::captures::{
+    dpdk::{self, PortCapture},
+    each::{Each, Opened},
+    ovs::Switch,
+    receive::{self, InputFormat, Receiver},
+    target::{Sent, Target},
+    worker::Part,
 };
 
 /// Longest part of a packet that can be kept.

@@ -20,13 +20,11 @@ use skua_probe::{
     receive::{ReceiveCause, Received},
 };
 use skua_process::host::secret_seed;
+use skua_watch::state::{DrainWait, Shared, State};
 
-use crate::{
-    captures::{
-        run::{CaptureSet, CaptureSets, LocalRunner},
-        target::Sending,
-    },
-    state::{Shared, State},
+use crate::captures::{
+    run::{CaptureSet, CaptureSets, LocalRunner},
+    target::Sending,
 };
 
 /// A probe that runs. Dropping it drains it a last time and ends it.
@@ -152,7 +150,7 @@ impl Worker {
         if let Some(node) = &self.node {
             state.set_node(node);
         }
-        state.map_memory = probe.map_memory();
+        state.map_memory = probe.map_memory().into();
         state.rung = probe.describe().rung;
         CaptureSet {
             number: self.number,
@@ -181,7 +179,7 @@ impl Worker {
             drain(probe, shared, sending, |probe, sink| {
                 probe.drain(woken, sink)
             })?;
-            losses.warn(&self.capture, &shared.lock().account.received);
+            losses.warn(&self.capture, &shared.read().account.received);
         }
         drain(probe, shared, sending, |probe, sink| probe.finish(sink))
     }
@@ -228,8 +226,10 @@ fn drain(
     sending: &mut Option<Sending>,
     drain: impl FnOnce(&mut dyn Probe, &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError>,
 ) -> anyhow::Result<()> {
-    let mut state = shared.lock();
-    for interface in probe.interfaces() {
+    let interfaces = probe.interfaces();
+    let mut waited = DrainWait::default();
+    let mut state = shared.drain(&mut waited);
+    for interface in interfaces {
         state.name_interface(&interface);
     }
     state.begin_drain();
@@ -239,7 +239,8 @@ fn drain(
             sending.take(update);
         }
     })?;
-    state.end_drain(probe);
+    state.end_drain(probe.account());
+    state.waits.add(waited);
     drop(state);
     if let Some(sending) = sending {
         sending.end_drain();

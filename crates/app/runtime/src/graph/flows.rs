@@ -1,18 +1,44 @@
 //! What is captured, as queries see it.
 
 use skua_analyzer::{FlowPlace, FlowSet, FlowView, Wanted};
-use skua_flow::{ConversationOwner, FlowRecord};
+use skua_flow::FlowRecord;
 use skua_query::RawPacket;
-use std::{
-    num::NonZeroU32,
-    ops::ControlFlow,
-    sync::{Arc, MutexGuard},
-};
-
-use crate::{
-    captures::run::CaptureSet,
+use skua_watch::{
+    copies::FlowCopy,
     state::{Shared, State},
 };
+use std::{ops::ControlFlow, sync::Arc};
+
+use crate::captures::run::CaptureSet;
+
+/// Copies of the wanted flows in the places from `from` on, and where the next ones are.
+fn page(
+    shared: &Shared,
+    from: u32,
+    places: u32,
+    wanted: &Wanted,
+    mut copy: impl FnMut(&State, &FlowRecord),
+) -> Option<u32> {
+    let state = shared.read();
+    wanted.scan(&state.store, from, places, &mut |record| {
+        copy(&state, record);
+        ControlFlow::Continue(())
+    })
+}
+
+/// Shows a copy of a flow.
+fn show(
+    flow: &FlowCopy,
+    raw_packets: usize,
+    visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    visit(&FlowView {
+        record: &flow.record,
+        place: &flow.place,
+        parties: flow.parties(),
+        raw_packets,
+    })
+}
 
 /// The flows that are always captured, with their owners.
 pub struct Always(pub Shared);
@@ -25,16 +51,12 @@ impl FlowSet for Always {
         wanted: &Wanted,
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32> {
-        let state = self.0.lock();
-        wanted.scan(&state.store, from, places, &mut |record| {
-            let sockets = state.sockets.as_ref();
-            visit(&FlowView {
-                record,
-                place: state.place_of(record),
-                parties: sockets.map_or_else(Default::default, |s| s.parties(record)),
-                raw_packets: 0,
-            })
-        })
+        let mut flows = Vec::new();
+        let next = page(&self.0, from, places, wanted, |state, record| {
+            flows.push(FlowCopy::of(state, record));
+        });
+        let shown = flows.iter().try_for_each(|flow| show(flow, 0, visit));
+        next.filter(|_| shown.is_continue())
     }
 
     fn owns(&self, place: &FlowPlace) -> bool {
@@ -55,38 +77,6 @@ pub struct Captured {
     pub always: Shared,
 }
 
-impl Captured {
-    /// Shows a flow with its owners.
-    fn show(
-        &self,
-        state: &State,
-        sockets: &MutexGuard<'_, State>,
-        record: &FlowRecord,
-        visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let packets = self.set.packets.as_ref();
-        let count =
-            |p: &skua_probe::Packets| p.count_of_flow(&record.key, record.first_ns, record.last_ns);
-        let mut parties = [ConversationOwner::default(); 2];
-        if let (Some(sockets), Some(inode)) = (&sockets.sockets, state.namespace_of(record)) {
-            let owners = sockets.store.join(record, inode).owners;
-            let party = |number: Option<NonZeroU32>| {
-                let owner = sockets.owner_of_flow(number);
-                owner
-                    .map(skua_socket::conversation_owner)
-                    .unwrap_or_default()
-            };
-            parties = owners.map(party);
-        }
-        visit(&FlowView {
-            record,
-            place: state.place_of(record),
-            parties,
-            raw_packets: packets.map_or(0, count),
-        })
-    }
-}
-
 impl FlowSet for Captured {
     fn scan(
         &self,
@@ -95,12 +85,30 @@ impl FlowSet for Captured {
         wanted: &Wanted,
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) -> Option<u32> {
-        // Nobody takes them the other way round.
-        let state = self.set.shared.lock();
-        let sockets = self.always.lock();
-        wanted.scan(&state.store, from, places, &mut |record| {
-            self.show(&state, &sockets, record, visit)
-        })
+        let mut flows = Vec::new();
+        let next = page(&self.set.shared, from, places, wanted, |state, record| {
+            flows.push((FlowCopy::of(state, record), state.namespace_of(record)));
+        });
+        let always = self.always.read();
+        for (flow, inode) in &mut flows {
+            if let (Some(sockets), Some(inode)) = (&always.sockets, *inode) {
+                flow.owners = sockets.keep_owners(sockets.store.join(&flow.record, inode).owners);
+            }
+        }
+        drop(always);
+        let packets = self.set.packets.as_ref();
+        let shown = flows.iter().try_for_each(|(flow, _)| {
+            let FlowRecord {
+                key,
+                first_ns,
+                last_ns,
+                ..
+            } = &flow.record;
+            let count =
+                |packets: &skua_probe::Packets| packets.count_of_flow(key, *first_ns, *last_ns);
+            show(flow, packets.map_or(0, count), visit)
+        });
+        next.filter(|_| shown.is_continue())
     }
 
     fn owns(&self, place: &FlowPlace) -> bool {

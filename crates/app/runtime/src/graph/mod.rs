@@ -11,9 +11,10 @@ use skua_query::{
     Answer, Limits, Prepared, QueryError, Sources, check::Kind, syntax::SyntaxLimits,
 };
 use skua_topology::SharedGraph;
+use skua_watch::state::Shared;
 use std::sync::{Arc, atomic::AtomicBool};
 
-use crate::{captures::run::CaptureSets, fleet::Fleet, state::Shared};
+use crate::{captures::run::CaptureSets, fleet::Fleet};
 
 /// Everything that queries are asked of.
 #[derive(Clone)]
@@ -103,7 +104,8 @@ impl Analyzer {
             // A drain wakes probes: only for who asks for what it changes, and asks well.
             if prepared.plan.touches(Kind::Flows) {
                 for (shared, _) in &states {
-                    shared.fresh().find_nodes();
+                    drop(shared.fresh());
+                    shared.find_nodes();
                 }
             } else if prepared.plan.touches(Kind::Sockets) {
                 drop(self.shared.fresh());

@@ -7,13 +7,15 @@ use skua_socket::{
     fields::{FIELDS, Field},
 };
 use skua_topology::{Map, Node, Value, Window};
+use skua_watch::{
+    sockets::{self, SocketCopy, Sockets},
+    state::Shared,
+};
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
     sync::{Arc, OnceLock},
 };
-
-use crate::{sockets::Sockets, state::Shared};
 
 /// Sockets at most that one node or flow shows.
 const MOST: usize = 65_536;
@@ -39,19 +41,25 @@ impl Known {
         }
     }
 
+    fn read_all(&self, mut each: impl FnMut(SocketCopy)) {
+        let read = |read: &mut dyn FnMut(&Sockets)| {
+            if let Some(sockets) = &self.shared.read().sockets {
+                read(sockets);
+            }
+        };
+        sockets::read_all(&read, true, |_, socket| each(socket));
+    }
+
     fn index(&self) -> HashMap<Ends, Vec<SocketRecord>> {
         let mut index: HashMap<Ends, Vec<SocketRecord>> = HashMap::new();
-        let state = self.shared.lock();
-        if let Some(sockets) = &state.sockets {
-            for record in all(sockets) {
-                let remote = record.peer();
-                // A listening socket of TCP has no packets of a conversation.
-                if remote.is_some() || record.protocol.name() == "udp" {
-                    let ends = (protocol(record), record.local, remote);
-                    index.entry(ends).or_default().push(*record);
-                }
+        self.read_all(|SocketCopy { record, .. }| {
+            let remote = record.peer();
+            // A listening socket of TCP has no packets of a conversation.
+            if remote.is_some() || record.protocol.name() == "udp" {
+                let ends = (protocol(&record), record.local, remote);
+                index.entry(ends).or_default().push(record);
             }
-        }
+        });
         index
     }
 
@@ -93,7 +101,10 @@ impl Known {
             exact
         };
         let chosen: Vec<&SocketRecord> = chosen;
-        chosen.into_iter().map(|r| shown(r, sockets)).collect()
+        chosen
+            .into_iter()
+            .map(|record| shown(&sockets.copy(record)))
+            .collect()
     }
 }
 
@@ -131,9 +142,10 @@ impl<'a> Of<'a> {
 
 impl SocketSource for Known {
     fn of_node(&self, node: &Node, window: Window) -> Result<Vec<Value>, SourceError> {
-        let state = self.shared.lock();
-        let here = *state.host() == *node.host;
-        let (Some(of), Some(sockets), true) = (Of::node(node), &state.sockets, here) else {
+        let state = self.shared.read();
+        let here = *state.host() == *node.host && state.sockets.is_some();
+        drop(state);
+        let (Some(of), true) = (Of::node(node), here) else {
             // Who made the node may have said.
             return Ok(match node.metadata.get("Sockets") {
                 Some(Value::List(told)) => told.to_vec(),
@@ -141,17 +153,21 @@ impl SocketSource for Known {
             });
         };
         let now = window.live && window.is_moment();
-        let in_window = |record: &&SocketRecord| {
+        let in_window = |record: &SocketRecord| {
             let (begin, end) = span(record);
             match now {
                 true => record.end.is_none(),
                 false => begin <= window.to && end >= window.from,
             }
         };
-        let found = all(sockets)
-            .filter(in_window)
-            .filter(|record| of.has(record, sockets.owner(record)));
-        Ok(found.take(MOST).map(|r| shown(r, sockets)).collect())
+        let mut found = Vec::new();
+        self.read_all(|socket| {
+            let (record, owner) = (&socket.record, socket.owner.as_deref());
+            if found.len() < MOST && in_window(record) && of.has(record, owner) {
+                found.push(shown(&socket));
+            }
+        });
+        Ok(found)
     }
 
     fn of_flow(&self, flow: &dyn FlowRecord, _: FlowTime) -> Result<Vec<Value>, SourceError> {
@@ -170,9 +186,9 @@ impl SocketSource for Known {
             return Ok(Vec::new());
         };
         let protocol = protocol.to_ascii_uppercase();
-        // Taken before the lock: it locks, too.
+        // Made before the lock, for which it waits itself.
         self.by_ends.get_or_init(|| self.index());
-        let state = self.shared.lock();
+        let state = self.shared.read();
         let Some(sockets) = &state.sockets else {
             return Ok(Vec::new());
         };
@@ -184,10 +200,6 @@ impl SocketSource for Known {
         found.extend(self.at(&protocol, [b, a], number("B.PID"), active, sockets));
         Ok(found)
     }
-}
-
-fn all(sockets: &Sockets) -> impl Iterator<Item = &SocketRecord> {
-    sockets.store.open().chain(sockets.store.closed())
 }
 
 fn protocol(record: &SocketRecord) -> String {
@@ -212,8 +224,8 @@ fn span(record: &SocketRecord) -> (i64, i64) {
 }
 
 /// A socket as queries show it, in Skydive's names where it has one: [`FIELDS`] with a key.
-fn shown(record: &SocketRecord, sockets: &Sockets) -> Value {
-    let line = sockets.line(record);
+fn shown(socket: &SocketCopy) -> Value {
+    let line = socket.line();
     let mut entries: Vec<(Arc<str>, Value)> = Vec::with_capacity(FIELDS.len());
     for field in FIELDS {
         let value = match field.key {

@@ -15,12 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use skua_config::{Config, lake::LakeSettings};
 use skua_lake::{FlowChange, Keeper, Lake, Location, Table, Writer, query::Answer};
+use skua_watch::state::{Observers, State};
 use uuid::Uuid;
 
-use crate::{
-    protocol::Flows,
-    state::{Observers, State},
-};
+use crate::protocol::Flows;
 
 /// Writes a table of a lake, and looks after the lake.
 pub struct LakeWriter {

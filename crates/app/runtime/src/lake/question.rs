@@ -11,7 +11,7 @@ use skua_lake::{
     query::{Order, PacketFilter, Question},
 };
 
-use crate::record_filter::RecordFilter;
+use skua_watch::record_filter::RecordFilter;
 
 /// The last hour, when nobody says since when.
 const USUAL: &str = "1h";

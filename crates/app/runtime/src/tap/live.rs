@@ -14,12 +14,10 @@ use skua_flow::FlowKey;
 use skua_packet::{Frame, LinkType, Network, Options, Transport};
 use skua_socket::Span;
 use skua_tap::{LinkKind, TappedPacket};
+use skua_watch::state::{Shared, State};
 use tokio::sync::mpsc;
 
-use crate::{
-    captures::live::{LOOK, PIECES, Pieces, Ready, WatcherSlot},
-    state::{Shared, State},
-};
+use crate::captures::live::{LOOK, PIECES, Pieces, Ready, WatcherSlot};
 
 /// LINKTYPE_ETHERNET, LINKTYPE_RAW.
 const ETHERNET: u16 = 1;
@@ -193,23 +191,23 @@ impl Looks {
             return;
         };
         let span = Span::before(time_ns, SEEN);
-        owners(&mut shared.lock(), &key, place.netns, span, comment);
+        owners(&shared.read(), &key, place.netns, span, comment);
         let began = Instant::now();
         if !comment.is_empty() || self.next.is_some_and(|next| began < next) {
             return;
         }
-        owners(&mut shared.fresh(), &key, place.netns, span, comment);
+        owners(&shared.fresh(), &key, place.netns, span, comment);
         self.next = Some(Instant::now() + REST.max(began.elapsed() * SHARE));
     }
 }
 
 /// Says whose sockets sent and get a packet, as far as they are on this host: `from curl (4711),
 /// to nginx (42) in container web`.
-fn owners(state: &mut State, key: &FlowKey, netns: u32, span: Span, comment: &mut String) {
-    let Some(sockets) = &mut state.sockets else {
+fn owners(state: &State, key: &FlowKey, netns: u32, span: Span, comment: &mut String) {
+    let Some(sockets) = &state.sockets else {
         return;
     };
-    let joined = sockets.store.index_mut().join(key, netns, span);
+    let joined = sockets.store.index().join(key, netns, span);
     for (word, owner) in ["from", "to"].iter().zip(joined.owners) {
         let Some(owner) = owner.and_then(|id| sockets.owners.get(id)) else {
             continue;

@@ -4,15 +4,14 @@ use skua_analyzer::tap::{Holders, SocketFinder};
 use skua_link::{LinkSocket, Namespaces};
 use skua_socket::{Owner, SocketRecord, SocketState};
 use skua_tap::{TapSocket, TapTask, WantedSockets};
+use skua_watch::{
+    sockets::Sockets,
+    state::{Shared, State},
+};
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     net::{IpAddr, SocketAddr},
     sync::{Mutex, PoisonError},
-};
-
-use crate::{
-    sockets::Sockets,
-    state::{Shared, State},
 };
 
 /// The least of a container's identifier that is taken for it, as elsewhere.

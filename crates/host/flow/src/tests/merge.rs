@@ -48,7 +48,7 @@ fn store(records: usize) -> FlowStore {
     store
 }
 
-fn rows<'a>(store: &'a FlowStore, view: View) -> Vec<Merged<'a>> {
+fn rows(store: &FlowStore, view: View) -> Vec<Merged> {
     let query = Query {
         view,
         ..Query::all()
@@ -121,7 +121,8 @@ fn a_filter_that_fits_some_points_merges_those() {
     let found = store.find(&Query::all().with_filter(|r| r.key.ifindex != 3));
     assert_eq!((found.0.len(), found.1), (1, 1));
     let query = Query::all().with_filter(|r| r.key.ifindex != 3);
-    let merged = store.at(found.0[0], &query).unwrap();
+    let merged = &store.query(&query)[0];
+    assert_eq!(store.at(found.0[0], View::Conversations).count(), 3);
     assert_eq!((merged.points, merged.record.total()), (2, counters(120)));
 }
 
@@ -141,7 +142,7 @@ fn ports_that_are_used_again_are_another_conversation_at_every_point() {
     let rows = rows(&store, View::Conversations);
     assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|row| row.points == 3));
-    assert_eq!(sum(rows.iter().map(|r| &*r.record)), counters(150));
+    assert_eq!(sum(rows.iter().map(|r| &r.record)), counters(150));
 }
 
 #[test]

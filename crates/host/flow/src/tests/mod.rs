@@ -4,6 +4,7 @@ mod accounting;
 mod addresses;
 mod conservation;
 mod endpoints;
+mod finding;
 mod first;
 mod merge;
 mod packets;

@@ -87,7 +87,7 @@ impl Owners {
                 .as_ref()
                 .and_then(|of| self.containers.get(of));
             if let Some(kept) = kept {
-                slot.owner.container = Some(kept.container.clone());
+                Arc::make_mut(&mut slot.owner).container = Some(kept.container.clone());
             }
         }
     }

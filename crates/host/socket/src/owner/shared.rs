@@ -69,8 +69,8 @@ fn share(one: &Slot, other: &Slot) -> Option<Slot> {
     };
     let is_something =
         owner.executable.is_some() || owner.container.is_some() || owner.unit.is_some();
-    (a.uid == b.uid && is_something).then_some(Slot {
-        owner,
+    (a.uid == b.uid && is_something).then(|| Slot {
+        owner: Arc::new(owner),
         last_used: 0,
         key: None,
         comm: [0; 16],

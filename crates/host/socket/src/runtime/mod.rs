@@ -1,6 +1,7 @@
 //! Queries container runtimes for names, on a thread of their own: a query may hang.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -102,8 +103,8 @@ pub(crate) enum Fail {
 
 pub(crate) type Answer = Result<Names, Fail>;
 
-/// Our ends of the channels to and from the querying thread.
-type Ends = (Sender<Found>, Receiver<(Found, Answer)>);
+/// Our ends of the channels to and from the querying thread. Nobody waits for the lock: it lets readers share owners.
+type Ends = (Sender<Found>, Mutex<Receiver<(Found, Answer)>>);
 
 /// Questions on their way.
 pub(crate) struct Lookups {
@@ -154,8 +155,8 @@ impl Lookups {
 
     /// An answer that came meanwhile.
     pub(crate) fn answer(&mut self) -> Option<(Found, Answer)> {
-        let (_, answers) = self.asker.as_ref()?;
-        let (found, answer) = answers.try_recv().ok()?;
+        let (_, answers) = self.asker.as_mut()?;
+        let (found, answer) = answers.get_mut().ok()?.try_recv().ok()?;
         self.waiting -= 1;
         let counter = match answer {
             Ok(_) => &mut self.counters.answered,
@@ -190,7 +191,7 @@ fn begin(config: &RuntimeConfig) -> Option<Ends> {
             }
         })
         .ok()?;
-    Some((questions, answers))
+    Some((questions, Mutex::new(answers)))
 }
 
 #[cfg(test)]

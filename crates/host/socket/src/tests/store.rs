@@ -83,7 +83,8 @@ fn what_was_found_is_there_until_it_goes_and_nothing_else_ever_is() {
         let open = connection(100 + id);
         snapshot(&mut store, &[(open, 3)]);
         store.ended(&ended(connection(id), End::Closed), None, &Names::new());
-        let all: Vec<_> = store.all().map(|(place, r)| (place, r.id)).collect();
+        let all = store.places(true).into_iter();
+        let all: Vec<_> = all.map(|p| (p, store.at(p).map_or(0, |r| r.id))).collect();
         assert_eq!(all.len(), store.open().count() + store.closed().count());
         for (place, id) in all {
             assert_eq!(store.at(place).unwrap().id, id);

@@ -23,7 +23,7 @@ skua_process::metrics! { "Sockets"
 pub fn write(out: &mut Exposition, sockets: &Sockets) {
     let counts = sockets.store.counts();
     let owners = sockets.owners.counters();
-    out.single(&OPEN, sockets.store.open().count());
+    out.single(&OPEN, sockets.store.open_count());
     out.single(&SEEN, counts.seen);
     out.single(&ENDED, counts.ended);
     out.single(&VANISHED, counts.vanished);

@@ -38,21 +38,21 @@ use anyhow::Context as _;
 use skua_collect::{Drain, Exported, Exporter, ExporterConfig};
 use skua_config::export::ExportSettings;
 use skua_process::host::{secret_seed, unix_ns};
-use skua_wire::sflow::Header;
-
-use crate::{
-    export::{
-        answers::Answers,
-        failover::{Failover, Present},
-        known::Of,
-        members::{Member, Members, addresses},
-        queue::Queue,
-        report::{ExportStatus, LostDatagrams, SpoolStatus},
-        seal::KeyFile,
-        sender::Sender,
-    },
+use skua_watch::{
     session::{OwnSockets, Session},
     state::{Observers, State},
+};
+use skua_wire::sflow::Header;
+
+use crate::export::{
+    answers::Answers,
+    failover::{Failover, Present},
+    known::Of,
+    members::{Member, Members, addresses},
+    queue::Queue,
+    report::{ExportStatus, LostDatagrams, SpoolStatus},
+    seal::KeyFile,
+    sender::Sender,
 };
 
 /// Collectors whose name does not mean them any more that are still shown.

@@ -13,6 +13,7 @@ use skua_collect::{
     graph::{Edge, Graph, GraphLine, Past},
 };
 use skua_process::host::{secret_seed, unix_ns};
+use skua_watch::state::{Observers, State};
 use std::{
     collections::{HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr},
@@ -20,10 +21,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    export::known::Of,
-    state::{Observers, State},
-};
+use crate::export::known::Of;
 
 /// Edges at most.
 const EDGES: usize = 65_536;

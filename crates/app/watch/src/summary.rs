@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use crate::{
     sockets::report::{self, SocketSummary},
-    state::State,
+    state::{Counts, State},
 };
 
 /// What a probe, or a capture of its own, has seen: every packet is in a flow, lost, or left out.
@@ -184,12 +184,9 @@ fn sum(value: Counters) -> Sum {
 }
 
 impl FlowSums {
-    /// Of a state.
-    pub fn of(state: &State) -> Self {
-        Self::new(&state.account, &state.totals())
-    }
-
-    fn new(account: &Account, store: &Summary) -> Self {
+    /// Of what was counted.
+    pub fn of(counts: &Counts) -> Self {
+        let (account, store) = (&counts.account, &counts.totals);
         let (mut lost, mut left_out, mut notes) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (cause, name, counted) in account.causes() {
@@ -223,11 +220,11 @@ impl FlowSums {
     }
 }
 
-/// All sums of a state.
-pub fn of(state: &State) -> ProbeSummary {
-    let (account, store) = (&state.account, &state.totals());
+/// All sums.
+pub fn of(counts: &Counts, sockets: Option<SocketSummary>) -> ProbeSummary {
+    let (account, store) = (&counts.account, &counts.totals);
     ProbeSummary {
-        sums: FlowSums::new(account, store),
+        sums: FlowSums::of(counts),
         inside_tunnels: sum(store.inside_tunnels),
         addresses: PrefixCounts {
             include: account.addresses.include,
@@ -241,7 +238,7 @@ pub fn of(state: &State) -> ProbeSummary {
         drains: account.drains,
         drains_under_pressure: account.pressed_drains,
         interfaces: account.points.values().map(interface).collect(),
-        sockets: state.sockets.as_ref().map(report::summary),
+        sockets,
     }
 }
 
@@ -291,14 +288,18 @@ fn interface(point: &PointAccount) -> InterfaceSums {
 
 /// Prints the sums to standard error.
 pub fn print(format: Option<SummaryFormat>, state: &State) {
+    let sockets = state.sockets.as_ref().map(report::summary);
     match format {
         Some(SummaryFormat::Json) => {
-            eprintln!("{}", serde_json::to_string(&of(state)).unwrap_or_default());
+            eprintln!(
+                "{}",
+                serde_json::to_string(&of(&state.counts(), sockets)).unwrap_or_default()
+            );
         }
         Some(SummaryFormat::Text) | None => {
             eprint!("{}", text(&state.account, &state.totals()));
-            if let Some(sockets) = &state.sockets {
-                eprint!("{}", sockets_text(&report::summary(sockets)));
+            if let Some(sockets) = &sockets {
+                eprint!("{}", sockets_text(sockets));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `skua flows --by`: conversations summed up by process, container or service.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     io,
     net::{IpAddr, SocketAddr},
 };
@@ -14,7 +14,11 @@ use skua_output as output;
 use skua_output::{Column, OutputFormat, Printer, bytes, count, text};
 use skua_record::{FieldType, NoOther, Record, Value};
 
-use crate::{sockets::tables, state::State};
+use crate::{
+    copies::{FlowCopy, PAGE, read_flows},
+    sockets::tables,
+    state::{Shared, State},
+};
 
 /// What conversations are summed up by.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -229,6 +233,20 @@ impl Serialize for Group {
 }
 
 impl Group {
+    fn merge(&mut self, other: &Self) {
+        self.flows += other.flows;
+        self.active += other.active;
+        self.sent += other.sent;
+        self.received += other.received;
+        self.rate.bits_per_second += other.rate.bits_per_second;
+        self.rate.packets_per_second += other.rate.packets_per_second;
+        self.first_ns = match self.first_ns {
+            0 => other.first_ns,
+            first => first.min(other.first_ns),
+        };
+        self.last_ns = self.last_ns.max(other.last_ns);
+    }
+
     fn add(&mut self, record: &FlowRecord, rate: Rate, lo: bool) {
         let (sent, received) = if lo {
             (record.lo_sent, record.hi_sent)
@@ -249,26 +267,14 @@ impl Group {
     }
 }
 
-/// Sums up conversations, each once however many points have seen it. One between two processes of this host is counted with both, from the view
+/// Sums up a page of conversations, each once however many points have seen it. One between two processes of this host is counted with both, from the view
 /// of each; with the same on both sides, and by service, once.
-fn groups<F: Fn(&FlowRecord) -> bool>(
-    state: &State,
-    by: By,
-    query: &Query<F>,
-) -> (Vec<Group>, u64) {
-    let mut conversations = 0;
+fn groups(page: &[FlowCopy], by: By) -> Vec<Group> {
     let mut groups: HashMap<Key<'_>, Group> = HashMap::new();
-    for merged in state.store.conversations(query) {
-        conversations += 1;
-        let record = &*merged.record;
-        let rate = state.store.rate(record);
-        let parties = state
-            .sockets
-            .as_ref()
-            .map(|sockets| sockets.parties(record))
-            .unwrap_or_default();
+    for flow in page {
+        let (record, rate, parties) = (&flow.record, flow.rate(), flow.parties());
         if by == By::Service {
-            let (key, lo) = service_key(state, record);
+            let (key, lo) = service_key(flow);
             let group = groups.entry(key).or_insert_with(|| Group {
                 by: by.name(),
                 protocol: Protocol(&record.key).to_string(),
@@ -327,23 +333,26 @@ fn groups<F: Fn(&FlowRecord) -> bool>(
             }
         }
     }
-    let groups = groups.into_iter().map(|(key, group)| Group {
-        name: match key.address {
-            Some(address) => match key.service {
-                Some((_, port)) => SocketAddr::new(address, port).to_string(),
-                None => address.to_string(),
+    groups
+        .into_iter()
+        .map(|(key, group)| Group {
+            name: match key.address {
+                Some(address) => match key.service {
+                    Some((_, port)) => SocketAddr::new(address, port).to_string(),
+                    None => address.to_string(),
+                },
+                None => key.name.to_owned(),
             },
-            None => key.name.to_owned(),
-        },
-        place: key.place.to_owned(),
-        port: key.service.map(|(_, port)| port),
-        ..group
-    });
-    (groups.collect(), conversations)
+            place: key.place.to_owned(),
+            port: key.service.map(|(_, port)| port),
+            ..group
+        })
+        .collect()
 }
 
 /// The service of a conversation, and whether it is `lo`.
-fn service_key<'a>(state: &'a State, record: &FlowRecord) -> (Key<'a>, bool) {
+fn service_key(flow: &FlowCopy) -> (Key<'_>, bool) {
+    let record = &flow.record;
     let Some(service) = record.service else {
         let unknown = Key {
             name: UNKNOWN,
@@ -352,15 +361,11 @@ fn service_key<'a>(state: &'a State, record: &FlowRecord) -> (Key<'a>, bool) {
         return (unknown, !record.lo_first);
     };
     let (address, port, owner) = if service.lo {
-        (&record.key.lo, record.key.lo_port, record.owners[0])
+        (&record.key.lo, record.key.lo_port, &flow.owners[0])
     } else {
-        (&record.key.hi, record.key.hi_port, record.owners[1])
+        (&record.key.hi, record.key.hi_port, &flow.owners[1])
     };
     let at = Some((record.key.proto, u16::from_be_bytes(port)));
-    let owner = state
-        .sockets
-        .as_ref()
-        .and_then(|sockets| sockets.owner_of_flow(owner));
     let key = match owner {
         Some(owner) => Key {
             name: owner.service(),
@@ -379,22 +384,76 @@ fn service_key<'a>(state: &'a State, record: &FlowRecord) -> (Key<'a>, bool) {
 /// Writes groups as JSON or CSV lines (without CSV header).
 pub fn write<F: Fn(&FlowRecord) -> bool>(
     lines: &mut Vec<u8>,
-    state: &State,
+    shared: &Shared,
     by: By,
     query: &Query<F>,
     csv: bool,
 ) {
     // Writing to memory does not fail.
-    let _ = send(lines, &sorted(state, by, query).0, csv);
+    let _ = send(lines, &sorted(shared, by, query).0, csv);
+}
+
+/// Sums of all pages so far.
+struct Pages {
+    by: By,
+    /// Flows that are not summed up yet.
+    page: Vec<FlowCopy>,
+    groups: HashMap<Name, Group>,
+}
+
+/// Name, place, protocol and port of a group.
+type Name = (String, String, String, Option<u16>);
+
+impl Pages {
+    fn add(&mut self, flow: FlowCopy) {
+        self.page.push(flow);
+        if self.page.len() == PAGE {
+            self.sum_up();
+        }
+    }
+
+    fn sum_up(&mut self) {
+        for group in groups(&self.page, self.by) {
+            let name = |group: &Group| {
+                (
+                    group.name.clone(),
+                    group.place.clone(),
+                    group.protocol.clone(),
+                    group.port,
+                )
+            };
+            match self.groups.entry(name(&group)) {
+                Entry::Occupied(mut known) => known.get_mut().merge(&group),
+                Entry::Vacant(new) => {
+                    new.insert(group);
+                }
+            }
+        }
+        self.page.clear();
+    }
 }
 
 /// The groups that a query asks for, and how many conversations it asks for.
 pub fn sorted<F: Fn(&FlowRecord) -> bool>(
-    state: &State,
+    shared: &Shared,
     by: By,
     query: &Query<F>,
 ) -> (Vec<Group>, u64) {
-    let (mut found, conversations) = groups(state, by, query);
+    let mut pages = Pages {
+        by,
+        page: Vec::with_capacity(PAGE),
+        groups: HashMap::new(),
+    };
+    let copy = |state: &State, _, record: &FlowRecord| FlowCopy::of(state, record);
+    let mut conversations = 0;
+    read_flows(shared, query.view, copy, |points| {
+        if let Some(flow) = FlowCopy::merged(query, points) {
+            conversations += 1;
+            pages.add(flow);
+        }
+    });
+    pages.sum_up();
+    let mut found: Vec<_> = pages.groups.into_values().collect();
     found.sort_by(|a, b| {
         let total = |g: &Group| g.sent + g.received;
         match query.sort {

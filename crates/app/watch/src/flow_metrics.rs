@@ -10,7 +10,7 @@ use skua_probe::{
 };
 use skua_process::metrics::{Exposition, Metric};
 
-use crate::state::State;
+use crate::state::Counts;
 
 skua_process::metrics! { "Flows"
     PACKETS counter "skua_flow_packets_total" ["interface", "netns", "direction"] "Packets on the wire that were counted in flows.";
@@ -31,6 +31,8 @@ skua_process::metrics! { "Flows"
     DRAINS counter "skua_drains_total" [] "Drains of the flow table.";
     PRESSED counter "skua_drains_pressed_total" [] "Drains because the table filled up.";
     DRAIN_CPU counter "skua_drain_cpu_seconds_total" [] "CPU time that drains took.";
+    DRAIN_WAIT counter "skua_drain_wait_seconds_total" [] "Time that drains waited for those who read the flows.";
+    DRAIN_WAIT_MAX gauge "skua_drain_wait_max_seconds" [] "The longest time that a drain waited for those who read the flows, since the start.";
     UPDATES counter "skua_updates_total" [] "Flow updates that drains took from the table.";
     FLOWS counter "skua_flows_total" [] "Conversations seen.";
     ACTIVE gauge "skua_flows_active" [] "Conversations in memory that go on.";
@@ -111,9 +113,8 @@ fn write_points(out: &mut Exposition, account: &Account) {
     }
 }
 
-pub fn write(out: &mut Exposition, state: &State) {
-    let account = &state.account;
-    let store = state.totals();
+pub fn write(out: &mut Exposition, counts: &Counts) {
+    let (account, store) = (&counts.account, &counts.totals);
     write_points(out, account);
     out.single(&ENTRIES, account.live);
     out.single(&MAX_ENTRIES, account.max_entries);
@@ -127,13 +128,15 @@ pub fn write(out: &mut Exposition, state: &State) {
     out.single(&DRAINS, account.drains);
     out.single(&PRESSED, account.pressed_drains);
     out.single(&DRAIN_CPU, account.drain_ns as f64 / 1e9);
+    out.single(&DRAIN_WAIT, counts.waits.total.as_secs_f64());
+    out.single(&DRAIN_WAIT_MAX, counts.waits.longest.as_secs_f64());
     out.single(&UPDATES, account.updates);
     out.single(&FLOWS, store.flows);
     out.single(&ACTIVE, store.active);
     out.single(&ENDED, store.ended);
     out.single(&EVICTED, store.evicted);
     let mut maps = out.family(&MAPS);
-    for (name, bytes) in &state.map_memory {
+    for (name, bytes) in &*counts.map_memory {
         maps.value([name], *bytes);
     }
 }
@@ -159,13 +162,19 @@ mod tests {
     }
 
     fn written(points: impl IntoIterator<Item = PointAccount>, gone: PointAccount) -> String {
-        let mut state = State::new(0, 1, 1, 1);
-        state.account.removed = gone;
+        let mut account = Account {
+            removed: gone,
+            ..Account::default()
+        };
         for (i, point) in points.into_iter().enumerate() {
-            state.account.points.insert((0, i as u32), point);
+            account.points.insert((0, i as u32), point);
         }
+        let counts = Counts {
+            account: account.into(),
+            ..Counts::default()
+        };
         let mut out = Exposition::default();
-        write(&mut out, &state);
+        write(&mut out, &counts);
         out.into_text()
     }
 

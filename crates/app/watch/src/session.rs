@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use rustix::event::epoll;
 use skua_config::{Config, arguments::CaptureType};
-use skua_flow::{Mark, Prefix};
+use skua_flow::{FlowUpdate, Mark, Prefix};
 use skua_kernel::{HookKind, flow::FlowTableConfig};
 use skua_probe::{
     Description, LiveAddresses, Probe, ProbeError, SocketProbe, Wake,
@@ -30,8 +30,9 @@ use skua_process::{
 use skua_topology::SharedGraph;
 
 use crate::{
-    rights, sockets,
-    state::{Observers, Shared, State},
+    rights,
+    sockets::{self, Sockets},
+    state::{DrainWait, Observers, Shared, State},
 };
 
 /// A probe with its state.
@@ -194,12 +195,15 @@ impl Session {
         let probe = start_probe(config, seed)?;
         let mut state = State::new(config.history.memory, records, seed, config.flow.sampling);
         state.set_origin(&config.host_name(), None, graph, observers);
-        state.map_memory = probe.map_memory();
+        state.map_memory = probe.map_memory().into();
         state.rung = probe.describe().rung;
         let mut sockets = None;
         if let Some(mut started) = sockets::start(config) {
             // What is there already, before the first packet.
-            started.state.drain(&mut *started.probe, unix_ns())?;
+            let watched = &mut started.state;
+            sockets::drain(&mut *started.probe, unix_ns(), &mut |change| {
+                change(watched)
+            })?;
             state.sockets = Some(started.state);
             sockets = Some(started.probe);
         }
@@ -219,7 +223,9 @@ impl Session {
             stop,
             own_sockets: OwnSockets(own_sockets.map(Arc::new)),
         };
-        session.name_interfaces();
+        for interface in session.probe.interfaces() {
+            session.shared.write().name_interface(&interface);
+        }
         Ok(session)
     }
 
@@ -280,63 +286,76 @@ impl Session {
         // Sock_diag tells each end at once: take many at a time.
         std::thread::sleep(TAKE_INTERVAL.saturating_sub(self.sockets_taken.elapsed()));
         self.sockets_taken = Instant::now();
-        let mut state = self.shared.lock();
-        if let (Some(probe), Some(sockets)) = (&mut self.sockets, &mut state.sockets)
-            && let Err(error) = sockets.take_ended(&mut **probe)
+        let shared = &self.shared;
+        if let Some(probe) = &mut self.sockets
+            && let Err(error) = sockets::take_ended(&mut **probe, &mut |change| {
+                if let Some(sockets) = &mut shared.drain(&mut DrainWait::default()).sockets {
+                    change(sockets);
+                }
+            })
         {
             tracing::warn!(%error, "sockets that have ended cannot be read");
         }
     }
 
-    /// Looks at the sockets, so that flows find theirs.
-    fn drain_sockets(&mut self, state: &mut State) {
-        let (Some(probe), Some(sockets)) = (&mut self.sockets, &mut state.sockets) else {
+    /// Looks at the sockets, so that flows find theirs. The kernel is read without the lock.
+    fn drain_sockets(&mut self, now_ns: u64, waited: &mut DrainWait) {
+        let Some(probe) = &mut self.sockets else {
             return;
         };
-        sockets.set_namespaces(self.probe.namespaces());
-        if let Err(error) = sockets.drain(&mut **probe, state.drained_ns) {
+        let shared = &self.shared;
+        let mut change = |change: &mut dyn FnMut(&mut Sockets)| {
+            if let Some(sockets) = &mut shared.drain(waited).sockets {
+                change(sockets);
+            }
+        };
+        let namespaces = self.probe.namespaces();
+        change(&mut |sockets| sockets.set_namespaces(&namespaces));
+        if let Err(error) = sockets::drain(&mut **probe, now_ns, &mut change) {
             tracing::warn!(%error, "sockets cannot be looked at");
         }
-        sockets.sweep(state.store.iter());
+    }
+
+    /// Drains with what `read` hands out of the probe.
+    fn drain_with(
+        &mut self,
+        read: impl FnOnce(&mut dyn Probe, &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError>,
+    ) -> anyhow::Result<()> {
+        let now_ns = unix_ns();
+        let mut waited = DrainWait::default();
+        self.drain_sockets(now_ns, &mut waited);
+        let interfaces = self.probe.interfaces();
+        let mut state = self.shared.drain(&mut waited);
+        for interface in interfaces {
+            state.name_interface(&interface);
+        }
+        state.begin_drain_at(now_ns);
         state.join_late();
+        read(&mut *self.probe, &mut |update| state.apply(update))?;
+        state.end_drain(self.probe.account());
+        state.waits.add(waited);
+        drop(state);
+        self.shared.announce();
+        Ok(())
     }
 
     fn drain(&mut self, wake: Wake) -> anyhow::Result<()> {
-        self.name_interfaces();
-        let shared = self.shared.clone();
-        let mut state = shared.lock();
-        state.begin_drain();
-        self.drain_sockets(&mut state);
-        self.probe.drain(wake, &mut |update| state.apply(update))?;
-        state.end_drain(&mut *self.probe);
-        let sockets = state.sockets.as_ref().filter(|_| self.peak.is_due());
-        let in_use = sockets.map(|s| s.store.memory() + s.owners.memory());
-        drop(state);
-        self.shared.announce();
-        if in_use.is_some_and(|bytes| self.peak.has_fallen(bytes)) {
-            skua_kernel::release_free_memory();
+        self.drain_with(|probe, sink| probe.drain(wake, sink))?;
+        if self.peak.is_due() {
+            let state = self.shared.read();
+            let sockets = state.sockets.as_ref();
+            let in_use = sockets.map(|s| s.store.memory() + s.owners.memory());
+            drop(state);
+            if in_use.is_some_and(|bytes| self.peak.has_fallen(bytes)) {
+                skua_kernel::release_free_memory();
+            }
         }
         Ok(())
     }
 
     /// Detaches, drains a last time, and returns the state.
     pub fn finish(mut self) -> anyhow::Result<Shared> {
-        self.name_interfaces();
-        let shared = self.shared.clone();
-        let mut state = shared.lock();
-        state.begin_drain();
-        self.drain_sockets(&mut state);
-        self.probe.finish(&mut |update| state.apply(update))?;
-        state.end_drain(&mut *self.probe);
-        drop(state);
-        self.shared.announce();
-        Ok(shared)
-    }
-
-    fn name_interfaces(&self) {
-        let mut state = self.shared.lock();
-        for interface in self.probe.interfaces() {
-            state.name_interface(&interface);
-        }
+        self.drain_with(|probe, sink| probe.finish(sink))?;
+        Ok(self.shared)
     }
 }

@@ -133,7 +133,7 @@ pub fn summary(sockets: &Sockets) -> SocketSummary {
     let lost = sockets.losses.by_cause().into_iter();
     SocketSummary {
         seen: counts.seen,
-        open: sockets.store.open().count() as u64,
+        open: sockets.store.open_count() as u64,
         ended: counts.ended,
         vanished: counts.vanished,
         in_pairs: counts.in_pairs,

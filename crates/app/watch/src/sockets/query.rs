@@ -1,11 +1,13 @@
 //! Which sockets are wanted, by flags and by the API alike, and how they are written.
 
+use std::io;
+
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use skua_socket::{End, FoundSocket, Protocol, SocketLine, SocketRecord, SocketState};
 use utoipa::IntoParams;
 
-use crate::sockets::Sockets;
+use crate::sockets::{PAGE, Read, read_all, read_found};
 
 /// Flags of `skua sockets`, and parameters of `/api/sockets`.
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
@@ -142,31 +144,30 @@ impl SocketQuery {
 }
 
 /// Where the sockets are that are wanted, in order.
-pub fn select(sockets: &Sockets, query: &SocketQuery) -> Vec<FoundSocket> {
-    let mut found: Vec<_> = sockets
-        .store
-        .all()
-        .filter(|(place, _)| query.closed || matches!(place, FoundSocket::Open(_)))
-        .filter(|(_, record)| query.takes(&sockets.line(record)))
-        .collect();
+pub fn select(read: Read<'_>, query: &SocketQuery) -> Vec<FoundSocket> {
     let sort = query.order();
-    let process = |record| sockets.line(record).owner.process;
-    found.sort_by(|(_, a), (_, b)| {
-        match sort {
-            SocketSort::Process => process(a).cmp(process(b)),
-            SocketSort::Port => a.local.port().cmp(&b.local.port()),
-            _ => rank(b, sort).cmp(&rank(a, sort)),
+    let mut found = Vec::new();
+    read_all(read, query.closed, |place, socket| {
+        let line = socket.line();
+        if !query.takes(&line) {
+            return;
         }
+        let process = match sort {
+            SocketSort::Process => line.owner.process.to_owned(),
+            _ => String::new(),
+        };
         // Equal ones keep their order from query to query.
-        .then_with(|| a.id.cmp(&b.id))
+        found.push((process, rank(&socket.record, sort), socket.record.id, place));
     });
+    found.sort_unstable_by(|a, b| (&a.0, a.1, a.2).cmp(&(&b.0, b.1, b.2)));
     found.truncate(query.limit.unwrap_or(usize::MAX));
-    found.into_iter().map(|(place, _)| place).collect()
+    found.into_iter().map(|(_, _, _, place)| place).collect()
 }
 
+/// Where a socket stands in an order, the first one with the smallest number.
 fn rank(record: &SocketRecord, sort: SocketSort) -> u64 {
     let tcp = record.tcp.unwrap_or_default();
-    match sort {
+    let greatest = match sort {
         SocketSort::Bytes => tcp.bytes_sent.saturating_add(tcp.bytes_received),
         SocketSort::Sent => tcp.bytes_sent,
         SocketSort::Received => tcp.bytes_received,
@@ -174,27 +175,45 @@ fn rank(record: &SocketRecord, sort: SocketSort) -> u64 {
         SocketSort::Retransmits => tcp.retransmits.into(),
         SocketSort::Rate => tcp.delivery_rate,
         SocketSort::Start => record.start_ns,
-        SocketSort::Process | SocketSort::Port => 0,
-    }
+        SocketSort::Port => return record.local.port().into(),
+        SocketSort::Process => 0,
+    };
+    u64::MAX - greatest
 }
 
-/// Adds sockets as JSON or CSV lines (without CSV header), without those that are gone.
-pub fn write(lines: &mut Vec<u8>, sockets: &Sockets, found: &[FoundSocket], csv: bool) {
-    for record in found.iter().filter_map(|found| sockets.store.at(*found)) {
-        let line = sockets.line(record);
-        // Writing to memory does not fail.
-        if csv {
-            let _ = skua_socket::fields::write_csv_row(&mut *lines, &line);
-        } else {
-            let _ = serde_json::to_writer(&mut *lines, &line);
-            lines.push(b'\n');
-        }
+/// Writes sockets as JSON or CSV lines (without CSV header), without those that are gone.
+///
+/// # Errors
+///
+/// What they are written to fails.
+pub fn send(
+    out: &mut impl io::Write,
+    read: Read<'_>,
+    found: &[FoundSocket],
+    csv: bool,
+) -> io::Result<()> {
+    let mut lines = Vec::new();
+    for some in found.chunks(PAGE) {
+        read_found(read, some, |_, socket| {
+            let line = socket.line();
+            // Writing to memory does not fail.
+            if csv {
+                let _ = skua_socket::fields::write_csv_row(&mut lines, &line);
+            } else {
+                let _ = serde_json::to_writer(&mut lines, &line);
+                lines.push(b'\n');
+            }
+        });
+        out.write_all(&lines)?;
+        lines.clear();
     }
+    Ok(())
 }
 
 /// All sockets that are wanted.
-pub fn lines(sockets: &Sockets, query: &SocketQuery, csv: bool) -> Vec<u8> {
+pub fn lines(read: Read<'_>, query: &SocketQuery, csv: bool) -> Vec<u8> {
     let mut lines = Vec::new();
-    write(&mut lines, sockets, &select(sockets, query), csv);
+    // Writing to memory does not fail.
+    let _ = send(&mut lines, read, &select(read, query), csv);
     lines
 }

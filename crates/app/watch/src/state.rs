@@ -2,23 +2,27 @@
 
 use skua_analyzer::FlowPlace;
 use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
-use skua_probe::{Account, Probe, Watched};
+use skua_probe::{Account, Watched};
 use skua_process::host::unix_ns;
 use skua_topology::{IndexKey, Lookup, SharedGraph, Value};
 use std::{
+    borrow::Cow,
     collections::HashMap,
     ops::ControlFlow,
     os::unix::net::UnixStream,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::sockets::Sockets;
+use crate::{
+    drain_lock::{DrainGuard, DrainLock},
+    sockets::Sockets,
+};
 
 /// Records kept without history: enough to sum up, not to look back.
 const NO_HISTORY_RECORDS: usize = 1;
@@ -26,8 +30,8 @@ const NO_HISTORY_RECORDS: usize = 1;
 /// Interfaces whose names are remembered after they are gone.
 const NAMES_AT_MOST: usize = 65_536;
 
-/// Is told of each drain, while the state is locked: of which capture (none: what is always
-/// captured) and what there is.
+/// Reads what each drain has changed: of which capture (none: what is always captured) and what there is. No
+/// other drain begins meanwhile; others may read.
 pub type Observer = dyn Fn(Option<Uuid>, &State) + Send + Sync;
 
 /// Who is told of drains.
@@ -41,10 +45,51 @@ impl Observers {
         list.unwrap_or_else(PoisonError::into_inner).push(observer);
     }
 
+    /// Has all of them read.
+    fn read(&self, state: &State) {
+        for observer in self.all() {
+            observer(state.capture, state);
+        }
+    }
+
     fn all(&self) -> Vec<Arc<Observer>> {
         let list = self.0.read();
         list.unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// How long drains waited until they had the state to themselves.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct DrainWaits {
+    /// All of them together.
+    pub total: Duration,
+    /// The one that waited longest.
+    pub longest: Duration,
+}
+
+/// How long one drain waited.
+#[derive(Default)]
+pub struct DrainWait(Duration);
+
+impl DrainWaits {
+    /// Adds a drain.
+    pub fn add(&mut self, DrainWait(waited): DrainWait) {
+        self.total += waited;
+        self.longest = self.longest.max(waited);
+    }
+}
+
+/// What was counted, as of a drain.
+#[derive(Clone, Default)]
+pub struct Counts {
+    /// What was seen and lost.
+    pub account: Arc<Account>,
+    /// Totals of the conversations.
+    pub totals: Summary,
+    /// How long drains waited for readers.
+    pub waits: DrainWaits,
+    /// Kernel memory by map.
+    pub map_memory: Arc<[(String, u64)]>,
 }
 
 /// Everything that a question can be about.
@@ -54,7 +99,7 @@ pub struct State {
     /// Whether conversations are kept at all.
     history: bool,
     /// What was seen and lost, as of the last drain.
-    pub account: Account,
+    pub account: Arc<Account>,
     /// Interfaces by (namespace number, index), with the inode numbers of their namespaces.
     places: HashMap<(u16, u32), (u64, Arc<FlowPlace>)>,
     /// Which capture this is, none for what is always captured.
@@ -71,10 +116,12 @@ pub struct State {
     pub drained_ns: u64,
     /// Number of drains.
     pub drains: u64,
+    /// How long drains waited for readers.
+    pub waits: DrainWaits,
     /// Nothing more comes: there is nothing to wait for.
     ended: bool,
     /// Kernel memory by map.
-    pub map_memory: Vec<(String, u64)>,
+    pub map_memory: Arc<[(String, u64)]>,
     /// What the table is made of, for `skua doctor`.
     pub rung: String,
     /// Sockets, when they are watched.
@@ -98,7 +145,7 @@ impl State {
         Self {
             store: FlowStore::new(limits, seed, sampling),
             history: history > 0,
-            account: Account::default(),
+            account: Arc::default(),
             places: HashMap::new(),
             capture: None,
             graph: None,
@@ -107,8 +154,9 @@ impl State {
             nowhere: Arc::default(),
             drained_ns: 0,
             drains: 0,
+            waits: DrainWaits::default(),
             ended: false,
-            map_memory: Vec::new(),
+            map_memory: Arc::default(),
             rung: String::new(),
             sockets: None,
         }
@@ -141,7 +189,8 @@ impl State {
     /// Asks once more whose those conversations are that began just before they were read: sockets were
     /// looked at since.
     pub fn join_late(&mut self) {
-        if let Some(sockets) = &self.sockets {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.sweep(self.store.iter());
             self.store.retry_owners(|record| sockets.join(record));
         }
     }
@@ -155,6 +204,16 @@ impl State {
                 flows: self.account.inserted,
                 ..Summary::default()
             }
+        }
+    }
+
+    /// What was counted, for who writes it without the lock.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            account: self.account.clone(),
+            totals: self.totals(),
+            waits: self.waits,
+            map_memory: self.map_memory.clone(),
         }
     }
 
@@ -183,22 +242,19 @@ impl State {
         Arc::make_mut(&mut self.nowhere).node = tid.into();
     }
 
-    /// Takes note of what a drain says besides flows, and tells whoever wants to know.
-    pub fn end_drain(&mut self, probe: &mut dyn Probe) {
-        self.end_with(probe.account());
-        self.ended = false;
-    }
-
-    /// The same where no probe is; nothing more comes.
-    pub fn end_with(&mut self, account: Account) {
-        self.account = account;
-        self.ended = true;
+    /// Takes note of what a drain says besides flows.
+    pub fn end_drain(&mut self, account: Account) {
+        self.account = Arc::new(account);
         self.drains += 1;
         self.find_nodes();
         self.store.end_drain();
-        for observer in self.observers.all() {
-            observer(self.capture, self);
-        }
+    }
+
+    /// The same for the only drain that there is, and has observers read it.
+    pub fn end_with(&mut self, account: Account) {
+        self.ended = true;
+        self.end_drain(account);
+        self.observers.clone().read(self);
     }
 
     /// Name of the host.
@@ -234,20 +290,28 @@ impl State {
         self.looked_at = None;
     }
 
-    /// Looks for the nodes of interfaces that have none yet, when there may be others than at the last look.
-    pub fn find_nodes(&mut self) {
-        let Some(graph) = &self.graph else { return };
+    /// The graph and its last event, when there are interfaces without a node and the graph has changed since they
+    /// were looked for.
+    fn new_nodes(&self) -> Option<(&SharedGraph, u64)> {
+        let graph = self.graph.as_ref()?;
         let nameless = |(_, place): &(u64, Arc<FlowPlace>)| place.node.is_empty();
         if !self.places.values().any(nameless) {
-            return;
+            return None;
         }
-        let event = Some(graph.read().last_event());
-        if std::mem::replace(&mut self.looked_at, event) == event {
+        let event = graph.read().last_event();
+        (self.looked_at != Some(event)).then_some((graph, event))
+    }
+
+    /// Looks for the nodes of interfaces that have none yet, when there may be others than at the last look.
+    pub fn find_nodes(&mut self) {
+        let Some((graph, event)) = self.new_nodes() else {
             return;
-        }
+        };
+        let graph = graph.clone();
+        self.looked_at = Some(event);
         for ((_, ifindex), (inode, place)) in &mut self.places {
             if place.node.is_empty()
-                && let Some(node) = node_of(graph, &place.host, *inode, *ifindex)
+                && let Some(node) = node_of(&graph, &place.host, *inode, *ifindex)
             {
                 Arc::make_mut(place).node = node;
             }
@@ -275,11 +339,16 @@ impl State {
     }
 
     /// Name of a record's interface, its index when it has none.
-    pub fn interface_of(&self, record: &FlowRecord) -> std::borrow::Cow<'_, str> {
-        match &*self.place_of(record).interface {
-            "" => format!("if{}", record.key.ifindex).into(),
-            name => name.into(),
-        }
+    pub fn interface_of(&self, record: &FlowRecord) -> Cow<'_, str> {
+        interface_at(self.place_of(record), record)
+    }
+}
+
+/// Name of the interface at a place where a record was captured, its index when it has none.
+pub fn interface_at<'a>(place: &'a FlowPlace, record: &FlowRecord) -> Cow<'a, str> {
+    match &*place.interface {
+        "" => format!("if{}", record.key.ifindex).into(),
+        name => name.into(),
     }
 }
 
@@ -302,14 +371,17 @@ pub fn node_of(graph: &SharedGraph, host: &str, inode: u64, ifindex: u32) -> Opt
     tid
 }
 
-/// The state and the means to have it brought up to date.
+/// The state and the means to have it brought up to date. One lock covers it: whoever reads holds it for as long as a
+/// page of records takes to be copied ([`crate::copies`]), and a drain that waits goes before those who read next.
 #[derive(Clone)]
 pub struct Shared {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    state: Mutex<State>,
+    state: DrainLock<State>,
+    /// Number of the last drain that observers have read.
+    observed: Mutex<u64>,
     drained: Condvar,
     /// Number of drains that were announced, for those who cannot wait on a thread.
     announced: watch::Sender<u64>,
@@ -324,7 +396,8 @@ impl Shared {
     pub fn new(state: State, waker: UnixStream) -> Self {
         Self {
             inner: Arc::new(Inner {
-                state: Mutex::new(state),
+                observed: Mutex::new(state.drains),
+                state: DrainLock::new(state),
                 drained: Condvar::new(),
                 announced: watch::Sender::new(0),
                 wanted: AtomicBool::new(false),
@@ -340,34 +413,67 @@ impl Shared {
         Ok(Self::new(state, waker))
     }
 
-    /// The state.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere does not make sums wrong: they are added up record by record.
-        self.inner
-            .state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// The state. Whoever has it keeps drains waiting: copy a bounded number of records, no more.
+    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.inner.state.read()
     }
 
-    /// The state after a drain that is not older than a moment; drains for that if need be.
-    pub fn fresh(&self) -> MutexGuard<'_, State> {
+    /// The state, to change something small.
+    pub fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.inner.state.write()
+    }
+
+    /// The state for a drain, before all who read later; adds how long that took.
+    pub fn drain(&self, waited: &mut DrainWait) -> DrainGuard<'_, State> {
+        let began = Instant::now();
+        let state = self.inner.state.drain();
+        waited.0 += began.elapsed();
+        state
+    }
+
+    /// Whether nobody has the state.
+    #[cfg(test)]
+    pub fn is_free(&self) -> bool {
+        self.inner.state.is_free()
+    }
+
+    /// The state after a drain that is not older than a moment and that observers have read; drains for that if need
+    /// be.
+    pub fn fresh(&self) -> RwLockReadGuard<'_, State> {
         const FRESH: Duration = Duration::from_millis(100);
         const PATIENCE: Duration = Duration::from_secs(3);
-        let state = self.lock();
-        if state.ended || unix_ns().saturating_sub(state.drained_ns) < FRESH.as_nanos() as u64 {
+        let state = self.read();
+        if state.ended {
             return state;
         }
-        let before = state.drains;
-        self.inner.wanted.store(true, Ordering::Release);
-        // A full socket means that the probe has been woken already.
-        let _ = std::io::Write::write(&mut &self.inner.waker, b"d");
-        match self
-            .inner
-            .drained
-            .wait_timeout_while(state, PATIENCE, |s| s.drains == before)
-        {
-            Ok((state, _)) => state,
-            Err(poisoned) => poisoned.into_inner().0,
+        let is_old = unix_ns().saturating_sub(state.drained_ns) >= FRESH.as_nanos() as u64;
+        let wanted = state.drains + u64::from(is_old);
+        drop(state);
+        if is_old {
+            self.inner.wanted.store(true, Ordering::Release);
+            // A full socket means that the probe has been woken already.
+            let _ = std::io::Write::write(&mut &self.inner.waker, b"d");
+        }
+        let observed = self.observed();
+        let wait = |observed: &mut u64| *observed < wanted;
+        drop(
+            self.inner
+                .drained
+                .wait_timeout_while(observed, PATIENCE, wait),
+        );
+        self.read()
+    }
+
+    fn observed(&self) -> MutexGuard<'_, u64> {
+        let observed = self.inner.observed.lock();
+        observed.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks for the nodes of interfaces that have none yet.
+    pub fn find_nodes(&self) {
+        // Mostly there is nothing to change.
+        if self.read().new_nodes().is_some() {
+            self.write().find_nodes();
         }
     }
 
@@ -376,8 +482,14 @@ impl Shared {
         self.inner.wanted.swap(false, Ordering::AcqRel)
     }
 
-    /// Tells those who wait that a drain is done.
+    /// Has observers read what a drain has changed, then wakes those who wait for it. Belongs on the thread that drains,
+    /// so that the next drain comes after it.
     pub fn announce(&self) {
+        let state = self.read();
+        state.observers.read(&state);
+        let drains = state.drains;
+        drop(state);
+        *self.observed() = drains;
         self.inner.drained.notify_all();
         self.inner.announced.send_modify(|drains| *drains += 1);
     }

@@ -85,9 +85,13 @@ impl CallsQuery {
     }
 }
 
-/// Calls that are wanted, in order.
-pub fn select(sockets: &mut Sockets, query: &CallsQuery, dependencies: bool) -> Vec<Calls> {
-    let mut found = call::calls(&mut sockets.store, &sockets.owners, query.by(dependencies));
+/// All calls, in no order.
+pub fn all(sockets: &mut Sockets, query: &CallsQuery, dependencies: bool) -> Vec<Calls> {
+    call::calls(&mut sockets.store, &sockets.owners, query.by(dependencies))
+}
+
+/// Those that are wanted, in order.
+pub fn sorted(mut found: Vec<Calls>, query: &CallsQuery) -> Vec<Calls> {
     found.retain(|calls| query.takes(calls));
     let name = |calls: &Calls| (calls.server.clone(), calls.client.clone(), calls.port);
     let sort = query.sort.unwrap_or(CallsSort::Connections);
@@ -131,6 +135,10 @@ pub fn write(out: &mut impl io::Write, found: &[Calls], csv: bool) -> io::Result
 pub fn lines(sockets: &mut Sockets, query: &CallsQuery, dependencies: bool, csv: bool) -> Vec<u8> {
     let mut lines = Vec::new();
     // Writing to memory does not fail.
-    let _ = write(&mut lines, &select(sockets, query, dependencies), csv);
+    let _ = write(
+        &mut lines,
+        &sorted(all(sockets, query, dependencies), query),
+        csv,
+    );
     lines
 }

@@ -23,5 +23,5 @@ pub use filters::PcapFilters;
 pub use flow::{FlowPlace, FlowView, KeptFlow};
 pub use json_patch::Patch as JsonPatch;
 pub use resource::{Resource, ResourceError, Resources};
-pub use source::{FlowPast, FlowSet, Flows, SHOWN, VisitChange};
+pub use source::{FlowPast, FlowSet, Flows, SHOWN, VisitCaptured, VisitChange};
 pub use wanted::Wanted;

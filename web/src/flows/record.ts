@@ -60,7 +60,7 @@ export interface Found {
   Start: number;
   Last: number;
   CommunityID?: string;
-  FinishType?: string;
+  FinishType?: number;
 }
 
 function side(of: Found, letter: "A" | "B"): Side {
@@ -95,7 +95,7 @@ export function recorded(found: Found): Flow {
     raw: found,
   };
   if (found.CommunityID) flow.community_id = found.CommunityID;
-  if (found.FinishType && found.FinishType !== "NOT_FINISHED") flow.end = found.FinishType.toLowerCase();
+  if (found.FinishType) flow.end = ["", "timeout", "tcp_fin", "tcp_rst"][found.FinishType];
   if (found.TCPMetric) {
     flow.tcp = {
       ab_retransmitted: found.TCPMetric.ABSegmentRetransmitted ?? 0,

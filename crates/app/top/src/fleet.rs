@@ -64,8 +64,12 @@ pub fn flow(mut flow: Value) -> Value {
         passed => bytes as f64 * 8000.0 / passed as f64,
     };
     let duration = ms(&flow["Last"]).saturating_sub(ms(&flow["Start"]));
-    let end_reason = flow["FinishType"].as_str();
-    let end_reason = end_reason.filter(|reason| *reason != "NOT_FINISHED");
+    let end_reason = match flow["FinishType"].as_u64() {
+        Some(1) => Some("timeout"),
+        Some(2) => Some("tcp_fin"),
+        Some(3) => Some("tcp_rst"),
+        _ => None,
+    };
     let named = json!({
         "interface": format!("{}:{}", text(&flow["Host"]), text(&flow["Interface"])),
         "protocol": protocol,

@@ -13,6 +13,7 @@ pub mod injection;
 mod past;
 mod patch;
 mod resource;
+mod skydive;
 mod source;
 mod state_file;
 pub mod tap;

@@ -82,7 +82,7 @@ export async function ask<T = unknown>(query: string, signal?: AbortSignal): Pro
 export async function packets(query: string): Promise<Blob> {
   const response = await request("/api/topology", {
     method: "POST",
-    headers: { "content-type": "application/json", accept: "application/vnd.tcpdump.pcap" },
+    headers: { "content-type": "application/json", accept: "application/x-pcapng" },
     body: JSON.stringify({ GremlinQuery: query }),
   });
   return response.blob();

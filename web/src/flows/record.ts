@@ -18,7 +18,7 @@ export interface Found extends Tree {
   LastUpdateMetric?: { ABPackets: number; ABBytes: number; BAPackets: number; BABytes: number; Start: number; Last: number };
   Start: number;
   Last: number;
-  FinishType?: string;
+  FinishType?: number;
 }
 
 const value = (tree: unknown, path: string) =>
@@ -51,6 +51,6 @@ export function recorded(found: Found): Flow {
   flow.protocol = (found.LayersPath.split("/").pop() ?? "").toLowerCase();
   flow.start = new Date(found.Start).toISOString();
   flow.last = new Date(found.Last).toISOString();
-  if (found.FinishType && found.FinishType !== "NOT_FINISHED") flow.end = found.FinishType.toLowerCase();
+  if (found.FinishType) flow.end = ["", "timeout", "tcp_fin", "tcp_rst"][found.FinishType];
   return flow as unknown as Flow;
 }

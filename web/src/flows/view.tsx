@@ -54,7 +54,7 @@ async function load(signal: AbortSignal): Promise<Lines<Flow>> {
       noTable = true;
     }
   }
-  const kept = `Flows()${steps(filter)}${params.active ? '.Has("FinishType", "NOT_FINISHED")' : ""}`;
+  const kept = `Flows()${steps(filter)}${params.active ? '.Has("FinishType", 0)' : ""}`;
   const key = SORTS[sort] ?? "Last";
   const [rows, found] = await Promise.all([
     ask<Found>(then(`${kept}.Sort(DESC, ${quoted(key)}).Range(${page * PAGE}, ${(page + 1) * PAGE})`), signal),

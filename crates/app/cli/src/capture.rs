@@ -56,7 +56,7 @@ Examples:
         #[arg(long, value_name = "QUERY")]
         gremlin: Option<String>,
         /// How to capture
-        #[arg(long, value_enum, default_value = "ebpf", value_name = "TYPE")]
+        #[arg(long, value_enum, default_value = "auto", value_name = "TYPE")]
         r#type: Type,
         /// Only packets that match a pcap expression
         #[arg(long, value_name = "EXPRESSION", default_value = "")]
@@ -79,6 +79,8 @@ Examples:
 /// Types of capture.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Type {
+    /// What fits each node
+    Auto,
     /// Flow table in the kernel
     Ebpf,
     /// Packets by a ring (TPACKET_V3)
@@ -110,7 +112,7 @@ pub struct CreateArguments {
     #[arg(long, value_name = "TID", conflicts_with = "gremlin")]
     pub node: Option<String>,
     /// How to capture
-    #[arg(long, value_enum, default_value = "ebpf", value_name = "TYPE")]
+    #[arg(long, value_enum, default_value = "auto", value_name = "TYPE")]
     pub r#type: Type,
     /// Only packets that match a pcap expression
     #[arg(long, value_name = "EXPRESSION", default_value = "")]

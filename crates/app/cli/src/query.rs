@@ -16,7 +16,7 @@ Examples:
   skua query 'G.V().Has(\"Name\", \"eth0\").Flows()' --format json | jq .
   skua query 'G.Flows().Has(\"Network\", \"10.0.0.5\").Sum(\"Metric.ABBytes\")'
   skua query 'G.At(\"-5m\").V().Has(\"Name\", \"eth0\").Values(\"MTU\")'
-  skua query 'G.Flows().Has(\"CaptureID\", \"…\").RawPackets()' --format pcap > packets.pcapng
+  skua query 'G.Flows().Has(\"CaptureID\", \"…\").RawPackets()' --format pcap > packets.pcap
   skua query G --format dot | dot -Tsvg > host.svg
 
 The language is explained in docs/gremlin.md.")]
@@ -48,8 +48,10 @@ pub enum Format {
     Json,
     /// For Graphviz
     Dot,
-    /// Packets (of RawPackets) as a capture file, pcapng
+    /// Packets (of RawPackets) as a capture file
     Pcap,
+    /// The same in the newer format, also of several link types
+    Pcapng,
 }
 
 impl Format {
@@ -59,6 +61,7 @@ impl Format {
             Self::Json => "application/json",
             Self::Dot => "text/vnd.graphviz",
             Self::Pcap => skua_server::paths::PCAP,
+            Self::Pcapng => skua_server::paths::PCAPNG,
         }
     }
 }
@@ -83,7 +86,10 @@ pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
             true => Format::Table,
             false => Format::Json,
         });
-    if format == Format::Pcap && !arguments.explain && std::io::stdout().is_terminal() {
+    if matches!(format, Format::Pcap | Format::Pcapng)
+        && !arguments.explain
+        && std::io::stdout().is_terminal()
+    {
         bail!("packets are no text: pipe them (`| tshark -r -`) or into a file");
     }
     let mut body = json!({"GremlinQuery": text.trim(), "Explain": arguments.explain});
@@ -92,12 +98,9 @@ pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
     }
     let answer = client.ask("/api/topology", format.media_type(), &body)?;
     let mut out = std::io::stdout().lock();
-    // An empty answer has no body.
-    if answer.is_empty() && format == Format::Json {
-        writeln!(out, "[]")?;
-    }
     out.write_all(&answer)?;
-    if format != Format::Pcap && !answer.is_empty() && !answer.ends_with(b"\n") {
+    let text = !matches!(format, Format::Pcap | Format::Pcapng);
+    if text && !answer.is_empty() && !answer.ends_with(b"\n") {
         writeln!(out)?;
     }
     out.flush()?;

@@ -265,6 +265,8 @@ section! {
         /// memory for the conversations of a capture
         #[serde(with = "crate::size")]
         memory: u64 = 64 << 20;
+        /// queries find flows of captures only, as in Skydive, not of what is always watched
+        on_demand: bool = false;
     }
 }
 

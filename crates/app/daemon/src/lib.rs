@@ -476,6 +476,7 @@ fn serve(
         .as_ref()
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
     let analyzer = Analyzer::new(storage.graph.clone(), shared.clone(), sets.clone(), past)
+        .on_demand(config.captures.on_demand)
         .with_fleet(fleet.clone());
     let actions = Actions::start(config, &analyzer, &shared, watch.is_some())?;
     let uploads = Uploads::new(runner);

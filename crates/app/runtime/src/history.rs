@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use skua_analyzer::{FlowPast, FlowPlace, FlowView, VisitChange, Wanted};
+use skua_analyzer::{FlowPast, FlowPlace, FlowView, VisitCaptured, VisitChange, Wanted};
 use skua_config as config;
 use skua_flow::FlowRecord;
 use skua_output as output;
@@ -209,6 +209,10 @@ impl FlowPast for History {
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     ) {
         FlowPast::scan(self.store.flows(), from, to, wanted, visit);
+    }
+
+    fn captured(&self, from: u64, to: u64, visit: VisitCaptured<'_>) {
+        FlowPast::captured(self.store.flows(), from, to, visit);
     }
 
     fn changes(

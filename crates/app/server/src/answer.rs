@@ -49,6 +49,12 @@ impl<T> IntoResponse for Answer<T> {
 }
 
 impl<T> Answer<T> {
+    /// With status 202.
+    pub fn accepted(mut self) -> Self {
+        self.status = StatusCode::ACCEPTED;
+        self
+    }
+
     /// With status 201: it was not there before.
     pub fn created(mut self) -> Self {
         self.status = StatusCode::CREATED;

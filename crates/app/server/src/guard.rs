@@ -3,7 +3,7 @@
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::Authority};
 
-use crate::paths::{LOGIN, PCAP, is_form};
+use crate::paths::{LOGIN, PCAP, TOPOLOGY, is_form};
 
 /// Refuses requests from other sites.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +66,10 @@ impl Guard {
             ));
         }
         let form = uri.path() == LOGIN && is_form(headers);
-        if !reads && !form && !is_json(headers) {
+        // A query changes nothing, and Skydive takes any; another site's page cannot read the answer, nor ask with our
+        // cookie.
+        let query = *method == Method::POST && uri.path() == TOPOLOGY;
+        if !reads && !form && !query && !is_json(headers) {
             return Some((
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "changes need the header Content-Type: application/json",
@@ -247,16 +250,30 @@ mod tests {
     }
 
     #[test]
-    fn only_a_login_may_be_a_form() {
+    fn only_a_login_and_a_query_may_be_a_form() {
         let guard = Guard::default();
         let mut headers = HeaderMap::new();
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");
         headers.insert(header::CONTENT_TYPE, form);
         let refusal = |path| guard.refusal(&Method::POST, &Uri::from_static(path), &headers);
         assert_eq!(refusal("/login"), None);
-        for path in ["/api/topology", "/login/", "/api/login"] {
+        assert_eq!(refusal("/api/topology"), None);
+        for path in [
+            "/api/topology/import",
+            "/api/capture",
+            "/login/",
+            "/api/login",
+        ] {
             assert!(refusal(path).is_some(), "{path}");
         }
+        let origin = HeaderValue::from_static("http://evil.example");
+        headers.insert(header::ORIGIN, origin);
+        let foreign = Uri::from_static("/api/topology");
+        let refusal = guard.refusal(&Method::POST, &foreign, &headers);
+        assert_eq!(
+            refusal.map(|(status, _)| status),
+            Some(StatusCode::FORBIDDEN)
+        );
     }
 
     #[test]

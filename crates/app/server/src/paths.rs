@@ -6,12 +6,17 @@ use axum::http::{HeaderMap, header};
 pub const AGENTS: &str = "/ws/agent";
 /// The media type of capture files (IANA).
 pub const PCAP: &str = "application/vnd.tcpdump.pcap";
+/// The media type of capture files in the newer format.
+pub const PCAPNG: &str = "application/x-pcapng";
 /// The path of logins, which needs no login itself.
 pub const LOGIN: &str = "/login";
 /// Where a session ends.
 pub const LOGOUT: &str = "/logout";
 /// Where users of this host get a link to the page.
 pub const CONSOLE: &str = "/api/console";
+
+/// Where queries are asked.
+pub const TOPOLOGY: &str = "/api/topology";
 
 /// Whether a body is what a form sends.
 pub fn is_form(headers: &HeaderMap) -> bool {

@@ -65,11 +65,16 @@ pub fn flow(mut flow: Value) -> Value {
         0 => 0.0,
         passed => bytes as f64 * 8000.0 / passed as f64,
     };
-    let end = flow["FinishType"].as_str();
+    let end = match flow["FinishType"].as_u64() {
+        Some(1) => Some("timeout"),
+        Some(2) => Some("tcp_fin"),
+        Some(3) => Some("tcp_rst"),
+        _ => None,
+    };
     named["protocol"] = protocol.to_ascii_lowercase().into();
     named["interface"] = format!("{}:{}", text(&flow["Host"]), text(&flow["Interface"])).into();
     named["rate"] = json!({"bits_per_second": rate});
-    named["end"] = json!(end.filter(|reason| *reason != "NOT_FINISHED"));
+    named["end"] = json!(end);
     if let (Some(flow), Value::Object(named)) = (flow.as_object_mut(), named) {
         flow.extend(named);
     }

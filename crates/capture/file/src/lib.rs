@@ -21,7 +21,7 @@ use std::path::Path;
 
 pub use error::{CutOff, FileError, Problem};
 pub use skua_packet::LinkType;
-pub use write::{Direction, Outgoing, PcapNgWriter};
+pub use write::{Direction, Outgoing, PcapNgWriter, PcapWriter};
 
 use error::Failure;
 use input::Input;

@@ -1,4 +1,5 @@
-//! Writing pcapng, draft-ietf-opsawg-pcapng: one section, its interfaces, enhanced packet blocks.
+//! Writing pcap (draft-ietf-opsawg-pcap) and pcapng (draft-ietf-opsawg-pcapng): one section, its interfaces, enhanced
+//! packet blocks.
 
 use std::io::{self, Write};
 
@@ -56,6 +57,64 @@ impl<'a> Outgoing<'a> {
             direction: None,
             comment: "",
         }
+    }
+}
+
+/// Writes pcap, little-endian, times in ns, packets of one link type.
+///
+/// ```
+/// use skua_file::PcapWriter;
+/// let mut file = PcapWriter::new(Vec::new(), 1)?;
+/// file.packet(1_700_000_000_000_000_000, &[0; 60], 60)?;
+/// assert_eq!(file.into_inner().len(), 24 + 16 + 60);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct PcapWriter<W> {
+    out: W,
+}
+
+impl<W: Write> PcapWriter<W> {
+    /// Begins a file; `link_type` is a LINKTYPE_ number.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn new(mut out: W, link_type: u32) -> io::Result<Self> {
+        const MAGIC_NS: u32 = 0xa1b2_3c4d;
+        const LONGEST_PACKET: u32 = 262_144;
+        let mut header = Vec::with_capacity(24);
+        put32(&mut header, MAGIC_NS);
+        put16(&mut header, 2);
+        put16(&mut header, 4);
+        header.extend_from_slice(&[0; 8]);
+        put32(&mut header, LONGEST_PACKET);
+        put32(&mut header, link_type);
+        out.write_all(&header)?;
+        Ok(Self { out })
+    }
+
+    /// Writes a packet: its time in ns since the Unix epoch, what is kept of it, and its length on the wire.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn packet(&mut self, time_ns: u64, data: &[u8], wire_len: u32) -> io::Result<()> {
+        const SECOND: u64 = 1_000_000_000;
+        let captured = u32::try_from(data.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "packet of 4 GiB"))?;
+        let mut header = Vec::with_capacity(16);
+        put32(&mut header, (time_ns / SECOND) as u32);
+        put32(&mut header, (time_ns % SECOND) as u32);
+        put32(&mut header, captured);
+        put32(&mut header, wire_len);
+        self.out.write_all(&header)?;
+        self.out.write_all(data)
+    }
+
+    /// Gives back what it wrote to.
+    pub fn into_inner(self) -> W {
+        self.out
     }
 }
 

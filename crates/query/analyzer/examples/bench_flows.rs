@@ -128,6 +128,10 @@ impl FlowPast for Past {
         FlowPast::scan(self.0.flows(), from, to, wanted, visit);
     }
 
+    fn captured(&self, from: u64, to: u64, visit: skua_analyzer::VisitCaptured<'_>) {
+        FlowPast::captured(self.0.flows(), from, to, visit);
+    }
+
     fn changes(
         &self,
         record: &FlowRecord,

@@ -231,7 +231,7 @@ fn transport(f: &FlowView<'_>) -> Option<&'static str> {
     .filter(|_| f.record.key.has_ports())
 }
 
-/// Type of ICMP messages, request and reply as one; a number when it has no name.
+/// Type of ICMP messages, request and reply as one.
 fn icmp_type(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
     let number = f.record.key.lo_port[0];
     let name = match (f.record.key.network(), number) {
@@ -247,17 +247,18 @@ fn icmp_type(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
         (Network::V4, 17 | 18) => "ADDRESS_MASK",
         (Network::V6, 2) => "PACKET_TOO_BIG",
         (Network::V6, 135 | 136) => "NEIGHBOR",
-        _ => return int(visit, number.into()),
+        _ => "UNKNOWN",
     };
     visit(Leaf::Str(name))
 }
 
-fn finish(f: &FlowView<'_>) -> &'static str {
+/// How a flow ended, as Skydive numbers it: not, timeout, FIN, RST.
+fn finish(f: &FlowView<'_>) -> u64 {
     match f.record.end {
-        None | Some(EndReason::Evicted | EndReason::Shutdown) => "NOT_FINISHED",
-        Some(EndReason::Idle) => "TIMEOUT",
-        Some(EndReason::Closed) if f.record.tcp_state() == Some(TcpState::Reset) => "TCP_RST",
-        Some(EndReason::Closed) => "TCP_FIN",
+        None | Some(EndReason::Evicted | EndReason::Shutdown) => 0,
+        Some(EndReason::Idle) => 1,
+        Some(EndReason::Closed) if f.record.tcp_state() == Some(TcpState::Reset) => 3,
+        Some(EndReason::Closed) => 2,
     }
 }
 
@@ -339,7 +340,7 @@ fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
             })
         },
         "RawPacketsCaptured" => |f, v| int(v, f.raw_packets as u64),
-        "FinishType" => |f, v| v(Leaf::Str(finish(f))),
+        "FinishType" => |f, v| int(v, finish(f)),
         "Sampling" => |f, v| int(v, f.record.sampling.into()),
         _ => return None,
     })
@@ -473,7 +474,7 @@ mod tests {
             assert_eq!(get("TCPMetric.BASynStart"), 1_000_002.into());
             assert_eq!(get("LayersPath"), "Ethernet/IPv4/TCP".into());
             assert_eq!(get("Application"), "TCP".into());
-            assert_eq!(get("FinishType"), "NOT_FINISHED".into());
+            assert_eq!(get("FinishType"), 0.into());
             assert_eq!(get("NodeTID"), "tid-3".into());
             assert_eq!(flow.get("ParentUUID"), None);
             assert_eq!(flow.get("ICMP"), None);

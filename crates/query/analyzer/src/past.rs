@@ -3,7 +3,7 @@
 use crate::{
     Wanted,
     flow::{FlowPlace, FlowView},
-    source::{FlowPast, VisitChange},
+    source::{FlowPast, VisitCaptured, VisitChange},
 };
 use skua_flow::FlowRecord;
 use skua_store::{FlowHistory, FlowId, FlowLookup, StoredFlow};
@@ -45,6 +45,14 @@ impl FlowPast for FlowHistory {
                 parties: flow.parties,
                 raw_packets: 0,
             })
+        });
+    }
+
+    fn captured(&self, from: u64, to: u64, visit: VisitCaptured<'_>) {
+        FlowHistory::scan(self, from, to, FlowLookup::Captured, &mut |flow| {
+            let time = (flow.record.first_ns, flow.record.last_ns);
+            visit(flow.context.host, flow.context.interface, time);
+            ControlFlow::Continue(())
         });
     }
 

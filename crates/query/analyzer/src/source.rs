@@ -5,7 +5,11 @@ use crate::flow::{FlowPlace, FlowView, KeptFlow};
 use skua_flow::{Counters, FlowRecord as FlowSums};
 use skua_query::{FlowLookup, FlowRecord, FlowSource, FlowTime, RawPacket, SourceError};
 use skua_topology::{IndexKey, Map, Value};
-use std::{ops::ControlFlow, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+    sync::Arc,
+};
 
 /// Flows that are looked at under one lock.
 const PART: u32 = 1_024;
@@ -44,6 +48,10 @@ pub trait FlowSet: Send + Sync {
 pub type VisitChange<'a> =
     &'a mut dyn FnMut(&FlowSums, (u64, u64), [Counters; 2]) -> ControlFlow<()>;
 
+/// Takes host, interface, and the times of the first and last packet (ns since the Unix epoch) of a flow that a capture
+/// has seen.
+pub type VisitCaptured<'a> = &'a mut dyn FnMut(&str, &str, (u64, u64));
+
 /// The history of flows.
 pub trait FlowPast: Send + Sync {
     /// Visits each wanted flow that was active in the time from and to (ns since the Unix epoch) once, with its
@@ -56,6 +64,9 @@ pub trait FlowPast: Send + Sync {
         visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
     );
 
+    /// Visits each flow that a capture has seen in that time.
+    fn captured(&self, from: u64, to: u64, visit: VisitCaptured<'_>);
+
     /// Visits what was added to a flow in a time, oldest first: from when, until when, what.
     fn changes(
         &self,
@@ -66,11 +77,16 @@ pub trait FlowPast: Send + Sync {
     );
 }
 
-/// Flows of several captures.
+/// Flows of several captures, and of what is always watched: where a capture runs, its flows stand for those, so that
+/// no packet counts twice and its filter holds.
 pub struct Flows {
     sets: Vec<Arc<dyn FlowSet>>,
     past: Option<Arc<dyn FlowPast>>,
     now: i64,
+    /// `TID`s of nodes that are captured on now.
+    captured: HashSet<Box<str>>,
+    /// Whether only flows of captures are shown.
+    on_demand: bool,
 }
 
 /// Ns since the Unix epoch.
@@ -98,7 +114,30 @@ fn metric(from: u64, to: u64, [ab, ba]: [Counters; 2]) -> Value {
 impl Flows {
     /// The flows of these sets; `now` in ms since the Unix epoch.
     pub fn new(sets: Vec<Arc<dyn FlowSet>>, past: Option<Arc<dyn FlowPast>>, now: i64) -> Self {
-        Self { sets, past, now }
+        Self {
+            sets,
+            past,
+            now,
+            captured: HashSet::new(),
+            on_demand: false,
+        }
+    }
+
+    /// Captures run on the nodes with these `TID`s.
+    pub fn captured_on(mut self, nodes: HashSet<Box<str>>) -> Self {
+        self.captured = nodes;
+        self
+    }
+
+    /// Shows flows of captures only.
+    pub fn on_demand(mut self, on_demand: bool) -> Self {
+        self.on_demand = on_demand;
+        self
+    }
+
+    /// Whether the flow is always watched, and something else stands for it.
+    fn is_refined(&self, flow: &FlowView<'_>, refined: impl FnOnce() -> bool) -> bool {
+        flow.place.capture.is_empty() && (self.on_demand || refined())
     }
 
     fn shown(&self, flow: &FlowView<'_>, time: FlowTime) -> bool {
@@ -108,6 +147,43 @@ impl Flows {
             None => record.end.is_none() || ms(record.last_ns) >= self.now - SHOWN,
             Some((from, to)) => ms(record.first_ns) <= to && ms(record.last_ns) >= from,
         }
+    }
+}
+
+/// Captures give times of their own: the same packets may differ by so much, in ns.
+const CLOCKS: u64 = 1_000_000_000;
+
+/// When captures have seen flows, by host and interface.
+#[derive(Default)]
+struct CapturedThen(HashMap<Box<str>, Interfaces>);
+
+/// From when until when, by interface.
+type Interfaces = HashMap<Box<str>, (u64, u64)>;
+
+impl CapturedThen {
+    fn read(past: &dyn FlowPast, from: u64, to: u64) -> Self {
+        let mut this = Self::default();
+        past.captured(from, to, &mut |host, interface, (first, last)| {
+            let interfaces = match this.0.get_mut(host) {
+                Some(interfaces) => interfaces,
+                None => this.0.entry(host.into()).or_default(),
+            };
+            match interfaces.get_mut(interface) {
+                Some(span) => *span = (span.0.min(first), span.1.max(last)),
+                None => drop(interfaces.insert(interface.into(), (first, last))),
+            }
+        });
+        this
+    }
+
+    /// Whether a flow had packets while its interface was captured on.
+    fn has(&self, flow: &FlowView<'_>) -> bool {
+        let interfaces = self.0.get(&*flow.place.host);
+        let span = interfaces.and_then(|interfaces| interfaces.get(&flow.place.interface));
+        span.is_some_and(|(first, last)| {
+            flow.record.first_ns <= last.saturating_add(CLOCKS)
+                && flow.record.last_ns >= first.saturating_sub(CLOCKS)
+        })
     }
 }
 
@@ -126,7 +202,17 @@ impl FlowSource for Flows {
         if let (Some((from, to)), Some(past)) = (time, &self.past) {
             // A moment shows what was going on then: packets come seldom, and drains more seldom.
             let from = if from == to { to - STILL } else { from };
-            past.scan(ns(from), ns(to), &wanted, &mut |flow| visit(flow));
+            let (from, to) = (ns(from), ns(to));
+            let captured = match self.on_demand {
+                true => CapturedThen::default(),
+                false => CapturedThen::read(&**past, from, to),
+            };
+            past.scan(from, to, &wanted, &mut |flow| match self
+                .is_refined(flow, || captured.has(flow))
+            {
+                true => ControlFlow::Continue(()),
+                false => visit(flow),
+            });
             return Ok(());
         }
         if let Some((_, to)) = time
@@ -141,7 +227,9 @@ impl FlowSource for Flows {
             let (mut from, mut ended) = (Some(0), false);
             while let Some(next) = from {
                 from = set.scan(next, PART, &wanted, &mut |flow| {
-                    if self.shown(flow, time) && visit(flow).is_break() {
+                    let shown = self.shown(flow, time)
+                        && !self.is_refined(flow, || self.captured.contains(&flow.place.node));
+                    if shown && visit(flow).is_break() {
                         ended = true;
                         return ControlFlow::Break(());
                     }
@@ -209,5 +297,135 @@ impl FlowSource for Flows {
             packets.retain(|p| p.timestamp <= to && (from == to || p.timestamp >= from));
         }
         Ok(packets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use skua_flow::{FlowKey, FlowUpdate};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A flow, and where it was seen.
+    #[derive(Clone)]
+    struct Seen(FlowSums, Arc<FlowPlace>);
+
+    fn seen(interface: &str, capture: &str, seconds: u64) -> Seen {
+        let update = FlowUpdate {
+            key: FlowKey::default(),
+            first_ns: seconds * SECOND,
+            last_ns: (seconds + 1) * SECOND,
+            ..FlowUpdate::default()
+        };
+        let place = FlowPlace {
+            host: "here".into(),
+            capture: capture.into(),
+            interface: interface.into(),
+            node: interface.into(),
+        };
+        Seen(FlowSums::new(&update, 1, 1, 0, 0), Arc::new(place))
+    }
+
+    #[derive(Clone)]
+    struct Set(Vec<Seen>);
+
+    impl Set {
+        fn each(&self, visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>) {
+            let _ = self.0.iter().try_for_each(|Seen(record, place)| {
+                visit(&FlowView {
+                    record,
+                    place,
+                    parties: Default::default(),
+                    raw_packets: 0,
+                })
+            });
+        }
+    }
+
+    impl FlowSet for Set {
+        fn scan(
+            &self,
+            _: u32,
+            _: u32,
+            _: &Wanted,
+            visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
+        ) -> Option<u32> {
+            self.each(visit);
+            None
+        }
+
+        fn owns(&self, _: &FlowPlace) -> bool {
+            false
+        }
+
+        fn raw_packets(&self, _: &FlowSums) -> Vec<RawPacket> {
+            Vec::new()
+        }
+    }
+
+    impl FlowPast for Set {
+        fn scan(
+            &self,
+            _: u64,
+            _: u64,
+            _: &Wanted,
+            visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
+        ) {
+            self.each(visit);
+        }
+
+        fn captured(&self, _: u64, _: u64, visit: VisitCaptured<'_>) {
+            let captured = self.0.iter().filter(|seen| !seen.1.capture.is_empty());
+            for Seen(record, place) in captured {
+                let time = (record.first_ns, record.last_ns);
+                visit(&place.host, &place.interface, time);
+            }
+        }
+
+        fn changes(&self, _: &FlowSums, _: &FlowPlace, _: (u64, u64), _: VisitChange<'_>) {}
+    }
+
+    /// Of each flow that is shown its node, with a `*` when a capture has it.
+    fn shown(flows: &Flows, time: FlowTime) -> Vec<String> {
+        let mut found = Vec::new();
+        flows
+            .flows(FlowLookup::All, time, &mut |flow| {
+                let node = flow.get("NodeTID");
+                let node = node.as_ref().and_then(Value::as_str).unwrap_or_default();
+                let mark = if flow.has("CaptureID") { "*" } else { "" };
+                found.push(format!("{node}{mark}"));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn where_a_capture_runs_its_flows_stand_for_those_that_are_always_watched() {
+        let always = Set(vec![seen("eth0", "", 100), seen("eth1", "", 100)]);
+        let before = seen("eth0", "", 10);
+        let captured = Set(vec![seen("eth0", "c", 100)]);
+        let flows = |past: Option<Set>| {
+            let past = past.map(|past| Arc::new(past) as Arc<dyn FlowPast>);
+            let sets: Vec<Arc<dyn FlowSet>> =
+                vec![Arc::new(always.clone()), Arc::new(captured.clone())];
+            Flows::new(sets, past, 102_000)
+        };
+        let now = flows(None).captured_on(HashSet::from(["eth0".into()]));
+        assert_eq!(shown(&now, None), ["eth0*", "eth1"]);
+        // A capture that does not run yet hides nothing.
+        assert_eq!(shown(&flows(None), None), ["eth0", "eth0*", "eth1"]);
+        assert_eq!(shown(&flows(None).on_demand(true), None), ["eth0*"]);
+        let all = [always.0.clone(), captured.0.clone(), vec![before]].concat();
+        let then = Some((0, 102_000));
+        let past = flows(Some(Set(all.clone())));
+        // What was before the capture stays.
+        assert_eq!(shown(&past, then), ["eth0", "eth0*", "eth1"]);
+        assert_eq!(
+            shown(&flows(Some(Set(all))).on_demand(true), then),
+            ["eth0*"]
+        );
     }
 }

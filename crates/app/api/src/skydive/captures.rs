@@ -137,7 +137,7 @@ async fn live_capture(
 struct CaptureView {
     #[serde(flatten)]
     capture: Capture,
-    /// Nodes selected.
+    /// On how many nodes it is active.
     count: usize,
     /// The nodes.
     nodes: Vec<CaptureNode>,
@@ -205,9 +205,10 @@ impl CaptureView {
             .map(|(point, state)| CaptureNode::new(point, state, status))
             .collect();
         let unfit = status.unfit > 0;
+        let active = PointState::Active.name();
         Self {
             capture,
-            count: nodes.len(),
+            count: nodes.iter().filter(|node| node.state == active).count(),
             nodes,
             error: status.error.as_ref().map(ToString::to_string),
             unfit_nodes: unfit.then_some(status.unfit),

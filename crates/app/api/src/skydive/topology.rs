@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use axum::{
+    body::Bytes,
     extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
@@ -15,9 +16,12 @@ use skua_query::{
     Answer, Class, Limits, QueryError,
     output::{self, Format},
 };
-use skua_runtime::graph::{Analyzer, pcap};
+use skua_runtime::graph::{
+    Analyzer,
+    pcap::{self, FileFormat},
+};
 use skua_server::{
-    answer::Json,
+    answer::object,
     error::{ApiError, ErrorCode},
     paths, streaming,
 };
@@ -47,8 +51,8 @@ pub fn routes(analyzer: Analyzer) -> OpenApiRouter {
 #[serde(deny_unknown_fields)]
 #[schema(as = TopologyQuery)]
 struct GremlinRequest {
-    /// The query, like `G.V().Has('Name', 'eth0')`.
-    #[serde(rename = "GremlinQuery")]
+    /// The query, like `G.V().Has('Name', 'eth0')`; without one there is no answer.
+    #[serde(rename = "GremlinQuery", default)]
     query: String,
     /// The plan instead of the answer.
     #[serde(rename = "Explain", default)]
@@ -61,8 +65,8 @@ struct GremlinRequest {
 /// The complete graph
 #[utoipa::path(get, path = "/api/topology", operation_id = "topology", tag = "skydive", responses(
     (status = 200, description = "What was found, as the Accept header wants it", content(
-        (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"))),
-    (status = 204, description = "Nothing was found")))]
+        (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"), (Vec<u8> = "application/x-pcapng"))),
+    (status = 204, description = "There is no query")))]
 async fn whole_graph(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Response {
     let all = GremlinRequest {
         query: "G".into(),
@@ -75,20 +79,22 @@ async fn whole_graph(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Re
 /// Answers a query in Gremlin
 #[utoipa::path(post, path = "/api/topology", operation_id = "ask", tag = "skydive", request_body = GremlinRequest, responses(
     (status = 200, description = "What was found, as the Accept header wants it", content(
-        (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"))),
-    (status = 204, description = "Nothing was found")))]
+        (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"), (Vec<u8> = "application/x-pcapng"))),
+    (status = 204, description = "There is no query")))]
 async fn ask(
     State(analyzer): State<Analyzer>,
     headers: HeaderMap,
-    request: Result<Json<GremlinRequest>, ApiError>,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    let Json(request) = request.map_err(|mut error| {
-        if error.code == ErrorCode::BadRequest {
-            let why = error.message;
-            error.message = format!("the body is no {{\"GremlinQuery\": \"…\"}}: {why}");
-        }
+    let body = if body.is_empty() { b"{}" } else { &*body };
+    let request: GremlinRequest = object(body).map_err(|mut error| {
+        let why = error.message;
+        error.message = format!("the body is no {{\"GremlinQuery\": \"…\"}}: {why}");
         error
     })?;
+    if request.query.is_empty() {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
     Ok(answer(analyzer, request, &headers).await)
 }
 
@@ -107,14 +113,15 @@ async fn answer(analyzer: Analyzer, request: GremlinRequest, headers: &HeaderMap
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     let width = request.width.unwrap_or(usize::MAX);
-    let (format, kind) = [
-        (Some(Format::Dot), DOT),
-        (Some(Format::Table { width }), TABLE),
-        (None, paths::PCAP),
+    let (shape, kind) = [
+        (Shape::Text(Format::Dot), DOT),
+        (Shape::Text(Format::Table { width }), TABLE),
+        (Shape::File(FileFormat::Pcap), paths::PCAP),
+        (Shape::File(FileFormat::PcapNg), paths::PCAPNG),
     ]
     .into_iter()
     .find(|(_, kind)| accept.contains(kind))
-    .unwrap_or((Some(Format::Json), JSON));
+    .unwrap_or((Shape::Text(Format::Json), JSON));
     let cancel = Arc::new(AtomicBool::new(false));
     let _waiting = CancelOnDrop(cancel.clone());
     streaming(move |answering| {
@@ -122,11 +129,15 @@ async fn answer(analyzer: Analyzer, request: GremlinRequest, headers: &HeaderMap
             &request.query,
             Limits::default(),
             &cancel,
-            |prepared, found| match (found, format) {
-                (Some(found), Some(Format::Json)) if !found.is_empty() => Ok(Written::Json(found)),
-                (Some(found), Some(format)) => write(&found, format).map(Written::Text),
-                (Some(found), None) => Ok(Written::File(pcap::write(&found))),
-                (None, _) => Ok(Written::Text(Some(prepared.plan.to_string()))),
+            |prepared, found| match (found, shape) {
+                (Some(found), Shape::Text(Format::Json)) => Ok(Written::Json(found)),
+                (Some(found), Shape::Text(format)) => {
+                    output::format(&found, format).map(Written::Text)
+                }
+                (Some(found), Shape::File(format)) => {
+                    Ok(Written::File(pcap::write(&found, format)))
+                }
+                (None, _) => Ok(Written::Text(prepared.plan.to_string())),
             },
             request.explain,
         );
@@ -139,11 +150,10 @@ async fn answer(analyzer: Analyzer, request: GremlinRequest, headers: &HeaderMap
                     tracing::debug!("an answer was not taken: {error}");
                 }
             }
-            Ok(Written::Text(Some(text))) => {
+            Ok(Written::Text(text)) => {
                 let kind = if request.explain { TABLE } else { kind };
                 answering.ready(([(header::CONTENT_TYPE, kind)], text).into_response());
             }
-            Ok(Written::Text(None)) => answering.ready(StatusCode::NO_CONTENT.into_response()),
             Ok(Written::File(Ok(file))) => {
                 answering.ready(([(header::CONTENT_TYPE, kind)], file).into_response());
             }
@@ -165,16 +175,15 @@ const LARGE: usize = 10_000;
 /// An answer as it is sent.
 enum Written {
     Json(Answer),
-    Text(Option<String>),
+    Text(String),
     File(anyhow::Result<Vec<u8>>),
 }
 
-/// None for an empty answer: Skydive answers that without a body.
-fn write(found: &Answer, format: Format) -> Result<Option<String>, QueryError> {
-    if found.is_empty() && !matches!(format, Format::Table { .. }) {
-        return Ok(None);
-    }
-    output::format(found, format).map(Some)
+/// What is asked for.
+#[derive(Clone, Copy)]
+enum Shape {
+    Text(Format),
+    File(FileFormat),
 }
 
 /// Queries that ended at a limit.

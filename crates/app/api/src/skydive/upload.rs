@@ -127,7 +127,7 @@ struct CountedFile {
 /// Counts a capture file (pcap, pcapng): its flows are then there as those of a capture
 #[utoipa::path(post, path = "/api/pcap", operation_id = "countFile", tag = "skydive",
     request_body(content = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
-    responses((status = 200, description = "It is counted", body = CountedFile)))]
+    responses((status = 202, description = "It is counted", body = CountedFile)))]
 async fn count_file(
     Extract(uploads): Extract<Uploads>,
     body: Bytes,
@@ -143,7 +143,7 @@ async fn count_file(
             damage: read.damage,
         };
         uploads.keep(set);
-        Ok(Answer::of(&counted))
+        Ok(Answer::of(&counted).accepted())
     })
     .await
 }

@@ -231,6 +231,7 @@ fn real_answers_are_as_described() {
         );
     }
     ask("post", "/api/topology", "", "", "{}");
+    ask("post", "/api/capture", "", "", "{}");
     ask("post", "/api/topology", "", &format!("\r\n{json}"), "[");
     ask("get", "/api/topology", "", "\r\nHost: evil.example", "");
     for (method, body) in [

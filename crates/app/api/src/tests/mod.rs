@@ -4,6 +4,7 @@ mod described;
 mod drains;
 mod people;
 mod pressure;
+mod skydive;
 mod sockets;
 
 use std::{

@@ -1,5 +1,6 @@
 //! What runs the captures that follow a query.
 
+mod by_node;
 pub mod dpdk;
 mod each;
 pub mod live;

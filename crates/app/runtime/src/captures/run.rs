@@ -19,6 +19,7 @@ use std::{
 use uuid::Uuid;
 
 use crate::captures::{
+    by_node::ByNode,
     dpdk::{self, PortCapture},
     each::{Each, Opened},
     ovs::Switch,
@@ -173,6 +174,7 @@ impl LocalRunner {
             return Ok(Box::new(each));
         }
         match capture.r#type {
+            CaptureType::Auto => Ok(Box::new(ByNode::new(self, capture))),
             CaptureType::Dpdk => {
                 let open = move |point: &NodePoint| {
                     let port = PortCapture::start(&runner, &of, point)?;

@@ -10,9 +10,13 @@ use skua_process::host::unix_ms;
 use skua_query::{
     Answer, Limits, Prepared, QueryError, Sources, check::Kind, syntax::SyntaxLimits,
 };
-use skua_topology::SharedGraph;
+use skua_topology::{Lookup, SharedGraph, Value};
 use skua_watch::state::Shared;
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    collections::HashSet,
+    ops::ControlFlow,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use crate::{captures::run::CaptureSets, fleet::Fleet};
 
@@ -26,6 +30,23 @@ pub struct Analyzer {
     /// Those of agents.
     fleet: Option<Fleet>,
     past: Option<Arc<dyn FlowPast>>,
+    on_demand: bool,
+}
+
+/// `TID`s of nodes that a capture runs on.
+fn captured_nodes(graph: &SharedGraph) -> HashSet<Box<str>> {
+    let mut found = HashSet::new();
+    let graph = graph.read();
+    let _ = graph.scan_nodes(graph.now(), Lookup::All, 0, usize::MAX, &mut |node, _| {
+        let captures = node.metadata.get("Captures");
+        let active = Value::from("active");
+        let runs = captures.is_some_and(|list| list.at("State", &mut |state| *state == active));
+        if let Some(tid) = node.metadata.get("TID").filter(|_| runs) {
+            found.extend(tid.as_str().map(Box::from));
+        }
+        ControlFlow::Continue(())
+    });
+    found
 }
 
 impl Analyzer {
@@ -42,7 +63,14 @@ impl Analyzer {
             captures,
             fleet: None,
             past,
+            on_demand: false,
         }
+    }
+
+    /// Flows of captures only, not of what is always watched.
+    pub fn on_demand(mut self, on_demand: bool) -> Self {
+        self.on_demand = on_demand;
+        self
     }
 
     /// Also of what agents capture.
@@ -89,7 +117,14 @@ impl Analyzer {
         // Those are as new as the agents' drains.
         sets.extend(self.fleet.iter().flat_map(Fleet::flow_sets));
         let now = unix_ms();
-        let flows = Flows::new(sets, self.past.clone(), now);
+        // The set of what is always watched here is no capture.
+        let captured = match sets.len() {
+            ..=1 => HashSet::new(),
+            _ => captured_nodes(&self.graph),
+        };
+        let flows = Flows::new(sets, self.past.clone(), now)
+            .captured_on(captured)
+            .on_demand(self.on_demand);
         let sockets = sockets::Known::new(self.shared.clone());
         let sources = Sources {
             graph: &self.graph,

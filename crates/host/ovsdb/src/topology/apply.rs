@@ -20,8 +20,8 @@ pub(super) struct Applied {
 }
 
 pub(super) enum AppliedNode {
-    /// A node of ours.
-    Own(Arc<str>),
+    /// A node of ours, and what we wrote there.
+    Own(Arc<str>, Map),
     /// Another's node with metadata of ours.
     Other {
         id: Arc<str>,
@@ -33,7 +33,7 @@ pub(super) enum AppliedNode {
 impl AppliedNode {
     fn id(&self) -> &Arc<str> {
         match self {
-            Self::Own(id) | Self::Other { id, .. } => id,
+            Self::Own(id, _) | Self::Other { id, .. } => id,
         }
     }
 }
@@ -148,7 +148,7 @@ impl State {
         for ((kind, _), applied) in &self.applied {
             counters.edges += applied.edges.len() as u64;
             match applied.node {
-                Some(AppliedNode::Own(_)) => counters.nodes += 1,
+                Some(AppliedNode::Own(..)) => counters.nodes += 1,
                 Some(AppliedNode::Other { .. }) if *kind == Kind::Interface => counters.linked += 1,
                 _ => {}
             }
@@ -303,7 +303,7 @@ impl State {
     fn must_wait(&self, id: Uuid) -> bool {
         let applied = self.applied.get(&(Kind::Interface, id));
         let own = applied.and_then(|applied| applied.node.as_ref());
-        if matches!(own, Some(AppliedNode::Own(_))) || self.config.settle.is_zero() {
+        if matches!(own, Some(AppliedNode::Own(..))) || self.config.settle.is_zero() {
             return false;
         }
         let until = self.waiting.get(&id);
@@ -329,7 +329,7 @@ impl State {
             return;
         };
         let same = match (&applied.node, &desired.node) {
-            (Some(AppliedNode::Own(there)), Some(DesiredNode::Own(id, _))) => there == id,
+            (Some(AppliedNode::Own(there, _)), Some(DesiredNode::Own(id, _))) => there == id,
             (Some(AppliedNode::Other { id: there, .. }), Some(DesiredNode::Other(id, ..))) => {
                 there == id
             }
@@ -340,7 +340,7 @@ impl State {
                 self.by_node.remove(node.id());
             }
             match node {
-                AppliedNode::Own(id) => {
+                AppliedNode::Own(id, _) => {
                     if graph.delete_node(&id, now).is_ok() {
                         *self.deleted.entry(id).or_default() += 1;
                     }
@@ -372,12 +372,20 @@ impl State {
         let applied = self.applied.entry(key).or_default();
         let done = match node {
             DesiredNode::Own(id, metadata) => {
-                let mut new = Node::new(id, &self.config.host, metadata.clone());
-                new.origin = self.origin.clone();
-                applied.node = Some(AppliedNode::Own(id.clone()));
-                match graph.update_node(id, metadata.clone(), now) {
-                    Err(GraphError::NoNode(_)) => graph.add_node(new, now).map(drop),
-                    other => other.map(drop),
+                let before = applied
+                    .node
+                    .replace(AppliedNode::Own(id.clone(), metadata.clone()));
+                let before = match &before {
+                    Some(AppliedNode::Own(_, before)) => Some(before),
+                    _ => None,
+                };
+                match rewrite(graph, id, before, metadata, now) {
+                    Err(GraphError::NoNode(_)) => {
+                        let mut new = Node::new(id, &self.config.host, metadata.clone());
+                        new.origin = self.origin.clone();
+                        graph.add_node(new, now).map(drop)
+                    }
+                    other => other,
                 }
             }
             DesiredNode::Other(id, keys, metadata, internal) => {
@@ -491,8 +499,29 @@ pub(super) fn metadata_of(graph: &Graph, id: &str) -> Option<Map> {
 const TYPE: &str = "Type";
 const INTERNAL: &str = "internal";
 
-/// Writes `metadata` into another writer's node, and under `keys` nothing else. `before` is the type that
-/// it had when it became internal; also returns the new value of that, none while it is not internal.
+/// Writes `metadata` into a node of ours in the place of what was written `before`; keys of others stay. What an
+/// earlier run left is replaced as a whole.
+fn rewrite(
+    graph: &mut Graph,
+    id: &Arc<str>,
+    before: Option<&Map>,
+    metadata: &Map,
+    now: i64,
+) -> Result<(), GraphError> {
+    let Some(before) = before else {
+        return graph.update_node(id, metadata.clone(), now).map(drop);
+    };
+    let there = metadata_of(graph, id).unwrap_or_default();
+    let foreign = |key: &str| before.get(key).is_none() && metadata.get(key).is_none();
+    let others = there.iter().filter(|(key, _)| foreign(key));
+    let whole = metadata.iter().chain(others);
+    let whole = whole.map(|(key, value)| (key.clone(), value.clone()));
+    let whole = Map::new(whole.collect());
+    graph.update_node(id, whole, now).map(drop)
+}
+
+/// Writes `metadata` into another's node, and under `keys` nothing else. `before` is the type that it
+/// had when it became internal; also gives back which that is now, none while it is not internal.
 fn decorate(
     graph: &mut Graph,
     id: &Arc<str>,

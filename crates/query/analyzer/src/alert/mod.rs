@@ -8,7 +8,7 @@ mod rounds;
 mod watch;
 
 use crate::resource::Resource;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -68,7 +68,7 @@ impl Operator {
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct Alert {
     /// Identifier.
-    #[serde(rename = "UUID")]
+    #[serde(rename = "UUID", deserialize_with = "crate::skydive::id")]
     pub uuid: Uuid,
     /// For people.
     pub name: String,
@@ -88,18 +88,13 @@ pub struct Alert {
     pub operator: Operator,
     /// For how long it must be so, like `30s`.
     pub hold: String,
-    /// Ms since the Unix epoch. What clients send is passed over.
-    #[serde(deserialize_with = "lenient")]
+    /// Ms since the Unix epoch, text in JSON. What clients send is passed over.
+    #[serde(with = "crate::skydive::time")]
+    #[schema(value_type = String, format = DateTime)]
     pub create_time: i64,
     /// When it ends by itself, ms since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expire_time: Option<i64>,
-}
-
-/// Skydive's clients send a time as text.
-fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
-    let value = serde_json::Value::deserialize(deserializer)?;
-    Ok(value.as_i64().unwrap_or(0))
 }
 
 impl Resource for Alert {

@@ -2,7 +2,7 @@
 
 use super::{
     Capture,
-    point::{CaptureSite, NodePoint, point},
+    point::{NodePoint, is_same_site, point},
 };
 use crate::{
     filters::PcapFilters,
@@ -108,7 +108,7 @@ struct Run {
 struct State {
     runs: BTreeMap<Uuid, Run>,
     /// What was written to nodes, by their identifiers.
-    told: BTreeMap<Arc<str>, Value>,
+    told: BTreeSet<Arc<str>>,
 }
 
 struct Inner {
@@ -173,6 +173,8 @@ impl CaptureManager {
     /// Makes a capture.
     pub fn create(&self, mut capture: Capture) -> Result<Capture, CaptureError> {
         check(&capture).map_err(CaptureError::Wrong)?;
+        capture.sampling_rate = capture.sampling_rate.max(1);
+        "L3".clone_into(&mut capture.layer_key_mode);
         self.inner
             .runner
             .check(&capture)
@@ -248,8 +250,11 @@ fn check(capture: &Capture) -> Result<(), String> {
         use skua_query::PacketFilters as _;
         drop(PcapFilters.compile(&capture.bpf_filter, 1)?);
     }
-    if capture.sampling_rate == 0 {
-        return Err("SamplingRate: one packet of how many? At least 1".into());
+    if capture.reassemble_tcp {
+        return Err("ReassembleTCP: nothing is read of streams".into());
+    }
+    if capture.extra_layers != 0 {
+        return Err("ExtraLayers: no layers behind the transport are read".into());
     }
     if !(-1..=10).contains(&capture.raw_packet_limit) {
         return Err("RawPacketLimit: -1 to 10 packets of each flow".into());
@@ -360,7 +365,7 @@ impl Inner {
         run.status.unfit = unfit.len();
         run.status.unfit_why = unfit.into_iter().next();
         points.sort();
-        points.dedup_by(|a, b| CaptureSite::of(kind).is_same(a, b));
+        points.dedup_by(|a, b| is_same_site(kind, a, b));
         if run.running.is_none() && !points.is_empty() {
             match self.runner.start(&run.capture) {
                 Ok(running) => {
@@ -402,7 +407,10 @@ impl Inner {
                 let mut entries: Vec<(Arc<str>, Value)> = vec![
                     ("ID".into(), Value::from(&*run.capture.id().to_string())),
                     ("State".into(), state.name().into()),
-                    ("Type".into(), run.capture.r#type.name().into()),
+                    (
+                        "Type".into(),
+                        run.capture.r#type.on(&point.kind).name().into(),
+                    ),
                 ];
                 if !run.capture.name.is_empty() {
                     entries.push(("Name".into(), Value::from(&*run.capture.name)));
@@ -427,14 +435,20 @@ impl Inner {
             None => Patch::Remove(CAPTURES.into()),
         };
         let time = unix_ms();
-        let gone = state.told.keys().filter(|node| !now.contains_key(*node));
-        let changed = now
-            .iter()
-            .filter(|(node, value)| state.told.get(*node) != Some(value));
+        let gone = state.told.iter().filter(|node| !now.contains_key(*node));
+        // What the node has counts, not what was written: others write there, too.
+        let graph = self.graph.read();
+        let has = |node: &str, value: &Value| {
+            let node = graph.current_node(node);
+            node.is_none_or(|node| node.metadata.get(CAPTURES) == Some(value))
+        };
+        let changed = now.iter().filter(|(node, value)| !has(node, value));
         let patches: Vec<(Arc<str>, Patch)> = gone
             .map(|node| (node.clone(), key(None)))
             .chain(changed.map(|(node, value)| (node.clone(), key(Some(value.clone())))))
             .collect();
+        drop(graph);
+        state.told = now.into_keys().collect();
         if patches.is_empty() {
             return;
         }
@@ -443,8 +457,6 @@ impl Inner {
             // A node that is gone meanwhile needs none.
             let _ = graph.patch_node(&node, &[patch], time);
         }
-        drop(graph);
-        state.told = now;
     }
 }
 
@@ -587,6 +599,19 @@ mod tests {
         bench.manager.delete(&made.uuid.to_string()).unwrap();
         assert_eq!(bench.next(), [0; 0]);
         bench.wait_captures("n2", false);
+    }
+
+    #[test]
+    fn what_another_writer_drops_comes_back() {
+        let bench = Bench::new();
+        let node = interface(1, "eth0");
+        drop(bench.graph.write().add_node(node.clone(), 1).unwrap());
+        bench.manager.create(capture("G.V()")).unwrap();
+        assert_eq!(bench.next(), [1]);
+        let before = bench.wait_captures("n1", true);
+        let whole = node.metadata.with("MTU", 1_400.into());
+        bench.graph.write().update_node("n1", whole, 2).unwrap();
+        assert_eq!(bench.wait_captures("n1", true), before);
     }
 
     #[test]

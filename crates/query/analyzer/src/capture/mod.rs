@@ -17,8 +17,12 @@ pub use point::NodePoint;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CaptureType {
-    /// The flow table in the kernel.
+    /// What fits each node: sFlow of bridges of Open vSwitch, a mirror of its ports, DPDK of its ports, the flow
+    /// table in the kernel of all others.
     #[default]
+    #[serde(alias = "")]
+    Auto,
+    /// The flow table in the kernel.
     Ebpf,
     /// Packets by a ring (TPACKET_V3).
     Afpacket,
@@ -44,6 +48,7 @@ impl CaptureType {
     /// Name in requests and metadata.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Ebpf => "ebpf",
             Self::Afpacket => "afpacket",
             Self::Pcap => "pcap",
@@ -56,6 +61,22 @@ impl CaptureType {
             Self::Dpdk => "dpdk",
         }
     }
+
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+
+    /// The type on a node, by the node's own.
+    #[must_use]
+    pub fn on(self, node: &str) -> Self {
+        match (self, node) {
+            (Self::Auto, "ovsbridge") => Self::OvsSflow,
+            (Self::Auto, "ovsport") => Self::OvsMirror,
+            (Self::Auto, "dpdkport") => Self::Dpdk,
+            (Self::Auto, _) => Self::Ebpf,
+            _ => self,
+        }
+    }
 }
 
 /// A capture, in Skydive's shape.
@@ -63,11 +84,12 @@ impl CaptureType {
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct Capture {
     /// Identifier.
-    #[serde(rename = "UUID")]
+    #[serde(rename = "UUID", deserialize_with = "crate::skydive::id")]
     pub uuid: Uuid,
     /// The nodes whose packets are captured.
     pub gremlin_query: String,
     /// How.
+    #[serde(skip_serializing_if = "CaptureType::is_auto")]
     pub r#type: CaptureType,
     /// For people.
     pub name: String,
@@ -86,9 +108,18 @@ pub struct Capture {
     /// Fragments belong to their conversations; they always do.
     #[serde(rename = "IPDefrag")]
     pub ip_defrag: bool,
-    /// L2 or L3.
+    /// Streams put together again: refused, for nothing reads them.
+    #[serde(rename = "ReassembleTCP", skip_serializing_if = "std::ops::Not::not")]
+    pub reassemble_tcp: bool,
+    /// Layers behind the transport to read, as bits: refused, for none are read.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub extra_layers: u32,
+    /// L2 or L3; conversations are always told apart from layer 3 on, and the answer says so.
     pub layer_key_mode: String,
-    /// One packet of so many.
+    /// Ignored: how often it runs is only answered.
+    #[serde(skip_serializing)]
+    pub count: i64,
+    /// One packet of so many; 0 is 1.
     pub sampling_rate: u32,
     /// Seconds between updates.
     pub polling_interval: u32,
@@ -100,13 +131,19 @@ pub struct Capture {
     pub target: String,
     /// How.
     pub target_type: String,
-    /// Ms since the Unix epoch.
+    /// Ms since the Unix epoch, text in JSON.
+    #[serde(with = "crate::skydive::time")]
+    #[schema(value_type = String, format = DateTime)]
     pub create_time: i64,
     /// When it ends by itself, ms since the Unix epoch.
     pub expire_time: Option<i64>,
     /// Ends with who made it: is not kept, and there may be another that does the same.
     #[serde(skip)]
     pub passing: bool,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Default for Capture {
@@ -122,6 +159,9 @@ impl Default for Capture {
             raw_packet_limit: 0,
             extra_tcp_metric: false,
             ip_defrag: false,
+            reassemble_tcp: false,
+            extra_layers: 0,
+            count: 0,
             layer_key_mode: "L3".into(),
             sampling_rate: 1,
             polling_interval: 10,

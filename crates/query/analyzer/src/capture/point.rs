@@ -30,7 +30,7 @@ pub struct NodePoint {
 
 /// What a type of capture runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum CaptureSite {
+enum CaptureSite {
     /// Interfaces of the kernel.
     Interface,
     /// Any node: what others tell is counted there.
@@ -44,9 +44,11 @@ pub(super) enum CaptureSite {
 }
 
 impl CaptureSite {
-    pub(super) fn of(kind: CaptureType) -> Self {
+    fn of(kind: CaptureType) -> Self {
         match kind {
-            CaptureType::Ebpf | CaptureType::Afpacket | CaptureType::Pcap => Self::Interface,
+            CaptureType::Auto | CaptureType::Ebpf | CaptureType::Afpacket | CaptureType::Pcap => {
+                Self::Interface
+            }
             CaptureType::PcapSocket | CaptureType::Sflow | CaptureType::Netflow => Self::Node,
             CaptureType::Dpdk => Self::DpdkPort,
             CaptureType::OvsMirror => Self::Switch,
@@ -66,7 +68,7 @@ impl CaptureSite {
     }
 
     /// Whether two nodes are the same to a capture.
-    pub(super) fn is_same(self, a: &NodePoint, b: &NodePoint) -> bool {
+    fn is_same(self, a: &NodePoint, b: &NodePoint) -> bool {
         match self {
             Self::Interface => {
                 (&a.host, a.netns_inode, a.ifindex) == (&b.host, b.netns_inode, b.ifindex)
@@ -74,6 +76,12 @@ impl CaptureSite {
             _ => a.node == b.node,
         }
     }
+}
+
+/// Whether two nodes are the same to a type of capture.
+pub(super) fn is_same_site(kind: CaptureType, a: &NodePoint, b: &NodePoint) -> bool {
+    let site = CaptureSite::of(kind.on(&a.kind));
+    site == CaptureSite::of(kind.on(&b.kind)) && site.is_same(a, b)
 }
 
 /// The capture point that a node is to a type of capture, or why it is none.
@@ -87,6 +95,7 @@ pub(super) fn point(node: &Node, kind: CaptureType) -> Result<NodePoint, String>
         let value = node.metadata.get(key).and_then(Value::as_str);
         value.unwrap_or_default().into()
     };
+    let kind = kind.on(&text("Type"));
     let place = CaptureSite::of(kind);
     let switched = node.metadata.get("Ovs").is_some();
     let point = NodePoint {
@@ -180,6 +189,12 @@ mod tests {
         // An identifier of something else is no row of Open vSwitch.
         let foreign = node("ovsbridge", &[("UUID", ROW.into())]);
         assert_eq!(fitting(&foreign), received);
+        let by_node = |kind: &str, more: &[(&str, Value)]| {
+            point(&node(kind, more), CaptureType::Auto).is_ok()
+        };
+        assert!(by_node("ovsbridge", &ovs()) && by_node("ovsport", &ovs()));
+        assert!(by_node("dpdkport", &[]) && by_node("veth", &kernel()));
+        assert!(!by_node("host", &[]));
         let why = point(&node("host", &[]), CaptureType::OvsSflow).unwrap_err();
         assert!(
             why.contains("ovssflow") && why.contains("ovsbridge"),

@@ -98,13 +98,14 @@ pub enum RuleAction {
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct NodeRule {
     /// Identifier.
-    #[serde(rename = "UUID")]
+    #[serde(rename = "UUID", deserialize_with = "crate::skydive::id")]
     pub uuid: Uuid,
     /// For people.
     pub name: String,
     /// For people.
     pub description: String,
     /// What the node has, or what is added.
+    #[serde(deserialize_with = "crate::skydive::or_null")]
     pub metadata: Map,
     /// What is done.
     pub action: RuleAction,
@@ -133,7 +134,7 @@ impl Resource for NodeRule {
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct EdgeRule {
     /// Identifier.
-    #[serde(rename = "UUID")]
+    #[serde(rename = "UUID", deserialize_with = "crate::skydive::id")]
     pub uuid: Uuid,
     /// For people.
     pub name: String,
@@ -144,6 +145,7 @@ pub struct EdgeRule {
     /// Finds the nodes that they go into.
     pub dst: String,
     /// What the edges have.
+    #[serde(deserialize_with = "crate::skydive::or_null")]
     pub metadata: Map,
 }
 

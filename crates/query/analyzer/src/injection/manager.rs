@@ -128,7 +128,9 @@ pub struct InjectionView {
     /// ICMP errors that came back.
     #[serde(rename = "ICMPErrors", skip_serializing_if = "Vec::is_empty")]
     pub icmp_errors: Vec<IcmpErrorView>,
-    /// When it began, ms since the Unix epoch.
+    /// When it began, ms since the Unix epoch, text in JSON.
+    #[serde(with = "crate::skydive::time")]
+    #[schema(value_type = String, format = DateTime)]
     pub start_time: i64,
 }
 

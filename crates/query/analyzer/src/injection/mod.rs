@@ -15,7 +15,7 @@ pub use manager::{InjectionError, InjectionLimits, InjectionView, Injections, we
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct PacketInjection {
     /// Identifier.
-    #[serde(rename = "UUID")]
+    #[serde(rename = "UUID", deserialize_with = "crate::skydive::id")]
     pub uuid: Uuid,
     /// Query that finds the interface to send at.
     pub src: String,

@@ -32,7 +32,7 @@ pub enum TapDirection {
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct Tap {
     /// Identifier.
-    #[serde(rename = "UUID")]
+    #[serde(rename = "UUID", deserialize_with = "crate::skydive::id")]
     pub uuid: Uuid,
     /// For people.
     #[serde(alias = "name")]

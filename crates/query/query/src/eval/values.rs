@@ -9,7 +9,7 @@ use crate::{
     error::{Class, QueryError},
     record::{Leaf, Record},
 };
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use skua_topology::{Map, Value};
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -84,6 +84,10 @@ impl Run<'_> {
                 }
                 Stage::Values(keys)
             }
+            Action::Sum(Some(key)) if is_traffic(key) => {
+                let records = items.iter().map(record);
+                Stage::Value(sum_of_conversations(records, key).value(key)?)
+            }
             Action::Sum(Some(key)) => {
                 let mut sum = Sum::default();
                 for item in &items {
@@ -127,6 +131,44 @@ impl Run<'_> {
         self.on_records(action, values, &view)?
             .map_err(|_| Self::misfit())
     }
+}
+
+/// Whether a key counts packets or bytes of flows.
+fn is_traffic(key: &str) -> bool {
+    let counter = key.strip_prefix("LastUpdate").unwrap_or(key);
+    let counters = [
+        "Metric.ABPackets",
+        "Metric.ABBytes",
+        "Metric.BAPackets",
+        "Metric.BABytes",
+    ];
+    counters.contains(&counter)
+}
+
+/// The sum over flows, a conversation counted once: at each point it passes the same packets go by, so that of its points
+/// the one with the most counts. What belongs to no conversation counts by itself.
+fn sum_of_conversations<'a>(records: impl Iterator<Item = &'a dyn Record>, key: &str) -> Sum {
+    let mut rest = Sum::default();
+    let mut conversations: HashMap<String, HashMap<String, i128>> = HashMap::new();
+    for record in records {
+        let Some(id) = dedup_key(record, &["TrackingID".into()]) else {
+            record.leaves(key, &mut |leaf| rest.add(leaf).is_break());
+            continue;
+        };
+        let place = ["Host", "NodeTID", "Interface", "CaptureID"].map(Arc::from);
+        let point = dedup_key(record, &place).unwrap_or_default();
+        record.leaves(key, &mut |leaf| {
+            let Leaf::Int(number) = leaf else {
+                return rest.add(leaf).is_break();
+            };
+            let points = conversations.entry_ref(&*id).or_default();
+            *points.entry_ref(&*point).or_default() += i128::from(number);
+            false
+        });
+    }
+    let most = |points: &HashMap<String, i128>| points.values().max().copied().unwrap_or(0);
+    rest.whole += conversations.values().map(most).sum::<i128>();
+    rest
 }
 
 /// Lists and maps without content are no values.

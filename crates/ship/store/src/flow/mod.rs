@@ -107,6 +107,8 @@ pub enum FlowLookup<'a> {
     All,
     /// Those captured on a node, by its `TID`.
     Node(&'a str),
+    /// Those of captures, not those that are always watched.
+    Captured,
     /// Those from or to an address.
     Address(IpAddr),
     /// Flows with matching keys, by tracking identifier for example.

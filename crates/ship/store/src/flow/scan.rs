@@ -39,6 +39,9 @@ impl FlowLookup<'_> {
     fn may_be_in(&self, tables: &Tables<'_>) -> bool {
         match self {
             Self::All | Self::Key(_) => true,
+            Self::Captured => (0..tables.contexts())
+                .filter_map(|at| tables.context(at))
+                .any(|context| !context.capture.is_empty()),
             Self::Node(tid) => tables.has_node(tid),
             Self::Address(ip) => tables.has_address(&key_address(*ip)),
         }
@@ -51,6 +54,10 @@ impl FlowLookup<'_> {
             Self::All => true,
             Self::Key(wanted) => wanted(&key),
             Self::Address(ip) => [&key.lo, &key.hi].iter().any(|a| key.ip(a) == Some(*ip)),
+            Self::Captured => {
+                let context = rows.tables().context(rows.context_number(at));
+                !context.ok_or(())?.capture.is_empty()
+            }
             Self::Node(tid) => {
                 let context = rows.tables().context(rows.context_number(at));
                 context.ok_or(())?.node_tid == *tid

@@ -84,13 +84,18 @@ impl Target {
         let kind = capture.r#type;
         if !matches!(
             kind,
-            T::Ebpf | T::Afpacket | T::Pcap | T::OvsMirror | T::Dpdk
+            T::Auto | T::Ebpf | T::Afpacket | T::Pcap | T::OvsMirror | T::Dpdk
         ) {
             return Err(format!(
                 "TargetType: captures of type {} have no packets to copy",
                 kind.name()
             ));
         }
+        // Skydive's addresses have a port, which GRE has not.
+        let address = match address.parse::<SocketAddr>() {
+            Ok(socket) => &*socket.ip().to_string(),
+            Err(_) => address,
+        };
         let (host, session) = address.split_once('/').unwrap_or((address, "0"));
         let session = session.parse().ok().filter(|s| *s <= erspan::MOST_SESSION);
         match session {

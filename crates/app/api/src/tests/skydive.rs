@@ -1,0 +1,256 @@
+//! Requests as Skydive's client, which is written in Go, sends them, and the shapes that it reads.
+
+use serde_json::{Value, json};
+use skua_topology::{Map, Node};
+
+use super::{Reply, Running};
+
+const JSON: &str = "Content-Type: application/json";
+
+impl Running {
+    fn post(&self, path: &str, body: &Value) -> Reply {
+        let head = format!("POST /api/{path}\r\n{JSON}\r\nAccept-Encoding: gzip");
+        self.ask(&head, &body.to_string())
+    }
+
+    /// Makes a resource; its identifier.
+    fn created(&self, path: &str, body: &Value) -> String {
+        let made = self.post(path, body);
+        assert_eq!(made.status, 201, "{path}: {made:?}");
+        made.json()["UUID"].as_str().unwrap().to_owned()
+    }
+
+    fn query(&self, query: &str) -> Reply {
+        self.post("topology", &json!({"GremlinQuery": query}))
+    }
+}
+
+/// A capture as the client sends one without more options than these.
+fn capture(query: &str, more: &[(&str, Value)]) -> Value {
+    let mut body = json!({
+        "UUID": "", "GremlinQuery": query, "Count": 0, "SamplingRate": 1, "PollingInterval": 10,
+        "ExtraTCPMetric": false, "IPDefrag": false, "ReassembleTCP": false, "LayerKeyMode": "L2",
+    });
+    for (key, value) in more {
+        body[*key] = value.clone();
+    }
+    body
+}
+
+#[test]
+fn a_capture_is_made_shown_and_ended() {
+    let running = Running::plain();
+    let id = running.created("capture", &capture("G.V().Has('Name', 'eth0')", &[]));
+    let shown = running.get(&format!("/api/capture/{id}")).json();
+    assert_eq!(shown["UUID"], *id);
+    // Text, numbers and truth values where Go wants them.
+    assert_eq!(
+        (&shown["Type"], &shown["LayerKeyMode"]),
+        (&Value::Null, &"L3".into())
+    );
+    assert_eq!(
+        (&shown["Count"], &shown["ReassembleTCP"]),
+        (&0.into(), &Value::Null)
+    );
+    assert!(
+        shown["CreateTime"].as_str().unwrap().ends_with('Z'),
+        "{shown}"
+    );
+    let all = running.get("/api/capture").json();
+    assert_eq!(all.as_object().unwrap().len(), 1);
+    // What Go leaves at zero, as tests of its own do.
+    let zero = capture(
+        "G.V().Has('Name', 'eth1')",
+        &[("SamplingRate", 0.into()), ("PollingInterval", 0.into())],
+    );
+    let zero = running.post("capture", &zero);
+    assert_eq!(
+        (zero.status, &zero.json()["SamplingRate"]),
+        (201, &1.into())
+    );
+    let twice = running.post("capture", &capture("G.V().Has('Name', 'eth0')", &[]));
+    assert_eq!(twice.status, 409);
+    let head = format!("DELETE /api/capture/{id}\r\n{JSON}");
+    assert_eq!(running.ask(&head, "").status, 200);
+    assert_eq!(running.get(&format!("/api/capture/{id}")).status, 404);
+}
+
+#[test]
+fn what_a_capture_cannot_do_is_refused() {
+    let running = Running::plain();
+    for (key, value) in [
+        ("ReassembleTCP", json!(true)),
+        ("ExtraLayers", 255.into()),
+        ("UUID", "x".into()),
+    ] {
+        let reply = running.post("capture", &capture("G.V()", &[(key, value)]));
+        assert_eq!(reply.status, 400, "{key}: {reply:?}");
+    }
+    let target = [
+        ("Target", json!("127.0.0.1:4789")),
+        ("TargetType", json!("erspanv1")),
+    ];
+    running.created("capture", &capture("G.V().Has('Name', 'a')", &target));
+}
+
+#[test]
+fn times_to_live_are_those_of_go() {
+    let running = Running::plain();
+    for (number, ttl) in ["5s", "1m0s", "1h2m3.5s", "250ms", "2h45m0s"]
+        .into_iter()
+        .enumerate()
+    {
+        let body = capture(&format!("G.V().Has('MTU', {number})"), &[]).to_string();
+        let head = format!("POST /api/capture\r\n{JSON}\r\nX-Resource-TTL: {ttl}");
+        let reply = running.ask(&head, &body);
+        assert_eq!(reply.status, 201, "{ttl}: {reply:?}");
+        assert!(reply.json()["ExpireTime"].is_i64(), "{ttl}");
+    }
+}
+
+#[test]
+fn alerts_have_times_that_go_reads() {
+    let running = Running::plain();
+    let body = json!({
+        "UUID": "", "Expression": "G.V().Has('MTU', GT(9000))", "Trigger": "graph",
+        "CreateTime": "2026-11-24T18:40:38.255123456Z",
+    });
+    let id = running.created("alert", &body);
+    let shown = running.get(&format!("/api/alert/{id}")).json();
+    assert!(
+        shown["CreateTime"].as_str().unwrap().ends_with('Z'),
+        "{shown}"
+    );
+    // A change goes by the same text.
+    let patch = json!([{"op": "add", "path": "/Description", "value": "large"}]);
+    let changed = running.ask(
+        &format!("PATCH /api/alert/{id}\r\n{JSON}"),
+        &patch.to_string(),
+    );
+    assert_eq!(
+        (changed.status, &changed.json()["Description"]),
+        (200, &"large".into())
+    );
+    assert_eq!(changed.json()["CreateTime"], shown["CreateTime"]);
+}
+
+#[test]
+fn rules_are_made_with_what_go_leaves_empty() {
+    let running = Running::plain();
+    let rule = json!({"UUID": "", "Name": "r", "Description": "", "Metadata": {"Name": "n", "Type": "fabric"},
+        "Action": "create", "Query": ""});
+    let id = running.created("noderule", &rule);
+    assert_eq!(
+        running.get(&format!("/api/noderule/{id}")).json()["Metadata"]["Name"],
+        "n"
+    );
+    let rule = json!({"UUID": "", "Name": "", "Description": "", "Src": "G.V().Has('Name', 'a')",
+        "Dst": "G.V().Has('Name', 'b')", "Metadata": {"RelationType": "layer2"}});
+    running.created("edgerule", &rule);
+    // A map that was never made is null; a rule without metadata is refused for that, not for its shape.
+    let empty = json!({"UUID": "", "Name": "", "Description": "", "Src": "G.V()", "Dst": "G.V()", "Metadata": null});
+    let reply = running.post("edgerule", &empty);
+    assert_eq!(reply.status, 400);
+    assert!(!reply.body.contains("null"), "{reply:?}");
+}
+
+#[test]
+fn an_injection_is_read_to_its_end() {
+    let running = Running::plain();
+    let body = json!({
+        "UUID": "", "Src": "G.V().Has('Name', 'nowhere')", "Dst": "", "SrcIP": "", "DstIP": "10.0.0.1",
+        "SrcMAC": "", "DstMAC": "", "SrcPort": 0, "DstPort": 0, "Type": "icmp4", "Payload": "", "ICMPID": 0,
+        "Count": 1, "Interval": 0, "Mode": "unique", "IncrementPayload": 0,
+        "StartTime": "0001-01-01T00:00:00Z", "Pcap": null, "TTL": 64,
+    });
+    let reply = running.post("injectpacket", &body);
+    // Only the node is missing.
+    assert_eq!(reply.status, 400, "{reply:?}");
+    assert!(reply.body.contains("Src"), "{reply:?}");
+}
+
+#[test]
+fn nothing_found_is_an_empty_list() {
+    let running = Running::plain();
+    for query in [
+        "G.V()",
+        "G.E()",
+        "G.Flows()",
+        "G.V().Values('Name')",
+        "G.Flows().Metrics()",
+        "G.Flows().RawPackets()",
+    ] {
+        let reply = running.query(query);
+        assert_eq!((reply.status, reply.json()), (200, json!([])), "{query}");
+    }
+    assert_eq!(running.query("G.V().Count()").json(), json!(0));
+    // No query has no answer.
+    for body in ["", "{}", r#"{"GremlinQuery": ""}"#] {
+        let reply = running.ask(&format!("POST /api/topology\r\n{JSON}"), body);
+        assert_eq!((reply.status, &*reply.body), (204, ""), "{body}");
+    }
+}
+
+#[test]
+fn a_query_needs_no_content_type_and_a_change_does() {
+    let running = Running::plain();
+    let metadata = Map::from([("Name", "eth0".into())]);
+    drop(
+        running
+            .graph
+            .write()
+            .add_node(Node::new("n", "here", metadata), 1)
+            .unwrap(),
+    );
+    let query = r#"{"GremlinQuery": "G.V().Count()"}"#;
+    for head in [
+        "",
+        "\r\nContent-Type: application/x-www-form-urlencoded",
+        "\r\nContent-Type: text/plain",
+    ] {
+        let reply = running.ask(&format!("POST /api/topology{head}"), query);
+        assert_eq!((reply.status, reply.json()), (200, json!(1)), "{head}");
+        let body = capture("G.V()", &[]).to_string();
+        assert_eq!(
+            running
+                .ask(&format!("POST /api/capture{head}"), &body)
+                .status,
+            415
+        );
+    }
+    let foreign = "POST /api/topology\r\nOrigin: http://evil.example";
+    assert_eq!(running.ask(foreign, query).status, 403);
+}
+
+#[test]
+fn a_capture_file_is_accepted_and_packets_come_as_one() {
+    let running = Running::plain();
+    // An empty pcap file, as ASCII: the byte order mark of big-endian files is none.
+    let file: String = "\0".repeat(24);
+    let refused = running.ask(&format!("POST /api/pcap\r\n{JSON}"), &file);
+    assert_eq!(refused.status, 400);
+    let head = format!("POST /api/topology\r\n{JSON}\r\nAccept: application/vnd.tcpdump.pcap");
+    let mut stream = running.connect();
+    let body = r#"{"GremlinQuery": "G.Flows().RawPackets()"}"#;
+    std::io::Write::write_all(&mut stream, running.request(&head, body).as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut stream, &mut bytes).unwrap();
+    let begins = bytes
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .unwrap()
+        + 4;
+    assert!(bytes.starts_with(b"HTTP/1.1 200"));
+    assert_eq!(bytes[begins..begins + 4], 0xa1b2_3c4d_u32.to_le_bytes());
+    assert_eq!(bytes.len() - begins, 24, "a file without packets");
+    // The file goes back in.
+    let mut stream = running.connect();
+    let head = running.request(
+        &format!("POST /api/pcap\r\n{JSON}\r\nContent-Length: 24"),
+        "",
+    );
+    std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+    std::io::Write::write_all(&mut stream, &bytes[begins..]).unwrap();
+    let reply = Reply::read(stream);
+    assert_eq!((reply.status, &reply.json()["Packets"]), (202, &0.into()));
+}

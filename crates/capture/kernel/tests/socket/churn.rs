@@ -130,14 +130,14 @@ fn run(net: &Net, connections: usize, mut meanwhile: impl FnMut()) -> (Did, Did)
     net.sysctl("ipv4/ip_local_port_range", "1024 65535");
     // Where TIME-WAIT does not fit, the last FIN is answered by a RST.
     net.sysctl("ipv4/tcp_max_tw_buckets", "1000000");
-    let mut server = python(&net, &format!("{RULES}{SERVER}"), &[&WORKERS.to_string()]);
+    let mut server = python(net, &format!("{RULES}{SERVER}"), &[&WORKERS.to_string()]);
     let port = server.numbers()[0];
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let count = connections / CLIENTS + usize::from(number < connections % CLIENTS);
             let address = format!("127.0.1.{}", number + 1);
             let arguments = [&*address, &port.to_string(), &count.to_string()];
-            python(&net, &format!("{RULES}{CLIENT}"), &arguments)
+            python(net, &format!("{RULES}{CLIENT}"), &arguments)
         })
         .collect();
     while clients

@@ -185,7 +185,7 @@ fn bytes_are_exact_over_veth_and_both_families() {
                 Opener::Local => &near,
                 _ => &far,
             };
-            assert_eq!(update.netns, number(&inside));
+            assert_eq!(update.netns, number(inside));
             assert_eq!(update.local.is_ipv6(), address.contains(':'));
         }
     }

@@ -54,7 +54,8 @@ test-fast: needs ## without other kernels and fuzzing (about 6 minutes)
 	@tests/all fast
 
 test-release: NEEDS = tests
-test-release: needs $(SHIPPED) ## the program as it is packaged: smoke, server and live tests against it
+test-release: needs $(SHIPPED) ## the program as it is packaged: packaging, smoke, server and live tests against it
+	@SKUA=$(CURDIR)/$(SHIPPED) tests/packaging/run
 	@TESTED_SKUA=$(CURDIR)/$(SHIPPED) $(CARGO) test --quiet -p skua --test smoke --test server --test live $(ARGS)
 
 test-kernels: NEEDS = tests

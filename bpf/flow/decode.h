@@ -7,43 +7,22 @@
  * anything, at any offset, through load().
  */
 #pragma once
+#include "parse.h"
 #include "table.h"
 
 #define ETH_LENGTH		 14
-#define ETHERTYPE_IPV4		 0x0800
-#define ETHERTYPE_IPV6		 0x86dd
 #define ETHERTYPE_TEB		 0x6558 /* transparent Ethernet bridging */
 #define ETHERTYPE_MPLS		 0x8847
 #define ETHERTYPE_MPLS_MULTICAST 0x8848
 #define VLAN_PRESENT		 0x1000
 #define VLAN_ID			 0x0fff
 
-#define PROTO_HOP_BY_HOP  0
-#define PROTO_ICMP	  1
-#define PROTO_IPIP	  4
-#define PROTO_TCP	  6
-#define PROTO_UDP	  17
-#define PROTO_DCCP	  33
-#define PROTO_IPV6	  41
-#define PROTO_ROUTING	  43
-#define PROTO_FRAGMENT	  44
-#define PROTO_GRE	  47
-#define PROTO_AH	  51
-#define PROTO_ICMPV6	  58
-#define PROTO_DESTINATION 60
-#define PROTO_SCTP	  132
-#define PROTO_MOBILITY	  135
-#define PROTO_UDP_LITE	  136
-#define PROTO_HIP	  139
-#define PROTO_SHIM6	  140
-
 #define PORT_VXLAN	 4789
 #define PORT_VXLAN_LINUX 8472
 #define PORT_GENEVE	 6081
 
-#define EXTENSIONS 8 /* IPv6 extension headers stepped over */
-#define LABELS	   8 /* MPLS labels stepped over */
-#define LEVELS	   3 /* parent, child, grandchild */
+#define LABELS 8 /* MPLS labels stepped over */
+#define LEVELS 3 /* parent, child, grandchild */
 
 #ifdef SKUA_XDP
 typedef struct xdp_md context;
@@ -105,34 +84,6 @@ static __always_inline struct level *the_saved_level(void)
 
 	return bpf_map_lookup_elem(&scratch, &one);
 }
-
-struct ethernet_header {
-	__u8 dst[6];
-	__u8 src[6];
-	__be16 ethertype;
-} __attribute__((packed));
-
-struct ipv4_header {
-	__u8 version_length;
-	__u8 tos;
-	__be16 total_length;
-	__be16 id;
-	__be16 fragment;
-	__u8 ttl;
-	__u8 proto;
-	__be16 check;
-	__be32 src;
-	__be32 dst;
-};
-
-struct ipv6_header {
-	__be32 version_class_label;
-	__be16 payload_length;
-	__u8 next;
-	__u8 hop_limit;
-	__u8 src[16];
-	__u8 dst[16];
-};
 
 struct tcp_header {
 	__be16 src;
@@ -504,11 +455,11 @@ __noinline int decode_ipv4(context *ctx, __u32 offset)
 	total = bpf_ntohs(ip.total_length);
 	end = total ? offset + total : 0;
 	fragment = bpf_ntohs(ip.fragment);
-	if (fragment & 0x1fff) {
+	if (fragment & IPV4_FRAGMENT_OFFSET) {
 		fragment_ports(bpf_ntohs(ip.id), false);
 	} else {
 		decode_transport(ctx, offset + header, end);
-		if (fragment & 0x2000)
+		if (fragment & IPV4_FRAGMENTED)
 			fragment_ports(bpf_ntohs(ip.id), true);
 	}
 	return 1;
@@ -518,11 +469,10 @@ __noinline int decode_ipv6(context *ctx, __u32 offset)
 {
 	struct level *l = the_level();
 	struct flow_key *k;
-	__u32 end, fragment_id = 0;
-	bool first = false, later = false;
+	struct cursor at = {};
 	struct ipv6_header ip;
 	__u16 payload;
-	__u8 next;
+	__u32 end;
 	int i;
 
 	if (!l)
@@ -536,51 +486,31 @@ __noinline int decode_ipv6(context *ctx, __u32 offset)
 	__builtin_memcpy(k->hi, ip.dst, 16);
 	payload = bpf_ntohs(ip.payload_length);
 	end = payload ? offset + 40 + payload : 0;
-	offset += 40;
-	next = ip.next;
-	for (i = 0; i <= EXTENSIONS; i++) {
+	at.offset = offset + 40;
+	at.next = ip.next;
+	for (i = 0; i <= EXTENSIONS && is_extension(at.next); i++) {
 		__u8 header[8];
 
-		if (next != PROTO_HOP_BY_HOP && next != PROTO_ROUTING && next != PROTO_FRAGMENT &&
-		    next != PROTO_AH && next != PROTO_DESTINATION && next != PROTO_MOBILITY &&
-		    next != PROTO_HIP && next != PROTO_SHIM6)
-			break;
-		if (i == EXTENSIONS || load(ctx, offset, header, sizeof(header)) < 0) {
-			l->malformed = 1;
-			k->proto = next;
+		k->proto = at.next;
+		l->malformed = i == EXTENSIONS || load(ctx, at.offset, header, sizeof(header)) < 0;
+		if (l->malformed)
 			return 1;
-		}
-		if (next == PROTO_FRAGMENT) {
-			const __u16 place = (__u16)header[2] << 8 | header[3];
-
-			fragment_id = (__u32)header[4] << 24 | (__u32)header[5] << 16 |
-				      (__u32)header[6] << 8 | header[7];
-			offset += 8;
-			later = place & 0xfff8;
-			first = !later && place & 1;
-		} else if (next == PROTO_AH) {
-			offset += (header[1] + 2) * 4;
-		} else {
-			offset += (header[1] + 1) * 8;
-		}
-		if (offset > l->length) {
-			l->malformed = 1;
-			k->proto = next;
+		step_over(&at, header);
+		l->malformed = at.offset > l->length;
+		if (l->malformed)
 			return 1;
-		}
-		l->headers = offset;
-		next = header[0];
-		if (later)
+		l->headers = at.offset;
+		if (at.fragment & IPV6_FRAGMENT_OFFSET)
 			break;
 	}
-	k->proto = next;
-	if (later) {
-		fragment_ports(fragment_id, false);
+	k->proto = at.next;
+	if (at.fragment & IPV6_FRAGMENT_OFFSET) {
+		fragment_ports(at.fragment_id, false);
 		return 1;
 	}
-	decode_transport(ctx, offset, end);
-	if (first)
-		fragment_ports(fragment_id, true);
+	decode_transport(ctx, at.offset, end);
+	if (at.fragment & IPV6_FRAGMENTED)
+		fragment_ports(at.fragment_id, true);
 	return 1;
 }
 
@@ -601,30 +531,30 @@ __noinline int decode_level(context *ctx)
 	k = &l->p.key;
 	offset = l->offset;
 	if (l->start == START_ETHERNET) {
-		__be16 tag[2];
+		struct vlan_tag tag;
+		__be16 next;
 
 		if (load(ctx, offset, &eth, sizeof(eth)) < 0)
 			return 0;
 		offset += sizeof(eth);
-		ethertype = bpf_ntohs(eth.ethertype);
+		next = eth.ethertype;
 		k->kind |= KIND_ETHERNET;
 		if (l->stripped) {
 			k->vlan[0] = l->stripped;
 			tags = 1;
 		}
-		for (i = 0; i < 2; i++) {
-			if (ethertype != 0x8100 && ethertype != 0x88a8 && ethertype != 0x9100)
-				break;
-			if (tags >= 2 || load(ctx, offset, tag, sizeof(tag)) < 0)
+		for (i = 0; i < VLAN_TAGS && is_vlan(next); i++) {
+			if (tags >= VLAN_TAGS || load(ctx, offset, &tag, sizeof(tag)) < 0)
 				break;
 			if (tags == 0)
-				k->vlan[0] = VLAN_PRESENT | (bpf_ntohs(tag[0]) & VLAN_ID);
+				k->vlan[0] = VLAN_PRESENT | (bpf_ntohs(tag.tci) & VLAN_ID);
 			else
-				k->vlan[1] = VLAN_PRESENT | (bpf_ntohs(tag[0]) & VLAN_ID);
+				k->vlan[1] = VLAN_PRESENT | (bpf_ntohs(tag.tci) & VLAN_ID);
 			tags++;
-			ethertype = bpf_ntohs(tag[1]);
+			next = tag.ethertype;
 			offset += sizeof(tag);
 		}
+		ethertype = bpf_ntohs(next);
 		if (ethertype < 0x0600)
 			ethertype = 0;
 	} else {

@@ -12,26 +12,10 @@
 #include <linux/udp.h>
 #include "context.h"
 #include "maps.h"
-
-/* linux/in6.h clashes with linux/in.h in some versions. */
-#define NEXT_HOP_BY_HOP	 0
-#define NEXT_ROUTING	 43
-#define NEXT_FRAGMENT	 44
-#define NEXT_AUTH	 51
-#define NEXT_DESTINATION 60
-/* Extension headers that are skipped. */
-#define EXTENSIONS 6
-
-#define IP_OFFSET_AND_MORE  0x3fff
-#define IP6_OFFSET_AND_MORE 0xfff9
+#include "parse.h"
 
 /* Keeps the verifier's knowledge of a number together with the number. */
 #define keep(x) asm volatile("" : "+r"(x))
-
-struct vlan_tag {
-	__be16 tci;
-	__be16 proto;
-};
 
 /* Offsets from the packet's begin. */
 struct steer_place {
@@ -60,51 +44,26 @@ static __always_inline void *header(steer_context *ctx, __u32 offset, __u32 size
 static __always_inline __u32 locate_ip6(steer_context *ctx, struct steer_place *at)
 {
 	struct ipv6hdr *ip = header(ctx, at->ip, sizeof(*ip));
-	__u32 offset = at->ip + sizeof(*ip), length;
-	__u8 next;
+	struct cursor cursor = {.offset = at->ip + sizeof(*ip)};
 
 	if (!ip || ip->version != 6)
 		return STEER_SHORT;
 	at->six = true;
-	length = bpf_ntohs(ip->payload_len);
-	at->end = offset + length;
+	at->end = cursor.offset + bpf_ntohs(ip->payload_len);
 	if (at->end > packet_length(ctx))
 		return STEER_SHORT;
-	next = ip->nexthdr;
-	for (int i = 0; i < EXTENSIONS; i++) {
-		__u8 *extension;
+	cursor.next = ip->nexthdr;
+	for (int i = 0; i < EXTENSIONS && is_extension(cursor.next); i++) {
+		__u8 *extension = header(ctx, cursor.offset, 8);
 
-		switch (next) {
-		case NEXT_HOP_BY_HOP:
-		case NEXT_ROUTING:
-		case NEXT_DESTINATION:
-			extension = header(ctx, offset, 8);
-			if (!extension)
-				return STEER_SHORT;
-			offset += 8 + extension[1] * 8;
-			break;
-		case NEXT_AUTH:
-			extension = header(ctx, offset, 8);
-			if (!extension)
-				return STEER_SHORT;
-			offset += 8 + extension[1] * 4;
-			break;
-		case NEXT_FRAGMENT:
-			extension = header(ctx, offset, 8);
-			if (!extension)
-				return STEER_SHORT;
-			if ((extension[2] << 8 | extension[3]) & IP6_OFFSET_AND_MORE)
-				return STEER_FRAGMENT;
-			offset += 8;
-			break;
-		default:
-			goto done;
-		}
-		next = extension[0];
+		if (!extension)
+			return STEER_SHORT;
+		step_over(&cursor, extension);
+		if (cursor.fragment & IPV6_FRAGMENTED)
+			return STEER_FRAGMENT;
 	}
-done:
-	at->protocol = next;
-	at->transport = offset;
+	at->protocol = cursor.next;
+	at->transport = cursor.offset;
 	return 0;
 }
 
@@ -120,7 +79,7 @@ static __always_inline __u32 locate_ip4(steer_context *ctx, struct steer_place *
 	at->end = at->ip + length;
 	if (length < size || at->end > packet_length(ctx))
 		return STEER_SHORT;
-	if (ip->frag_off & bpf_htons(IP_OFFSET_AND_MORE))
+	if (ip->frag_off & bpf_htons(IPV4_FRAGMENTED))
 		return STEER_FRAGMENT;
 	at->protocol = ip->protocol;
 	at->transport = at->ip + size;
@@ -175,16 +134,12 @@ static __always_inline __u32 locate(steer_context *ctx, struct steer_place *at)
 			return STEER_SHORT;
 		protocol = ethernet->h_proto;
 		at->ip = sizeof(*ethernet);
-		for (int i = 0; i < 2; i++) {
-			struct vlan_tag *tag;
+		for (int i = 0; i < VLAN_TAGS && is_vlan(protocol); i++) {
+			struct vlan_tag *tag = header(ctx, at->ip, sizeof(*tag));
 
-			if (protocol != bpf_htons(ETH_P_8021Q) &&
-			    protocol != bpf_htons(ETH_P_8021AD))
-				break;
-			tag = header(ctx, at->ip, sizeof(*tag));
 			if (!tag)
 				return STEER_SHORT;
-			protocol = tag->proto;
+			protocol = tag->ethertype;
 			at->ip += sizeof(*tag);
 		}
 	}

@@ -3,11 +3,10 @@
  * On the monitor's side, where only copies pass: tags, cuts and encapsulates them. Here nothing can
  * do the originals harm.
  */
+#include "parse.h"
 #include "tap.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-#define ETHERTYPE_VLAN 0x8100
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

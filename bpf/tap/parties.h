@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Which packets are copied: by sets of addresses, of which any may match, and by sockets. */
 #pragma once
+#include "parse.h"
 #include "sockets.h"
 #include "tap.h"
 
@@ -52,16 +53,6 @@ struct {
 	__uint(key_size, 6);
 	__uint(value_size, 4);
 } macs SEC(".maps");
-
-#define ETHERTYPE_IPV4	   0x0800
-#define ETHERTYPE_IPV6	   0x86dd
-#define ETHERTYPE_VLAN	   0x8100
-#define ETHERTYPE_PROVIDER 0x88a8
-#define PROTO_TCP	   6
-#define PROTO_UDP	   17
-#define PROTO_FRAGMENT	   44
-#define PROTO_UDP_LITE	   136
-#define PROTO_SCTP	   132
 
 /* What is read of a packet. Addresses of IPv4 stand in the first word. */
 struct ends {
@@ -118,9 +109,7 @@ static __always_inline __u32 find_ip(struct __sk_buff *skb, struct ends *e, bool
 		return 0;
 	if (!read_at(skb, 12, &type, 2))
 		return 0;
-	for (i = 0; i < 2; i++) {
-		if (type != bpf_htons(ETHERTYPE_VLAN) && type != bpf_htons(ETHERTYPE_PROVIDER))
-			break;
+	for (i = 0; i < VLAN_TAGS && is_vlan(type); i++) {
 		offset += 4;
 		if (!read_at(skb, offset, &type, 2))
 			return 0;
@@ -139,40 +128,42 @@ static __always_inline void read_ends(struct __sk_buff *skb, struct ends *e, boo
 	__u32 offset = find_ip(skb, e, ethernet);
 
 	if (e->version == 4) {
-		struct {
-			__u8 version_length, tos;
-			__be16 total, id, fragment;
-			__u8 ttl, protocol;
-			__be16 checksum;
-			__u32 source, destination;
-		} ip;
+		struct ipv4_header ip;
 
 		if (!read_at(skb, offset, &ip, sizeof(ip))) {
 			e->version = 0;
 			return;
 		}
-		e->source[0] = ip.source;
-		e->destination[0] = ip.destination;
-		e->protocol = ip.protocol;
-		if (transport && has_ports(ip.protocol) && !(ip.fragment & bpf_htons(0x3fff)))
+		e->source[0] = ip.src;
+		e->destination[0] = ip.dst;
+		e->protocol = ip.proto;
+		if (transport && has_ports(ip.proto) && !(ip.fragment & bpf_htons(IPV4_FRAGMENTED)))
 			read_at(skb, offset + (ip.version_length & 15) * 4, e->ports, 4);
 	} else if (e->version == 6) {
-		struct {
-			__u32 head;
-			__be16 length;
-			__u8 next, hops;
-			__u32 source[4], destination[4];
-		} ip;
+		struct cursor at = {};
+		struct ipv6_header ip;
+		int i;
 
 		if (!read_at(skb, offset, &ip, sizeof(ip))) {
 			e->version = 0;
 			return;
 		}
-		__builtin_memcpy(e->source, ip.source, 16);
-		__builtin_memcpy(e->destination, ip.destination, 16);
-		e->protocol = ip.next;
-		if (transport && has_ports(ip.next))
-			read_at(skb, offset + 40, e->ports, 4);
+		__builtin_memcpy(e->source, ip.src, 16);
+		__builtin_memcpy(e->destination, ip.dst, 16);
+		at.offset = offset + sizeof(ip);
+		at.next = ip.next;
+		for (i = 0; transport && i < EXTENSIONS && is_extension(at.next); i++) {
+			__u8 header[8];
+
+			if (!read_at(skb, at.offset, header, sizeof(header)))
+				break;
+			step_over(&at, header);
+			if (at.fragment & IPV6_FRAGMENTED)
+				break;
+		}
+		e->protocol = at.next;
+		if (transport && has_ports(at.next) && !(at.fragment & IPV6_FRAGMENTED))
+			read_at(skb, at.offset, e->ports, 4);
 	} else {
 		e->version = 0;
 	}

@@ -8,7 +8,7 @@ use skua_inject::{
     Frames, InjectError, Injection, Kind, Mode, Outcome, Payload, Point, State, find_mac,
 };
 use std::{collections::BTreeSet, net::TcpListener, time::Duration};
-use support::{A_MAC, Dump, Lab, ROUTER_MAC, carry_out, ip, made};
+use support::{A_MAC, Dump, Lab, ROUTER_MAC, carry_out, ip, made, point};
 
 /// What tshark calls a kind, from our side only.
 fn display_filter(kind: Kind) -> &'static str {
@@ -92,19 +92,9 @@ fn the_kernel_at_the_other_end_answers() {
         assert_eq!(error.from, lab.addresses(kind).to);
     }
     // Somebody listens: SYN and ACK come, which the own kernel knows nothing of and resets.
-    let path = lab.b.path();
-    let listeners: Vec<TcpListener> = std::thread::scope(|scope| {
-        let inside = scope.spawn(|| {
-            let file = std::fs::File::open(path).unwrap();
-            rustix::thread::move_into_link_name_space(
-                std::os::fd::AsFd::as_fd(&file),
-                Some(rustix::thread::LinkNameSpaceType::Network),
-            )
-            .unwrap();
-            let open = |address| TcpListener::bind((address, 81)).unwrap();
-            ["10.81.2.2", "fd81:2::2"].map(open).into()
-        });
-        inside.join().unwrap()
+    let listeners = lab.b.inside(|| {
+        let open = |address| TcpListener::bind((address, 81)).unwrap();
+        ["10.81.2.2", "fd81:2::2"].map(open)
     });
     for kind in [Kind::Tcp4, Kind::Tcp6] {
         let mut job = lab.job(kind);
@@ -164,7 +154,7 @@ fn a_path_that_drops_or_refuses_is_told() {
 #[test]
 fn neighbours_are_found_on_the_wire() {
     let lab = Lab::new();
-    let point = lab.a.point("a0");
+    let point = point(&lab.a, "a0");
     for (from, to) in [("10.81.1.2", "10.81.1.1"), ("fd81:1::2", "fd81:1::1")] {
         assert_eq!(
             find_mac(&point, A_MAC, ip(from), ip(to)).unwrap(),
@@ -235,7 +225,7 @@ fn loopback_answers_itself() {
     template.addresses.from = ip("127.0.0.1");
     template.addresses.to = ip("127.0.0.1");
     job.frames = made(template, Mode::Unique);
-    job.source = lab.a.point("lo");
+    job.source = point(&lab.a, "lo");
     job.destination = Some(job.source.clone());
     // Packets from outside must not claim to be from here, and these look so to the kernel.
     lab.a

@@ -5,8 +5,8 @@ use crate::{Cause, From};
 const ETHERNET: usize = 14;
 /// Headers that begin behind this offset are not parsed.
 const MOST_HEADERS: usize = 256;
-/// Most IPv6 extension headers that are skipped.
-const EXTENSIONS: usize = 6;
+/// IPv6 extension headers that are stepped over.
+const EXTENSIONS: usize = 8;
 
 /// The part of a frame that offsets begin at, without padding.
 pub(crate) fn locate(frame: &[u8], from: From, transport: bool) -> Result<&[u8], Cause> {
@@ -16,7 +16,7 @@ pub(crate) fn locate(frame: &[u8], from: From, transport: bool) -> Result<&[u8],
     let (mut ip, mut protocol) = (ETHERNET, be16(header(frame, 12, 2, 0)?));
     header(frame, 0, ETHERNET, 0)?;
     for _ in 0..2 {
-        if !matches!(protocol, 0x8100 | 0x88a8) {
+        if !matches!(protocol, 0x8100 | 0x88a8 | 0x9100) {
             break;
         }
         protocol = be16(&header(frame, ip, 4, 0)?[2..]);
@@ -91,8 +91,8 @@ fn ipv6(frame: &[u8], at: usize) -> Result<Transport, Cause> {
     }
     let mut next = ip[6];
     for _ in 0..EXTENSIONS {
-        // Hop by hop, routing, fragment, authentication, destination options.
-        if !matches!(next, 0 | 43 | 44 | 51 | 60) {
+        // Hop by hop, routing, fragment, authentication, destination options, mobility, HIP, shim6.
+        if !matches!(next, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140) {
             break;
         }
         let extension = header(frame, offset, 8, 0)?;

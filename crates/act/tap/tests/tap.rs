@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use skua_afpacket::PacketSender;
 use skua_link::{LinkSocket, Namespace, Namespaces};
 use skua_tap::{
     AddressSelection, Direction, Role, Space, Spec, Tap, TapChoice, TapSocket, Target, Tunnel,
@@ -306,6 +307,52 @@ fn sockets_are_chosen_and_linger() {
     send(&sender, PACKETS);
     assert_eq!(counts(&tap), (expected, expected));
     assert_eq!(tap.status().sockets.unwrap().held, 1);
+}
+
+#[test]
+fn ports_are_found_behind_as_many_extension_headers_as_flows_have_them() {
+    if left_out() {
+        return;
+    }
+    let room = Room::new("extensions");
+    let mut spec = room.spec(Some(room.monitor()));
+    spec.choice.sockets = true;
+    let mut tap = started(spec);
+    let waits = TapSocket {
+        protocol: 17,
+        local: "[fd00::2]:7".parse().unwrap(),
+        remote: None,
+    };
+    let wanted = WantedSockets {
+        sockets: [(0, waits)].into_iter().collect(),
+        looked_ns: 1,
+        ..WantedSockets::default()
+    };
+    tap.set_sockets(&wanted).unwrap();
+    let sender = room.space().enter(|| {
+        let links = LinkSocket::open().unwrap().list().unwrap();
+        let from = links.into_iter().find(|link| link.name == "gen").unwrap();
+        PacketSender::open(from.ifindex, "gen").unwrap()
+    });
+    let sender = sender.unwrap();
+    // Seven, eight, nine, a hundred, and nine of all kinds.
+    let packets = skua_testkit::named("ipv6_extensions_many").unwrap().records;
+    let expected = [1, 2, 2, 2, 2];
+    assert_eq!(packets.len(), expected.len());
+    for (packet, copied) in packets.iter().zip(expected) {
+        sender.send(&packet.data).unwrap();
+        assert_eq!(counts(&tap), (copied, copied));
+    }
+    // Each header alone; of fragments only that has ports which is a whole packet. One packet is too long for the link.
+    for (name, copied) in [("ipv6_extensions", 8), ("ipv6_fragments", 1)] {
+        let before = counts(&tap).0;
+        let mut packets = skua_testkit::named(name).unwrap().records;
+        packets.retain(|packet| packet.data.len() <= 1_514);
+        for packet in packets {
+            sender.send(&packet.data).unwrap();
+        }
+        assert_eq!(counts(&tap).0 - before, copied, "{name}");
+    }
 }
 
 #[test]

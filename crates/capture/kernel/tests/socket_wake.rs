@@ -10,7 +10,7 @@ use lab::{Net, Watch, connect, listen};
 
 #[test]
 fn wakes_only_for_a_quarter_of_the_ring() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::with(
         &[&net],
         skua_kernel::socket::SocketTracerConfig {
@@ -27,9 +27,9 @@ fn wakes_only_for_a_quarter_of_the_ring() {
         // SAFETY: one pollfd.
         unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
     };
-    let listener = net.run(|| listen("127.0.0.1"));
+    let listener = net.inside(|| listen("127.0.0.1"));
     let some = |count| {
-        net.run(|| {
+        net.inside(|| {
             for _ in 0..count {
                 drop(connect(&listener));
             }

@@ -168,6 +168,21 @@ impl Finding {
         }
     }
 
+    /// Adds the conversation of these records, if a query asks for it.
+    pub fn add_wanted<'a, F: Fn(&FlowRecord) -> bool>(
+        &mut self,
+        query: &Query<F>,
+        mut points: impl Iterator<Item = (Found, &'a FlowRecord)> + Clone,
+        drained_ns: u64,
+    ) {
+        let records = points.clone().map(|(_, record)| record);
+        if let Some((at, merged)) = query.merge(records)
+            && let Some((found, _)) = points.nth(at)
+        {
+            self.add(found, &merged.record, drained_ns);
+        }
+    }
+
     /// Adds a record as it was after the drain at `drained_ns`.
     pub fn add(&mut self, found: Found, record: &FlowRecord, drained_ns: u64) {
         const SLACK: usize = 1_024;

@@ -637,13 +637,8 @@ impl FlowStore {
     /// Where the conversations are that a query asks for, and how many there are, those beyond its limit included.
     pub fn find<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> (Vec<Found>, usize) {
         let mut finding = Finding::new(query.sort, query.limit);
-        for mut points in self.page(0, u32::MAX, query.view) {
-            let records = points.clone().map(|(_, record)| record);
-            if let Some((at, merged)) = query.merge(records)
-                && let Some((found, _)) = points.nth(at)
-            {
-                finding.add(found, &merged.record, self.drained_ns);
-            }
+        for points in self.page(0, u32::MAX, query.view) {
+            finding.add_wanted(query, points, self.drained_ns);
         }
         finding.sorted()
     }

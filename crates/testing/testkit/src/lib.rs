@@ -6,6 +6,7 @@
 //! - [`corpus()`] holds the named captures: every protocol, tunnel and malformation that
 //!   `docs/accounting.md` speaks of. They are the same on every run and every machine.
 //! - [`broker::Broker`] is a real Kafka broker.
+//! - [`lab::Net`] is a network namespace, [`wire::Wire`] two of them and a wire with counters.
 //! - [`damaged()`] holds capture files that a reader must refuse or warn about.
 
 pub mod access;
@@ -13,11 +14,13 @@ pub mod broker;
 pub mod capture;
 pub mod checksum;
 pub mod corpus;
+pub mod lab;
 pub mod layer;
 pub mod packet;
 pub mod random;
 pub mod scenario;
 pub mod scratch;
+pub mod wire;
 
 pub use capture::{ByteOrder, Capture, Format, Interface, LinkType, Record};
 pub use corpus::damaged::{Damaged, Outcome, damaged};

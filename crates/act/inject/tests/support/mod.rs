@@ -3,78 +3,24 @@
 use skua_inject::{
     Addresses, Frames, Injection, Job, Kind, Mac, Mode, Payload, Point, Template, flags,
 };
+use skua_testkit::lab::Net;
 use std::{
     io::{BufRead as _, BufReader},
     net::IpAddr,
-    os::unix::fs::MetadataExt as _,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
-/// Runs a program to its end and gives back its output.
-pub fn run(line: &str) -> String {
-    let mut words = line.split_whitespace();
-    let output = Command::new(words.next().unwrap())
-        .args(words)
-        .output()
-        .unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// A network namespace that lives as long as this value.
-pub struct Net(pub String);
-
-impl Net {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ac-{}-{number}", std::process::id());
-        run(&format!("ip netns add {name}"));
-        let net = Self(name);
-        net.exec("sysctl -qw net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.all.accept_dad=0");
-        net.exec("ip link set lo up");
-        net
-    }
-
-    pub fn path(&self) -> String {
-        format!("/run/netns/{}", self.0)
-    }
-
-    pub fn inode(&self) -> u64 {
-        std::fs::metadata(self.path()).unwrap().ino()
-    }
-
-    pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", self.path()));
-        command.args(["--", program]);
-        command
-    }
-
-    pub fn exec(&self, line: &str) -> String {
-        run(&format!("nsenter --net={} -- {line}", self.path()))
-    }
-
-    pub fn point(&self, interface: &str) -> Point {
-        let link = self.exec(&format!("ip -j link show dev {interface}"));
-        let link: serde_json::Value = serde_json::from_str(&link).unwrap();
-        Point {
-            netns_inode: self.inode(),
-            ifindex: link[0]["ifindex"].as_u64().unwrap() as u32,
-            name: interface.into(),
-            ethernet: link[0]["link_type"] == "ether" || link[0]["link_type"] == "loopback",
-            loopback: link[0]["link_type"] == "loopback",
-        }
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+/// An interface to send from or to watch.
+pub fn point(net: &Net, interface: &str) -> Point {
+    let link = net.link(interface);
+    Point {
+        netns_inode: net.inode(),
+        ifindex: link["ifindex"].as_u64().unwrap() as u32,
+        name: interface.into(),
+        ethernet: link["link_type"] == "ether" || link["link_type"] == "loopback",
+        loopback: link["link_type"] == "loopback",
     }
 }
 
@@ -91,10 +37,13 @@ pub struct Lab {
 impl Lab {
     pub fn new() -> Self {
         let lab = Self {
-            a: Net::new(),
-            router: Net::new(),
-            b: Net::new(),
+            a: Net::with_ipv6(),
+            router: Net::with_ipv6(),
+            b: Net::with_ipv6(),
         };
+        for net in [&lab.a, &lab.router, &lab.b] {
+            net.sysctl("ipv6/conf/default/accept_dad", "0");
+        }
         lab.router
             .exec("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
         let sides = [
@@ -116,19 +65,19 @@ impl Lab {
             ),
         ];
         for (host, own, mac, peer, peer_mac, net) in sides {
-            host.exec(&format!(
-                "ip link add {own} address {mac} type veth peer name {peer} address {peer_mac} netns {}",
-                lab.router.0
-            ));
+            host.pair(
+                &format!("{own} address {mac}"),
+                &lab.router,
+                &format!("{peer} address {peer_mac}"),
+            );
             for (side, link, last) in [(host, own, 2), (&lab.router, peer, 1)] {
-                side.exec(&format!("ip addr add 10.81.{net}.{last}/24 dev {link}"));
-                side.exec(&format!(
-                    "ip addr add fd81:{net}::{last}/64 dev {link} nodad"
-                ));
-                side.exec(&format!("ip link set {link} up"));
+                side.ip(&format!("addr add 10.81.{net}.{last}/24 dev {link}"));
+                side.ip(&format!("addr add fd81:{net}::{last}/64 dev {link} nodad"));
+                // Before that, IPv6 answers nobody.
+                side.wait_up(link);
             }
-            host.exec(&format!("ip route add default via 10.81.{net}.1"));
-            host.exec(&format!("ip -6 route add default via fd81:{net}::1"));
+            host.ip(&format!("route add default via 10.81.{net}.1"));
+            host.ip(&format!("-6 route add default via fd81:{net}::1"));
         }
         lab
     }
@@ -161,8 +110,8 @@ impl Lab {
     /// Three packets from `a0`, watched for at `b0`.
     pub fn job(&self, kind: Kind) -> Job {
         Job {
-            source: self.a.point("a0"),
-            destination: Some(self.b.point("b0")),
+            source: point(&self.a, "a0"),
+            destination: Some(point(&self.b, "b0")),
             frames: made(self.template(kind), Mode::Unique),
             count: 3,
             interval: Duration::from_millis(5),

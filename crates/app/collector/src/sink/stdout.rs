@@ -274,7 +274,8 @@ mod tests {
             // Lines passed on before the error was noticed are lost all the same.
             let lost: u64 = sink.lost().iter().map(|(_, lines)| lines).sum();
             assert_eq!(lost, 10);
-            assert!(finished.is_ok());
+            // The end is an error only if the thread that writes had found it out by then.
+            assert!(finished.is_ok() || only);
             assert_eq!(sink.flush().is_err(), only);
         }
     }

@@ -77,7 +77,7 @@ fn shown(net: &Net) -> HashMap<Key, Shown> {
     let text = String::from_utf8(output.stdout).unwrap();
     let sockets = text.lines().filter_map(show);
     sockets
-        .map(|shown| ((net.inode(), shown.local, shown.remote), shown))
+        .map(|shown| ((number(net), shown.local, shown.remote), shown))
         .collect()
 }
 
@@ -173,7 +173,7 @@ sys.stdin.readline()
 /// Connections of one kind.
 fn several(count: usize, listener: &TcpListener, from: &Net) -> Vec<(TcpStream, TcpStream)> {
     let address = listener.local_addr().unwrap();
-    let clients = from.run(|| {
+    let clients = from.inside(|| {
         let connect = |_| TcpStream::connect(address).unwrap();
         (0..count).map(connect).collect::<Vec<_>>()
     });
@@ -186,7 +186,7 @@ fn several(count: usize, listener: &TcpListener, from: &Net) -> Vec<(TcpStream, 
 
 /// A request that nobody answers.
 fn unanswered(net: &Net, to: SocketAddr) -> OwnedFd {
-    net.run(|| {
+    net.inside(|| {
         let socket = tcp_socket();
         // SAFETY: no pointers; the descriptor is ours.
         unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
@@ -197,12 +197,12 @@ fn unanswered(net: &Net, to: SocketAddr) -> OwnedFd {
 
 #[test]
 fn a_look_equals_what_ss_shows() {
-    let (a, b) = Net::pair();
+    let (a, b) = pair();
     let mut watch = Watch::new(&[&a, &b]);
-    let here = a.run(|| listen("192.0.2.1"));
-    let there = b.run(|| listen("192.0.2.2"));
-    let local = a.run(|| listen("127.0.0.1"));
-    let _idle: Vec<_> = (0..5).map(|_| a.run(|| listen("::1"))).collect();
+    let here = a.inside(|| listen("192.0.2.1"));
+    let there = b.inside(|| listen("192.0.2.2"));
+    let local = a.inside(|| listen("127.0.0.1"));
+    let _idle: Vec<_> = (0..5).map(|_| a.inside(|| listen("::1"))).collect();
 
     // Data both ways, on loopback, over veth, of other processes; some half closed.
     let mut open = several(60, &local, &a);
@@ -223,7 +223,7 @@ fn a_look_equals_what_ss_shows() {
     let arguments: Vec<_> = std::iter::once(&*port)
         .chain(sizes.iter().map(String::as_str))
         .collect();
-    let mut scripts: Vec<_> = (0..3).map(|_| b.python(OTHERS, &arguments)).collect();
+    let mut scripts: Vec<_> = (0..3).map(|_| python(&b, OTHERS, &arguments)).collect();
     let mut taken = Vec::new();
     for _ in 0..3 * sizes.len() {
         taken.push(here.accept().unwrap().0);

@@ -100,11 +100,11 @@ fn add(to: &mut PairUpdate, one: &PairUpdate) {
 
 #[test]
 fn sums_equal_the_events() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     // Two tracers see the same; one sums up.
     let mut single = Watch::new(&[&net]);
     let mut summed = Watch::with(&[&net], config(1000));
-    net.run(|| {
+    net.inside(|| {
         let listeners = [listen("127.0.0.1"), listen("::1")];
         for number in 0..100 {
             let (mut client, server) = connect(&listeners[number % 2]);
@@ -181,7 +181,7 @@ fn sums_equal_the_events() {
 fn drains_lose_nothing_and_count_nothing_twice() {
     const THREADS: u64 = 2;
     const EACH: u64 = 1000;
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::with(&[&net], config(1000));
     let done = AtomicBool::new(false);
     let (mut opened, mut accepted, mut bytes) = (0, 0, 0);
@@ -227,10 +227,10 @@ fn drains_lose_nothing_and_count_nothing_twice() {
 
 #[test]
 fn a_full_table_is_counted() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::with(&[&net], config(1));
     // Each refused port is a pair of its own.
-    net.run(|| {
+    net.inside(|| {
         for port in 1..=1500 {
             TcpStream::connect(("127.0.0.1", port)).unwrap_err();
         }

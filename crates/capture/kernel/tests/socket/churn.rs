@@ -130,14 +130,14 @@ fn run(net: &Net, connections: usize, mut meanwhile: impl FnMut()) -> (Did, Did)
     net.sysctl("ipv4/ip_local_port_range", "1024 65535");
     // Where TIME-WAIT does not fit, the last FIN is answered by a RST.
     net.sysctl("ipv4/tcp_max_tw_buckets", "1000000");
-    let mut server = net.python(&format!("{RULES}{SERVER}"), &[&WORKERS.to_string()]);
+    let mut server = python(net, &format!("{RULES}{SERVER}"), &[&WORKERS.to_string()]);
     let port = server.numbers()[0];
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let count = connections / CLIENTS + usize::from(number < connections % CLIENTS);
             let address = format!("127.0.1.{}", number + 1);
             let arguments = [&*address, &port.to_string(), &count.to_string()];
-            net.python(&format!("{RULES}{CLIENT}"), &arguments)
+            python(net, &format!("{RULES}{CLIENT}"), &arguments)
         })
         .collect();
     while clients
@@ -229,7 +229,7 @@ fn check(updates: &[SocketUpdate]) -> (Did, Did) {
 
 #[test]
 fn each_connection_of_several_processes_is_there_exactly_once() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let count = connections();
     let mut watch = Watch::with(&[&net], roomy());
     let mut updates = Vec::new();
@@ -260,7 +260,7 @@ fn what_finds_no_room_in_the_ring_is_counted() {
     /// Clocks are converted at the moment of a drain.
     const BLUR_NS: u64 = 1_000_000;
     let count = connections().min(2000);
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut small = Watch::with(
         &[&net],
         SocketTracerConfig {
@@ -297,7 +297,7 @@ fn what_finds_no_room_in_the_ring_is_counted() {
     assert!((least..=most).contains(&lost));
     assert_eq!((after.table_full, after.pairs_full), (0, 0));
 
-    let ours = |u: &SocketUpdate| u.netns == net.inode() && u.state != SocketState::Listen;
+    let ours = |u: &SocketUpdate| u.netns == number(&net) && u.state != SocketState::Listen;
     let mut second = all.clone();
     second.retain(|u| ours(u) && u.now_ns >= begin - BLUR_NS);
     assert_eq!(second.len(), 2 * count);

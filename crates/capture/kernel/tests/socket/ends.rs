@@ -14,10 +14,10 @@ use crate::lab::*;
 
 #[test]
 fn refused() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
     for address in ["127.0.0.1:9", "[::1]:9"] {
-        let error = net.run(|| TcpStream::connect(address).unwrap_err());
+        let error = net.inside(|| TcpStream::connect(address).unwrap_err());
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         let [update] = watch.ended(1)[..] else {
             panic!()
@@ -40,12 +40,12 @@ fn refused() {
 
 #[test]
 fn timed_out() {
-    let (near, _far) = Net::pair();
+    let (near, _far) = pair();
     near.sysctl("ipv4/tcp_syn_retries", "1");
     // Somebody who is not there, but whose link-layer address is known.
     near.ip("neigh add 192.0.2.77 lladdr 02:00:00:00:00:77 dev veth0");
     let mut watch = Watch::new(&[&near]);
-    let error = near.run(|| TcpStream::connect("192.0.2.77:80").unwrap_err());
+    let error = near.inside(|| TcpStream::connect("192.0.2.77:80").unwrap_err());
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let [update] = watch.ended(1)[..] else {
         panic!()
@@ -60,10 +60,10 @@ fn timed_out() {
 
 #[test]
 fn data_times_out() {
-    let (near, far) = Net::pair();
+    let (near, far) = pair();
     let mut watch = Watch::new(&[&near]);
-    let listener = far.run(|| listen("192.0.2.2"));
-    let (mut client, _server) = near.run(|| connect(&listener));
+    let listener = far.inside(|| listen("192.0.2.2"));
+    let (mut client, _server) = near.inside(|| connect(&listener));
     set_option(&client, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &500u32);
     near.ip("link set veth0 down");
     near.ip("link set veth0 up");
@@ -82,11 +82,11 @@ fn data_times_out() {
 
 #[test]
 fn unreachable() {
-    let (near, _far) = Net::pair();
+    let (near, _far) = pair();
     let mut watch = Watch::new(&[&near]);
     // Nobody answers ARP: after three attempts the host is unreachable.
     near.sysctl("ipv4/neigh/veth0/retrans_time_ms", "50");
-    let error = near.run(|| TcpStream::connect("192.0.2.66:80").unwrap_err());
+    let error = near.inside(|| TcpStream::connect("192.0.2.66:80").unwrap_err());
     assert_eq!(error.raw_os_error(), Some(libc::EHOSTUNREACH));
     let [update] = watch.ended(1)[..] else {
         panic!()
@@ -96,12 +96,12 @@ fn unreachable() {
 
 #[test]
 fn no_free_port() {
-    let net = Net::new();
-    let listener = net.run(|| listen("127.0.0.1"));
+    let net = Net::with_ipv6();
+    let listener = net.inside(|| listen("127.0.0.1"));
     let mut watch = Watch::new(&[&net]);
     net.sysctl("ipv4/ip_local_port_range", "40000 40000");
-    let kept = net.run(|| connect(&listener));
-    let error = net.run(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap_err());
+    let kept = net.inside(|| connect(&listener));
+    let error = net.inside(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap_err());
     assert_eq!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL));
     let [update] = watch.ended(1)[..] else {
         panic!()
@@ -112,11 +112,11 @@ fn no_free_port() {
 
 #[test]
 fn given_up_while_connecting() {
-    let (near, _far) = Net::pair();
+    let (near, _far) = pair();
     near.ip("neigh add 192.0.2.77 lladdr 02:00:00:00:00:77 dev veth0");
     let mut watch = Watch::new(&[&near]);
     let address = "192.0.2.77:80".parse().unwrap();
-    near.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(50)).unwrap_err());
+    near.inside(|| TcpStream::connect_timeout(&address, Duration::from_millis(50)).unwrap_err());
     let [update] = watch.ended(1)[..] else {
         panic!()
     };
@@ -132,9 +132,9 @@ type Brief = (Option<End>, u64, u64);
 
 /// Ends of both sides, of a connection on which `result` was done.
 fn ends_of(result: impl FnOnce(TcpStream, TcpStream) + Send) -> (Brief, Brief) {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    net.run(|| {
+    net.inside(|| {
         let listener = listen("127.0.0.1");
         let (client, server) = connect(&listener);
         result(client, server);
@@ -213,10 +213,10 @@ fn half_closed_with_unread_data_is_a_reset() {
 
 #[test]
 fn data_for_a_closed_process_is_answered_by_a_reset() {
-    let (near, far) = Net::pair();
+    let (near, far) = pair();
     let mut watch = Watch::new(&[&near, &far]);
-    let listener = far.run(|| listen("192.0.2.2"));
-    let (mut client, server) = near.run(|| connect(&listener));
+    let listener = far.inside(|| listen("192.0.2.2"));
+    let (mut client, server) = near.inside(|| connect(&listener));
     // FIN and data meet on their way.
     near.ip("link set veth0 down");
     drop(server);
@@ -247,9 +247,9 @@ fn both_reset_or_disconnect() {
 
 #[test]
 fn a_socket_that_connects_again_is_a_new_one() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let address = net.run(|| {
+    let address = net.inside(|| {
         let listener = listen("127.0.0.1");
         let socket = tcp_socket();
         for bytes in [100, 200] {
@@ -286,10 +286,10 @@ fn a_socket_that_connects_again_is_a_new_one() {
 
 #[test]
 fn simultaneous_open() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
     // A socket that connects to itself opens from both sides.
-    net.run(|| {
+    net.inside(|| {
         let socket = tcp_socket();
         let address = "127.0.0.1:5000".parse().unwrap();
         with_address(libc::bind, &socket, address).unwrap();
@@ -310,11 +310,11 @@ fn simultaneous_open() {
 
 #[test]
 fn fast_open() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     net.sysctl("ipv4/tcp_fastopen", "3");
     let mut watch = Watch::new(&[&net]);
     let sizes: [usize; 2] = [40, 60];
-    net.run(|| {
+    net.inside(|| {
         let listener = listen("127.0.0.1");
         set_option(&listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &16i32);
         for bytes in sizes {
@@ -362,9 +362,9 @@ fn fast_open() {
 
 #[test]
 fn what_never_got_through_the_listener_is_no_record() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    net.run(|| {
+    net.inside(|| {
         let listener = listen("127.0.0.1");
         let clients: Vec<_> = (0..3)
             .map(|_| TcpStream::connect(listener.local_addr().unwrap()).unwrap())
@@ -394,7 +394,7 @@ fn what_never_got_through_the_listener_is_no_record() {
 #[test]
 fn a_full_ring_is_counted() {
     const ENDS: u16 = 1000;
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::with(
         &[&net],
         SocketTracerConfig {
@@ -403,7 +403,7 @@ fn a_full_ring_is_counted() {
         },
     );
     let before = watch.tracer.losses().ring_full;
-    net.run(|| {
+    net.inside(|| {
         for port in 1..=ENDS {
             TcpStream::connect(("127.0.0.1", port)).unwrap_err();
         }
@@ -416,6 +416,6 @@ fn a_full_ring_is_counted() {
     assert!(kept + lost >= u64::from(ENDS), "{kept} {lost}");
     assert!(lost > u64::from(ENDS) - 2 * most, "{kept} {lost}");
     // From now on there is room again.
-    net.run(|| TcpStream::connect(("127.0.0.1", 1)).unwrap_err());
+    net.inside(|| TcpStream::connect(("127.0.0.1", 1)).unwrap_err());
     assert_eq!(watch.ended(1).len(), 1);
 }

@@ -8,7 +8,7 @@ use crate::lab::*;
 /// The table of docs/kernels.md is what this prints (`--nocapture`).
 #[test]
 fn every_capability_is_proven_on_some_hook() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let watch = Watch::new(&[&net]);
     let hooks = watch.tracer.hooks();
     println!("rung: {}", watch.tracer.describe());
@@ -66,7 +66,7 @@ fn lower_rungs_hold() {
 #[test]
 fn sockets_without_room_are_counted_once() {
     const CONNECTIONS: usize = 200;
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::with(
         &[&net],
         SocketTracerConfig {
@@ -78,8 +78,8 @@ fn sockets_without_room_are_counted_once() {
         println!("this kernel keeps what is known in the sockets");
         return;
     }
-    let listener = net.run(|| listen("127.0.0.1"));
-    let open: Vec<_> = net.run(|| (0..CONNECTIONS).map(|_| connect(&listener)).collect());
+    let listener = net.inside(|| listen("127.0.0.1"));
+    let open: Vec<_> = net.inside(|| (0..CONNECTIONS).map(|_| connect(&listener)).collect());
     drop((open, listener));
     let ended = watch.ended(200);
     let lost = watch.tracer.losses().table_full as usize;

@@ -1,127 +1,50 @@
 //! Network namespaces, and a tracer that is asked for their sockets only.
 
 use std::{
-    fs::File,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
-    os::{
-        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-        linux::fs::MetadataExt as _,
-    },
-    process::{Child, ChildStdout, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    process::{Child, ChildStdout, Stdio},
     time::{Duration, Instant},
 };
 
 use skua_kernel::socket::{SocketTracer, SocketTracerConfig};
 use skua_socket::{Opener, PairUpdate, SocketState, SocketUpdate, Task};
+pub use skua_testkit::lab::Net;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A network namespace with loopback up, gone when dropped.
-pub struct Net {
-    name: String,
+/// Two namespaces joined by a veth pair, with addresses .1 and .2.
+pub fn pair() -> (Net, Net) {
+    let (a, b) = (Net::with_ipv6(), Net::with_ipv6());
+    a.pair("veth0", &b, "veth0");
+    for (net, host) in [(&a, 1), (&b, 2)] {
+        net.ip(&format!("addr add 192.0.2.{host}/24 dev veth0"));
+        net.ip(&format!("addr add 2001:db8::{host}/64 dev veth0 nodad"));
+    }
+    // Before that, IPv6 answers nobody.
+    a.wait_up("veth0");
+    b.wait_up("veth0");
+    (a, b)
 }
 
-impl Net {
-    pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let net = Self {
-            name: format!("ks-{}-{number}", std::process::id()),
-        };
-        run(Command::new("ip").args(["netns", "add", &net.name]));
-        net.ip("link set lo up");
-        net
-    }
-
-    /// Two namespaces joined by a veth pair, with addresses .1 and .2.
-    pub fn pair() -> (Self, Self) {
-        let (a, b) = (Self::new(), Self::new());
-        a.ip(&format!(
-            "link add veth0 type veth peer name veth0 netns {}",
-            b.name
-        ));
-        for (net, host) in [(&a, 1), (&b, 2)] {
-            net.ip("link set veth0 up");
-            net.ip(&format!("addr add 192.0.2.{host}/24 dev veth0"));
-            net.ip(&format!("addr add 2001:db8::{host}/64 dev veth0 nodad"));
-        }
-        (a, b)
-    }
-
-    /// `ip -n NAME ARGS…`, split at spaces.
-    pub fn ip(&self, arguments: &str) {
-        run(Command::new("ip")
-            .args(["-n", &self.name])
-            .args(arguments.split_whitespace()));
-    }
-
-    fn file(&self) -> File {
-        File::open(format!("/run/netns/{}", self.name)).unwrap()
-    }
-
-    /// As records name it.
-    pub fn inode(&self) -> u32 {
-        self.file().metadata().unwrap().st_ino() as u32
-    }
-
-    /// Runs `work` on a thread inside.
-    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        std::thread::scope(|scope| {
-            scope
-                .spawn(|| {
-                    self.enter();
-                    work()
-                })
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    }
-
-    /// Puts the calling thread inside.
-    pub fn enter(&self) {
-        let file = self.file();
-        // SAFETY: changes only this thread, which the callers made for it.
-        let result = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
-        assert_eq!(result, 0);
-    }
-
-    /// Writes to /proc/sys/net as seen inside.
-    pub fn sysctl(&self, name: &str, value: &str) {
-        self.run(|| std::fs::write(format!("/proc/sys/net/{name}"), value).unwrap());
-    }
-
-    /// A program that is going to run inside, its process its own.
-    pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command
-            .arg(format!("--net=/run/netns/{}", self.name))
-            .args(["--", program]);
-        command
-    }
-
-    /// Runs a Python program inside, which tells us lines and may wait for ours.
-    pub fn python(&self, program: &str, arguments: &[&str]) -> Script {
-        let mut child = self
-            .command("/usr/bin/python3")
-            .args(["-u", "-c", program])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Script { child, lines }
-    }
+/// A namespace as records name it.
+pub fn number(net: &Net) -> u32 {
+    net.inode() as u32
 }
 
-impl Drop for Net {
-    fn drop(&mut self) {
-        let _ = Command::new("ip")
-            .args(["netns", "del", &self.name])
-            .status();
-    }
+/// Runs a Python program inside, which tells us lines and may wait for ours.
+pub fn python(net: &Net, program: &str, arguments: &[&str]) -> Script {
+    let mut child = net
+        .command("/usr/bin/python3")
+        .args(["-u", "-c", program])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    Script { child, lines }
 }
 
 /// A process of ours; killed when dropped.
@@ -163,15 +86,6 @@ impl Drop for Script {
     }
 }
 
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
 /// A tracer of some namespaces.
 pub struct Watch {
     pub tracer: SocketTracer,
@@ -187,7 +101,7 @@ impl Watch {
         skua_kernel::capture_libbpf_log();
         Self {
             tracer: SocketTracer::start(config).unwrap(),
-            nets: nets.iter().map(|n| n.inode()).collect(),
+            nets: nets.iter().map(|net| number(net)).collect(),
         }
     }
 

@@ -126,7 +126,7 @@ fn check(updates: &[SocketUpdate], carried: &[Carried], loopback: bool) {
 fn each_of_2000_short_connections_is_there_exactly_once() {
     const THREADS: usize = 4;
     const EACH: usize = 500;
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
     let carried: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -163,13 +163,13 @@ fn each_of_2000_short_connections_is_there_exactly_once() {
 
 #[test]
 fn bytes_are_exact_over_veth_and_both_families() {
-    let (near, far) = Net::pair();
+    let (near, far) = pair();
     let mut watch = Watch::new(&[&near, &far]);
     for address in ["192.0.2.2", "2001:db8::2"] {
-        let listener = far.run(|| listen(address));
+        let listener = far.inside(|| listen(address));
         let carried: Vec<_> = (0..20)
             .map(|number| {
-                let (client, server) = near.run(|| connect(&listener));
+                let (client, server) = near.inside(|| connect(&listener));
                 carry(client, server, number)
             })
             .collect();
@@ -185,7 +185,7 @@ fn bytes_are_exact_over_veth_and_both_families() {
                 Opener::Local => &near,
                 _ => &far,
             };
-            assert_eq!(update.netns, inside.inode());
+            assert_eq!(update.netns, number(inside));
             assert_eq!(update.local.is_ipv6(), address.contains(':'));
         }
     }
@@ -194,10 +194,10 @@ fn bytes_are_exact_over_veth_and_both_families() {
 #[test]
 fn bulk_is_counted_to_the_byte() {
     const BYTES: usize = 30 << 20;
-    let (near, far) = Net::pair();
+    let (near, far) = pair();
     let mut watch = Watch::new(&[&near, &far]);
-    let listener = far.run(|| listen("192.0.2.2"));
-    let (mut client, mut server) = near.run(|| connect(&listener));
+    let listener = far.inside(|| listen("192.0.2.2"));
+    let (mut client, mut server) = near.inside(|| connect(&listener));
     let reader = thread::spawn(move || read_all(&mut server));
     send_and_finish(&mut client, BYTES);
     assert_eq!(reader.join().unwrap(), BYTES);
@@ -218,15 +218,15 @@ fn bulk_is_counted_to_the_byte() {
 
 #[test]
 fn a_look_shows_connections_and_listeners() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let listener = net.run(|| listen("127.0.0.1"));
-    let (mut client, mut server) = net.run(|| connect(&listener));
+    let listener = net.inside(|| listen("127.0.0.1"));
+    let (mut client, mut server) = net.inside(|| connect(&listener));
     client.write_all(&[1; 1234]).unwrap();
     read_some(&mut server, 1234);
     server.write_all(&[1; 77]).unwrap();
     read_some(&mut client, 77);
-    let waiting = net.run(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+    let waiting = net.inside(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
     // Until the last acknowledgement came.
     thread::sleep(std::time::Duration::from_millis(100));
 

@@ -65,11 +65,11 @@ fn converse(connections: &[(TcpStream, TcpStream)]) {
 
 /// Clients in `a` send; the connections, still open, when all has arrived in `b`.
 fn transfer(a: &Net, b: &Net) -> Vec<(TcpStream, TcpStream)> {
-    let listener = b.run(|| listen("192.0.2.2"));
+    let listener = b.inside(|| listen("192.0.2.2"));
     let address = listener.local_addr().unwrap();
     let clients: Vec<_> = (0..CONNECTIONS)
         .map(|_| {
-            let client = a.run(|| TcpStream::connect(address).unwrap());
+            let client = a.inside(|| TcpStream::connect(address).unwrap());
             let (server, _) = listener.accept().unwrap();
             (client, server)
         })
@@ -102,7 +102,7 @@ fn assert_slow(update: &SocketUpdate, delay_us: u32) {
 
 #[test]
 fn delay_and_loss_show_as_such() {
-    let (a, b) = Net::pair();
+    let (a, b) = pair();
     // A loss is of one segment, not of many that are still one packet.
     for net in [&a, &b] {
         net.ip("link set veth0 gso_max_segs 1");

@@ -36,10 +36,10 @@ fn sees_every_accept(watch: &Watch) -> bool {
 
 #[test]
 fn a_thread_connects_and_another_sends_and_closes() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let listener = net.run(|| listen("127.0.0.1"));
-    let (client, server) = net.run(|| {
+    let listener = net.inside(|| listen("127.0.0.1"));
+    let (client, server) = net.inside(|| {
         std::thread::Builder::new()
             .name("other-thread".into())
             .spawn({
@@ -63,9 +63,9 @@ fn a_thread_connects_and_another_sends_and_closes() {
 
 #[test]
 fn a_process_of_a_few_milliseconds() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let listener = net.run(|| listen("127.0.0.1"));
+    let listener = net.inside(|| listen("127.0.0.1"));
     let port = listener.local_addr().unwrap().port();
     let child = net
         .command("/bin/bash")
@@ -88,10 +88,10 @@ fn a_process_of_a_few_milliseconds() {
 
 #[test]
 fn accepted_without_a_name_is_known_at_close() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let listener = net.run(|| listen("127.0.0.1"));
-    let client = net.run(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+    let listener = net.inside(|| listen("127.0.0.1"));
+    let client = net.inside(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
     let server = accept_unnamed(&listener);
     drop((server, client));
     let (_, accepted) = watch.both_ends();
@@ -130,15 +130,15 @@ for pid in workers:
 ";
 
 fn pre_forked(how: &str) {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let mut script = net.python(PRE_FORKED, &[how]);
+    let mut script = python(&net, PRE_FORKED, &[how]);
     let [port, master] = script.numbers()[..] else {
         panic!()
     };
     let workers = script.numbers();
     let mut clients: Vec<_> = (0..2)
-        .map(|_| net.run(|| TcpStream::connect(("127.0.0.1", port as u16)).unwrap()))
+        .map(|_| net.inside(|| TcpStream::connect(("127.0.0.1", port as u16)).unwrap()))
         .collect();
     for client in &mut clients {
         client.write_all(b"x").unwrap();
@@ -206,13 +206,13 @@ os.waitpid(child, 0)
 
 #[test]
 fn a_descriptor_is_passed_to_another_process() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let mut script = net.python(PASSING, &[]);
+    let mut script = python(&net, PASSING, &[]);
     let [port, parent, child] = script.numbers()[..] else {
         panic!()
     };
-    let client = net.run(|| TcpStream::connect(("127.0.0.1", port as u16)).unwrap());
+    let client = net.inside(|| TcpStream::connect(("127.0.0.1", port as u16)).unwrap());
     assert_eq!(script.line(), "passed");
     let mut open = watch.open();
     open.retain(|u| u.opener == Opener::Remote);
@@ -260,8 +260,8 @@ os.waitpid(child, 0)
 
 #[test]
 fn older_than_the_tracer() {
-    let net = Net::new();
-    let mut script = net.python(INHERITING, &[]);
+    let net = Net::with_ipv6();
+    let mut script = python(&net, INHERITING, &[]);
     let parent = script.numbers()[0];
     let mut watch = Watch::new(&[&net]);
     let listening = watch.open_one(SocketState::Listen);
@@ -311,9 +311,9 @@ fn older_than_the_tracer() {
 
 #[test]
 fn ipv4_in_an_ipv6_socket_is_ipv4() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    net.run(|| {
+    net.inside(|| {
         let listener = listen("::");
         let port = listener.local_addr().unwrap().port();
         let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -342,9 +342,9 @@ sys.stdin.readline()
 
 #[test]
 fn listeners_that_share_a_port() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let mut scripts = [net.python(REUSE_PORT, &[]), net.python(REUSE_PORT, &[])];
+    let mut scripts = [python(&net, REUSE_PORT, &[]), python(&net, REUSE_PORT, &[])];
     let pids = [scripts[0].numbers()[0], scripts[1].numbers()[0]];
     let mut open = watch.open();
     open.retain(|u| u.state == SocketState::Listen);
@@ -357,7 +357,7 @@ fn listeners_that_share_a_port() {
     let mut seen = std::collections::HashSet::new();
     let mut clients = Vec::new();
     for _ in 0..200 {
-        clients.push(net.run(|| TcpStream::connect("127.0.0.1:7777").unwrap()));
+        clients.push(net.inside(|| TcpStream::connect("127.0.0.1:7777").unwrap()));
         std::thread::sleep(std::time::Duration::from_millis(2));
         let open = watch.open();
         seen.extend(
@@ -397,13 +397,13 @@ fn a_control_group_of_version_1_is_told_apart() {
 
 /// A process connects from a new group below `root`, which is gone before anybody asks.
 fn control_group(root: &std::path::Path, version: u64) {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
     let name = format!("ks-{}-{}", std::process::id(), version >> 63);
     let path = root.join(&name);
     std::fs::create_dir(&path).unwrap();
     let inode = std::os::linux::fs::MetadataExt::st_ino(&std::fs::metadata(&path).unwrap());
-    let listener = net.run(|| listen("127.0.0.1"));
+    let listener = net.inside(|| listen("127.0.0.1"));
     let port = listener.local_addr().unwrap().port();
     let line = format!(
         "echo $$ >{}/cgroup.procs && echo hi >/dev/tcp/127.0.0.1/{port}",
@@ -444,9 +444,9 @@ fn cgroup_root(wanted: impl Fn(&str, &str) -> bool) -> Option<std::path::PathBuf
 
 #[test]
 fn a_child_of_ours_is_told_apart_by_its_start() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let listener = net.run(|| listen("127.0.0.1"));
+    let listener = net.inside(|| listen("127.0.0.1"));
     let port = listener.local_addr().unwrap().port();
     for _ in 0..2 {
         let line = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
@@ -469,9 +469,9 @@ fn a_child_of_ours_is_told_apart_by_its_start() {
 /// The kernel gives the number again when it has come around; here it is told to.
 #[test]
 fn a_pid_that_is_used_again_is_another_process() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let listener = net.run(|| listen("127.0.0.1"));
+    let listener = net.inside(|| listen("127.0.0.1"));
     let port = listener.local_addr().unwrap().port();
     let call = || {
         let line = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");

@@ -12,10 +12,10 @@ fn bind(address: &str) -> UdpSocket {
 
 #[test]
 fn connected() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
     for address in ["127.0.0.1", "::1"] {
-        let (socket, local, remote) = net.run(|| {
+        let (socket, local, remote) = net.inside(|| {
             let remote = bind(address).local_addr().unwrap();
             let socket = bind(address);
             socket.connect(remote).unwrap();
@@ -45,10 +45,10 @@ fn connected() {
 
 #[test]
 fn first_send_without_connect() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
     for address in ["127.0.0.1", "::1"] {
-        let (socket, first) = net.run(|| {
+        let (socket, first) = net.inside(|| {
             let first = bind(address).local_addr().unwrap();
             let second = bind(address).local_addr().unwrap();
             let socket = bind(address);
@@ -74,7 +74,7 @@ fn first_send_without_connect() {
         assert_eq!(open.task_rule, TaskRule::File);
     }
     // Nobody looked meanwhile.
-    net.run(|| {
+    net.inside(|| {
         let to = bind("127.0.0.1").local_addr().unwrap();
         bind("127.0.0.1").send_to(b"x", to).unwrap();
     });
@@ -86,9 +86,9 @@ fn first_send_without_connect() {
 
 #[test]
 fn a_server_that_answers_opened_nothing() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let client = net.run(|| {
+    let client = net.inside(|| {
         let server = UdpSocket::bind("127.0.0.1:5353").unwrap();
         let client = bind("127.0.0.1");
         client.connect(server.local_addr().unwrap()).unwrap();
@@ -108,11 +108,11 @@ fn a_server_that_answers_opened_nothing() {
 
 #[test]
 fn bound_only_and_older_than_the_tracer() {
-    let net = Net::new();
-    let socket = net.run(|| bind("127.0.0.1"));
+    let net = Net::with_ipv6();
+    let socket = net.inside(|| bind("127.0.0.1"));
     let mut watch = Watch::new(&[&net]);
     // Not bound, never used: no record.
-    let _idle = net.run(tcp_socket);
+    let _idle = net.inside(tcp_socket);
     let update = watch.open_one(SocketState::UdpUnconnected);
     assert_eq!(watch.open().len(), 1);
     assert_eq!(
@@ -130,7 +130,7 @@ fn bound_only_and_older_than_the_tracer() {
 
 #[test]
 fn sends_are_not_watched_unless_wanted() {
-    let net = Net::new();
+    let net = Net::with_ipv6();
     let mut watch = Watch::with(
         &[&net],
         skua_kernel::socket::SocketTracerConfig {
@@ -138,7 +138,7 @@ fn sends_are_not_watched_unless_wanted() {
             ..Default::default()
         },
     );
-    net.run(|| {
+    net.inside(|| {
         let to = bind("127.0.0.1");
         bind("127.0.0.1")
             .send_to(b"x", to.local_addr().unwrap())

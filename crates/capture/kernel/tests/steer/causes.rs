@@ -76,6 +76,12 @@ fn each_cause_is_counted_and_the_packet_passes_untouched() {
             Cause::Fragment,
         ),
         (
+            "IPv6, nine extension headers",
+            DECIMAL,
+            Shape { extra: 9, ..six }.frame(b"\0\x01100"),
+            Cause::NoPayload,
+        ),
+        (
             "IP says more",
             DECIMAL,
             changed(sample.clone(), ip + 2, &[0xff, 0xff]),
@@ -237,5 +243,13 @@ fn each_cause_is_counted_and_the_packet_passes_untouched() {
         run(steering.program().unwrap(), &of(&number), 1);
         let after = steering.counts().unwrap().sampled;
         assert_eq!(after, before + 1, "{settings}: {number:x?}");
+    }
+    // As many extension headers as are stepped over.
+    let steering = &loaded[DECIMAL].0;
+    for extra in [7, 8] {
+        let frame = Shape { extra, ..six }.frame(b"\0\x01100");
+        let before = steering.counts().unwrap().sampled;
+        run(steering.program().unwrap(), &frame, 1);
+        assert_eq!(steering.counts().unwrap().sampled, before + 1, "{extra}");
     }
 }

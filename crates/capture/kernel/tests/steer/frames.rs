@@ -117,7 +117,7 @@ impl Shape {
                 0
             },
             extra: if random.one_in(4) {
-                random.below(8) as usize
+                random.below(10) as usize
             } else {
                 0
             },
@@ -153,7 +153,7 @@ impl Shape {
         transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         for tag in 0..self.tags {
-            frame.extend(if tag == 0 { [0x88, 0xa8] } else { [0x81, 0x00] });
+            frame.extend([[0x81, 0x00], [0x88, 0xa8], [0x91, 0x00]][(tag + self.tags) % 3]);
             frame.extend([0, 7]);
         }
         if self.six {
@@ -191,7 +191,9 @@ impl Shape {
 
     fn add_ip6(self, frame: &mut Vec<u8>, protocol: u8, from: &[u8], to: &[u8], rest: &[u8]) {
         let mut body = Vec::new();
-        let mut kinds: Vec<u8> = (0..self.extra).map(|i| [0, 60, 43, 51][i % 4]).collect();
+        let mut kinds: Vec<u8> = (0..self.extra)
+            .map(|i| [0, 60, 43, 51, 135, 139, 140][i % 7])
+            .collect();
         if self.fragment {
             kinds.push(44);
         }

@@ -2,11 +2,7 @@
 //! go their usual way the moment that the target is down.
 
 use std::{
-    fs::File,
     net::UdpSocket,
-    os::fd::AsRawFd as _,
-    process::Command,
-    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -16,57 +12,9 @@ use skua_kernel::{
     steer::{ActionResult, Steering, Target, attach},
 };
 use skua_steer::Order;
+use skua_testkit::lab::Net;
 
 use crate::frames::{can_steer, detector};
-
-/// A network namespace, gone when dropped.
-struct Net(String);
-
-impl Net {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let net = Self(format!("sx-{}-{number}", std::process::id()));
-        let made = Command::new("ip").args(["netns", "add", &net.0]).status();
-        assert!(made.unwrap().success());
-        net
-    }
-
-    fn ip(&self, arguments: &str) {
-        let mut command = Command::new("ip");
-        command
-            .args(["-n", &self.0])
-            .args(arguments.split_whitespace());
-        assert!(command.status().unwrap().success(), "{arguments}");
-    }
-
-    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let file = File::open(format!("/run/netns/{}", self.0)).unwrap();
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                // SAFETY: an open descriptor; only this thread is moved, and ends.
-                let entered = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
-                assert_eq!(entered, 0);
-                work()
-            });
-            thread.join().unwrap()
-        })
-    }
-
-    fn ifindex(&self, name: &str) -> u32 {
-        let name = std::ffi::CString::new(name).unwrap();
-        // SAFETY: a NUL-terminated name.
-        let index = self.inside(|| unsafe { libc::if_nametoindex(name.as_ptr()) });
-        assert_ne!(index, 0);
-        index
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-    }
-}
 
 /// A sender behind `gp0` of the host, and a pod behind `pb0`.
 struct Host {
@@ -80,15 +28,10 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let (sender, host, pod) = (Net::new(), Net::new(), Net::new());
+        let (sender, host, pod) = (Net::with_ipv6(), Net::with_ipv6(), Net::with_ipv6());
         for (near, far, net, last) in [("gp0", "g0", &sender, 1), ("pb0", "vb0", &pod, 3)] {
-            host.ip(&format!(
-                "link add {near} type veth peer name {far} address 02:00:00:00:00:0{last} netns {}",
-                net.0
-            ));
-            host.ip(&format!("link set {near} up"));
+            host.pair(near, net, &format!("{far} address 02:00:00:00:00:0{last}"));
             net.ip(&format!("addr add 10.1.0.{last}/24 dev {far}"));
-            net.ip(&format!("link set {far} up"));
         }
         sender.ip("neigh add 10.1.0.2 lladdr 02:00:00:00:00:02 dev g0 nud permanent");
         let out = sender.inside(|| UdpSocket::bind("10.1.0.1:0").unwrap());

@@ -1,14 +1,8 @@
 //! Probes on threads of their own beside the laboratory of the `skua` command's tests.
 
-#[path = "../../../../app/skua/tests/live/lab/base.rs"]
-#[allow(dead_code, reason = "not all of it is wanted here")]
-pub mod base;
 #[path = "../../../../app/skua/tests/live/lab/frame.rs"]
 #[allow(dead_code, reason = "not all of it is wanted here")]
 pub mod frame;
-#[path = "../../../../app/skua/tests/live/lab/net.rs"]
-#[allow(dead_code, reason = "not all of it is wanted here")]
-pub mod net;
 #[path = "../../../../app/skua/tests/live/lab/packet.rs"]
 #[allow(dead_code, reason = "not all of it is wanted here")]
 pub mod packet;
@@ -24,9 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use base::{Sum, root_tests, wait_for};
 pub use frame::Flow;
-pub use net::{Counters, Net, Wire};
 pub use packet::{SendMode, Sender, Sent};
 use rustix::{
     process::{Pid, Signal, kill_process},
@@ -40,9 +32,11 @@ use skua_probe::{
     file::CaptureFile,
     userspace::{Capture, UserspaceConfig, UserspaceProbe},
 };
-
-/// Names of network namespaces begin so.
-pub const PREFIX: &str = "cp";
+pub use skua_testkit::{
+    lab as net,
+    lab::{Net, root_tests, wait_for},
+    wire::{Counters, Sum, Wire},
+};
 
 /// Longer than anything takes here, also in an emulated machine.
 pub const PATIENCE: Duration = Duration::from_secs(900);

@@ -153,7 +153,7 @@ impl Skua {
     }
 
     fn change_rooms(&self, script: &str, stdin: Stdio) {
-        super::net::run(
+        skua_testkit::lab::run(
             Command::new("nsenter")
                 .arg(format!("--mount=/proc/{}/ns/mnt", self.pid))
                 .arg(format!("--pid=/proc/{}/ns/pid", self.pid))
@@ -219,7 +219,7 @@ impl Skua {
     /// Asks the API.
     pub fn get(&self, path: &str) -> String {
         let url = format!("http://{}{path}", self.address);
-        super::net::inside(&self.net, || {
+        skua_testkit::lab::inside(&self.net, || {
             ureq::get(url)
                 .header("Authorization", BEARER)
                 .call()

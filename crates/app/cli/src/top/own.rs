@@ -36,10 +36,8 @@ pub struct OwnCapture {
 pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Option<OwnCapture>> {
     let asked = &arguments.analyzer;
     let capture = &arguments.capture;
-    if capture.interface.is_empty() {
-        if Client::connect(asked)?.is_some() {
-            return Ok(None);
-        }
+    if capture.interface.is_empty() && Client::connect(asked)?.is_some() {
+        return Ok(None);
     }
     let config = Config::load(capture.config.as_deref())?.with_arguments(capture)?;
     let folder = Private::new()?;

@@ -56,7 +56,7 @@ fuzz_target!(|data: &[u8]| {
         Err(error) => return one_line(&error),
     };
     assert!(asked.targets.len() <= 32 && asked.sources.len() <= 1_024);
-    assert!(asked.choice.parties.len() <= 100_000);
+    assert!(asked.choice.addresses.len() <= 100_000);
     assert!(asked.choice.vlan < 4_095 && asked.choice.sampling > 0);
     assert!(!asked.directions.is_empty());
     for target in &asked.targets {

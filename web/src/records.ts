@@ -2,6 +2,7 @@
 
 export interface Flow {
   interface: string;
+  points?: number;
   layers: string;
   protocol: string;
   a: {

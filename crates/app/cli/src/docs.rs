@@ -117,7 +117,7 @@ fn no_group_of_metrics_is_left_out() {
         .iter()
         .map(|group| group.title)
         .collect();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")];
     let mut found = 0;
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

@@ -9,7 +9,7 @@ use std::{
 use anyhow::bail;
 use skua_config::{addresses, arguments::SummaryFormat};
 use skua_file::CaptureFile;
-use skua_flow::{AddressSet, FlowTable, Query, TableConfig};
+use skua_flow::{AddressSet, FlowTable, Query, TableConfig, View};
 use skua_output::{OutputFormat, Printer};
 use skua_probe::{Account, Selection};
 use skua_watch::{
@@ -94,6 +94,8 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         &Query {
             sort: arguments.sort.by()?,
             limit: arguments.limit.unwrap_or(usize::MAX),
+            // A file may have the same packets of several interfaces: it is shown as it is.
+            view: View::Points,
             ..Query::all()
         },
         arguments.print.output == OutputFormat::Csv,

@@ -143,7 +143,15 @@ impl Merge {
     }
 }
 
-/// Whether a record belongs to a ring: none of it is of the same point, and their times overlap.
+/// Whether two records of one interface, which differ in VLAN tags or tunnel, are of other packets: a packet passes an
+/// interface once in each direction. It may come in with one tag and go out with another.
+fn are_apart(one: &FlowRecord, other: &FlowRecord) -> bool {
+    let (a, b) = (one.directions.0, other.directions.0);
+    let same = |r: &FlowRecord| (r.key.netns, r.key.ifindex);
+    same(one) == same(other) && (a == 0 || b == 0 || a & b != 0)
+}
+
+/// Whether a record belongs to a ring: its points see the same packets, and their times overlap.
 fn fits<'a>(
     links: &[Link],
     ring: u32,
@@ -155,7 +163,7 @@ fn fits<'a>(
     loop {
         let member = record(at);
         points += 1;
-        if member.key == new.key || points == MAX_POINTS {
+        if points == MAX_POINTS || member.key == new.key || are_apart(member, new) {
             return false;
         }
         (first_ns, last_ns) = (first_ns.min(member.first_ns), last_ns.max(member.last_ns));

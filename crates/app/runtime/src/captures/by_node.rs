@@ -67,27 +67,30 @@ impl ByNode {
 impl Running for ByNode {
     fn set_points(&mut self, points: &[NodePoint]) {
         let mut parts = self.parts();
-        parts.retain(|part| points.iter().any(|p| self.kind(p) == part.capture.r#type));
+        // A part without nodes stays: queries still ask for what it has counted.
+        for part in &mut *parts {
+            let of_kind = points
+                .iter()
+                .filter(|p| self.kind(p) == part.capture.r#type);
+            let of_kind: Vec<_> = of_kind.cloned().collect();
+            if part.points != of_kind {
+                if let Ok(running) = &mut part.running {
+                    running.set_points(&of_kind);
+                }
+                part.points = of_kind;
+            }
+        }
         for point in points {
             let kind = self.kind(point);
-            let of_kind = points.iter().filter(|p| self.kind(p) == kind).cloned();
-            let of_kind: Vec<_> = of_kind.collect();
-            match parts.iter_mut().find(|part| part.capture.r#type == kind) {
-                Some(part) if part.points == of_kind => {}
-                Some(part) => {
-                    if let Ok(running) = &mut part.running {
-                        running.set_points(&of_kind);
-                    }
-                    part.points = of_kind;
-                }
-                None => {
-                    let capture = Capture {
-                        r#type: kind,
-                        ..self.capture.clone()
-                    };
-                    parts.push(Part::start(&self.runner, capture, of_kind));
-                }
+            if parts.iter().any(|part| part.capture.r#type == kind) {
+                continue;
             }
+            let of_kind = points.iter().filter(|p| self.kind(p) == kind).cloned();
+            let capture = Capture {
+                r#type: kind,
+                ..self.capture.clone()
+            };
+            parts.push(Part::start(&self.runner, capture, of_kind.collect()));
         }
     }
 

@@ -117,7 +117,11 @@ fn several_captures_on_a_node_count_each_their_own() {
     let bpf = "udp and greater 200";
     let chosen = types.map(|kind| create(net, &skua, NEAR, &["--type", kind, "--bpf", bpf]));
     // The same once more is refused, a short one passes.
-    let again = ask(net, &skua, &["capture", "create", "--gremlin", NEAR]);
+    let again = ask(
+        net,
+        &skua,
+        &["capture", "create", "--gremlin", NEAR, "--type", "ebpf"],
+    );
     assert!(again.unwrap_err().contains(&everything[0]));
     let short = create(net, &skua, NEAR, &["--ttl", "1s", "--bpf", "icmp"]);
     for id in everything.iter().chain(&chosen) {

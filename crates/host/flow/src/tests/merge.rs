@@ -1,8 +1,8 @@
 //! A conversation that several points have seen is one row, and counts once.
 
 use crate::{
-    Counters, EndReason, FlowKey, FlowRecord, FlowStore, FlowUpdate, Merged, Query, StoreLimits,
-    View,
+    Counters, Directions, EndReason, FlowKey, FlowRecord, FlowStore, FlowUpdate, Merged, Query,
+    StoreLimits, View,
 };
 use proptest::prelude::*;
 
@@ -143,6 +143,25 @@ fn ports_that_are_used_again_are_another_conversation_at_every_point() {
     assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|row| row.points == 3));
     assert_eq!(sum(rows.iter().map(|r| &r.record)), counters(150));
+}
+
+#[test]
+fn two_vlans_of_an_interface_are_one_conversation_only_when_packets_come_in_by_one_and_go_out_by_the_other()
+ {
+    let tagged = |vlan: u16, directions| {
+        let mut update = update(2, 3, 10, (10, 20));
+        update.key.vlan = [0x1000 | vlan, 0];
+        update.directions = Directions(directions);
+        update
+    };
+    // What of `lo` came in and of `hi` went out, the other way round, and not known.
+    for (one, other, rows_wanted) in [(9, 6, 1), (9, 9, 2), (1, 9, 2), (0, 0, 2), (0, 9, 2)] {
+        let mut store = store(100);
+        store.apply(&tagged(10, one));
+        store.apply(&tagged(20, other));
+        let rows = rows(&store, View::Conversations);
+        assert_eq!(rows.len(), rows_wanted, "{one} {other}");
+    }
 }
 
 #[test]

@@ -276,6 +276,9 @@ mod tests {
         let copies = of("192.0.2.1/5", "erspanv1").unwrap().unwrap();
         assert!(copies.wants_packets());
         assert_eq!(copies.resolve().unwrap().ip().to_string(), "192.0.2.1");
+        // As Skydive has it; ERSPAN has no ports.
+        let copies = of("192.0.2.1:47", "ERSPANv1").unwrap().unwrap();
+        assert_eq!(copies.resolve().unwrap().ip().to_string(), "192.0.2.1");
         for (address, kind, words) in [
             ("192.0.2.1:2055", "", "TargetType is missing"),
             ("192.0.2.1:2055", "IPFIX", "NetFlowV5"),
@@ -283,7 +286,6 @@ mod tests {
             ("192.0.2.1/1024", "ERSPANv1", "session"),
             ("192.0.2.1/x", "ERSPANv1", "session"),
             ("", "ERSPANv1", "no host"),
-            ("192.0.2.1:47", "ERSPANv1", "no host"),
             ("192.0.2.1", "NetFlowV5", "with a port"),
             ("192.0.2.1:0", "NetFlowV5", "with a port"),
             (":2055", "NetFlowV5", "with a port"),

@@ -111,7 +111,9 @@ impl<F: Fn(&FlowRecord) -> bool> Query<F> {
             merged.record.merge(record);
             merged.points += 1;
         }
-        let wanted = merged.record.updated_ns > self.updated_after_ns
+        // Files without times have drains at 0.
+        let after = self.updated_after_ns;
+        let wanted = (after == 0 || merged.record.updated_ns > after)
             && !(self.active_only && merged.record.end.is_some());
         wanted.then_some((at, merged))
     }

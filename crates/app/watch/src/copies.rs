@@ -1,5 +1,5 @@
-//! Copies of flows. They are made a page at a time, which is all that happens under the lock of the state; filters,
-//! orders, sums and texts are made of the copies, when the lock is released.
+//! Copies of flows, made a page at a time under the lock of the state; sums and texts are made of the copies, when the
+//! lock is released. Only to find the places of flows filters and orders are asked under the lock.
 
 use std::{borrow::Cow, sync::Arc};
 

@@ -1,16 +1,38 @@
-//! A lock that readers share, and in which a drain goes before all readers that have not begun.
+//! A lock that a few readers share, and in which a drain goes before all readers that have not begun.
+//!
+//! A reader that loses its processor while it has the value holds up a drain for as long as others run. So no more
+//! readers are let in than half of the processors: of two, one, and that one is the next to run when the others wait.
 
 use std::{
     ops::{Deref, DerefMut},
     sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    thread::available_parallelism,
 };
 
 /// See the module. What `RwLock` does with readers that come while a writer waits is not specified.
 pub struct DrainLock<T> {
-    /// Drains that wait or are under way.
-    drains: Mutex<usize>,
-    no_drain: Condvar,
+    users: Mutex<Users>,
+    /// The most readers at a time.
+    limit: usize,
+    /// A reader may go on.
+    free: Condvar,
     value: RwLock<T>,
+}
+
+/// How many there are.
+#[derive(Default)]
+struct Users {
+    /// Drains that wait or are under way.
+    drains: usize,
+    /// Readers that were let in.
+    readers: usize,
+}
+
+/// The value, to read it.
+pub struct ReadGuard<'a, T> {
+    // Released before the next reader is let in.
+    value: RwLockReadGuard<'a, T>,
+    _reader: Reader<'a, T>,
 }
 
 /// The value, for a drain.
@@ -20,30 +42,44 @@ pub struct DrainGuard<'a, T> {
     _gate: Gate<'a, T>,
 }
 
+/// One of the readers.
+struct Reader<'a, T>(&'a DrainLock<T>);
+
 /// Keeps readers out.
 struct Gate<'a, T>(&'a DrainLock<T>);
 
 impl<T> DrainLock<T> {
     pub fn new(value: T) -> Self {
+        let processors = available_parallelism().map_or(1, usize::from);
+        Self::with_limit(value, (processors / 2).max(1))
+    }
+
+    /// With so many readers at a time.
+    fn with_limit(value: T, limit: usize) -> Self {
         Self {
-            drains: Mutex::new(0),
-            no_drain: Condvar::new(),
+            users: Mutex::default(),
+            limit,
+            free: Condvar::new(),
             value: RwLock::new(value),
         }
     }
 
-    fn drains(&self) -> MutexGuard<'_, usize> {
-        self.drains.lock().unwrap_or_else(PoisonError::into_inner)
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value, to read it: after the drains that wait or are under way.
-    pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let waiting = self
-            .no_drain
-            .wait_while(self.drains(), |drains| *drains > 0);
-        // Held until the value is, so that no drain comes between.
-        let _drains = waiting.unwrap_or_else(PoisonError::into_inner);
-        self.value.read().unwrap_or_else(PoisonError::into_inner)
+    /// The value, to read it: after the drains that wait or are under way, and when one of the other readers has done.
+    /// Who has it must not ask for it again.
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        let waiting = self.free.wait_while(self.users(), |users| {
+            users.drains > 0 || users.readers >= self.limit
+        });
+        waiting.unwrap_or_else(PoisonError::into_inner).readers += 1;
+        let reader = Reader(self);
+        ReadGuard {
+            value: self.value.read().unwrap_or_else(PoisonError::into_inner),
+            _reader: reader,
+        }
     }
 
     /// The value, to change something small that is no drain.
@@ -53,7 +89,7 @@ impl<T> DrainLock<T> {
 
     /// The value for a drain: after those who read it now.
     pub fn drain(&self) -> DrainGuard<'_, T> {
-        *self.drains() += 1;
+        self.users().drains += 1;
         let gate = Gate(self);
         DrainGuard {
             value: self.write(),
@@ -68,10 +104,25 @@ impl<T> DrainLock<T> {
     }
 }
 
+impl<T> Drop for Reader<'_, T> {
+    fn drop(&mut self) {
+        self.0.users().readers -= 1;
+        self.0.free.notify_one();
+    }
+}
+
 impl<T> Drop for Gate<'_, T> {
     fn drop(&mut self) {
-        *self.0.drains() -= 1;
-        self.0.no_drain.notify_all();
+        self.0.users().drains -= 1;
+        self.0.free.notify_all();
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
     }
 }
 
@@ -97,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_drain_that_waits_goes_before_all_who_read_later() {
-        let lock = DrainLock::new(());
+        let lock = DrainLock::with_limit((), 4);
         let reader = lock.read();
         let (lock, (order, done)) = (&lock, mpsc::channel());
         thread::scope(|scope| {
@@ -106,7 +157,7 @@ mod tests {
                 let _value = lock.drain();
                 at_drain.send("drain").unwrap();
             });
-            while *lock.drains() == 0 {
+            while lock.users().drains == 0 {
                 thread::yield_now();
             }
             for _ in 0..4 {
@@ -124,7 +175,7 @@ mod tests {
 
     #[test]
     fn readers_share_the_value_and_are_let_in_after_a_drain() {
-        let lock = DrainLock::new(0);
+        let lock = DrainLock::with_limit(0, 2);
         *lock.drain() += 1;
         let (one, other) = (lock.read(), lock.read());
         assert_eq!((*one, *other, lock.is_free()), (1, 1, false));
@@ -132,5 +183,31 @@ mod tests {
         *lock.write() += 1;
         assert_eq!(*lock.read(), 2);
         assert!(lock.is_free());
+    }
+
+    #[test]
+    fn no_more_readers_are_let_in_than_may_be() {
+        let (lock, (entered, order)) = (DrainLock::with_limit((), 1), mpsc::channel());
+        let reader = lock.read();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let _value = lock.read();
+                entered.send("second").unwrap();
+            });
+            // A drain waits for the first reader only.
+            let drain = scope.spawn(|| {
+                let _value = lock.drain();
+                entered.send("drain").unwrap();
+            });
+            while lock.users().drains == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(lock.users().readers, 1);
+            drop(reader);
+            drain.join().unwrap();
+            second.join().unwrap();
+        });
+        drop(entered);
+        assert_eq!(order.iter().collect::<Vec<_>>(), ["drain", "second"]);
     }
 }

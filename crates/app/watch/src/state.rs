@@ -11,7 +11,7 @@ use std::{
     ops::ControlFlow,
     os::unix::net::UnixStream,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::{
-    drain_lock::{DrainGuard, DrainLock},
+    drain_lock::{DrainGuard, DrainLock, ReadGuard},
     sockets::Sockets,
 };
 
@@ -414,7 +414,7 @@ impl Shared {
     }
 
     /// The state. Whoever has it keeps drains waiting: copy a bounded number of records, no more.
-    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+    pub fn read(&self) -> ReadGuard<'_, State> {
         self.inner.state.read()
     }
 
@@ -439,7 +439,7 @@ impl Shared {
 
     /// The state after a drain that is not older than a moment and that observers have read; drains for that if need
     /// be.
-    pub fn fresh(&self) -> RwLockReadGuard<'_, State> {
+    pub fn fresh(&self) -> ReadGuard<'_, State> {
         const FRESH: Duration = Duration::from_millis(100);
         const PATIENCE: Duration = Duration::from_secs(3);
         let state = self.read();

@@ -111,11 +111,14 @@ impl<F: Fn(&FlowRecord) -> bool> Query<F> {
             merged.record.merge(record);
             merged.points += 1;
         }
+        self.wants(&merged.record).then_some((at, merged))
+    }
+
+    /// Whether it asks for a conversation that matches.
+    fn wants(&self, merged: &FlowRecord) -> bool {
         // Files without times have drains at 0.
         let after = self.updated_after_ns;
-        let wanted = (after == 0 || merged.record.updated_ns > after)
-            && !(self.active_only && merged.record.end.is_some());
-        wanted.then_some((at, merged))
+        (after == 0 || merged.updated_ns > after) && !(self.active_only && merged.end.is_some())
     }
 }
 
@@ -177,6 +180,14 @@ impl Finding {
         mut points: impl Iterator<Item = (Found, &'a FlowRecord)> + Clone,
         drained_ns: u64,
     ) {
+        let mut others = points.clone();
+        if let (Some((found, record)), None) = (others.next(), others.next()) {
+            // Most conversations have one point, and a record is larger than what is asked of it.
+            if (query.filter)(record) && query.wants(record) {
+                self.add(found, record, drained_ns);
+            }
+            return;
+        }
         let records = points.clone().map(|(_, record)| record);
         if let Some((at, merged)) = query.merge(records)
             && let Some((found, _)) = points.nth(at)

@@ -13,7 +13,7 @@ const WORDS: [string, string][] = [
 ].map((word) => [word, "SQL"]);
 const TABLES = ["flows", "services"];
 const EXAMPLES = [
-  "select service, sum(ab_bytes + ba_bytes) bytes from flows group by all order by bytes desc limit 20",
+  "select service, sum(ab_bytes_once + ba_bytes_once) bytes from flows group by all order by bytes desc limit 20",
   "select date_trunc('minute', time) t, count(*) n from flows group by all order by t",
   "describe flows",
 ];

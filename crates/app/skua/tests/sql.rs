@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use skua_flow::{Counters, FlowKey, FlowRecord, FlowUpdate};
+use skua_flow::{Counters, FlowKey, FlowRecord, FlowUpdate, Once};
 use skua_lake::{FlowChange, Lake, Table, Writer, WriterConfig};
 
 /// 2026-11-21T22:00:00Z, ns.
@@ -58,6 +58,7 @@ fn fill(directory: &Path) {
         };
         let records: Vec<_> = ports.map(|port| record(port, second)).collect();
         writer.flows(records.iter().map(|record| FlowChange {
+            once: Once::alone(record, record.updated_ns),
             record,
             host: "web-1",
             interface: "eth0".into(),

@@ -15,6 +15,7 @@ pub mod key;
 mod merge;
 pub mod names;
 pub mod numbered;
+mod once;
 pub mod point;
 pub mod query;
 pub mod raw_packets;
@@ -36,6 +37,7 @@ pub use ends::Endpoint;
 pub use key::{FlowKey, HashKey, KIND_ETHERNET, Network, Tunnel, VLAN_PRESENT};
 pub use names::Layers;
 pub use numbered::{Numbered, Used};
+pub use once::Once;
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};
 pub use query::{Finding, Found, Merged, Query, SortBy, View};
 pub use raw_packets::{

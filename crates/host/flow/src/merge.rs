@@ -3,7 +3,7 @@
 //! counted.
 
 use crate::{
-    Counters, FlowKey, FlowRecord, HashKey, Network,
+    Counters, FlowKey, FlowRecord, HashKey, Network, Service,
     index::{Index, KeyHash, Slot},
 };
 
@@ -177,16 +177,25 @@ fn fits<'a>(
 }
 
 /// Which of two records of a conversation stands for it: the host's own namespace first, outside of tunnels first,
-/// then the interface that was there first.
+/// without VLAN tags first, then the interface that was there first.
 pub(crate) fn stands_before(one: &FlowRecord, other: &FlowRecord) -> bool {
     let rank = |r: &FlowRecord| {
         let key = &r.key;
-        (key.netns != 0, key.tunnel().is_some(), key.ifindex)
+        let tagged = key.vlan != [0; 2];
+        (key.netns != 0, key.tunnel().is_some(), tagged, key.ifindex)
     };
     (rank(one), one.serial) < (rank(other), other.serial)
 }
 
 impl Counters {
+    /// Both without a part of them.
+    pub(crate) fn less(self, part: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(part.packets),
+            bytes: self.bytes.saturating_sub(part.bytes),
+        }
+    }
+
     /// Brings both up to what another point counted.
     pub(crate) fn raise(&mut self, other: Self) {
         self.packets = self.packets.max(other.packets);
@@ -228,9 +237,6 @@ impl FlowRecord {
             self.tcp.server_rtt_ns = other.tcp.server_rtt_ns;
             self.tcp.client_rtt_ns = other.tcp.client_rtt_ns;
         }
-        self.service = match (self.service, other.service) {
-            (Some(own), Some(others)) if others.by < own.by => Some(others),
-            (own, others) => own.or(others),
-        };
+        self.service = Service::better(self.service, other.service);
     }
 }

@@ -169,6 +169,16 @@ pub struct Service {
     pub by: ServiceRule,
 }
 
+impl Service {
+    /// Of what two points know, what is known better.
+    pub(crate) fn better(own: Option<Self>, others: Option<Self>) -> Option<Self> {
+        match (own, others) {
+            (Some(own), Some(others)) if others.by < own.by => Some(others),
+            (own, others) => own.or(others),
+        }
+    }
+}
+
 /// How the service's side is known, best first (`docs/sockets.md` section 5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum ServiceRule {

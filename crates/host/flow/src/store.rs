@@ -5,7 +5,8 @@ use crate::{
     Service,
     ends::Ends,
     index::{Index, KeyHash, Slot},
-    merge::Merge,
+    merge::{Merge, stands_before},
+    once::{Once, OnceTable, Others},
     query::{Finding, Found, Merged, Query, View},
     slab::Slab,
 };
@@ -172,6 +173,8 @@ pub struct FlowStore {
     /// Places of the records that this drain touched, once [`FlowStore::note_touched`] was called; one may
     /// be there twice.
     touched: Option<Vec<u32>>,
+    /// What this drain adds to conversations, once [`FlowStore::note_touched`] was called.
+    once: OnceTable,
     /// Places of the records whose owners are searched once more with the next drain.
     unowned: Vec<u32>,
     /// Records that were touched and removed before they could be reported.
@@ -208,6 +211,7 @@ impl FlowStore {
             drained_ns: 0,
             interval_ns: None,
             touched: None,
+            once: OnceTable::default(),
             unowned: Vec::new(),
             dropped_unreported: 0,
             // Other in each store, process and host: serials of two that meet at an analyzer, or over a
@@ -230,6 +234,7 @@ impl FlowStore {
         self.drained_ns = now_ns;
         if let Some(touched) = &mut self.touched {
             touched.clear();
+            self.once.clear();
         }
     }
 
@@ -243,13 +248,59 @@ impl FlowStore {
         if let Some(touched) = &mut self.touched {
             touched.sort_unstable();
             touched.dedup();
+            self.once.end(
+                self.drained_ns,
+                touched,
+                |place| &self.places[place].record,
+                |place| self.merge.others(place),
+                stands_before,
+            );
         }
+        for at in 0..self.touched.as_ref().map_or(0, Vec::len) {
+            if let Some(place) = self.touched.as_ref().and_then(|all| all.get(at)) {
+                self.complete(*place);
+            }
+        }
+    }
+
+    /// Adds what a changed record knows of the sides of its conversation to the changed one that stands for it, for those
+    /// who read only that.
+    fn complete(&mut self, place: u32) {
+        if self.once.get(place).is_none() {
+            return;
+        }
+        let record = self.places[place].record;
+        let best = self.merge.others(place).fold(place, |best, other| {
+            let [one, two] = [best, other].map(|place| &self.places[place].record);
+            let changed = self.once.get(other).is_some();
+            if changed && stands_before(two, one) {
+                other
+            } else {
+                best
+            }
+        });
+        let stands = &mut self.places[best].record;
+        for (owner, known) in stands.owners.iter_mut().zip(record.owners) {
+            *owner = owner.or(known);
+        }
+        stands.service = Service::better(stands.service, record.service);
     }
 
     /// The records that the last drain touched; none before [`note_touched`](Self::note_touched).
     pub fn touched(&self) -> impl Iterator<Item = &FlowRecord> {
         let places = self.touched.iter().flatten();
         places.map(|place| &self.places[*place].record)
+    }
+
+    /// The same, each with what the drain added to its conversation.
+    pub fn touched_once(&self) -> impl Iterator<Item = (&FlowRecord, Once)> {
+        let places = self.touched.iter().flatten();
+        places.map(|place| {
+            let record = &self.places[*place].record;
+            let once = self.once.get(*place).copied();
+            let once = once.unwrap_or_else(|| Once::alone(record, self.drained_ns));
+            (record, once)
+        })
     }
 
     /// Records that a drain touched and that had to go for lack of room before its end.
@@ -378,7 +429,7 @@ impl FlowStore {
         let slot = self
             .active
             .entry(hash, |place| places[place].record.key == update.key);
-        let place = match slot {
+        let (place, new) = match slot {
             Slot::Taken(slot) => {
                 let place = slot.get().place;
                 let stored = &mut places[place];
@@ -394,7 +445,7 @@ impl FlowStore {
                     slot.remove();
                 }
                 self.revocable.count(stored, 1);
-                place
+                (place, false)
             }
             Slot::Free(slot) => {
                 self.summary.flows += 1;
@@ -412,7 +463,7 @@ impl FlowStore {
                     used: true,
                     queued: false,
                 };
-                match places.insert(new) {
+                let place = match places.insert(new) {
                     Some(place) => {
                         self.ends.set(place, &update.key);
                         if !update.end.is_some_and(is_over) {
@@ -422,10 +473,11 @@ impl FlowStore {
                         place
                     }
                     None => self.replace(new),
-                }
+                };
+                (place, true)
             }
         };
-        self.count_once(place, update);
+        self.count_once(place, update, new);
         self.queue_when_ended(place);
         if let Some(touched) = &mut self.touched {
             touched.push(place);
@@ -438,29 +490,25 @@ impl FlowStore {
         self.merge.join(place, |place| &places[place].record);
     }
 
-    /// Adds to the sum of conversations what an update adds to the most that one point counted.
-    fn count_once(&mut self, place: u32, update: &FlowUpdate) {
-        if update.key.tunnel().is_some() {
-            return;
-        }
-        let own = &self.places[place].record;
-        let mut others = [Counters::default(); 2];
+    /// Finds what an update adds to the most that one point of its conversation counted.
+    fn count_once(&mut self, place: u32, update: &FlowUpdate, new: bool) {
+        let record = &self.places[place].record;
+        let mut others = Others::default();
+        // What is in a tunnel is in the sum of conversations with the tunnel's own packets.
+        let mut outside = Others::default();
         for other in self.merge.others(place) {
             let record = &self.places[other].record;
+            others.add(record);
             if record.key.tunnel().is_none() {
-                others[0].raise(record.lo_sent);
-                others[1].raise(record.hi_sent);
+                outside.add(record);
             }
         }
-        for (own, (others, new)) in [
-            (own.lo_sent, (others[0], update.lo_sent)),
-            (own.hi_sent, (others[1], update.hi_sent)),
-        ] {
-            let beyond = |own: u64, others: u64, new: u64| own.saturating_sub(others).min(new);
-            *self.summary.conversations.get_or_insert_default() += Counters {
-                packets: beyond(own.packets, others.packets, new.packets),
-                bytes: beyond(own.bytes, others.bytes, new.bytes),
-            };
+        if self.touched.is_some() {
+            self.once.note(place, (record, update), &others, new);
+        }
+        if update.key.tunnel().is_none() {
+            let [lo, hi] = outside.added(record, update);
+            *self.summary.conversations.get_or_insert_default() += lo + hi;
         }
     }
 

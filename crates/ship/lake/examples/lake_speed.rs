@@ -9,7 +9,7 @@ use std::{
 };
 
 use skua_flow::{
-    ConversationOwner, Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, KIND_ETHERNET,
+    ConversationOwner, Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, KIND_ETHERNET, Once,
     Service, ServiceRule, TcpUpdate,
 };
 use skua_lake::{FlowChange, Lake, Location, Table, Writer, WriterConfig, now_us, query::Question};
@@ -136,6 +136,7 @@ fn fill(place: &Location, rows: u64) -> Outcome<()> {
                 ..ConversationOwner::default()
             };
             FlowChange {
+                once: Once::alone(&made.record, made.record.updated_ns),
                 record: &made.record,
                 host: "bench",
                 interface: "eth0".into(),

@@ -4,7 +4,9 @@ use std::{borrow::Cow, collections::HashMap, fmt::Display, net::SocketAddr};
 
 use foldhash::fast::RandomState;
 use skua_collect::{Line, fields::Own};
-use skua_flow::{ConversationOwner, Counters, FlowKey, FlowLine, FlowRecord, Network, Rate, names};
+use skua_flow::{
+    ConversationOwner, Counters, FlowKey, FlowLine, FlowRecord, Network, Once, Rate, names,
+};
 use skua_record::{Aggregation, Field, FieldType, Record, TcpCounters, Value};
 
 use crate::{
@@ -19,6 +21,8 @@ const COUNTED: usize = 131_072;
 pub struct FlowChange<'a> {
     /// The record; what its interval added is counted.
     pub record: &'a FlowRecord,
+    /// What it added to the conversation, of which other points may know, too.
+    pub once: Once,
     /// The observing host.
     pub host: &'a str,
     /// The observing interface.
@@ -106,7 +110,7 @@ pub(crate) fn put_flow(
         host: host.into(),
     };
     // Only owners or the end became known; the packets are in a row that was written before.
-    let nothing = added.iter().all(Counters::is_zero);
+    let nothing = added.iter().all(Counters::is_zero) && change.once == Once::default();
     let row = match open.0.get(&conversation) {
         Some(row) => *row as usize,
         None if nothing && record.end.is_none() => return true,
@@ -115,6 +119,9 @@ pub(crate) fn put_flow(
             open.0.insert(conversation, before as u32);
             batch.add();
             put_key(batch, before, change);
+            for column in flow::SUMS_ONCE.into_iter().chain(flow::EVENTS_ONCE) {
+                batch.set(before, column, 0);
+            }
             batch.set(before, flow::BEGUN, 0);
             before
         }
@@ -123,6 +130,7 @@ pub(crate) fn put_flow(
     if !nothing && added == [record.lo_sent, record.hi_sent] {
         batch.set(row, flow::BEGUN, 1);
     }
+    put_once(batch, row, change);
     batch.set(row, flow::TIME, record.last_ns / 1_000);
     put_service(batch, row, change);
     // What this row adds, in the place of the sums since the conversation began.
@@ -173,6 +181,21 @@ pub(crate) fn put<R: Record, O: Display>(
         Some(more) if field.aggregation == Aggregation::Sum => batch.sum(row, column, more),
         Some(number) if field.column_kind != FieldType::String => batch.set(row, column, number),
         _ => batch.set_text(row, column, &value.to_string()),
+    }
+}
+
+/// What counts when conversations are counted once.
+fn put_once(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
+    let once = &change.once;
+    let [ab, ba] = change.record.by_a([once.lo_sent, once.hi_sent]);
+    let sums = [ab.packets, ab.bytes, ba.packets, ba.bytes];
+    for (column, more) in flow::SUMS_ONCE.into_iter().zip(sums) {
+        batch.sum(row, column, more);
+    }
+    for (column, happened) in flow::EVENTS_ONCE.into_iter().zip([once.begun, once.ended]) {
+        if happened {
+            batch.set(row, column, 1);
+        }
     }
 }
 

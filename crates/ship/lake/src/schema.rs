@@ -291,7 +291,13 @@ pub(crate) mod flow {
         AB_BYTES "ab_bytes",
         BA_PACKETS "ba_packets",
         BA_BYTES "ba_bytes",
+        AB_PACKETS_ONCE "ab_packets_once",
+        AB_BYTES_ONCE "ab_bytes_once",
+        BA_PACKETS_ONCE "ba_packets_once",
+        BA_BYTES_ONCE "ba_bytes_once",
         BEGUN "begun",
+        BEGUN_ONCE "begun_once",
+        ENDED_ONCE "ended_once",
         END "end",
         HANDSHAKE_RTT "tcp_handshake_rtt",
         AB_FLAGS "tcp_ab_flags",
@@ -304,6 +310,9 @@ pub(crate) mod flow {
         ICMP_CODE "icmp_code",
         ICMP_ID "icmp_id",
         SAMPLING "sampling",
+        INTERFACE "interface",
+        TUNNEL "tunnel",
+        TUNNEL_PARENT "tunnel_parent",
         AB_RETRANSMITTED "tcp_ab_retransmitted",
         BA_RETRANSMITTED "tcp_ba_retransmitted",
     );
@@ -313,6 +322,20 @@ pub(crate) mod flow {
         skua_flow::fields::Flows,
         { super::defined(super::FIELDS) },
     > = super::placed(super::FLOWS, super::FIELDS);
+
+    /// What a row adds to conversations that are counted once.
+    pub(crate) const SUMS_ONCE: [usize; 4] = [
+        AB_PACKETS_ONCE,
+        AB_BYTES_ONCE,
+        BA_PACKETS_ONCE,
+        BA_BYTES_ONCE,
+    ];
+
+    /// Whether they began or ended.
+    pub(crate) const EVENTS_ONCE: [usize; 2] = [BEGUN_ONCE, ENDED_ONCE];
+
+    /// What the points of one conversation differ in.
+    pub(crate) const OF_POINT: [usize; 5] = [INTERFACE, VLAN, INNER_VLAN, TUNNEL, TUNNEL_PARENT];
 
     /// Those of `a` and `b`.
     pub(crate) const RETRANSMITTED: [usize; 2] = [AB_RETRANSMITTED, BA_RETRANSMITTED];
@@ -412,7 +435,13 @@ const OF_FLOWS: &[Column] = &[
     Column::new("host", Text, NEVER, "", "host where it was seen"),
     Column::new("ip_protocol", Int, NO_IP, "", "IP protocol"),
     Column::new("service", Text, NO_SERVICE, "", "what is called: the container, else the systemd service, else the process that offers it; else its address and port"),
-    Column::new("begun", Int, NEVER, "", "1 in the first row of a conversation, else 0"),
+    Column::new("ab_packets_once", Long, NEVER, "packets", "what the row adds to the most that one point of the host counted of the conversation; 0 but at the point that stands for it: sums of this count each conversation once"),
+    Column::new("ab_bytes_once", Long, NEVER, "bytes", "the same of `ab_bytes`"),
+    Column::new("ba_packets_once", Long, NEVER, "packets", "the same of `ba_packets`"),
+    Column::new("ba_bytes_once", Long, NEVER, "bytes", "the same of `ba_bytes`"),
+    Column::new("begun", Int, NEVER, "", "1 in the first row of a conversation at a point, else 0"),
+    Column::new("begun_once", Int, NEVER, "", "1 in the first row of a conversation at any point, else 0"),
+    Column::new("ended_once", Int, NEVER, "", "1 in the row of a conversation that has ended at all points, else 0"),
     Column::new("link", Text, "no link-layer header", "", "`ethernet`"),
     Column::new("vlan", Int, "without tag", "", "outer VLAN identifier"),
     Column::new("inner_vlan", Int, "without a second tag", "", "inner VLAN identifier"),

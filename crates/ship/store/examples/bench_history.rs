@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use skua_flow::{ConversationOwner, Counters, FlowKey, FlowRecord, FlowUpdate};
+use skua_flow::{ConversationOwner, Counters, FlowKey, FlowRecord, FlowUpdate, Once};
 use skua_lake::{Lake, Table, Writer, WriterConfig, query::Question};
 use skua_store::{
     FlowBatch, FlowChange, FlowContext, FlowLookup, GraphJournal, Limits, Store, StoreConfig,
@@ -270,6 +270,7 @@ fn lake(dir: &Path, drains: &[Vec<Row>], seconds: usize) {
             for drain in some {
                 writer.flows(drain.iter().map(|row| skua_lake::FlowChange {
                     record: &row.record,
+                    once: Once::alone(&row.record, row.record.updated_ns),
                     host: "host",
                     interface: "eth0".into(),
                     parties: [ConversationOwner::default(); 2],

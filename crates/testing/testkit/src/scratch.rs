@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// A path that is removed when dropped.
+/// A path that is removed when dropped, with what is in it.
 pub struct Scratch(PathBuf);
 
 impl Deref for Scratch {
@@ -25,7 +25,7 @@ impl AsRef<Path> for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.0).or_else(|_| std::fs::remove_dir_all(&self.0));
     }
 }
 
@@ -35,6 +35,21 @@ pub fn scratch(name: &str) -> Scratch {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let file = format!("sv-{}-{number}-{name}", std::process::id());
     Scratch(std::env::temp_dir().join(file))
+}
+
+/// An empty directory.
+pub fn directory(name: &str) -> Scratch {
+    let directory = scratch(name);
+    let made = std::fs::create_dir(&directory);
+    assert!(made.is_ok(), "{}: {made:?}", directory.display());
+    directory
+}
+
+impl Scratch {
+    /// The path as text.
+    pub fn path(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
 }
 
 /// A file that only its owner may read.

@@ -1,7 +1,7 @@
 //! Flows that are to go to the analyzer: they wait here until it has confirmed them.
 
 use skua_analyzer::SHOWN;
-use skua_flow::FlowRecord;
+use skua_flow::{FlowRecord, Once};
 use skua_process::host::unix_ns;
 use skua_watch::state::{Shared, State};
 use std::{
@@ -83,6 +83,7 @@ impl<'a> Packing<'a> {
                 places: Vec::new(),
                 parties: Vec::new(),
                 records: Vec::new(),
+                once: Vec::new(),
             },
             places: BTreeMap::new(),
             parties: HashMap::new(),
@@ -116,7 +117,12 @@ impl<'a> Packing<'a> {
         })
     }
 
-    fn add(&mut self, record: &FlowRecord) {
+    /// Adds a record, with what a drain added to its conversation.
+    fn add(&mut self, record: &FlowRecord, once: Option<Once>) {
+        if let Some(once) = once {
+            let alone = Once::alone(record, record.updated_ns);
+            self.flows.once.push((once != alone).then_some(once));
+        }
         let owners = self.owners(record);
         let key = (record.key.netns, record.key.ifindex);
         self.places.entry(key).or_insert_with(|| {
@@ -140,6 +146,7 @@ impl<'a> Packing<'a> {
             places: Vec::new(),
             parties: Vec::new(),
             records: Vec::new(),
+            once: Vec::new(),
         };
         let mut flows = std::mem::replace(&mut self.flows, next);
         flows.places = std::mem::take(&mut self.places).into_values().collect();
@@ -171,8 +178,8 @@ impl Outbox {
         // The sockets are looked at after the capture's state was locked, as queries do.
         let sockets = capture.map(|_| self.always.read());
         let mut packing = Packing::new(capture, false, state, sockets.as_deref());
-        for record in state.store.touched() {
-            packing.add(record);
+        for (record, once) in state.store.touched_once() {
+            packing.add(record, Some(once));
             if packing.flows.records.len() == RECORDS {
                 self.put(packing.take());
             }
@@ -190,7 +197,7 @@ impl Outbox {
         let mut packing = Packing::new(capture, true, &state, sockets.as_deref());
         let next = state.store.scan(from, SCAN, &mut |record| {
             if record.end.is_none() || record.last_ns >= since {
-                packing.add(record);
+                packing.add(record, None);
             }
             ControlFlow::Continue(())
         });

@@ -444,7 +444,7 @@ impl Fleet {
         }
         let before = flows.records.len();
         let now = unix_ns();
-        flows.records.retain(|record| is_sound(record, now));
+        flows.retain(|record| is_sound(record, now));
         flows.limit_texts();
         let unsound = before - flows.records.len();
         let ids = self.assigned_ids(host);

@@ -203,6 +203,7 @@ fn flows(number: u64, packets: u64) -> Flows {
         places: Vec::new(),
         parties: Vec::new(),
         records: vec![record],
+        once: Vec::new(),
     }
 }
 

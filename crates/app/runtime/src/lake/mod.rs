@@ -74,8 +74,9 @@ impl LakeWriter {
         }
         let sockets = state.sockets.as_ref();
         self.writer
-            .flows(state.store.touched().map(|record| FlowChange {
+            .flows(state.store.touched_once().map(|(record, once)| FlowChange {
                 record,
+                once,
                 host: state.host(),
                 interface: state.interface_of(record),
                 parties: sockets.map_or_else(Default::default, |s| s.parties(record)),
@@ -87,9 +88,10 @@ impl LakeWriter {
         if !flows.capture.is_empty() {
             return;
         }
-        self.writer.flows(flows.records.iter().map(|record| {
+        self.writer.flows(flows.changes().map(|(record, once)| {
             FlowChange {
                 record,
+                once,
                 host,
                 interface: flows
                     .place_of(record)

@@ -46,6 +46,7 @@ impl Asked {
     /// What is grouped by.
     fn groups(&self, table: Table) -> &str {
         match (self.by.as_deref(), table) {
+            (Some("point"), Table::Flows) => "interface,protocol,a_address,a_port,b_address,b_port",
             (Some(by), _) => by,
             (None, Table::Flows) => "protocol,a_address,a_port,b_address,b_port",
             (None, Table::Services) => "protocol,client,server,port",

@@ -14,12 +14,12 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use skua_analyzer::capture::{Capture, NodePoint, PointState};
-use skua_flow::FlowRecord;
+use skua_flow::{FlowRecord, Once};
 use skua_topology::{Change, Export};
 use uuid::Uuid;
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Path of the WebSocket.
 pub const PATH: &str = "/ws/agent";
@@ -145,9 +145,33 @@ pub struct Flows {
     pub parties: Vec<Party>,
     /// The records, as they are now.
     pub records: Vec<FlowRecord>,
+    /// What the drain added to the conversation of each record, if other points of the host see it, too. Of flows that
+    /// are told anew there is nothing.
+    pub once: Vec<Option<Once>>,
 }
 
 impl Flows {
+    /// The records that a drain changed, each with what it added to its conversation.
+    pub fn changes(&self) -> impl Iterator<Item = (&FlowRecord, Once)> {
+        let once = self.once.iter().copied().chain(std::iter::repeat(None));
+        self.records.iter().zip(once).map(|(record, once)| {
+            (
+                record,
+                once.unwrap_or_else(|| Once::alone(record, record.updated_ns)),
+            )
+        })
+    }
+
+    /// Leaves out records.
+    pub fn retain(&mut self, mut keep: impl FnMut(&FlowRecord) -> bool) {
+        let kept: Vec<bool> = self.records.iter().map(&mut keep).collect();
+        let mut keeps = kept.iter();
+        self.records
+            .retain(|_| keeps.next().is_some_and(|keep| *keep));
+        let mut keeps = kept.iter();
+        self.once.retain(|_| keeps.next().is_some_and(|keep| *keep));
+    }
+
     /// Where a record of these was captured; places are in order.
     pub fn place_of(&self, record: &FlowRecord) -> Option<&InterfaceRef> {
         let key = (record.key.netns, record.key.ifindex);

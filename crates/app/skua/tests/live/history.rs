@@ -2,12 +2,13 @@
 
 use std::{
     os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::Value;
+use skua_testkit::scratch;
 
 use crate::{
     lab::{
@@ -17,27 +18,6 @@ use crate::{
     },
     queries::ask,
 };
-
-/// A directory of a test, removed with what is in it.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("lb-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// `skua run` that keeps its history in a directory.
 fn keeping(net: &Net, directory: &str) -> Command {
@@ -113,7 +93,7 @@ fn what_was_before_a_kill_is_there_again() {
     }
     let wire = Wire::new();
     let net = &wire.near;
-    let directory = Directory::new("killed");
+    let directory = scratch::directory("killed");
     let first = Skua::run_command(net, &mut keeping(net, directory.path()));
     let id = capture(net, &first);
     net.ip("link add lbgone type bridge");
@@ -184,8 +164,8 @@ fn state_files_that_cannot_be_used_do_not_stop_the_start() {
     ];
     let wire = Wire::new();
     let net = &wire.near;
-    let directory = Directory::new("state");
-    let file = |name: &str| directory.0.join(name);
+    let directory = scratch::directory("state");
+    let file = |name: &str| directory.join(name);
     let unusable = ["", r#"[{"UUID""#, r#"{"version": 99, "items": {}}"#];
     for (number, kind) in KINDS.iter().enumerate() {
         std::fs::write(
@@ -237,7 +217,7 @@ fn a_second_process_on_the_same_directory_is_refused() {
         return;
     }
     let wire = Wire::new();
-    let directory = Directory::new("taken");
+    let directory = scratch::directory("taken");
     let first = Skua::run_command(&wire.near, &mut keeping(&wire.near, directory.path()));
     let second = keeping(&wire.near, directory.path()).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
@@ -315,7 +295,7 @@ fn a_full_disk_is_said_and_overcome() {
     }
     let wire = Wire::new();
     let net = &wire.near;
-    let directory = Directory::new("full");
+    let directory = scratch::directory("full");
     let skua = with_own(net, directory.path(), "8m", directory.path());
     let filler = Path::new(directory.path()).join("filler");
     // What is left after this fits nothing more.

@@ -1,23 +1,15 @@
 //! The lake of a running `skua run`: written, asked with and without a server, whole after a kill.
 
-use std::{path::PathBuf, process::Command};
+use std::process::Command;
 
 use serde_json::Value;
+use skua_testkit::scratch;
 
 use crate::lab::{
     Flow, Net, SendMode, Sender, Skua, Wire, root_tests,
     skua::{self, parse_lines},
     wait_for,
 };
-
-/// A directory of a test, removed with what is in it.
-struct Directory(PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// `skua run` that writes a lake.
 fn writing(net: &Net, directory: &str) -> Skua {
@@ -52,10 +44,8 @@ fn flows_are_asked_from_the_lake_also_after_a_kill() {
     }
     let wire = Wire::new();
     let net = &wire.near;
-    let directory = std::env::temp_dir().join(format!("lb-lake-{}", std::process::id()));
-    std::fs::create_dir(&directory).unwrap();
-    let directory = Directory(directory);
-    let place = directory.0.to_str().unwrap();
+    let directory = scratch::directory("lake");
+    let place = directory.path();
     let skua = writing(net, place);
     let sender = Sender::open(&wire.far, "g0", SendMode::Queue);
     let send = || {

@@ -39,7 +39,13 @@ fn a_conversation_across_a_bridge_is_one_row_and_counts_once() {
         return;
     }
     let [host, client, server] = bridged();
-    let skua = Skua::run_among(&host, &[&client, &server], "--scan-interval 200ms");
+    let lake = skua_testkit::scratch::directory("once");
+    let variables = [
+        ("SKUA_LAKE_DIRECTORY", lake.path()),
+        ("SKUA_LAKE_FLUSH", "1s"),
+    ];
+    let arguments = "--scan-interval 200ms";
+    let skua = Skua::run_among_with(&host, &[&client, &server], arguments, &variables);
     for net in [&client, &server] {
         wait_for("the namespace", || attached(&skua, net));
     }
@@ -92,6 +98,25 @@ fn a_conversation_across_a_bridge_is_one_row_and_counts_once() {
         "{table}"
     );
     assert_eq!(table.matches(":7200").count(), 1, "{table}");
+
+    // The lake: a row for each point, of which sums count the conversation once.
+    let in_lake = |by: &str| {
+        let rows = parse_lines(&skua.get(&format!(
+            "/api/flows?since=1h&by={by}&filter=udp%20port%207200"
+        )));
+        let sums = rows.iter().map(|row| {
+            ["sent", "received"]
+                .map(|side| row[side]["bytes"].as_u64().unwrap())
+                .iter()
+                .sum()
+        });
+        sums.collect::<Vec<u64>>()
+    };
+    wait_for("the lake", || {
+        (in_lake("point") == [bytes; 4]).then_some(())
+    });
+    assert_eq!(in_lake("protocol"), [bytes]);
+    assert_eq!(in_lake("interface"), [bytes; 4]);
 
     drop(receiver);
     let report = skua.stop();

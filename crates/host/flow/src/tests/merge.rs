@@ -194,6 +194,55 @@ fn a_stranger_who_uses_one_port_again_and_again_makes_no_long_rings() {
     assert_eq!(most.len(), 50_000 + 1000usize.div_ceil(64));
 }
 
+#[test]
+fn what_a_drain_adds_to_a_conversation_is_at_the_record_that_stands_for_it() {
+    let mut store = store(100);
+    store.note_touched();
+    let drain = |store: &mut FlowStore, at: u64, updates: &[(u32, u64, bool)]| {
+        store.begin_drain(at * S);
+        for (ifindex, sent, ends) in updates {
+            store.apply(&FlowUpdate {
+                end: ends.then_some(EndReason::Closed),
+                ..update(2, *ifindex, *sent, (10, at))
+            });
+        }
+        store.end_drain();
+        let all = store.touched_once();
+        let all = all.map(|(r, once)| (r.key.ifindex, (once.lo_sent, once.begun, once.ended)));
+        all.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let nothing = (counters(0), false, false);
+    let first = drain(
+        &mut store,
+        100,
+        &[(9, 100, false), (4, 98, false), (7, 99, false)],
+    );
+    let expected = [
+        (4, (counters(100), true, false)),
+        (7, nothing),
+        (9, nothing),
+    ];
+    assert_eq!(first, expected.into());
+    // The point that stands for it is quiet, and has counted two less: the others have that added, too.
+    let second = drain(&mut store, 101, &[(9, 10, false), (7, 11, false)]);
+    assert_eq!(
+        second,
+        [(7, (counters(10), false, false)), (9, nothing)].into()
+    );
+    // It goes on at one point when it has ended at two.
+    let third = drain(&mut store, 102, &[(9, 1, true), (7, 1, true)]);
+    assert_eq!(
+        third,
+        [(7, (counters(1), false, false)), (9, nothing)].into()
+    );
+    let last = drain(&mut store, 103, &[(4, 20, true)]);
+    assert_eq!(last, [(4, (counters(7), false, true))].into());
+    assert_eq!(
+        rows(&store, View::Conversations)[0].record.lo_sent,
+        counters(118)
+    );
+}
+
 proptest! {
     /// Whatever comes and goes, each record is in one conversation, which is shown once, and no row has less than one
     /// of its points.
@@ -203,8 +252,18 @@ proptest! {
         room in 3usize..40,
     ) {
         let mut store = store(room);
+        store.note_touched();
+        let (mut once, mut begun) = (Counters::default(), 0);
+        let mut end_drain = |store: &mut FlowStore| {
+            store.end_drain();
+            for (_, added) in store.touched_once() {
+                once += added.lo_sent + added.hi_sent;
+                begun += usize::from(added.begun);
+            }
+        };
         for (at, (flow, ifindex, sent, first, ends)) in events.into_iter().enumerate() {
             if at % 7 == 0 {
+                end_drain(&mut store);
                 store.begin_drain((100 + at as u64) * S);
             }
             store.apply(&FlowUpdate {
@@ -212,8 +271,17 @@ proptest! {
                 ..update(flow, ifindex, sent, (first, first + 3))
             });
         }
+        end_drain(&mut store);
         let points = rows(&store, View::Points);
         let merged = rows(&store, View::Conversations);
+        // What drains say to have added is the sum of conversations, but for what left before its drain ended.
+        let counted = store.summary();
+        if counted.evicted == 0 {
+            prop_assert_eq!(counted.conversations, Some(once));
+            prop_assert_eq!(begun, merged.len());
+        } else {
+            prop_assert!(once.packets <= counted.conversations.unwrap_or_default().packets);
+        }
         prop_assert_eq!(points.len(), store.iter().count());
         prop_assert_eq!(merged.iter().map(|m| m.points as usize).sum::<usize>(), points.len());
         for row in &merged {
@@ -224,7 +292,6 @@ proptest! {
                 .max();
             prop_assert!(Some(row.record.lo_sent.packets) <= most);
         }
-        let counted = store.summary();
         prop_assert!(counted.conversations.unwrap_or_default().packets <= counted.counted.packets);
     }
 }

@@ -151,6 +151,11 @@ impl Field {
         columns
     }
 
+    /// Whether the points of a conversation differ in it.
+    pub(crate) fn is_of_point(&self) -> bool {
+        matches!(self.source, Source::Column(column) if flow::OF_POINT.contains(&column))
+    }
+
     /// Whether its value depends on the viewing side.
     pub(crate) fn has_sides(&self) -> bool {
         matches!(self.source, Source::Either(_))

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
+use skua_flow::FlowKey;
 
 use super::{
     FIELDS, NAMES, Question,
@@ -57,6 +58,8 @@ struct Execution<'q> {
     held: Vec<Vec<u8>>,
     /// Addresses of the packet filter, as conditions.
     hints: Vec<Condition>,
+    /// Whether each point counts by itself: the question is about points.
+    points: bool,
     answer: Answer,
 }
 
@@ -115,6 +118,10 @@ impl<'q> Execution<'q> {
             hints: addresses
                 .filter_map(|address| Condition::address(question.table, *address).ok())
                 .collect(),
+            points: {
+                let conditions = question.conditions.iter().map(|c| &c.field);
+                question.by.iter().chain(conditions).any(Field::is_of_point)
+            },
             answer: Answer {
                 by: Answer::fields(&question.by),
                 seconds: question
@@ -228,12 +235,20 @@ impl<'q> Execution<'q> {
             }
             return;
         }
+        let mut points = self.points;
         if let Some(filter) = &question.filter {
             let (key, flags) = packet::key(row, rows.columns, &self.texts, &mut self.addresses);
             if !(filter.matches)(&key, flags) {
                 return;
             }
+            // It is about the tag, which other points do not have.
+            let untagged = FlowKey {
+                vlan: [0; 2],
+                ..key
+            };
+            points |= key.vlan != [0; 2] && !(filter.matches)(&untagged, flags);
         }
+        let counted = Counted::of(rows, row, points);
         let server = match self.texts.get(rows.number(row, flow::SERVICE_SIDE) as u32) {
             "a" => Some(Side::A),
             "b" => Some(Side::B),
@@ -245,7 +260,7 @@ impl<'q> Execution<'q> {
             // Viewed from the service's side, or from the side that spoke first.
             let usual = server.unwrap_or(Side::A);
             if views.iter().flatten().next().is_some() {
-                self.add(rows, row, usual, server);
+                self.add(rows, row, usual, server, &counted);
             }
             return;
         }
@@ -253,7 +268,7 @@ impl<'q> Execution<'q> {
         let owners = question.by.iter().any(Field::is_owner);
         let known =
             Side::BOTH.map(|side| !owners || rows.number(row, side.column(flow::A_PID)) != NULL);
-        let counted: Vec<Side> = match known {
+        let sides: Vec<Side> = match known {
             [false, false] => vec![server.unwrap_or(Side::A)],
             known => {
                 let sides = Side::BOTH.into_iter().zip(known);
@@ -264,7 +279,7 @@ impl<'q> Execution<'q> {
             }
         };
         let mut before = None;
-        for side in counted {
+        for side in sides {
             if !views.contains(&Some(side)) {
                 continue;
             }
@@ -274,7 +289,7 @@ impl<'q> Execution<'q> {
                 continue;
             }
             before = Some(key);
-            self.add(rows, row, side, server);
+            self.add(rows, row, side, server, &counted);
         }
     }
 
@@ -314,11 +329,17 @@ impl<'q> Execution<'q> {
         })
     }
 
-    fn add(&mut self, rows: &Rows<'_>, row: usize, view: Side, server: Option<Side>) {
+    fn add(
+        &mut self,
+        rows: &Rows<'_>,
+        row: usize,
+        view: Side,
+        server: Option<Side>,
+        counted: &Counted,
+    ) {
         let key = self.key(rows, row, view, server);
         let sums = self.groups.entry(key).or_default();
-        let ab = [flow::AB_PACKETS, flow::AB_BYTES].map(|column| rows.count(row, column));
-        let ba = [flow::BA_PACKETS, flow::BA_BYTES].map(|column| rows.count(row, column));
+        let Counted { ab, ba, .. } = *counted;
         let (sent, received) = match view {
             Side::A => (ab, ba),
             Side::B => (ba, ab),
@@ -326,15 +347,16 @@ impl<'q> Execution<'q> {
         grow(&mut sums.sent, sent);
         grow(&mut sums.received, received);
         sums.rows += 1;
-        let begun = rows.count(row, flow::BEGUN);
-        sums.begun += begun;
-        sums.ended += u64::from(rows.number(row, flow::END) != i64::from(NO_TEXT));
-        for column in flow::RETRANSMITTED {
-            sums.retransmitted = sums.retransmitted.saturating_add(rows.count(row, column));
+        sums.begun += counted.begun;
+        sums.ended += counted.ended;
+        if counted.stands {
+            for column in flow::RETRANSMITTED {
+                sums.retransmitted = sums.retransmitted.saturating_add(rows.count(row, column));
+            }
         }
         let rtt = rows.number(row, flow::HANDSHAKE_RTT);
         // It is the same in all rows of a conversation.
-        if begun > 0 && rtt != NULL {
+        if counted.begun > 0 && rtt != NULL {
             grow(&mut sums.rtt, [1, rtt.max(0).cast_unsigned()]);
         }
         sums.first = sums.first.min(rows.number(row, flow::START));
@@ -382,6 +404,43 @@ impl<'q> Execution<'q> {
             })
             .collect();
         self.answer
+    }
+}
+
+/// What a row of `flows` adds to sums.
+struct Counted {
+    /// Packets and bytes.
+    ab: [u64; 2],
+    ba: [u64; 2],
+    begun: u64,
+    ended: u64,
+    /// Whether what is known of TCP counts.
+    stands: bool,
+}
+
+impl Counted {
+    fn of(rows: &Rows<'_>, row: usize, points: bool) -> Self {
+        let counts = |columns: [usize; 2]| columns.map(|column| rows.count(row, column));
+        // Files from before have no such column.
+        if points || rows.number(row, flow::AB_PACKETS_ONCE) == NULL {
+            return Self {
+                ab: counts([flow::AB_PACKETS, flow::AB_BYTES]),
+                ba: counts([flow::BA_PACKETS, flow::BA_BYTES]),
+                begun: rows.count(row, flow::BEGUN),
+                ended: u64::from(rows.number(row, flow::END) != i64::from(NO_TEXT)),
+                stands: true,
+            };
+        }
+        let ab = counts([flow::AB_PACKETS_ONCE, flow::AB_BYTES_ONCE]);
+        let ba = counts([flow::BA_PACKETS_ONCE, flow::BA_BYTES_ONCE]);
+        let [begun, ended] = counts([flow::BEGUN_ONCE, flow::ENDED_ONCE]);
+        Self {
+            ab,
+            ba,
+            begun,
+            ended,
+            stands: [ab[0], ba[0], begun, ended] != [0; 4],
+        }
     }
 }
 
@@ -442,7 +501,13 @@ fn needed(question: &Question) -> Vec<usize> {
             flow::AB_BYTES,
             flow::BA_PACKETS,
             flow::BA_BYTES,
+            flow::AB_PACKETS_ONCE,
+            flow::AB_BYTES_ONCE,
+            flow::BA_PACKETS_ONCE,
+            flow::BA_BYTES_ONCE,
             flow::BEGUN,
+            flow::BEGUN_ONCE,
+            flow::ENDED_ONCE,
             flow::END,
             flow::HANDSHAKE_RTT,
             flow::RETRANSMITTED[0],

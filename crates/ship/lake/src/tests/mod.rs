@@ -10,8 +10,8 @@ mod stores;
 use std::time::Duration;
 
 use skua_flow::{
-    ConversationOwner, Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Service, ServiceRule,
-    TcpUpdate,
+    ConversationOwner, Counters, EndReason, FlowKey, FlowRecord, FlowUpdate, Once, Service,
+    ServiceRule, TcpUpdate,
 };
 
 use crate::{
@@ -137,6 +137,7 @@ pub fn parties(number: u32) -> [ConversationOwner<'static>; 2] {
 
 pub fn put(writer: &Writer, records: &[(u32, FlowRecord)]) {
     writer.flows(records.iter().map(|(number, record)| FlowChange {
+        once: Once::alone(record, record.updated_ns),
         record,
         host: "web-1",
         interface: "eth0".into(),

@@ -21,7 +21,7 @@ struct flow_key {
 			__u8 proto;
 			__u8 kind;
 			__u16 detail;
-			__u8 parent[6];
+			__u8 tunnel_hash[6];
 		};
 		__u64 word[7];
 	};
@@ -80,8 +80,8 @@ struct flow_slot {
 	__u64 first;		      /* CLOCK_MONOTONIC ns */
 	__u64 last;
 	__u32 seen;
-	__u32 kept; /* packets sent as the first ones (SKUA_PACKETS) */
-	__u32 pad[2];
+	__u32 kept;   /* packets sent as the first ones (SKUA_PACKETS) */
+	__u64 parent; /* inside a tunnel: identifier of the flow that carried the first packet */
 };
 
 /* TCP details of the slot with the same index; [0] lo, [1] hi. */

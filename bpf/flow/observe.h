@@ -14,15 +14,16 @@ static __always_inline __u64 id48(const struct flow_key *key)
 	return id ? id : 1;
 }
 
-/* FlowKey::child_parent. */
-static __always_inline void set_parent(struct flow_key *key, __u64 parent_id, __u32 tunnel_id)
+/* FlowKey::tunnel_hash. */
+static __always_inline __u64 tunnel_hash(const struct level *l)
 {
-	const __u64 mixed = tunnel_id * 0x9e3779b97f4a7c15ULL & 0xffffffffffffULL;
-	const __u64 id = parent_id ^ mixed;
-	int i;
+	const __u64 mixed = l->inner_id * 0x9e3779b97f4a7c15ULL & 0xffffffffffffULL;
+	struct flow_key key = l->p.key;
 
-	for (i = 0; i < 6; i++)
-		key->parent[i] = id >> (8 * i);
+	/* The source port spreads flows over links, and differs by direction. */
+	if (l->inner_tunnel == TUNNEL_VXLAN || l->inner_tunnel == TUNNEL_GENEVE)
+		key.lo_port = key.hi_port = 0;
+	return id48(&key) ^ mixed;
 }
 
 static __always_inline void start_level(context *ctx, struct level *l, bool ethernet,
@@ -46,12 +47,13 @@ static __always_inline void start_level(context *ctx, struct level *l, bool ethe
 #endif
 }
 
-/* Turns a level into the one found inside it. */
-static __always_inline void step_into(struct level *l, __u64 parent_id)
+/* Turns a level into the one found inside it. `parent` is the identifier of its flow, `hash` that of the tunnel. */
+static __always_inline void step_into(struct level *l, __u64 parent, __u64 hash)
 {
 	const struct packet was = {.packets = l->p.packets, .direction = l->p.direction};
 	const __u32 ifindex = l->p.key.ifindex;
 	const __u16 netns = l->p.key.netns;
+	int i;
 
 	__builtin_memset(&l->p, 0, sizeof(l->p));
 	l->p.packets = was.packets;
@@ -60,7 +62,9 @@ static __always_inline void step_into(struct level *l, __u64 parent_id)
 	l->p.key.ifindex = ifindex;
 	l->p.key.netns = netns;
 	l->p.key.kind = l->inner_tunnel << KIND_TUNNEL_SHIFT;
-	set_parent(&l->p.key, parent_id, l->inner_id);
+	for (i = 0; i < 6; i++)
+		l->p.key.tunnel_hash[i] = hash >> (8 * i);
+	l->p.parent = parent;
 	l->offset = l->inner;
 	l->start = l->inner_start;
 	l->inner_tunnel = 0;
@@ -239,7 +243,7 @@ static __always_inline __u32 super_headers(context *ctx, struct level *l)
 	*outer = *l;
 
 	for (i = 1; i < LEVELS && l->inner_tunnel; i++) {
-		step_into(l, 0);
+		step_into(l, 0, 0);
 		if (!decode_level(ctx))
 			break;
 		headers = l->headers;
@@ -326,7 +330,7 @@ static __always_inline void count_children(context *ctx, struct level *l)
 	int i;
 
 	for (i = 1; i < LEVELS && l->inner_tunnel; i++) {
-		step_into(l, id48(&l->p.key));
+		step_into(l, id48(&l->p.key), tunnel_hash(l));
 		if (!decode_level(ctx))
 			return;
 		l->p.bytes = l->length - l->offset;

@@ -25,6 +25,7 @@ struct packet {
 	__u32 seq;
 	__u32 payload;
 	__u32 tunnel_id;
+	__u64 parent; /* set only inside a tunnel, as flow_slot.parent */
 	__u16 window;
 	__u8 tcp_flags;
 	__u8 is_tcp;
@@ -33,6 +34,13 @@ struct packet {
 	__u8 direction;
 	__u8 index; /* place among the first packets of its entry, 0: later (SKUA_PACKETS) */
 };
+
+/* Notes what carried the packet that begins an entry. */
+static __always_inline void set_carrier(struct flow_slot *slot, const struct packet *p)
+{
+	slot->tunnel_id = p->tunnel_id;
+	slot->parent = p->key.kind >> KIND_TUNNEL_SHIFT ? p->parent : 0;
+}
 
 static __always_inline __u64 now_coarse(void)
 {
@@ -287,7 +295,7 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 		__sync_fetch_and_add(&ctl->inserted, 1);
 		call_for_drain(ctl);
 		slot->key = p->key;
-		slot->tunnel_id = p->tunnel_id;
+		set_carrier(slot, p);
 		slot->seen = p->from_hi ? 0 : SEEN_LO_FIRST;
 		if (p->opener)
 			slot->seen |= (p->opener == OPENER_SOURCE) == !p->from_hi ? SEEN_LO_OPENED
@@ -472,7 +480,7 @@ won:
 	ended->slot.sent[1].packets = count_anew(&slot->sent[1].packets);
 	ended->slot.sent[1].bytes = count_anew(&slot->sent[1].bytes);
 	__builtin_memset(tcp, 0, sizeof(*tcp));
-	slot->tunnel_id = p->tunnel_id;
+	set_carrier(slot, p);
 #ifdef SKUA_PACKETS
 	slot->kept = 0;
 #endif

@@ -15,7 +15,7 @@ pub type TunnelId = (&'static str, u32);
 pub struct Key {
     /// Interface name, empty without.
     pub interface: String,
-    /// The tunnel and the conversation around, outside of tunnels none.
+    /// The tunnel and the conversation around, see [`Key::around`]; outside of tunnels none.
     pub parent: Option<Box<(TunnelId, Key)>>,
     /// As in the flow key.
     pub vlan: [u16; 2],
@@ -31,6 +31,17 @@ pub struct Key {
     pub lo: Endpoint,
     /// Higher endpoint.
     pub hi: Endpoint,
+}
+
+impl Key {
+    /// The [`parent`](Key::parent) of what this conversation carries in a tunnel. Ports of VXLAN and GENEVE do not count:
+    /// the source port differs by direction.
+    pub fn around(mut self, tunnel: TunnelId) -> Box<(TunnelId, Self)> {
+        if ["vxlan", "geneve"].contains(&tunnel.0) {
+            (self.lo.1, self.hi.1) = (0, 0);
+        }
+        Box::new((tunnel, self))
+    }
 }
 
 /// Address and port (ICMP: type and code) as in the flow key.
@@ -151,9 +162,8 @@ fn key(update: &FlowUpdate, by_id: &HashMap<u64, FlowUpdate>, interfaces: &[Inte
         skua_flow::Tunnel::Mpls => "mpls",
     });
     let parent = tunnel.and_then(|tunnel| {
-        let outer = by_id.get(&key.parent_id48(update.tunnel_id)?)?;
-        let outer = self::key(outer, by_id, interfaces);
-        Some(Box::new(((tunnel, update.tunnel_id), outer)))
+        let outer = self::key(by_id.get(&update.parent)?, by_id, interfaces);
+        Some(outer.around((tunnel, update.tunnel_id)))
     });
     let interface = interfaces
         .get(key.ifindex as usize)

@@ -144,7 +144,10 @@ impl<'a> Reader<'a> {
         let (lo, hi) = if from_lo { (from, to) } else { (to, from) };
         let key = Key {
             interface: packet.interface.clone(),
-            parent: level.tunnel.zip(parent).map(Box::new),
+            parent: level
+                .tunnel
+                .zip(parent)
+                .map(|(tunnel, outer)| outer.around(tunnel)),
             vlan: level.vlan,
             ethernet: level.ethernet,
             network: level.network,

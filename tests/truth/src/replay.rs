@@ -150,7 +150,7 @@ fn key(flow: &Value, by_id: &HashMap<&str, &Value>, stem: &str) -> Option<(Key, 
             let id = tunnel["id"].as_u64()? as u32;
             let parent = by_id.get(tunnel["parent"].as_str()?)?;
             let (parent, _) = self::key(parent, by_id, stem)?;
-            Some(Box::new(((kind, id), parent)))
+            Some(parent.around((kind, id)))
         }
     };
     let interface = match flow["interface"].as_str()? {

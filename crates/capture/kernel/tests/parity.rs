@@ -76,6 +76,7 @@ struct Entry {
     sent: [(u64, u64); 2],
     lo_first: bool,
     tunnel_id: u32,
+    parent: u64,
     flags: [u8; 2],
     /// Retransmitted or out of order: which of both is a matter of time.
     late: [u32; 2],
@@ -91,6 +92,7 @@ fn entry(update: &FlowUpdate) -> Entry {
         sent: [pair(update.lo_sent), pair(update.hi_sent)],
         lo_first: update.lo_first,
         tunnel_id: update.tunnel_id,
+        parent: update.parent,
         flags: update.tcp.flags,
         late: [0, 1]
             .map(|i| update.tcp.counters.retransmitted[i] + update.tcp.counters.out_of_order[i]),

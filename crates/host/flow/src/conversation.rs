@@ -173,10 +173,10 @@ impl Conversation {
         Self { key, from_lo }
     }
 
-    /// The conversation of a decoded packet. `parent` is the `parent` field of the key, see
-    /// [`FlowKey::child_parent`].
+    /// The conversation of a decoded packet. `tunnel_hash` is that of the tunnel around
+    /// it, [`FlowKey::tunnel_hash`].
     #[inline]
-    pub fn new(point: CapturePoint, level: &Level, ports: &Ports, parent: [u8; 6]) -> Self {
+    pub fn new(point: CapturePoint, level: &Level, ports: &Ports, tunnel_hash: [u8; 6]) -> Self {
         let (network, src, dst, detail) = match level.network {
             Network::None => (
                 0,
@@ -218,7 +218,7 @@ impl Conversation {
             proto: level.proto,
             kind: network | ethernet | tunnel << key::KIND_TUNNEL_SHIFT,
             detail,
-            parent,
+            tunnel_hash,
         };
         Self { key, from_lo }
     }

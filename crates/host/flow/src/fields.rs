@@ -290,8 +290,8 @@ const AFTER_TCP: &[Field] = &[
     Field::new("tunnel.id", Integer, "", NO_TUNNEL, "VNI, GRE key or bottom MPLS label; 0 without",
         |l| Value::or_absent(l.record.key.tunnel(), |_| { Value::Integer(l.record.tunnel_id.into()) }))
         .key("Network.ID").column("tunnel_id"),
-    Field::new("tunnel.parent", String, "", NO_TUNNEL, "`id` of the flow that carries this one",
-        |l| own(l.record.key.parent_id48(l.record.tunnel_id), Own::Id48))
+    Field::new("tunnel.parent", String, "", NO_TUNNEL, "`id` of the flow that carried the first packet of this one",
+        |l| own((l.record.parent != 0).then_some(l.record.parent), Own::Id48))
         .key("ParentUUID").number_column("tunnel_parent", Integer),
     Field::new("service.side", String, "", NO_SERVICE, "which side offers the service: `a` or `b`",
         |l| match l.record.service {

@@ -32,8 +32,8 @@ pub struct FlowKey {
     pub kind: u8,
     /// EtherType without IP, identifier of ICMP queries, else 0.
     pub detail: u16,
-    /// Hash of the parent flow and tunnel identifier, 0 outside of tunnels.
-    pub parent: [u8; 6],
+    /// Which tunnel the flow is in, [`FlowKey::tunnel_hash`]; 0 outside of tunnels.
+    pub tunnel_hash: [u8; 6],
 }
 
 const _: () = assert!(size_of::<FlowKey>() == 56);
@@ -152,7 +152,7 @@ impl FlowKey {
 
 impl FlowKey {
     /// 64-bit hash of the key under a secret, the same function as `flow_hash` in
-    /// `bpf/flow/table.h`: it picks the slot and names parents of tunnelled flows.
+    /// `bpf/flow/table.h`: it picks the slot and names flows and tunnels.
     ///
     /// The sum of products is NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, 1999) over the halves of
     /// each word: without the secret, the probability of finding two keys with one sum is at most 2^-31,
@@ -192,7 +192,7 @@ impl FlowKey {
         };
         let [lo, lo_end] = halves(&self.lo);
         let [hi, hi_end] = halves(&self.hi);
-        let p = self.parent;
+        let p = self.tunnel_hash;
         [
             lo,
             lo_end,
@@ -253,34 +253,28 @@ impl FlowKey {
             vlan: [0; 2],
             // Without IP the EtherType alone says what it is.
             kind: self.kind & 3,
-            parent: [0; 6],
+            tunnel_hash: [0; 6],
             ..*self
         }
     }
 
-    /// The `parent` field of a flow found inside this one under `tunnel_id` (VNI, GRE key, label):
-    /// the identifier, exclusive-or the mixed tunnel identifier, so that it can be taken back out.
-    pub fn child_parent(&self, secret: &HashKey, tunnel_id: u32) -> [u8; 6] {
-        parent_bytes(self.id48(secret) ^ mix48(tunnel_id))
-    }
-
-    /// Identifier of the parent flow of a flow inside a tunnel.
-    pub fn parent_id48(&self, tunnel_id: u32) -> Option<u64> {
-        self.tunnel()?;
-        let mut bytes = [0; 8];
-        bytes[..6].copy_from_slice(&self.parent);
-        Some(u64::from_le_bytes(bytes) ^ mix48(tunnel_id))
+    /// The hash of the tunnel that a flow found inside this one is in: of this key, and `tunnel_id` (VNI, GRE key,
+    /// label). Where UDP carries the tunnel ports do not count: the sender chooses the source port by what is inside, so
+    /// that it differs by direction (RFC 7348 section 5, RFC 8926 section 3.3).
+    pub fn tunnel_hash(&self, secret: &HashKey, tunnel: Tunnel, tunnel_id: u32) -> [u8; 6] {
+        let mut outer = *self;
+        if matches!(tunnel, Tunnel::Vxlan | Tunnel::Geneve) {
+            (outer.lo_port, outer.hi_port) = ([0; 2], [0; 2]);
+        }
+        let hash = outer.id48(secret) ^ mix48(tunnel_id);
+        let [a, b, c, d, e, f, ..] = hash.to_le_bytes();
+        [a, b, c, d, e, f]
     }
 }
 
 /// Spreads a tunnel identifier over 48 bits.
 fn mix48(tunnel_id: u32) -> u64 {
     u64::from(tunnel_id).wrapping_mul(0x9e37_79b9_7f4a_7c15) & 0xffff_ffff_ffff
-}
-
-fn parent_bytes(id: u64) -> [u8; 6] {
-    let b = id.to_le_bytes();
-    [b[0], b[1], b[2], b[3], b[4], b[5]]
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl FlowKey {
             netns: if loopback { self.netns } else { 0 },
             vlan: [0; 2],
             kind: self.kind & 3,
-            parent: [0; 6],
+            tunnel_hash: [0; 6],
             ..*self
         }
     }

@@ -143,6 +143,8 @@ pub struct FlowRecord {
     pub tcp: TcpUpdate,
     /// VNI, GRE key or MPLS label of a flow inside a tunnel.
     pub tunnel_id: u32,
+    /// Inside a tunnel the [identifier](FlowKey::id48) of the flow that carried the first packet, else 0.
+    pub parent: u64,
     /// One in so many packets was counted, 1: all. Counters of our own captures are not scaled up; those
     /// from exporters (sFlow, NetFlow, IPFIX) are.
     pub sampling: u32,
@@ -250,6 +252,7 @@ impl FlowRecord {
             interval: Interval::of(update, interval_ns, update.first_ns),
             tcp: update.tcp,
             tunnel_id: update.tunnel_id,
+            parent: update.parent,
             sampling: sampling.max(update.sampling),
             lo_first: update.lo_first,
             end: update.end,

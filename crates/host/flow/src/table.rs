@@ -73,7 +73,8 @@ enum State {
 #[repr(C, align(128))]
 struct Entry {
     key: FlowKey,
-    tunnel_id: u32,
+    /// Place of what carries the flow, [`NO_CARRIER`] outside of tunnels.
+    carrier: u32,
     /// Place of the TCP details.
     details: u32,
     /// `[0]` by lo, `[1]` by hi, since the last drain.
@@ -88,6 +89,31 @@ struct Entry {
     directions: u8,
 }
 
+/// What carried the packet that began an entry inside a tunnel.
+#[derive(Clone, Copy, Default)]
+struct Carrier {
+    tunnel_id: u32,
+    /// As [`FlowUpdate::parent`].
+    parent: u64,
+}
+
+/// Place of no carrier.
+const NO_CARRIER: u32 = u32::MAX;
+
+/// Puts the entry that an arrival begins into a free place.
+#[inline]
+fn insert(
+    entries: &mut Slab<Entry>,
+    carriers: &mut Slab<Carrier>,
+    arrival: &Arrival,
+) -> Option<u32> {
+    let place = entries.insert(Entry::begin(arrival))?;
+    if let Some(carrier) = arrival.carrier {
+        entries[place].carrier = carriers.insert(carrier).unwrap_or(NO_CARRIER);
+    }
+    Some(place)
+}
+
 /// Bit of [`Directions`] for packets of a side (0 lo, 1 hi) in a direction.
 #[inline]
 fn direction_bit(side: usize, direction: Direction) -> u8 {
@@ -100,7 +126,7 @@ impl Entry {
     fn blank() -> Self {
         Self {
             key: FlowKey::default(),
-            tunnel_id: 0,
+            carrier: NO_CARRIER,
             details: tcp::NO_DETAILS,
             sent: [Counters::default(); 2],
             first_ns: 0,
@@ -117,7 +143,6 @@ impl Entry {
     fn begin(arrival: &Arrival) -> Self {
         Self {
             key: arrival.key,
-            tunnel_id: arrival.tunnel_id,
             first_ns: arrival.share.now_ns,
             state: State::Live,
             lo_first: arrival.share.from_lo,
@@ -166,7 +191,16 @@ impl Entry {
         }
     }
 
-    fn drain(&mut self, end: Option<EndReason>, details: &mut Slab<tcp::Details>) -> FlowUpdate {
+    fn drain(
+        &mut self,
+        end: Option<EndReason>,
+        details: &mut Slab<tcp::Details>,
+        carriers: &Slab<Carrier>,
+    ) -> FlowUpdate {
+        let carrier = match self.carrier {
+            NO_CARRIER => Carrier::default(),
+            place => carriers[place],
+        };
         let details = (self.details != tcp::NO_DETAILS).then(|| &mut details[self.details]);
         let [lo_sent, hi_sent] = std::mem::take(&mut self.sent);
         FlowUpdate {
@@ -176,7 +210,8 @@ impl Entry {
             lo_first: self.lo_first,
             first_ns: self.first_ns,
             last_ns: self.last_ns,
-            tunnel_id: self.tunnel_id,
+            tunnel_id: carrier.tunnel_id,
+            parent: carrier.parent,
             tcp: TcpUpdate {
                 lo_opened: self.lo_opened,
                 ..self.tcp.drain(details)
@@ -207,6 +242,8 @@ pub struct FlowTable {
     entries: Slab<Entry>,
     /// At most one for each entry.
     details: Slab<tcp::Details>,
+    /// Of flows inside tunnels.
+    carriers: Slab<Carrier>,
     index: Index,
     /// Hints past the index, for packets that [`Plain`] reads.
     recent: Recent,
@@ -413,7 +450,7 @@ struct Arrival {
     hash: KeyHash,
     share: Share,
     segment: Option<TcpSegment>,
-    tunnel_id: u32,
+    carrier: Option<Carrier>,
     /// For an entry that begins with this packet.
     lo_opened: Option<bool>,
 }
@@ -451,6 +488,7 @@ impl FlowTable {
             secret: HashKey::new(config.seed),
             entries: Slab::new(config.max_entries, Entry::blank()),
             details: Slab::new(config.max_entries, tcp::Details::default()),
+            carriers: Slab::new(config.max_entries, Carrier::default()),
             index: Index::default(),
             recent: Recent::default(),
             ended: Vec::new(),
@@ -587,7 +625,7 @@ impl FlowTable {
                 hash: KeyHash::new(&key, &self.secret),
                 share: Share::of(packet, from_lo),
                 segment: plain.segment(),
-                tunnel_id: 0,
+                carrier: None,
                 lo_opened: None,
             });
         }
@@ -743,7 +781,7 @@ impl FlowTable {
             self.lose(point, Cause::Truncated, amount.all());
             return Err(Cause::Truncated);
         }
-        let mut parent = [0; 6];
+        let (mut tunnel_hash, mut carrier) = ([0; 6], None);
         let mut outermost = Err(Cause::NoDecode);
         for (depth, level) in decoded.levels().enumerate() {
             if depth > 0 && !self.options.tunnels {
@@ -754,7 +792,10 @@ impl FlowTable {
                 _ => amount.from(level.start),
             };
             let ports = self.fragments.ports(sampled.point, level);
-            let arrival = self.arrival(point, level, &ports, parent, counters, now_ns);
+            let arrival = Arrival {
+                carrier,
+                ..self.arrival(point, level, &ports, tunnel_hash, counters, now_ns)
+            };
             match self.arrive(&arrival) {
                 Some(place) if depth == 0 => outermost = Ok(place),
                 Some(_) => {}
@@ -768,8 +809,15 @@ impl FlowTable {
                     break;
                 }
             }
-            if let Some(child) = decoded.levels().nth(depth + 1) {
-                parent = arrival.key.child_parent(&self.secret, child.tunnel_id);
+            if let Some(child) = decoded.levels().nth(depth + 1)
+                && let Some(tunnel) = child.tunnel
+            {
+                let (key, tunnel_id) = (&arrival.key, child.tunnel_id);
+                tunnel_hash = key.tunnel_hash(&self.secret, tunnel, tunnel_id);
+                carrier = Some(Carrier {
+                    tunnel_id,
+                    parent: key.id48(&self.secret),
+                });
             }
         }
         outermost
@@ -798,11 +846,11 @@ impl FlowTable {
         point: CapturePoint,
         level: &Level,
         ports: &Ports,
-        parent: [u8; 6],
+        tunnel_hash: [u8; 6],
         counters: Counters,
         now_ns: u64,
     ) -> Arrival {
-        let Conversation { key, from_lo } = Conversation::new(point, level, ports, parent);
+        let Conversation { key, from_lo } = Conversation::new(point, level, ports, tunnel_hash);
         Arrival {
             key,
             hash: KeyHash::new(&key, &self.secret),
@@ -816,7 +864,7 @@ impl FlowTable {
                 Transport::Tcp(segment) => Some(segment),
                 _ => None,
             },
-            tunnel_id: level.tunnel_id,
+            carrier: None,
             lo_opened: ports.request.map(|request| request == from_lo),
         }
     }
@@ -834,7 +882,7 @@ impl FlowTable {
                 if reopens(&entries[place], arrival.segment.as_ref()) {
                     entries[place].state = State::Ended;
                     self.ended.push(place);
-                    let Some(place) = entries.insert(Entry::begin(arrival)) else {
+                    let Some(place) = insert(entries, &mut self.carriers, arrival) else {
                         slot.remove();
                         return None;
                     };
@@ -846,7 +894,7 @@ impl FlowTable {
                 }
             }
             Slot::Free(slot) => {
-                let place = entries.insert(Entry::begin(arrival))?;
+                let place = insert(entries, &mut self.carriers, arrival)?;
                 slot.insert(place);
                 self.inserted += 1;
                 self.recent.fit(self.entries.len());
@@ -918,7 +966,7 @@ impl FlowTable {
             if end.is_none() && !entry.changed() {
                 continue;
             }
-            let update = entry.drain(end, &mut self.details);
+            let update = entry.drain(end, &mut self.details, &self.carriers);
             drained.count(&update);
             yield_update(&update);
             if end.is_some() {
@@ -938,7 +986,8 @@ impl FlowTable {
         for place in 0..self.entries.end() {
             let entry = &mut self.entries[place];
             if entry.state == State::Live {
-                let update = entry.drain(Some(EndReason::Shutdown), &mut self.details);
+                let update =
+                    entry.drain(Some(EndReason::Shutdown), &mut self.details, &self.carriers);
                 drained.count(&update);
                 yield_update(&update);
                 self.free(place);
@@ -950,7 +999,7 @@ impl FlowTable {
     fn drain_ended(&mut self, drained: &mut Drained, yield_update: &mut impl FnMut(&FlowUpdate)) {
         for place in std::mem::take(&mut self.ended) {
             let entry = &mut self.entries[place];
-            let update = entry.drain(Some(EndReason::Closed), &mut self.details);
+            let update = entry.drain(Some(EndReason::Closed), &mut self.details, &self.carriers);
             drained.count(&update);
             yield_update(&update);
             self.free(place);
@@ -958,9 +1007,14 @@ impl FlowTable {
     }
 
     fn free(&mut self, place: u32) {
-        let details = self.entries[place].details;
+        let Entry {
+            details, carrier, ..
+        } = self.entries[place];
         if details != tcp::NO_DETAILS {
             self.details.remove(details);
+        }
+        if carrier != NO_CARRIER {
+            self.carriers.remove(carrier);
         }
         self.entries.remove(place);
         if let Some(first_packets) = self.first_packets.get_mut(place as usize) {

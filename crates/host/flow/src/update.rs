@@ -108,6 +108,8 @@ pub struct FlowUpdate {
     pub last_ns: u64,
     /// Tunnel network identifier (VNI, GRE key, MPLS label) of a flow inside a tunnel.
     pub tunnel_id: u32,
+    /// Inside a tunnel the [identifier](FlowKey::id48) of the flow that carried the first packet, else 0.
+    pub parent: u64,
     /// TCP details.
     pub tcp: TcpUpdate,
     /// One in so many packets was seen, and the counters are estimates, scaled up by that; 0: they are

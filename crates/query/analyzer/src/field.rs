@@ -504,7 +504,7 @@ mod tests {
             vlan: [0x1064, 0],
             // Inside VXLAN.
             kind: plain.kind | 1 << skua_flow::key::KIND_TUNNEL_SHIFT,
-            parent: [1, 2, 3, 4, 5, 6],
+            tunnel_hash: [1, 2, 3, 4, 5, 6],
             ..plain
         };
         let get = |key, field| with(&update(key), |flow| flow.get(field).unwrap());

@@ -420,7 +420,7 @@ pub struct Gre {
 }
 
 /// VXLAN header.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Vxlan {
     /// 24-bit network identifier.
     pub vni: u32,

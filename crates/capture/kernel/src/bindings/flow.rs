@@ -47,7 +47,7 @@ pub struct FlowSlot {
     pub last: AtomicU64,
     pub seen: AtomicU32,
     pub kept: AtomicU32,
-    pub pad: [AtomicU32; 2],
+    pub parent: AtomicU64,
 }
 
 #[repr(C)]

@@ -494,6 +494,7 @@ impl Output<'_> {
             first_ns: wall(first_ns),
             last_ns: wall(last_ns),
             tunnel_id: slot.tunnel_id.load(Relaxed),
+            parent: slot.parent.load(Relaxed),
             tcp: match tcp {
                 Some(tcp) if key.proto == TCP => take_tcp(tcp, seen),
                 Some(_) => opener_only(seen),

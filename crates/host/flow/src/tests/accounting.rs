@@ -225,9 +225,55 @@ fn children_are_counted_beside_their_parents() {
         (child.key.tunnel(), child.tunnel_id),
         (Some(Tunnel::Vxlan), 77)
     );
-    let id = child.key.parent_id48(child.tunnel_id);
-    assert_eq!(id, Some(parent.key.id48(&HashKey::new(table.seed()))));
-    assert_eq!(parent.key.parent_id48(0), None);
+    assert_eq!(child.parent, parent.key.id48(&HashKey::new(table.seed())));
+    assert_eq!(parent.parent, 0);
+}
+
+#[test]
+fn both_directions_inside_a_tunnel_are_one_conversation_whatever_the_outer_source_ports_are() {
+    // VXLAN; GENEVE with Ethernet inside. Both have the identifier in the same place.
+    for (port, header) in [
+        (4789, [8, 0, 0, 0, 0, 0, 3, 0]),
+        (6081, [0, 0, 0x65, 0x58, 0, 0, 3, 0]),
+    ] {
+        let carried = |src, dst, source_port, inner: &[u8]| {
+            let payload = [&header[..], inner].concat();
+            ethernet(
+                0x0800,
+                &ipv4(src, dst, 17, &udp(source_port, port, &payload)),
+            )
+        };
+        let mut table = table();
+        let packets = [
+            carried(8, 9, 50_001, &there(b"hello")),
+            carried(9, 8, 60_002, &back(b"hello yourself")),
+            // Another pair of hosts is another tunnel.
+            carried(8, 10, 50_001, &there(b"hello")),
+        ];
+        feed(&mut table, &packets);
+        let flows = finish(&mut table);
+        let mut inside: Vec<_> = flows
+            .iter()
+            .filter(|flow| flow.key.tunnel().is_some())
+            .collect();
+        inside.sort_by_key(|flow| flow.lo_sent.packets + flow.hi_sent.packets);
+        let [elsewhere, both] = inside[..] else {
+            panic!("{port}: {inside:?}");
+        };
+        assert_eq!((both.lo_sent.packets, both.hi_sent.packets), (1, 1));
+        assert_eq!(
+            (elsewhere.lo_sent.packets, elsewhere.hi_sent.packets),
+            (1, 0)
+        );
+        assert_eq!((both.tunnel_id, elsewhere.tunnel_id), (3, 3));
+        // The parent is the flow of the first packet.
+        let secret = HashKey::new(table.seed());
+        let parent = flows
+            .iter()
+            .find(|flow| flow.key.id48(&secret) == both.parent)
+            .unwrap();
+        assert_eq!(parent.key.lo_port, 50_001_u16.to_be_bytes());
+    }
 }
 
 #[test]
@@ -246,8 +292,8 @@ fn grandchildren_name_children_and_replies_find_them() {
         (grandchild.lo_sent.packets, grandchild.hi_sent.packets),
         (1, 1)
     );
-    let id = grandchild.key.parent_id48(grandchild.tunnel_id);
-    assert_eq!(id, Some(child.key.id48(&HashKey::new(table.seed()))));
+    let id = child.key.id48(&HashKey::new(table.seed()));
+    assert_eq!(grandchild.parent, id);
 }
 
 #[test]
@@ -376,7 +422,7 @@ fn the_words_of_a_key_are_its_bytes_in_their_order() {
     expected.extend(flow.key.vlan.iter().flat_map(|v| v.to_le_bytes()));
     expected.extend([flow.key.proto, flow.key.kind]);
     expected.extend(flow.key.detail.to_le_bytes());
-    expected.extend(flow.key.parent);
+    expected.extend(flow.key.tunnel_hash);
     assert_eq!(bytes, expected);
     let hash = |seed| FlowKey::default().hash64(&HashKey::new(seed));
     assert_ne!(hash(1), hash(2));

@@ -102,7 +102,7 @@ fn the_hosts_own_interface_stands_for_the_conversation() {
     let mut inside = update(2, 5, 10, (10, 20));
     inside.key.kind |= 1 << crate::key::KIND_TUNNEL_SHIFT;
     inside.key.vlan = [0x1064, 0];
-    inside.key.parent = [1; 6];
+    inside.key.tunnel_hash = [1; 6];
     store.apply(&inside);
     let one = rows(&store, View::Conversations);
     assert_eq!((one.len(), one[0].points), (1, 3));

@@ -34,13 +34,14 @@ enum Col {
     Proto,
     Kind,
     Detail,
-    Parent,
+    TunnelHash,
     Id,
     /// As the difference to the row before.
     Serial,
     Bits,
     Joins,
     TunnelId,
+    Parent,
     Sampling,
     /// As the difference to the row before.
     Updated,
@@ -200,8 +201,7 @@ impl BlockWriter {
         let key = &record.key;
         let (lo, hi) = (self.address(&key.lo), self.address(&key.hi));
         let [lo_party, hi_party] = change.parties.map(|party| self.party(&party));
-        let parent = key.parent;
-        let [a, b, c, d, e, f] = parent;
+        let [a, b, c, d, e, f] = key.tunnel_hash;
         let [added_lo, added_hi] = change.added;
         let tcp = &record.tcp;
         let row: [(Col, u64); TCP_COUNTERS] = [
@@ -217,12 +217,16 @@ impl BlockWriter {
             (Col::Proto, key.proto.into()),
             (Col::Kind, key.kind.into()),
             (Col::Detail, key.detail.into()),
-            (Col::Parent, u64::from_le_bytes([a, b, c, d, e, f, 0, 0])),
+            (
+                Col::TunnelHash,
+                u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+            ),
             (Col::Id, record.id),
             (Col::Serial, zigzag(record.serial, self.serial)),
             (Col::Bits, bits(record)),
             (Col::Joins, record.joins.into()),
             (Col::TunnelId, record.tunnel_id.into()),
+            (Col::Parent, record.parent),
             (Col::Sampling, record.sampling.into()),
             (Col::Updated, zigzag(record.updated_ns, self.updated)),
             (Col::Last, zigzag(record.updated_ns, record.last_ns)),
@@ -641,7 +645,7 @@ impl<'a> Rows<'a, '_> {
                 u32::MAX.into(),
                 &[Col::IfIndex, Col::TunnelId, Col::Sampling],
             )
-            && fit((1 << 48) - 1, &[Col::Parent])
+            && fit((1 << 48) - 1, &[Col::TunnelHash, Col::Parent])
             && self.columns[TCP_COUNTERS..]
                 .iter()
                 .all(|column| column.iter().all(|number| u32::try_from(*number).is_ok()))
@@ -684,8 +688,8 @@ impl<'a> Rows<'a, '_> {
 
     /// The key; none can only be when the block is not sound.
     pub fn key(&self, at: usize) -> Option<FlowKey> {
-        let mut parent = [0; 6];
-        parent.copy_from_slice(&self.get(at, Col::Parent).to_le_bytes()[..6]);
+        let mut tunnel_hash = [0; 6];
+        tunnel_hash.copy_from_slice(&self.get(at, Col::TunnelHash).to_le_bytes()[..6]);
         Some(FlowKey {
             lo: self.tables.address(self.get(at, Col::Lo))?,
             hi: self.tables.address(self.get(at, Col::Hi))?,
@@ -697,7 +701,7 @@ impl<'a> Rows<'a, '_> {
             proto: self.get(at, Col::Proto) as u8,
             kind: self.get(at, Col::Kind) as u8,
             detail: self.get(at, Col::Detail) as u16,
-            parent,
+            tunnel_hash,
         })
     }
 
@@ -752,6 +756,7 @@ impl<'a> Rows<'a, '_> {
                 },
             },
             tunnel_id: self.get(at, Col::TunnelId) as u32,
+            parent: self.get(at, Col::Parent),
             sampling: self.get(at, Col::Sampling) as u32,
             lo_first: bits & 1 == 1,
             end: nth(bits >> 3 & 7).and_then(|end| END_REASONS.get(end).copied()),
@@ -823,7 +828,7 @@ mod tests {
             proto: 6,
             kind: 1 | skua_flow::KIND_ETHERNET | 1 << skua_flow::key::KIND_TUNNEL_SHIFT,
             detail: 0,
-            parent: [1, 2, 3, 4, 5, 6],
+            tunnel_hash: [1, 2, 3, 4, 5, 6],
         };
         let icmp = FlowKey {
             proto: 1,
@@ -852,6 +857,7 @@ mod tests {
             first_ns: 1_000_000_000_000,
             last_ns: 1_002_000_000_000,
             tunnel_id: 9,
+            parent: 0xab_cdef,
             tcp: TcpUpdate {
                 flags: [0xff, 0x53],
                 counters: TcpCounters::of([[7, 8]; TcpCounters::COUNT]),

@@ -273,6 +273,7 @@ impl Traffic {
             first_ns: at[0],
             last_ns: at[1],
             tunnel_id: 0,
+            parent: 0,
             tcp: step.tcp,
             end: step.end,
             sampling: 1,

@@ -121,6 +121,15 @@ fn vxlan(t: &mut Trace) {
     t.push(inner(linux.ethernet(11, 12)));
     let no_identifier = outer().udp(50_000, 4789).layer(Vxlan { vni: 3, flags: 0 });
     t.push(inner(no_identifier.ethernet(11, 12)));
+    // Each direction has a source port of its own, as senders choose it: one conversation inside.
+    let identified = Vxlan {
+        vni: 9,
+        flags: 0x08,
+    };
+    let there = outer().udp(51_111, 4789).layer(identified);
+    t.push(inner(there.ethernet(11, 12)));
+    let back = outer_back().udp(52_222, 4789).layer(identified);
+    t.push(inner_back(back.ethernet(12, 11)));
     // From the port, not to it: no tunnel.
     let from = outer().udp(4789, 50_000).layer(Vxlan {
         vni: 3,
@@ -132,6 +141,12 @@ fn vxlan(t: &mut Trace) {
 fn geneve(t: &mut Trace) {
     t.push(inner(outer().geneve(5).ethernet(11, 12)));
     t.push(inner_back(outer_back().geneve(5).ethernet(12, 11)));
+    // Another source port, the same conversation inside.
+    let back = outer_back().udp(52_222, 6081).layer(Geneve {
+        vni: 5,
+        ..Geneve::default()
+    });
+    t.push(inner_back(back.ethernet(12, 11)));
     t.push(inner6(outer6().geneve(5).ethernet(11, 12)));
     let with = |geneve| outer().udp(50_000, 6081).layer(geneve);
     let options = vec![0x01, 0x02, 0x80, 0x01, 1, 2, 3, 4];

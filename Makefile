@@ -92,7 +92,7 @@ bench-fleet: $(SHIPPED) ## a thousand agents on this machine against one collect
 	@$(MAKE) -C bench fleet ARGS='$(ARGS)'
 bench-lake: ## the lake: rows written per second beside DuckDB and Arrow, bytes a row, compaction, questions (ARGS=ROWS)
 	@ROWS='$(ARGS)' tests/lake/run bench
-test-peers: ## what tshark, sflowtool, goflow2 and sfcapd read of what collectors are told, as far as they are installed (seconds)
+test-peers: ## what tshark, sflowtool, goflow2 and sfcapd read of what collectors get, as far as they are installed (seconds)
 	@$(CARGO) build --quiet -p skua
 	@tests/peers/run
 test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; a quarter of an hour when all is built)

@@ -15,7 +15,7 @@ use skua_flow::{
 use skua_record::TcpCounters;
 
 /// Version of the layout, which counters of TCP beyond those of a file do not change.
-const LAYOUT: u8 = 2;
+const LAYOUT: u8 = 3;
 /// Rows of a block at most.
 pub const ROWS: usize = 8_192;
 

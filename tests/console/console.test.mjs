@@ -311,7 +311,7 @@ test("the lake is asked in SQL, or it is said that this build cannot", async () 
   const { status } = await fetch(`${skua.url}api/sql?statement=select+1`);
   assert.ok([200, 501].includes(status), `status ${status}`);
   await go("query?of=sql");
-  const question = page.getByRole("combobox", { name: "Question in SQL" });
+  const question = page.getByRole("combobox", { name: "Query in SQL" });
   await question.fill("select b_port, sum(ab_bytes) bytes from flows where b_port = 80 group by all");
   await page.keyboard.press("Control+Enter");
   if (status === 501) {
@@ -346,7 +346,7 @@ test("queries are completed, answered and explained", async () => {
     await page.locator(shown).first().waitFor();
   }
   // What was asked before can be asked again.
-  const before = page.getByRole("combobox", { name: "Queries of before" });
+  const before = page.getByRole("combobox", { name: "Earlier queries" });
   await query.fill("G.E().Count()");
   await page.keyboard.press("Control+Enter");
   await page.getByRole("button", { name: "table", exact: true }).click();
@@ -435,7 +435,7 @@ test("services have a past", async () => {
   await page.getByRole("button", { name: /curl calls .*:80:/ }).first().waitFor({ state: "attached" });
   await accessible("services of the past");
   await go(`services?at=${moment - 30 * 86400e3}`);
-  await page.locator(".trouble").getByText("are known since").waitFor();
+  await page.locator(".trouble").getByText("are known only since").waitFor();
   assert.equal(await page.locator("svg.services").count(), 0);
   await complained(/status of 404.*services/);
   // Nor is there a map of that time.
@@ -488,7 +488,7 @@ test("when nobody answers the last view stays, and comes back", async () => {
   await go("map");
   await page.getByRole("status", { name: "Connection: live" }).waitFor();
   await skua.stop("SIGKILL");
-  await page.getByRole("alert").getByText("does not answer").waitFor();
+  await page.getByRole("alert").getByText("has not answered").waitFor();
   // Nothing new can come any more; until the kill it could.
   const last = await page.getByText(/[1-9]\d* nodes/).innerText();
   await page.waitForEvent("requestfailed");
@@ -557,7 +557,7 @@ test("who has to log in may do what the role allows", async () => {
     await other.getByText("token reader (read)").waitFor();
     await other.getByText(/[1-9]\d* nodes/).waitFor();
     await other.getByRole("link", { name: "Capture" }).click();
-    await other.getByText("may change nothing").waitFor();
+    await other.getByText("may not change anything").waitFor();
     assert.equal(await other.getByRole("button", { name: "New capture" }).count(), 0);
     // Not only the page, but the server says so.
     const status = await other.evaluate(async () =>

@@ -102,9 +102,9 @@ export function Questions({ language, more, children }: { language: Language; mo
           <button type="button" class="primary" disabled={busy.value} onClick={() => go(text.value.trim())}>
             Run
           </button>
-          <span class="quiet">Control and Enter</span>
+          <span class="quiet">Ctrl+Enter</span>
           <label>
-            <span class="sr">Queries of before</span>
+            <span class="sr">Earlier queries</span>
             <select
               value=""
               onChange={(event) => {

@@ -92,7 +92,7 @@ export function Complete({ value, turn, label, placeholder, rows, id, offer, tak
   return (
     <div class="complete">
       {rows ? <textarea {...common} rows={rows} /> : <input {...common} type="text" />}
-      <ul id={`${id}-list`} role="listbox" aria-label={`${label}: how it may go on`} hidden={offers.length === 0}>
+      <ul id={`${id}-list`} role="listbox" aria-label={`${label}: suggestions`} hidden={offers.length === 0}>
         {offers.map(([name, meaning], i) => (
           <li
             key={name}

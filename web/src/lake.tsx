@@ -33,7 +33,7 @@ const SINCE: [string, string][] = [
 const SORTS = ["bytes", "rate", "packets", "sent", "received", "begun", "ended", "retransmitted", "rtt", "last", "start"];
 /** Fields that flows are summed up by; all are in the documentation. */
 const FIELDS: [string, string][] = [
-  ["service", "what is called"],
+  ["service", "the service that is called"],
   ["process", "of either side"],
   ["container", "of either side"],
   ["pod", "of either side"],
@@ -41,27 +41,27 @@ const FIELDS: [string, string][] = [
   ["user", "of either side"],
   ["address", "of either side"],
   ["port", "of either side"],
-  ["client_process", "who calls"],
-  ["client_address", "who calls"],
-  ["server_process", "who is called"],
-  ["server_address", "who is called"],
-  ["server_port", "who is called"],
+  ["client_process", "the side that calls"],
+  ["client_address", "the side that calls"],
+  ["server_process", "the side that is called"],
+  ["server_address", "the side that is called"],
+  ["server_port", "the side that is called"],
   ["protocol", ""],
   ["host", "where it was seen"],
   ["interface", "where it was seen"],
-  ["minute", "time, cut off"],
-  ["hour", "time, cut off"],
-  ["day", "time, cut off"],
+  ["minute", "time, rounded down"],
+  ["hour", "time, rounded down"],
+  ["day", "time, rounded down"],
 ];
 const SERVICE_FIELDS: [string, string][] = [
   ["server", "address that is called"],
   ["client", "address that calls"],
   ["port", "of the service"],
   ["protocol", ""],
-  ["collector", "who wrote it"],
-  ["minute", "time, cut off"],
-  ["hour", "time, cut off"],
-  ["day", "time, cut off"],
+  ["collector", "the collector that wrote it"],
+  ["minute", "time, rounded down"],
+  ["hour", "time, rounded down"],
+  ["day", "time, rounded down"],
 ];
 const SPANS = ["minute", "hour", "day"];
 /** Lines of a chart. */
@@ -119,7 +119,7 @@ export function LakeView() {
   const as = param("as", "table");
   return (
     <>
-      <div class="tools" role="toolbar" aria-label="Question to the lake">
+      <div class="tools" role="toolbar" aria-label="Query of the lake">
         <label>
           Of{" "}
           <select value={param("table", "flows")} onChange={(event) => set({ table: event.currentTarget.value === "flows" ? "" : "services", by: "", where: "", filter: "" })}>
@@ -167,7 +167,7 @@ export function LakeView() {
       {answer.value.data && !answer.value.error && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Answer">
           {rows.length === 0 ? (
-            <p class="empty quiet">The lake has nothing of it.</p>
+            <p class="empty quiet">The lake has no such rows.</p>
           ) : as === "chart" ? (
             <Drawn rows={rows} by={by} />
           ) : (
@@ -181,7 +181,7 @@ export function LakeView() {
 
 function explained(error: unknown): never {
   if (error instanceof Refused && error.status === 404) {
-    throw new Error(`${error.message}\n\nWith lake.directory in the configuration flows are kept as Parquet from then on.`);
+    throw new Error(`${error.message}\n\nSet lake.directory in the configuration to store flows as Parquet from then on.`);
   }
   throw error;
 }

@@ -115,7 +115,7 @@ function Page() {
       <Head />
       {connection.value === "unreachable" && (
         <p class="banner" role="alert">
-          The server does not answer since {clock(unreachableSince.value ?? Date.now())}. What is shown is what it said last; trying
+          The server has not answered since {clock(unreachableSince.value ?? Date.now())}. The page shows its last answer; trying
           again …
         </p>
       )}

@@ -106,8 +106,8 @@ const KINDS: Kind[] = [
       { name: "Type", label: "Type", kind: "choice", choices: CAPTURE_TYPES },
       { name: "BPFFilter", label: "Filter (pcap expression)" },
       { name: "RawPacketLimit", label: "First packets of each flow to keep", kind: "number", hint: "up to 10; -1: only for live watching" },
-      { name: "SamplingRate", label: "One packet in", kind: "number" },
-      { name: "ttl", label: "Ends after", hint: "as 10m" },
+      { name: "SamplingRate", label: "Sampling: one packet in", kind: "number" },
+      { name: "ttl", label: "Ends after", hint: "like 10m" },
     ],
     body: (values) => pick(values, ["GremlinQuery", "Name", "Type", "BPFFilter"], ["RawPacketLimit", "SamplingRate"]),
   },
@@ -132,9 +132,9 @@ const KINDS: Kind[] = [
       { name: "To", label: "To monitors", kind: "lines", hint: "mon0, mon0@NAMESPACE, vxlan://ADDRESS/VNI", required: true },
       { name: "Direction", label: "Direction", kind: "choice", choices: ["both", "in", "out"] },
       { name: "Match", label: "Match (pcap expression)" },
-      { name: "Cut", label: "Bytes of a packet", kind: "number", hint: "0: all" },
+      { name: "Cut", label: "Bytes to copy of each packet", kind: "number", hint: "0: all" },
       { name: "PacketRate", label: "Packets per second at most", kind: "number" },
-      { name: "ttl", label: "Ends after", hint: "as 10m" },
+      { name: "ttl", label: "Ends after", hint: "like 10m" },
     ],
     body: (values) => ({
       ...pick(values, ["Name", "Direction", "Match"], ["Cut", "PacketRate"]),
@@ -183,9 +183,9 @@ const KINDS: Kind[] = [
       { name: "Name", label: "Name" },
       { name: "Expression", label: "Query", required: true, value: 'G.V().Has("State", "DOWN").Count()' },
       { name: "Operator", label: "Compared with", kind: "choice", choices: [">", ">=", "<", "<=", "==", "!="] },
-      { name: "Threshold", label: "Threshold", kind: "number", hint: "empty: everything but 0 fires" },
-      { name: "Hold", label: "Must be so for", hint: "as 30s" },
-      { name: "Trigger", label: "Asked", hint: "graph, or duration:10s" },
+      { name: "Threshold", label: "Threshold", kind: "number", hint: "empty: any value but 0 fires" },
+      { name: "Hold", label: "Must hold for", hint: "like 30s" },
+      { name: "Trigger", label: "When to query", hint: "graph, or duration:10s" },
       { name: "Action", label: "Action", hint: "https://…, file:///…" },
     ],
     body: (values) => pick(values, ["Name", "Expression", "Hold", "Trigger", "Action", ...(values.Threshold ? ["Operator"] : [])], ["Threshold"]),
@@ -225,9 +225,9 @@ export function ManageView() {
             New {kind.one}
           </button>
         ) : (
-          <span class="quiet">The role read may change nothing.</span>
+          <span class="quiet">The role read may not change anything.</span>
         )}
-        {at.value !== null && <span class="quiet">This is how it is now: what is made acts now.</span>}
+        {at.value !== null && <span class="quiet">This page shows the present: new ones act now.</span>}
       </div>
       <Listed key={kind.key} kind={kind} />
       {param("new") && isAdmin.value && <Form kind={kind} />}
@@ -272,7 +272,7 @@ function Listed({ kind }: { kind: Kind }) {
             <thead>
               <tr>
                 {kind.columns.map(([name, , align]) => <th key={name} scope="col" class={align ?? ""}>{name}</th>)}
-                <th scope="col"><span class="sr">What can be done</span></th>
+                <th scope="col"><span class="sr">Actions</span></th>
               </tr>
             </thead>
             <tbody>
@@ -361,7 +361,7 @@ function Form({ kind }: { kind: Kind }) {
     busy.value = true;
     try {
       await change("POST", kind.path, kind.body(values), values.ttl ? { "x-resource-ttl": values.ttl } : {});
-      say(`The ${kind.one} is made`);
+      say(`The ${kind.one} has been made`);
       close();
     } catch (problem) {
       error.value = (problem as Error).message;

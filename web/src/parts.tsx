@@ -62,8 +62,8 @@ export function Copy({ value, label = "Copy as JSON" }: { value: unknown; label?
         navigator.clipboard
           ?.writeText(typeof value === "string" ? value : JSON.stringify(value, null, 1))
           .then(() => say("Copied"))
-          .catch(() => say("The browser does not let pages copy here", true)) ??
-          say("Browsers let pages copy only over HTTPS and on localhost", true);
+          .catch(() => say("The browser does not allow copying here", true)) ??
+          say("Browsers allow copying only over HTTPS and on localhost", true);
       }}
     >
       {label}

@@ -10,7 +10,7 @@ const STEPS: [string, string][] = [
   ["E()", "all edges"],
   ["Flows()", "flows, also those of nodes"],
   ["At('-5m')", "as it was"],
-  ["Has(\"Name\", \"eth0\")", "keep what has a value"],
+  ["Has(\"Name\", \"eth0\")", "only those with a value"],
   ["HasEither()", "one of several values"],
   ["HasKey(\"\")", "the key is there"],
   ["HasNot(\"\")", "the key is not there"],
@@ -24,10 +24,10 @@ const STEPS: [string, string][] = [
   ["OutE()", "edges to children"],
   ["InE()", "edges from parents"],
   ["BothE()", "all edges"],
-  ["Descendants(3)", "with those below"],
-  ["Ascendants(3)", "with those above"],
-  ["Neighbors(\"RelationType\", \"layer2\", 2)", "with those beside"],
-  ["ShortestPathTo(Metadata(\"Name\", \"eth0\"))", "the way to a node"],
+  ["Descendants(3)", "with their descendants"],
+  ["Ascendants(3)", "with their ancestors"],
+  ["Neighbors(\"RelationType\", \"layer2\", 2)", "with their neighbors"],
+  ["ShortestPathTo(Metadata(\"Name\", \"eth0\"))", "the shortest path to a node"],
   ["SubGraph()", "only these"],
   ["Count()", "how many"],
   ["Values(\"Name\")", "values of a key"],
@@ -95,9 +95,9 @@ const GREMLIN: Language = {
 
 /** Example queries, with their purposes. */
 const KINDS: [string, string, string][] = [
-  ["", "Gremlin", "graph and flows of now and of the history"],
-  ["lake", "Lake", "what flows and services were, by hour and day"],
-  ["sql", "SQL", "what flows and services were, in your own words"],
+  ["", "Gremlin", "graph and flows, now and in the past"],
+  ["lake", "Lake", "past flows and services, summed up"],
+  ["sql", "SQL", "past flows and services, in SQL"],
 ];
 
 export function QueryView() {

@@ -175,7 +175,7 @@ export function ServicesView() {
           </span>
         </div>
         <Trouble text={answer.value.error} />
-        {answer.value.data && !answer.value.error && rows.length === 0 && <p class="empty quiet">Nobody has called anybody yet.</p>}
+        {answer.value.data && !answer.value.error && rows.length === 0 && <p class="empty quiet">No service has been called yet.</p>}
         {rows.length > 0 &&
           (as === "table" ? (
             <Table rows={rows} now={now} colour={colour} choose={(key) => (chosen.value = key)} chosen={chosen.value} />

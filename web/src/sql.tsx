@@ -33,7 +33,7 @@ async function learn(abort: AbortSignal): Promise<void> {
 
 const SQL: Language = {
   id: "sql",
-  label: "Question in SQL",
+  label: "Query in SQL",
   begin: EXAMPLES[0]!,
   history: "skua-sql",
   examples: EXAMPLES,

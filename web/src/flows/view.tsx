@@ -233,7 +233,7 @@ function Table({ frozen }: { frozen: boolean }) {
               </tbody>
             </table>
           )}
-          {data && rows.length === 0 && <p class="empty quiet">No conversation fits.</p>}
+          {data && rows.length === 0 && <p class="empty quiet">No conversation matches.</p>}
         </div>
         <Pages page={page} found={found} />
       </div>
@@ -339,7 +339,7 @@ function FlowDetails({ flow, close }: { flow: Flow; close: () => void }) {
             Capture packets
           </a>
         )}
-        <button type="button" onClick={() => set({ filter: capture, page: "" })}>Filter on it</button>
+        <button type="button" onClick={() => set({ filter: capture, page: "" })}>Filter by capture</button>
         <Copy value={whole} />
         {flow.community_id && <Copy value={flow.community_id} label="Copy Community ID" />}
       </p>
@@ -394,7 +394,7 @@ function Sums({ by, frozen }: { by: string; frozen: boolean }) {
             </tbody>
           </table>
         )}
-        {rows.length === 0 && answer.value.data && <p class="empty quiet">Nothing fits.</p>}
+        {rows.length === 0 && answer.value.data && <p class="empty quiet">Nothing matches.</p>}
       </div>
     </div>
   );

@@ -76,7 +76,7 @@ export function Details({ id, spot }: { id: string; spot: Spot | undefined }) {
     return (
       <Aside title={title} close={close}>
         <Trouble text={found.value.error} />
-        {!found.value.loading && !found.value.error && <p class="quiet">There is no such node at this moment.</p>}
+        {!found.value.loading && !found.value.error && <p class="quiet">This node does not exist at this moment.</p>}
       </Aside>
     );
   }

@@ -89,7 +89,7 @@ impl Frames {
             }
             if packet.data.len() < packet.wire_len as usize {
                 return Err(failed(&format_args!(
-                    "of packet {} only {} of {} bytes are there",
+                    "packet {} has only {} of its {} bytes",
                     frames.len() + 1,
                     packet.data.len(),
                     packet.wire_len
@@ -104,7 +104,7 @@ impl Frames {
             return Err(failed(cut));
         }
         if frames.is_empty() {
-            return Err(failed(&"there is no packet in it"));
+            return Err(failed(&"it has no packets"));
         }
         Ok(Self::File(frames))
     }

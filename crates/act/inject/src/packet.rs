@@ -39,7 +39,11 @@ pub mod flags {
                     'P' => PSH,
                     'A' | '.' => ACK,
                     'U' => URG,
-                    _ => return Err(format!("TCP has no flag {letter:?}: F, S, R, P, A or U")),
+                    _ => {
+                        return Err(format!(
+                            "there is no TCP flag {letter:?}: the flags are F, S, R, P, A and U"
+                        ));
+                    }
                 })
         })
     }
@@ -117,8 +121,9 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
-        found
-            .ok_or_else(|| format!("\"{text}\" is no type: icmp4, icmp6, tcp4, tcp6, udp4 or udp6"))
+        found.ok_or_else(|| {
+            format!("\"{text}\" is not a type: icmp4, icmp6, tcp4, tcp6, udp4 or udp6")
+        })
     }
 }
 

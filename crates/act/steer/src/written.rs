@@ -112,7 +112,7 @@ impl<'a> Deserialize<'a> for Span {
         let text = String::deserialize(deserializer)?;
         humantime::parse_duration(&text).map(Self).map_err(|e| {
             de::Error::custom(format!(
-                "\"{text}\" is no duration ({e}); write it like 10s"
+                "\"{text}\" is not a duration ({e}); write it like 10s"
             ))
         })
     }
@@ -328,7 +328,7 @@ impl Written {
             return Err(place(
                 &self.name,
                 "netns",
-                "is no name of a network namespace",
+                "is not a name of a network namespace",
             ));
         }
         Ok(())
@@ -414,7 +414,7 @@ impl Written {
                     order: ByteOrder::Big,
                 });
             }
-            let problem = "is missing: where the value stands, like {offset: 2, encoding: decimal}";
+            let problem = "is missing: where the value is, like {offset: 2, encoding: decimal}";
             return Err(place(&self.name, "value", problem));
         };
         let key = "value.width";
@@ -512,7 +512,7 @@ impl Written {
         ] {
             if mac.as_deref().is_some_and(|mac| read_mac(mac).is_none()) {
                 let key = format!("{key}.{name}");
-                let problem = "is no MAC address; write it like 02:00:00:00:00:0b";
+                let problem = "is not a MAC address; write it like 02:00:00:00:00:0b";
                 return Err(place(&self.name, &key, problem));
             }
         }

@@ -145,7 +145,10 @@ fn what_is_wrong_is_told_with_its_place() {
             format!("{preset}{report}match: udp prot 1\n"),
             "did you mean",
         ),
-        (format!("{preset}{report}netns: a/b\n"), "netns is no name"),
+        (
+            format!("{preset}{report}netns: a/b\n"),
+            "netns is not a name",
+        ),
         (
             format!("{base}preset: ewma-65\n{report}"),
             "preset is \"ewma-65\"; there is ewma-64",
@@ -168,7 +171,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ),
         (
             format!("{preset}action: {{redirect: {{to: b, mac: '2:0:0:0:0:0'}}}}\n"),
-            "action.redirect.mac is no MAC address",
+            "action.redirect.mac is not a MAC address",
         ),
         (
             format!("{preset}action: {{mirror: {{to: b, port: 9}}}}\n"),

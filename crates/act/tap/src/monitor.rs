@@ -38,7 +38,7 @@ pub(crate) fn find(target: &Target, namespace: &Namespace) -> Result<FoundMonito
             let (reach, mac) = reach(target, *remote, namespace)?;
             let link = LinkSocket::open_in(namespace)?.get(reach.ifindex)?;
             let link = link.filter(|link| link.has_ethernet_header() && link.up);
-            let no = || TapError::Other(format!("{target} is not reached by Ethernet"));
+            let no = || TapError::Other(format!("the interface to {target} is not Ethernet"));
             let link = link.ok_or_else(no)?;
             Ok(FoundMonitor {
                 netns: namespace.id.inode,
@@ -95,7 +95,7 @@ fn find_interface(
     let link = link.ok_or_else(|| TapError::NoInterface(target.to_string()))?;
     if !link.has_ethernet_header() || link.is_loopback() {
         return Err(TapError::Other(format!(
-            "{target} is no Ethernet interface"
+            "{target} is not an Ethernet interface"
         )));
     }
     if !link.up || !link.running {

@@ -203,7 +203,7 @@ impl Tap {
         spec.choice.stream = spec.targets.is_empty();
         if spec.choice.stream != self.spec.choice.stream {
             return Err(TapError::Other(
-                "a tap goes to monitors or to who watches, and stays so".into(),
+                "a tap copies to monitors or to a stream; an update cannot change which".into(),
             ));
         }
         let same = spec.choice == self.spec.choice && spec.directions == self.spec.directions;
@@ -418,7 +418,9 @@ impl Tap {
 
     fn tap(&mut self, source: &Source) -> Result<(), TapError> {
         if skua_link::is_own_interface(&source.name) {
-            return Err(TapError::Other("a tap's own interface is no source".into()));
+            return Err(TapError::Other(
+                "a tap's own interface cannot be a source".into(),
+            ));
         }
         let is_monitor = self.monitors.iter().any(|monitor| {
             let found = monitor.found.as_ref();
@@ -444,7 +446,7 @@ impl Tap {
         let kind = match link.has_ethernet_header() {
             true => LinkKind::Ethernet,
             false if !link.has_ip_header() => {
-                return Err(TapError::Other("its packets are of no known kind".into()));
+                return Err(TapError::Other("its link type is unknown".into()));
             }
             false if !self.spec.choice.stream => {
                 return Err(TapError::Other(

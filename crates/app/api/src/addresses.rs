@@ -66,7 +66,7 @@ async fn list(State(addresses): State<LiveAddresses>) -> Result<Answer<Lists>, A
     blocking(move || Ok(Answer::of(&Lists::of(&addresses.set())))).await
 }
 
-/// Has these prefixes and no others
+/// Replaces all prefixes
 #[utoipa::path(put, path = "/api/addresses", operation_id = "replaceAddresses", tag = "addresses",
     request_body(content = Lists, content_type = "application/json"), responses((status = 200, description = "The changes made", body = Changed)))]
 async fn replace(
@@ -79,7 +79,7 @@ async fn replace(
     .await
 }
 
-/// Puts prefixes in
+/// Adds prefixes
 #[utoipa::path(post, path = "/api/addresses", operation_id = "addAddresses", tag = "addresses",
     request_body(content = Lists, content_type = "application/json"), responses((status = 200, description = "The changes made", body = Changed)))]
 async fn add(

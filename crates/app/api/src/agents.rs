@@ -45,7 +45,7 @@ async fn agents(State(fleet): State<Fleet>) -> Answer<FleetStatus> {
     Answer::of(&fleet.status())
 }
 
-/// For `skua agent`, which reports its host and gets captures to run
+/// For `skua agent`, which reports its host and receives captures to run
 #[utoipa::path(get, path = "/ws/agent", operation_id = "joinAsAgent", tag = "websocket",
     responses((status = 101, description = "A WebSocket from here on")))]
 async fn join_as_agent(
@@ -133,7 +133,7 @@ fn read(message: Option<Result<Message, axum::Error>>) -> anyhow::Result<Incomin
             if hung_up {
                 return Ok(Incoming::End);
             }
-            Err(error.context("a message cannot be taken"))
+            Err(error.context("cannot apply a message"))
         }
     }
 }
@@ -141,7 +141,7 @@ fn read(message: Option<Result<Message, axum::Error>>) -> anyhow::Result<Incomin
 /// Serves a connection until one side closes it; an error is the reason to close it.
 async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Result<()> {
     let first = tokio::time::timeout(HELLO, socket.recv()).await;
-    let hello = match read(first.context("nothing was said")?)? {
+    let hello = match read(first.context("the agent sent no message")?)? {
         Incoming::Message(hello) => hello,
         Incoming::End => return Ok(()),
         Incoming::Flows(_) | Incoming::Nothing => {
@@ -195,7 +195,7 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
                     bail!("no message from {} for too long", session.host);
                 }
                 if !who.still_may().await {
-                    bail!("the token or certificate of {} is not valid any more", session.host);
+                    bail!("the token or certificate of {} is no longer valid", session.host);
                 }
                 Ok(socket.send(Message::Ping(Default::default())).await?)
             }

@@ -41,12 +41,16 @@ fn asked(parameters: Vec<(String, String)>) -> Result<(Asked, bool), ApiError> {
             "table" => asked.table = Some(value),
             "top" | "limit" => match value.parse() {
                 Ok(top) => asked.top = Some(top),
-                Err(_) => return Err(wrong(format_args!("{name}={value} is no number"))),
+                Err(_) => return Err(wrong(format_args!("{name}={value} is not a number"))),
             },
             "format" => match value.as_str() {
                 "json" => csv = false,
                 "csv" => csv = true,
-                other => return Err(wrong(format_args!("no format \"{other}\": json or csv"))),
+                other => {
+                    return Err(wrong(format_args!(
+                        "unknown format \"{other}\": json or csv"
+                    )));
+                }
             },
             other => {
                 return Err(wrong(format_args!(

@@ -222,7 +222,7 @@ struct AllFlowsParameters {
     limit: Option<u64>,
     /// Lines to leave out at the beginning; not with `by`
     offset: Option<u64>,
-    /// Only those that have not ended
+    /// Only conversations that have not ended
     active: Option<bool>,
     /// Only changes after this moment, ns since the Unix epoch: `x-skua-drained` of the last answer. A time ago like `1h`, or a
     /// moment like `2026-11-21T10:00:00Z`, queries the lake
@@ -234,7 +234,7 @@ struct AllFlowsParameters {
     by: Option<String>,
     /// Of the lake: before this moment, or this long ago
     until: Option<String>,
-    /// Of the lake: a condition like `process=nginx`; may come several times, all must match
+    /// Of the lake: a condition like `process=nginx`; may be given several times, all must hold
     r#where: Option<Vec<String>>,
     /// Of the lake: lines at most
     top: Option<u64>,
@@ -258,9 +258,9 @@ async fn flows_of_lake(
     }
 }
 
-/// Rows of the lake by a query in SQL, one JSON object a line; only in builds with an engine
+/// Queries the lake in SQL; rows as one JSON object a line; only in builds with an engine
 #[utoipa::path(get, path = "/api/sql", operation_id = "sql", tag = "flows", params(sql::SqlParameters), responses(
-    (status = 200, description = "Rows, with the names that the query gives", headers(("x-skua-more" = bool, description = "There were more rows than were wanted")), content((RowLine = "application/x-ndjson"))),
+    (status = 200, description = "Rows, with the names in the query", headers(("x-skua-more" = bool, description = "There are more rows than the limit")), content((RowLine = "application/x-ndjson"))),
     (status = 404, description = "There is no lake"),
     (status = 501, description = "This build has no engine; the text says how to get one")))]
 async fn sql_rows(
@@ -278,8 +278,8 @@ async fn sql_rows(
 #[utoipa::path(get, path = "/api/flows", operation_id = "flows", tag = "flows", params(AllFlowsParameters), responses(
     (status = 200, description = "Conversations",
         headers(
-            ("x-skua-drained" = u64, description = "Time of the drain that the answer is from, ns since the Unix epoch"),
-            ("x-skua-found" = u64, description = "Conversations that fit, whether they are in the answer or not")),
+            ("x-skua-drained" = u64, description = "Time of the drain that the answer shows, ns since the Unix epoch"),
+            ("x-skua-found" = u64, description = "Conversations that match, whether they are in the answer or not")),
         content((FlowLine = "application/x-ndjson"), (String = "text/csv"))),
     (status = 404, description = "There is no lake")))]
 async fn flows(
@@ -311,7 +311,7 @@ async fn flows(
         Some("csv") => true,
         Some(other) => {
             return Err(ApiError::bad_request(format_args!(
-                "no format \"{other}\": json or csv"
+                "unknown format \"{other}\": json or csv"
             )));
         }
     };
@@ -368,7 +368,7 @@ async fn flows(
             }
         };
         if let Err(error) = sent {
-            tracing::debug!("an answer was not taken: {error}");
+            tracing::debug!("a client did not read an answer: {error}");
         }
     });
     Ok(answer.await)

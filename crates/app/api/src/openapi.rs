@@ -67,22 +67,22 @@ named! {
         title = "Skua",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
         description = "What a running skua has seen on its host: conversations, sockets, services, and the topology that they run over. \
-            Without api.users, api.tokens and api.tls.client_ca nobody has to say who one is; 401, 403 for a role, and 429 then never come. \
-            Each request is also refused with 403 when its Host or Origin header is not of this server. \
+            Without api.users, api.tokens and api.tls.client_ca no login is needed, and 401, 403 for a role, and 429 never occur. \
+            The server also refuses requests with 403 when the Host or Origin header names another server. \
             An error is one line of text, or an object when the header Accept names application/json."
     ),
     security((), ("basic" = []), ("bearer" = []), ("token" = []), ("cookie" = []), ("certificate" = [])),
     components(schemas(ErrorBody)),
     tags(
-        (name = "flows", description = "Conversations, and the lake of those that were"),
-        (name = "sockets", description = "Sockets, and the services that they make"),
+        (name = "flows", description = "Conversations, now and in the lake"),
+        (name = "sockets", description = "Sockets and services"),
         (name = "steer", description = "Detectors of jumps in values of packets"),
         (name = "tap", description = "Copies of packets for monitors"),
-        (name = "addresses", description = "Which addresses are counted"),
+        (name = "addresses", description = "Addresses that are counted"),
         (name = "topology", description = "The map of the web page"),
         (name = "agents", description = "Agents of an analyzer"),
-        (name = "skydive", description = "What Skydive has, too, with its paths, names and shapes"),
-        (name = "websocket", description = "Changes as they come"),
+        (name = "skydive", description = "Skydive's API, with its paths, names and types"),
+        (name = "websocket", description = "Changes, as they happen"),
         (name = "server", description = "Logins, health, metrics and the web page"),
     )
 )]
@@ -192,28 +192,31 @@ fn errors() -> Value {
         "application/json": {"schema": {"$ref": "#/components/schemas/Error"}},
     });
     let all = [
-        ("400", "What is wrong with the request"),
-        ("401", "Nothing says who asks, or what does is wrong"),
+        ("400", "The request is wrong; the text says why"),
+        ("401", "The login is missing or wrong"),
         (
             "403",
             "The role or the configuration does not allow this, or the request may come from another site's page",
         ),
-        ("404", "There is no such thing"),
-        ("405", "The path does not have this method"),
-        ("408", "The body did not come in time"),
-        ("409", "Something else stands in the way, like an equal one"),
+        ("404", "It does not exist"),
+        ("405", "The path does not support this method"),
+        ("408", "The body did not arrive in time"),
+        (
+            "409",
+            "It conflicts with something that exists, like an equal one",
+        ),
         ("413", "The body is too long"),
         ("415", "Changes need Content-Type: application/json"),
-        ("426", "This is for a WebSocket"),
+        ("426", "The path needs a WebSocket"),
         (
             "429",
-            "There are too many of them, or too many logins from this address have failed",
+            "The limit of their number is reached, or too many logins from this address have failed",
         ),
         ("500", "The server failed"),
-        ("501", "This build does not have it"),
+        ("501", "This build does not support it"),
         (
             "503",
-            "Too many requests of this client at a time, or the data is not collected here",
+            "Too many requests from this client at a time, or the data is not collected here",
         ),
     ];
     let described = all.map(|(status, text)| {

@@ -34,7 +34,7 @@ pub fn routes(graph: ServiceGraph) -> OpenApiRouter {
     responses((status = 200, description = "Edges",
         headers(("x-skua-found" = u64), ("x-skua-lost-lines" = u64), ("x-skua-lost-records" = u64), ("x-skua-own-lines" = u64)),
         content((Edge = "application/x-ndjson"), (String = "text/csv"), (String = "text/vnd.graphviz"))),
-        (status = 404, description = "Nothing is known of that moment")))]
+        (status = 404, description = "The graph has no data of that time")))]
 async fn edges(
     Extract(graph): Extract<ServiceGraph>,
     parameters: Parameters<GraphQuery>,
@@ -44,7 +44,7 @@ async fn edges(
         && !["new", "vanished"].contains(&change.as_str())
     {
         return Err(ApiError::bad_request(format_args!(
-            "no change \"{change}\": new or vanished"
+            "unknown change \"{change}\": new or vanished"
         )));
     }
     type Write = fn(&[Edge]) -> Vec<u8>;
@@ -54,7 +54,7 @@ async fn edges(
         Some("dot") => ("text/vnd.graphviz", show::dot as Write),
         Some(other) => {
             return Err(ApiError::bad_request(format_args!(
-                "no format \"{other}\": json, csv or dot"
+                "unknown format \"{other}\": json, csv or dot"
             )));
         }
     };
@@ -85,17 +85,17 @@ async fn edges(
 fn unknown(begins_ns: Option<u64>) -> ApiError {
     let text = match begins_ns {
         Some(begin) => format!(
-            "services are known since {} only: their past is in memory, and bounded",
+            "services are known only since {}: their past is in memory, and limited",
             skua_record::time::UnixNs(begin)
         ),
-        None => "nothing is known of services yet".into(),
+        None => "no services are known yet".into(),
     };
     ApiError::not_found(text)
 }
 
 /// Lines accepted.
 #[derive(Serialize, ToSchema)]
-struct TakenLines {
+struct AcceptedLines {
     /// How many.
     lines: usize,
 }
@@ -103,16 +103,16 @@ struct TakenLines {
 /// Accepts lines of a collector (its sink `analyzer`)
 #[utoipa::path(post, path = "/api/services/graph", operation_id = "addServiceLines", tag = "sockets",
     params(
-        ("x-skua-sender" = u64, Header, description = "Who sends lines: another number in each run"),
-        ("x-skua-batch" = u64, Header, description = "Number of the batch, greater than the one before: what comes twice counts once"),
+        ("x-skua-sender" = u64, Header, description = "Identifies the sender: another number in each run"),
+        ("x-skua-batch" = u64, Header, description = "Number of the batch, greater than the one before; a batch that arrives twice counts once"),
     ),
     request_body(content = String, content_type = "application/x-ndjson"),
-    responses((status = 200, description = "What was taken", body = TakenLines)))]
+    responses((status = 200, description = "Number of lines accepted", body = AcceptedLines)))]
 async fn add_lines(
     Extract(graph): Extract<ServiceGraph>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Answer<TakenLines>, ApiError> {
+) -> Result<Answer<AcceptedLines>, ApiError> {
     let number = |name: &str| -> Option<u64> { headers.get(name)?.to_str().ok()?.parse().ok() };
     let (Some(sender), Some(batch)) = (number(SENDER), number(BATCH)) else {
         return Err(ApiError::bad_request(format_args!(
@@ -125,10 +125,10 @@ async fn add_lines(
             .filter(|line| !line.is_empty());
         let lines: Result<Vec<GraphLine<'_>>, _> = lines.map(serde_json::from_slice).collect();
         let lines = lines.map_err(|error| {
-            ApiError::bad_request(format_args!("a line is not understood: {error}"))
+            ApiError::bad_request(format_args!("a line cannot be read: {error}"))
         })?;
         graph.take(sender, batch, &lines);
-        Ok(Answer::of(&TakenLines { lines: lines.len() }))
+        Ok(Answer::of(&AcceptedLines { lines: lines.len() }))
     })
     .await
 }

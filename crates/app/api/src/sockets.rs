@@ -33,8 +33,7 @@ pub fn routes(shared: Shared) -> OpenApiRouter {
         .with_state(shared)
 }
 
-const NOT_WATCHED: &str =
-    "sockets are not watched: sockets.enabled is false, or nothing here lets us (`skua doctor`)";
+const NOT_WATCHED: &str = "sockets are not watched: sockets.enabled is false, or rights or kernel features are missing (`skua doctor`)";
 
 /// Whether CSV is requested instead of JSON.
 fn is_csv(format: Option<&str>) -> Result<bool, ApiError> {
@@ -42,7 +41,7 @@ fn is_csv(format: Option<&str>) -> Result<bool, ApiError> {
         None | Some("json") => Ok(false),
         Some("csv") => Ok(true),
         Some(other) => Err(ApiError::bad_request(format_args!(
-            "no format \"{other}\": json or csv"
+            "unknown format \"{other}\": json or csv"
         ))),
     }
 }
@@ -68,7 +67,7 @@ fn drained(shared: &Shared) -> Option<u64> {
 
 fn noted(sent: io::Result<()>) {
     if let Err(error) = sent {
-        tracing::debug!("an answer was not taken: {error}");
+        tracing::debug!("a client did not read an answer: {error}");
     }
 }
 

@@ -28,7 +28,7 @@ const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(12);
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(not(feature = "sql"), allow(dead_code, reason = "no engine asks"))]
+#[cfg_attr(not(feature = "sql"), allow(dead_code, reason = "no engine reads it"))]
 pub struct SqlParameters {
     /// One `SELECT` in DuckDB's SQL; the tables are `flows` and `services`.
     statement: String,
@@ -69,7 +69,7 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Result<Response
 
     static TURN: Semaphore = Semaphore::const_new(1);
     let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, TURN.acquire()).await else {
-        let text = "another query in SQL is being answered: ask again";
+        let text = "another query in SQL is running: try again";
         return Err(ApiError::new(ErrorCode::Unavailable, text));
     };
     blocking(move || {
@@ -118,7 +118,7 @@ impl std::io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.0.len() + bytes.len() > BYTES {
             return Err(std::io::Error::other(
-                "the answer is longer than 16 MiB: ask for fewer rows or columns",
+                "the answer is longer than 16 MiB: select fewer rows or columns",
             ));
         }
         self.0.extend_from_slice(bytes);

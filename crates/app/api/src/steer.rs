@@ -39,7 +39,7 @@ pub fn routes(steers: Steers) -> OpenApiRouter {
 
 /// All detectors by identifier
 #[utoipa::path(get, path = "/api/steer", operation_id = "detectors", tag = "steer",
-    responses((status = 200, description = "All of them", body = BTreeMap<String, SteerView>)))]
+    responses((status = 200, description = "The detectors", body = BTreeMap<String, SteerView>)))]
 async fn detectors(
     State(steers): State<Steers>,
 ) -> Result<Answer<BTreeMap<String, SteerView>>, ApiError> {
@@ -65,7 +65,7 @@ async fn get_detector(
 /// Stops a detector and its steering
 #[utoipa::path(delete, path = "/api/steer/{id}", operation_id = "deleteDetector", tag = "steer",
     params(("id" = String, Path, description = "Name or UUID")),
-    responses((status = 200, description = "As it was", body = SteerView)))]
+    responses((status = 200, description = "The detector, as it was", body = SteerView)))]
 async fn delete_detector(
     State(steers): State<Steers>,
     Path(name): Path<String>,
@@ -79,8 +79,8 @@ async fn delete_detector(
 /// Starts a detector, and replaces one of the same name
 #[utoipa::path(post, path = "/api/steer", operation_id = "applyDetector", tag = "steer", request_body = Written,
     responses(
-        (status = 200, description = "In place of the one before", body = SteerView),
-        (status = 201, description = "As it was made", body = SteerView),
+        (status = 200, description = "It replaces a detector of the same name", body = SteerView),
+        (status = 201, description = "The new detector", body = SteerView),
         (status = 404, description = "An analyzer steers nothing itself"),
     ))]
 async fn apply_detector(

@@ -58,7 +58,7 @@ fn watched(
         Ok(Some(body)) => Ok(([(header::CONTENT_TYPE, paths::PCAP)], body).into_response()),
         Ok(None) => Err(ApiError::new(
             ErrorCode::TooMany,
-            "too many watch packets already",
+            "too many clients watch packets already",
         )),
         Err(error) => Err(ApiError::internal(error)),
     }
@@ -71,7 +71,7 @@ type Watched = State<(Arc<TapManager>, Shared)>;
     params(("id" = String, Path, description = "UUID")),
     responses(
         (status = 200, description = "Packets as pcapng", body = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
-        (status = 409, description = "Somebody watches it already"),
+        (status = 409, description = "Another client watches it already"),
     ))]
 async fn tap_packets(
     State(all): Watched,
@@ -87,7 +87,7 @@ async fn tap_packets(
 #[utoipa::path(post, path = "/api/tap/live", operation_id = "liveTap", tag = "tap", request_body = Tap,
     responses(
         (status = 200, description = "Packets as pcapng", body = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
-        (status = 409, description = "There is one like it already"),
+        (status = 409, description = "An equal one exists already"),
     ))]
 async fn live_tap(
     State(all): Watched,
@@ -120,7 +120,7 @@ fn name_of((peer, caller): Who) -> String {
 
 /// All taps by identifier, with what they have copied
 #[utoipa::path(get, path = "/api/tap", operation_id = "taps", tag = "tap",
-    responses((status = 200, description = "All of them", body = BTreeMap<String, TapView>)))]
+    responses((status = 200, description = "The taps", body = BTreeMap<String, TapView>)))]
 async fn taps_by_id(
     State(taps): State<Arc<TapManager>>,
 ) -> Result<Answer<BTreeMap<String, TapView>>, ApiError> {
@@ -135,7 +135,7 @@ async fn taps_by_id(
 /// A tap and what it has copied
 #[utoipa::path(get, path = "/api/tap/{id}", operation_id = "getTap", tag = "tap",
     params(("id" = String, Path, description = "UUID")),
-    responses((status = 200, description = "This one", body = TapView)))]
+    responses((status = 200, description = "The tap", body = TapView)))]
 async fn get_tap(
     State(taps): State<Arc<TapManager>>,
     Path(id): Path<String>,
@@ -147,8 +147,8 @@ async fn get_tap(
 #[utoipa::path(delete, path = "/api/tap/{id}", operation_id = "deleteTap", tag = "tap",
     params(("id" = String, Path, description = "UUID")),
     responses(
-        (status = 200, description = "As it was, with its last counters", body = TapView),
-        (status = 409, description = "It stands in the configuration file"),
+        (status = 200, description = "The tap, with its last counters", body = TapView),
+        (status = 409, description = "The configuration file defines it"),
     ))]
 async fn delete_tap(
     State(taps): State<Arc<TapManager>>,
@@ -162,11 +162,11 @@ async fn delete_tap(
 
 /// Copies packets to monitors from now on
 #[utoipa::path(post, path = "/api/tap", operation_id = "createTap", tag = "tap",
-    params(("X-Resource-TTL" = Option<String>, Header, description = "How long it lives: ns, or like 5m")),
+    params(("X-Resource-TTL" = Option<String>, Header, description = "Time until it ends: ns, or like 5m")),
     request_body = Tap,
     responses(
-        (status = 201, description = "As it was made", body = TapView),
-        (status = 409, description = "There is one like it already"),
+        (status = 201, description = "The new tap", body = TapView),
+        (status = 409, description = "An equal one exists already"),
     ))]
 async fn create_tap(
     State(taps): State<Arc<TapManager>>,
@@ -188,8 +188,8 @@ async fn create_tap(
 #[utoipa::path(patch, path = "/api/tap/{id}", operation_id = "changeTap", tag = "tap",
     params(("id" = String, Path, description = "UUID")), request_body = Patch,
     responses(
-        (status = 200, description = "As it is then", body = TapView),
-        (status = 409, description = "It stands in the configuration file"),
+        (status = 200, description = "The tap, as changed", body = TapView),
+        (status = 409, description = "The configuration file defines it"),
     ))]
 async fn change_tap(
     State(taps): State<Arc<TapManager>>,

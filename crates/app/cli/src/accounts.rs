@@ -35,7 +35,7 @@ Examples:
   skua user add grafana --role read --password-file secret
   skua user add agent7.example --role admin --certificate
 
-A running `skua run` takes changes over within a second; they end all logins.")]
+A running `skua run` applies changes within a second; a change ends all logins.")]
 pub struct UserArguments {
     #[command(subcommand)]
     pub what: UserCommand,
@@ -49,13 +49,13 @@ pub enum UserCommand {
     Add {
         /// Its name
         name: String,
-        /// What it may do
+        /// What the user may do
         #[arg(long, value_enum, default_value = "read")]
         role: Role,
-        /// File with its password, - for standard input [default: asks on the terminal]
+        /// File with the user's password, - for standard input [default: ask on the terminal]
         #[arg(long, value_name = "FILE")]
         password_file: Option<PathBuf>,
-        /// It has no password, but a client's certificate for this name (subjectAltName)
+        /// The user has no password, but a client certificate for this name (subjectAltName)
         #[arg(long, conflicts_with = "password_file")]
         certificate: bool,
     },
@@ -71,11 +71,11 @@ pub enum UserCommand {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  skua token create grafana > token            the token is shown this once
+  skua token create grafana > token            the token is shown only once
   skua token create deploy --role admin --ends 30d
   skua flows --token-file token
 
-A running `skua run` takes changes over within a second.")]
+A running `skua run` applies changes within a second.")]
 pub struct TokenArguments {
     #[command(subcommand)]
     pub what: TokenCommand,
@@ -87,20 +87,20 @@ pub struct TokenArguments {
 pub enum TokenCommand {
     /// Make a token and print it
     Create {
-        /// What to call it
+        /// Name of the token
         name: String,
-        /// What its holder may do
+        /// What clients with the token may do
         #[arg(long, value_enum, default_value = "read")]
         role: Role,
-        /// When it ends, like 30d [default: never]
+        /// Time until it expires, like 30d [default: never]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         ends: Option<Duration>,
     },
     /// List the tokens
     List,
-    /// End a token
+    /// Revoke a token
     Revoke {
-        /// What it is called
+        /// Name of the token
         name: String,
     },
 }
@@ -112,7 +112,7 @@ impl FileArguments {
             return Ok(file.clone());
         }
         match of(&Config::load(self.config.as_deref())?) {
-            file if file.is_empty() => bail!("which file? set {key}, or give --file"),
+            file if file.is_empty() => bail!("no file is configured: set {key}, or give --file"),
             file => Ok(file.into()),
         }
     }
@@ -232,7 +232,7 @@ pub fn user(arguments: &UserArguments) -> anyhow::Result<()> {
             let before = users.0.len();
             users.0.retain(|u| u.name != *name);
             if users.0.len() == before {
-                bail!("no user \"{name}\" in {}", editing.file.display());
+                bail!("there is no user \"{name}\" in {}", editing.file.display());
             }
         }
         _ => {}
@@ -286,7 +286,7 @@ pub fn token(arguments: &TokenArguments) -> anyhow::Result<()> {
             let before = tokens.0.len();
             tokens.0.retain(|t| t.name != *name);
             if tokens.0.len() == before {
-                bail!("no token \"{name}\" in {}", editing.file.display());
+                bail!("there is no token \"{name}\" in {}", editing.file.display());
             }
             editing.write(&tokens.text())
         }
@@ -303,7 +303,7 @@ fn new_password(name: &str, file: Option<&Path>) -> anyhow::Result<String> {
     }
     let password = ask(&format!("Password of {name}: "))?;
     if ask("Once more: ")? != password {
-        bail!("these are two different passwords");
+        bail!("the two passwords differ");
     }
     Ok(password)
 }

@@ -44,15 +44,15 @@ pub struct AddressesArguments {
 enum Action {
     /// Show the prefixes
     List,
-    /// Add prefixes; present ones get the new mark
+    /// Add prefixes, or change the mark of those in the set
     Add(Marked),
-    /// Remove prefixes; prefixes that are not in the set do no harm
+    /// Remove prefixes; prefixes that are not in the set are ignored
     Remove {
-        /// Which
+        /// Prefixes to remove
         #[arg(required = true, value_name = "PREFIX|@FILE|-")]
         prefixes: Vec<String>,
     },
-    /// Have these prefixes and no others, from one packet to the next
+    /// Replace all prefixes at once
     Replace(Marked),
     /// Remove all prefixes: everything is counted
     Clear,
@@ -96,7 +96,7 @@ pub fn addresses(arguments: &AddressesArguments) -> anyhow::Result<()> {
     };
     let client = Client::connect(&arguments.analyzer)?.with_context(|| {
         format!(
-            "no `skua run` answers at {} (--analyzer says where)",
+            "no `skua run` answers at {}: start it, or give --analyzer",
             arguments.analyzer.address
         )
     })?;
@@ -135,7 +135,7 @@ fn print_change(answer: &Value, format: OutputFormat) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match format {
         OutputFormat::Json => writeln!(out, "{answer}")?,
-        OutputFormat::Csv => bail!("changes have no CSV; use --output json"),
+        OutputFormat::Csv => bail!("changes cannot be printed as CSV: use --output json"),
         OutputFormat::Table => writeln!(
             out,
             "{} added, {} changed, {} removed; now {} to include, {} to exclude",

@@ -57,7 +57,7 @@ pub fn agents(arguments: &AgentsArguments) -> anyhow::Result<()> {
                 writeln!(out, "{agent}")?;
             }
         }
-        OutputFormat::Csv => bail!("agents have no CSV form: table or json"),
+        OutputFormat::Csv => bail!("agents cannot be printed as CSV: use table or json"),
         OutputFormat::Table if agents.is_empty() => writeln!(out, "no agents")?,
         OutputFormat::Table => {
             writeln!(

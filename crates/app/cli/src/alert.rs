@@ -83,10 +83,10 @@ pub struct Settings {
     /// Threshold of the answer: a number, or the number of results
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub threshold: Option<f64>,
-    /// How it is compared: >, >=, <, <=, ==, !=
+    /// How the answer is compared with the threshold: >, >=, <, <=, ==, !=
     #[arg(long, value_name = "OPERATOR")]
     pub operator: Option<String>,
-    /// For how long it must be so, like 30s
+    /// How long the condition must hold before the alert fires, like 30s
     #[arg(long, value_name = "TIME")]
     pub hold: Option<String>,
 }

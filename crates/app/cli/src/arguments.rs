@@ -11,11 +11,11 @@ use skua_lake::Location;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  skua flows                                      of the running `skua run`
+  skua flows                                      from the running `skua run`
   skua flows --filter 'tcp port 443' --sort bytes --limit 20
   skua flows --interface eth0 --duration 10s      capture here and now
   skua flows --follow --output json | jq .        new and changed flows as they come
-  skua flows --since 1h --by service,process --top 20   of the lake (lake.directory), no server needed
+  skua flows --since 1h --by service,process --top 20   from the lake (lake.directory), without a server
   skua flows --since 1day --where process=nginx --by client_address --sort received")]
 pub struct FlowsArguments {
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub struct FlowsArguments {
     /// Order of rows
     #[arg(long, value_enum, default_value = "rate", value_name = "BY")]
     pub sort: Sort,
-    /// Rows at most
+    /// Maximum number of rows
     #[arg(short = 'n', long, visible_alias = "top", value_name = "N")]
     pub limit: Option<usize>,
     /// Only conversations that have not ended
@@ -45,7 +45,7 @@ pub struct FlowsArguments {
     pub lake: crate::arguments::LakeQuestion,
     #[command(flatten)]
     pub analyzer: AnalyzerArguments,
-    /// Print a last JSON object with all sums on standard error
+    /// Print all sums on standard error at the end
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub summary: Option<SummaryFormat>,
 }
@@ -67,10 +67,10 @@ pub struct ReplayArguments {
     /// Decode tunnels
     #[arg(long)]
     pub tunnels: bool,
-    /// Count one packet of N
+    /// Count one in N packets
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub sampling: u32,
-    /// Most flows in the table
+    /// Maximum number of flows in the table
     #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_entries: u32,
     #[command(flatten)]
@@ -78,13 +78,13 @@ pub struct ReplayArguments {
     /// Order of rows
     #[arg(long, value_enum, default_value = "bytes", value_name = "BY")]
     pub sort: Sort,
-    /// Rows at most
+    /// Maximum number of rows
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Print a last JSON object with all sums on standard error
+    /// Print all sums on standard error at the end
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub summary: Option<SummaryFormat>,
-    /// End with status 1 when the file is damaged or cut off; what could be read is printed all the same
+    /// Exit with status 1 if the file is damaged or cut off; the readable part is printed anyway
     #[arg(long)]
     pub strict: bool,
 }
@@ -100,19 +100,19 @@ pub struct DoctorArguments {
 /// A query of a lake.
 #[derive(Args, Debug, Default)]
 pub struct LakeQuestion {
-    /// Query the lake on disk, since this long ago (1h, 3days) or a moment (2026-11-21T10:00:00Z)
+    /// Query the lake, since this long ago (1h, 3days) or since a moment (2026-11-21T10:00:00Z)
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Before this moment, or this long ago
+    /// Only rows before this moment, or before this long ago
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// Only rows whose field has a value, like process=nginx, server_port>=1024, address=10.0.0.0/8; may
-    /// be given several times: all must match
+    /// Only rows that meet a condition, like process=nginx, server_port>=1024, address=10.0.0.0/8; may
+    /// be given several times: all must hold
     #[arg(long = "where", value_name = "CONDITION")]
     pub conditions: Vec<String>,
     /// Where the lake is: a directory, s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH [default:
     /// lake.directory of the configuration, else that of the running `skua run`]
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "LAKE")]
     pub lake: Option<Location>,
     /// Table of the lake: flows, or services, which collectors write
     #[arg(long, value_name = "NAME")]

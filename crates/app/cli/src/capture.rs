@@ -61,7 +61,7 @@ Examples:
         /// Only packets that match a pcap expression
         #[arg(long, value_name = "EXPRESSION", default_value = "")]
         bpf: String,
-        /// Bytes of a packet; 0: all
+        /// Bytes to write of each packet; 0: all
         #[arg(long, value_name = "BYTES", default_value_t = 0)]
         header_size: u32,
         /// File to write to, - for standard output
@@ -123,16 +123,16 @@ pub struct CreateArguments {
     /// A description for people
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub description: String,
-    /// Details of TCP (they are always there)
+    /// Count details of TCP (always on; for Skydive's scripts)
     #[arg(long)]
     pub extra_tcp_metric: bool,
-    /// Bytes stored of a packet; 0: all
+    /// Bytes to store of each packet; 0: all
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub header_size: u32,
-    /// Count fragments with their conversation (they always are)
+    /// Count fragments with their conversation (always on; for Skydive's scripts)
     #[arg(long)]
     pub ip_defrag: bool,
-    /// What makes two packets different flows
+    /// Lowest layer whose addresses separate flows
     #[arg(long, value_name = "L2|L3", default_value = "L3")]
     pub layer_key_mode: String,
     /// First packets of each flow that are stored, at most 10
@@ -143,16 +143,16 @@ pub struct CreateArguments {
         allow_negative_numbers = true
     )]
     pub rawpacket_limit: i32,
-    /// Sample one packet of N
+    /// Sample one in N packets
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub samplingrate: u32,
     /// Seconds between updates
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub pollinginterval: u32,
-    /// Port to receive at, for the types pcapsocket, sflow and netflow; 0: a free one
+    /// Port to listen on, for the types pcapsocket, sflow and netflow; 0: a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub port: u16,
-    /// Address to receive at [default: 127.0.0.1]
+    /// Address to listen on [default: 127.0.0.1]
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -160,10 +160,10 @@ pub struct CreateArguments {
         hide_default_value = true
     )]
     pub listen: String,
-    /// Where the capture's flows or packets are sent, too, like 192.0.2.1:2055, or 192.0.2.1/5 for session 5
+    /// Also send the capture's flows or packets to this host, like 192.0.2.1:2055, or 192.0.2.1/5 for session 5
     #[arg(long, value_name = "HOST", default_value = "")]
     pub target: String,
-    /// As what: NetFlowV5 (flows) or ERSPANv1 (packets)
+    /// Format for the target: NetFlowV5 (flows) or ERSPANv1 (packets)
     #[arg(long, value_name = "TYPE", default_value = "")]
     pub target_type: String,
     /// End after this long, like 10m
@@ -208,7 +208,7 @@ fn type_name(kind: Type) -> Option<String> {
 pub(crate) fn watch(mut packets: impl Read, to: &Path) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = if to.as_os_str() == "-" {
         if std::io::stdout().is_terminal() {
-            bail!("packets are no text: pipe them (`| tshark -r -`) or give -w FILE");
+            bail!("packets are not text: pipe them (`| tshark -r -`) or give -w FILE");
         }
         // Unbuffered: readers of a pipe expect each packet at once.
         Box::new(File::from(std::io::stdout().as_fd().try_clone_to_owned()?))
@@ -236,7 +236,7 @@ pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
                 OutputFormat::Json => all.values().try_for_each(|capture| {
                     writeln!(std::io::stdout(), "{capture}").map_err(Into::into)
                 }),
-                OutputFormat::Csv => bail!("captures have no CSV form: table or json"),
+                OutputFormat::Csv => bail!("captures cannot be printed as CSV: use table or json"),
             }
         }
         CaptureCommand::Get { id } => {

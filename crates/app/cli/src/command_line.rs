@@ -26,19 +26,19 @@ pub struct Arguments {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Watch all interfaces and answer questions until Ctrl-C
+    /// Watch all interfaces and answer queries until Ctrl-C
     Run(RunArguments),
     /// Watch all interfaces and report to an analyzer, which holds the graph of many hosts
     Agent(AgentArguments),
-    /// Join the reports of many agents and answer queries until Ctrl-C; captures nothing itself
+    /// Combine the reports of many agents and answer queries until Ctrl-C; it captures nothing itself
     Analyzer(AnalyzerRunArguments),
-    /// Receive sFlow of agents and sum it up by service and window
+    /// Receive sFlow from agents and sum it up by service and window
     Collector(skua_collector::command::CollectorArguments),
     /// Show the agents of an analyzer
     Agents(crate::agents::AgentsArguments),
-    /// Show everything in the terminal: from the running `skua run`, or captured here
+    /// Show everything live in the terminal: from the running `skua run`, or captured by this command
     Top(Box<crate::top::TopArguments>),
-    /// Show conversations: of the running `skua run`, or captured on the spot
+    /// Show conversations: from the running `skua run`, or captured by this command
     Flows(FlowsArguments),
     /// Show sockets: their processes, and how healthy TCP is
     Sockets(crate::sockets::SocketsArguments),
@@ -46,7 +46,7 @@ pub enum Command {
     Services(crate::sockets::ServicesArguments),
     /// Query the topology and its flows in Gremlin
     Query(crate::query::QueryArguments),
-    /// Capture on the nodes that a query selects, present and future ones
+    /// Capture on the nodes that a query selects, now and later
     Capture(crate::capture::CaptureArguments),
     /// Copy packets to monitors
     Tap(crate::tap::TapArguments),
@@ -56,13 +56,13 @@ pub enum Command {
     Steer(crate::steer::SteerArguments),
     /// Raise an alert when a query has results
     Alert(crate::alert::AlertArguments),
-    /// These and more commands under the names that Skydive has for them
+    /// Use these and more commands under the names that Skydive's client has
     Client(crate::skydive::ClientArguments),
     /// Show the conversations in a capture file (pcap, pcapng; - for standard input)
     Replay(ReplayArguments),
     /// List, compact and clean up the lake of flows on disk
     Lake(crate::lake::LakeArguments),
-    /// Query the lake in SQL, in builds with an engine for it
+    /// Query the lake in SQL (in builds with `--features sql`)
     Sql(skua_runtime::lake::sql::SqlArguments),
     /// Show or change which addresses a running `skua run` counts
     Addresses(crate::addresses::AddressesArguments),
@@ -72,13 +72,13 @@ pub enum Command {
     User(crate::accounts::UserArguments),
     /// Make and list the tokens of the API
     Token(crate::accounts::TokenArguments),
-    /// Report what this kernel supports, which hooks are used and why, and losses
+    /// Report what this kernel supports, which hooks Skua uses and why, and what was lost
     Doctor(DoctorArguments),
     /// Show the configuration, or explain every key with --help
     Config(ConfigArguments),
     /// Print shell completions
     Completions {
-        /// For which shell
+        /// Shell that the completions are for
         shell: clap_complete::Shell,
     },
     /// Detach classifiers when the process at the other end of standard input ends
@@ -86,7 +86,7 @@ pub enum Command {
     DetachWhenOrphaned,
     /// Write man pages into a directory, one for each command
     Man {
-        /// Where to
+        /// Directory to write to
         directory: PathBuf,
     },
 }

@@ -29,7 +29,7 @@ pub fn console(arguments: &ConsoleArguments) -> anyhow::Result<()> {
     if arguments.open {
         let done = Command::new("xdg-open").arg(link).status();
         if !done.context("cannot run xdg-open")?.success() {
-            bail!("xdg-open opened no browser; without --open the link is printed");
+            bail!("xdg-open did not open a browser; without --open the command prints the link");
         }
         return Ok(());
     }

@@ -30,7 +30,7 @@ pub fn doctor(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match arguments.print.output {
         OutputFormat::Json => writeln!(out, "{report}")?,
-        OutputFormat::Csv => anyhow::bail!("doctor has no CSV; use --output json"),
+        OutputFormat::Csv => anyhow::bail!("doctor cannot print CSV: use --output json"),
         OutputFormat::Table => print(&mut out, &report)?,
     }
     Ok(())
@@ -49,7 +49,7 @@ fn running(analyzer: &AnalyzerArguments) -> Result<Option<Value>, String> {
             "nothing answers at {address}: it has not started yet, or has ended; its log says more"
         )),
         Ok(status) => Ok(status),
-        Err(error) => Err(format!("{address} does not give its status: {error:#}")),
+        Err(error) => Err(format!("cannot read the status of {address}: {error:#}")),
     }
 }
 
@@ -60,21 +60,21 @@ fn examine(config: &Config, running: Result<Option<Value>, String>) -> Value {
     };
     let capabilities = capabilities();
     let mut hooks = Vec::new();
-    let mut taken = None;
+    let mut used = None;
     for (hook, since) in HOOKS {
         let proof = prove(hook);
-        if proof == Proof::Active && taken.is_none() && hook != HookKind::Xdp {
-            taken = Some(hook);
+        if proof == Proof::Active && used.is_none() && hook != HookKind::Xdp {
+            used = Some(hook);
         }
         hooks.push(json!({
             "hook": hook.name(),
             "since": since,
             "state": proof.name(),
             "reason": proof.reason(),
-            "taken": taken == Some(hook),
+            "used": used == Some(hook),
         }));
     }
-    let programs = programs(taken.unwrap_or(HookKind::Tcx));
+    let programs = programs(used.unwrap_or(HookKind::Tcx));
     let memory = FlowTable::memory(config.flow.max_entries);
     // Of the running process, or else of one that is tried now.
     let sockets = match &running {
@@ -143,7 +143,7 @@ fn capabilities() -> Vec<Value> {
 
 /// Which of the programs for a hook load, best first.
 fn programs(hook: HookKind) -> Vec<Value> {
-    let mut taken = false;
+    let mut used = false;
     Rung::ladder(hook)
         .iter()
         .map(|rung| {
@@ -153,13 +153,13 @@ fn programs(hook: HookKind) -> Vec<Value> {
                 ..FlowTableConfig::default()
             };
             let loaded = FlowTable::with_rungs(&[*rung], config).map(drop);
-            let is_taken = loaded.is_ok() && !taken;
-            taken |= is_taken;
+            let is_used = loaded.is_ok() && !used;
+            used |= is_used;
             json!({
                 "programs": rung.describe(),
                 "state": if loaded.is_ok() { "loads" } else { "unsupported" },
                 "reason": loaded.err().map(|e| e.to_string()).unwrap_or_default(),
-                "taken": is_taken,
+                "used": is_used,
             })
         })
         .collect()
@@ -179,7 +179,7 @@ fn steer(config: &Config) -> Value {
             Err(_) => skua_kernel::steer::NEEDS.to_owned(),
         },
         "state": if loaded.is_ok() { "loads" } else { "unsupported" },
-        "taken": reason.is_empty(),
+        "used": reason.is_empty(),
         "reason": reason,
     })
 }
@@ -192,7 +192,7 @@ fn advice(report: &Value) -> Vec<String> {
         .filter(|c| c["held"] == false && c["needed"] == true)
         .map(|c| text_of(c, "capability"))
         .collect();
-    let hook_works = each(&report["hooks"]).iter().any(|h| h["taken"] == true);
+    let hook_works = each(&report["hooks"]).iter().any(|h| h["used"] == true);
     if !hook_works && !missing.is_empty() {
         advice.push(format!(
             "rights are missing ({}): {}",
@@ -222,9 +222,9 @@ fn advice(report: &Value) -> Vec<String> {
         for (cause, sum) in lost {
             let hint = match cause.as_str() {
                 c if c.starts_with("table_full") => {
-                    "more conversations at a time than the table holds: raise flow.max_entries"
+                    "more conversations at a time than the table has entries: raise flow.max_entries"
                 }
-                "ring_full" => "packets came faster than user space took them: use --type ebpf",
+                "ring_full" => "packets came faster than user space read them: use --type ebpf",
                 "truncated" => "frames too short for a link header: a faulty driver or sender",
                 _ => "see docs/guide.md",
             };
@@ -236,7 +236,7 @@ fn advice(report: &Value) -> Vec<String> {
     }
     if summary["not_kept"]["flows"].as_u64().unwrap_or(0) > 0 {
         advice.push(format!(
-            "{} conversations left the history for lack of room: raise history.memory",
+            "{} conversations were evicted from the history: raise history.memory",
             summary["not_kept"]["flows"]
         ));
     }
@@ -341,7 +341,7 @@ fn print(out: &mut impl Write, report: &Value) -> io::Result<()> {
 }
 
 fn rung(out: &mut impl Write, title: &str, rung: &Value, name: &str) -> io::Result<()> {
-    let arrow = if rung["taken"] == true { "->" } else { "  " };
+    let arrow = if rung["used"] == true { "->" } else { "  " };
     let state = text_of(rung, "state");
     write!(out, "{title:<9} {arrow} {state:<11} {name}")?;
     match text_of(rung, "reason") {
@@ -380,7 +380,7 @@ fn print_running(out: &mut impl Write, running: &Value) -> io::Result<()> {
     if summary["not_watched"] != 0 && !summary["not_watched"].is_null() {
         writeln!(
             out,
-            "          not watched: {} interfaces, for want of programs ({} of {} loaded)",
+            "          not watched: {} interfaces, at the limit of programs ({} of {} loaded)",
             count(&summary["not_watched"]),
             count(&summary["programs"]["loaded"]),
             count(&summary["programs"]["most"])

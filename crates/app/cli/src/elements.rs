@@ -240,14 +240,14 @@ fn value(text: &str) -> Value {
 fn pair(text: &str) -> anyhow::Result<(String, Value)> {
     let (key, text) = text
         .split_once('=')
-        .with_context(|| format!("\"{text}\" is no KEY=VALUE"))?;
+        .with_context(|| format!("\"{text}\" is not KEY=VALUE"))?;
     Ok((key.trim().to_owned(), value(text.trim())))
 }
 
 /// Metadata as Skydive's flags have them, or an object.
 fn metadata(text: &str) -> anyhow::Result<Map<String, Value>> {
     if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).context("--metadata is no object in JSON");
+        return serde_json::from_str(text).context("--metadata is not a JSON object");
     }
     let parts = text.split(',').filter(|part| !part.trim().is_empty());
     parts.map(pair).collect()
@@ -290,7 +290,7 @@ fn update(client: &Client, path: &str, arguments: &UpdateArguments) -> anyhow::R
         patch.push(json!({"op": "remove", "path": place(key)}));
     }
     if patch.is_empty() {
-        bail!("nothing to change: --add or --remove");
+        bail!("nothing to change: give --add or --remove");
     }
     let patch = Value::from(patch);
     arguments
@@ -433,7 +433,7 @@ pub fn topology(arguments: &TopologyArguments) -> anyhow::Result<()> {
                     .with_context(|| format!("cannot read {}", file.display()))?;
             }
             let graph: Value = serde_json::from_slice(&text)
-                .with_context(|| format!("{} is no graph in JSON", file.display()))?;
+                .with_context(|| format!("{} is not a graph in JSON", file.display()))?;
             output::pretty(&client.create("/api/topology/import", &[], &graph)?)
         }
     }

@@ -59,7 +59,7 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
     }
     if number(&uplink["lost_flow_updates"]) > 0 {
         advice.push(format!(
-            "{} updates of flows were dropped, as too many waited while the analyzer was not there",
+            "{} flow updates were dropped: the queue was full while the analyzer was unreachable",
             number(&uplink["lost_flow_updates"])
         ));
     }
@@ -73,19 +73,19 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
         for (key, what) in [
             (
                 "lost_flow_updates",
-                "updates of flows were lost at the agent of",
+                "flow updates were lost by the agent of",
             ),
             (
                 "evicted_flows",
-                "flows left memory for lack of room (fleet.memory), of the agent of",
+                "flows were evicted from memory (raise fleet.memory), of the agent of",
             ),
             (
                 "forgotten_owners",
-                "owners of sockets were dropped for lack of memory (fleet.memory), of the agent of",
+                "socket owners were evicted from memory (raise fleet.memory), of the agent of",
             ),
             (
                 "refused_records",
-                "flows could not be true (is its clock right?), of the agent of",
+                "flows were refused as impossible (is the clock right?), of the agent of",
             ),
         ] {
             if number(&agent[key]) > 0 {
@@ -120,10 +120,10 @@ pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
         discovery,
         &[
             ("containers", "containers"),
-            ("processes", "processes that listen"),
+            ("processes", "listening processes"),
             ("guests", "holders of taps"),
             ("programs", "BPF programs"),
-            ("rulesets", "namespaces with rules of nftables"),
+            ("rulesets", "namespaces with nftables rules"),
         ],
     );
     if !found.is_empty() {
@@ -147,9 +147,9 @@ pub fn print(out: &mut impl Write, status: &Value) -> io::Result<()> {
                 discovery,
                 &[
                     ("omitted_nodes", "nodes"),
-                    ("omitted_entries", "addresses, routes and the like"),
+                    ("omitted_entries", "entries of nodes (addresses, routes, …)"),
                     ("namespaces_refused", "namespaces (refused)"),
-                    ("rulesets_failed", "rules of nftables (times not read)"),
+                    ("rulesets_failed", "nftables rules (times not read)"),
                     ("namespaces_omitted", "namespaces (too many)"),
                 ],
             ),
@@ -170,7 +170,7 @@ fn print_history(out: &mut impl Write, history: &Value) -> io::Result<()> {
     if history.is_null() {
         return writeln!(
             out,
-            "history   none on disk (history.directory); the log says why when there should be"
+            "history   not on disk (history.directory); if it should be, the log says why"
         );
     }
     writeln!(out, "history   {}", text_of(history, "directory"))?;
@@ -204,7 +204,7 @@ fn print_history(out: &mut impl Write, history: &Value) -> io::Result<()> {
         history,
         &[
             ("gaps", "gaps in the graph"),
-            ("untold", "flows left memory too early"),
+            ("unwritten", "flows evicted before they were written"),
         ],
     );
     if !more.is_empty() {
@@ -300,30 +300,30 @@ fn advise_received(id: &str, received: &Value, advice: &mut Vec<String>) {
         let units = number(units);
         let what = match cause.as_str() {
             "decode_error" => format!(
-                "{units} datagrams could not be read, at least in part, the last of {}",
+                "{units} datagrams could not be read completely, the last one from {}",
                 text_of(received, "last_error")
             ),
             "no_template" => format!(
-                "{units} sets of records were lost as no template came for them: have the exporter send \
+                "{units} sets of records were lost: no template came for them; let the exporter send \
                  templates more often, at least once a minute"
             ),
             "sequence_gap" => format!(
-                "{units} datagrams or records that exporters have sent did not come: lost on the way, or in \
-                 the exporter"
+                "{units} datagrams or records of exporters did not arrive: the network or the exporter lost \
+                 them"
             ),
             "receive_queue_full" => format!(
                 "{units} datagrams came faster than they could be read: raise net.core.rmem_max"
             ),
             "exporters_full" => {
-                format!("{units} datagrams were of more exporters than are known at a time")
+                format!("{units} datagrams were dropped: too many exporters at a time")
             }
             "no_packet" => format!("{units} samples have no packet"),
             // Intended by the configuration.
             "not_allowed" => continue,
             "connection_limit" => {
-                format!("{units} connections were too many at a time, or too slow")
+                format!("{units} connections were closed: too many at a time, or too slow")
             }
-            other => format!("{units} units were lost as {other}"),
+            other => format!("{units} units were lost: {other}"),
         };
         advice.push(format!("capture {id}: {what}"));
     }
@@ -337,33 +337,33 @@ pub fn advice(status: &Value) -> Vec<String> {
         let lost = &history[log]["lost"];
         if let Some(why) = history[log]["failing"].as_str() {
             advice.push(format!(
-                "the history of {log} cannot be written ({why}): make room, or let it have less \
-                 (history.graph_size, history.flow_size)"
+                "the history of {log} cannot be written ({why}): free space on the disk, or lower \
+                 history.graph_size and history.flow_size"
             ));
         } else if number(&lost["disk_full"]) > 0 {
             advice.push(format!(
-                "{} records of the history of {log} were lost as the disk was full: give it more \
-                 room, or lower history.graph_size and history.flow_size",
+                "{} records of the history of {log} were lost because the disk was full: free \
+                 space, or lower history.graph_size and history.flow_size",
                 number(&lost["disk_full"])
             ));
         }
         if number(&lost["queue"]) > 0 {
             advice.push(format!(
-                "{} records of the history of {log} were lost as the disk was too slow",
+                "{} records of the history of {log} were lost because the disk was too slow",
                 number(&lost["queue"])
             ));
         }
     }
-    if number(&history["untold"]) > 0 {
+    if number(&history["unwritten"]) > 0 {
         advice.push(format!(
-            "{} flows left memory before they were written to the history: raise history.memory \
+            "{} flows were evicted from memory before they were written to the history: raise history.memory \
              and captures.memory",
-            number(&history["untold"])
+            number(&history["unwritten"])
         ));
     }
     let discovery = &status["discovery"];
     if discovery["running"] == false {
-        advice.push("the topology is not followed any more: start skua run again".into());
+        advice.push("the topology is no longer followed: restart `skua run`".into());
     }
     if number(&discovery["omitted_nodes"]) > 0 {
         advice.push(format!(
@@ -376,7 +376,7 @@ pub fn advice(status: &Value) -> Vec<String> {
         let refused = number(&capture["points"]["error"]);
         if refused > 0 {
             advice.push(format!(
-                "capture {id} is refused on {}: `skua capture get {id}` says why",
+                "capture {id} failed on {}: `skua capture get {id}` says why",
                 output::counted(usize::try_from(refused).unwrap_or(usize::MAX), "node")
             ));
         }
@@ -394,7 +394,7 @@ pub fn advice(status: &Value) -> Vec<String> {
         advise_received(id, &capture["received"], &mut advice);
         if number(&capture["not_kept"]["flows"]) > 0 {
             advice.push(format!(
-                "{} flows of capture {id} left memory: raise captures.memory",
+                "{} flows of capture {id} were evicted from memory: raise captures.memory",
                 capture["not_kept"]["flows"]
             ));
         }

@@ -77,9 +77,9 @@ pub enum Type {
 pub enum Mode {
     /// One conversation
     Unique,
-    /// ICMP identifier or source port by chance
+    /// Random ICMP identifier or source port
     Random,
-    /// ICMP identifier or source port one more each time
+    /// ICMP identifier or source port that increases by one
     Increment,
 }
 
@@ -106,16 +106,16 @@ pub struct CreateArguments {
     /// Destination MAC address [default: the next hop's, resolved if needed]
     #[arg(long, value_name = "MAC", default_value = "")]
     pub dst_mac: String,
-    /// Source port; 0: by chance
+    /// Source port; 0: random
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub src_port: u16,
-    /// Destination port; 0: by chance
+    /// Destination port; 0: random
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub dst_port: u16,
-    /// Identifier of ICMP; 0: 1
+    /// ICMP identifier; 0 means 1
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub id: u16,
-    /// Flags of TCP, letters of FSRPAU [default: S]
+    /// TCP flags, letters from FSRPAU [default: S]
     #[arg(long, value_name = "FLAGS", default_value = "")]
     pub tcp_flags: String,
     /// Text that packets carry
@@ -129,7 +129,7 @@ pub struct CreateArguments {
         conflicts_with = "payload"
     )]
     pub payload_size: usize,
-    /// Each packet has this many more bytes than the last
+    /// Make each packet this many bytes longer than the one before
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub inc_payload: usize,
     /// Number of packets; of a capture file, how often it is sent
@@ -147,7 +147,7 @@ pub struct CreateArguments {
     /// Send the packets of a capture file instead
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Wait for what happens to the packets; fail when the path does not work
+    /// Wait for the result; fail if the path does not work
     #[arg(long)]
     pub wait: bool,
 }

@@ -20,7 +20,7 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     let captures = arguments.duration.is_some() || !arguments.capture.interface.is_empty();
     if captures || arguments.follow || arguments.active {
         bail!(
-            "--since asks the lake: not together with --interface, --duration, --follow or --active"
+            "--since queries the lake: it cannot be combined with --interface, --duration, --follow or --active"
         );
     }
     let asked = Asked {
@@ -157,14 +157,14 @@ fn table(out: &mut impl std::io::Write, names: &[&str], lines: &[u8]) -> anyhow:
 #[command(after_help = "\
 Examples:
   skua lake ls                            hours with their files and sizes
-  skua lake compact                       many small files become few large ones, now
-  skua lake expire --max-age 7days        what is older is deleted, now
+  skua lake compact                       merges small files into large ones, now
+  skua lake expire --max-age 7days        deletes older files, now
 `skua run` does the last two by itself, at intervals (lake.compact).")]
 pub struct LakeArguments {
     #[command(subcommand)]
     pub command: LakeCommand,
     /// Where the lake is [default: lake.directory of the configuration]
-    #[arg(long, value_name = "PLACE", global = true)]
+    #[arg(long, value_name = "LAKE", global = true)]
     pub lake: Option<Location>,
     /// Configuration file [default: /etc/skua.yaml if it exists]
     #[arg(long, value_name = "FILE", env = "SKUA_CONFIG", global = true)]
@@ -178,14 +178,14 @@ pub enum LakeCommand {
         #[command(flatten)]
         print: Printing,
     },
-    /// Make few large files out of many small ones, of hours that are over
+    /// Merge the many small files of past hours into few large ones
     Compact,
     /// Delete files that are too old, and the oldest if the lake is too large
     Expire {
         /// Age of files to delete [default: lake.max_age]
         #[arg(long, value_name = "TIME", value_parser = skua_config::arguments::duration)]
         max_age: Option<std::time::Duration>,
-        /// Bytes at most, like 10GiB [default: lake.max_size]
+        /// Maximum size of the lake, like 10GiB [default: lake.max_size]
         #[arg(long, value_name = "SIZE", value_parser = skua_config::size::parse)]
         max_size: Option<u64>,
     },
@@ -233,7 +233,9 @@ pub fn lake(arguments: &LakeArguments) -> anyhow::Result<()> {
                     output::table(&mut out, &HOURS, &lines, usize::MAX, output::width())?;
                 }
                 OutputFormat::Json => out.write_all(&lines)?,
-                OutputFormat::Csv => bail!("hours of the lake have no CSV form: table or json"),
+                OutputFormat::Csv => {
+                    bail!("hours of the lake cannot be printed as CSV: use table or json")
+                }
             }
         }
         LakeCommand::Compact => {

@@ -32,7 +32,7 @@ pub struct QueryArguments {
         visible_alias = "output"
     )]
     pub format: Option<Format>,
-    /// Show how it would be carried out instead of the answer
+    /// Show the query plan instead of the answer
     #[arg(long)]
     pub explain: bool,
     #[command(flatten)]
@@ -44,13 +44,13 @@ pub struct QueryArguments {
 pub enum Format {
     /// For people
     Table,
-    /// As Skydive answers
+    /// JSON, as Skydive answers
     Json,
-    /// For Graphviz
+    /// A drawing for Graphviz
     Dot,
     /// Packets (of RawPackets) as a capture file
     Pcap,
-    /// The same in the newer format, also of several link types
+    /// Packets as pcapng, which allows several link types
     Pcapng,
 }
 
@@ -90,7 +90,7 @@ pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
         && !arguments.explain
         && std::io::stdout().is_terminal()
     {
-        bail!("packets are no text: pipe them (`| tshark -r -`) or into a file");
+        bail!("packets are not text: pipe them (`| tshark -r -`) or into a file");
     }
     let mut body = json!({"GremlinQuery": text.trim(), "Explain": arguments.explain});
     if format == Format::Table {

@@ -20,7 +20,7 @@ pub struct ClientArguments {
 pub enum ClientCommand {
     /// Query the topology and its flows in Gremlin
     Query(QueryArguments),
-    /// Capture on the nodes that a query selects, present and future ones
+    /// Capture on the nodes that a query selects, now and later
     Capture(CaptureArguments),
     /// Inject packets and observe what happens to them
     #[command(visible_alias = "inject-packet")]

@@ -85,7 +85,7 @@ pub struct Show<P: Args = Printing> {
     /// Continue to show new and changed records
     #[arg(short = 'F', long)]
     pub follow: bool,
-    /// All columns, however wide the terminal is
+    /// Show all columns, even if the terminal is too narrow
     #[arg(short, long)]
     pub wide: bool,
     #[command(flatten)]
@@ -303,7 +303,7 @@ fn on_the_spot<P: Prints>(
         && let Some(spot) = duration
     {
         eprintln!(
-            "skua: no `skua run` answers at {}; watching for {} s (--duration says otherwise)",
+            "skua: no `skua run` answers at {}; watching for {} s (change it with --duration)",
             show.analyzer.address,
             spot.as_secs()
         );

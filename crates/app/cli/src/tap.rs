@@ -74,7 +74,7 @@ pub enum TapCommand {
     },
     /// End taps
     Delete {
-        /// Their UUIDs, the begins of them, or their names
+        /// Their UUIDs, starts of UUIDs, or names
         #[arg(required = true)]
         taps: Vec<String>,
     },
@@ -101,33 +101,33 @@ pub struct Settings {
     #[arg(long, value_name = "QUERY")]
     pub gremlin: Option<String>,
     /// Direction of packets, as seen from the interface
-    #[arg(long, value_enum, value_name = "WAY")]
+    #[arg(long, value_enum, value_name = "DIRECTION")]
     pub direction: Option<TapDirection>,
     /// Only packets that match a pcap expression
     #[arg(long = "match", value_name = "EXPRESSION")]
     pub expression: Option<String>,
-    /// Only packets from or to one of these prefixes or any other given address
+    /// Only packets from or to one of these prefixes; of several address options one must match
     #[arg(long, value_name = "PREFIXES", value_delimiter = ',')]
     pub net: Option<Vec<String>>,
-    /// As --net, as source only
+    /// Like --net, for the source only
     #[arg(long, value_name = "PREFIXES", value_delimiter = ',')]
     pub src_net: Option<Vec<String>>,
-    /// As --net, as destination only
+    /// Like --net, for the destination only
     #[arg(long, value_name = "PREFIXES", value_delimiter = ',')]
     pub dst_net: Option<Vec<String>>,
-    /// Only packets from or to one of these MAC addresses or any other given address
+    /// Only packets from or to one of these MAC addresses; of several address options one must match
     #[arg(long, value_name = "MACS", value_delimiter = ',')]
     pub mac: Option<Vec<String>>,
-    /// As --mac, as source only
+    /// Like --mac, for the source only
     #[arg(long, value_name = "MACS", value_delimiter = ',')]
     pub src_mac: Option<Vec<String>>,
-    /// As --mac, as destination only
+    /// Like --mac, for the destination only
     #[arg(long, value_name = "MACS", value_delimiter = ',')]
     pub dst_mac: Option<Vec<String>>,
     /// Only packets of sockets of these processes on this host: names, numbers or paths
     #[arg(long, value_name = "PROCESSES", value_delimiter = ',')]
     pub process: Option<Vec<String>>,
-    /// Only packets of sockets in these containers: names, or begins of their identifiers
+    /// Only packets of sockets in these containers: names, or starts of their IDs
     #[arg(long, value_name = "CONTAINERS", value_delimiter = ',')]
     pub container: Option<Vec<String>>,
     /// Only packets of sockets of these services: as `skua services` names them, or systemd units
@@ -138,13 +138,13 @@ pub struct Settings {
     /// clients that watch; `-` or FILE.pcapng: to standard output or a file here, while this command runs
     #[arg(long, value_name = "MONITORS", value_delimiter = ',')]
     pub to: Option<Vec<String>>,
-    /// VLAN tag of copies from the first source, one more for each further one; 0: none
+    /// VLAN ID of copies from the first source, one higher for each further source; 0: none
     #[arg(long, value_name = "ID")]
     pub vlan: Option<u16>,
-    /// Bytes copied of a packet; 0: all
+    /// Bytes to copy of each packet; 0: all
     #[arg(long, value_name = "BYTES")]
     pub cut: Option<u32>,
-    /// Copy one packet of this many, chosen at random
+    /// Copy one in this many packets, chosen at random
     #[arg(long, value_name = "N")]
     pub sampling: Option<u32>,
     /// Packets per second at most; 0: no limit
@@ -285,7 +285,7 @@ pub fn tap(arguments: &TapArguments) -> anyhow::Result<()> {
             match print.output {
                 OutputFormat::Table => show(&tap),
                 OutputFormat::Json => output::pretty(&tap),
-                OutputFormat::Csv => bail!("a tap has no CSV form: table or json"),
+                OutputFormat::Csv => bail!("taps cannot be printed as CSV: use table or json"),
             }
         }
         TapCommand::Update { tap, settings } => {

@@ -113,7 +113,7 @@ pub fn credentials(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<String
     };
     match token {
         Some(token) if !token.bytes().all(|b| b.is_ascii_graphic()) => {
-            bail!("this is no token: it has other than letters, digits, - and _")
+            bail!("this is not a token: a token has only letters, digits, - and _")
         }
         token => Ok(token.map(|token| format!("Bearer {token}"))),
     }
@@ -181,7 +181,7 @@ fn message(body: &[u8]) -> String {
 /// The first address that accepts connections.
 fn listening(place: &str) -> anyhow::Result<Option<SocketAddr>> {
     let addresses = place.to_socket_addrs().with_context(|| {
-        format!("\"{place}\" is no address; write it like 127.0.0.1:8082 or https://host:8082")
+        format!("\"{place}\" is not an address; write it like 127.0.0.1:8082 or https://host:8082")
     })?;
     let listens = |address: &SocketAddr| {
         std::net::TcpStream::connect_timeout(address, Duration::from_secs(2)).is_ok()
@@ -222,7 +222,7 @@ impl Client {
         };
         let credentials = credentials(analyzer)?;
         if credentials.is_some() && !tls && !address.ip().is_loopback() {
-            bail!("{place} would get the password or token in the clear; ask https://{place}");
+            bail!("the password or token would go to {place} unencrypted: use https://{place}");
         }
         let tls = tls.then(|| tls_config(analyzer)).transpose()?;
         Ok(Some(Self {
@@ -294,7 +294,7 @@ impl Client {
                 output::table(&mut out, columns, &lines, usize::MAX, output::width())?;
             }
             OutputFormat::Json => out.write_all(&lines)?,
-            OutputFormat::Csv => bail!("{what} have no CSV form: table or json"),
+            OutputFormat::Csv => bail!("{what} cannot be printed as CSV: use table or json"),
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Client {
         let request = self.signed(self.agent.patch(format!("{}{path}", self.url)));
         let request = request.content_type("application/json");
         let (_, body) = self.answer(request.send(patch.to_string()))?;
-        serde_json::from_slice(&body).context("the answer is no JSON")
+        serde_json::from_slice(&body).context("the answer is not JSON")
     }
 
     /// A request with our credentials.
@@ -346,8 +346,8 @@ impl Client {
 
     /// An answer and its body; a refusal's message is the error.
     fn answer(&self, answer: Result<Answer, ureq::Error>) -> anyhow::Result<(Answer, Vec<u8>)> {
-        let mut answer =
-            answer.with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
+        let mut answer = answer
+            .with_context(|| format!("{} does not answer like a `skua run`", self.address))?;
         let body = answer
             .body_mut()
             .with_config()
@@ -378,7 +378,7 @@ impl Client {
         };
         let request = self.signed(request).content_type("application/json");
         let (_, body) = self.answer(request.send(body.to_string()))?;
-        serde_json::from_slice(&body).context("the answer is no JSON")
+        serde_json::from_slice(&body).context("the answer is not JSON")
     }
 
     /// Sends an object, and returns an answer of a media type.
@@ -409,7 +409,7 @@ impl Client {
         }
         let request = request.content_type("application/json");
         let (_, body) = self.answer(request.send(body.to_string()))?;
-        serde_json::from_slice(&body).context("the answer is no JSON")
+        serde_json::from_slice(&body).context("the answer is not JSON")
     }
 
     /// Sends lines of JSON.
@@ -444,8 +444,8 @@ impl Client {
             }
             None => self.signed(agent.get(url)).call(),
         };
-        let mut answer =
-            answer.with_context(|| format!("{} does not answer as a `skua run`", self.address))?;
+        let mut answer = answer
+            .with_context(|| format!("{} does not answer like a `skua run`", self.address))?;
         if !answer.status().is_success() {
             let body = answer.body_mut().read_to_vec()?;
             bail!("{}", message(&body));
@@ -500,6 +500,6 @@ impl Client {
     /// Any object of the API.
     pub fn object(&self, path: &str) -> anyhow::Result<serde_json::Value> {
         let (body, _) = self.get(path, &[])?;
-        serde_json::from_slice(&body).context("the answer is no JSON")
+        serde_json::from_slice(&body).context("the answer is not JSON")
     }
 }

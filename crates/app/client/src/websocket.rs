@@ -108,7 +108,8 @@ pub fn endpoints(arguments: &AnalyzerArguments) -> anyhow::Result<Vec<Endpoint>>
             continue;
         }
         let header = |text: &String| -> anyhow::Result<HeaderValue> {
-            let mut header = HeaderValue::from_str(text).context("this is no password or token")?;
+            let mut header =
+                HeaderValue::from_str(text).context("this is not a password or token")?;
             header.set_sensitive(true);
             Ok(header)
         };
@@ -126,7 +127,7 @@ pub fn endpoints(arguments: &AnalyzerArguments) -> anyhow::Result<Vec<Endpoint>>
         let (secure, place) = crate::place_of_address(arguments, address)?;
         if host_of(place).is_none() {
             bail!(
-                "\"{address}\" is no address of an analyzer; write it like \
+                "\"{address}\" is not an address of an analyzer; write it like \
                  unix:/run/skua/skua.sock, 127.0.0.1:8082 or https://host:8082"
             );
         }

@@ -54,14 +54,14 @@ pub struct CollectorArguments {
     /// Threads that receive datagrams, and as many that sum up [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub threads: Option<u8>,
-    /// Datagrams per second accepted of one sender: beyond that only its own are lost [default: 20000]
+    /// Datagrams per second accepted from one sender; beyond that only its own datagrams are dropped [default: 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
     pub sender_rate: Option<u32>,
     /// Accept only datagrams of sFlow that are sealed with one of the keys in this file (lines of a name and a
     /// secret): agents have one in `export.key_file`
     #[arg(long, value_name = "FILE")]
     pub keys: Option<String>,
-    /// With --keys: senders in this prefix need no seal, as switches and exporters of NetFlow; may be given several
+    /// With --keys: senders in this prefix need no seal, like switches and NetFlow exporters; may be given several
     /// times
     #[arg(long, value_name = "PREFIX")]
     pub unsealed: Vec<Prefix>,
@@ -75,13 +75,13 @@ pub struct CollectorArguments {
     /// Length of a window [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub window: Option<Duration>,
-    /// Time after its end until a window is closed: longer than the agents' scan interval [default: 15s]
+    /// How long a window stays open after its end; longer than the agents' scan interval [default: 15s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub wait: Option<Duration>,
-    /// Services and clients in open windows at most [default: 1000000]
+    /// Maximum number of services and clients in open windows [default: 1000000]
     #[arg(long, value_name = "N")]
     pub max_keys: Option<usize>,
-    /// Conversations to remember at most [default: 1000000]
+    /// Maximum number of conversations that the collector remembers [default: 1000000]
     #[arg(long, value_name = "N")]
     pub max_conversations: Option<usize>,
     /// How to print the sums at the end, on standard error
@@ -248,13 +248,13 @@ fn text(all: &All) {
     }
     for sender in &all.received.flooding {
         eprintln!(
-            "  {} sent too many: {} datagrams not taken",
+            "  {} sent too many datagrams: {} were dropped",
             sender.from, sender.datagrams
         );
     }
     for sender in &all.received.strangers {
         eprintln!(
-            "  {} is not allowed: {} datagrams not taken",
+            "  {} is not allowed: {} datagrams were dropped",
             sender.from, sender.datagrams
         );
     }

@@ -45,24 +45,24 @@ const LOSS_CHECK: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(60);
 
 skua_process::metrics! { "The collector"
-    DATAGRAMS counter "skua_collector_datagrams_total" [] "Datagrams that came.";
-    DATAGRAM_BYTES counter "skua_collector_datagram_bytes_total" [] "Bytes of datagrams that came.";
-    RECORDS counter "skua_collector_records_total" [] "Records of conversations.";
-    OLD_RECORDS counter "skua_collector_old_records_total" [] "Records that said nothing new.";
-    UNTRACKED counter "skua_collector_untracked_total" [] "Records of conversations that were not joined as the table was full.";
+    DATAGRAMS counter "skua_collector_datagrams_total" [] "Datagrams received.";
+    DATAGRAM_BYTES counter "skua_collector_datagram_bytes_total" [] "Bytes of datagrams received.";
+    RECORDS counter "skua_collector_records_total" [] "Records of conversations received.";
+    OLD_RECORDS counter "skua_collector_old_records_total" [] "Records with nothing new: the collector knew their counters already.";
+    UNTRACKED counter "skua_collector_untracked_total" [] "Records of conversations that could not be joined because the table was full.";
     SAMPLES counter "skua_collector_samples_total" [] "Sampled packets.";
     SKIPPED counter "skua_collector_skipped_total" [] "Samples and records of unknown kinds.";
-    RESTARTS counter "skua_collector_restarts_total" [] "Times that an agent was started again.";
-    KEPT_DATAGRAMS counter "skua_collector_kept_datagrams_total" [] "Datagrams that agents had kept on disk.";
+    RESTARTS counter "skua_collector_restarts_total" [] "Restarts of agents.";
+    KEPT_DATAGRAMS counter "skua_collector_kept_datagrams_total" [] "Datagrams that agents had stored on disk before they sent them.";
     CLOCK_CORRECTED counter "skua_collector_clock_corrected_total" [] "Records whose time was corrected.";
-    LINES counter "skua_collector_lines_total" [] "Lines that went to sinks.";
-    PACKETS gauge "skua_collector_packets" ["sum"] "Packets by what happened to them, as in the sums at the end; what is missing may come yet.";
+    LINES counter "skua_collector_lines_total" [] "Lines written to sinks.";
+    PACKETS gauge "skua_collector_packets" ["sum"] "Packets by what happened to them, as in the sums at the end; missing ones may still arrive.";
     BYTES gauge "skua_collector_bytes" ["sum"] "Bytes by what happened to them, as in the sums at the end.";
     LOST counter "skua_collector_lost_total" ["cause"] "What was lost, by cause; units are in docs/collector.md.";
-    ENTRIES gauge "skua_collector_entries" ["table"] "Entries of a table that are used: keys (services and clients in open windows), conversations, agents.";
-    MAX_ENTRIES gauge "skua_collector_max_entries" ["table"] "Entries that a table may have.";
-    COMPACT_CONVERSATIONS gauge "skua_collector_compact_conversations" [] "Conversations of which only that they were counted is remembered.";
-    AGENTS_WITH_GAPS gauge "skua_collector_agents_with_gaps" [] "Agents of which datagrams did not come.";
+    ENTRIES gauge "skua_collector_entries" ["table"] "Entries of a table in use: keys (services and clients in open windows), conversations, agents.";
+    MAX_ENTRIES gauge "skua_collector_max_entries" ["table"] "Maximum number of entries in a table.";
+    COMPACT_CONVERSATIONS gauge "skua_collector_compact_conversations" [] "Conversations of which the collector only remembers that it counted them.";
+    AGENTS_WITH_GAPS gauge "skua_collector_agents_with_gaps" [] "Agents with missing datagrams.";
 }
 
 /// Where to serve metrics.
@@ -213,7 +213,7 @@ impl Watched {
             }
             "/health" | "/ready" => match self.hang() {
                 0 if path == "/ready" && self.ending.load(Relaxed) => {
-                    unavailable("it ends: nothing more is taken\n".into())
+                    unavailable("it is shutting down: it receives no more\n".into())
                 }
                 0 => "ok\n".into_response(),
                 hang => unavailable(format!(
@@ -224,7 +224,7 @@ impl Watched {
             },
             _ => (
                 StatusCode::NOT_FOUND,
-                "there are /metrics, /health and /ready\n",
+                "not found; there are /metrics, /health and /ready\n",
             )
                 .into_response(),
         }
@@ -357,7 +357,7 @@ pub fn start(at: Option<At>, watched: Arc<Watched>) -> anyhow::Result<Option<Soc
         }
         Some(Err(error)) => {
             tracing::warn!(
-                "no metrics at {USUAL}: {error}; say another address with --metrics, or --metrics none"
+                "no metrics at {USUAL}: {error}; give another address with --metrics, or --metrics none"
             );
             None
         }

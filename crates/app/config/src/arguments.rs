@@ -27,10 +27,10 @@ pub struct CaptureArguments {
     /// Leave out packets from or to a prefix; the longest prefix that contains an address decides
     #[arg(long, value_name = "PREFIX|@FILE|-")]
     pub exclude_net: Vec<String>,
-    /// Count one packet of N
+    /// Count one in N packets
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub sampling: Option<u32>,
-    /// Name of this host in the graph [default: what it is called]
+    /// Name of this host in the graph [default: its host name]
     #[arg(long, value_name = "NAME")]
     pub host_name: Option<String>,
     /// Decode tunnels (VXLAN, GENEVE, GRE, IP in IP, MPLS)
@@ -39,7 +39,7 @@ pub struct CaptureArguments {
     /// Leave out Skua's own traffic, recognised by its sockets
     #[arg(long)]
     pub exclude_self: bool,
-    /// Entries of the flow table
+    /// Maximum number of entries in the flow table
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500_000_000))]
     pub max_entries: Option<u32>,
     /// Time between drains of the flow table, like 10s or 500ms
@@ -48,7 +48,7 @@ pub struct CaptureArguments {
     /// How to capture
     #[arg(long, value_enum, value_name = "TYPE")]
     pub r#type: Option<CaptureType>,
-    /// File with the kernel's types (BTF), where the kernel has none (packaging/btf-from-headers)
+    /// File with the kernel's types (BTF), for kernels without their own (packaging/btf-from-headers)
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
     /// Use this hook alone, whatever the kernel has
@@ -109,7 +109,7 @@ pub struct AnalyzerArguments {
         global = true
     )]
     pub address: String,
-    /// File with a token; the variable SKUA_TOKEN has the token itself
+    /// File with a token; the variable SKUA_TOKEN can have the token itself
     #[arg(long, value_name = "FILE", global = true, conflicts_with = "username")]
     pub token_file: Option<PathBuf>,
     /// Name of the user
@@ -118,13 +118,13 @@ pub struct AnalyzerArguments {
     /// File with the user's password, - for standard input
     #[arg(long, value_name = "FILE", global = true, requires = "username")]
     pub password_file: Option<PathBuf>,
-    /// PEM file with the CA of its certificate, or that itself [default: the public CAs]
+    /// PEM file with the CA of the server's certificate, or that certificate itself [default: the public CAs]
     #[arg(long, value_name = "FILE", global = true)]
     pub ca_cert: Option<PathBuf>,
     /// PEM file with a client's certificate
     #[arg(long, value_name = "FILE", global = true, requires = "client_key")]
     pub client_cert: Option<PathBuf>,
-    /// PEM file with its private key
+    /// PEM file with the client certificate's private key
     #[arg(long, value_name = "FILE", global = true, requires = "client_cert")]
     pub client_key: Option<PathBuf>,
 }

@@ -20,12 +20,12 @@ section! {
         allow: Vec<String> = Vec::new(), flag "--allow";
         /// threads that receive datagrams, and as many that sum up, 1 to 64
         threads: u8 = 1, flag "--threads";
-        /// datagrams per second accepted of one sender, at least 10: beyond that only its own are lost
+        /// datagrams per second accepted from one sender, at least 10; beyond that only its own datagrams are dropped
         sender_rate: u32 = 20_000, flag "--sender-rate";
         /// file with lines of a name and a secret: datagrams of sFlow must be sealed with one of them
         /// (export.key_file); empty: they need no seal
         key_file: String = String::new(), flag "--keys";
-        /// prefixes of senders that need no seal all the same, as switches and exporters of NetFlow
+        /// prefixes of senders whose datagrams need no seal all the same, like switches and NetFlow exporters
         unsealed: Vec<String> = Vec::new(), flag "--unsealed";
         /// where lines are written, a list of stdout, analyzer://HOST:PORT, kafka://BROKER:PORT/TOPIC, none, or a lake:
         /// parquet://DIR, s3://BUCKET/PREFIX, hdfs://HOST:PORT/PATH (with the keys lake.… except the directory)
@@ -35,12 +35,12 @@ section! {
         /// length of a window
         #[serde(with = "crate::time")]
         window: Duration = Duration::from_secs(10), flag "--window";
-        /// time after its end until a window is closed: longer than the agents' scan interval
+        /// how long a window stays open after its end; longer than the agents' scan interval
         #[serde(with = "crate::time")]
         wait: Duration = Duration::from_secs(15), flag "--wait";
-        /// services and clients in open windows at most
+        /// maximum number of services and clients in open windows
         max_keys: usize = 1_000_000, flag "--max-keys";
-        /// conversations to remember at most
+        /// maximum number of conversations that the collector remembers
         max_conversations: usize = 1_000_000, flag "--max-conversations";
     }
 }

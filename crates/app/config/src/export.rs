@@ -25,19 +25,19 @@ section! {
         /// restart
         #[serde(with = "crate::time")]
         look_up: Duration = Duration::from_secs(30);
-        /// bytes of a datagram to collectors at most, without headers of UDP and IP; at least 1,152
+        /// maximum size of datagrams to collectors in bytes, without UDP and IP headers; at least 1,152
         datagram: u32 = 1_400;
-        /// whether what the destination of a conversation sent is a standard sample, too: for collectors other than
+        /// whether standard samples also cover what the destination of a conversation sent, for collectors other than
         /// Skua's; false sends a third less
         both_directions: bool = true;
         /// memory for datagrams that wait to be sent
         #[serde(with = "crate::size")]
         queue: u64 = 16 << 20;
-        /// address by which this host calls itself to collectors; empty: the address that it sends from
+        /// address that identifies this host to collectors; empty: the source address of its datagrams
         agent: String = String::new();
         /// distinguishes several agents of one address
         sub_agent: u32 = 0;
-        /// whether collectors must answer: auto, always (one that has not is unavailable) or never
+        /// whether collectors must answer: auto, always (a collector that does not answer is unavailable) or never
         answers: Expected = Expected::Auto;
         spool: SpoolSettings;
     }
@@ -101,7 +101,7 @@ impl ExportSettings {
             text => text
                 .parse()
                 .map(Some)
-                .with_context(|| format!("export.agent: \"{text}\" is no IP address")),
+                .with_context(|| format!("export.agent: \"{text}\" is not an IP address")),
         }
     }
 }
@@ -127,10 +127,10 @@ section! {
     SpoolSettings {
         /// where records are stored for a collector that is unavailable; empty: nowhere
         directory: String = String::new(), flag "--spool";
-        /// most bytes there: beyond that the oldest are deleted
+        /// maximum size of the records there; beyond it the oldest are deleted
         #[serde(with = "crate::size")]
         max_bytes: u64 = 256 << 20;
-        /// datagrams a second that are sent from there at most
+        /// maximum number of datagrams per second that are sent from there
         rate: u32 = 500;
     }
 }

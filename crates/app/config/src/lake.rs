@@ -16,7 +16,7 @@ section! {
         /// where flows are written as Parquet, for `skua flows --since 1h --by process` or any engine: a directory,
         /// s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH (docs/lake.md); empty: nowhere
         directory: String = String::new();
-        /// longest time from a drain to the row in the lake: a crash may lose this much
+        /// longest time from a drain until its rows are in the lake; a crash may lose the rows of that time
         #[serde(with = "crate::time")]
         flush: Duration = Duration::from_secs(60);
         /// memory for rows that wait to be written to the lake; rows beyond it are dropped and counted
@@ -25,7 +25,7 @@ section! {
         /// older files are deleted from the lake, by the hour
         #[serde(with = "crate::time")]
         max_age: Duration = Duration::from_secs(30 * 24 * 3_600);
-        /// most bytes of the lake; the oldest hours are deleted first
+        /// maximum size of the lake; the oldest hours are deleted first
         #[serde(with = "crate::size")]
         max_size: u64 = 32 << 30;
         /// time between compactions of the lake: many small files become few large ones

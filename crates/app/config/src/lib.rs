@@ -54,7 +54,7 @@ const MOST_ADDRESSES: u32 = 4 << 20;
 section! {
     /// The configuration.
     Config {
-        /// name of this host in the graph; empty: what it is called
+        /// name of this host in the graph; empty: its host name
         host: String = String::new(), flag "--host-name";
         agent: Agent;
         flow: Flow;
@@ -71,7 +71,7 @@ section! {
         alerts: AlertSettings;
         steer: SteerSettings;
         policy: Policy;
-        /// taps that run from the start, a list; keys as in the API (docs/tap.md), written small: [{name: ids, from:
+        /// taps that run from the start, a list; keys as in the API (docs/tap.md), in lower case: [{name: ids, from:
         /// [eth0], match: tcp or udp, to: [mon0]}]
         #[serde(with = "taps")]
         taps: Vec<Tap> = Vec::new();
@@ -149,7 +149,7 @@ section! {
         /// auto, ebpf, xdp, afpacket or pcap (docs/guide.md, "Capture types")
         capture_type: CaptureType = CaptureType::Auto, flag "--type";
         flow: AgentFlow;
-        /// file with the kernel's BTF, where the kernel has none itself; empty: its own
+        /// file with the kernel's BTF, for kernels without their own; empty: the kernel's own
         btf: String = String::new(), flag "--btf";
         /// lowers the agent's CPU priority: 0 (as it was started) to 19 (last)
         nice: i32 = 0;
@@ -190,7 +190,7 @@ section! {
         /// conversations that the flow table holds between drains; bursts may use half as many more; one needs 384
         /// bytes of kernel memory
         max_entries: u32 = 500_000, flag "--max-entries";
-        /// count one packet of this many; counters are not scaled up
+        /// count one in this many packets; counters are not scaled up
         sampling: u32 = 1, flag "--sampling";
         /// pcap expression, like 'tcp port 443 and net 10.0.0.0/8'; only matching packets are counted
         filter: String = String::new(), flag "--filter";
@@ -215,7 +215,7 @@ section! {
         include: Vec<String> = Vec::new(), flag "--include-net";
         /// prefixes whose packets are left out; the longest prefix that contains an address decides
         exclude: Vec<String> = Vec::new(), flag "--exclude-net";
-        /// most prefixes that `skua addresses` may add to the set; 0: it cannot be changed, and costs
+        /// maximum number of prefixes that `skua addresses` may add to the set; 0: the set cannot be changed, and costs
         /// nothing
         max_entries: u32 = 65_536;
     }
@@ -244,13 +244,13 @@ section! {
     Topology {
         /// containers as nodes, with the names that their runtimes give them
         containers: bool = true;
-        /// processes that listen as nodes; needs sockets.enabled
+        /// listening processes as nodes; needs sockets.enabled
         processes: bool = true;
-        /// virtual machines, and others that hold tap or tun devices, as nodes
+        /// virtual machines, and other processes that hold tap or tun devices, as nodes
         guests: bool = true;
         /// BPF programs on interfaces, of any owner
         bpf: bool = true;
-        /// rules of nftables on hosts and namespaces, as the command nft prints them
+        /// nftables rules of hosts and namespaces, as the command nft prints them
         nftables: bool = true;
     }
 }
@@ -258,14 +258,14 @@ section! {
 section! {
     /// Captures that people make.
     Captures {
-        /// captures that can be made at a time (`skua capture`)
+        /// maximum number of captures at a time (`skua capture`)
         max: u32 = 64;
-        /// conversations in the flow table of a capture at a time
+        /// maximum number of conversations in a capture's flow table
         max_entries: u32 = 65_536;
         /// memory for the conversations of a capture
         #[serde(with = "crate::size")]
         memory: u64 = 64 << 20;
-        /// queries find flows of captures only, as in Skydive, not of what is always watched
+        /// queries find only the flows of captures, as in Skydive, not those that Skua always counts
         on_demand: bool = false;
     }
 }
@@ -306,10 +306,10 @@ section! {
         /// older data is deleted from the directory
         #[serde(with = "crate::time")]
         max_age: Duration = Duration::from_secs(24 * 3_600);
-        /// most bytes there for the history of the graph
+        /// maximum size of the graph's history there
         #[serde(with = "crate::size")]
         graph_size: u64 = 512 << 20;
-        /// most bytes there for the history of flows
+        /// maximum size of the flows' history there
         #[serde(with = "crate::size")]
         flow_size: u64 = 4 << 30;
     }
@@ -328,9 +328,9 @@ section! {
         /// rights of users of this host who are neither root nor in the group skua at that socket: none, read or
         /// admin
         others: Others = Others::None;
-        /// who gets /metrics without a login: loopback (clients on this host), login (nobody) or open (everybody)
+        /// who can read /metrics without a login: loopback (clients on this host), login (nobody) or open (everybody)
         metrics: Metrics = Metrics::Loopback;
-        /// names by which clients reach it, like [skua.example]; others are refused as Host header
+        /// host names by which clients reach the API, like [skua.example]; requests with another name as Host are refused
         names: Vec<String> = Vec::new();
         tls: Tls;
         /// file of users, made by `skua user`
@@ -369,12 +369,12 @@ pub enum Metrics {
 section! {
     /// Files of TLS, empty when there is none.
     Tls {
-        /// PEM file with the server's certificate and those between it and the CA's; read again when it changes;
+        /// PEM file with the server's certificate and the intermediate ones; read again when it changes;
         /// empty: no TLS
         certificate: String = String::new();
-        /// PEM file with its private key, mode 0600
+        /// PEM file with the certificate's private key, mode 0600
         key: String = String::new();
-        /// PEM file with CAs whose clients need no password
+        /// PEM file with CAs; clients with a certificate of one of them need no password
         client_ca: String = String::new();
     }
 }
@@ -493,7 +493,7 @@ pub mod time {
         let text = String::deserialize(deserializer)?;
         humantime::parse_duration(&text).map_err(|e| {
             D::Error::custom(format!(
-                "\"{text}\" is no duration ({e}); write it like 10s"
+                "\"{text}\" is not a duration ({e}); write it like 10s"
             ))
         })
     }
@@ -541,7 +541,7 @@ pub mod size {
             .parse::<u64>()
             .ok()
             .and_then(|n| n.checked_mul(unit))
-            .ok_or_else(|| format!("\"{text}\" is no size; write it like 64MiB"))
+            .ok_or_else(|| format!("\"{text}\" is not a size; write it like 64MiB"))
     }
 }
 
@@ -683,7 +683,7 @@ impl Config {
             );
         }
         if self.host.len() > 255 || self.host.chars().any(char::is_control) {
-            bail!("host is no name of a host");
+            bail!("host is not a host name");
         }
         self.lake.check()?;
         self.collector.check()?;

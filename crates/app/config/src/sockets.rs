@@ -21,14 +21,14 @@ pub enum Mode {
 section! {
     /// How sockets are watched.
     Sockets {
-        /// watch sockets: which process communicates, and how well TCP does
+        /// watch sockets: which processes communicate, and how healthy their TCP connections are
         enabled: bool = true;
         /// events: each ended connection is a record; aggregate: the kernel sums them up by process and peer, for
         /// tens of thousands of connections per second
         mode: Mode = Mode::Events;
         /// also UDP sockets that send without connect, detected by their first datagram
         udp_sends: bool = true;
-        /// open sockets at a time
+        /// maximum number of open sockets that are watched at a time
         max_sockets: u32 = 262_144;
         /// memory for sockets that have ended; 0: none
         #[serde(with = "crate::size")]
@@ -80,7 +80,7 @@ impl std::str::FromStr for IoNice {
                 .map(Self::BestEffort)
                 .ok_or_else(|| {
                     format!(
-                        "\"{text}\" is no I/O priority: none, idle, or best-effort:0 to \
+                        "\"{text}\" is not an I/O priority: none, idle, or best-effort:0 to \
                          best-effort:7"
                     )
                 }),

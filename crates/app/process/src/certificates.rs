@@ -14,7 +14,7 @@ pub fn certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>>
     let name = file.display();
     let text = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
     let found = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
-    let found = found.with_context(|| format!("{name} is no PEM file"))?;
+    let found = found.with_context(|| format!("{name} is not a PEM file"))?;
     if found.is_empty() {
         bail!("no certificate in {name}");
     }

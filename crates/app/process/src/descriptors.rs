@@ -25,6 +25,6 @@ pub fn make_room(wanted: u64) {
     if setrlimit(Resource::Nofile, raised).is_err()
         && let Err(error) = setrlimit(Resource::Nofile, within)
     {
-        tracing::debug!("no more file descriptors: {error}");
+        tracing::debug!("out of file descriptors: {error}");
     }
 }

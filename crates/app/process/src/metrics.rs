@@ -313,7 +313,7 @@ pub fn faults(groups: &[Group]) -> Vec<String> {
             fault("units are base units: seconds, bytes, ratios");
         }
         if !one.help.ends_with('.') {
-            fault("its help is no sentence");
+            fault("its help is not a sentence");
         }
     }
     faults

@@ -18,7 +18,7 @@ use std::{
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
 crate::metrics! { "Faults of the program"
-    REQUESTS_ENDED counter "skua_request_panics_total" [] "Requests that ended with 500 by a fault of Skua; the log says where it is.";
+    REQUESTS_ENDED counter "skua_request_panics_total" [] "Requests that ended with 500 because of a fault in Skua; the log says where.";
 }
 
 /// The exit code of a process that a panic has ended, as in Rust.

@@ -19,7 +19,7 @@ use crate::connections::{Activity, ConnectionSlot};
 
 /// The body took too long.
 #[derive(Debug, thiserror::Error)]
-#[error("the body did not come in time")]
+#[error("the body did not arrive in time")]
 struct Late;
 
 /// A body that fails when it is not all there after a while.

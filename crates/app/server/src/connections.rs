@@ -67,7 +67,7 @@ impl Connections {
                 .min_by_key(|(id, c)| (c.doing, c.since, **id))
                 .map(|(id, _)| *id);
             if let Some(gone) = first.and_then(|id| table.open.remove(&id)) {
-                tracing::debug!(network = %gone.network, "too many connections: the oldest goes");
+                tracing::debug!(network = %gone.network, "too many connections: the oldest is closed");
                 if let Some(task) = gone.task {
                     task.abort();
                 }

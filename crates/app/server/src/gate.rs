@@ -85,7 +85,7 @@ pub async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -
         place.set(Activity::Waiting);
     }
     if late.load(Ordering::Relaxed) {
-        let text = "the body did not come in time\n";
+        let text = "the body did not arrive in time\n";
         return (
             StatusCode::REQUEST_TIMEOUT,
             [(header::CONNECTION, "close")],
@@ -128,8 +128,8 @@ async fn identify(gate: &Gate, peer: &Peer, request: &Parts) -> Result<Caller, R
         return Err(refused(
             StatusCode::FORBIDDEN,
             match caller.role() {
-                role if role.is_agent() => "an agent may only report its host, and query nothing\n",
-                _ => "the role read may change nothing; this needs the role admin\n",
+                role if role.is_agent() => "an agent may only report its host; it may not query\n",
+                _ => "the role read may not change anything; this needs the role admin\n",
             },
         ));
     }

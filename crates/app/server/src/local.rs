@@ -149,7 +149,7 @@ fn remove_left_over(path: &Path) -> anyhow::Result<()> {
         Err(error) => return Err(error).with_context(|| format!("cannot check {name}")),
     };
     if !data.file_type().is_socket() {
-        bail!("{name} is no socket, and is left as it is");
+        bail!("{name} is not a socket; Skua leaves it as it is");
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {

@@ -71,7 +71,8 @@ pub fn routes() -> OpenApiRouter {
 async fn read(request: Request) -> Result<Login, Response> {
     // The error does not quote the input: it may have a password.
     let wrong = |status: StatusCode| {
-        let text = "the body is no form or object with username and password, token, or code\n";
+        let text =
+            "the body is neither a form nor an object with username and password, token, or code\n";
         (status, text).into_response()
     };
     if is_form(request.headers()) {

@@ -90,7 +90,7 @@ pub async fn serve(
 async fn read_again(signal: UnixStream, service: Arc<Service>, gate: Arc<Gate>) {
     let signal = match tokio::net::UnixStream::from_std(signal) {
         Ok(signal) => signal,
-        Err(error) => return tracing::warn!("SIGHUP is not heard: {error}"),
+        Err(error) => return tracing::warn!("cannot wait for SIGHUP: {error}"),
     };
     while signal.readable().await.is_ok() {
         let mut ignored = [0; 64];

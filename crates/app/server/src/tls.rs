@@ -68,7 +68,7 @@ fn load(certificate: &Path, key: &Path, client_ca: Option<&Path>) -> anyhow::Res
     };
     let mut config = builder.with_single_cert(chain, private).with_context(|| {
         format!(
-            "{} and {} do not fit each other",
+            "{} and {} do not belong together",
             certificate.display(),
             key.display()
         )

@@ -30,7 +30,7 @@ pub(crate) async fn turn() -> Result<Option<Turn>, ApiError> {
     };
     turns.acquire(&key).await.map(Some).map_err(|_| ApiError {
         code: ErrorCode::Unavailable,
-        message: "too many requests of this client at a time".into(),
+        message: "too many requests from this client at a time".into(),
         retry_after: Some(1),
     })
 }

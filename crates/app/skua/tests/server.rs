@@ -332,7 +332,7 @@ fn users_and_tokens_are_made_listed_and_removed() {
     assert_eq!(list("user", "users").lines().count(), 2);
     assert_eq!(list("token", "tokens").lines().count(), 1);
     let text = folder.refusal(&["user", "remove", "bob", "--file", "users"]);
-    assert!(text.contains("no user \"bob\""), "{text}");
+    assert!(text.contains("there is no user \"bob\""), "{text}");
     let text = folder.refusal(&["user", "list"]);
     assert!(
         text.contains("api.users") && text.contains("--file"),

@@ -105,7 +105,7 @@ fn the_doctor_does_not_call_well_what_does_not_answer() {
     std::thread::spawn(move || listener.incoming().for_each(drop));
     let found = advice(&["--analyzer", &place]);
     assert!(
-        found.contains(&format!("{place} does not give its status")),
+        found.contains(&format!("cannot read the status of {place}")),
         "{found}"
     );
 }

@@ -349,7 +349,7 @@ impl App {
         if let Some(before) = self.lost.replace(now)
             && now > before
         {
-            let what = format!("{} packets are in no flow", now - before);
+            let what = format!("{} packets were lost", now - before);
             self.event("lost", "", "", &what);
         }
         self.fleet = fleet::watches_nothing(&status);

@@ -140,7 +140,7 @@ impl App {
 
     fn copied(&mut self, text: String) -> Effect {
         self.message = Some((
-            "copied as JSON, if the terminal lets us (OSC 52)".into(),
+            "copied as JSON, if the terminal allows it (OSC 52)".into(),
             false,
         ));
         Effect::Copy(text)
@@ -170,7 +170,7 @@ impl App {
     fn confirm_key(&mut self, code: KeyCode, mut make: Make) -> Option<Effect> {
         match code {
             KeyCode::Enter => {
-                self.message = Some(("is being made".into(), false));
+                self.message = Some(("making it …".into(), false));
                 return Some(Effect::Make(make));
             }
             KeyCode::Char('y') if !make.tap => return Some(Effect::Make(make)),

@@ -141,7 +141,7 @@ impl Make {
             View::Topology => {
                 let tid = row["Metadata"]["TID"].as_str();
                 if row["Metadata"]["IfIndex"].is_null() {
-                    return Err("this node is no interface");
+                    return Err("this node is not an interface");
                 }
                 let tid = quoted(tid.ok_or("this node has no TID")?);
                 (format!(r#"G.V().Has("TID", {tid})"#), None, String::new())

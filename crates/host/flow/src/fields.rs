@@ -134,7 +134,7 @@ skua_record::for_each_tcp_counter!(tcp_counters);
 /// Fields up to the flags of TCP.
 #[rustfmt::skip]
 const UP_TO_TCP: &[Field] = &[
-    Field::new("interface", String, "", "", "name of the interface; of several that of this host's own network namespace that was there first",
+    Field::new("interface", String, "", "", "name of the interface; of several interfaces the oldest in this host's own network namespace",
         |l| Value::Text(l.interface))
         .key("Interface").column("interface"),
     Field::new("points", Integer32, "points", "one point", "how many points (interfaces) have seen the conversation; counters are the most that one of them counted, in each direction",
@@ -143,7 +143,7 @@ const UP_TO_TCP: &[Field] = &[
     Field::new("layers", String, "", "", "layers of the packets, outermost first, separated by `/`: `Ethernet/Dot1Q/IPv4/UDP`; begins with the network layer when there is no Ethernet header",
         |l| Value::Other(Own::Layers(&l.record.key)))
         .key("LayersPath").no_column("`link`, `vlan`, `ethertype`, `ip_protocol` and `tunnel` have them"),
-    Field::new("protocol", String, "", "", "transport protocol, or what stands in its place: `tcp`, `icmpv6`, `arp`; a number where there is no name",
+    Field::new("protocol", String, "", "", "transport protocol, or what a packet has instead: `tcp`, `icmpv6`, `arp`; a number where there is no name",
         |l| Value::Other(Own::Protocol(&l.record.key)))
         .own_key("Application").column("protocol"),
     Field::new("a.address", String, "", "", "address of the side that spoke first: IP, or MAC without IP; empty when the packets have neither",
@@ -253,7 +253,7 @@ const UP_TO_TCP: &[Field] = &[
     Field::new("tcp.state", String, "", "no flags seen", "state by the flags seen: `syn-sent`, `syn-received`, `established`, `closing` (FIN from one side), `closed` (from both), `reset`",
         |l| Value::or_absent(l.record.tcp_state(), |state| Value::Text(state.name())))
         .is(Latest).key("TCPMetric.State").column("tcp_state"),
-    Field::new("tcp.opened_by", String, "", "no SYN seen", "`a` or `b`: who sent the SYN",
+    Field::new("tcp.opened_by", String, "", "no SYN seen", "`a` or `b`: the side that sent the SYN",
         |l| {
             let opened = l.record.a_opened().filter(|_| is_tcp(l));
             Value::or_absent(opened, |a| Value::Text(if a { "a" } else { "b" }))
@@ -277,14 +277,14 @@ const UP_TO_TCP: &[Field] = &[
     Field::new("tcp.ab_ecn", String, "", "neither was seen", "`E` when `a` sent ECE, `C` when it sent CWR; in a SYN they only offer ECN (RFC 3168)",
         |l| ecn(l, 0))
         .is(Union).key("TCPMetric.ABECN").column("tcp_ab_ecn"),
-    Field::new("tcp.ba_ecn", String, "", "neither was seen", "the same of `b`", |l| ecn(l, 1))
+    Field::new("tcp.ba_ecn", String, "", "neither was seen", "the same for `b`", |l| ecn(l, 1))
         .is(Union).key("TCPMetric.BAECN").column("tcp_ba_ecn"),
 ];
 
 /// Fields behind those of TCP.
 #[rustfmt::skip]
 const AFTER_TCP: &[Field] = &[
-    Field::new("tunnel.type", String, "", NO_TUNNEL, "what the flow was found inside: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`",
+    Field::new("tunnel.type", String, "", NO_TUNNEL, "type of the tunnel that the flow is inside of: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`",
         |l| Value::or_absent(l.record.key.tunnel(), |t| Value::Text(names::tunnel(t))))
         .key("Tunnel").column("tunnel"),
     Field::new("tunnel.id", Integer, "", NO_TUNNEL, "VNI, GRE key or bottom MPLS label; 0 without",
@@ -306,7 +306,7 @@ const AFTER_TCP: &[Field] = &[
     Field::new("service.by", String, "", NO_SERVICE, "how that is known, best first: `kernel` (accept or connect was seen), `listening` (a socket listens there), `syn` (who sent the SYN), `ephemeral` (the other port is in the host's ephemeral range), `well-known` (its port is below 1024)",
         |l| match l.record.service { Some(service) => Value::Text(service.by.name()), None => Value::Absent })
         .is(Known).key("Service.Rule").column("service_by"),
-    Field::new("sampling", Integer32, "", "all packets counted", "one in so many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
+    Field::new("sampling", Integer32, "", "all packets counted", "one in this many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
         |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1))
         .is(Greatest).own_key("Sampling").own_column("sampling"),
     Field::new("rate.bits_per_second", Number, "bit/s", "", "both directions over the last interval",

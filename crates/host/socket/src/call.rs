@@ -77,10 +77,10 @@ const NO_SEGMENTS: &str = "no segments sent";
 #[rustfmt::skip]
 pub const FIELDS: &[Field] = &[
     Field::new("protocol", Text, "", "", "`tcp` or `udp`", |c| Value::Text(c.protocol.name())),
-    Field::new("client.service", Text, "", ELSEWHERE, "who calls: container, unit or process",
+    Field::new("client.service", Text, "", ELSEWHERE, "service that calls: container, unit or process",
         |c| name(c.client.as_ref())),
-    Field::new("client.address", Text, "", OF_SERVERS, "address of who calls", |c| address(c.client.as_ref())),
-    Field::new("server.service", Text, "", ELSEWHERE, "who is called: container, unit or process",
+    Field::new("client.address", Text, "", OF_SERVERS, "address of the client", |c| address(c.client.as_ref())),
+    Field::new("server.service", Text, "", ELSEWHERE, "service that is called: container, unit or process",
         |c| name(c.server.as_ref())),
     Field::new("server.address", Text, "", "sums of a client, or of several addresses", "address that is called",
         |c| address(c.server.as_ref())),
@@ -93,7 +93,7 @@ pub const FIELDS: &[Field] = &[
     Field::new("open", Integer, "connections", "", "of them open now", |c| Value::Integer(c.sums.open)),
     Field::new("rate", Number, "connections/s", "", "connections begun per second between the last drains, at least 2 s; with `sockets.mode: aggregate` connections ended",
         |c| Value::rounded(c.sums.rate)),
-    Field::new("failed", Integer, "connections", "", "attempts that came to nothing: refused, without answer, unreachable, given up",
+    Field::new("failed", Integer, "connections", "", "attempts that failed: refused, without answer, unreachable, given up",
         |c| Value::Integer(c.sums.failed)),
     Field::new("refused", Integer, "connections", "", "of them answered with a RST; with `sockets.mode: aggregate` not distinguished",
         |c| Value::Integer(c.sums.refused)),
@@ -126,7 +126,7 @@ pub const FIELDS: &[Field] = &[
     Field::new("segments.share", Number, "", NO_SEGMENTS, "share that was sent again, 0 to 1",
         |c| Value::or_absent(c.sums.retransmit_share(), |share| { Value::Number((share * 1e6).round() / 1e6) })),
     Field::new("first", Text, "RFC 3339, UTC", "older than the agent", "first begin", |c| time(c.sums.first_ns)),
-    Field::new("last", Text, "RFC 3339, UTC", "no connection yet", "last end, or last look at an open connection",
+    Field::new("last", Text, "RFC 3339, UTC", "no connection yet", "last end, or when an open connection was last read",
         |c| time(c.sums.last_ns)),
 ];
 

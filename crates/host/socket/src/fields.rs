@@ -75,7 +75,7 @@ pub const FIELDS: &[Field] = &[
     Field::new("remote.port", Integer32, "", NO_PEER, "its port",
         |l| Value::or_absent(l.record.remote, |r| Value::Integer(r.port().into())))
         .own_key("RemotePort"),
-    Field::new("opened_by", String, "", "older than the agent", "`local` or `remote`: who began",
+    Field::new("opened_by", String, "", "older than the agent", "`local` or `remote`: the side that opened the connection",
         |l| Value::or_absent(l.record.opener.name(), Value::Text))
         .key("OpenedBy"),
     Field::new("service.side", String, "", NO_SERVICE, "which side offers the service: `local` or `remote`",
@@ -90,13 +90,13 @@ pub const FIELDS: &[Field] = &[
     Field::new("established", Time, "RFC 3339, UTC", "never, or not seen", "time at which the connection was established",
         |l| match l.record.established_ns { 0 => Value::Absent, ns => Value::Time(ns) })
         .key("Established"),
-    Field::new("seen", Time, "RFC 3339, UTC", "", "time of the end or of the last look; the numbers are of this moment",
+    Field::new("seen", Time, "RFC 3339, UTC", "", "time of the end, or when the socket was last read; the numbers are from then",
         |l| Value::Time(l.record.now_ns))
         .own_key("Last"),
     Field::new("age", Integer, "ns", "older than the agent", "time from `start` to `seen`",
         |l| Value::or_absent(l.record.age_ns(), Value::Integer))
         .key("Age"),
-    Field::new("end", String, "", "still open", "why it ended: `closed`, `reset-local` (this side sent a RST), `reset-remote`, `refused`, `timed-out`, `error` (see `errno`), `vanished` (gone without a word: the numbers are those of the last look)",
+    Field::new("end", String, "", "still open", "why it ended: `closed`, `reset-local` (this side sent a RST), `reset-remote`, `refused`, `timed-out`, `error` (see `errno`), `vanished` (no end was seen: the numbers are from when it was last read)",
         |l| Value::or_absent(l.record.end, |end| Value::Text(end.name())))
         .key("End"),
     Field::new("errno", Integer32, "", "`end` is not `error`", "Linux' number of the error",

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 macro_rules! for_each_tcp_counter {
     ($use:ident) => {
         $use! {
-            retransmitted, "retransmitted", "SegmentRetransmitted", "that came again";
-            out_of_order, "out_of_order", "SegmentOutOfOrder", "that came late, within 3 ms of the gap that they fill";
-            zero_window, "zero_window", "ZeroWindow", "with a zero window: it had no room";
+            retransmitted, "retransmitted", "SegmentRetransmitted", "that were retransmitted";
+            out_of_order, "out_of_order", "SegmentOutOfOrder", "that arrived late, within 3 ms of the gap that they fill";
+            zero_window, "zero_window", "ZeroWindow", "with a zero window: its receive buffer was full";
         }
     };
 }

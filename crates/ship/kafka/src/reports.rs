@@ -111,7 +111,7 @@ impl State {
             ),
             Cause::TopicMissing => tracing::warn!(
                 lost,
-                "{address}: there is no such topic, lines are lost until someone makes it"
+                "{address}: there is no such topic, lines are lost until it is created"
             ),
             Cause::NotAuthorized => tracing::warn!(
                 lost,
@@ -138,7 +138,7 @@ impl State {
             let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
             tracing::warn!(
                 waiting,
-                "{}: cannot be reached, tried again and again; {reason}",
+                "{}: cannot be reached, retrying; {reason}",
                 self.address
             );
         }
@@ -172,7 +172,7 @@ impl State {
             | Code::SSL => {
                 self.unreachable.store(true, Relaxed);
                 if self.may_log(UNREACHABLE) {
-                    tracing::warn!("{}: {reason}; tried again and again", self.address);
+                    tracing::warn!("{}: {reason}; retrying", self.address);
                 }
             }
             _ => tracing::debug!(?code, "{}: {reason}", self.address),

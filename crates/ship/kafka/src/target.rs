@@ -50,7 +50,7 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, Error> {
         let rest = text
             .strip_prefix("kafka://")
-            .ok_or(Error::Name("this is no name of a topic in Kafka"))?;
+            .ok_or(Error::Name("this is not a name of a Kafka topic"))?;
         let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (brokers, topic) = place
             .split_once('/')

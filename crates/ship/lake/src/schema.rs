@@ -434,18 +434,18 @@ const OF_FLOWS: &[Column] = &[
     Column::new("time", Time, NEVER, "", "last packet of what the row counts; the row belongs to the day and hour of this time"),
     Column::new("host", Text, NEVER, "", "host where it was seen"),
     Column::new("ip_protocol", Int, NO_IP, "", "IP protocol"),
-    Column::new("service", Text, NO_SERVICE, "", "what is called: the container, else the systemd service, else the process that offers it; else its address and port"),
+    Column::new("service", Text, NO_SERVICE, "", "service that is called: the container, else the systemd service, else the process that offers it; else its address and port"),
     Column::new("ab_packets_once", Long, NEVER, "packets", "what the row adds to the most that one point of the host counted of the conversation; 0 but at the point that stands for it: sums of this count each conversation once"),
-    Column::new("ab_bytes_once", Long, NEVER, "bytes", "the same of `ab_bytes`"),
-    Column::new("ba_packets_once", Long, NEVER, "packets", "the same of `ba_packets`"),
-    Column::new("ba_bytes_once", Long, NEVER, "bytes", "the same of `ba_bytes`"),
+    Column::new("ab_bytes_once", Long, NEVER, "bytes", "the same for `ab_bytes`"),
+    Column::new("ba_packets_once", Long, NEVER, "packets", "the same for `ba_packets`"),
+    Column::new("ba_bytes_once", Long, NEVER, "bytes", "the same for `ba_bytes`"),
     Column::new("begun", Int, NEVER, "", "1 in the first row of a conversation at a point, else 0"),
     Column::new("begun_once", Int, NEVER, "", "1 in the first row of a conversation at any point, else 0"),
     Column::new("ended_once", Int, NEVER, "", "1 in the row of a conversation that has ended at all points, else 0"),
     Column::new("link", Text, "no link-layer header", "", "`ethernet`"),
     Column::new("vlan", Int, "without tag", "", "outer VLAN identifier"),
     Column::new("inner_vlan", Int, "without a second tag", "", "inner VLAN identifier"),
-    Column::new("sampling", Int, NEVER, "", "one in so many packets was counted; 1: all"),
+    Column::new("sampling", Int, NEVER, "", "one in this many packets was counted; 1: all"),
 ];
 
 const SERVICES: &[Column] = &{

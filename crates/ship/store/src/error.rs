@@ -30,7 +30,7 @@ pub enum StoreError {
         known: u32,
     },
     /// Something else has put its files there.
-    #[error("{dir} has files in it and is no history; choose another directory")]
+    #[error("{dir} has files and is not a history; choose another directory")]
     Foreign {
         /// The directory.
         dir: PathBuf,
@@ -46,7 +46,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The history exceeds the graph's limits.
-    #[error("the kept graph does not fit: {0}")]
+    #[error("the stored graph is inconsistent: {0}")]
     Graph(#[from] skua_topology::GraphError),
 }
 

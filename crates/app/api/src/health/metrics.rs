@@ -23,8 +23,8 @@ pub mod of_history {
         DAMAGED gauge "skua_store_damaged_places" ["log"] "Parts of the history that cannot be read.";
         FAILING gauge "skua_store_failing" ["log"] "1 while the history cannot be written.";
         LOST counter "skua_store_lost_total" ["log", "cause"] "Records that could not be written to the history, by cause.";
-        QUEUE gauge "skua_store_queue_bytes" [] "Flows that wait for the disk.";
-        GAPS counter "skua_store_gaps_total" [] "Gaps in the history of the graph, as events were lost.";
+        QUEUE gauge "skua_store_queue_bytes" [] "Flows waiting to be written to disk, in bytes.";
+        GAPS counter "skua_store_gaps_total" [] "Gaps in the history of the graph because of lost events.";
     }
 }
 
@@ -32,20 +32,20 @@ skua_process::metrics! { "Captures"
     CAPTURES gauge "skua_captures" [] "Captures made.";
     POINTS gauge "skua_capture_points" ["capture", "type", "state"] "Nodes of a capture, by state.";
     LOST_PACKETS counter "skua_capture_lost_packets_total" ["capture", "type", "cause"] "Packets that a capture lost: they are in no flow, by cause.";
-    LEFT_OUT_PACKETS counter "skua_capture_left_out_packets_total" ["capture", "type", "cause"] "Packets in no flow of a capture because so configured, by cause.";
-    NOTED_PACKETS counter "skua_capture_noted_packets_total" ["capture", "type", "cause"] "Packets in flows of a capture with something to say about them, by cause.";
-    RECEIVE_LOST counter "skua_capture_receive_lost_total" ["capture", "type", "cause"] "What a capture that receives lost before it could become a flow, by cause; the unit is the cause's.";
+    LEFT_OUT_PACKETS counter "skua_capture_left_out_packets_total" ["capture", "type", "cause"] "Packets that the configuration leaves out of a capture's flows, by cause.";
+    NOTED_PACKETS counter "skua_capture_noted_packets_total" ["capture", "type", "cause"] "Packets in a capture's flows that have a note, by cause.";
+    RECEIVE_LOST counter "skua_capture_receive_lost_total" ["capture", "type", "cause"] "Losses of a receiving capture before flows were made, by cause; the unit depends on the cause.";
     FLOW_PACKETS counter "skua_capture_flow_packets_total" ["capture", "type"] "Packets on the wire that were counted in flows of a capture.";
     FLOW_BYTES counter "skua_capture_flow_bytes_total" ["capture", "type"] "Bytes of the link layer that were counted in flows of a capture.";
     DATAGRAMS counter "skua_capture_received_datagrams_total" ["capture", "type"] "Datagrams, or connections, that a capture received from exporters.";
     RECEIVED counter "skua_capture_received_records_total" ["capture", "type"] "Flow records, samples, or packets in them that could be read.";
-    KEPT counter "skua_capture_raw_packets_kept_total" ["capture", "type"] "Packets that a capture kept.";
-    FORGOTTEN counter "skua_capture_raw_packets_forgotten_total" ["capture", "type"] "Kept packets that were removed for lack of memory.";
+    KEPT counter "skua_capture_raw_packets_kept_total" ["capture", "type"] "Packets that a capture has stored.";
+    FORGOTTEN counter "skua_capture_raw_packets_forgotten_total" ["capture", "type"] "Stored packets that were removed for lack of memory.";
     WATCHERS gauge "skua_capture_watchers" ["capture", "type"] "Clients that watch packets of a capture now.";
-    LIVE_DROPPED counter "skua_capture_live_dropped_total" ["capture", "type"] "Packets that clients who watched were too slow for.";
-    TARGET_RECORDS counter "skua_capture_target_records_total" ["capture", "type"] "What was sent to the target of a capture.";
-    TARGET_LOST counter "skua_capture_target_lost_total" ["capture", "type"] "What could not be sent to the target of a capture.";
-    TARGET_LEFT_OUT counter "skua_capture_target_left_out_total" ["capture", "type"] "What is not sent to the target of a capture: its protocol has no field for it, or it is a copy itself.";
+    LIVE_DROPPED counter "skua_capture_live_dropped_total" ["capture", "type"] "Packets dropped because watching clients were too slow.";
+    TARGET_RECORDS counter "skua_capture_target_records_total" ["capture", "type"] "Records or packets sent to the target of a capture.";
+    TARGET_LOST counter "skua_capture_target_lost_total" ["capture", "type"] "Records or packets that could not be sent to the target of a capture.";
+    TARGET_LEFT_OUT counter "skua_capture_target_left_out_total" ["capture", "type"] "Records or packets that a capture does not send to its target: the protocol has no field for them, or they are copies themselves.";
 }
 
 pub(super) fn history(out: &mut Exposition, found: &FoundHistory) {
@@ -75,7 +75,7 @@ pub(super) fn history(out: &mut Exposition, found: &FoundHistory) {
         }
         // Only flows wait in memory for a drain.
         if log == "flows" {
-            samples.value([log, "untold"], found.untold);
+            samples.value([log, "unwritten"], found.unwritten);
         }
     }
     out.single(&QUEUE, found.store.flow_queue_bytes);

@@ -61,7 +61,7 @@ struct FoundHistory {
     store: StoreStats,
     journal: JournalStats,
     /// Records that left memory before they could be written.
-    untold: u64,
+    unwritten: u64,
 }
 
 impl FoundHistory {
@@ -149,7 +149,7 @@ impl Health {
             directory: kept.directory.display().to_string(),
             store: kept.history.stats(),
             journal: kept.journal(),
-            untold: kept.history.untold(),
+            unwritten: kept.history.untold(),
         });
         let discovery = self.discovery.upgrade();
         let captures = self.captures.captures.list().into_iter();
@@ -359,7 +359,7 @@ struct HistoryStatus {
     /// Whether changes of the graph are being missed.
     losing_events: bool,
     /// Records that left memory before they could be written.
-    untold: u64,
+    unwritten: u64,
 }
 
 impl HistoryStatus {
@@ -373,7 +373,7 @@ impl HistoryStatus {
             gaps: found.journal.gaps,
             checkpoints: found.journal.checkpoints,
             losing_events: found.journal.broken,
-            untold: found.untold,
+            unwritten: found.unwritten,
         }
     }
 }

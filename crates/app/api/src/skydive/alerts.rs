@@ -62,7 +62,7 @@ type Alerts = State<Arc<AlertManager>>;
 
 /// All alerts by identifier
 #[utoipa::path(get, path = "/api/alert", operation_id = "alerts", tag = "skydive",
-    responses((status = 200, description = "All of them", body = BTreeMap<String, AlertView>)))]
+    responses((status = 200, description = "The alerts", body = BTreeMap<String, AlertView>)))]
 async fn alerts_by_id(
     State(alerts): Alerts,
 ) -> Result<Answer<BTreeMap<String, AlertView>>, ApiError> {
@@ -79,7 +79,7 @@ async fn alerts_by_id(
 /// An alert
 #[utoipa::path(get, path = "/api/alert/{id}", operation_id = "getAlert", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
-    responses((status = 200, description = "This one", body = AlertView)))]
+    responses((status = 200, description = "The alert", body = AlertView)))]
 async fn get_alert(
     State(alerts): Alerts,
     Path(id): Path<String>,
@@ -94,7 +94,7 @@ async fn get_alert(
 /// Deletes an alert
 #[utoipa::path(delete, path = "/api/alert/{id}", operation_id = "deleteAlert", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
-    responses((status = 200, description = "As it was", body = Alert)))]
+    responses((status = 200, description = "The alert, as it was", body = Alert)))]
 async fn delete_alert(
     State(alerts): Alerts,
     Path(id): Path<String>,
@@ -104,9 +104,9 @@ async fn delete_alert(
 
 /// Makes an alert
 #[utoipa::path(post, path = "/api/alert", operation_id = "createAlert", tag = "skydive",
-    params(("X-Resource-TTL" = Option<String>, Header, description = "How long it lives: ns, or like 5m")),
+    params(("X-Resource-TTL" = Option<String>, Header, description = "Time until it ends: ns, or like 5m")),
     request_body = Alert,
-    responses((status = 201, description = "As it was made", body = Alert), (status = 409, description = "There is one like it already")))]
+    responses((status = 201, description = "The new alert", body = Alert), (status = 409, description = "An equal one exists already")))]
 async fn create_alert(
     State(alerts): Alerts,
     headers: HeaderMap,
@@ -124,7 +124,7 @@ async fn create_alert(
 #[utoipa::path(patch, path = "/api/alert/{id}", operation_id = "changeAlert", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
     request_body = Patch,
-    responses((status = 200, description = "As it is then", body = Alert)))]
+    responses((status = 200, description = "The alert, as changed", body = Alert)))]
 async fn change_alert(
     State(alerts): Alerts,
     Path(id): Path<String>,

@@ -49,7 +49,7 @@ impl Captures {
         let mut hosts = status.nodes.iter().map(|(point, _)| &point.host);
         let first = hosts.next().filter(|host| **host != self.host)?;
         hosts.all(|host| *host != self.host).then(|| {
-            format!("its nodes are on other hosts, like {first}: ask the agent there for packets")
+            format!("its nodes are on other hosts, like {first}: query the agent there for packets")
         })
     }
 }
@@ -72,7 +72,7 @@ fn watched(sets: CaptureSets, id: Uuid, passing: Option<Passing>) -> Result<Resp
         Ok(Some(body)) => Ok(([(header::CONTENT_TYPE, paths::PCAP)], body).into_response()),
         Ok(None) => Err(ApiError::new(
             ErrorCode::TooMany,
-            "too many watch packets already",
+            "too many clients watch packets already",
         )),
         Err(error) => Err(ApiError::internal(error)),
     }
@@ -107,7 +107,7 @@ async fn capture_packets(
 #[utoipa::path(post, path = "/api/capture/live", operation_id = "live", tag = "skydive", request_body = Capture,
     responses(
         (status = 200, description = "Packets as pcapng", body = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
-        (status = 409, description = "There is one like it already"),
+        (status = 409, description = "An equal one exists already"),
     ))]
 async fn live_capture(
     State(all): State<Captures>,
@@ -264,11 +264,11 @@ async fn delete_capture(
 
 /// Makes a capture, which follows a query
 #[utoipa::path(post, path = "/api/capture", operation_id = "createCapture", tag = "skydive",
-    params(("X-Resource-TTL" = Option<String>, Header, description = "How long it lives: ns, or like 5m")),
+    params(("X-Resource-TTL" = Option<String>, Header, description = "Time until it ends: ns, or like 5m")),
     request_body = Capture,
     responses(
-        (status = 201, description = "As it was made", body = CaptureView),
-        (status = 409, description = "There is one like it already"),
+        (status = 201, description = "The new capture", body = CaptureView),
+        (status = 409, description = "An equal one exists already"),
     ))]
 async fn create_capture(
     State(Captures { captures, .. }): State<Captures>,

@@ -82,7 +82,7 @@ impl From<(EdgeRule, RuleStatus)> for EdgeRuleView {
 
 /// All nodes by identifier
 #[utoipa::path(get, path = "/api/node", operation_id = "nodes", tag = "skydive",
-    responses((status = 200, description = "All of them", body = BTreeMap<String, Node>)))]
+    responses((status = 200, description = "The nodes", body = BTreeMap<String, Node>)))]
 async fn nodes(State(elements): Elements) -> Result<Answer<BTreeMap<String, Arc<Node>>>, ApiError> {
     blocking(move || {
         let all = elements.nodes();
@@ -95,7 +95,7 @@ async fn nodes(State(elements): Elements) -> Result<Answer<BTreeMap<String, Arc<
 /// A node
 #[utoipa::path(get, path = "/api/node/{id}", operation_id = "getNode", tag = "skydive",
     params(("id" = String, Path, description = "ID")),
-    responses((status = 200, description = "This one", body = Node)))]
+    responses((status = 200, description = "The node", body = Node)))]
 async fn get_node(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -109,7 +109,7 @@ async fn get_node(
 
 /// Makes a node
 #[utoipa::path(post, path = "/api/node", operation_id = "createNode", tag = "skydive", request_body = NewNode,
-    responses((status = 201, description = "As it was made", body = Node), (status = 409, description = "There is one like it already")))]
+    responses((status = 201, description = "The new node", body = Node), (status = 409, description = "An equal one exists already")))]
 async fn create_node(
     State(elements): Elements,
     Json(new): Json<NewNode>,
@@ -124,7 +124,7 @@ async fn create_node(
 /// Changes a node by a JSON patch (RFC 6902)
 #[utoipa::path(patch, path = "/api/node/{id}", operation_id = "changeNode", tag = "skydive",
     params(("id" = String, Path, description = "ID")), request_body = Patch,
-    responses((status = 200, description = "As it is then", body = Node)))]
+    responses((status = 200, description = "The node, as changed", body = Node)))]
 async fn change_node(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -154,7 +154,7 @@ async fn delete_node(
 
 /// All edges by identifier
 #[utoipa::path(get, path = "/api/edge", operation_id = "edges", tag = "skydive",
-    responses((status = 200, description = "All of them", body = BTreeMap<String, Edge>)))]
+    responses((status = 200, description = "The edges", body = BTreeMap<String, Edge>)))]
 async fn edges(State(elements): Elements) -> Result<Answer<BTreeMap<String, Arc<Edge>>>, ApiError> {
     blocking(move || {
         let all = elements.edges();
@@ -167,7 +167,7 @@ async fn edges(State(elements): Elements) -> Result<Answer<BTreeMap<String, Arc<
 /// An edge
 #[utoipa::path(get, path = "/api/edge/{id}", operation_id = "getEdge", tag = "skydive",
     params(("id" = String, Path, description = "ID")),
-    responses((status = 200, description = "This one", body = Edge)))]
+    responses((status = 200, description = "The edge", body = Edge)))]
 async fn get_edge(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -181,7 +181,7 @@ async fn get_edge(
 
 /// Makes an edge
 #[utoipa::path(post, path = "/api/edge", operation_id = "createEdge", tag = "skydive", request_body = NewEdge,
-    responses((status = 201, description = "As it was made", body = Edge), (status = 409, description = "There is one like it already")))]
+    responses((status = 201, description = "The new edge", body = Edge), (status = 409, description = "An equal one exists already")))]
 async fn create_edge(
     State(elements): Elements,
     Json(new): Json<NewEdge>,
@@ -196,7 +196,7 @@ async fn create_edge(
 /// Changes an edge by a JSON patch (RFC 6902)
 #[utoipa::path(patch, path = "/api/edge/{id}", operation_id = "changeEdge", tag = "skydive",
     params(("id" = String, Path, description = "ID")), request_body = Patch,
-    responses((status = 200, description = "As it is then", body = Edge)))]
+    responses((status = 200, description = "The edge, as changed", body = Edge)))]
 async fn change_edge(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -226,7 +226,7 @@ async fn delete_edge(
 
 /// All node rules by identifier
 #[utoipa::path(get, path = "/api/noderule", operation_id = "noderules", tag = "skydive",
-    responses((status = 200, description = "All of them", body = BTreeMap<String, NodeRuleView>)))]
+    responses((status = 200, description = "The rules", body = BTreeMap<String, NodeRuleView>)))]
 async fn node_rules(
     State(elements): Elements,
 ) -> Result<Answer<BTreeMap<String, NodeRuleView>>, ApiError> {
@@ -241,7 +241,7 @@ async fn node_rules(
 /// A rule about nodes
 #[utoipa::path(get, path = "/api/noderule/{id}", operation_id = "getNodeRule", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
-    responses((status = 200, description = "This one", body = NodeRuleView)))]
+    responses((status = 200, description = "The rule", body = NodeRuleView)))]
 async fn get_node_rule(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -255,7 +255,7 @@ async fn get_node_rule(
 
 /// Makes a rule about nodes
 #[utoipa::path(post, path = "/api/noderule", operation_id = "createNodeRule", tag = "skydive", request_body = NodeRule,
-    responses((status = 201, description = "As it was made", body = NodeRule), (status = 409, description = "There is one like it already")))]
+    responses((status = 201, description = "The new rule", body = NodeRule), (status = 409, description = "An equal one exists already")))]
 async fn create_node_rule(
     State(elements): Elements,
     Json(new): Json<NodeRule>,
@@ -270,7 +270,7 @@ async fn create_node_rule(
 /// Changes a rule about nodes by a JSON patch (RFC 6902)
 #[utoipa::path(patch, path = "/api/noderule/{id}", operation_id = "changeNodeRule", tag = "skydive",
     params(("id" = String, Path, description = "UUID")), request_body = Patch,
-    responses((status = 200, description = "As it is then", body = NodeRule)))]
+    responses((status = 200, description = "The rule, as changed", body = NodeRule)))]
 async fn change_node_rule(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -300,7 +300,7 @@ async fn delete_node_rule(
 
 /// All edge rules by identifier
 #[utoipa::path(get, path = "/api/edgerule", operation_id = "edgerules", tag = "skydive",
-    responses((status = 200, description = "All of them", body = BTreeMap<String, EdgeRuleView>)))]
+    responses((status = 200, description = "The rules", body = BTreeMap<String, EdgeRuleView>)))]
 async fn edge_rules(
     State(elements): Elements,
 ) -> Result<Answer<BTreeMap<String, EdgeRuleView>>, ApiError> {
@@ -315,7 +315,7 @@ async fn edge_rules(
 /// A rule about edges
 #[utoipa::path(get, path = "/api/edgerule/{id}", operation_id = "getEdgeRule", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
-    responses((status = 200, description = "This one", body = EdgeRuleView)))]
+    responses((status = 200, description = "The rule", body = EdgeRuleView)))]
 async fn get_edge_rule(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -329,7 +329,7 @@ async fn get_edge_rule(
 
 /// Makes a rule about edges
 #[utoipa::path(post, path = "/api/edgerule", operation_id = "createEdgeRule", tag = "skydive", request_body = EdgeRule,
-    responses((status = 201, description = "As it was made", body = EdgeRule), (status = 409, description = "There is one like it already")))]
+    responses((status = 201, description = "The new rule", body = EdgeRule), (status = 409, description = "An equal one exists already")))]
 async fn create_edge_rule(
     State(elements): Elements,
     Json(new): Json<EdgeRule>,
@@ -344,7 +344,7 @@ async fn create_edge_rule(
 /// Changes a rule about edges by a JSON patch (RFC 6902)
 #[utoipa::path(patch, path = "/api/edgerule/{id}", operation_id = "changeEdgeRule", tag = "skydive",
     params(("id" = String, Path, description = "UUID")), request_body = Patch,
-    responses((status = 200, description = "As it is then", body = EdgeRule)))]
+    responses((status = 200, description = "The rule, as changed", body = EdgeRule)))]
 async fn change_edge_rule(
     State(elements): Elements,
     Path(id): Path<String>,
@@ -383,7 +383,7 @@ enum Import {
 /// Adds the nodes and edges of an export
 #[utoipa::path(post, path = "/api/topology/import", operation_id = "importTopology", tag = "skydive",
     request_body(content = Import, content_type = "application/json"),
-    responses((status = 200, description = "How many there were", body = Imported)))]
+    responses((status = 200, description = "Number of nodes and edges in the file", body = Imported)))]
 async fn import_topology(
     State(elements): Elements,
     body: Bytes,

@@ -84,7 +84,7 @@ struct AboutCaller<'a> {
 
 /// What this is, and its paths
 #[utoipa::path(get, path = "/api", operation_id = "about", tag = "skydive",
-    responses((status = 200, description = "Service, version, and who asks", body = About)))]
+    responses((status = 200, description = "Service, version, and the caller", body = About)))]
 async fn about(
     Extension(caller): Extension<Caller>,
     Extension(description): Extension<Description>,

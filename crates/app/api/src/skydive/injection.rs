@@ -30,7 +30,7 @@ pub fn routes(injections: Arc<Injections>) -> OpenApiRouter {
 
 /// All injections by identifier
 #[utoipa::path(get, path = "/api/injectpacket", operation_id = "injections", tag = "skydive",
-    responses((status = 200, description = "All of them", body = BTreeMap<String, InjectionView>)))]
+    responses((status = 200, description = "The injections", body = BTreeMap<String, InjectionView>)))]
 async fn injections_by_id(
     State(injections): All,
 ) -> Result<Answer<BTreeMap<String, InjectionView>>, ApiError> {
@@ -45,7 +45,7 @@ async fn injections_by_id(
 /// An injection and what happened to its packets
 #[utoipa::path(get, path = "/api/injectpacket/{id}", operation_id = "getInjection", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
-    responses((status = 200, description = "This one", body = InjectionView)))]
+    responses((status = 200, description = "The injection", body = InjectionView)))]
 async fn get_injection(
     State(injections): All,
     Path(id): Path<String>,
@@ -56,7 +56,7 @@ async fn get_injection(
 /// Stops and deletes an injection
 #[utoipa::path(delete, path = "/api/injectpacket/{id}", operation_id = "deleteInjection", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
-    responses((status = 200, description = "As it was", body = InjectionView)))]
+    responses((status = 200, description = "The injection, as it was", body = InjectionView)))]
 async fn delete_injection(
     State(injections): All,
     Path(id): Path<String>,
@@ -67,7 +67,7 @@ async fn delete_injection(
 /// Injects packets
 #[utoipa::path(post, path = "/api/injectpacket", operation_id = "createInjection", tag = "skydive",
     request_body = PacketInjection,
-    responses((status = 201, description = "As it was made", body = InjectionView)))]
+    responses((status = 201, description = "The new injection", body = InjectionView)))]
 async fn create_injection(
     State(injections): All,
     peer: Option<Extension<Peer>>,

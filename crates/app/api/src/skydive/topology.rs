@@ -64,9 +64,9 @@ struct GremlinRequest {
 
 /// The complete graph
 #[utoipa::path(get, path = "/api/topology", operation_id = "topology", tag = "skydive", responses(
-    (status = 200, description = "What was found, as the Accept header wants it", content(
+    (status = 200, description = "The result, in the format of the Accept header", content(
         (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"), (Vec<u8> = "application/x-pcapng"))),
-    (status = 204, description = "There is no query")))]
+    (status = 204, description = "The request has no query")))]
 async fn whole_graph(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Response {
     let all = GremlinRequest {
         query: "G".into(),
@@ -78,9 +78,9 @@ async fn whole_graph(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Re
 
 /// Answers a query in Gremlin
 #[utoipa::path(post, path = "/api/topology", operation_id = "ask", tag = "skydive", request_body = GremlinRequest, responses(
-    (status = 200, description = "What was found, as the Accept header wants it", content(
+    (status = 200, description = "The result, in the format of the Accept header", content(
         (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"), (Vec<u8> = "application/x-pcapng"))),
-    (status = 204, description = "There is no query")))]
+    (status = 204, description = "The request has no query")))]
 async fn ask(
     State(analyzer): State<Analyzer>,
     headers: HeaderMap,
@@ -89,7 +89,7 @@ async fn ask(
     let body = if body.is_empty() { b"{}" } else { &*body };
     let request: GremlinRequest = object(body).map_err(|mut error| {
         let why = error.message;
-        error.message = format!("the body is no {{\"GremlinQuery\": \"…\"}}: {why}");
+        error.message = format!("the body is not {{\"GremlinQuery\": \"…\"}}: {why}");
         error
     })?;
     if request.query.is_empty() {
@@ -147,7 +147,7 @@ async fn answer(analyzer: Analyzer, request: GremlinRequest, headers: &HeaderMap
                 let mut body = answering.begin(kind);
                 let sent = output::write_json(&found, &mut body).and_then(|()| body.finish());
                 if let Err(error) = sent {
-                    tracing::debug!("an answer was not taken: {error}");
+                    tracing::debug!("a client did not read an answer: {error}");
                 }
             }
             Ok(Written::Text(text)) => {

@@ -124,10 +124,10 @@ struct CountedFile {
     damage: Option<String>,
 }
 
-/// Counts a capture file (pcap, pcapng): its flows are then there as those of a capture
+/// Counts a capture file (pcap, pcapng): its flows are then available like those of a capture
 #[utoipa::path(post, path = "/api/pcap", operation_id = "countFile", tag = "skydive",
     request_body(content = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
-    responses((status = 202, description = "It is counted", body = CountedFile)))]
+    responses((status = 202, description = "Its flows are available", body = CountedFile)))]
 async fn count_file(
     Extract(uploads): Extract<Uploads>,
     body: Bytes,

@@ -414,7 +414,7 @@ fn an_agent_tells_of_its_own_host_and_asks_nothing() {
             _ => {}
         }
     };
-    assert!(last.contains("of web1 is not valid any more"), "{last}");
+    assert!(last.contains("of web1 is no longer valid"), "{last}");
 }
 
 #[test]

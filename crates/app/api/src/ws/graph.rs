@@ -175,7 +175,7 @@ impl View {
 
 /// Changes of the graph, as messages of the namespace Graph; SyncRequest is answered with SyncReply
 #[utoipa::path(get, path = "/ws/subscriber", operation_id = "subscribe", tag = "websocket",
-    params(("x-gremlin-filter" = Option<String>, Query, description = "A query that chooses what is shown; also as header X-Gremlin-Filter")),
+    params(("x-gremlin-filter" = Option<String>, Query, description = "A query that selects the elements; also as header X-Gremlin-Filter")),
     responses((status = 101, description = "A WebSocket from here on")))]
 pub async fn subscribe(State(hub): State<Hub>, request: SocketRequest) -> Response {
     let filter = request
@@ -240,7 +240,7 @@ fn elements(analyzer: &Analyzer, query: &str, cancel: &AtomicBool) -> Result<Exp
             nodes: Vec::new(),
             edges,
         }),
-        _ => Err("the query finds neither a graph nor nodes nor edges".into()),
+        _ => Err("the query returns neither a graph nor nodes nor edges".into()),
     }
 }
 
@@ -268,7 +268,7 @@ impl Subscriber {
         let incoming = match serde_json::from_str::<Incoming>(text) {
             Ok(incoming) => incoming,
             Err(error) => {
-                let error = format!("no message with Namespace and Type: {error}");
+                let error = format!("a message needs Namespace and Type: {error}");
                 return self
                     .socket
                     .send(message::bad(NAMESPACE, "Error", "", &error))
@@ -276,7 +276,7 @@ impl Subscriber {
             }
         };
         if (incoming.namespace.as_str(), incoming.r#type.as_str()) != (NAMESPACE, "SyncRequest") {
-            let error = "only SyncRequest of the namespace Graph is understood";
+            let error = "the only request is SyncRequest of the namespace Graph";
             let text = message::bad(NAMESPACE, "Error", &incoming.uuid, error);
             return self.socket.send(text).await;
         }
@@ -337,7 +337,7 @@ impl Subscriber {
             .gremlin_filter
             .is_some_and(|filter| !filter.is_empty())
         {
-            let error = "Time and GremlinFilter do not go together: put At() into the query";
+            let error = "Time and GremlinFilter cannot be combined: put At() into the query";
             return self.refuse(uuid, error).await;
         }
         let query = format!("G.At({})", request.time);

@@ -162,7 +162,7 @@ impl Socket {
                     match message {
                         Message::Text(text) => return Ok(text.to_string()),
                         Message::Binary(_) => {
-                            self.close(close_code::UNSUPPORTED, "only text is understood").await;
+                            self.close(close_code::UNSUPPORTED, "messages must be text").await;
                             return Err(Closed);
                         }
                         Message::Close(_) => return Err(Closed),
@@ -182,7 +182,7 @@ impl Socket {
         let authenticator = &self.gate.authenticator;
         let caller = authenticator.caller(&self.peer, &self.headers).await;
         if caller.is_err() {
-            self.close(close_code::POLICY, "the login is not valid any more")
+            self.close(close_code::POLICY, "the login is no longer valid")
                 .await;
             return Err(Closed);
         }

@@ -283,7 +283,7 @@ async fn get(routes: Router, path: &str) -> Result<Rows, (StatusCode, String)> {
     };
     let (parts, body) = answer.into_parts();
     let body = to_bytes(body, ANSWER).await;
-    let body = body.map_err(|_| failed("the answer is too large: ask for fewer rows".into()))?;
+    let body = body.map_err(|_| failed("the answer is too large: request fewer rows".into()))?;
     if !parts.status.is_success() {
         let text = String::from_utf8_lossy(&body).trim().to_owned();
         return Err((parts.status, text));

@@ -109,7 +109,7 @@ fn release() -> anyhow::Result<()> {
 pub fn path_of(name: &str) -> anyhow::Result<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || !name.chars().all(plain) || name.starts_with("..") {
-        bail!("\"{}\" is no name of a detector", name.escape_debug());
+        bail!("\"{}\" is not a name of a detector", name.escape_debug());
     }
     Ok(format!("{PATH}/{name}"))
 }
@@ -157,7 +157,7 @@ pub fn is_json(printing: Printing) -> anyhow::Result<bool> {
     match printing.output {
         OutputFormat::Json => Ok(true),
         OutputFormat::Table => Ok(false),
-        OutputFormat::Csv => bail!("detectors have no CSV form here: table or json"),
+        OutputFormat::Csv => bail!("detectors cannot be printed as CSV: use table or json"),
     }
 }
 

@@ -82,7 +82,10 @@ fn feed<R: Read>(
         tracing::warn!("{cut_off}");
     }
     if over.other_link > 0 {
-        tracing::warn!("{} packets are not Ethernet: passed over", over.other_link);
+        tracing::warn!(
+            "{} packets are not Ethernet and were skipped",
+            over.other_link
+        );
     }
     if over.cut > 0 {
         tracing::warn!("{} packets were cut when they were captured", over.cut);

@@ -112,7 +112,7 @@ async fn listen(endpoint: &Endpoint, sender: &Sender) -> anyhow::Result<()> {
         let Message::Text(message) = message? else {
             continue;
         };
-        let message: Value = serde_json::from_str(&message).context("a message is no JSON")?;
+        let message: Value = serde_json::from_str(&message).context("a message is not JSON")?;
         if let Some(event) = past.event_of(&message)
             && sender.send(Input::Event(event)).is_err()
         {

@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub enum When {
     /// Unless NO_COLOR is set
     Auto,
-    /// Whatever is set
+    /// Even if NO_COLOR is set
     Always,
     /// No
     Never,
@@ -53,8 +53,8 @@ pub enum When {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  skua top                                        of the running `skua run`, or else captures itself
-  skua top --interface eth0                       captures here, whoever runs
+  skua top                                        from the running `skua run`; without one it captures itself
+  skua top --interface eth0                       captures here, even while `skua run` runs
   skua top --analyzer https://skua.example:8082 --ca-cert ca.crt --token-file top.token
 
 Keys: 1-7 views, / filter, s sort, Enter details, c capture, t tap, ? all of them, q quit.
@@ -64,10 +64,10 @@ pub struct TopArguments {
     pub capture: CaptureArguments,
     #[command(flatten)]
     pub analyzer: AnalyzerArguments,
-    /// Whether to use colours; those of the terminal's palette
+    /// When to use colours, from the terminal's palette
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     pub color: When,
-    /// Draw with ASCII only; so does a locale without UTF-8
+    /// Draw with ASCII characters only; the default in locales without UTF-8
     #[arg(long)]
     pub ascii: bool,
 }
@@ -111,7 +111,9 @@ fn appearance(arguments: &TopArguments, variable: impl Fn(&str) -> Option<String
 /// `skua top`.
 pub fn top(arguments: &TopArguments) -> anyhow::Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        bail!("this needs a terminal; `skua flows` and the like print tables");
+        bail!(
+            "`skua top` needs a terminal; `skua flows`, `skua sockets` and `skua services` print tables"
+        );
     }
     let theme = appearance(arguments, |name| std::env::var(name).ok());
     skua_top::ratatui::crossterm::style::force_color_output(theme.color);
@@ -125,7 +127,7 @@ pub fn top(arguments: &TopArguments) -> anyhow::Result<()> {
         }
     };
     let client = Client::connect(analyzer)?
-        .with_context(|| format!("nothing answers at {} any more", analyzer.address))?;
+        .with_context(|| format!("nothing answers at {} any longer", analyzer.address))?;
     let client = Arc::new(client.with_limit(poll::LONGEST));
     let poller = Poller::start(client.clone(), sender.clone())?;
     wait_for_signals(sender.clone())?;
@@ -152,7 +154,7 @@ fn read_keys(sender: Sender) -> anyhow::Result<()> {
                 Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => Input::Key(key),
                 Ok(Event::Resize(..)) => Input::Resized,
                 Ok(_) => continue,
-                Err(error) => Input::End(Err(error).context("the terminal cannot be read")),
+                Err(error) => Input::End(Err(error).context("cannot read from the terminal")),
             };
             let over = matches!(input, Input::End(_));
             if sender.send(input).is_err() || over {

@@ -59,8 +59,8 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
         }
     };
     std::thread::Builder::new().name("run".into()).spawn(work)?;
-    eprintln!("skua: beginning to watch this host");
-    let url = begins.recv().context("the capture did not begin")??;
+    eprintln!("skua: starting to watch this host");
+    let url = begins.recv().context("the capture did not start")??;
     let note = match capture.interface.is_empty() {
         true => format!("no `skua run` answers at {}: watching here", asked.address),
         false => "watching here".to_owned(),

@@ -161,7 +161,7 @@ fn ask(client: &Client, question: &Question) -> anyhow::Result<Answer> {
         Question::Object { path } => {
             let mut status = client.object(path)?;
             if !status.is_object() {
-                bail!(Refusal(format!("{path} is no object")));
+                bail!(Refusal(format!("{path} is not an object")));
             }
             status["advice"] = health::advice(&status).into();
             Ok(Answer::Object(status))
@@ -172,7 +172,7 @@ fn ask(client: &Client, question: &Question) -> anyhow::Result<Answer> {
             if answer.is_empty() {
                 return Ok(Answer::Rows(Vec::new()));
             }
-            match serde_json::from_slice(&answer).context("the answer is no JSON")? {
+            match serde_json::from_slice(&answer).context("the answer is not JSON")? {
                 Value::Array(mut rows) => {
                     rows.retain(Value::is_object);
                     rows.truncate(RECORDS);

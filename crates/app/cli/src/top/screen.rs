@@ -52,7 +52,7 @@ impl Screen {
     /// Sets up the terminal.
     pub fn enter() -> anyhow::Result<Self> {
         restore_on_panic();
-        enable_raw_mode().context("the terminal does not give its keys")?;
+        enable_raw_mode().context("cannot read keys from the terminal")?;
         let entered = execute!(io::stdout(), EnterAlternateScreen);
         // A screenful in one piece.
         let out = io::BufWriter::with_capacity(64 << 10, io::stdout());
@@ -61,7 +61,7 @@ impl Screen {
             Ok(terminal) => Ok(Self { terminal }),
             Err(error) => {
                 restore();
-                Err(error).context("the terminal cannot be drawn on")
+                Err(error).context("cannot draw on the terminal")
             }
         }
     }
@@ -70,7 +70,7 @@ impl Screen {
     pub fn draw(&mut self, app: &mut App) -> anyhow::Result<()> {
         self.terminal
             .draw(|frame| skua_top::draw(frame, app))
-            .context("the terminal cannot be drawn on")?;
+            .context("cannot draw on the terminal")?;
         Ok(())
     }
 

@@ -131,7 +131,7 @@ fn bring(analyzer: &AnalyzerArguments, batches: &Receiver<Batch>, lost: &Lost) {
                     lost.refused.fetch_add(batch.lines, Relaxed);
                     let lines = batch.lines;
                     tracing::warn!(
-                        "{lines} lines did not get to {}: {error:#}",
+                        "{lines} lines did not reach {}: {error:#}",
                         analyzer.address
                     );
                 }

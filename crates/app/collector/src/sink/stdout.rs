@@ -62,7 +62,7 @@ impl Stdout {
     /// Opens it; `only`: there is no other sink.
     pub fn open(only: bool) -> anyhow::Result<Self> {
         let out = io::stdout().as_fd().try_clone_to_owned();
-        let out = out.context("standard output cannot be written to")?;
+        let out = out.context("cannot write to standard output")?;
         Self::to(out.into(), WAITING, PATIENCE, only)
     }
 
@@ -171,7 +171,7 @@ fn write(mut out: File, batches: &Receiver<Vec<u8>>, shared: &Shared) {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::warn!("standard output cannot be written to any more: {error}");
+                    tracing::warn!("cannot write to standard output any longer: {error}");
                     shared.closed.store(true, Relaxed);
                 }
             }

@@ -64,7 +64,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
 pub fn checked_name(name: &str) -> anyhow::Result<&str> {
     let fine = |c: char| c.is_alphanumeric() || "._-@".contains(c);
     if name.is_empty() || name.len() > 64 || !name.chars().all(fine) {
-        bail!("\"{name}\" is no name: up to 64 letters, digits, and . _ - @");
+        bail!("\"{name}\" is not a name: up to 64 letters, digits, and . _ - @");
     }
     Ok(name)
 }

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 pub enum Role {
     /// Everything
     Admin,
-    /// Look, and ask queries; change nothing
+    /// Read and query; change nothing
     Read,
     /// Report for the host with this name only; no queries
     Agent,
@@ -60,7 +60,7 @@ impl FromStr for Role {
         [Self::Admin, Self::Read, Self::Agent, Self::Agents]
             .into_iter()
             .find(|role| role.name() == text)
-            .ok_or_else(|| anyhow::anyhow!("no role \"{text}\": admin, read, agent or agents"))
+            .ok_or_else(|| anyhow::anyhow!("unknown role \"{text}\": admin, read, agent or agents"))
     }
 }
 

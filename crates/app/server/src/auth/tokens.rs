@@ -56,12 +56,12 @@ fn parse_hash(text: &str) -> anyhow::Result<TokenHash> {
     let digits = text.strip_prefix(SHA256).unwrap_or_default();
     let mut hash = [0; 32];
     if digits.len() != 64 || !digits.is_ascii() {
-        bail!("the hash is no {SHA256} and 64 hexadecimal digits");
+        bail!("the hash is not {SHA256} and 64 hexadecimal digits");
     }
     for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks(2)) {
         let pair = std::str::from_utf8(pair)?;
-        *byte =
-            u8::from_str_radix(pair, 16).context("the hash has other than hexadecimal digits")?;
+        *byte = u8::from_str_radix(pair, 16)
+            .context("the hash has characters other than hexadecimal digits")?;
     }
     Ok(hash)
 }
@@ -91,7 +91,7 @@ impl Tokens {
         let mut tokens = Vec::<Token>::new();
         for (place, words) in lines(text) {
             let [name, role, end, kept] = words[..] else {
-                bail!("line {place} is no NAME ROLE END HASH");
+                bail!("line {place} is not NAME ROLE END HASH");
             };
             let token = || -> anyhow::Result<_> {
                 Ok(Token {
@@ -100,7 +100,7 @@ impl Tokens {
                     end: match end {
                         "-" => None,
                         time => Some(humantime::parse_rfc3339(time).with_context(|| {
-                            format!("\"{time}\" is no time like 2027-01-31T00:00:00Z")
+                            format!("\"{time}\" is not a time like 2027-01-31T00:00:00Z")
                         })?),
                     },
                     hash: parse_hash(kept)?,
@@ -170,16 +170,16 @@ mod tests {
     fn damaged_lines_are_refused() {
         let digits = "0".repeat(64);
         for (text, wanted) in [
-            ("a read -".into(), "line 1 is no"),
+            ("a read -".into(), "line 1 is not"),
             (format!("a read - {digits}"), "line 1: the hash"),
             (format!("a read - sha256:{}", "0".repeat(63)), "the hash"),
             (format!("a read - sha256:{}", "g".repeat(64)), "hexadecimal"),
             (format!("a read - sha256:{}é", "0".repeat(62)), "the hash"),
             (
                 format!("a read soon sha256:{digits}"),
-                "\"soon\" is no time",
+                "\"soon\" is not a time",
             ),
-            (format!("a write - sha256:{digits}"), "no role"),
+            (format!("a write - sha256:{digits}"), "unknown role"),
         ] {
             let error = format!("{:#}", Tokens::parse(&text).unwrap_err());
             assert!(error.contains(wanted), "{error}");

@@ -131,7 +131,7 @@ impl Users {
         let mut users = Vec::<User>::new();
         for (place, words) in lines(text) {
             let [name, role, proof] = words[..] else {
-                bail!("line {place} is no NAME ROLE HASH");
+                bail!("line {place} is not NAME ROLE HASH");
             };
             let user = || -> anyhow::Result<_> {
                 Ok(User {
@@ -197,8 +197,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_without_hashes() {
         for (text, wanted) in [
-            ("alice admin", "line 1 is no NAME ROLE HASH"),
-            ("# x\nalice root certificate", "line 2: no role \"root\""),
+            ("alice admin", "line 1 is not NAME ROLE HASH"),
+            (
+                "# x\nalice root certificate",
+                "line 2: unknown role \"root\"",
+            ),
             ("al:ice read certificate", "name"),
             (
                 "a read certificate\na read certificate",

@@ -339,7 +339,7 @@ fn kill_each_part() -> (Chain, Sum) {
         std::thread::sleep(Duration::from_millis(300));
         (chain.dropped() >= 8).then_some(())
     });
-    collector.wait_said("tried again and again");
+    collector.wait_said("retrying");
     chain.wire.far.inside(|| chain.broker.start_again());
     collector.wait_said("can be reached again");
 

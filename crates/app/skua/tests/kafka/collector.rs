@@ -124,7 +124,7 @@ fn what_is_on_standard_output_is_in_the_topic_though_the_broker_is_killed() {
     tell(40);
     broker.kill();
     tell(40);
-    collector.wait_said("tried again and again");
+    collector.wait_said("retrying");
     broker.start_again();
     tell(40);
     collector.wait_said("can be reached again");

@@ -496,7 +496,7 @@ fn one_conversation_between_two_hosts_is_one() {
     );
     // Packets are to be had where they are.
     let refused = three.live("G.V().Has('Name', Regex('[ab][0-9]'))");
-    assert!(refused.contains("ask the agent there"), "{refused}");
+    assert!(refused.contains("query the agent there"), "{refused}");
     // A new interface is captured, too; one that is gone is not any more.
     three.two.ip("link add b5 type veth peer name q5");
     three.two.ip("link set b5 up");

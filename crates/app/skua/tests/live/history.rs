@@ -343,7 +343,10 @@ fn a_full_disk_is_said_and_overcome() {
     });
     // What was lost stays said.
     let said = doctor();
-    assert!(said.contains("were lost as the disk was full"), "{said}");
+    assert!(
+        said.contains("were lost because the disk was full"),
+        "{said}"
+    );
     let metrics = skua.get("/metrics");
     let failing = r#"skua_store_failing{log="flows"} 0"#;
     assert!(metrics.contains(failing), "{metrics}");
@@ -411,5 +414,5 @@ fn captures_are_counted_everywhere() {
         "{said}"
     );
     assert!(said.contains("packets: 39 kept"), "{said}");
-    assert!(said.contains("history   none on disk"), "{said}");
+    assert!(said.contains("history   not on disk"), "{said}");
 }

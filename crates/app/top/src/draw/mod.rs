@@ -161,7 +161,7 @@ fn list(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     }
     if list.rows.is_empty() {
         let text = match (app.view, list.answered) {
-            (View::Events, _) => "nothing has changed since this began",
+            (View::Events, _) => "nothing has changed since `skua top` started",
             (_, true) => "nothing there",
             (_, false) => "asking",
         };

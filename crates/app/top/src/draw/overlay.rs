@@ -23,21 +23,21 @@ const LINES: usize = 2000;
 const VALUE: usize = 4096;
 
 const HELP: &str = "\
-1-7, Tab      views, as they stand in the first line
+1-7, Tab      views, as in the first line
 arrows, j k   choose a row; PageUp, PageDown, Home (g), End (G)
-Enter         all of the row
-s, S          next order, order before; r turns round what is shown
-/             filter: of flows a pcap expression; of sockets and services
-              words like process=curl port=443; of the topology a Gremlin
-              query; of the rest a part of a line
-Esc           no filter
-space         freeze, and go on
+Enter         details of the row
+s, S          next and previous order; r reverses it
+/             filter: for flows a pcap expression; for sockets and services
+              words like process=curl port=443; for the topology a Gremlin
+              query; for the others a part of a line
+Esc           remove the filter
+space         freeze and continue
 y             copy the row as JSON (OSC 52)
-c             capture just this flow, socket, interface or node; asks first
-t             tap just this: copy its packets to a monitor; asks first
+c             capture only this flow, socket, interface or node; asks first
+t             tap only this: copy its packets to a monitor; asks first
 right, left   open and close a node of the topology
 d             services: what listens, or dependencies
-?             this
+?             this help
 q, Ctrl-C     quit";
 
 const ASCII: border::Set<'static> = border::Set {
@@ -172,8 +172,8 @@ fn confirm(frame: &mut Frame<'_>, theme: Theme, make: &Make, area: Rect) {
     let width = area.width.saturating_sub(4).min(100);
     let inside = window(frame, theme, title, middle(area, width, 14));
     let what = match make.tap {
-        true => "Packets of this are copied from now on to:",
-        false => "Flows of this are captured from now on, beside what is captured already.",
+        true => "Skua copies its packets from now on to:",
+        false => "Skua captures its flows from now on, beside what it captures already.",
     };
     let mut lines = vec![Line::raw(what)];
     if make.tap {
@@ -189,7 +189,7 @@ fn confirm(frame: &mut Frame<'_>, theme: Theme, make: &Make, area: Rect) {
         ));
     }
     lines.push(Line::raw(format!(
-        "It ends by itself after {MINUTES} minutes. The same by hand:"
+        "It ends by itself after {MINUTES} minutes. The same as a command:"
     )));
     lines.push(Line::raw(""));
     lines.push(Line::raw(shown(&make.command(), VALUE, theme.ascii)));

@@ -141,7 +141,7 @@ fn health(app: &App, width: usize) -> Vec<Line<'static>> {
             .map(|part| format!("sockets: {part}")),
     );
     if summary["not_kept"]["flows"].as_u64().unwrap_or(0) > 0 {
-        lost.push(format!("flows not kept {}", summary["not_kept"]["flows"]));
+        lost.push(format!("flows evicted {}", summary["not_kept"]["flows"]));
     }
     match lost.is_empty() {
         true => say("nothing is lost".into(), theme.good()),

@@ -58,24 +58,24 @@ impl Condition {
     pub fn parse(table: Table, text: &str) -> Result<Self> {
         let wrong = |why: &str| {
             LakeError::Question(format!(
-                "\"{text}\" is no condition: {why}; write it like process=nginx, port>=1024 or \
+                "\"{text}\" is not a condition: {why}; write it like process=nginx, port>=1024 or \
                  address=10.0.0.0/8"
             ))
         };
         let at = text
             .find(['!', '<', '>', '='])
-            .ok_or_else(|| wrong("nothing is compared"))?;
+            .ok_or_else(|| wrong("it has no comparison"))?;
         let (name, rest) = text.split_at(at);
         let found = COMPARISONS
             .into_iter()
             .find_map(|(sign, comparison)| Some((comparison, rest.strip_prefix(sign)?)));
-        let (comparison, value) = found.ok_or_else(|| wrong("nothing is compared"))?;
+        let (comparison, value) = found.ok_or_else(|| wrong("it has no comparison"))?;
         let (field, value) = (Field::named(table, name.trim())?, value.trim());
         let ordered = !matches!(comparison, Comparison::Equal | Comparison::Unequal);
         let operand = match field.kind {
             Kind::Text => {
                 if ordered {
-                    return Err(wrong("texts are equal or not, no more"));
+                    return Err(wrong("text can only be compared with = and !="));
                 }
                 match value.parse::<IpNet>() {
                     Ok(prefix)
@@ -199,12 +199,12 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_said() {
         for (text, why) in [
-            ("process", "nothing is compared"),
-            ("process!nginx", "nothing is compared"),
+            ("process", "it has no comparison"),
+            ("process!nginx", "it has no comparison"),
             ("proces=nginx", "no field \"proces\""),
             ("port=http", "the field is a number"),
             ("port<", "the field is a number"),
-            ("process<nginx", "texts are equal or not"),
+            ("process<nginx", "text can only be compared"),
         ] {
             let error = Condition::parse(Table::Flows, text)
                 .unwrap_err()

@@ -137,7 +137,7 @@ impl Question {
         }
         if self.by.len() > FIELDS {
             return Err(LakeError::Question(format!(
-                "groups by {} fields; at most {FIELDS}, please",
+                "groups by {} fields; {FIELDS} at most",
                 self.by.len()
             )));
         }

@@ -124,7 +124,9 @@ impl FromStr for Location {
             }
         };
         if matches!(&kind, LocationKind::Directory(path) if path.as_os_str().is_empty()) {
-            return Err(LakeError::Location(format!("{text} names no directory")));
+            return Err(LakeError::Location(format!(
+                "{text} does not name a directory"
+            )));
         }
         Ok(Self {
             text: text.into(),

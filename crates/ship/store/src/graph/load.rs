@@ -328,7 +328,7 @@ impl Loader<'_> {
                 match Graph::restore(config, export, head.seq, head.time) {
                     Ok(graph) => *self.graph = graph,
                     Err(error) => {
-                        tracing::warn!(%error, "a kept state of the graph cannot be used");
+                        tracing::warn!(%error, "a stored state of the graph cannot be used");
                         return;
                     }
                 }
@@ -337,7 +337,7 @@ impl Loader<'_> {
             Some(before) => {
                 let same_run = before.run == head.run;
                 if let Err(error) = become_state(self.graph, export, head.time) {
-                    tracing::warn!(%error, "a kept state of the graph cannot be used");
+                    tracing::warn!(%error, "a stored state of the graph cannot be used");
                     self.broken.get_or_insert(GapCause::Damage);
                     return;
                 }

@@ -260,7 +260,7 @@ impl Log {
             let (segment, contents) = match segment::open(&path, number, self.tag, self.number) {
                 Ok(Some(opened)) => opened,
                 Ok(None) => {
-                    tracing::warn!(file = %path.display(), "a file of another log is left alone");
+                    tracing::warn!(file = %path.display(), "skipping a file of another log");
                     continue;
                 }
                 Err(StoreError::Io { source, .. }) if is_bad_disk(&source) => {
@@ -434,7 +434,7 @@ impl Log {
         // The end of this file is unknown: start a new one.
         self.finish_file();
         if cause == Cause::TooLarge {
-            tracing::warn!(log = self.name, error, "not kept in the history");
+            tracing::warn!(log = self.name, error, "not written to the history");
             return;
         }
         let before = self.failing.take();
@@ -443,7 +443,7 @@ impl Log {
                 log = self.name,
                 directory = %self.dir.display(),
                 error,
-                "the history cannot be written; what comes is kept in memory only until it can"
+                "the history cannot be written; until then new records are only in memory"
             );
         }
         self.failing = Some(Failing {
@@ -564,7 +564,7 @@ impl Log {
                 self.finish_file();
             }
             if let Err(error) = self.drop_oldest() {
-                tracing::debug!(log = self.name, %error, "cannot delete what is too old");
+                tracing::debug!(log = self.name, %error, "cannot delete old files");
                 return;
             }
         }

@@ -3,7 +3,7 @@
 #pragma once
 #include "decode.h"
 
-/* The mark of the longest prefix that holds the address, 0 when none does. */
+/* The mark of the longest prefix that contains the address; 0 if there is none. */
 static __always_inline __u32 address_mark(struct address_key *key, const __u8 *address)
 {
 	__u32 *mark;
@@ -20,8 +20,8 @@ static __always_inline __u32 address_mark(struct address_key *key, const __u8 *a
 }
 
 /*
- * Whether a set leaves the level out that was decoded. Source and destination are asked alike, so
- * the canonical order of the key is as good as the packet's.
+ * Whether a set leaves out the decoded level. Source and destination are treated alike, so the
+ * canonical order of the key is as good as the packet's.
  */
 __noinline int addresses_leave_out(__u32 set)
 {
@@ -45,8 +45,8 @@ __noinline int addresses_leave_out(__u32 set)
 }
 
 /*
- * As above, for the set in force. Its word is read once: all that it says belongs together, and the
- * generation that it names does not change while a program runs that may have read it.
+ * The same for the current set. Its word is read once, so that all bits belong together. The
+ * generation in it does not change while a program that has read it may be running.
  */
 static __always_inline bool left_out_by_address(void)
 {

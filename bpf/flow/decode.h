@@ -55,7 +55,7 @@ struct level {
 	__u8 inner_start;
 	__u8 inner_tunnel; /* enum flow_tunnel, 0: no next level */
 	__u8 malformed;
-	__u8 super;  /* GSO or GRO packet: lengths in headers are not the packet's */
+	__u8 super;  /* GSO or GRO packet: lengths in headers do not match the packet */
 	__u8 follow; /* decode tunnels, too */
 	__u8 ports;  /* this level has ports, or type and code */
 };
@@ -96,7 +96,7 @@ struct tcp_header {
 	__be32 check_urgent;
 };
 
-/* Less than as bytes in network order. */
+/* Whether it is less, compared as bytes in network order. */
 static __always_inline int compare16(const __u64 *a, const __u64 *b)
 {
 	__u64 x = bpf_be64_to_cpu(a[0]), y = bpf_be64_to_cpu(b[0]);
@@ -174,7 +174,7 @@ static __always_inline bool icmp_has_id(bool v6, __u8 request)
 	return request == 8 || request == 13 || request == 15 || request == 17;
 }
 
-/* Finds or notes the ports of a fragmented datagram. */
+/* Looks up, or stores, the ports of a fragmented datagram. */
 __noinline int fragment_ports(__u32 id, __u32 first)
 {
 	struct level *l = the_level();
@@ -221,7 +221,7 @@ static __always_inline void set_inner(struct level *l, __u8 tunnel, __u32 offset
 	l->inner_id = id;
 }
 
-/* Steps over MPLS labels, RFC 3032. Returns the last, 0 when there is no bottom of stack. */
+/* Skips MPLS labels, RFC 3032. Returns the last one, 0 if there is no bottom of stack. */
 static __always_inline __u32 bottom_label(context *ctx, __u32 *offset)
 {
 	__be32 entry;
@@ -514,7 +514,8 @@ __noinline int decode_ipv6(context *ctx, __u32 offset)
 	return 1;
 }
 
-/* Fills l->p.key and what else one level says. Returns false for a frame too short for its link. */
+/* Fills l->p.key and the rest of the level. Returns false if the frame is too short for its link.
+ */
 __noinline int decode_level(context *ctx)
 {
 	struct level *l = the_level();
@@ -560,7 +561,7 @@ __noinline int decode_level(context *ctx)
 	} else {
 		__u8 nibble = 0;
 
-		/* No byte at all has no EtherType, like an unknown version. */
+		/* A packet without any byte has no EtherType, like one of an unknown version. */
 		load(ctx, offset, &nibble, 1);
 		ethertype = nibble >> 4 == 4   ? ETHERTYPE_IPV4
 			    : nibble >> 4 == 6 ? ETHERTYPE_IPV6

@@ -65,9 +65,8 @@ struct flow_counters {
 };
 
 /*
- * Added to each counter of an entry from when its ports were reused until the next drain reads it.
- * A drain that read the entry's `first` before that can tell by it which packets are of which
- * connection.
+ * Added to each counter of an entry when its ports are reused, until the next drain reads it. A
+ * drain that read the entry's `first` before that sees by it to which connection packets belong.
  */
 #define COUNTED_ANEW (1ull << 62)
 
@@ -99,13 +98,13 @@ struct flow_tcp {
 	__u8 pad[5];
 };
 
-/* A connection whose ports were used again, as the program that saw that sends it. */
+/* A connection whose ports were used again; the program that sees the reuse sends it. */
 struct flow_ended {
 	struct flow_slot slot;
 	struct flow_tcp tcp;
 };
 
-/* One per table. Each line has one writer side. */
+/* One per table. Only one side, the programs or user space, writes a cache line. */
 struct flow_control {
 	__u64 inserted;	   /* by the programs */
 	__u64 woken;	   /* value of wake_at for which user space was woken */
@@ -114,10 +113,10 @@ struct flow_control {
 	__u64 ended_woken; /* value of ended_wake_at for which user space was woken */
 	__u64 pad0[3];
 	__u64 freed;	     /* by user space */
-	__u64 wake_at;	     /* wake user space when inserted + refused gets there */
+	__u64 wake_at;	     /* wake user space when inserted + refused reaches this */
 	__u64 address_set;   /* ADDRESSES_… */
 	__u64 live;	     /* a live stream of all packets is open (SKUA_PACKETS) */
-	__u64 ended_wake_at; /* wake user space when ended gets there */
+	__u64 ended_wake_at; /* wake user space when ended reaches this */
 	__u64 pad1[3];
 };
 
@@ -157,15 +156,15 @@ enum point_cause {
 	CAUSE_SELF,
 	CAUSE_TRUNCATED,
 	CAUSE_NO_DECODE,
-	CAUSE_RING_FULL, /* of packet rings only: user space counts it, as the next two of DPDK */
+	CAUSE_RING_FULL, /* user space counts it, for packet rings; the next two for DPDK */
 	CAUSE_NO_BUFFER,
 	CAUSE_DEVICE_ERROR,
-	NOTE_MALFORMED, /* notes: counted in flows, too */
+	NOTE_MALFORMED, /* notes from here on: these packets are in flows, too */
 	NOTE_SEGMENTED,
 	NOTE_TAG_BYTES,
 	NOTE_CHILD_FULL, /* packets of tunnelled flows that found no entry; the parent counted them
 			  */
-	NOTE_RAW_LOST,	 /* packets to keep that did not fit into the ring */
+	NOTE_RAW_LOST,	 /* packets to store that did not fit into the ring */
 	NOTE_LIVE_LOST,	 /* packets of a live stream that did not fit into the ring */
 	NOTE_REUSE_MERGED, /* SYNs counted in the previous closed connection: the ring was full */
 	CAUSE_MAX,
@@ -173,7 +172,7 @@ enum point_cause {
 
 #define PROBES 128 /* slots probed before the table counts as full */
 
-/* In every network namespace. */
+/* The same in every network namespace. */
 #define LOOPBACK_IFINDEX 1
 
 #define DIR_INGRESS 0
@@ -188,7 +187,7 @@ struct point_counters {
 	struct flow_counters count[2][CAUSE_MAX];
 };
 
-/* Where the first fragment of a datagram notes its ports. */
+/* The first fragment of a datagram writes its ports here, for the others. */
 struct fragment_key {
 	__u8 src[16];
 	__u8 dst[16];
@@ -207,7 +206,7 @@ struct fragment_note {
 	__u8 pad;
 };
 
-/* What the loader decides before the programs are verified. */
+/* Constants that the loader sets before the programs are verified. */
 struct flow_settings {
 	__u64 hash_key[8];  /* secret, the last one odd */
 	__u32 slot_count;   /* entries of slots and tcp_slots */
@@ -219,8 +218,8 @@ struct flow_settings {
 	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
 	__u8 exclude_self;  /* leave out sockets marked in own_sockets */
 	__u8 addresses;	    /* there may be an address set */
-	__u8 first_packets; /* of each entry so many are sent (SKUA_PACKETS) */
-	__u32 packet_bytes; /* so much of a packet is sent, at most PACKET_MOST */
+	__u8 first_packets; /* number of packets of each entry to send (SKUA_PACKETS) */
+	__u32 packet_bytes; /* bytes of a packet to send, at most PACKET_MOST */
 };
 
 #define PACKET_MOST 65536

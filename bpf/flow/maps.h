@@ -8,7 +8,7 @@
 #include <bpf/bpf_endian.h>
 #include "flow.h"
 
-/* Read-only data, filled by the loader: what is off costs nothing, the verifier removes it. */
+/* Read-only data, set by the loader: the verifier removes the code of disabled features. */
 const volatile struct flow_settings settings = {
 	.slot_count = 64,
 	.most_entries = 32,
@@ -52,7 +52,7 @@ struct {
 	__type(value, struct point_counters);
 } points SEC(".maps");
 
-/* What could not even be attributed to a capture point. */
+/* Packets that could not be attributed to a capture point. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -107,7 +107,7 @@ struct {
 	__type(value, __u32);
 } own_sockets SEC(".maps");
 
-/* Their conversations, for packets that no full socket stands behind any more (time-wait). */
+/* Conversations of own_sockets, for packets whose socket is no longer a full one (time-wait). */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);

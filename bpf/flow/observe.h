@@ -73,7 +73,7 @@ static __always_inline void step_into(struct level *l, __u64 parent, __u64 hash)
 	l->ports = 0;
 }
 
-/* What the interface counts otherwise than we do, so that sums can be compared. */
+/* Differences between the interface's counters and ours, so that sums can be compared. */
 static __always_inline void note_size(const struct level *l)
 {
 	const __u32 tag = l->stripped ? TAG_LENGTH : 0;
@@ -261,7 +261,7 @@ __noinline int measure(context *ctx)
 	struct level *l = the_level();
 	__u32 segments = 1, headers = 0;
 
-	/* Where nothing below uses it the compiler would pass anything, and the verifier object. */
+	/* Unused values may be uninitialized, which the verifier rejects. */
 	asm volatile("" : : "r"(ctx));
 	if (!l)
 		return 0;
@@ -288,7 +288,7 @@ __noinline int measure(context *ctx)
 	return 1;
 }
 
-/* Whether the packet is of a namespace that has no number; then it is counted for no interface. */
+/* Whether the packet's namespace has no number; then it counts for no interface. */
 static __always_inline bool nowhere(context *ctx, __u32 netns, __u8 direction)
 {
 	if (netns != NETNS_UNKNOWN)
@@ -351,7 +351,7 @@ __noinline int observe_any(context *ctx)
 
 	if (!l)
 		return 0;
-	/* Below it may become that of something inside. */
+	/* The code below may replace it with that of an inner level. */
 	point = point_of(&l->p.key);
 	direction = l->p.direction;
 	if (!decode_level(ctx)) {

@@ -7,7 +7,7 @@
 enum own {
 	OWN_NO,
 	OWN_YES,
-	OWN_UNKNOWN, /* no full socket says */
+	OWN_UNKNOWN, /* there is no full socket */
 };
 
 static __always_inline __u32 is_marked(struct bpf_sock *sk)
@@ -15,7 +15,7 @@ static __always_inline __u32 is_marked(struct bpf_sock *sk)
 	return bpf_sk_storage_get(&own_sockets, sk, NULL, 0) ? OWN_YES : OWN_NO;
 }
 
-/* Asks the socket that receives what comes from `remote` to `local`. */
+/* Checks the socket that receives packets from `remote` to `local`. */
 static __always_inline __u32 ask_receiver(struct __sk_buff *skb, const struct flow_key *k,
 					  bool local_is_hi)
 {
@@ -66,7 +66,7 @@ static __always_inline __u32 ask_receiver(struct __sk_buff *skb, const struct fl
 	return own;
 }
 
-/* Asks the socket that sent the packet. */
+/* Checks the socket that sent the packet. */
 static __always_inline __u32 ask_sender(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk, *full;
@@ -101,7 +101,7 @@ __noinline int is_own(struct __sk_buff *skb)
 			own = ask_receiver(skb, k, !to_hi);
 	} else {
 		own = ask_receiver(skb, k, to_hi);
-		/* On loopback both ends are here, and only both can say that it is not ours. */
+		/* On loopback both ends are here; it is not ours only if neither end is. */
 		if (own != OWN_YES && k->ifindex == LOOPBACK_IFINDEX) {
 			const __u32 other = ask_receiver(skb, k, !to_hi);
 

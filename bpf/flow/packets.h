@@ -9,7 +9,7 @@
 
 #ifdef SKUA_PACKETS
 /*
- * Who watches is to see packets at once. Those that are kept can wait until the ring is a quarter
+ * Clients that watch get packets at once. Stored packets can wait until the ring is a quarter
  * full, or for the next drain.
  */
 static __always_inline __u64 wake_flags(__u32 why)

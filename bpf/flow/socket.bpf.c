@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Flow table in the filter of a packet socket, where tc cannot be had. Sees both directions; the
- * verdict 0 means that nothing is copied to the socket. No packet access but by helper here.
+ * Flow table in the filter of a packet socket, where tc is not available. It sees both directions;
+ * the verdict 0 means that the kernel copies nothing to the socket. Only helpers can read packets.
  */
 #include "observe.h"
 
@@ -29,7 +29,7 @@ static __always_inline bool seen_twice(const struct __sk_buff *skb)
 			observe(skb, ethernet, way(skb));                                          \
 		return COPY_NOTHING;                                                               \
 	}                                                                                          \
-	/* Where the filter sends what did not match. */                                           \
+	/* Packets that do not match the filter come here. */                                      \
 	SEC("socket")                                                                              \
 	int left_socket_##link_name(struct __sk_buff *skb)                                         \
 	{                                                                                          \

@@ -97,7 +97,7 @@ static __always_inline void count_cause(struct point_key key, __u32 direction, _
 		point = bpf_map_lookup_elem(&no_point, &zero);
 	if (!point || direction > 1 || cause >= CAUSE_MAX)
 		return;
-	/* Per CPU and never nested: these programs run with bottom halves off. */
+	/* Per CPU and never nested: these programs run with bottom halves disabled. */
 	point->count[direction][cause].packets += packets;
 	point->count[direction][cause].bytes += bytes;
 }
@@ -161,10 +161,10 @@ static __always_inline void publish(struct flow_slot *slot, __u32 tag)
 }
 
 /*
- * What was counted of the connection before; from here on COUNTED_ANEW is there.
+ * Returns the counter of the previous connection, and leaves COUNTED_ANEW in its place.
  *
- * Before 5.12 nothing exchanges either. Should a drain take the same between the two steps, less
- * than nothing is left, which the next drain takes into account.
+ * Before 5.12 there is no atomic exchange. If a drain subtracts the same value between the two
+ * steps, the counter becomes negative, and the next drain corrects that.
  */
 static __always_inline __u64 count_anew(__u64 *counter)
 {
@@ -217,7 +217,7 @@ static __always_inline void call_for_drain(struct flow_control *ctl)
 	}
 }
 
-/* The same when half of the ring of ended connections is full. */
+/* Wakes user space when half of the ring of ended connections is full. */
 static __always_inline void call_for_ended(struct flow_control *ctl)
 {
 	__u64 wake_at = ctl->ended_wake_at;
@@ -269,7 +269,7 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 				tomb_index = index;
 			}
 		}
-		/* Here it would be at the latest: the conversation is new. */
+		/* An entry of the key would be here at the latest: the conversation is new. */
 		if (state == SLOT_EMPTY || i == PROBES - 1) {
 			ctl = the_control();
 			if (!ctl)
@@ -287,7 +287,7 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 			if (state == SLOT_EMPTY &&
 			    swap_word(&slot->state, index, SLOT_EMPTY, SLOT_BUSY))
 				goto claimed;
-			/* Another CPU was quicker: on to the next slot. */
+			/* Another CPU took this slot: try the next one. */
 			tomb = NULL;
 		}
 		continue;
@@ -348,7 +348,7 @@ static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const
 				tcp->no_syn = 1;
 			}
 		}
-		/* The first of these decides. */
+		/* The first such packet decides. */
 		if (!(slot->seen & (SEEN_LO_OPENED | SEEN_HI_OPENED)))
 			set_bits(&slot->seen, side == reply ? SEEN_LO_OPENED : SEEN_HI_OPENED);
 	} else {
@@ -393,7 +393,7 @@ static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const
 }
 
 #ifdef SKUA_PACKETS
-/* Notes which of the first packets of its entry this is. What tunnels carry is not sent. */
+/* Stores which of the entry's first packets this is. Packets inside tunnels are not sent. */
 static __always_inline void number_packet(struct flow_slot *slot, struct packet *p)
 {
 	__u32 kept;
@@ -401,7 +401,7 @@ static __always_inline void number_packet(struct flow_slot *slot, struct packet 
 	if (slot->kept >= settings.first_packets || p->key.kind >> KIND_TUNNEL_SHIFT)
 		return;
 #ifdef SKUA_NO_CMPXCHG
-	/* Two CPUs may take the same place: then one packet more is sent. */
+	/* Two CPUs may get the same index: then one packet more is sent. */
 	kept = slot->kept;
 	slot->kept = kept + 1;
 #else
@@ -426,18 +426,18 @@ static __always_inline bool ports_used_again(const struct flow_slot *slot, const
 	       is_closed(slot->seen);
 }
 
-/* Times that an entry is tried to begin again while others set bits of it. */
+/* Attempts to restart an entry while other CPUs set bits of it. */
 #define MOST_TRIES 4
 
 /*
  * Sends the entry's counters of the previous connection to user space, and starts the entry again
- * with this packet. So ports may be reused any number of times with one entry.
+ * with this packet. So one entry is enough, however often its ports are reused.
  *
  * The order matters to the drain: the record is reserved in the ring before the time is read that
- * becomes `first`. A reader that reads the clock and then all of the ring has the predecessors of
- * every entry that is older than that. `first` is written before the counters are read: when
- * `first` has not changed after the drain has read the counters, these are of the previous
- * connection only.
+ * becomes `first`. A reader that reads the clock and then the whole ring has all previous
+ * connections of the entries that are older than that time. `first` is written before the counters
+ * are read: when `first` has not changed after the drain has read the counters, these are of the
+ * previous connection only.
  */
 static __always_inline void begin_again(struct flow_slot *slot, __u32 index, const struct packet *p)
 {
@@ -455,8 +455,7 @@ static __always_inline void begin_again(struct flow_slot *slot, __u32 index, con
 		return;
 	}
 	now = bpf_ktime_get_ns();
-	/* Of two CPUs with such a SYN one wins; late packets of the connection before may set bits.
-	 */
+	/* One of two CPUs with such a SYN wins; late packets of the old connection may set bits. */
 	for (tries = 0; tries < MOST_TRIES; tries++) {
 		seen = *(volatile __u32 *)&slot->seen;
 		if (!is_closed(seen))
@@ -515,7 +514,7 @@ static __always_inline bool count_packet(struct packet *p)
 	/* The coarse clock is behind the exact one that set it first. */
 	if (now > slot->last)
 		slot->last = now;
-	/* Before the counters: a drain in between knows of which direction they are. */
+	/* Before the counters, so that a drain in between knows their direction. */
 	bits = (__u32)p->tcp_flags << (side * 8);
 	bits |= (p->direction == DIR_INGRESS ? SEEN_LO_INGRESS : SEEN_LO_EGRESS) << (side * 2);
 	set_bits(&slot->seen, bits);

@@ -17,7 +17,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 		observe(skb, ethernet, direction);                                                 \
 		return GO_ON;                                                                      \
 	}                                                                                          \
-	/* Where the filter sends what did not match. */                                           \
+	/* Packets that do not match the filter come here. */                                      \
 	SEC("tc")                                                                                  \
 	int left_##direction_name##_##link_name(struct __sk_buff *skb)                             \
 	{                                                                                          \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Flow table at XDP, on request: received frames only, before the kernel makes packets of them.
+ * Flow table at XDP, if requested: only received frames, before the kernel makes packets of them.
  * Needs bpf_xdp_load_bytes (5.18).
  */
 #define SKUA_XDP
@@ -16,7 +16,7 @@ int flow_xdp_ethernet(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* Where the filter sends what did not match. */
+/* Packets that do not match the filter come here. */
 SEC("xdp")
 int left_xdp_ethernet(struct xdp_md *ctx)
 {

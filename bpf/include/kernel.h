@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * All that we know of the kernel's own structs: only the fields that we read. Offsets and sizes
- * here mean nothing, the loader takes the running kernel's from its BTF (CO-RE). Each struct says
- * since when its fields are as they are here; nothing said: since before 5.4, the oldest we run on.
+ * The kernel's structs, with only the fields that the programs read. Offsets and sizes here have no
+ * meaning, the loader takes those of the running kernel from its BTF (CO-RE). A comment gives the
+ * version since which fields are as they are here; without one, since before 5.4, the oldest that
+ * Skua supports.
  */
 #pragma once
 #include <linux/types.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What flow, tap and steer know of headers below TCP and UDP: numbers, limits, and how extension
- * headers of IPv6 are stepped over. Each reads packets in its own way. The same in Rust:
+ * What flow, tap and steer share about headers below TCP and UDP: numbers, limits, and how to skip
+ * IPv6 extension headers. Each reads packets in its own way. The same in Rust:
  * crates/capture/packet/src/ip.rs.
  */
 #pragma once
@@ -77,7 +77,7 @@ struct ipv6_header {
 	__u8 dst[16];
 };
 
-/* Where the next header of an IPv6 packet begins, and which it is. */
+/* Offset and type of the next header of an IPv6 packet. */
 struct cursor {
 	__u32 offset;
 	__u32 fragment_id;
@@ -98,7 +98,7 @@ static __always_inline bool is_extension(__u8 next)
 	       next == PROTO_HIP || next == PROTO_SHIM6;
 }
 
-/* Steps over the extension header that begins with these 8 bytes (RFC 6564, RFC 8200, AH: RFC
+/* Skips the extension header that begins with these 8 bytes (RFC 6564, RFC 8200, AH: RFC
  * 4302). */
 static __always_inline void step_over(struct cursor *at, const __u8 *header)
 {

@@ -2,11 +2,12 @@
 /*
  * A packet for user space: a head, and some of its bytes, straight from the packet.
  *
- * Room in a ring is of constant size: the smallest of a few that fits. Who includes this defines
+ * Ring reservations have constant sizes: the smallest of a few that fits. A file that includes
+ * this defines
  *
  *   SEND_HEAD              type of the head
  *   SEND_FILL(head)        fills it
- *   SEND_LOAD(to, bytes)   takes bytes from the begin of the packet; negative when that fails
+ *   SEND_LOAD(to, bytes)   loads bytes from the start of the packet; negative if that fails
  *   SEND_FLAGS             how user space is woken
  *
  * and has the ring `packets`, the labels `full` (the ring is full) and `failed`, and `bytes`,
@@ -16,8 +17,8 @@
 #pragma once
 
 /*
- * `bytes` is from 1 to `size`, a power of two, and stays what it is; by the mask every verifier
- * knows that.
+ * `bytes` is from 1 to `size`, a power of two; the mask does not change it, but shows this to
+ * every verifier.
  */
 #define SEND_IN(size)                                                                              \
 	do {                                                                                       \

@@ -18,9 +18,8 @@ static __always_inline int accepted(struct sock *sk)
 	if (!track)
 		return 0;
 	/*
-	 * While it is in SYN-RECV another processor may be about to call it established, and to
-	 * make the track its own: TCP fast open, or the handshake's end and accept at the same
-	 * moment.
+	 * While it is in SYN-RECV another CPU may be setting it to established and claiming the
+	 * track: with TCP fast open, or when the handshake ends during accept.
 	 */
 	if (!track_is_of(track, sk) && sk->__sk_common.skc_state != TCP_SYN_RECV)
 		track_accepted(track, sk);
@@ -29,7 +28,7 @@ static __always_inline int accepted(struct sock *sk)
 	return 0;
 }
 
-/* Of the two only the one loads that fits the kernel's function; the loader tries both. */
+/* Only one of the two matches the kernel's function and loads; the loader tries both. */
 
 /* Since 6.10. */
 SEC("fexit/inet_csk_accept")

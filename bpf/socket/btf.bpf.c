@@ -23,9 +23,9 @@ int BPF_PROG(socket_state, struct sock *sk, int old, int new)
 }
 
 /*
- * The kernel leaves a tracing program out where the CPU is in the middle of it: an interrupt's
- * events, and on newer kernels (7.2) those of other tasks, miss it then. This is another program,
- * and sees to it that no end is missed.
+ * The kernel skips a tracing program while the same program is running on the CPU: it then misses
+ * events of interrupts, and on newer kernels (7.2) of other tasks. This separate program makes sure
+ * that no end is missed.
  */
 SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(socket_destroyed, struct sock *sk)
@@ -45,7 +45,7 @@ int BPF_PROG(socket_destroyed, struct sock *sk)
 			return 0;
 		track_accepted(track, sk);
 	}
-	/* Nothing was begun on it. */
+	/* No connection was begun on it. */
 	if (!tp->segs_out && track->state != TCP_LISTEN)
 		return 0;
 	track->flags |= TRACK_ENDED;
@@ -62,7 +62,7 @@ int BPF_PROG(socket_destroyed, struct sock *sk)
 SEC("tp_btf/tcp_send_reset")
 int BPF_PROG(socket_reset, struct sock *sk)
 {
-	/* The socket may be none or a request's; the helper knows. */
+	/* It may be NULL or a request socket; the helper handles both. */
 	struct socket_track *track = track_find(sk);
 
 	if (track)

@@ -2,7 +2,7 @@
 /*
  * Hooks of the unified hierarchy's root. All run in the system call of the process: UDP's connect
  * and first send, the close of any socket, and accept, when it asks for the other side's address.
- * They always let the call go on.
+ * They always allow the call.
  */
 #define SKUA_DIRECT_TASK
 #include "lifecycle.h"
@@ -12,15 +12,15 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define GO_ON 1
 
 /*
- * The socket, for reading: the verifier forbids arithmetic with the pointer that a program was
- * given, but not with the number in the track.
+ * The socket, for reading: the verifier forbids arithmetic with the pointer in the context, but
+ * not with the number in the track.
  */
 static __always_inline struct sock *readable(struct socket_track *track)
 {
 	return (struct sock *)(unsigned long)*(volatile __u64 *)&track->self;
 }
 
-/* A UDP socket gets known. */
+/* Starts the track of a UDP socket. */
 static __always_inline struct socket_track *udp_begins(struct bpf_sock *sk, __u8 rule)
 {
 	struct socket_track *track = track_make(sk);
@@ -53,7 +53,7 @@ static __always_inline void tcp_begins(struct bpf_sock *sk)
 	track->state = TCP_CLOSE; /* not begun if connect fails before */
 	track->flags = TRACK_CONNECTING;
 	track->rule = RULE_UNKNOWN;
-	/* Set again although the process may be the same: it may run another program now. */
+	/* Set again even for the same process: it may have executed another program. */
 	track->task.pid = 0;
 	track_owner(track, RULE_CONNECT);
 }
@@ -66,7 +66,7 @@ static __always_inline int connects(struct bpf_sock_addr *context)
 		return GO_ON;
 	if (context->protocol == UDP_PROTOCOL)
 		udp_begins(sk, RULE_CONNECT);
-	/* Not where connect is called again on a connection. */
+	/* Skip connect calls on an existing connection. */
 	else if (context->protocol == TCP_PROTOCOL && sk->state == TCP_CLOSE)
 		tcp_begins(sk);
 	return GO_ON;
@@ -84,7 +84,7 @@ int socket_connect6(struct bpf_sock_addr *context)
 	return connects(context);
 }
 
-/* Whether an unconnected socket sends for the first time; if so it gets known. */
+/* Whether an unconnected socket sends for the first time; if so, starts its track. */
 static __always_inline struct socket_track *udp_first_send(struct bpf_sock_addr *context)
 {
 	struct bpf_sock *sk = context->sk;
@@ -98,7 +98,7 @@ static __always_inline struct socket_track *udp_first_send(struct bpf_sock_addr 
 	track = udp_begins(sk, RULE_SEND);
 	if (!track)
 		return NULL;
-	/* Who was bound to its port on purpose may well answer. */
+	/* A socket that was bound to its port explicitly may be a server that answers. */
 	if (BPF_CORE_READ_BITFIELD_PROBED(readable(track), sk_userlocks) & SOCK_BINDPORT_LOCK)
 		track->opener = OPENER_UNKNOWN;
 	return track;
@@ -137,7 +137,7 @@ static __always_inline void udp_ends(struct bpf_sock *context, struct socket_tra
 {
 	struct sock *sk = (struct sock *)(void *)context;
 
-	/* Made known by a connect that failed: nothing was ever sent. */
+	/* Its track is of a connect that failed: nothing was ever sent. */
 	if (READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED && !track->remote_port &&
 	    track->start_ns)
 		return;
@@ -160,7 +160,7 @@ int socket_release(struct bpf_sock *context)
 	return GO_ON;
 }
 
-/* accept asks for the other side's name as getpeername does, of an owner alike. */
+/* accept requests the other side's name, and getpeername does, too; both show the owner. */
 static __always_inline int named(struct bpf_sock_addr *context)
 {
 	struct bpf_sock *sk = context->sk;

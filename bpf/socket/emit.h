@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Records of sockets: to the ring at their end, or summed up by pairs. */
+/* Records of sockets: sent to the ring at their end, or summed up by pairs. */
 #pragma once
 #include "metrics.h"
 
-/* What does not depend on the protocol. */
+/* Fields that do not depend on the protocol. */
 static __always_inline void fill_common(struct socket_record *to, struct sock *sk,
 					struct socket_track *track)
 {

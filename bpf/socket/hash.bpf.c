@@ -22,7 +22,7 @@ struct listener_key {
 	__u16 pad;
 };
 
-/* Bounded as the sockets are; one that does not fit only leaves its connections without it. */
+/* Limited like the sockets; if a listener does not fit, only its connections lack its owner. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -59,7 +59,7 @@ static __always_inline void listener_ends(struct sock *sk)
 
 	listener_key(&key, sk);
 	task = bpf_map_lookup_elem(&listeners, &key);
-	/* Of several that share the port, only who is noted takes the note along. */
+	/* Of several listeners that share the port, only the noted one removes the note. */
 	if (task && track && task->pid == track->task.pid)
 		bpf_map_delete_elem(&listeners, &key);
 }
@@ -130,7 +130,7 @@ int BPF_PROG(socket_destroyed, struct sock *sk)
 SEC("raw_tp/tcp_send_reset")
 int BPF_PROG(socket_reset, struct sock *sk)
 {
-	/* None, a request's or one in TIME-WAIT has no track. */
+	/* NULL, request sockets and those in TIME-WAIT have no track. */
 	struct socket_track *track = track_find(sk);
 
 	if (track)
@@ -158,8 +158,8 @@ static __always_inline void accepted(struct sock *sk)
 }
 
 /*
- * accept ties the connection to the new descriptor. This comes at once, while a probe of
- * inet_csk_accept's return would be held by each process that waits there, and there are few.
+ * accept ties the connection to the new descriptor. This call returns at once. A return probe of
+ * inet_csk_accept would be occupied by every process that waits there, and there are few instances.
  */
 SEC("kprobe/security_sock_graft")
 int BPF_KPROBE(socket_grafted, struct sock *sk)
@@ -223,7 +223,7 @@ static __always_inline struct socket_track *udp_begins(struct sock *sk, __u8 rul
 	return track;
 }
 
-/* Sockets in connect, by thread: what it came to is known at its return. */
+/* Sockets in connect, by thread: the result is known when it returns. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -277,7 +277,7 @@ static __always_inline void read_destination(struct socket_track *track, struct 
 	track->remote_port = bpf_ntohs(start.port);
 }
 
-/* Each datagram comes by here: all but the first are left at once. */
+/* Runs for each datagram: returns early for all but the first. */
 static __always_inline void sends(struct sock *sk, struct msghdr *message)
 {
 	struct socket_track *track = track_find(sk);
@@ -290,11 +290,11 @@ static __always_inline void sends(struct sock *sk, struct msghdr *message)
 	if (!track)
 		return;
 	if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_ESTABLISHED) {
-		/* Connected before our time: nothing is to be read from the datagram. */
+		/* Connected before Skua started: there is nothing to read from the datagram. */
 		track->remote_port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
 		return;
 	}
-	/* Who was bound to its port on purpose may well answer. */
+	/* A socket that was bound to its port explicitly may be a server that answers. */
 	if (READ_BITS(sk, sk_userlocks) & SOCK_BINDPORT_LOCK)
 		track->opener = OPENER_UNKNOWN;
 	read_destination(track, message);
@@ -356,7 +356,7 @@ struct {
 	__type(value, __u64);
 } owned SEC(".maps");
 
-/* Who has those in `owned` open. */
+/* The process that has the sockets in `owned` open. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -374,7 +374,7 @@ static __always_inline struct look_control *our_look(void)
 	return control;
 }
 
-/* A socket that is older than we are. */
+/* A socket that is older than Skua. */
 static __always_inline struct socket_track *found(struct sock *sk, bool tcp, __u32 state)
 {
 	struct socket_track *track = track_make(sk);
@@ -405,7 +405,7 @@ static __always_inline void looked_at(struct sock *sk)
 
 	if (!control || (family != AF_INET && family != AF_INET6))
 		return;
-	/* Sockets that are no full ones, above all, have no protocol there. */
+	/* Sockets that are not full ones have no protocol there. */
 	if (state == TCP_TIME_WAIT || state > TCP_CLOSING)
 		return;
 	tcp = READ_BITS(sk, sk_protocol) == TCP_PROTOCOL;
@@ -439,7 +439,8 @@ int BPF_KPROBE(socket_looked, struct sock *sk)
 }
 
 /*
- * We read /proc/PID/stat of the process whose file table has these sockets open; here is its task.
+ * User space reads /proc/PID/stat of the process that has these sockets open; this runs with its
+ * task.
  */
 SEC("kprobe/proc_tgid_stat")
 int BPF_KPROBE(socket_owner, void *file, void *namespace, void *pid, struct task_struct *task)
@@ -454,7 +455,7 @@ int BPF_KPROBE(socket_owner, void *file, void *namespace, void *pid, struct task
 	if (!control || !owner)
 		return 0;
 	read_task(owner, task);
-	/* Old verifiers take the loop for an endless one. */
+	/* Old verifiers consider the loop endless. */
 #pragma unroll
 	for (int i = 0; i < OWNED_AT_ONCE; i++) {
 		const __u32 place = i;

@@ -31,7 +31,7 @@ static __always_inline void tcp_ended(struct sock *sk, struct tcp_sock *tp,
 	}
 }
 
-/* Whether a change to this state means anything to us; most do not. */
+/* Whether a change to this state matters here; most do not. */
 static __always_inline bool state_matters(__u32 state)
 {
 	return state == TCP_SYN_SENT || state == TCP_LISTEN || state == TCP_ESTABLISHED ||
@@ -52,7 +52,7 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 			track_refused();
 			return;
 		}
-		/* By the hook of connect, which misses nothing, just before. */
+		/* The hook of connect, which misses nothing, did this just before. */
 		if (new == TCP_SYN_SENT && track_is_of(track, sk) &&
 		    track->flags &TRACK_CONNECTING) {
 			track->flags &= ~TRACK_CONNECTING;
@@ -62,13 +62,13 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 		track_begin(track, sk, new == TCP_SYN_SENT ? OPENER_LOCAL : OPENER_UNKNOWN);
 		track->state = new;
 		/*
-		 * Set again although the process may be the same: it may run another program now.
+		 * Set again even for the same process: it may have executed another program.
 		 */
 		track->rule = RULE_UNKNOWN;
 		track->task.pid = 0;
 		track_owner(track, RULE_CONNECT);
 		return;
-	/* By an interrupt, mostly: the running task means nothing. */
+	/* Mostly in an interrupt: the running task is unrelated. */
 	case TCP_ESTABLISHED:
 		track = track_make(sk);
 		if (!track) {
@@ -77,7 +77,7 @@ static __always_inline void tcp_state_changes(struct sock *sk, struct tcp_sock *
 		}
 		if (!track_is_of(track, sk)) {
 			track_accepted(track, sk);
-			if (old == TCP_SYN_SENT) { /* connect was before our time */
+			if (old == TCP_SYN_SENT) { /* connect was before Skua started */
 				track->opener = OPENER_LOCAL;
 				track->start_ns = 0;
 			}

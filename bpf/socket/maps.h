@@ -38,7 +38,7 @@ struct pair_map {
 	__uint(value_size, sizeof(struct pair_sums));
 };
 
-/* Where sums go now; user space puts another map in its place and has this one for itself. */
+/* The map that sums go to; user space replaces it with another map before it reads this one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
@@ -50,7 +50,7 @@ static __always_inline void count_loss(__u32 cause)
 {
 	__u64 *count = bpf_map_lookup_elem(&losses, &cause);
 
-	/* Interrupts come between, so this is atomic though it is the CPU's own. */
+	/* Atomic, although it is per CPU: an interrupt may run a program in between. */
 	if (count)
 		__sync_fetch_and_add(count, 1);
 }

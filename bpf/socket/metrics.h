@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* TCP's own numbers, and why a connection ended. */
+/* The kernel's TCP counters, and why a connection ended. */
 #pragma once
 #include "track.h"
 
@@ -18,8 +18,8 @@ static __always_inline bool fin_sent(__u32 state)
 }
 
 /*
- * Who opened a connection that is older than we are. bytes_acked counts the SYN of an active open;
- * what was sent once and is not in flight does not.
+ * Which side opened a connection that is older than Skua: bytes_acked counts the SYN of an active
+ * open, while the bytes that were sent once and are not in flight do not include it.
  */
 static __always_inline __u8 guess_opener(struct tcp_sock *tp, __u32 state)
 {
@@ -29,7 +29,7 @@ static __always_inline __u8 guess_opener(struct tcp_sock *tp, __u32 state)
 		return OPENER_UNKNOWN;
 	payload = READ(tp, bytes_sent) - READ(tp, bytes_retrans) -
 		  (__u32)(READ(tp, snd_nxt) - READ(tp, snd_una));
-	/* Read without the socket's lock, so another difference is no contradiction. */
+	/* The fields are read without the socket's lock, so any other difference is possible. */
 	switch (READ(tp, bytes_acked) - payload) {
 	case 0:
 		return OPENER_REMOTE;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Records to user space by perf events, for kernels without ring buffers (before 5.8). A record is
- * built in memory of the CPU's own. What interrupts a program there may make another, so there are
- * a few places, and who interrupts leaves as many taken as it found.
+ * built in memory of the CPU. A program that interrupts another one may build a record, too, so
+ * there are a few buffers, and an interrupting program frees all that it took.
  */
 #pragma once
 
@@ -28,7 +28,7 @@ static __always_inline struct record_places *record_places(void)
 	return bpf_map_lookup_elem(&places, &zero);
 }
 
-/* By a mask that the compiler cannot leave out: old verifiers do not follow the comparison. */
+/* A mask that the compiler cannot remove: old verifiers do not understand the comparison. */
 static __always_inline struct socket_record *record_at(struct record_places *places, __u64 place)
 {
 	asm volatile("" : "+r"(place));
@@ -51,7 +51,7 @@ static __always_inline struct socket_record *record_reserve(void)
 	return record_at(places, place);
 }
 
-/* It is sent by who called the program's work, for only there is the context that this takes. */
+/* The program itself sends it, because only it has the context that the helper needs. */
 static __always_inline void record_submit(struct socket_record *record)
 {
 }
@@ -69,7 +69,7 @@ static __always_inline void records_send(void *context, __u32 before)
 
 	if (!places || before >= RECORD_PLACES || places->taken == before)
 		return;
-	/* The kernel reports a full buffer, so its own count is not needed. */
+	/* The kernel reports lost records itself, so they are not counted here. */
 	if (bpf_perf_event_output(context, &ended, BPF_F_CURRENT_CPU, record_at(places, before),
 				  sizeof(struct socket_record)))
 		count_loss(LOSS_RING_FULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Aggregate mode: ended connections summed up by process and peer. */
+/* Aggregate mode: sums ended connections up by process and peer. */
 #pragma once
 #include "emit.h"
 
-/* In a section of its own, for the settings are the first in the common one. */
+/* In its own section, because the settings must be the first in the common one. */
 static const struct pair_sums no_sums SEC(".rodata.zero");
 
 static __always_inline void add(__u64 *to, __u64 value)
@@ -48,7 +48,7 @@ static __always_inline __u32 rtt_bucket(__u32 us)
 	return bucket < RTT_BUCKETS ? bucket : RTT_BUCKETS - 1;
 }
 
-/* The sums of a pair, made if need be. */
+/* The sums of a pair; makes them if they do not exist. */
 static __always_inline struct pair_sums *pair_find(struct pair_key *key, struct socket_track *track)
 {
 	struct pair_sums *sums;
@@ -66,13 +66,13 @@ static __always_inline struct pair_sums *pair_find(struct pair_key *key, struct 
 	if (failed && failed != -EEXIST)
 		return NULL;
 	sums = bpf_map_lookup_elem(inner, key);
-	/* Any other CPU that finds it new writes the same. */
+	/* Another CPU that sees it as new writes the same values. */
 	if (sums && track)
 		__builtin_memcpy(&sums->task, &track->task, sizeof(sums->task));
 	return sums;
 }
 
-/* What ended, beside its key. */
+/* The ended connection, apart from its key. */
 struct pair_end {
 	struct socket_tcp *tcp; /* none: UDP */
 	__u64 now_ns;
@@ -119,7 +119,7 @@ static __always_inline bool pair_add(struct pair_key *key, struct socket_track *
 	return true;
 }
 
-/* The port of the side that did not open; of those that are older than we are the lower one. */
+/* The port of the side that did not open the connection; the lower one if that is unknown. */
 static __always_inline __u16 service_port(__u8 opener, __u16 local, __u16 remote)
 {
 	if (opener == OPENER_LOCAL)

@@ -93,7 +93,7 @@ int BPF_PROG(socket_cgroup_made, struct cgroup *cgroup, const char *path)
 	to->made.id = read_node_id(node) | (version_1 ? CGROUP_V1 : 0);
 	to->made.length = size - 1;
 	to->made.pad = 0;
-	/* Dropped when full: user space can still read the mounted hierarchy. */
+	/* Dropped if the ring is full: user space can still read the mounted hierarchy. */
 #ifdef SKUA_PERF
 	bpf_perf_event_output(ctx, &paths, BPF_F_CURRENT_CPU, to, sizeof(to->made) + size);
 #else

@@ -16,7 +16,7 @@
 	bpf_core_read(to, sizeof((pointer)->field), &(pointer)->field)
 #endif
 
-/* For what is a bit field on some kernels. */
+/* For fields that are bit fields on some kernels. */
 #ifdef SKUA_DIRECT
 #define READ_BITS(pointer, field) ((pointer)->field)
 #else
@@ -24,8 +24,8 @@
 #endif
 
 /*
- * As READ, for what hangs on the running task. Programs that know no socket's type may still know
- * the task's (5.15): SKUA_DIRECT_TASK.
+ * Like READ, for data of the running task. Programs for which the verifier does not know the
+ * socket's type may still know the task's (5.15): SKUA_DIRECT_TASK.
  */
 #if defined(SKUA_DIRECT) || defined(SKUA_DIRECT_TASK)
 #define READ_TASK(pointer, field) ((pointer)->field)

@@ -149,9 +149,9 @@ enum socket_loss {
 	LOSSES,
 };
 
-/* What one answer of the kernel's dump was about. Only the thread that asks runs the program. */
+/* The contents of one answer of the kernel's dump. Only the requesting thread runs the program. */
 struct look_control {
-	__u32 thread; /* that takes a snapshot; 0: none */
+	__u32 thread; /* that reads a snapshot; 0: none */
 	__u32 looked; /* number of records in `looks` */
 	__u32 owned;  /* sockets in `owned` */
 	__u32 pid;    /* owner of these sockets */
@@ -164,7 +164,7 @@ struct look {
 };
 
 struct socket_settings {
-	__u32 wake_at;	/* bytes in the ring that are worth waking up for */
+	__u32 wake_at;	/* bytes in the ring at which user space is woken */
 	__u8 aggregate; /* sum up instead of one record per end */
 	__u8 pad[3];
 };

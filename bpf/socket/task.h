@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Who a task is. */
+/* The identity of a task. */
 #pragma once
 #include "read.h"
 
@@ -83,7 +83,7 @@ static __always_inline __u64 read_cgroup(struct task_struct *task)
 	return read_node_id(node);
 }
 
-/* Whether `to` is of the task's process already. */
+/* Whether `to` already identifies the task's process. */
 static __always_inline bool is_task(struct socket_task *to, struct task_struct *task)
 {
 	struct task_struct *leader;
@@ -108,7 +108,7 @@ static __always_inline void read_task(struct socket_task *to, struct task_struct
 	to->uid = READ_TASK(cred, euid.val);
 	to->start_ns = read_start(leader);
 	to->cgroup = read_cgroup(task);
-	/* What a longer name left behind the NUL is no part of it. */
+	/* As strings into zeros: the bytes after a NUL may be of a longer name before. */
 	__builtin_memset(to->comm, 0, sizeof(to->comm));
 	bpf_core_read_str(to->comm, sizeof(to->comm), &leader->comm);
 	__builtin_memset(to->exe, 0, sizeof(to->exe));

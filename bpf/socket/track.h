@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The state of a socket from its begin to its end. Programs access it by track_find and track_make
- * only, so that another kind of map can stand behind them.
+ * The state of a socket from its start to its end. Programs access it only with track_find and
+ * track_make, so that the kind of map can differ.
  */
 #pragma once
 #include "maps.h"
@@ -9,8 +9,8 @@
 
 struct socket_track {
 	/*
-	 * Address of the socket that this is of: an accepted socket gets a copy of what is
-	 * remembered of its listener, and this shows that it is one.
+	 * Address of the socket of this track: an accepted socket gets a copy of its listener's
+	 * track, and this shows that it is a copy.
 	 */
 	__u64 self;
 	__u64 start_ns;
@@ -62,17 +62,16 @@ static __always_inline void track_begin(struct socket_track *track, const void *
 }
 
 /*
- * A track that is new or a copy becomes the socket's own. Its owner is then the listener's, if that
- * is known.
+ * Claims a new or copied track for the socket. Its owner is then that of the listener, if known.
  */
 static __always_inline void track_adopt(struct socket_track *track, const void *sk)
 {
 	track->rule = track->task.pid ? RULE_LISTENER : RULE_UNKNOWN;
 #ifndef SKUA_HASH
 	/*
-	 * A process may have accepted it already (accept.bpf.c). That is said before the owner is
-	 * named: either it is seen here, or the owner is named after this. The exchange keeps the
-	 * read from going before the write; kernels with socket storage have it (5.12).
+	 * A process may have accepted it already (accept.bpf.c), which sets `accepted` before it
+	 * sets the owner: either `accepted` is seen here, or the owner is set after this. The
+	 * exchange orders the read after the write; kernels with socket storage have it (5.12).
 	 */
 	if (__sync_fetch_and_or(&track->accepted, 0))
 		track->rule = RULE_ACCEPT;
@@ -94,16 +93,16 @@ static __always_inline void track_take(struct socket_track *track, __u8 rule)
 {
 	struct task_struct *task = CURRENT_TASK();
 
-	/* Work that a process left to the kernel: the last file may be put later. */
+	/* Kernel workers close files for processes: the last reference may be dropped later. */
 	if (READ_TASK(task, flags) & PF_KTHREAD)
 		return;
-	/* Accepted and closed by the listener's owner, mostly. */
+	/* Mostly the listener's owner has accepted and closed it. */
 	if (!is_task(&track->task, task))
 		read_task(&track->task, task);
 	track->rule = rule;
 }
 
-/* The running task owns the socket, if no better rule has said who does. */
+/* Makes the running task the owner, unless a better rule has found one. */
 static __always_inline void track_owner(struct socket_track *track, __u8 rule)
 {
 	if (track->rule > rule)

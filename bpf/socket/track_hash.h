@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Tracks in a hash table by the socket's address, for kernels that let no tracing program have
- * socket storage (before 5.11). A track is made when the connection begins and dropped when it
- * ends, so none outlives its socket. All memory is taken beforehand: nothing may be allocated here.
+ * Tracks in a hash table by the socket's address, for kernels where tracing programs have no
+ * socket storage (before 5.11). A track is made when the connection begins and deleted when it
+ * ends, so none outlives its socket. The table is preallocated, since programs cannot allocate
+ * here.
  */
 #pragma once
 
@@ -13,7 +14,7 @@ struct {
 	__type(value, struct socket_track);
 } tracks SEC(".maps");
 
-/* In a section of its own, for the settings are the first in the common one. */
+/* In its own section, because the settings must be the first in the common one. */
 static const struct socket_track no_track SEC(".rodata.zero");
 
 /*

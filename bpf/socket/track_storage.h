@@ -12,8 +12,8 @@ struct {
 #define track_find(sk) ((struct socket_track *)bpf_sk_storage_get(&tracks, sk, NULL, 0))
 
 /*
- * Fails not only when memory is short but also where another processor makes or drops the first
- * storage of the same socket at that moment (-EAGAIN in bpf_local_storage_update, which leaves
+ * Fails not only when memory is short but also while another CPU makes or deletes the first
+ * storage of the same socket (-EAGAIN in bpf_local_storage_update, which leaves
  * further attempts to the caller).
  */
 #define TRACK_ATTEMPTS 4
@@ -35,7 +35,7 @@ static __always_inline struct socket_track *track_make(void *sk)
 #define track_id(track, sk)                                                                        \
 	(bpf_get_socket_cookie(sk) + ((track) ? (__u64)(track)->incarnation << 48 : 0))
 
-/* It goes with the socket. */
+/* The kernel frees it with the socket. */
 static __always_inline void track_drop(void *sk)
 {
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What is done with a packet of a channel that stands fired. */
+/* Actions on packets of a channel that has fired. */
 #pragma once
 #include "packet.h"
 #ifndef STEER_XDP
@@ -10,7 +10,7 @@
 #define IFF_UP	   (1 << 0)
 #define NO_CARRIER (1 << 2)
 
-/* Whether the packet has what is to be rewritten. */
+/* Whether the packet has the headers that the action rewrites. */
 static __always_inline bool can_rewrite(const struct steer_place *at)
 {
 	if (!(settings.rewrite & ~STEER_REWRITE_MACS))
@@ -39,7 +39,7 @@ static __always_inline bool has_carrier(__u64 place)
 	       !(state & NO_CARRIER);
 }
 
-/* 0: the target takes the packet; or why not. */
+/* 0: the target can send the packet; else the cause. */
 static __always_inline __u32 target_takes(steer_context *ctx, const struct steer_control *control)
 {
 	__u32 target = control->target, mtu = 0;
@@ -47,11 +47,11 @@ static __always_inline __u32 target_takes(steer_context *ctx, const struct steer
 
 	if (!target)
 		return STEER_NO_TARGET;
-	/* The kernel drops without a word what is sent to an interface that is down. */
+	/* The kernel silently drops packets that are sent to an interface that is down. */
 	if (settings.looks && (!is_up(control->flags[0]) || !is_up(control->flags[1]) ||
 			       !has_carrier(control->state)))
 		return STEER_NO_TARGET;
-	/* Also says whether the interface is still there, before user space has heard of it. */
+	/* This also shows that the interface was deleted, before user space knows it. */
 	answer = bpf_check_mtu(ctx, target, &mtu, 0, 0);
 	if (answer < 0)
 		return STEER_NO_TARGET;
@@ -75,7 +75,7 @@ static __always_inline int redirect(steer_context *ctx, const struct steer_place
 		if (replace_macs(ctx, macs))
 			return GO_ON;
 	}
-	/* The first writing has made the headers writable; after it none of these fails. */
+	/* The first write has made the headers writable; later ones do not fail. */
 	if (settings.rewrite & STEER_REWRITE_ADDRESS && replace_address(ctx, at))
 		return GO_ON;
 	if (settings.rewrite & STEER_REWRITE_PORT && replace_port(ctx, at))
@@ -89,7 +89,7 @@ static __always_inline int redirect(steer_context *ctx, const struct steer_place
 }
 
 #ifndef STEER_XDP
-/* A copy; what is changed for it is changed back, so that the original goes on as it came. */
+/* Sends a copy; changes for it are undone, so that the original stays as it came. */
 static __always_inline int mirror(steer_context *ctx, const struct steer_control *control,
 				  __u32 *became)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A packet as a program at tc is given it, or with STEER_XDP, which a benchmark sets
+ * A packet in the context of a program at tc, or with STEER_XDP, which a benchmark sets
  * (bench/steer/xdp.bpf.c), one at XDP.
  */
 #pragma once
@@ -19,7 +19,7 @@ typedef struct xdp_md steer_context;
 #define GO_ON	XDP_PASS
 #define DISCARD XDP_DROP
 
-/* Programs that do not ask for packets in several pieces get none. */
+/* Programs that do not declare support for packets in fragments get none. */
 static __always_inline __u32 packet_length(const steer_context *ctx)
 {
 	return ctx->data_end - ctx->data;

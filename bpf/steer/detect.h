@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The way of a packet through the detector: channel and value read, judged, acted on, counted. */
+/* A packet in the detector: read channel and value, judge, act, count. */
 #pragma once
 #include "act.h"
 #include "judge.h"
@@ -59,8 +59,8 @@ static __always_inline struct steer_number read_value(steer_context *ctx,
 	return whole_number(raw, false);
 }
 
-static __always_inline void tell(struct steer_counters *counts, __u32 channel, __s64 value,
-				 __u64 now, const struct steer_verdict *v)
+static __always_inline void report(struct steer_counters *counts, __u32 channel, __s64 value,
+				   __u64 now, const struct steer_verdict *v)
 {
 	struct steer_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
@@ -126,7 +126,7 @@ static __always_inline int steer_packet(steer_context *ctx)
 	}
 	counts->of[STEER_SAMPLED]++;
 	if (verdict.changed)
-		tell(counts, channel.value, value.value, now, &verdict);
+		report(counts, channel.value, value.value, now, &verdict);
 	if (!verdict.fired)
 		return GO_ON;
 	counts->of[STEER_FIRED]++;

@@ -13,7 +13,7 @@
 /* Lists of interfaces by index (include/linux/netdevice.h), and how long one is at most. */
 #define NETDEV_HASHENTRIES 256
 #define MOST		   256
-/* What belongs to the driver stands behind the struct, at a multiple of this. */
+/* The driver's data follows the struct, at a multiple of this. */
 #define NETDEV_ALIGN 32
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -72,7 +72,7 @@ int find(struct __sk_buff *skb)
 	if (!answer->veth)
 		return 1;
 	far = other_end(near);
-	/* Each is the other's, or it is not what we take it for. */
+	/* Both must refer to each other, or this is not a pair of veths. */
 	if (far && far != near && other_end(far) == near)
 		answer->flags[1] = (__u64)far + flags;
 	return 1;

@@ -4,8 +4,8 @@
  * crates/act/steer/src/judge.rs is the same in Rust.
  *
  * Several CPUs may have samples of one channel. All of its state is one word, exchanged atomically:
- * so each sample meets the average that the one before it left, and each firing is reported once. A
- * spin lock does the same for twice the time (docs/performance.md).
+ * each sample sees the average of the one before it, and each firing is reported once. A spin lock
+ * would take twice the time (docs/performance.md).
  */
 #pragma once
 #include "maps.h"
@@ -64,7 +64,7 @@ static __always_inline bool moved(bool active, const struct steer_verdict *v)
 	       (active && move > limit(v->before, settings.release_kind, settings.release));
 }
 
-/* What happens to a word by a sample. */
+/* What a sample changes in the word. */
 static __always_inline __u64 step(struct steer_channel *c, __u64 word, __s64 sample, __u64 now,
 				  bool judged, struct steer_verdict *v)
 {
@@ -93,7 +93,7 @@ static __always_inline __u64 step(struct steer_channel *c, __u64 word, __s64 sam
 	return (__u64)v->after << PHASE_BITS | (v->fired ? FIRED : CALM);
 }
 
-/* 0, or why the sample is not taken. */
+/* 0, or the cause why the sample is not used. */
 static __always_inline __u32 judge(__u32 channel, __s64 sample, __u64 now, struct steer_verdict *v)
 {
 	struct steer_channel *c = bpf_map_lookup_elem(&channels, &channel);

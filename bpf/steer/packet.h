@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Where in a packet the value stands, and reading it. crates/act/steer/src/locate.rs is the
+ * Locates the value in a packet and reads it. crates/act/steer/src/locate.rs is the
  * same in Rust.
  */
 #pragma once
@@ -21,9 +21,9 @@
 struct steer_place {
 	__u32 ip;
 	__u32 transport;
-	/* What settings.from says. */
+	/* The offset that settings.from selects. */
 	__u32 base;
-	/* What is behind is no part of it (padding). */
+	/* The bytes after it are padding. */
 	__u32 end;
 	__u8 protocol;
 	bool six;
@@ -116,7 +116,7 @@ static __always_inline __u32 locate_payload(steer_context *ctx, struct steer_pla
 	return STEER_NO_PAYLOAD;
 }
 
-/* 0, or why the packet has no such place. */
+/* 0, or the cause why the packet has no such value. */
 static __always_inline __u32 locate(steer_context *ctx, struct steer_place *at)
 {
 	__be16 protocol = packet_protocol(ctx);
@@ -178,7 +178,7 @@ static __always_inline __u64 pick(const void *at, __u32 width, bool little)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "pick() is for little-endian machines");
 
-/* Reads so many bytes; false: they are not there. */
+/* Reads this many bytes; false if the packet ends before. */
 static __always_inline bool read_bytes(steer_context *ctx, __u32 offset, __u32 width, bool little,
 				       __u64 *raw)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Changing the headers of a packet at tc. Once a first change has succeeded none fails. */
+/* Changes the headers of a packet at tc. After the first change has succeeded none fails. */
 #pragma once
 #include "packet.h"
 
@@ -13,7 +13,7 @@ static __always_inline int replace_address(steer_context *ctx, const struct stee
 	__u32 checksum = at->transport + (at->protocol == IPPROTO_UDP
 						  ? __builtin_offsetof(struct udphdr, check)
 						  : __builtin_offsetof(struct tcphdr, check));
-	/* A UDP checksum of 0 means none, and must neither come nor go. */
+	/* A UDP checksum of 0 means none: do not add one, and do not make one 0. */
 	__u64 flags = BPF_F_PSEUDO_HDR | (at->protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0);
 	__u32 place = at->ip + (settings.address_six ? __builtin_offsetof(struct ipv6hdr, daddr)
 						     : __builtin_offsetof(struct iphdr, daddr));

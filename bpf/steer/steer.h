@@ -64,7 +64,7 @@ enum steer_count {
 	STEER_NO_NUMBER,
 	STEER_OVERFLOW,
 	STEER_CONTENDED,
-	/* Samples for which the detector stands fired: each is one of those that follow. */
+	/* Samples while the channel is fired: each is one of those that follow. */
 	STEER_FIRED,
 	STEER_ACTED,
 	STEER_REPORTED,
@@ -77,11 +77,11 @@ enum steer_count {
 	STEER_COUNTS,
 };
 
-/* Constants of a program: what is off the verifier removes. */
+/* Constants of a program: the verifier removes the code of disabled features. */
 struct steer_settings {
 	/* ns */
 	__u64 hold;
-	/* ns without a heartbeat after which nothing is done any more; 0: goes on. */
+	/* ns without a heartbeat after which the program stops acting; 0: it never stops. */
 	__u64 patience;
 	__u32 channels;
 	__u32 depth;
@@ -125,7 +125,7 @@ struct steer_control {
 	__u64 heartbeat;
 	/* Index of the interface to send to; 0: it is not there. */
 	__u32 target;
-	/* Straight into the other end of the target, a veth in another namespace. */
+	/* Send directly to the other end of the target, a veth in another namespace. */
 	__u32 peer;
 	/* Destination and source, as they stand in a frame: 12 bytes, written as words. */
 	__u32 macs[3];
@@ -155,7 +155,7 @@ struct steer_channel {
 	/* See judge.h. */
 	__u64 word;
 	__u64 count;
-	/* Samples for which it stood fired. */
+	/* Samples while it was fired. */
 	__u64 fired;
 	/* It stays fired until then. */
 	__u64 until;
@@ -170,7 +170,7 @@ struct steer_sample {
 	__s64 value;
 };
 
-/* Sent when a channel fires, and when it does not any more. */
+/* Sent when a channel fires and when it is released. */
 struct steer_event {
 	__u64 time;
 	__s64 value;

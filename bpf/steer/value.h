@@ -6,7 +6,7 @@
 #pragma once
 #include "maps.h"
 
-/* A number, or why it is none (enum steer_count). */
+/* A number, or why there is none (enum steer_count). */
 struct steer_number {
 	__s64 value;
 	__u32 cause;

@@ -19,7 +19,7 @@ struct {
 	__type(value, __u32);
 } tasks SEC(".maps");
 
-/* Each field by a load of its own: the verifier wants to know which one it is. */
+/* One load for each field: the verifier must know which field is read. */
 static __always_inline __u32 taken(__u32 word)
 {
 	asm volatile("" : "+r"(word));
@@ -39,7 +39,7 @@ static __always_inline bool is_wanted(struct task_struct *task)
 		return true;
 	key.kind = TASK_NAME;
 	key.number = 0;
-	/* What a longer name left behind the NUL is no part of it. */
+	/* As a string: the bytes after the NUL may be of a longer name before. */
 	bpf_core_read_str(key.name, sizeof(key.name), &task->group_leader->comm);
 	return bpf_map_lookup_elem(&tasks, &key);
 }

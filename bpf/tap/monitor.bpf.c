@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * On the monitor's side, where only copies pass: tags, cuts and encapsulates them. Here nothing can
- * do the originals harm.
+ * On the monitor's side, where only copies pass: tags, cuts and encapsulates them. Nothing here can
+ * affect the originals.
  */
 #include "parse.h"
 #include "tap.h"
@@ -22,7 +22,7 @@ struct {
 	__type(value, struct tap_monitor_counters);
 } monitor_counters SEC(".maps");
 
-/* Of the next copy in ERSPAN. */
+/* Sequence number of the next ERSPAN copy. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -95,7 +95,7 @@ struct outer_erspan {
 #define PROTO_GRE	  47
 #define MOST_TAGS	  3
 #define TAG_BYTES	  4
-#define LEAST		  64 /* bytes that are left of a packet at least */
+#define LEAST		  64 /* minimum number of bytes left of a packet */
 
 struct tag {
 	__be16 protocol, control;
@@ -296,7 +296,7 @@ failed:
 	return DROP;
 }
 
-/* On egress of a monitor that copies come to straight: all that is not ours passes untouched. */
+/* On egress of a monitor that copies reach directly: packets that are not copies pass unchanged. */
 SEC("tc")
 int tap_finish(struct __sk_buff *skb)
 {

@@ -54,7 +54,7 @@ struct {
 	__uint(value_size, 4);
 } macs SEC(".maps");
 
-/* What is read of a packet. Addresses of IPv4 stand in the first word. */
+/* The fields of a packet that are compared. IPv4 addresses are in the first word. */
 struct ends {
 	__u8 macs[12]; /* destination, source */
 	__u32 version; /* 4, 6 or 0 */
@@ -64,15 +64,15 @@ struct ends {
 	__u8 protocol;
 };
 
-/* Where headers may lie that are read straight from the packet. */
+/* Bytes of a packet in which headers can be read directly. */
 #define HEADERS 256
 
-/* Bytes at a place, straight from the packet when they are in its first piece. */
+/* Bytes at an offset, directly from the packet if they are in its linear part. */
 static __always_inline bool read_at(struct __sk_buff *skb, __u32 offset, void *to, __u32 length)
 {
 	void *at;
 
-	/* Keeps the verifier's knowledge of the number together with the number. */
+	/* Prevents the compiler from separating the number from its checked copy. */
 	asm volatile("" : "+r"(offset));
 	if (offset <= HEADERS) {
 		at = (void *)(long)skb->data + offset;
@@ -90,7 +90,7 @@ static __always_inline bool has_ports(__u8 protocol)
 	       protocol == PROTO_SCTP;
 }
 
-/* Where IP begins, behind tags that are in the packet. */
+/* Offset of the IP header, after tags in the packet. */
 static __always_inline __u32 find_ip(struct __sk_buff *skb, struct ends *e, bool ethernet)
 {
 	__u32 offset = 12;
@@ -121,7 +121,7 @@ static __always_inline __u32 find_ip(struct __sk_buff *skb, struct ends *e, bool
 	return offset + 2;
 }
 
-/* Reads who talks; `transport` also which ports. Fragments have none, not even the first. */
+/* Reads the addresses; `transport`: also the ports. Fragments have none, not even the first. */
 static __always_inline void read_ends(struct __sk_buff *skb, struct ends *e, bool ethernet,
 				      bool transport)
 {
@@ -174,7 +174,7 @@ static __always_inline bool has_role(const __u32 *roles, __u32 role)
 	return roles && (*roles & role);
 }
 
-/* False: it is in no set of hosts. */
+/* False: no set of hosts has it. */
 static __always_inline bool may_be_host(const __u32 *address, int words)
 {
 	const struct host_bits *bits;
@@ -228,7 +228,7 @@ static __always_inline bool side_matches(const struct ends *e, const __u32 *addr
 	return false;
 }
 
-/* Whether one of the sets has one of the packet's two sides. */
+/* Whether a set has one of the packet's two addresses. */
 static __always_inline bool parties_match(const struct ends *e)
 {
 	return side_matches(e, e->source, e->macs + 6, ROLE_SOURCE) ||
@@ -247,7 +247,7 @@ static __always_inline void put_mapped(__u8 *to, const struct ends *e, const __u
 	}
 }
 
-/* Whether a socket has its local end at this side. Fragments and others without ports have none. */
+/* Whether this side is the local end of a selected socket. Packets without ports have none. */
 static __always_inline bool socket_at(const struct ends *e, int side)
 {
 	const __u32 *local = side ? e->destination : e->source;
@@ -270,13 +270,13 @@ static __always_inline bool socket_at(const struct ends *e, int side)
 	return bpf_map_lookup_elem(&sockets, &key);
 }
 
-/* Whether one of the packet's two ends is a socket's that is wanted. */
+/* Whether one of the packet's two ends is a selected socket. */
 static __always_inline bool sockets_match(const struct ends *e)
 {
 	return e->version && (socket_at(e, 0) || socket_at(e, 1));
 }
 
-/* The same for both directions of a conversation. */
+/* A hash that is the same for both directions of a conversation. */
 static __always_inline __u32 flow_hash_of(const struct ends *e)
 {
 	__u64 sum = e->protocol;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Sockets whose packets are wanted; crates/capture/kernel/src/bindings/tap.rs is made of it, too.
+ * Sockets whose packets are selected; crates/capture/kernel/src/bindings/tap.rs is made of it, too.
  */
 #pragma once
 #include <linux/bpf.h>
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
 
-/* Addresses of IPv4 are mapped ones. Of a socket that waits for others, `remote` is all 0. */
+/* IPv4 addresses are mapped ones. `remote` of listening sockets is all 0. */
 struct tap_socket {
 	__u8 local[16];
 	__u8 remote[16];
@@ -17,7 +17,7 @@ struct tap_socket {
 	__u8 pad[3];
 };
 
-/* By what a process is known whose next connections are wanted. */
+/* How a process is selected whose next connections are tapped. */
 enum tap_task_kind {
 	TASK_PROCESS, /* its number */
 	TASK_NAME,    /* its name, NUL padded */
@@ -42,8 +42,8 @@ struct {
 } sockets SEC(".maps");
 
 /*
- * Local ports of those sockets, network order: nearly every packet that is not wanted is known by
- * having neither. Put here before the socket is. Values as above.
+ * Local ports of those sockets, network order: nearly every packet of other sockets has neither
+ * port here. A port is added before its socket. Values as above.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * At a source: chooses packets and copies them. The original is neither changed nor held up, and
- * the verdict is always "go on as if we were not there", whatever became of the copy.
+ * At a source: selects packets and copies them. The original is neither changed nor delayed, and
+ * the verdict always lets it pass, whether the copy succeeded or not.
  *
- * Before it may stand a program made of a pcap expression, which comes here by tail call.
+ * A program compiled from a pcap expression may run before it, which ends in a tail call to this.
  */
 #include "parties.h"
 #include "send.h"
@@ -183,7 +183,7 @@ static __always_inline void tap(struct __sk_buff *skb, bool ethernet, bool egres
 #ifdef SKUA_STREAM
 	result = send_packet(skb, s->number | (egress ? FROM_EGRESS : 0));
 #else
-	/* The original gets back what another program may have left for a third one. */
+	/* Saved for the original: other programs may use its control block. */
 	saved[0] = skb->cb[0];
 	saved[1] = skb->cb[1];
 	saved[2] = skb->cb[2];
@@ -202,7 +202,7 @@ static __always_inline void tap(struct __sk_buff *skb, bool ethernet, bool egres
 		count(&c->copied, packets, bytes);
 		return;
 	}
-	/* What a queue says is positive. */
+	/* Results of a queue are positive. */
 	cause = result > 0 ? TAP_FULL : TAP_FAILED;
 dropped:
 	if (cause < TAP_CAUSES)

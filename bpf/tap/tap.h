@@ -13,7 +13,7 @@
 #define GO_ON -1 /* TCX_NEXT, and TC_ACT_UNSPEC for clsact */
 #define DROP  2	 /* TCX_DROP, TC_ACT_SHOT */
 
-/* Which sets are not empty, and what else is asked: settings.flags. */
+/* Which sets are not empty, and other options: settings.flags. */
 #define TAP_HOSTS4    (1 << 0)
 #define TAP_HOSTS6    (1 << 1)
 #define TAP_PREFIXES4 (1 << 2)
@@ -36,7 +36,7 @@ enum tap_cause {
 	TAP_RATE_LIMIT, /* over the rate */
 	TAP_NO_MONITOR, /* no monitor is up */
 	TAP_FULL,	/* the monitor's queue or the ring is full */
-	TAP_TOO_BIG,	/* longer than the monitor takes */
+	TAP_TOO_BIG,	/* longer than the monitor accepts */
 	TAP_FAILED,	/* the kernel could not copy or send it */
 	TAP_COPY,	/* is a copy itself */
 	TAP_CAUSES,
@@ -82,7 +82,7 @@ struct tap_source {
 	__u32 tapped; /* bit 0: on ingress, bit 1: on egress */
 };
 
-/* Where copies go that fall to a place in the table of outputs. */
+/* An entry in the table of outputs: where its copies go. */
 struct tap_output {
 	__u32 ifindex; /* 0: nowhere */
 	__u32 monitor; /* number */
@@ -115,7 +115,7 @@ struct tap_monitor {
 	__u8 ttl;
 };
 
-/* An address with how many of its bits count. */
+/* A prefix: an address and its length in bits. */
 struct prefix4 {
 	__u32 length;
 	__u8 address[4];
@@ -152,7 +152,7 @@ _Static_assert(sizeof(struct tap_monitor_counters) == 80, "shared with user spac
 _Static_assert(sizeof(struct tap_monitor) == 64, "shared with user space");
 _Static_assert(sizeof(struct tap_packet) == 24, "shared with user space");
 
-/* Read-only data, filled by the loader: what is off costs nothing, the verifier removes it. */
+/* Read-only data, set by the loader: the verifier removes the code of disabled features. */
 const volatile struct tap_settings settings = {};
 
 /*
